@@ -101,6 +101,18 @@ def state_key(layout: Layout) -> str:
     )
 
 
+def programs_key(layout: Layout) -> str:
+    """Return text that two layouts share if their propagated programs are the same.
+
+    These depend on the kind of machine too, whose compiler passes follow the propagation.
+    """
+    key = layout.key(
+        *("model", "sizes", "mesh", "axes", "axis_types", "rules", "specs", "state_specs"),
+        *("unconstrained", "donate", "optimizer_axes"),
+    )
+    return f"{key} {layout.machine.kind if layout.machine else None}"
+
+
 def now() -> str:
     """The present moment in ISO 8601, UTC, whole seconds."""
     return datetime.now(UTC).replace(microsecond=0).isoformat()

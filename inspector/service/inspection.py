@@ -36,6 +36,7 @@ from inspector.layout import Layout, emulation
 from inspector.layout.plan import (
     NOT_PROPAGATED,
     plan,
+    programs_key,
     state_key,
     unmatched_paths,
     with_programs,
@@ -241,14 +242,14 @@ class Inspection:
 
     def known_programs(self, layout: Layout, only: Sequence[str] = ()) -> PropagatedPrograms | None:
         """Return the propagated programs of the layout, or else at least those in `only`."""
-        known = self._programs.get(_plan_key(layout))
+        known = self._programs.get(programs_key(layout))
         if known is not None or not only:
             return known
         return self._some_programs.get(_some_key(layout, only))
 
     def knows_all_programs(self, layout: Layout) -> bool:
         """Return whether all propagated programs of the layout are known."""
-        return self._programs.get(_plan_key(layout)) is not None
+        return self._programs.get(programs_key(layout)) is not None
 
     def start_propagation(
         self,
@@ -269,7 +270,7 @@ class Inspection:
         keep = (
             self._some_programs.keep(_some_key(layout, only))
             if only
-            else self._programs.keep(_plan_key(layout))
+            else self._programs.keep(programs_key(layout))
         )
         pool = self._shapes if now else self._rest
         return self._start(pool, "propagate", payload, _PLANNER, keep, _topic(layout))
@@ -294,7 +295,7 @@ class Inspection:
         If they cannot be propagated, the plan has a note with the reason instead.
         """
         try:
-            programs = self._programs.get(_plan_key(layout)) or self._propagated(layout)
+            programs = self._programs.get(programs_key(layout)) or self._propagated(layout)
         except InvalidInput as error:
             note = Finding("note", NOT_PROPAGATED, str(error))
             return replace(planned, findings=(*planned.findings, note))
@@ -556,14 +557,5 @@ def _topic(layout: Layout) -> str:
     return layout.key("model", "sizes", "unconstrained")
 
 
-def _plan_key(layout: Layout) -> str:
-    """Return what layouts with the same propagated programs share: they depend on the kind of machine."""
-    key = layout.key(
-        *("model", "sizes", "mesh", "axes", "axis_types", "rules", "specs", "state_specs"),
-        *("unconstrained", "donate", "optimizer_axes"),
-    )
-    return f"{key} {layout.machine.kind if layout.machine else None}"
-
-
 def _some_key(layout: Layout, only: Sequence[str]) -> str:
-    return f"{_plan_key(layout)} {sorted(only)}"
+    return f"{programs_key(layout)} {sorted(only)}"

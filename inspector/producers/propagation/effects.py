@@ -25,7 +25,7 @@ from inspector.core.snapshot.effects import (
 from inspector.core.totals import state_totals
 from inspector.layout import Layout, from_json
 from inspector.layout.changes import changes
-from inspector.layout.plan import INDIVISIBLE, plan
+from inspector.layout.plan import INDIVISIBLE, plan, programs_key
 from inspector.machines import hardware
 from inspector.machines.hardware import Chip
 from inspector.machines.prediction.predicted import predicted
@@ -133,9 +133,7 @@ def _cost(variant: _Variant, current: Layout, program: str, chip: Chip | None) -
 
 
 def _key(variant: _Variant, current: Layout, program: str) -> tuple[str, str, str]:
-    layout = variant.layout or current
-    fields = ("model", "sizes", "mesh", "axes", "rules", "specs", "unconstrained", "axis_types")
-    return layout.key(*fields), variant.without, program
+    return programs_key(variant.layout or current), variant.without, program
 
 
 @cached(LRUCache(128), key=_key)

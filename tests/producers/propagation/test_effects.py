@@ -40,6 +40,10 @@ CASES = (
     (MLP, "Move axis model into data (data 8)"),
     ({"model": "mlp", **MLP}, "Remove constraint y"),
     ({"model": "mlp", **MLP}, "Move axis data into model (model 8)"),
+    (
+        {**MLP, "rules": "batch=data,hidden=model", "optimizer_axes": "data"},
+        "Do not shard the optimizer state over data as well",
+    ),
     (TRANSFORMER, "Remove mlp → tensor"),
     (TRANSFORMER, "Remove vocab → tensor"),
     (TRANSFORMER, "Remove constraint hidden"),
@@ -162,6 +166,16 @@ def test_seconds_are_those_of_products_and_collectives() -> None:
     seconds = [one.cost.seconds for one in found.changes if one.cost]
     changes = [abs(one - found.current.seconds) for one in seconds]
     assert changes == sorted(changes, reverse=True)
+
+
+def test_the_same_rules_on_another_machine_have_its_collectives() -> None:
+    """A TPU gathers parameters as bfloat16; on a GPU, gradients are reduce-scattered."""
+    fields = {**MLP, "rules": "batch=data,embed=data,hidden=model"}
+    sent = []
+    for target in ("tpu:v5e:2x4", "gpu:h100:8"):
+        layout = layouts.parse({**fields, "target": target}).unwrap()
+        sent.append(layout_effects(layout, "train_step", None, quiet).current.wire_total)
+    assert sent[0] != sent[1]
 
 
 def test_another_program_and_a_layout_without_rules(effects_of) -> None:
