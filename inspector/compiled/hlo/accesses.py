@@ -9,6 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 
+from inspector.compiled.hlo.flops import product_shape
 from inspector.compiled.hlo.module import (
     Computation,
     Instruction,
@@ -62,6 +63,9 @@ def accessed(
         return read
     if opcode == "custom-call" and instruction.target in ANNOTATIONS:
         return 0
+    if opcode == "custom-call":
+        result = product_shape(instruction)
+        written = None if result is None else result.bytes
     if opcode in _TRIANGULAR:
         # Half of the triangular operand, and half of a Cholesky factor.
         triangle = total_bytes(operand_shapes(computation, instruction)[:1])

@@ -60,20 +60,30 @@ def product(computation: Computation, instruction: Instruction) -> Product | Non
     opcode = instruction.opcode
     if name := attention_kernels.kernel(instruction):
         return Product(*attention_kernels.flops(name, operand_shapes(computation, instruction)))
-    count: Callable[..., int | None] | None = _PRODUCTS.get(opcode)
-    if opcode == "custom-call":
-        called = instruction.target
-        count = next((each for name, each in _LIBRARY if called.startswith(name)), None)
+    count = _PRODUCTS.get(opcode) or _library(instruction)
     if count is None:
         return None
     lhs, rhs, *_ = [*operand_shapes(computation, instruction), None, None]
-    result = instruction.shape
-    if opcode == "custom-call":
-        result = _first(result)  # the rest is workspace
+    result = product_shape(instruction)
     if lhs is None or rhs is None or result is None:
         return Product(None, None)
     wider = rhs.dtype if (rhs.element_bits or 0) > (lhs.element_bits or 0) else lhs.dtype
     return Product(_countable(count(instruction, lhs, rhs, result)), wider)
+
+
+def product_shape(instruction: Instruction) -> Shape | None:
+    """Return the shape of the result; of a library call like `product` without its workspace.
+
+    The workspace of cuBLAS on an H100 is 32 MiB, and most calls use little of it.
+    """
+    return _first(instruction.shape) if _library(instruction) else instruction.shape
+
+
+def _library(instruction: Instruction) -> Callable[..., int | None] | None:
+    """Return how the FLOPs of a call of a library are counted; None for any other instruction."""
+    if instruction.opcode != "custom-call":
+        return None
+    return next((count for name, count in _LIBRARY if instruction.target.startswith(name)), None)
 
 
 def others(computation: Computation, instruction: Instruction, applied: Applied) -> int | None:

@@ -44,7 +44,7 @@ def work(module: Module, analysis: Analysis | None = None) -> Work:
       those slices. Several broadcasts of an operand read it once.
     - A fusion that updates a slice of an operand in place writes the slice, also for a bitcast or scatter.
     - An asynchronous operation counts once, at its start. A custom call reads its operands and writes its
-      result.
+      result. The workspace of a library call for a matrix product or convolution counts 0.
     Before optimization nothing is fused, so the bytes and instructions are far more than those that will run.
 
     `instructions` is the number of instructions that read or write memory.

@@ -518,6 +518,14 @@ def test_library_call_counts_as_dot(target, result, more, flops) -> None:
         assert (product.dtype, product.flops) == ("f32", flops)
 
 
+@pytest.mark.parametrize("target", ["__cublas$gemm", "__cudnn$convForward", "__onednn$matmul"])
+def test_the_workspace_of_a_library_call_is_not_moved(target) -> None:
+    found = of_text(GEMM.format(target=target, result="(f32[64,32], s8[33554432])", more=CONFIG))
+    assert found.bytes_accessed == 64 * 128 * 2 + 128 * 32 * 4 + 64 * 32 * 4
+    found = of_text(GEMM.format(target="other", result="(f32[64,32], s8[33554432])", more=""))
+    assert found.bytes_accessed == 64 * 128 * 2 + 128 * 32 * 4 + 64 * 32 * 4 + 33554432
+
+
 RAGGED = """
 ENTRY e {{
   a = f32[64,32] parameter(0)
