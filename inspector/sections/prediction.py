@@ -88,16 +88,26 @@ def blocks(
 def _before_compile(found: Predicted, devices: int) -> tuple[Block, ...]:
     machine = f"{counted(devices, 'device')} of {found.chip.title}"
     constants = before_compile_constants()
+    if found.interval is not None and found.interval.short:
+        communication = (
+            "All of the modelled communication counts, because the computation of such a short step ends "
+            "before it could hide transfers."
+        )
+    else:
+        communication = (
+            f"{constants.exposed_share:.0%} of the modelled communication counts, a share that is fitted to "
+            "published runs. Transfers between slices count in full, and the step takes at least as long as "
+            "its longest transfers."
+        )
     return (
         text(f"Predicted before a compile, on {machine}: ", Strong(prediction_text(found))),
         Folded(
             INPUTS,
             (
                 listing(
-                    f"Compute at {constants.of(found.chip.name):.0%} of the peak, and "
-                    f"{constants.exposed_share:.0%} of the modelled communication, which is assumed to "
-                    "be exposed: shares that are fitted to published runs. Transfers between slices "
-                    "count in full.",
+                    f"Compute at {constants.of(found.chip.name):.0%} of the peak, a share that is fitted to "
+                    "published runs. Arguments and results are read and written once.",
+                    communication,
                     "The compiler can fuse, combine, overlap or replace operations. After a compile its own "
                     "schedule is simulated.",
                     f"The interval comes from measured over predicted seconds: {found.runs_text}.",

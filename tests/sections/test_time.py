@@ -1,11 +1,23 @@
-"""Each number of FLOPs of the modelled step says what it counts."""
+"""The modelled step says what each number of FLOPs counts, and what its bounds are."""
 
 from __future__ import annotations
 
-from inspector.core.snapshot import MatmulFlops, Mesh, MeshAxis, Program, Work
+import pytest
+
+from inspector.core.snapshot import (
+    Collective,
+    MatmulFlops,
+    Mesh,
+    MeshAxis,
+    Program,
+    Snapshot,
+    Source,
+    Work,
+)
 from inspector.machines.hardware import CHIPS
 from inspector.machines.prediction.step_model import modelled
-from inspector.sections.time import flops_counts
+from inspector.media.markdown.render import render
+from inspector.sections.time import flops_counts, section
 
 MESH = Mesh((MeshAxis("data", 2),), (0, 1), device_kind="cpu")
 
@@ -31,3 +43,15 @@ def test_matrix_products_and_all_operations_have_their_own_labels() -> None:
 def test_unknown_numbers_are_left_out() -> None:
     step = Program("train_step", collectives=())
     assert not flops_counts(modelled(step, MESH, CHIPS["v5e"]), step)
+
+
+@pytest.mark.parametrize(("number", "said"), [(1, False), (2, True)])
+def test_a_bound_below_its_longest_term_has_the_reason(number: int, said: bool) -> None:
+    """Two collectives of one operation wait for the hops of the links once if a compiler combines them."""
+    small = Collective("all-reduce", False, "r", "main", 1, False, ("data",), 2, 1, 8, 8)
+    step = Program("train_step", stage="propagated", collectives=(small,) * number, work=work(1.0))
+    found = Snapshot(
+        Source("plan", None, "2026-01-01T00:00:00Z", {}), None, MESH, (), programs=(step,)
+    )
+    written = render(section(found, CHIPS["v5e"]).blocks)
+    assert ("collectives of one operation over the same mesh axes as one" in written) == said

@@ -131,8 +131,8 @@ class Predicted:
             text = f"{runs} on {self.chip.title}"
         if self.interval.short:
             text += (
-                ", with transfers hidden as there, up to the time without any fusion: no published step is "
-                "that short"
+                ". Its low end hides transfers as in these runs, and its high end is the time without any "
+                "fusion, because no published step is this short"
             )
         return text
 

@@ -1,0 +1,26 @@
+"""The inputs of a prediction before a compile are those of its number."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+import pytest
+
+from inspector.machines.prediction.calibration import before_compile_constants
+from inspector.machines.prediction.predicted import before_compile
+from inspector.media.markdown.render import render
+from inspector.sections.prediction import blocks
+from tests.machines.prediction import test_fitting
+
+
+@pytest.mark.parametrize(("flops", "short"), [(1e9, True), (1e16, False)])
+def test_the_share_of_communication_is_named_only_where_it_is_used(
+    flops: float, short: bool
+) -> None:
+    one = replace(test_fitting.program(1, flops, 10**6), stage="propagated")
+    found = before_compile(one, test_fitting.MESH, test_fitting.CHIP)
+    assert found.interval.short == short
+    written = render(blocks(found, one, test_fitting.MESH.size))
+    share = f"{before_compile_constants().exposed_share:.0%} of the modelled communication"
+    assert (share in written) != short
+    assert ("All of the modelled communication" in written) == short
