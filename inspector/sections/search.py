@@ -5,6 +5,7 @@ from __future__ import annotations
 from dataclasses import replace
 from typing import Any
 
+from inspector.compare.questions.question import change_text
 from inspector.compare.search import order
 from inspector.compare.search.progress import Progress
 from inspector.compare.search.result import (
@@ -98,7 +99,7 @@ def summary(found: SearchResult) -> Facts:
             facts.append(
                 Fact(
                     "Against the current layout",
-                    f"{best.seconds / current.seconds - 1:+.0%}",
+                    change_text(current.seconds, best.seconds) or "0%",
                     f"{time_text(current)}, {current.stage}",
                 )
             )
@@ -124,6 +125,8 @@ def end_text(found: SearchResult) -> str | None:
         return _NOTHING_COMPILED
     count = predicted_better(found)
     if not count:
+        if found.objective != "time":
+            return f"{_BUDGET_SPENT}; others could be better, as they are not compiled."
         if found.chip is None:
             return f"{_BUDGET_SPENT}; others could be better, as their times are not measured."
         return f"{_BUDGET_SPENT}; others could be better within their intervals."

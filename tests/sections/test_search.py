@@ -3,7 +3,13 @@
 from __future__ import annotations
 
 from inspector import layout as layouts
-from inspector.compare.search.result import Candidate, Counts, SearchResult, Sensitivity
+from inspector.compare.search.result import (
+    Candidate,
+    Counts,
+    Objective,
+    SearchResult,
+    Sensitivity,
+)
 from inspector.sections import search
 from inspector.sections.section import Picture
 
@@ -70,17 +76,21 @@ def test_a_spent_budget_names_candidates_that_were_predicted_to_be_better() -> N
     compiled = candidate("8", "compiled", 3.0, 1.0)
     faster, slower = candidate("4x2", "propagated", 2.0, 2.0), candidate("2x4", "propagated", 4, 4)
 
-    def found(*others: Candidate, finished: str = "budget") -> SearchResult:
+    def found(
+        *others: Candidate, finished: str = "budget", objective: Objective = "time"
+    ) -> SearchResult:
         counts = Counts(considered=2, propagated=2, compiled=1)
-        return SearchResult(
-            "cpu", None, "now", counts, (compiled, *others), best=0, finished=finished
-        )
+        candidates = (compiled, *others)
+        return SearchResult("cpu", None, "now", counts, candidates, 0, objective, finished)
 
     assert search.predicted_better(found(faster, slower)) == 1
     assert search.summary(found(faster)).facts[0].label == "Best compiled layout"
     assert "1 candidate was predicted" in (search.end_text(found(faster)) or "")
     assert search.predicted_better(found(slower)) == 0
     assert search.summary(found(slower)).facts[0].label == "Best layout"
+    # A time that is not measured matters only for the objective time.
+    assert "times are not measured" in (search.end_text(found(slower)) or "")
+    assert "not compiled" in (search.end_text(found(slower, objective="memory")) or "")
     # The intervals have shown that no other one can be better.
     assert search.predicted_better(found(faster, finished="none better")) == 0
 
@@ -97,3 +107,12 @@ def test_dimensions_that_stay_unsharded_are_no_difference() -> None:
     )
     found = SearchResult("cpu", None, "now", Counts(), (one, other), None)
     assert "hidden" not in str(search.why(found, other))
+
+
+def test_the_change_of_the_step_has_the_sign_of_other_tables() -> None:
+    best, current = (
+        Candidate("compiled", seconds=seconds, layout=layout("8", "fsdp"), current=is_current)
+        for seconds, is_current in ((1.0, False), (4.0, True))
+    )
+    found = SearchResult("cpu", None, "now", Counts(), (best, current), 0)
+    assert "−75%" in [fact.value for fact in search.summary(found).facts]

@@ -1,4 +1,4 @@
-"""Mesh axes over which a step moves more activations than it would move parameters."""
+"""Mesh axes over which a step sends more bytes of activations than FSDP would send of parameters."""
 
 from __future__ import annotations
 
@@ -7,18 +7,20 @@ from collections.abc import Iterator, Mapping
 
 from inspector.checks.audit.context import AuditContext, finding
 from inspector.compiled.op_name import parse_op_name
+from inspector.core.collectives import wire_bytes_of_run
 from inspector.core.formatting import and_text, counted
 from inspector.core.snapshot import Collective, Finding
-from inspector.core.statistics import sum_known
 from inspector.core.totals import STATE_GROUPS
 
 CODE = "collectives-larger-than-parameters"
 
 _STEP = "train_step"
+# FSDP gathers each parameter for the forward and for the backward pass, and reduce-scatters its gradient.
+_FSDP_MOVES = 3
 
 
 def findings(context: AuditContext) -> Iterator[Finding]:
-    """Yield one note per mesh axes over which activations move more bytes than gathered parameters have.
+    """Yield one note per mesh axes over which activations send more bytes than FSDP would.
 
     Collectives that move train state or gradients do not count, so FSDP gathers never do. Others of the same
     module over the same axes do not count either: the compiler can split a gather into parts whose arrays
@@ -40,22 +42,21 @@ def findings(context: AuditContext) -> Iterator[Finding]:
         if not any((one.mesh_axes, module) in with_state for module in _modules(one)):
             by_axes[one.mesh_axes].append(one)
     for axes, collectives in by_axes.items():
-        payload = sum_known(
-            None if one.executions is None or one.payload_bytes is None
-            else one.executions * one.payload_bytes
-            for one in collectives
-        )  # fmt: skip
+        sent = wire_bytes_of_run(*collectives)
         gathered = _gathered(context, axes)
-        if payload is None or not gathered or payload <= max(gathered, context.least):
+        ways = context.mesh.ways(axes)
+        by_fsdp = _FSDP_MOVES * gathered * (ways - 1) // ways
+        if sent is None or not gathered or sent <= max(by_fsdp, context.least):
             continue
         executions = sum(one.executions or 0 for one in collectives)
         message = (
-            f"A train step moves {context.amount(payload)} of activations per device over mesh axis "
-            f"{and_text(axes)} in {counted(executions, 'collective')}. The parameters sharded over it are "
-            f"{context.amount(gathered)} after an all-gather, so FSDP would move less. A smaller batch per "
-            "device or fewer devices on this axis also help."
+            f"A train step sends {context.amount(sent)} of activations from each device over mesh axis "
+            f"{and_text(axes)} in {counted(executions, 'collective')}. FSDP over it would send about "
+            f"{context.amount(by_fsdp)}: it gathers the parameters, {context.amount(gathered)}, forward and "
+            "backward, and reduce-scatters their gradients. A smaller batch per device or fewer devices on "
+            "this axis also help."
         )
-        yield finding("note", CODE, message, axes=list(axes), payload_bytes=payload)
+        yield finding("note", CODE, message, axes=list(axes), wire_bytes=sent)
 
 
 def _moves_activations(collective: Collective, groups: Mapping[str, str]) -> bool:
