@@ -7,7 +7,7 @@ itself when the layout is run, and the tests hold the two against each other.
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from dataclasses import replace
 from datetime import UTC, datetime
 
@@ -15,6 +15,7 @@ from inspector.compiled.matched_origins import with_origins
 from inspector.core import rules, sharding
 from inspector.core.abstract import AbstractArray, AbstractState, PropagatedPrograms
 from inspector.core.errors import InvalidInput
+from inspector.core.formatting import counted
 from inspector.core.rules import nnx
 from inspector.core.snapshot import (
     Array,
@@ -98,6 +99,23 @@ def state_key(layout: Layout) -> str:
         return layout.key("model", "sizes")
     return layout.key(
         "model", "sizes", "mesh", "axes", "axis_types", "rules", "specs", "state_specs"
+    )
+
+
+def merged_by_logical_axis(findings: Iterable[Finding]) -> tuple[Finding, ...]:
+    """Return the findings with one instead of many for each logical axis that does not divide arrays.
+
+    A plan reports each array, because each is a reason why the layout cannot run.
+    """
+    groups: dict[object, list[Finding]] = {}
+    for number, finding in enumerate(findings):
+        axis = finding.extra.get("logical_axis") if finding.code == INDIVISIBLE else None
+        groups.setdefault(number if axis is None else axis, []).append(finding)
+    return tuple(
+        replace(first, message=f"{first.message}, nor in {counted(len(more), 'more array')}")
+        if more
+        else first
+        for first, *more in groups.values()
     )
 
 

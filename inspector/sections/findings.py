@@ -89,7 +89,7 @@ def saving(finding: Finding) -> str:
 def fix(change: Change) -> tuple[Inline, ...]:
     """Return the smallest change that fixes a finding, and its saving."""
     if change.saves is None:
-        saved = "The saving is unknown, because the layout does not fit now."
+        saved = "The saving is unknown, because JAX rejects the layout as it is."
     elif not change.saves:
         saved = "The train state needs as much memory as before."
     else:
@@ -106,7 +106,8 @@ def audited(
     """Return findings with their fixes, one section each, or the list of checks if there are none."""
     if not findings:
         said = text("No problems found. Checked:")
-        return (said, listing(*audit.questions()), *not_checked(snapshot))
+        checked = audit.questions(of_programs=bool(snapshot.programs))
+        return (said, listing(*checked), *not_checked(snapshot))
     blocks: list[Block] = [*not_checked(snapshot)]
     for number, (finding, change) in enumerate(findings):
         heading = f"{finding.level}: {finding.code}"

@@ -17,5 +17,7 @@ def test_what_is_not_checked_is_named_until_the_programs_are_known() -> None:
     for one in (plan, checkpoint):
         (said,) = findings.not_checked(one)
         assert said in findings.section(one).blocks and said in findings.audited(one, [])
+        assert "all-reduced" not in str(findings.audited(one, []))
+    assert "all-reduced" in str(findings.audited(known, []))
     # Only a plan can be propagated or run.
     assert findings.not_checked(plan) != findings.not_checked(checkpoint)

@@ -17,9 +17,7 @@ from inspector.checks.audit import (
     unused_rules,
 )
 from inspector.checks.audit.context import AuditContext
-from inspector.core.formatting import counted
 from inspector.core.snapshot import Finding, Snapshot
-from inspector.layout.plan import INDIVISIBLE
 
 
 @dataclass(frozen=True)
@@ -29,12 +27,14 @@ class Check:
     question: the faults that it finds, as a noun phrase. codes: the codes of its findings.
     findings: returns its findings. Every check needs a mesh; it returns none if other facts are unknown.
     fixable: whether a change of rules or PartitionSpecs can fix its findings.
+    of_programs: whether it needs the collectives of a program.
     """
 
     question: str
     codes: tuple[str, ...]
     findings: Callable[[AuditContext], Iterable[Finding]]
     fixable: bool = True
+    of_programs: bool = False
 
 
 CHECKS = (
@@ -80,16 +80,18 @@ CHECKS = (
         fixable=False,
     ),
     Check(
-        "activation traffic above the size of the parameters",
+        "activation traffic above that of FSDP",
         (activation_traffic.CODE,),
         activation_traffic.findings,
         fixable=False,
+        of_programs=True,
     ),
     Check(
         "gradients that are all-reduced instead of reduce-scattered",
         (gradient_reduction.CODE,),
         gradient_reduction.findings,
         fixable=False,
+        of_programs=True,
     ),
     Check(
         "rules that Linen and nnx read differently",
@@ -126,23 +128,9 @@ def audited(snapshot: Snapshot) -> Snapshot:
     return replace(snapshot, findings=own + audit(replace(snapshot, findings=own)))
 
 
-def questions() -> tuple[str, ...]:
-    """Return the faults that the audit finds, as noun phrases."""
-    return tuple(check.question for check in CHECKS)
+def questions(*, of_programs: bool = True) -> tuple[str, ...]:
+    """Return the faults that the audit finds, as noun phrases.
 
-
-def merged_by_logical_axis(findings: Iterable[Finding]) -> tuple[Finding, ...]:
-    """Return the findings with one instead of many for each logical axis that does not divide arrays.
-
-    A plan reports each array, because each is a reason why the layout cannot run.
+    of_programs: whether to include those that need the collectives of a program.
     """
-    groups: dict[object, list[Finding]] = {}
-    for number, finding in enumerate(findings):
-        axis = finding.extra.get("logical_axis") if finding.code == INDIVISIBLE else None
-        groups.setdefault(number if axis is None else axis, []).append(finding)
-    return tuple(
-        replace(first, message=f"{first.message}, nor in {counted(len(more), 'more array')}")
-        if more
-        else first
-        for first, *more in groups.values()
-    )
+    return tuple(check.question for check in CHECKS if of_programs or not check.of_programs)

@@ -25,6 +25,7 @@ from inspector.compare.splits import axes_text
 from inspector.core.formatting import and_text, bytes_text, counted, shape_text
 from inspector.core.snapshot import Snapshot
 from inspector.core.totals import STATE_GROUPS
+from inspector.layout.plan import merged_by_logical_axis
 from inspector.machines.hardware import Chip
 
 _MOST_PARTS = 4
@@ -215,7 +216,8 @@ def _other_programs(before: Snapshot, after: Snapshot) -> Iterator[str]:
 
 def _findings(before: Snapshot, after: Snapshot) -> Iterator[str]:
     old, new = (
-        {(one.level, one.code, one.array): one for one in each.findings} for each in (before, after)
+        {(one.level, one.code, one.array): one for one in merged_by_logical_axis(each.findings)}
+        for each in (before, after)
     )
     for own, other, word in ((new, old, "New"), (old, new, "Resolved")):
         rows = [finding for key, finding in own.items() if key not in other]

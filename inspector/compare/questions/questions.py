@@ -14,6 +14,7 @@ from inspector.core.formatting import counted, mesh_text
 from inspector.core.rules.rule import rule_text
 from inspector.core.rules.written import recorded
 from inspector.core.snapshot import Level, Snapshot
+from inspector.layout.plan import merged_by_logical_axis
 from inspector.machines.hardware import Chip
 
 LAYOUT, FINDINGS = "Layout", "Findings"
@@ -55,7 +56,8 @@ def questions(
 
 
 def _findings(level: Level, snapshots: Sequence[Snapshot]) -> Row:
-    counts = [sum(finding.level == level for finding in each.findings) for each in snapshots]
+    merged = [merged_by_logical_axis(each.findings) for each in snapshots]
+    counts = [sum(finding.level == level for finding in each) for each in merged]
     better: Better | None = None if level == "note" else "less"
     statements = [Statement.of_number(count, "none") for count in counts]
     return Row(FINDINGS, f"{level.capitalize()}s", better, statements)

@@ -211,4 +211,7 @@ def test_no_number_of_a_layout_that_jax_rejects_is_better(baseline: int) -> None
     of_other = [row.answers[1 - baseline] for row in found.values() if row.section != FINDINGS]
     assert {one.verdict for one in of_other} <= {"not comparable", "unknown", "different", "equal"}
     assert per_device[1 - baseline].verdict == "not comparable"
+    # The batch is one error for both of its arrays, as in the findings of `show`.
+    assert len([one for one in rejected.findings if one.level == "error"]) > 1
+    assert found["Errors"].answers[1].text == "1"
     assert found["Errors"].answers[1 - baseline].verdict == ("worse" if baseline == 0 else "better")
