@@ -213,8 +213,8 @@ def _time(snapshot: Snapshot, program: Program | None, chip: Chip | None) -> Amo
         return Amount((Part(MEASURED, measured),), measured, "measured", measured=measured)
     before = found.simulated is None
     stage = "predicted before a compile" if before else "predicted from the schedule"
-    if found.emulated:
-        stage += " for CPUs"
+    if found.compiled_for:
+        stage += f" for {found.compiled_for}"
     return Amount(
         _seconds(found), found.seconds, stage, low=found.low, high=found.high, measured=measured
     )

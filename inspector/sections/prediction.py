@@ -110,11 +110,18 @@ def _before_compile(found: Predicted, devices: int) -> tuple[Block, ...]:
                     communication,
                     "The compiler can fuse, combine, overlap or replace operations. After a compile its own "
                     "schedule is simulated.",
-                    f"The interval comes from measured over predicted seconds: {found.runs_text}.",
+                    interval_text(found),
                 ),
             ),
         ),
     )
+
+
+def interval_text(found: Predicted) -> str:
+    """Return the sentence that states the runs of the interval, or why it is unknown."""
+    if found.interval is None:
+        return f"{found.runs_text[0].upper()}{found.runs_text[1:]}."
+    return f"The interval comes from measured over predicted seconds: {found.runs_text}."
 
 
 def window_names(found: Predicted, program: Program) -> list[str]:
@@ -288,7 +295,7 @@ def basis(found: Predicted) -> Block:
         "FLOPs over peak and bytes over HBM bandwidth.",
         "Collectives and copies that the compiler made asynchronous run beside the core, which waits at "
         "their end.",
-        f"The interval comes from measured over predicted seconds: {found.runs_text}.",
+        interval_text(found),
     )
 
 

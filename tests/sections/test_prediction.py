@@ -9,7 +9,7 @@ import pytest
 from inspector.machines.prediction.calibration import before_compile_constants
 from inspector.machines.prediction.predicted import before_compile
 from inspector.media.markdown.render import render
-from inspector.sections.prediction import blocks
+from inspector.sections.prediction import blocks, interval_text
 from tests.machines.prediction import test_fitting
 
 
@@ -24,3 +24,13 @@ def test_the_share_of_communication_is_named_only_where_it_is_used(
     share = f"{before_compile_constants().exposed_share:.0%} of the modelled communication"
     assert (share in written) != short
     assert ("All of the modelled communication" in written) == short
+
+
+def test_an_unknown_interval_comes_from_no_runs() -> None:
+    one = replace(test_fitting.program(1, 1e9, 10**6), stage="propagated")
+    found = before_compile(one, test_fitting.MESH, test_fitting.CHIP)
+    assert interval_text(found).startswith("The interval comes from")
+    unknown = replace(found, interval=None, compiled_for="TPUs")
+    assert (
+        interval_text(unknown) == "Compiled for TPUs, not for this chip: the interval is unknown."
+    )

@@ -15,7 +15,7 @@ import numpy as np
 
 from inspector.core.formatting import and_text, counted
 from inspector.core.snapshot import Mesh, Prediction, Program
-from inspector.machines.hardware import Chip
+from inspector.machines.hardware import Chip, chip_of_device
 from inspector.machines.links import Link, NoLink
 from inspector.machines.mesh_links import links_of, spanned_axes
 from inspector.machines.prediction import own_runs
@@ -76,8 +76,9 @@ class Predicted:
       interval: The interval relative to `seconds`; None without published runs.
       simulated: The simulated schedule; None without a schedule.
       unknown: Why the step is unknown, one sentence for each reason.
-      emulated: Whether the program was compiled for CPUs. The compiler of the chip fuses and schedules
-        differently, so published runs say nothing about this prediction.
+      compiled_for: The kind of machine that the program was compiled for, such as `CPUs`; "" if it is that of
+        the chip. The compiler of the chip fuses and schedules differently, so published runs say nothing
+        about this prediction.
       before_compile: Seconds by reason of a propagated program; None for others.
     """
 
@@ -87,7 +88,7 @@ class Predicted:
     interval: Interval | None
     simulated: Simulated | None
     unknown: tuple[str, ...] = ()
-    emulated: bool = False
+    compiled_for: str = ""
     before_compile: Totals | None = None
 
     @property
@@ -114,8 +115,8 @@ class Predicted:
     @property
     def runs_text(self) -> str:
         """How many runs the interval is based on, or why it is unknown, in words."""
-        if self.emulated:
-            return "compiled for CPUs, not for this chip: the interval is unknown"
+        if self.compiled_for:
+            return f"compiled for {self.compiled_for}, not for this chip: the interval is unknown"
         if self.interval is None:
             return "no published run: the interval is unknown"
         own, published = self.interval.own, self.interval.runs - self.interval.own
@@ -175,9 +176,21 @@ def predicted(
     found = simulate(program, chip, links, constants or constants_of(chip))
     if found.seconds is not None and found.seconds <= 0:
         return Predicted(program.name, chip, None, None, found, ("the schedule is empty",))
-    emulated = mesh.device_kind in (None, "cpu")
-    interval = None if emulated else interval_of(chip.name)
-    return Predicted(program.name, chip, found.seconds, interval, found, found.unknown, emulated)
+    compiled_for = _other_machine(mesh, chip)
+    interval = None if compiled_for else interval_of(chip.name)
+    return Predicted(
+        program.name, chip, found.seconds, interval, found, found.unknown, compiled_for
+    )
+
+
+def _other_machine(mesh: Mesh, chip: Chip) -> str:
+    """Return the kind of the devices of a mesh if it is not that of a chip, such as `CPUs`, else ""."""
+    if mesh.device_kind in (None, "cpu"):
+        return "CPUs"
+    compiled_for = chip_of_device(mesh.device_kind)
+    if compiled_for is None or compiled_for.kind == chip.kind:
+        return ""
+    return f"{compiled_for.kind.upper()}s"
 
 
 def on_whole_axes(program: Program, mesh: Mesh) -> Program:

@@ -50,14 +50,17 @@ def program(*operations: ScheduledOperation) -> Program:
     return Program("step", schedule=schedule(*operations))
 
 
-@pytest.mark.parametrize("kind", ["cpu", "TPU v5 lite"])
-def test_a_program_for_cpus_has_no_interval(kind):
+@pytest.mark.parametrize(
+    ("kind", "compiled_for"),
+    [("cpu", "CPUs"), ("TPU v5 lite", ""), ("TPU v4", ""), ("NVIDIA H100 80GB HBM3", "GPUs")],
+)
+def test_a_program_for_another_kind_of_machine_has_no_interval(kind, compiled_for):
     mesh = Mesh((MeshAxis("data", 2),), devices=(0, 1), device_kind=kind)
     found = predicted(
         program(ScheduledOperation("a", "fusion", cycles=1500, flops=1.0)), mesh, CHIPS["v5e"]
     )
-    assert found.seconds is not None and found.emulated == (kind == "cpu")
-    assert not found.emulated or (found.interval, found.record()) == (None, None)
+    assert found.seconds is not None and found.compiled_for == compiled_for
+    assert (found.interval is None) == (found.record() is None) == bool(compiled_for)
 
 
 def test_without_a_schedule_or_operations_the_step_is_unknown():
