@@ -229,8 +229,8 @@ def _notes(effects: Effects) -> Iterable[str]:
         yield "No chip is chosen, so times are unknown."
     else:
         yield (
-            f"Times are predictions before a compile for {_chip_title(effects)}, as in the tab Time: of "
-            "transfers that computation can hide, only a part counts."
+            f"Times are predictions before a compile for {_chip_title(effects)}, as for a plan in the tab "
+            "Time: of transfers that computation can hide, only a part counts."
         )
     if effects.left_out:
         yield f" {counted(effects.left_out, 'swap')} of two rules left out."
