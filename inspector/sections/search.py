@@ -16,7 +16,14 @@ from inspector.compare.search.result import (
     layout_of,
 )
 from inspector.compare.search.space import VARIED
-from inspector.core.formatting import and_text, bytes_text, counted, mesh_sizes_text, seconds_text
+from inspector.core.formatting import (
+    and_text,
+    bytes_text,
+    counted,
+    mesh_sizes_text,
+    ratio_text,
+    seconds_text,
+)
 from inspector.figures.effect_bars import Row, effect_bars
 from inspector.figures.search_front import search_front
 from inspector.layout import Layout, from_json
@@ -118,7 +125,7 @@ def summary(found: SearchResult) -> Facts:
 def end_text(found: SearchResult) -> str | None:
     """Return why the search ended, and whether others could be better; None if it was stopped."""
     if found.finished == "none better":
-        return _NONE_BETTER
+        return _none_better(found)
     if found.finished != "budget":
         return None
     if not found.counts.compiled:
@@ -132,6 +139,23 @@ def end_text(found: SearchResult) -> str | None:
         return f"{_BUDGET_SPENT}; others could be better within their intervals."
     others = counted(count, "candidate") + (" was" if count == 1 else " were")
     return f"{_BUDGET_SPENT}: {others} predicted {_LESS[found.objective]}, but not compiled."
+
+
+def _none_better(found: SearchResult) -> str:
+    """Return why no other candidate can be better: the intervals, or the steps of this search."""
+    ratios = sorted(
+        one.step / one.propagated_seconds
+        for one in found.candidates
+        if one.stage == "compiled" and one.step and one.propagated_seconds
+    )
+    if found.objective != "time" or len(ratios) < order.ENOUGH_COMPILED:
+        return _NONE_BETTER
+    least, most = ratio_text(ratios[0]), ratio_text(ratios[-1])
+    how = "measured" if found.chip is None else "compiled"
+    return (
+        f"Ended because no other candidate is likely to be better: {how} steps take {least} to {most} times "
+        "as long as propagated."
+    )
 
 
 def predicted_better(found: SearchResult) -> int:

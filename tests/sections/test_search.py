@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 from inspector import layout as layouts
 from inspector.compare.search.result import (
     Candidate,
@@ -93,6 +95,10 @@ def test_a_spent_budget_names_candidates_that_were_predicted_to_be_better() -> N
     assert "not compiled" in (search.end_text(found(slower, objective="memory")) or "")
     # The intervals have shown that no other one can be better.
     assert search.predicted_better(found(faster, finished="none better")) == 0
+    # From three compiled candidates on, their ratios of compiled to propagated time have shown it.
+    more = [replace(compiled, propagated_seconds=each) for each in (0.5, 4.0)]
+    assert "2" not in search.end_text(found(*more[:1], finished="none better"))
+    assert "0.25 to 2.00" in search.end_text(found(*more, finished="none better"))
 
 
 def test_dimensions_that_stay_unsharded_are_no_difference() -> None:
