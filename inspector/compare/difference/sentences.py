@@ -107,6 +107,8 @@ def _state(why: Causes) -> list[str]:
     if size.answers[1].verdict == "unknown":
         size, copies = rows["Elements per device"], rows["Copies of elements"]
     now = size.answers[1]
+    if now.verdict == "not comparable" and now.remark:
+        return [f"{size.section} per device not comparable ({now.remark})"]
     if now.verdict in ("unknown", "not comparable"):
         return [f"{size.section} per device unknown"]
     if now.verdict == "equal":

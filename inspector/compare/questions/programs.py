@@ -7,7 +7,7 @@ from dataclasses import replace
 from functools import partial
 
 from inspector.compare import origin
-from inspector.compare.questions.question import UNKNOWN, Row, Statement
+from inspector.compare.questions.question import UNKNOWN, Row, Statement, without_rejected
 from inspector.core.collectives import Traffic, traffic
 from inspector.core.formatting import bytes_text, counted, mesh_axes_text
 from inspector.core.snapshot import Program, Snapshot
@@ -62,11 +62,12 @@ def program_rows(
         ("FLOPs of all operations per device", _flops, ""),
         ("repeated work", _repeated, ""),
     )
-    return rows + [
+    rows += [
         Row(TIME, f"{name} {title}", "less", _ask(name, snapshots, ask), note, name)
         for name in names
         for title, ask, note in times
     ]
+    return without_rejected(rows, snapshots)
 
 
 def program_names(snapshots: Sequence[Snapshot]) -> list[str]:

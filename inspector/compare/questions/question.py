@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Literal, Self
 
+from inspector.compare import origin
 from inspector.core.formatting import bytes_text
+from inspector.core.snapshot import Snapshot
 
 Verdict = Literal["baseline", "better", "worse", "equal", "different", "not comparable", "unknown"]
 Better = Literal["less", "more"]
@@ -99,16 +101,6 @@ class Row:
     note: str = ""
     program: str | None = None
 
-    def excluding(self, rejected: Sequence[bool]) -> Row:
-        """Return the row in which no number of a layout that JAX rejects can be compared."""
-        return replace(
-            self,
-            statements=[
-                replace(one, excluded=REJECTED) if refused and one.value is not None else one
-                for one, refused in zip(self.statements, rejected, strict=True)
-            ],
-        )
-
     def compared(self, baseline: int, remarks: Sequence[str] | None = None) -> Question:
         """Compare every statement with that of the baseline. `remarks` go to the comparable answers."""
         answers = []
@@ -123,6 +115,18 @@ class Row:
         return Question(
             self.section, self.title, self.better, tuple(answers), self.note, self.program
         )
+
+
+def without_rejected(rows: Iterable[Row], snapshots: Sequence[Snapshot]) -> list[Row]:
+    """Return the rows in which no number of a layout that JAX rejects can be compared."""
+    rejected = [bool(origin.rejection(each)) for each in snapshots]
+    if not any(rejected):
+        return list(rows)
+
+    def statement(one: Statement, refused: bool) -> Statement:
+        return replace(one, excluded=REJECTED) if refused and one.value is not None else one
+
+    return [replace(row, statements=list(map(statement, row.statements, rejected))) for row in rows]
 
 
 def change_text(before: float, after: float) -> str:

@@ -45,13 +45,15 @@ def questions(
     ]
     layout = [Row(LAYOUT, title, None, [ask(each) for each in snapshots]) for title, ask in _LAYOUT]
     findings = [_findings(level, snapshots) for level in LEVELS]
-    rejected = [bool(origin.rejection(each)) for each in snapshots]
-    programs = program_rows(snapshots, chip, origin.chip(reference, chip))
-    return (
-        *(row.compared(baseline) for row in layout),
-        *(row.excluding(rejected).compared(baseline, remarks) for row in state_rows(snapshots)),
-        *(row.excluding(rejected).compared(baseline, of_programs) for row in programs),
-        *(row.compared(baseline, remarks) for row in findings),
+    return tuple(
+        row.compared(baseline, about)
+        for rows, about in (
+            (layout, None),
+            (state_rows(snapshots), remarks),
+            (program_rows(snapshots, chip, origin.chip(reference, chip)), of_programs),
+            (findings, remarks),
+        )
+        for row in rows
     )
 
 

@@ -6,7 +6,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import replace
 from typing import Any
 
-from inspector.compare.questions.question import UNKNOWN, Better, Row, Statement
+from inspector.compare.questions.question import UNKNOWN, Better, Row, Statement, without_rejected
 from inspector.compare.splits import elements_per_device
 from inspector.core.formatting import bytes_text, times_text
 from inspector.core.memory_kinds import in_host_memory
@@ -23,7 +23,7 @@ def state_rows(snapshots: Sequence[Snapshot]) -> list[Row]:
     rows.append(Row(STATE, "Largest array per device", "less", list(map(_largest, snapshots))))
     if any(totals(each, STATE_GROUPS).per_device is None for each in snapshots):
         rows += _rows(_ELEMENTS, list(map(_in_elements, snapshots)))
-    return rows
+    return without_rejected(rows, snapshots)
 
 
 def _rows(table: Sequence[_StateRow], snapshots: Sequence[Snapshot]) -> list[Row]:

@@ -50,6 +50,17 @@ def test_a_mesh_change_gives_amounts_and_dimensions() -> None:
     assert "hidden from model 4 to model 2" in cause and "batch from data 2 to data 4" in cause
 
 
+def test_no_sentence_says_that_a_layout_that_jax_rejects_is_better() -> None:
+    sharded = {"mesh": "4x4", "rules": "batch=data+model,embed=data+model,hidden="}
+    works, rejected = planned(mesh="4x4", batch="16"), planned(**sharded, batch="8")
+    assert any(
+        "better" in one for one in difference.sentences(works, planned(**sharded, batch="16"))
+    )
+    for pair in ((works, rejected), (rejected, works)):
+        said = " ".join(difference.sentences(*pair))
+        assert "better" not in said and "worse" not in said and "JAX rejects" in said
+
+
 def test_renamed_mesh_axes_change_no_array() -> None:
     sentences = compare(
         {"axes": "data,model", "rules": "batch=data,hidden=model"},
