@@ -134,11 +134,28 @@ def end_text(found: SearchResult) -> str | None:
     if not count:
         if found.objective != "time":
             return f"{_BUDGET_SPENT}; others could be better, as they are not compiled."
+        if _all_slower(found):
+            return (
+                f"{_BUDGET_SPENT}; the intervals of all other candidates are above the best step."
+            )
         if found.chip is None:
             return f"{_BUDGET_SPENT}; others could be better, as their times are not measured."
         return f"{_BUDGET_SPENT}; others could be better within their intervals."
     others = counted(count, "candidate") + (" was" if count == 1 else " were")
     return f"{_BUDGET_SPENT}: {others} predicted {_LESS[found.objective]}, but not compiled."
+
+
+def _all_slower(found: SearchResult) -> bool:
+    """Return whether the intervals of all candidates without a compile are above the best step."""
+    best = found.best_candidate
+    waiting = [one for one in found.candidates if one.stage == "propagated"]
+    if found.objective != "time" or best is None or not waiting:
+        return False
+    step = order.value(best, order.examples_of(layout_of(best)), "time")
+    return all(
+        one.low is not None and one.low / order.examples_of(layout_of(one)) > step
+        for one in waiting
+    )
 
 
 def _none_better(found: SearchResult) -> str:

@@ -93,6 +93,12 @@ def test_a_spent_budget_names_candidates_that_were_predicted_to_be_better() -> N
     # A time that is not measured matters only for the objective time.
     assert "times are not measured" in (search.end_text(found(slower)) or "")
     assert "not compiled" in (search.end_text(found(slower, objective="memory")) or "")
+    # Then the intervals count, if all others have one.
+    ends = [
+        search.end_text(found(*(replace(slower, low=low) for low in lows)))
+        for lows in ((None,), (0.9,), (1.1,), (1.1, 1.2), (1.1, 0.9))
+    ]
+    assert [ends.index(end) for end in ends] == [0, 0, 2, 2, 0]
     # The intervals have shown that no other one can be better.
     assert search.predicted_better(found(faster, finished="none better")) == 0
     # From three compiled candidates on, their ratios of compiled to propagated time have shown it.
