@@ -14,6 +14,9 @@ from pathlib import Path
 from benchmarks import processes
 from benchmarks.browser import ROOT
 
+# A scheduler tries for so long to reach a worker that was killed with a result, 30 s by default.
+_SETTINGS = {"PYTHONPATH": str(ROOT), "DASK_DISTRIBUTED__COMM__TIMEOUTS__CONNECT": "3s"}
+
 
 class Cluster:
     """A Dask scheduler and its workers.
@@ -66,7 +69,7 @@ class Cluster:
             process = subprocess.Popen(
                 [sys.executable, "-m", f"distributed.cli.dask_{kind}", *arguments],
                 cwd=self._folder,
-                env=os.environ | {"PYTHONPATH": str(ROOT)},
+                env=os.environ | _SETTINGS,
                 stdout=stream,
                 stderr=stream,
                 start_new_session=True,
