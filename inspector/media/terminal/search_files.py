@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
+import sys
 from collections.abc import Sequence
 
 from inspector.compare.search import result as results
 from inspector.core import snapshot, strict_json
-from inspector.core.formatting import numbered
+from inspector.core.formatting import counted, numbered
 from inspector.core.snapshot import Snapshot
 from inspector.media.terminal import options as shared
 
@@ -33,9 +34,17 @@ def read_all(paths: Sequence[str], given: Sequence[str] = ()) -> list[tuple[str,
 
         result = results.from_plain(plain, path)
         with shared.workers() as service:
-            for name, one in snapshots_of(result, service):
-                names.append(name)
-                found.append(one)
+            best, lost = snapshots_of(result, service)
+        if lost:
+            layouts = f"{lost} of {counted(len(best), 'layout')}"
+            print(
+                f"{path}: {layouts} are planned again, because this machine has not kept what the "
+                "search compiled or ran with this version",
+                file=sys.stderr,
+            )
+        for name, one in best:
+            names.append(name)
+            found.append(one)
     # Names that the user gave stay as they are.
     unique = [*given, *list(numbered([*given, *names[len(given) :]]))[len(given) :]]
     return list(zip(unique, found, strict=True))

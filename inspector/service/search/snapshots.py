@@ -13,24 +13,26 @@ MOST = 4  # layouts, the current one included
 
 def snapshots_of(
     found: SearchResult, service: Inspection, most: int = MOST
-) -> list[tuple[str, Snapshot]]:
+) -> tuple[list[tuple[str, Snapshot]], int]:
     """Return names and Snapshots: the layout that the search began with, then the best ones.
 
     Compiled ones, and those that the search ran on this machine, come from the cache. Others are plans with
-    propagated programs.
+    propagated programs. Also return how many of these the search had compiled or run, on another machine or
+    with other versions.
 
     Raises:
       InvalidInput: a layout is not valid, or its model cannot be traced.
     """
     chosen = [one for one in found.candidates if one.current]
     chosen += [one for one in found.candidates if not one.current and one.stage != "rejected"]
-    made, names = [], []
+    made, names, lost = [], [], 0
     for one in chosen[:most]:
         layout = layout_of(one)
         snapshot = (
             task.cached(layout) if one.measured is None else task.measured(layout, one.measured)
         )
+        lost += snapshot is None and one.stage == "compiled"
         made.append(snapshot or service.with_programs(service.plan(layout), layout))
         name = mesh_sizes_text(layout.axis_names, layout.mesh_shape)
         names.append(f"{name} (current)" if one.current else name)
-    return list(zip(numbered(names), made, strict=True))
+    return list(zip(numbered(names), made, strict=True)), lost

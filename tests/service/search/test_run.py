@@ -108,7 +108,7 @@ def test_single_rules_of_the_best_candidate_are_changed(service, store):
     assert not kept.near(layout)
 
 
-def test_compiled_candidates_are_measured_and_the_best_is_the_fastest(service, store):
+def test_compiled_candidates_are_measured_and_the_best_is_the_fastest(service, store, monkeypatch):
     layout = layouts.parse(
         {"mesh": "2", "axes": "data", "depth": "32", "layers": "1", "steps": "2"}
     ).unwrap()
@@ -116,18 +116,24 @@ def test_compiled_candidates_are_measured_and_the_best_is_the_fastest(service, s
     found = search(space, store, chip=None, budget=2)
     compiled = [one for one in found.candidates if one.stage == "compiled"]
     assert 1 <= len(compiled) <= 2 and any(one.current for one in compiled)
-    best = found.best_candidate
-    assert best is not None and best.measured == min(one.measured for one in compiled)
-    assert best.peak_bytes
+    fastest = found.best_candidate
+    assert fastest is not None and fastest.measured == min(one.measured for one in compiled)
+    assert fastest.peak_bytes
     # A comparison has the runs of the search instead of plans.
-    named = dict(snapshots_of(found, service))
+    best, lost = snapshots_of(found, service)
+    assert lost == 0
+    named = dict(best)
     medians = {
         statistics.median(one.program("train_step").seconds.steps)
         for one in named.values()
         if one.programs[0].stage != "propagated"
     }
     assert {one.measured for one in compiled} == medians
-    assert task.measured(layout, best.measured + 1) is None
+    assert task.measured(layout, fastest.measured + 1) is None
+    # What the cache has not kept is planned again, and counted.
+    monkeypatch.setattr(task, "measured", lambda *_: None)
+    planned, lost = snapshots_of(found, service)
+    assert lost == len(compiled) and {one.source.kind for _, one in planned} == {"plan"}
 
 
 def test_a_stopped_search_keeps_what_it_found_and_continues(space, store):
