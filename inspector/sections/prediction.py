@@ -13,6 +13,7 @@ from inspector.core.formatting import (
     seconds_text,
 )
 from inspector.core.snapshot import Phase, Program, Snapshot
+from inspector.figures.labels import middle_cut
 from inspector.figures.timeline import name_of, parts, step_parts, timeline, windows
 from inspector.machines.hardware import Chip
 from inspector.machines.prediction.calibration import before_compile_constants
@@ -37,6 +38,7 @@ from inspector.sections.section import (
 
 INPUTS = "Inputs of the prediction"
 _MOST_ROWS = 20  # operations in the table
+_MOST_CHARACTERS = 120  # of the name of a model operation; XLA joins the names of what it merges
 _WORDS = {"compiler": "compiler's cycles", "roofline": "FLOPs and bytes", "wait": "wait"}
 # The number of a layer in the name of a module, such as block_3 or layers/3.
 _LAYER_NUMBER = re.compile(r"(?<=[_/])\d+(?=/|$)")
@@ -174,7 +176,7 @@ def operation_blocks(found: Predicted, program: Program, name: str) -> tuple[Blo
     ]
     items = [f"{counted(times, 'execution')} in a step: {'; '.join(known)}."]
     if operation.op_name:
-        items.append(f"Model operation: {operation.op_name}")
+        items.append(f"Model operation: {middle_cut(operation.op_name, 4 * _MOST_CHARACTERS)}")
     if operation.source:
         items.append(f"Source: {operation.source}")
     if operation.flops:
@@ -260,7 +262,7 @@ def operations(found: Predicted, program: Program) -> Table:
             "Executions": lambda row: row[2],
             "Basis": lambda row: _WORDS.get(row[1].basis, row[1].basis),
             "Source": lambda row: row[0].source or "–",
-            "Model operation": lambda row: row[0].op_name or "–",
+            "Model operation": lambda row: middle_cut(row[0].op_name or "–", _MOST_CHARACTERS),
         },
     )
 

@@ -6,11 +6,12 @@ from dataclasses import replace
 
 import pytest
 
+from inspector.core.snapshot import ScheduledOperation
 from inspector.machines.prediction.calibration import before_compile_constants
-from inspector.machines.prediction.predicted import before_compile
+from inspector.machines.prediction.predicted import before_compile, predicted
 from inspector.media.markdown.render import render
-from inspector.sections.prediction import blocks, interval_text
-from tests.machines.prediction import test_fitting
+from inspector.sections.prediction import blocks, interval_text, operations
+from tests.machines.prediction import schedules, test_fitting
 
 
 @pytest.mark.parametrize(("flops", "short"), [(1e9, True), (1e16, False)])
@@ -34,3 +35,12 @@ def test_an_unknown_interval_comes_from_no_runs() -> None:
     assert (
         interval_text(unknown) == "Compiled for TPUs, not for this chip: the interval is unknown."
     )
+
+
+def test_the_joined_names_of_merged_operations_are_cut_in_the_table() -> None:
+    name = "jit(step)/(" + ":".join(f"jvp(Net)/layers_{n}/gather" for n in range(500)) + ")"
+    one = ScheduledOperation("all", "fusion", cycles=1000, op_name=name)
+    program = replace(test_fitting.program(1, 1e9, 1), schedule=schedules.schedule(one))
+    table = operations(predicted(program, test_fitting.MESH, test_fitting.CHIP), program)
+    (cell,) = (row[-1] for row in table.rows)
+    assert len(cell) <= 120 and cell.startswith("jit(step)") and cell.endswith("/gather)")
