@@ -26,10 +26,12 @@ from inspector.sections.section import (
     Cell,
     Column,
     Folded,
+    Notice,
     Picture,
     Section,
     Strong,
     Table,
+    Text,
     columns,
     listing,
     more_text,
@@ -59,6 +61,16 @@ def section(snapshot: Snapshot, name: str, chip: Chip) -> Section:
     return Section("prediction", "Predicted step", blocks(found, program, snapshot.mesh.size))
 
 
+def sentence(found: Predicted, devices: int) -> Text | Notice:
+    """Return the predicted step with its interval in one sentence, or why it is unknown."""
+    if found.seconds is None:
+        reasons = and_text(found.unknown[:3]) or "nothing is known about it"
+        return unknown.unknown(f"The predicted step of {found.program} is unknown: {reasons}.")
+    how = "Predicted" if found.simulated else "Predicted before a compile,"
+    machine = f"{counted(devices, 'device')} of {found.chip.title}"
+    return text(f"{how} on {machine}: ", Strong(prediction_text(found)))
+
+
 def blocks(
     found: Predicted, program: Program, devices: int, window: str | None = None
 ) -> tuple[Block, ...]:
@@ -67,12 +79,10 @@ def blocks(
     if found.seconds is not None and simulated is None:
         return _before_compile(found, devices)
     if found.seconds is None or simulated is None:
-        reasons = and_text(found.unknown[:3]) or "nothing is known about it"
-        return (unknown.unknown(f"The predicted step of {program.name} is unknown: {reasons}."),)
-    machine = f"{counted(devices, 'device')} of {found.chip.title}"
+        return (sentence(found, devices),)
     period = windows(simulated, program).get(window) if window else None
     return (
-        text(f"Predicted on {machine}: ", Strong(prediction_text(found))),
+        sentence(found, devices),
         Picture.of("step_parts", "Parts of the predicted step", step_parts, found),
         Picture.of("timeline", "Timeline of the step", timeline, simulated, program, period),
         parts_table(found),
@@ -88,7 +98,6 @@ def blocks(
 
 
 def _before_compile(found: Predicted, devices: int) -> tuple[Block, ...]:
-    machine = f"{counted(devices, 'device')} of {found.chip.title}"
     constants = before_compile_constants()
     if found.interval is not None and found.interval.short:
         communication = (
@@ -102,7 +111,7 @@ def _before_compile(found: Predicted, devices: int) -> tuple[Block, ...]:
             "its longest transfers."
         )
     return (
-        text(f"Predicted before a compile, on {machine}: ", Strong(prediction_text(found))),
+        sentence(found, devices),
         Folded(
             INPUTS,
             (

@@ -18,11 +18,12 @@ from inspector.sections import (
     findings,
     glance,
     memory,
+    prediction,
     propagated_traffic,
     sharding_errors,
     time,
 )
-from inspector.sections.programs import chip_of
+from inspector.sections.programs import chip_of, main_first
 from inspector.sections.section import (
     Block,
     Code,
@@ -93,6 +94,9 @@ def _short(name: str, snapshot: Snapshot, chip: Chip | None) -> list[Block]:
     blocks: list[Block] = [*sharding_errors.sections(snapshot)]
     if chip is not None:
         blocks.append(memory.verdict(snapshot, chip))
+        if snapshot.mesh is not None and (programs := main_first(snapshot)):
+            found = prediction.prediction_of(snapshot, programs[0].name, chip)
+            blocks.append(prediction.sentence(found, snapshot.mesh.size))
     blocks.append(comparison.board_table("board", [name], rows))
     blocks += propagated_traffic.sections(snapshot)
     if snapshot.effects is not None:

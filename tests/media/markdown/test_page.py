@@ -12,12 +12,15 @@ from markdown_it import MarkdownIt
 from markdown_it.token import Token
 
 from inspector.compare import difference
+from inspector.core.formatting import seconds_text
 from inspector.core.printable import printable
 from inspector.core.snapshot import Snapshot
 from inspector.machines import hardware
+from inspector.machines.prediction.predicted import predicted
 from inspector.media import report
 from inspector.media.markdown import page as markdown_page
 from inspector.media.markdown import text as markdown_text
+from tests.compare import glances
 from tests.figures import samples
 from tests.media import hostile
 
@@ -33,7 +36,7 @@ class Read:
 
     kinds: set[str]
     markup: set[str]  # every HTML tag
-    code: list[str]  # what stands as code
+    code: list[str]  # what is formatted as code
     said: str  # all text that is not code
 
     @property
@@ -112,6 +115,15 @@ def test_one_snapshot_has_its_specs(named) -> None:
     found = read(report.content(named[:1], ".md", hardware.chip("v5e")))
     assert "P('model', None)" in found.code
     assert "TPU v5e chip" in found.said and "2026-01-01" in found.said
+
+
+def test_one_snapshot_has_the_predicted_step_with_its_interval() -> None:
+    snapshot, chip = glances.planned(flops=1e15), hardware.chip("v5e")
+    found = predicted(snapshot.programs[0], snapshot.mesh, chip)
+    assert found.low < found.seconds < found.high
+    said = read(report.content([("plan", snapshot)], ".md", chip)).said
+    assert all(seconds_text(each) in said for each in (found.low, found.seconds, found.high))
+    assert "Predicted" not in read(report.content([("plan", snapshot)], ".md", None)).said
 
 
 def test_eight_layouts_fit_into_a_comment() -> None:
