@@ -9,6 +9,7 @@ from inspector.compare.questions import questions
 from inspector.core.folding import fold
 from inspector.core.formatting import bytes_text, counted, shape_text, spec_text
 from inspector.core.snapshot import Finding, Snapshot
+from inspector.layout.plan import merged_by_logical_axis
 from inspector.machines.hardware import Chip
 from inspector.sections import (
     arrays,
@@ -121,7 +122,11 @@ def _short(name: str, snapshot: Snapshot, chip: Chip | None) -> list[Block]:
 
 def _findings(named: Named) -> list[Block]:
     """Return errors and warnings in a section, and notes in a part that opens."""
-    said = [(name, finding) for name, snapshot in named for finding in snapshot.findings]
+    said = [
+        (name, finding)
+        for name, snapshot in named
+        for finding in merged_by_logical_axis(snapshot.findings)
+    ]
     serious = [(name, finding) for name, finding in said if finding.level != "note"]
     minor = [(name, finding) for name, finding in said if finding.level == "note"]
     blocks: list[Block] = []

@@ -146,10 +146,10 @@ def end_text(found: SearchResult) -> str | None:
 
 
 def _all_slower(found: SearchResult) -> bool:
-    """Return whether the intervals of all candidates without a compile are above the best step."""
+    """Return whether the intervals of the step of all candidates without a compile are above the best one."""
     best = found.best_candidate
     waiting = [one for one in found.candidates if one.stage == "propagated"]
-    if found.objective != "time" or best is None or not waiting:
+    if best is None or not waiting:
         return False
     step = order.value(best, order.examples_of(layout_of(best)), "time")
     return all(

@@ -210,8 +210,8 @@ def _config(column: section.Column, values: Sequence[Any], has_texts: bool) -> A
     if any(isinstance(value, str) for value in values) or column.kind not in NUMBERS:
         right = "right" if column.kind in NUMBERS else None
         return st.column_config.TextColumn(help=column.help, alignment=right)
-    form = {"ratio": "%.6g×", "seconds": "%.3g s"}.get(column.kind, "localized")
-    form = None if has_texts else form
+    forms = {"ratio": "%.6g×", "seconds": "%.3g s"}
+    form = None if has_texts else forms.get(column.kind, "localized")
     return st.column_config.NumberColumn(help=column.help, format=form)
 
 

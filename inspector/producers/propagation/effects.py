@@ -126,9 +126,7 @@ def _cost(variant: _Variant, current: Layout, program: str, chip: Chip | None) -
         state_totals(planned).per_device,
         {UNKNOWN_AXES: None} if wire is None else wire,
         None if products is None else sum(each.flops for each in products),
-        None
-        if chip is None or planned.mesh is None
-        else predicted(found, planned.mesh, chip).seconds,
+        None if chip is None else predicted(found, layout.mesh(), chip).seconds,
     )
 
 

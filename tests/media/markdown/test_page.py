@@ -20,7 +20,10 @@ from inspector.machines.prediction.predicted import predicted
 from inspector.media import report
 from inspector.media.markdown import page as markdown_page
 from inspector.media.markdown import text as markdown_text
+from inspector.sections.report import short
+from inspector.sections.section import Section
 from tests.compare import glances
+from tests.compare.difference import layouts
 from tests.figures import samples
 from tests.media import hostile
 
@@ -124,6 +127,14 @@ def test_one_snapshot_has_the_predicted_step_with_its_interval() -> None:
     said = read(report.content([("plan", snapshot)], ".md", chip)).said
     assert all(seconds_text(each) in said for each in (found.low, found.seconds, found.high))
     assert "Predicted" not in read(report.content([("plan", snapshot)], ".md", None)).said
+
+
+def test_an_axis_that_does_not_divide_several_arrays_is_one_finding() -> None:
+    rejected = layouts.planned(mesh="4x2", batch="3")
+    assert sum(one.level == "error" for one in rejected.findings) > 1
+    sections = [one for one in short([("plan", rejected)], None) if isinstance(one, Section)]
+    (found,) = (one for one in sections if one.key == "findings")
+    assert [len(block.items) for block in found.blocks] == [1]
 
 
 def test_eight_layouts_fit_into_a_comment() -> None:
