@@ -111,10 +111,10 @@ def summary(found: Accuracy) -> Facts:
 
 
 def runs(rows: list[Row]) -> Table:
-    """Return measured and predicted seconds of each reproduced run."""
+    """Return measured and predicted seconds of each reproduced run, those of compiled programs first."""
     return Table.of(
         "accuracy_runs",
-        rows,
+        sorted(rows, key=lambda row: row.judged is None),
         {
             **_RUN,
             "Chips": lambda row: row.chips,

@@ -1,4 +1,4 @@
-"""The introduction of published runs is true for compiled and for other runs."""
+"""Published runs: the introduction is true for compiled and for other runs, and compiled ones come first."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ import pytest
 
 from inspector.compare.measured import accuracy
 from inspector.compare.measured.accuracy import Row
-from inspector.sections.accuracy import introduction
+from inspector.sections.accuracy import introduction, runs
 
 COMPILED = Row("a", "v5e", "m", 8, 1.0, predicted=1.1, left_out=1.2, low=0.9, high=1.5)
 PROPAGATED = Row("b", "v5e", "m", 8, 1.0, before_compile=0.8)
@@ -39,3 +39,9 @@ def test_the_counts_are_those_of_the_shipped_table() -> None:
     known = [row for row in rows if row.low]
     assert f"{len(known)} published runs " in introduction(rows)
     assert f"{len(rows) - len(known)} more runs, " in introduction(rows)
+
+
+def test_runs_of_compiled_programs_come_first_in_their_order() -> None:
+    other = Row("d", "v5e", "m", 8, 1.0, predicted=1.1)
+    table = runs([PROPAGATED, COMPILED, other])
+    assert [row[0] for row in table.rows] == ["a", "d", "b"]
