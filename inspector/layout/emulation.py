@@ -1,12 +1,9 @@
-"""Memory of this machine, and how much of it a layout needs for emulated devices.
+"""How much memory of this machine a layout needs for emulated devices.
 
 Emulated devices share the memory of one machine, so an array replicated on N devices takes N times its bytes.
 """
 
 from __future__ import annotations
-
-import os
-from pathlib import Path
 
 from inspector.core.errors import InvalidInput
 from inspector.core.formatting import bytes_text
@@ -17,12 +14,6 @@ from inspector.layout import MOST_DEVICES
 STATES_DURING_A_STEP = 2
 # The rest is left to the compiler and other programs.
 USABLE_SHARE = 0.8
-
-
-def available_bytes() -> int:
-    """Return the bytes that a new program can use without swapping, within the limit of a cgroup."""
-    limits = [_meminfo_available(), _cgroup_available()]
-    return min(limit for limit in limits if limit is not None)
 
 
 def state_bytes_in_a_step(plan: Snapshot) -> int:
@@ -62,22 +53,3 @@ def refuse_too_large(needed: int, available: int, what: str) -> None:
             f"{bytes_text(limit)} is allowed ({USABLE_SHARE:.0%} of the free memory); make the sizes "
             "smaller or replicate less"
         )
-
-
-def _meminfo_available() -> int:
-    try:
-        for line in Path("/proc/meminfo").read_text().splitlines():
-            if line.startswith("MemAvailable:"):
-                return int(line.split()[1]) * 1024
-    except OSError:
-        pass  # not Linux
-    return os.sysconf("SC_PHYS_PAGES") * os.sysconf("SC_PAGE_SIZE")
-
-
-def _cgroup_available() -> int | None:
-    try:
-        limit = Path("/sys/fs/cgroup/memory.max").read_text().strip()
-        used = Path("/sys/fs/cgroup/memory.current").read_text().strip()
-        return None if limit == "max" else max(0, int(limit) - int(used))
-    except (OSError, ValueError):
-        return None  # no cgroup v2, or not in one with a limit

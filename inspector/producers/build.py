@@ -33,6 +33,7 @@ from inspector.producers.state_specs import (
     with_optimizer_axes,
 )
 from inspector.producers.traceable import returns_state
+from inspector.service.engine import memory_limit
 
 
 def build_model(layout: Layout) -> Model:
@@ -64,7 +65,7 @@ def model_and_mesh(layout: Layout, report: Callable[..., None]) -> tuple[Model, 
 
 def refuse_too_large(bytes_per_device: int, layout: Layout, memory: int | None, what: str) -> None:
     """Refuse to run `what` if it exceeds the usable bytes of this machine, which are measured if None."""
-    available = emulation.available_bytes() if memory is None else memory
+    available = memory_limit.available_bytes() if memory is None else memory
     emulation.refuse_too_large(bytes_per_device * layout.devices, available, what)
 
 

@@ -18,6 +18,7 @@ from inspector.layout.plan import now
 from inspector.producers.abstract import versions
 from inspector.producers.build import build_model, first_inputs, make_mesh, signatures, tracing
 from inspector.producers.compiled_program import CompiledProgram, Report
+from inspector.service.engine import memory_limit
 
 # Rounds that do not count: the first runs allocate memory that later ones reuse.
 WARM_UP_ROUNDS = 2
@@ -52,7 +53,7 @@ def time_layouts(
     Raises:
       InvalidInput: fewer than two layouts remain.
     """
-    available = emulation.available_bytes() if memory is None else memory
+    available = memory_limit.available_bytes() if memory is None else memory
     ready: dict[int, _Runner] = {}
     reasons = list(untimed)
     for place, (number, layout) in enumerate(wanted.items()):

@@ -47,7 +47,15 @@ from inspector.model.built_in.catalogue import CATALOGUE
 from inspector.service import audit_log, compile_cache, serving
 from inspector.service.agreement import disagreements, refuse_indivisible
 from inspector.service.compile_cache import CompileCache
-from inspector.service.engine import LOCAL, Environment, Job, Limits, Pool, Requester
+from inspector.service.engine import (
+    LOCAL,
+    Environment,
+    Job,
+    Limits,
+    Pool,
+    Requester,
+    memory_limit,
+)
 from inspector.service.engine.pool import Event, Listed, unreported
 from inspector.service.engine.requester import NO_LIMITS
 from inspector.service.history import History
@@ -69,6 +77,10 @@ TIMEOUTS = {
     "board": 300.0,
     "import": 300.0,  # 128 MiB of HLO text take about 30
 }
+
+
+# Bytes that a job may use beyond those of its worker, by its name. Others have the limit of a worker alone.
+MEMORY = {"import": memory_limit.PARSING, "board": memory_limit.PARSING}
 
 
 def _timeout(kind: str, payload: dict[str, Any]) -> float:
@@ -521,11 +533,12 @@ class Inspection:
             self.requester,
             subject_of(payload),
             topic,
+            MEMORY.get(kind),
         )
         return job.decoded(decode)
 
     def _available(self) -> int:
-        return emulation.available_bytes() if self._memory is None else self._memory
+        return memory_limit.available_bytes() if self._memory is None else self._memory
 
     def _refuse_too_large(self, planned: Snapshot) -> None:
         needed = emulation.state_bytes_in_a_step(planned)

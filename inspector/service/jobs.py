@@ -2,19 +2,16 @@
 
 from __future__ import annotations
 
-import contextlib
-import os
 from dataclasses import dataclass
-from pathlib import Path
 from typing import Any
 
+from inspector.core.host_memory import resident_bytes
 from inspector.service.engine import Requester, Subject
 from inspector.service.inspection import Inspection
 from inspector.service.search import task
 from inspector.service.search.registry import Searches
 
 SEARCHES = "searches"
-_PAGE_BYTES = os.sysconf("SC_PAGE_SIZE")  # the unit of /proc/PID/statm, which only Linux has
 
 
 @dataclass(frozen=True)
@@ -95,19 +92,6 @@ def cancel(service: Inspection, searches: Searches, queue: str, number: int) -> 
         searches.cancel(number, service.requester.owner)
     else:
         service.cancel(queue, number)
-
-
-def resident_bytes(pid: int) -> int | None:
-    """Return the bytes that a process and its children have in memory; None if that is unknown."""
-    try:
-        pages = int(Path(f"/proc/{pid}/statm").read_text().split()[1])
-    except (OSError, ValueError, IndexError):
-        return None
-    below = 0
-    with contextlib.suppress(OSError):  # not every kernel lists children
-        for child in Path(f"/proc/{pid}/task/{pid}/children").read_text().split():
-            below += resident_bytes(int(child)) or 0
-    return pages * _PAGE_BYTES + below
 
 
 def _memory_of_searches() -> int | None:

@@ -3,28 +3,18 @@
 from __future__ import annotations
 
 import difflib
-import re
 from collections.abc import Collection, Mapping
 from decimal import Decimal
 from pathlib import Path
 from typing import Any
 
+from inspector.core import byte_size
 from inspector.core.errors import InvalidInput, shown
 
-# Bytes: decimal units as in SI, binary units as in IEC 80000-13.
-UNITS = {
-    "b": 1,
-    **{f"{letter}b": 1000 ** (power + 1) for power, letter in enumerate("kmgt")},
-    **{f"{letter}ib": 1024 ** (power + 1) for power, letter in enumerate("kmgt")},
-}
-_SIZE = re.compile(r"(\d{1,20}(?:\.\d{1,20})?)\s*([A-Za-z]+)", re.ASCII)
-_MAX_BYTES = 2**63 - 1
 _MAX_DIGITS = 50  # of a percentage
 _MAX_CHOICES = 20
 
-_SIZE_ALLOWED = (
-    'an integer of bytes or a size such as "16 GiB" (B, kB, MB, GB, TB, KiB, MiB, GiB, TiB)'
-)
+_SIZE_ALLOWED = f"an integer of bytes or {byte_size.ALLOWED}"
 
 
 class Fields:
@@ -44,14 +34,11 @@ class Fields:
         value = self._value(field, required)
         if value is None:
             return None
-        if type(value) is int and 0 <= value <= _MAX_BYTES:
+        if type(value) is int and 0 <= value <= byte_size.MOST:
             return value
-        parts = _SIZE.fullmatch(value.strip()) if isinstance(value, str) else None
-        if parts and parts[2].lower() in UNITS:
-            # A float cannot hold 0.1 GiB exactly.
-            count = int(Decimal(parts[1]) * UNITS[parts[2].lower()])
-            if count <= _MAX_BYTES:
-                return count
+        count = byte_size.parse(value) if isinstance(value, str) else None
+        if count is not None:
+            return count
         raise self._invalid(field, value, _SIZE_ALLOWED)
 
     def percent(self, field: str, required: bool = False) -> Decimal | None:
@@ -137,7 +124,7 @@ def _finite(value: int | Decimal) -> int | Decimal:
 
 def _shown(value: Any) -> str:
     """Return a value of TOML, which also has dates and decimal numbers, as text."""
-    if isinstance(value, int) and abs(value) > _MAX_BYTES:
+    if isinstance(value, int) and abs(value) > byte_size.MOST:
         # Python refuses to print integers with thousands of digits.
         return f"an integer of {value.bit_length():,} bits"
     return shown(value if isinstance(value, (str, int, list, dict)) else str(value))

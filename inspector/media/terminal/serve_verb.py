@@ -18,7 +18,13 @@ from urllib.parse import urlsplit
 
 from inspector.core import input_file, typed_json
 from inspector.core.errors import InvalidInput, shown
-from inspector.media.terminal.dashboard_verb import MODEL, SCRIPT, model_arguments
+from inspector.media.terminal.dashboard_verb import (
+    MODEL,
+    SCRIPT,
+    WORKER_MEMORY,
+    limit_workers,
+    model_arguments,
+)
 from inspector.media.terminal.options import argument, number, verb
 from inspector.service import serving
 from inspector.service.audit_log import AuditLog
@@ -65,6 +71,7 @@ _PROVIDER_FIELDS = ("client_id", "client_secret", "server_metadata_url")
     ),
     argument("--jobs-per-user", default="2", metavar="N", help="running jobs of one user (2)"),
     argument("--queued-per-user", default="8", metavar="N", help="waiting jobs of one user (8)"),
+    WORKER_MEMORY,
     argument(
         "--shutdown-seconds",
         default="60",
@@ -82,6 +89,7 @@ _PROVIDER_FIELDS = ("client_id", "client_secret", "server_metadata_url")
 )
 def serve(options: argparse.Namespace) -> None:
     """Check the options, and replace this process by the Streamlit server."""
+    limit_workers(options.worker_memory)
     port = number(options.port, "--port", "a port from 1 to 65535", 1, 65535)
     secrets = None if options.secrets is None else os.path.abspath(options.secrets)
     auth = {} if secrets is None else _read_auth(secrets)

@@ -18,9 +18,10 @@ from typing import Any, Literal, Self
 
 from cachetools import LRUCache
 
+from inspector.core import host_memory
 from inspector.core.errors import InvalidInput
 from inspector.core.formatting import counted
-from inspector.service.engine import protocol
+from inspector.service.engine import memory_limit, protocol
 from inspector.service.engine.environment import Environment
 from inspector.service.engine.job import Job, Status, unchanged
 from inspector.service.engine.process import Process, process_name
@@ -55,6 +56,7 @@ class Worker:
     stopping: bool = False  # killed, but its end was not seen yet
     kill_at: float | None = None  # end of the grace after a cancel, on the monotonic clock
     unusable: str | None = None  # why JAX did not start in it
+    used_before: int = 0  # bytes in memory when its run began; 0 if unknown
     answered: bool = False  # it has sent a message
     idle_since: float = field(
         default_factory=time.monotonic
@@ -76,6 +78,8 @@ class Worker:
         if self.unusable is not None:
             return self.unusable
         processes = self.environment.processes
+        if run.memory is not None and self.process.ran_out_of_memory():
+            return memory_limit.exceeded_by_job(run.memory, run.phase)
         if processes > 1:
             name = process_name(0, processes)
             return self.process.explain_end(name, run.phase, new="new ones")
@@ -144,6 +148,9 @@ class Pool:
     stopped, because it keeps the memory of its runs. One worker always stays. Raises ValueError if `workers`
     is not a positive integer.
 
+    A worker that uses more than `memory` bytes is killed, and its run fails with a sentence; None is the
+    limit of this machine (`memory_limit.of_worker`).
+
     Owners take turns (`in_turn`), and `limits` bounds the runs of each. `on_event` is called for each
     start, end, cancel and refusal, with the lock held, so it must return at once.
 
@@ -160,6 +167,7 @@ class Pool:
         idle: float = IDLE_SECONDS,
         limits: Limits = NO_LIMITS,
         on_event: Callable[[Event], None] = unreported,
+        memory: int | None = None,
     ) -> None:
         if isinstance(workers, bool) or not isinstance(workers, int) or workers < 1:
             raise ValueError(f"`workers` is {workers!r}; it must be a whole number from 1 up.")
@@ -169,6 +177,7 @@ class Pool:
         self._idle = idle
         self._limits = limits
         self._report = on_event
+        self._memory = memory_limit.of_worker() if memory is None else memory
         self._lock = threading.Condition()  # notified whenever anything below changes
         self._queue: list[Run] = []  # in the order of submission
         self._order: list[Run] | None = None  # the queue in the order of turns, if it is known
@@ -193,12 +202,15 @@ class Pool:
         requester: Requester = LOCAL,
         subject: Subject = NO_SUBJECT,
         topic: str | None = None,
+        memory: int | None = None,
     ) -> Job[dict[str, Any]]:
         """Queue a job, and return at once.
 
         A job that is queued or running with the same payload and environment is shared. `timeout` is in
         seconds from when a worker begins the run, None for no limit; the longest of all callers counts. Jobs
         with the same `topic` use the same cached values, so an idle worker that has run one is preferred.
+        `memory` is how many bytes the job may use beyond what its worker has when it begins; None leaves it
+        the limit of a worker alone. It suits jobs that parse what others wrote.
         Raises ValueError or TypeError if the payload is not JSON or the timeout is not positive,
         RuntimeError after `close`, and InvalidInput if the owner has too many queued runs or the server
         is shutting down.
@@ -223,6 +235,7 @@ class Pool:
                     environment,
                     key,
                     timeout=timeout,
+                    memory=memory,
                     subject=subject,
                     topic=topic,
                 )
@@ -407,6 +420,7 @@ class Pool:
         if self._watch is None:
             self._watch = threading.Thread(target=self._watch_clock, name="pool clock", daemon=True)
             self._watch.start()
+            threading.Thread(target=self._watch_memory, name="pool memory", daemon=True).start()
 
     def _why_refused(self, run: Run | None, requester: Requester) -> str | None:
         """Return why the owner may not join this run or start a new one, or None."""
@@ -531,7 +545,9 @@ class Pool:
         for requester in dict.fromkeys(caller.requester for caller in run.callers):
             self._report(Event("start", requester, run.kind, run.subject))
         worker.process.send(
-            protocol.encode("run", run=run.number, job=run.kind, payload=run.payload)
+            protocol.encode(
+                "run", run=run.number, job=run.kind, payload=run.payload, memory=run.memory
+            )
         )
 
     def _finish(self, run: Run, state: str, **outcome: Any) -> None:
@@ -587,6 +603,8 @@ class Pool:
                 return
             if kind == "started":
                 run.picked_up = True
+                if run.memory is not None:
+                    worker.used_before = host_memory.resident_bytes(worker.process.pid) or 0
             elif kind == "dropped":
                 run.picked_up = False
             elif kind == "progress":
@@ -641,6 +659,45 @@ class Pool:
                 left = max(0.0, due - time.monotonic())
                 self._lock.wait(min(left, threading.TIMEOUT_MAX))
 
+    def _watch_memory(self) -> None:
+        """Stop workers that use more memory than allowed. Only a worker with a run can grow."""
+        while True:
+            with self._lock:
+                self._lock.wait_for(lambda: self._closed or any(map(_is_busy, self._workers)))
+                if self._closed:
+                    return
+                busy = [
+                    (worker, worker.run, self._allowed(worker))
+                    for worker in filter(_is_busy, self._workers)
+                ]
+            for worker, run, allowed in busy:
+                # Without the lock, because the kernel can take milliseconds to count.
+                used = memory_limit.used_bytes(worker.process.pid, allowed)
+                if used is not None and used > allowed:
+                    with self._lock:
+                        self._stop_for_memory(worker, run, used, allowed)
+            time.sleep(1 / memory_limit.CHECKS_PER_SECOND)
+
+    def _allowed(self, worker: Worker) -> int:
+        """Return the bytes that a worker may have in memory now."""
+        run = worker.run
+        if run is None or run.memory is None or not run.picked_up:
+            return self._memory
+        return min(self._memory, max(worker.used_before, memory_limit.WORKER) + run.memory)
+
+    def _stop_for_memory(self, worker: Worker, run: Run | None, used: int, allowed: int) -> None:
+        if worker.run is not run or run is None or worker.stopping:
+            return  # its run ended meanwhile, perhaps for another reason
+        if allowed < self._memory and run.memory is not None:
+            error = memory_limit.exceeded_by_job(run.memory, run.phase)
+        else:
+            error = memory_limit.exceeded(used, allowed, run.phase)
+        _log.warning("Worker %d: %s", worker.process.pid, error)
+        if not run.finished:
+            self._finish(run, "failed", error=error)
+        self._stop(worker)
+        self._lock.notify_all()
+
     def _due(self, worker: Worker) -> float:
         """Return when the clock must act on a worker, on the monotonic clock; infinity for never."""
         if worker.run is not None or worker.stopping:
@@ -655,3 +712,7 @@ class Pool:
             f" {run.timeout:g} s allowed; nothing was saved."
         )
         self._abandon(run, "failed", error)
+
+
+def _is_busy(worker: Worker) -> bool:
+    return worker.run is not None and not worker.stopping

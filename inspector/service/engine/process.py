@@ -42,6 +42,13 @@ FATAL = (
     re.compile(r"^(?P<message>[\w.]*(Error|Exception): .+)"),
 )
 
+# What C++, LLVM, absl and the C library write when they are refused memory.
+OUT_OF_MEMORY = (
+    re.compile(r"std::bad_alloc"),
+    re.compile(r"LLVM ERROR: out of memory"),
+    re.compile(r"(?i)cannot allocate memory|failed to allocate|out of memory"),
+)
+
 _log = logging.getLogger(__name__)
 
 
@@ -156,14 +163,20 @@ class Process:
                     return match["message"].strip()[:300]
         return None
 
+    def ran_out_of_memory(self) -> bool:
+        """Return whether native code ended the process because it was refused memory."""
+        lines = list(self._stderr)
+        return any(pattern.search(line) for pattern in OUT_OF_MEMORY for line in lines)
+
     def explain_end(self, name: str, phase: str, new: str = "a new one") -> str:
         """Return one sentence on why a run failed when this process ended during `phase`."""
         ending = self.ending()
-        message = None if "SIGKILL" in ending else self.fatal_message()
+        killed = "SIGKILL" in ending
+        message = None if killed else self.fatal_message()
         quoted = f", saying “{message.rstrip('.')}”" if message else ""
-        return (
-            f"{name} {ending} during {phase}{quoted}; nothing was saved, run again to start {new}."
-        )
+        # The kernel does this to the process that uses most, workers first (`end_before_others`).
+        smaller = ", with smaller sizes if the machine had no memory left" if killed else ""
+        return f"{name} {ending} during {phase}{quoted}; nothing was saved, run again to start {new}{smaller}."
 
     def _send_all(self) -> None:
         stdin = self._popen.stdin

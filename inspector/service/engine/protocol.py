@@ -2,7 +2,8 @@
 
 Server to worker, on the worker's standard input:
 
-    run        run, job, payload         run this job; `run` is its number from now on
+    run        run, job, payload, memory run this job; `run` is its number from now on, and `memory` the
+                                         bytes that it may use beyond those of the worker, or null
     cancel     run                       stop that run at its next report
     warm       devices                   import JAX and check that it has this many devices
 

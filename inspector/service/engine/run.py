@@ -21,6 +21,7 @@ class Run:
     environment: Environment
     key: tuple[str, str, Environment]
     timeout: float | None  # seconds from when it begins; None for no limit
+    memory: int | None = None  # bytes beyond those of its worker when it begins; None for no limit
     subject: Subject = NO_SUBJECT
     topic: str | None = None  # runs with the same topic use the same cached values
     submitted: float = field(default_factory=time.monotonic)

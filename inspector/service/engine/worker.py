@@ -28,8 +28,9 @@ from collections.abc import Callable
 from typing import Any, BinaryIO
 
 from inspector.core.errors import Cancelled, InvalidInput
-from inspector.service.engine import protocol
+from inspector.service.engine import memory_limit, protocol
 from inspector.service.engine.group import Group, Place
+from inspector.service.engine.job import FIRST_PHASE
 
 SENTENCE_LENGTH = 300  # characters of an exception's text that a page shows
 DETAILS_LENGTH = 50_000  # characters of a traceback, counted from its end
@@ -71,7 +72,7 @@ class Worker:
                     self._group.begin(message)
                     if self._cancelled == run:  # since then; the others cannot be stopped
                         end_now()
-                outcome = self._run(run, message["job"], message["payload"])
+                outcome = self._run(run, message["job"], message["payload"], message["memory"])
                 if self._group is not None and self._cancelled != run:
                     self._group.end(protocol.decode(outcome))
                 self._answer(outcome)
@@ -104,11 +105,14 @@ class Worker:
         except OSError:
             end_now()  # the server has ended
 
-    def _run(self, run: int, name: str, payload: dict[str, Any]) -> bytes:
-        """Run one job. Return the message with its outcome, encoded."""
+    def _run(self, run: int, name: str, payload: dict[str, Any], memory: int | None) -> bytes:
+        """Run one job within its memory. Return the message with its outcome, encoded."""
+        reached = FIRST_PHASE
 
         def report(phase: str, /, **figures: Any) -> None:
             """Report progress to the server. Raises Cancelled if the job was cancelled."""
+            nonlocal reached
+            reached = phase
             if self._cancelled == run:
                 raise Cancelled
             self._answer(protocol.encode("progress", run=run, phase=phase, figures=figures))
@@ -121,15 +125,19 @@ class Worker:
             self._meet()
             handler = self._handler(name)
             self._freeze_imports()
-            result = handler(payload, report)
-            if not isinstance(result, dict):
-                raise TypeError(f"the job {name!r} gave {type(result).__name__}, not a dict")
-            return protocol.encode("done", run=run, result=result)
+            with memory_limit.limited(memory):
+                result = handler(payload, report)
+                if not isinstance(result, dict):
+                    raise TypeError(f"the job {name!r} gave {type(result).__name__}, not a dict")
+                return protocol.encode("done", run=run, result=result)
         except Cancelled:
             return protocol.encode("cancelled", run=run)
         except InvalidInput as refusal:
             return protocol.encode("failed", run=run, error=one_line(str(refusal)), details=None)
         except BaseException as error:
+            if isinstance(error, MemoryError) and memory is not None:
+                reason = memory_limit.exceeded_by_job(memory, reached)
+                return protocol.encode("failed", run=run, error=reason, details=None)
             details = traceback.format_exc()[-DETAILS_LENGTH:]
             print(details, file=sys.stderr, flush=True)
             return protocol.encode("failed", run=run, error=sentence(error), details=details)
@@ -225,6 +233,7 @@ def main() -> None:
     """Use the two standard streams for the protocol, and serve."""
     table, lifeline, *others = sys.argv[1:]
     end_with_server(int(lifeline))
+    memory_limit.end_before_others()
     commands = os.fdopen(os.dup(0), "rb")
     answers = os.fdopen(os.dup(1), "wb")
     # A job that prints or reads its input must not touch the protocol. Changing the descriptors covers

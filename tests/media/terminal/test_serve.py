@@ -136,6 +136,8 @@ def test_unusable_secrets_are_refused_without_showing_them(
         ["--port", "0"],
         ["--port", "x"],
         ["--jobs-per-user", "0"],
+        ["--worker-memory", "1MB"],
+        ["--worker-memory", "80%"],
         ["--queued-per-user", "many"],
         ["--shutdown-seconds", "-1"],
         ["--host", "http://my.host"],

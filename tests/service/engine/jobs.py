@@ -19,11 +19,13 @@ from inspector.core.errors import InvalidInput
 NAMES = """
     echo big loop stubborn stuck chatty noisy abort killed leave refuse fail not_json not_dict
     devices modules spawn orphan swallow reads environment gate together
+    grow grow_below
 """
 JOBS = {name: f"{__name__}:{name}" for name in NAMES.split()}
 JOBS["missing"] = "no_such_module:function"
 MEET = f"{__name__}:meet"
 
+PIECE = 16 * 1024**2  # bytes
 PLACE = []  # of this process among several, once it has met the others
 
 
@@ -73,6 +75,25 @@ def stuck(payload, report):
     """Native code that never gives up the interpreter's lock: no other thread runs again."""
     report("stuck", pid=os.getpid())
     collections.deque(itertools.repeat(None), maxlen=0)
+
+
+def grow(payload, report):
+    """Allocate memory piece by piece and write to it, up to `bytes`. Return how much there is."""
+    report("growing", pid=os.getpid())
+    pieces = []
+    for _ in range(payload["bytes"] // PIECE):
+        pieces.append(bytearray(PIECE))
+        pieces[-1][::4096] = b"x" * (PIECE // 4096)  # the kernel gives a page when it is written
+        time.sleep(payload.get("pause", 0.0))
+    return {"pid": os.getpid(), "bytes": sum(map(len, pieces))}
+
+
+def grow_below(payload, report):
+    """Have a process below this one grow."""
+    code = f"import time; x = bytearray({payload['bytes']}); x[::4096] = x[::4096].replace(b'\\0', b'x')"
+    report("growing", pid=os.getpid())
+    subprocess.run([sys.executable, "-c", f"{code}; time.sleep(60)"], check=True)
+    return {}
 
 
 def chatty(payload, report):

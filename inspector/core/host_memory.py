@@ -1,0 +1,129 @@
+"""The memory of this machine, within the limits of its control groups, and what processes use of it.
+
+Control groups are those of a container, of a systemd unit or of a batch system, version 1 or 2:
+https://docs.kernel.org/admin-guide/cgroup-v2.html#memory-interface-files
+"""
+
+from __future__ import annotations
+
+import contextlib
+import os
+from collections.abc import Iterator
+from dataclasses import dataclass
+from pathlib import Path
+
+_PAGE_BYTES = os.sysconf("SC_PAGE_SIZE")  # the unit of /proc/PID/statm, which only Linux has
+
+
+@dataclass(frozen=True)
+class _Files:
+    """The files of one control group: its limit, its use, and of that what the kernel can take back."""
+
+    folder: Path
+    limit: str
+    used: str
+    reclaimable: str  # the key in memory.stat
+
+
+def total_bytes() -> int:
+    """Return the bytes of memory that all programs of this machine or container can use together."""
+    limits = [limit for limit, _ in _groups()]
+    return min([_meminfo("MemTotal"), *limits])
+
+
+def available_bytes() -> int:
+    """Return the bytes that a new program can use without swapping, within the limits of control groups."""
+    free = [max(0, limit - used) for limit, used in _groups()]
+    return min([_meminfo("MemAvailable"), *free])
+
+
+def resident_bytes(pid: int) -> int | None:
+    """Return the bytes that a process and its children have in memory; None if that is unknown.
+
+    Pages that several of these processes share count for each of them; see `proportional_bytes`.
+    """
+    try:
+        pages = int(Path(f"/proc/{pid}/statm").read_text().split()[1])
+    except (OSError, ValueError, IndexError):
+        return None
+    return pages * _PAGE_BYTES + sum(resident_bytes(child) or 0 for child in _children(pid))
+
+
+def proportional_bytes(pid: int) -> int | None:
+    """Return the same with shared pages divided among their processes, which takes the kernel longer.
+
+    Return None if that is unknown.
+    """
+    try:
+        lines = Path(f"/proc/{pid}/smaps_rollup").read_text().splitlines()
+        own = next(int(line.split()[1]) * 1024 for line in lines if line.startswith("Pss:"))
+    except (OSError, ValueError, IndexError, StopIteration):
+        return None
+    return own + sum(proportional_bytes(child) or 0 for child in _children(pid))
+
+
+def private_data_bytes() -> int | None:
+    """Return the bytes of this process that `RLIMIT_DATA` limits; None where that is unknown."""
+    with contextlib.suppress(OSError, ValueError, IndexError):
+        for line in Path("/proc/self/status").read_text().splitlines():
+            if line.startswith("VmData:"):
+                return int(line.split()[1]) * 1024
+    return None
+
+
+def _children(pid: int) -> list[int]:
+    """Return the processes that the main thread of a process started."""
+    try:
+        text = Path(f"/proc/{pid}/task/{pid}/children").read_text()
+    except OSError:  # it has ended, or the kernel does not list children
+        return []
+    return [int(child) for child in text.split()]
+
+
+def _meminfo(key: str) -> int:
+    with contextlib.suppress(OSError):
+        for line in Path("/proc/meminfo").read_text().splitlines():
+            if line.startswith(f"{key}:"):
+                return int(line.split()[1]) * 1024
+    return os.sysconf("SC_PHYS_PAGES") * _PAGE_BYTES  # not Linux
+
+
+def _groups() -> Iterator[tuple[int, int]]:
+    """Yield the limit and the use of each control group of this process that has a limit."""
+    for files in _group_files():
+        try:
+            limit = (files.folder / files.limit).read_text().strip()
+            if limit == "max":
+                continue
+            used = int((files.folder / files.used).read_text())
+            statistics = dict(
+                line.split() for line in (files.folder / "memory.stat").read_text().splitlines()
+            )
+            # Pages of files that were read count as used, but the kernel drops them when it needs room.
+            yield int(limit), used - int(statistics.get(files.reclaimable, 0))
+        except (OSError, ValueError):
+            continue  # no such controller, or a group of another mount
+
+
+def _group_files() -> Iterator[_Files]:
+    """Yield the control groups from that of this process up to the root that it sees."""
+    try:
+        lines = Path("/proc/self/cgroup").read_text().splitlines()
+    except OSError:  # not Linux
+        return
+    root = Path("/sys/fs/cgroup")
+    for line in lines:
+        _, controllers, path = line.split(":", 2)
+        inside = Path(path.lstrip("/"))
+        if ".." in inside.parts:  # the group is outside of the namespace, as seen from a container
+            inside = Path()
+        if not controllers:
+            files = ("memory.max", "memory.current", "inactive_file")
+            top = root
+        elif "memory" in controllers.split(","):
+            files = ("memory.limit_in_bytes", "memory.usage_in_bytes", "total_inactive_file")
+            top = root / "memory"
+        else:
+            continue
+        for folder in (inside, *inside.parents):
+            yield _Files(top / folder, *files)
