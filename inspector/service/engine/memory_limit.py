@@ -5,8 +5,8 @@ the kernel `CHECKS_PER_SECOND` times a second, and ends the worker above the lim
 (`RLIMIT_AS`) does not work, because XLA reserves gigabytes that it never uses.
 
 A job that only parses needs little, so it can have a smaller limit of its own: bytes beyond what its worker
-had when the job began, or has with JAX. The kernel then refuses memory above it (`RLIMIT_DATA`), which is a MemoryError in
-Python. The pool ends the worker if its other memory grows that much.
+had when the job began, or has with JAX. The kernel then refuses memory above it (`RLIMIT_DATA`), which is a
+MemoryError in Python. The pool ends the worker if its other memory grows that much.
 """
 
 from __future__ import annotations

@@ -176,7 +176,10 @@ class Process:
         quoted = f", saying “{message.rstrip('.')}”" if message else ""
         # The kernel does this to the process that uses most, workers first (`end_before_others`).
         smaller = ", with smaller sizes if the machine had no memory left" if killed else ""
-        return f"{name} {ending} during {phase}{quoted}; nothing was saved, run again to start {new}{smaller}."
+        return (
+            f"{name} {ending} during {phase}{quoted}; nothing was saved, run again to start {new}"
+            f"{smaller}."
+        )
 
     def _send_all(self) -> None:
         stdin = self._popen.stdin

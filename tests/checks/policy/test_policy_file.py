@@ -12,8 +12,8 @@ from hypothesis import strategies as st
 
 from inspector.checks import policy
 from inspector.checks.policy.fields import Fields
-from inspector.core.byte_size import UNITS
 from inspector.checks.policy.policy_file import RULES
+from inspector.core.byte_size import UNITS
 from inspector.core.errors import InvalidInput
 from tests.figures import samples
 
