@@ -43,9 +43,12 @@ def predict(options: argparse.Namespace) -> None:
     predicted = prediction.prediction_of(found, program.name, chip)
     if options.trace is not None:
         if predicted.seconds is None or predicted.simulated is None:
-            raise InvalidInput(
-                f"the step of {program.name} is unknown, so it has no timeline: {predicted.unknown[0]}"
+            why = (
+                f"the step of {program.name} is unknown: {'; '.join(predicted.unknown)}"
+                if predicted.seconds is None
+                else f"{program.name} is not compiled, so the order of its operations is unknown"
             )
+            raise InvalidInput(f"--trace needs a timeline, but {why}")
         events = trace_events(predicted.simulated, program)
         output.write_text(json.dumps({"traceEvents": events}), options.trace)
     if options.json:

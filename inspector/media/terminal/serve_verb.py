@@ -116,16 +116,18 @@ def serve(options: argparse.Namespace) -> None:
         audit_log=audit_log,
         json_log=options.log_format == "json",
     )
+    hosts = [*LOOPBACK_NAMES, *_own_names(options.address, auth), *map(_host, options.host)]
+    models = model_arguments(options.model)
+    # Last, so that an option that can never be used is reported on every machine.
     _refuse_taken(options.address, port)
     os.environ[serving.VARIABLE] = json.dumps(typed_json.encode(settings))
-    hosts = [*LOOPBACK_NAMES, *_own_names(options.address, auth), *map(_host, options.host)]
     command = [
         *(sys.executable, "-m", "streamlit", "run", str(SCRIPT)),
         *("--server.address", options.address, "--server.port", str(port)),
         *("--server.headless", "true", "--server.enableAgentApi", "false"),
         *(part for name in dict.fromkeys(hosts) for part in ("--server.allowedHosts", name)),
         *(("--secrets.files", secrets) if secrets is not None else ()),
-        *model_arguments(options.model),
+        *models,
     ]
     sys.stdout.flush()
     os.execv(sys.executable, command)

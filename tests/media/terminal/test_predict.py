@@ -157,3 +157,18 @@ def test_a_run_with_a_snapshot_in_the_folder_is_not_compiled(path, tmp_path, cap
     (after,) = printed(capsys, *command)["rows"]
     assert after["predicted"] == printed(capsys, "predict", path)["seconds"]
     assert after["error"] == after["predicted"] / 0.02 - 1
+
+
+@pytest.mark.parametrize("stage", ["propagated", "compiled"])
+def test_a_program_without_a_schedule_has_no_timeline_file(path, tmp_path, capsys, stage):
+    """A propagated program has predicted seconds, a compiled one without a schedule has none."""
+    found = snapshot.read(path)
+    program = replace(found.programs[0], stage=stage, schedule=None)
+    file, trace = tmp_path / "plain.json", tmp_path / "trace.json"
+    file.write_text(snapshot.dumps(replace(found, programs=(program,))))
+    known = printed(capsys, "predict", str(file))["seconds"] is not None
+    assert known == (stage == "propagated")
+    assert main(["predict", str(file), "--chip", "v5e", "--trace", str(trace)]) == 2
+    error = capsys.readouterr().err
+    assert error.count("\n") == 1 and "--trace" in error and "unexpected" not in error
+    assert not trace.exists()

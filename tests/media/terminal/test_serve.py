@@ -6,6 +6,7 @@ import itertools
 import json
 import os
 import socket
+from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
@@ -129,6 +130,15 @@ def test_unusable_secrets_are_refused_without_showing_them(
     assert started == []
 
 
+@pytest.fixture
+def taken() -> Iterator[str]:
+    """A port of 127.0.0.1 that a server listens on."""
+    with socket.socket() as server:
+        server.bind(("127.0.0.1", 0))
+        server.listen()
+        yield str(server.getsockname()[1])
+
+
 @pytest.mark.parametrize(
     "arguments",
     [
@@ -143,26 +153,26 @@ def test_unusable_secrets_are_refused_without_showing_them(
         ["--host", "http://my.host"],
         ["--host", "my.host:80"],
         ["--allow-domain", "my.org"],
+        ["--model", "not-a-model"],
         ["--log-format", "xml"],
         ["--audit-log", "/dev/null/nothing"],
         ["--server.address", "0.0.0.0"],
     ],
 )
-def test_unusable_options_are_refused(
-    arguments: list[str], started: list[list[str]], capsys: pytest.CaptureFixture[str]
+def test_unusable_options_are_refused_before_the_port_is_tried(
+    arguments: list[str],
+    taken: str,
+    started: list[list[str]],
+    capsys: pytest.CaptureFixture[str],
 ) -> None:
-    assert main(["serve", *arguments]) == 2
+    assert main(["serve", "--port", taken, *arguments]) == 2
     error = capsys.readouterr().err
     assert arguments[0] in error or arguments[-1] in error
     assert error.count("\n") == 1 and started == []
 
 
 def test_a_port_in_use_is_refused(
-    started: list[list[str]], capsys: pytest.CaptureFixture[str]
+    taken: str, started: list[list[str]], capsys: pytest.CaptureFixture[str]
 ) -> None:
-    with socket.socket() as taken:
-        taken.bind(("127.0.0.1", 0))
-        taken.listen()
-        port = str(taken.getsockname()[1])
-        assert main(["serve", "--port", port]) == 2
-    assert port in capsys.readouterr().err and started == []
+    assert main(["serve", "--port", taken]) == 2
+    assert taken in capsys.readouterr().err and started == []
