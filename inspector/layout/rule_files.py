@@ -7,36 +7,47 @@
 
 from __future__ import annotations
 
-import ast
 import re
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import Any
+from typing import Any, Literal
 
 import yaml
 
 from inspector.core import input_file
 from inspector.core.errors import InvalidInput, shown
 from inspector.core.formatting import counted, mesh_sizes_text
-from inspector.core.rules import Rule
-from inspector.core.rules.written import rule_of
+from inspector.core.rules import Rule, literals
+from inspector.core.rules.written import MOST_RULES, rule_of
+from inspector.core.typed_json import Record
 from inspector.layout.fields import MOST_AXES, NAME
 from inspector.layout.layout import Layout
 from inspector.layout.mesh_shapes import LARGE_AXES, mesh_shape
 from inspector.layout.presets import Preset
 
-# No rule contains a slash, and one rule alone has no reason to have the suffix of a file.
-_FILE_NAME = re.compile(r"[^=,~;\n]*(/[^=,~;\n]+|\.(ya?ml|py|gin|json|txt))")
+# Characters of rules, and the suffixes of files: no rule contains a slash, and one rule alone has no reason
+# to have a suffix.
+_OF_RULES = re.compile(r"[=,~;\n]")
+_OF_FILES = (".yml", ".yaml", ".py", ".gin", ".json", ".txt")
 MOST_BYTES = 1_000_000  # MaxText's base.yml has 78,000
 SUFFIXES = ("yml", "yaml", "py", "gin", "txt")
 _MOST_SETS = 20
 _MOST_NAMES = 5
 _LONGEST_PATH = 1000
 
-# `logical_axis_rules = [`, `rules: Rules = (`, `"logical_axis_rules": [` in Python or gin
-_LIST = re.compile(r"(?P<name>[\w.]*rules)[\"']?\s*(?::[^=\n\[(]*)?(?:=|:)\s*(?=[\[(])", re.I)
-_TOKEN = re.compile(r"#[^\n]*|'[^'\n]*'|\"[^\"\n]*\"|[\[\]()]")
+_MOST_NODES = 20_000  # values of a YAML file; MaxText's base.yml has 3,000
+_DEEPEST = 20  # of YAML
+_LONGEST_VALUE = 10_000  # characters of a value of YAML
+
+# What is between the name of a list and the list in Python or gin: `logical_axis_rules = `,
+# `rules: Rules = `, `"logical_axis_rules": `. So many characters in front of each bracket are searched.
+_BETWEEN = re.compile(r"[\"']?\s*(?::[^=\n\[(]*)?[=:]\s*")
+_NAME_END = re.compile(r"rules", re.I)
+_LONGEST_BEFORE = 200
+_MOST_LISTS = 1000  # that are named rules
+_LONGEST_LIST = 100_000  # characters; MaxText's longest list has 6,000
+_TOKEN = re.compile(r"#[^\n]*+|'[^'\n]*+'|\"[^\"\n]*+\"|[\[\]()]")
 
 # Logical axes of the models of this project by their name in a file.
 _ALIASES = {
@@ -53,20 +64,20 @@ _ALIASES = {
 
 
 @dataclass(frozen=True)
-class RuleSet:
+class RuleSet(Record):
     """A list of rules in a file.
 
     Attributes:
       project: the project whose form the file has.
       axes: the mesh axes that the file names, in its order.
-      sizes: the sizes that the file gives to axes; -1 for all remaining devices.
+      large: those that the file makes larger than 1.
     """
 
     name: str
-    project: str
+    project: Literal["MaxText", "Levanter", "T5X"]
     axes: tuple[str, ...]
     rules: tuple[Rule, ...]
-    sizes: Mapping[str, int]
+    large: tuple[str, ...] = ()
 
     def applied_to(self, layout: Layout, keep_mesh: bool | None = None) -> Layout:
         """Return the layout with these rules. Mesh axes of the file that its mesh lacks have size 1.
@@ -112,11 +123,18 @@ class RuleSet:
 
     def _default_axes(self) -> tuple[str, ...]:
         """Return the axes that the file makes larger than 1, else those that most rules use."""
-        chosen = [axis for axis in self.axes if self.sizes.get(axis, 1) != 1][:MOST_AXES]
+        chosen = list(self.large[:MOST_AXES])
         if not chosen:
             used = [axis for _, axes in self.rules for axis in axes]
             chosen = sorted(dict.fromkeys(used), key=used.count, reverse=True)[:LARGE_AXES]
         return tuple(axis for axis in self.axes if axis in chosen)
+
+
+@dataclass(frozen=True)
+class RuleFile(Record):
+    """The lists of rules in a file, as a worker returns them."""
+
+    sets: tuple[RuleSet, ...]
 
 
 def rule_sets(text: str, name: str) -> tuple[RuleSet, ...]:
@@ -149,7 +167,8 @@ def is_file(path: str) -> bool:
 
 def is_file_name(text: str) -> bool:
     """Return whether the text is the name of a file, whether it exists or not, rather than rules."""
-    return _FILE_NAME.fullmatch(text.strip()) is not None
+    text = text.strip()
+    return _OF_RULES.search(text) is None and ("/" in text[:-1] or text.endswith(_OF_FILES))
 
 
 def check_exists(text: str, option: str) -> None:
@@ -208,7 +227,42 @@ def meaning(rule_set: RuleSet) -> str:
 
 
 class _Loader(yaml.SafeLoader):  # type: ignore[misc]  # PyYAML has no types
-    """Reads plain values only. A value with a local tag, such as `!include`, is None."""
+    """Reads plain values only, in bounded time and memory.
+
+    A value with a local tag, such as `!include`, is None. Aliases are refused: they can make a few bytes into
+    gigabytes.
+    """
+
+    def __init__(self, text: str, name: str) -> None:
+        super().__init__(text)
+        self._name = name
+        self._nodes = self._depth = 0
+
+    def compose_node(self, parent: Any, index: Any) -> Any:
+        event = self.peek_event()
+        where = f"{self._name}, line {event.start_mark.line + 1},"
+        if event.anchor is not None:
+            mark = "*" if isinstance(event, yaml.AliasEvent) else "&"
+            raise InvalidInput(
+                f"{where} has {shown(mark + event.anchor)}, but aliases and anchors are not allowed: write "
+                "the value in full"
+            )
+        tag = getattr(event, "tag", None)
+        if tag is not None and tag.startswith("tag:"):
+            raise yaml.composer.ComposerError(None, None, f"tag {tag}", event.start_mark)
+        self._nodes += 1
+        if self._nodes > _MOST_NODES:
+            raise InvalidInput(f"{self._name} has more than {_MOST_NODES:,} values of YAML")
+        if len(getattr(event, "value", "")) > _LONGEST_VALUE:
+            raise InvalidInput(f"{where} has a value of more than {_LONGEST_VALUE:,} characters")
+        if self._depth == _DEEPEST:
+            raise InvalidInput(
+                f"{where} is nested too deeply: at most {_DEEPEST} levels are allowed"
+            )
+        self._depth += 1
+        node = super().compose_node(parent, index)
+        self._depth -= 1
+        return node
 
 
 _Loader.add_multi_constructor("!", lambda loader, suffix, node: None)
@@ -216,7 +270,13 @@ _Loader.add_multi_constructor("!", lambda loader, suffix, node: None)
 
 def _of_yaml(text: str, name: str) -> Iterator[RuleSet]:
     try:
-        plain = yaml.load(text, _Loader)
+        loader = _Loader(text, name)
+        try:
+            plain = loader.get_single_data()
+        finally:
+            loader.dispose()
+    except InvalidInput:
+        raise
     except (yaml.YAMLError, RecursionError, ValueError) as error:
         line = getattr(getattr(error, "problem_mark", None), "line", None)
         where = "" if line is None else f" at line {line + 1}"
@@ -227,12 +287,9 @@ def _of_yaml(text: str, name: str) -> Iterator[RuleSet]:
         rules = _rules(plain["logical_axis_rules"], name)
         axes = plain.get("mesh_axes")
         listed = _names(axes, name) if isinstance(axes, list) else _axes_of(rules)
-        sizes = {
-            axis: size
-            for axis in listed
-            if isinstance(size := plain.get(f"ici_{axis}_parallelism"), int)
-        }
-        yield RuleSet("rules", "MaxText", listed, rules, sizes)
+        sizes = {axis: plain.get(f"ici_{axis}_parallelism", 1) for axis in listed}
+        large = tuple(axis for axis, size in sizes.items() if isinstance(size, int) and size != 1)
+        yield RuleSet("rules", "MaxText", listed, rules, large)
     if isinstance(plain.get("trainer"), dict):
         yield from _of_levanter(plain["trainer"], name)
 
@@ -251,13 +308,13 @@ def _of_levanter(trainer: dict[str, Any], name: str) -> Iterator[RuleSet]:
     parameters = compute | _mapping(trainer, "parameter_axis_resources", name)
     parameters |= dict.fromkeys(_listed(trainer.get("fsdp_axis", "embed"), name), "data")
     axes = ("replica", "data", "model")
-    sizes = {"data": -1, "model": trainer.get("model_axis_size", 2)}
+    large = ("data",) if trainer.get("model_axis_size", 2) == 1 else ("data", "model")
     for title, mapping in (("parameters", parameters), ("compute", compute)):
         rules = _rules([[key, value] for key, value in mapping.items()], name)
         first = [rule for rule in rules if rule[0] == batch]
         ordered = (*first, *(rule for rule in rules if rule[0] != batch))
         more = tuple(axis for axis in _axes_of(ordered) if axis not in axes)
-        yield RuleSet(title, "Levanter", (*axes, *more), ordered, sizes)
+        yield RuleSet(title, "Levanter", (*axes, *more), ordered, large)
 
 
 def _mapping(trainer: dict[str, Any], key: str, name: str) -> dict[str, Any]:
@@ -274,31 +331,53 @@ def _listed(value: Any, name: str) -> list[str]:
 def _of_python(text: str, name: str) -> Iterator[RuleSet]:
     """Yield each list of pairs in Python or gin that has a mesh axis."""
     counts: dict[str, int] = {}
-    for found in _LIST.finditer(text):
+    for title, start, end in _named_lists(text):
         try:
-            value = ast.literal_eval(_bracketed(text, found.end()))
-            rules = _rules(value, name)
-        except (ValueError, SyntaxError, TypeError, MemoryError, RecursionError):
+            rules = _rules(literals.parse(text[start:end], name), name)
+        except ValueError:
             continue  # another list, or one that code makes
         if not any(axes for _, axes in rules):
             continue
-        title = found["name"].rpartition(".")[2]
         counts[title] = counts.get(title, 0) + 1
         if sum(counts.values()) > _MOST_SETS:
             return
         number = f" {counts[title]}" if counts[title] > 1 else ""
-        yield RuleSet(title + number, "T5X", _axes_of(rules), rules, {})
+        yield RuleSet(title + number, "T5X", _axes_of(rules), rules)
 
 
-def _bracketed(text: str, start: int) -> str:
-    """Return the text from a bracket to the one that closes it."""
-    depth = 0
-    for token in _TOKEN.finditer(text, start):
-        if token[0] in ("[", "(", "]", ")"):
-            depth += 1 if token[0] in "[(" else -1
-        if depth == 0:
-            return text[start : token.end()]
-    raise ValueError
+def _named_lists(text: str) -> list[tuple[str, int, int]]:
+    """Return the name, begin and end of each list whose name ends with `rules`, in their order.
+
+    Lists with more than `literals.DEEPEST` brackets inside each other are left out. So a character is in at
+    most that many lists, and the time to read them all is proportional to the length of the text.
+    """
+    lists = []
+    opened: list[list[int]] = []  # the begin of each open bracket, and the depth of those inside
+    for token in _TOKEN.finditer(text):
+        if token[0] in ("[", "("):
+            opened.append([token.start(), 1])
+        elif token[0] in ("]", ")") and opened:
+            start, depth = opened.pop()
+            if opened:
+                opened[-1][1] = max(opened[-1][1], depth + 1)
+            if depth <= literals.DEEPEST and token.end() - start <= _LONGEST_LIST:
+                title = _name_before(text, start)
+                if title is not None:
+                    lists.append((title, start, token.end()))
+                if len(lists) == _MOST_LISTS:
+                    break
+    return sorted(lists, key=lambda each: each[1])
+
+
+def _name_before(text: str, start: int) -> str | None:
+    """Return the name in front of a list. Return None if it does not end with `rules`."""
+    before = text[max(0, start - _LONGEST_BEFORE) : start]
+    if not before.rstrip().endswith(("=", ":")):
+        return None
+    for end in _NAME_END.finditer(before):
+        if _BETWEEN.fullmatch(before, end.end()):
+            return re.split(r"\W", before[: end.end()])[-1]
+    return None
 
 
 def _rules(value: Any, name: str) -> tuple[Rule, ...]:
@@ -309,6 +388,10 @@ def _rules(value: Any, name: str) -> tuple[Rule, ...]:
     """
     if not isinstance(value, (list, tuple)):
         raise InvalidInput(f"{name}: rules is {shown(str(value))}, but must be a list")
+    if len(value) > MOST_RULES:
+        raise InvalidInput(
+            f"{name} has a list of {len(value):,} rules, at most {MOST_RULES:,} are allowed"
+        )
     try:
         rules = tuple(map(rule_of, value))
     except InvalidInput as error:

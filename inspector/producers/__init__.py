@@ -19,6 +19,7 @@ JOBS = {
     "exchange": "inspector.producers.host_local_arrays:exchange",
     "import": "inspector.producers.import_file:import_job",
     "propagate": "inspector.producers.propagation.propagate:propagate",
+    "rules": "inspector.producers.import_file:rules_job",
     "restore_checkpoint": "inspector.producers.checkpoint:restore",
     "save_checkpoint": "inspector.producers.checkpoint:save",
     "time_together": "inspector.producers.time_together:time_together",

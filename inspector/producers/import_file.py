@@ -12,10 +12,11 @@ from typing import Any
 
 from inspector.compare import board as boards
 from inspector.compiled.hlo.shardings import NamedMesh
-from inspector.core import temporary_folder
+from inspector.core import temporary_folder, typed_json
 from inspector.core.errors import InvalidInput, shown
 from inspector.core.snapshot import Snapshot
 from inspector.core.sources import READERS
+from inspector.layout import rule_files
 from inspector.producers.readers import archive, content
 from inspector.producers.readers.content import Sample
 
@@ -56,6 +57,19 @@ def board_job(payload: dict[str, Any], report: Callable[..., None]) -> dict[str,
         return boards.parse(raw, name).to_json()
     except MemoryError:
         raise InvalidInput(f"{name} needs more memory than is available") from None
+    finally:
+        _release_memory()
+
+
+def rules_job(payload: dict[str, Any], report: Callable[..., None]) -> dict[str, Any]:
+    """Worker job: return the lists of rules in the text of a file as JSON.
+
+    Keys of the payload: `text`; `name` of the file.
+    """
+    report("read")
+    try:
+        found = rule_files.rule_sets(payload["text"], payload["name"])
+        return typed_json.encode(rule_files.RuleFile(found))  # type: ignore[no-any-return]
     finally:
         _release_memory()
 

@@ -42,6 +42,7 @@ from inspector.layout.plan import (
     with_programs,
     with_propagated,
 )
+from inspector.layout.rule_files import RuleFile
 from inspector.machines import targets
 from inspector.model.built_in.catalogue import CATALOGUE
 from inspector.service import audit_log, compile_cache, serving
@@ -75,6 +76,7 @@ TIMEOUTS = {
     "exchange": 120.0,  # four processes that import JAX
     "tutorial": 300.0,  # 64 emulated devices take about ten
     "board": 300.0,
+    "rules": 60.0,  # the largest file takes about five
     "import": 300.0,  # 128 MiB of HLO text take about 30
 }
 
@@ -515,6 +517,11 @@ class Inspection:
             _PLANNER,
             lambda result: boards.from_json(result, "the worker's answer"),
         )
+
+    def start_rules(self, text: str, name: str) -> Job[RuleFile]:
+        """Read the lists of rules in the text of a file; the suffix of its `name` decides the format."""
+        payload = {"text": text, "name": name}
+        return self._start(self._imports, "rules", payload, _PLANNER, _decoded(RuleFile))
 
     def _start(
         self,

@@ -7,22 +7,20 @@ with or without the name that they have there (`logical_axis_rules: [`, `RULES =
 
 from __future__ import annotations
 
-import ast
 import re
 from typing import Any
 
 from inspector.core import strict_json
 from inspector.core.errors import InvalidInput, shown
+from inspector.core.rules import literals
 from inspector.core.rules.rule import Rule
 from inspector.core.snapshot import Snapshot
 
 MOST_CHARACTERS = 100_000  # MaxText's longest list has 6,000
 MOST_RULES = 1000
-_DEEPEST = 4  # a list of pairs whose second is a list has 3
+MOST_AXES = 64  # of a rule; NumPy's arrays have at most 64 dimensions, so JAX's meshes do
 # The name in front of a list in a file: `logical_axis_rules: [`, `RULES: tuple = (`.
 _NAME = re.compile(r"[A-Za-z_]\w*\s*(?::[^=\[({\n]*)?(?:=|(?<=:))\s*(?=[\[({])")
-_NOTHING = ("None", "null")
-_NUMBERS = ("NaN", "Infinity")  # spelled as in Python's json module
 
 
 def parse(text: str) -> tuple[Rule, ...]:
@@ -54,54 +52,19 @@ def parse(text: str) -> tuple[Rule, ...]:
 
 
 def _parsed(text: str) -> Any:
-    if _depth(text) > _DEEPEST:
-        raise InvalidInput(
-            "rules is nested too deeply: a list of [logical axis, mesh axes] is allowed"
-        )
     try:
         return strict_json.parse(text, "rules")
     except InvalidInput as refused:
         try:
-            return _plain(ast.parse(text, mode="eval").body)
+            return literals.parse(text, "rules", names=True)
         except InvalidInput:
             raise
-        except (ValueError, SyntaxError, TypeError, MemoryError, RecursionError):
+        except ValueError:
             if "'" not in text and "(" not in text:
                 raise refused from None
     raise InvalidInput(
         "rules cannot be read: it must be a list of ['logical axis', ['mesh axis', …]]"
     )
-
-
-def _plain(node: ast.expr) -> Any:
-    """Return the value of a Python literal. null and unquoted names, as in YAML, are also allowed.
-
-    Raises:
-      ValueError: the node is anything else.
-    """
-    match node:
-        case ast.List(elts=items) | ast.Tuple(elts=items):
-            return [_plain(item) for item in items]
-        case ast.Dict(keys=keys, values=values):
-            names = [_plain(key) if key else None for key in keys]
-            repeated = next((name for name in names if names.count(name) > 1), None)
-            if repeated is not None:
-                raise InvalidInput(f"rules has the key {shown(repeated)} twice in one object")
-            return [[name, _plain(value)] for name, value in zip(names, values, strict=True)]
-        case ast.Name(id=name) if name not in _NUMBERS:
-            return None if name in _NOTHING else name
-        case ast.Constant() | ast.Set():
-            return ast.literal_eval(node)
-    raise ValueError
-
-
-def _depth(text: str) -> int:
-    """Return the nesting depth of brackets."""
-    deepest = depth = 0
-    for character in text:
-        depth += (character in "[({") - (character in "])}")
-        deepest = max(deepest, depth)
-    return deepest
 
 
 def _short(text: str) -> list[tuple[str, list[str]]]:
@@ -143,5 +106,9 @@ def rule_of(pair: Any) -> Rule:
         raise InvalidInput(
             f"rule {shown(name)} goes to {shown(repr(axes))}, "
             "but must go to a mesh axis, a list of them or null"
+        )
+    if len(axes) > MOST_AXES:
+        raise InvalidInput(
+            f"rule {shown(name)} has {len(axes):,} mesh axes, at most {MOST_AXES} are allowed"
         )
     return name, tuple(axis for axis in axes if axis != "None")

@@ -8,6 +8,7 @@ from dataclasses import replace
 from typing import Any
 
 import streamlit as st
+from streamlit.runtime.uploaded_file_manager import UploadedFile
 
 from inspector import layout as layouts
 from inspector.checks import audit
@@ -18,8 +19,17 @@ from inspector.core.rules import Rule, RulesSemantics
 from inspector.core.snapshot import Finding, Snapshot
 from inspector.layout import Layout, presets, rule_files
 from inspector.layout.plan import UNMATCHED
+from inspector.layout.rule_files import RuleSet
 from inspector.machines import targets
-from inspector.media.streamlit import kept_field, preset_pills, session, target_picker
+from inspector.media.streamlit import (
+    job_progress,
+    kept_field,
+    preset_pills,
+    session,
+    target_picker,
+    user,
+)
+from inspector.media.streamlit.job_progress import Progress, Task
 from inspector.media.streamlit.plain_text import plain
 from inspector.model import ModelEntry, Size, SizePreset
 from inspector.model.built_in.catalogue import CATALOGUE
@@ -59,6 +69,9 @@ _SWITCHES = {
         "Seven loops of the same step, mean ± deviation, as in the Flax guide.",
     ),
 }
+_RULE_FILE = "rule_file_sets"  # (identity of the upload, its lists)
+_RULE_JOB = "rule_file_job"
+_MOST_RULE_FILE_MEBIBYTES = 1
 _MOST_PATHS = 5  # without a match, below the patterns
 _LEAST_FIELD_PX = 70  # seven digits and the buttons
 
@@ -135,17 +148,14 @@ class Editor:
                 "File of rules",
                 type=list(rule_files.SUFFIXES),
                 key="rule_file",
+                max_upload_size=_MOST_RULE_FILE_MEBIBYTES,
                 label_visibility="collapsed",
             )
             if uploaded is None:
+                st.session_state.pop(_RULE_FILE, None)
+                job_progress.cancel(_RULE_JOB)
                 return
-            try:
-                text = uploaded.getvalue().decode("utf-8", errors="replace")
-                sets = rule_files.rule_sets(text, uploaded.name)
-            except InvalidInput as error:
-                _show_problem(str(error))
-                return
-            for number, rule_set in enumerate(sets):
+            for number, rule_set in enumerate(_rule_sets(uploaded)):
                 changed = rule_set.applied_to(session.last_layout())
                 st.button(
                     f"Use {plain(rule_set.name)}",
@@ -437,6 +447,36 @@ class Editor:
             return layouts.parse_axes(fields["axes"], layouts.parse_mesh(fields["mesh"], most))
         except InvalidInput:
             return session.last_layout().axis_names
+
+
+def _rule_sets(uploaded: UploadedFile) -> tuple[RuleSet, ...]:
+    """Return the lists of rules in an upload. A worker reads it once; until then, draw its progress.
+
+    Return no list before, and none if the file has no rules, with the reason on the page.
+    """
+    known: tuple[str, tuple[RuleSet, ...]] = st.session_state.get(_RULE_FILE, ("", ()))
+    if known[0] != uploaded.file_id:
+        known = uploaded.file_id, ()
+        st.session_state[_RULE_FILE] = known
+        job_progress.cancel(_RULE_JOB)
+        job_progress.start(_RULE_JOB, lambda: _rules_task(uploaded))
+    if not job_progress.show(_RULE_JOB):
+        job_progress.show_problem(_RULE_JOB)
+    return known[1]
+
+
+def _rules_task(uploaded: UploadedFile) -> Task:
+    text = uploaded.getvalue().decode("utf-8", errors="replace")
+    job = user.service().start_rules(text, uploaded.name)
+    identity = uploaded.file_id
+
+    def finish() -> None:
+        st.session_state[_RULE_FILE] = identity, job.answer().sets
+
+    label = f"Reading {uploaded.name}"
+    return Task(
+        job_progress.of_job(job, lambda status: Progress(label, 0.0)), finish, job.cancel, identity
+    )
 
 
 def _draw_field(size: Size) -> None:

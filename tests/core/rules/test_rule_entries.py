@@ -116,7 +116,7 @@ def test_rules_are_read_as_people_write_them(text: str) -> None:
     ("text", "sentence"),
     [
         ("batch", "rules has 'batch', but a rule is a logical axis, =, and mesh axes"),
-        ("[['a', {'x'}]]", "must go to a mesh axis, a list of them or null"),
+        ("[['a', {'x': 'y'}]]", "must go to a mesh axis, a list of them or null"),
         ("[['a']]", "a rule is [logical axis, mesh axes]"),
         ("[1, 2]", "a rule is [logical axis, mesh axes]"),
         ("['a'", "rules cannot be read"),

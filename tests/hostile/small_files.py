@@ -1,0 +1,113 @@
+"""Small texts that take a careless parser much time or memory, for a process with limits.
+
+`python -m tests.hostile.small_files` reads them all. A parser whose time is quadratic would need hours for
+some of them, and one that follows aliases needs gigabytes.
+"""
+
+from __future__ import annotations
+
+import os
+import resource
+import sys
+from collections.abc import Callable, Iterator
+from typing import Any
+
+from inspector.core.errors import InvalidInput
+from inspector.core.rules import written
+from inspector.layout import rule_files
+
+# Characters of a file: fewer in CI, where a parser with quadratic time still needs more than MOST_SECONDS.
+LENGTH = 990_000 if int(os.environ.get("HOSTILE_EXAMPLES", "0")) else 250_000
+MOST_BYTES = 1024**3  # of memory
+MOST_SECONDS = 300  # of the processor for all of them; at most 30 are used
+
+# Each level of a list has nine times the level below.
+BOMB = (
+    "a0: &a0 [x]\n"
+    + "".join(f"a{n}: &a{n} [{', '.join([f'*a{n - 1}'] * 9)}]\n" for n in range(1, 13))
+    + "logical_axis_rules: *a12\n"
+).encode()
+PIECES_OF_PYTHON = (
+    "rules = [", "rules=[rules=[rules=[rules=[]]]]", "rules=", "rules:", "rules : ", "=[", "=[]", "[(",
+    "a", "rules", "rules=[" + " " * 180, "rulesrulesrules=[]", "rules.a:::::=[]", "'", "'\"", "'\n\"",
+    "#", "'''", "rules=[('a','b')]\n", "rules=[('a',('b',),)]", "rules = [#", "rules=['", "rules: a = (",
+)  # fmt: skip
+PIECES_OF_YAML = (
+    "- a\n", "[", "{a: ", "- ", "? ", "# ", "#a\n", "a ", "a\n", "\n", " ", "%TAG !a! b\n", "---\n",
+    "a: b: ", "- !a x\n", "- {<<: {a: 1}, <<: {b: 1}}\n", "- 1:1:1\n", "&", "*a ", "!", "a: |\n b\n",
+    "'", '"\\n', "-\n",
+)  # fmt: skip
+
+
+def repeated(piece: str, length: int = LENGTH) -> str:
+    return piece * (length // len(piece))
+
+
+def rule_file_texts() -> Iterator[tuple[str, str]]:
+    """Yield the name and the text of each file of rules."""
+    yield "bomb.yaml", BOMB.decode()
+    for piece in PIECES_OF_PYTHON:
+        yield "a.py", repeated(piece)
+    yield "a.gin", "rules=[" + repeated("('a','b'),", 99_000) + "]"
+    yield "a.gin", "rules=" + "[" * 100_000 + "]" * 100_000
+    yield "a.gin", "rules=[" * 60_000 + "]" * 60_000
+    yield "a.gin", "rules=[" + "-" * 90_000 + "1]"
+    yield "a.gin", repeated("rules=[" + repeated("('a','b'),", 40_000) + "]\n")
+    for piece in PIECES_OF_YAML:
+        yield "a.yml", repeated(piece)
+    yield "a.yml", "[" + repeated("a,") + "]"
+    yield "a.yml", "".join(f"k{number}: 1\n" for number in range(60_000))
+    yield "a.yml", ("- " + "1:" * 4_900 + "1\n") * 100  # one number in base 60
+    # Keys with the same hash: Python computes it modulo 2^61 - 1.
+    yield "a.yml", "".join(f"? {number * (2**61 - 1)}\n" for number in range(1, 9_900))
+
+
+def rule_texts() -> Iterator[str]:
+    """Yield texts of the option --rules, and of a field of the page."""
+    length = written.MOST_CHARACTERS - 1000
+    for piece in (
+        "[",
+        "a=b,",
+        "=",
+        "a",
+        "+",
+        "#\n",
+        " ",
+        "['a','b'],",
+        ":",
+        "(",
+        "{'a':",
+        ",",
+        '"',
+        "a:",
+    ):
+        for first in ("", "[", "a: [", "a=", "a", "{", "[['a',["):
+            yield first + repeated(piece, length)
+    yield "{" + ",".join(f"'k{number}':'a'" for number in range(7_000)) + ",'k6999':'a'}"
+
+
+def readings() -> Iterator[Callable[[], Any]]:
+    """Yield a function for each text that reads it."""
+    for name, text in rule_file_texts():
+        yield lambda name=name, text=text: rule_files.rule_sets(text, name)
+    for text in rule_texts():
+        yield lambda text=text: written.parse(text)
+        yield lambda text=text: rule_files.is_file_name(text)
+
+
+def main() -> None:
+    """Read every text in a process with limits, and print how many were read."""
+    resource.setrlimit(resource.RLIMIT_DATA, (MOST_BYTES, MOST_BYTES))
+    resource.setrlimit(resource.RLIMIT_CPU, (MOST_SECONDS, MOST_SECONDS))
+    number = 0
+    for read in readings():
+        try:
+            read()
+        except InvalidInput as error:
+            assert "\n" not in str(error)
+        number += 1
+    sys.stdout.write(f"{number}\n")
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,53 @@
+"""A file of rules is read once, by a worker."""
+
+from __future__ import annotations
+
+import time
+from typing import Any
+from unittest import mock
+
+import pytest
+
+from inspector.layout import rule_files
+from inspector.service.inspection import Inspection
+from tests.hostile.small_files import BOMB
+from tests.media.streamlit.scripted_page import PATIENCE
+
+RULES = b"mesh_axes: [data, tensor]\nlogical_axis_rules: [[batch, data], [hidden, tensor]]\n"
+
+
+def upload(page: Any, name: str, content: bytes) -> None:
+    page.test.get("file_uploader")[0].set_value((name, content, "text/plain")).run()
+    until = time.monotonic() + PATIENCE
+    while page.test.session_state["rule_file_job_task"] is not None and time.monotonic() < until:
+        time.sleep(0.05)
+        page.test.run()
+    page.test.run()
+    page._check()
+
+
+def test_rules_of_a_file_are_applied(page: Any) -> None:
+    original = Inspection.start_rules
+    with (
+        mock.patch.object(rule_files, "rule_sets", side_effect=AssertionError("in the server")),
+        mock.patch.object(
+            Inspection, "start_rules", autospec=True, side_effect=original
+        ) as started,
+    ):
+        upload(page, "base.yml", RULES)
+        page.press("rule_set:0")
+        page.type("field:mesh", "4x2")
+    assert started.call_count == 1
+    assert page.rules() == [("batch", "data"), ("hidden", "tensor")]
+
+
+@pytest.mark.parametrize(
+    ("name", "content"), [("bomb.yaml", BOMB), ("a.py", b"rules = ["), ("a.py", b"\xff\xfe")]
+)
+def test_a_file_that_is_refused_is_explained(page: Any, name: str, content: bytes) -> None:
+    upload(page, name, content)
+    (error,) = page.errors()
+    assert name in error
+    upload(page, "base.yml", RULES)
+    assert not page.errors()
+    assert page.test.button(key="rule_set:0")
