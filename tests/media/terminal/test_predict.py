@@ -12,12 +12,14 @@ from inspector.compare.measured import accuracy, published_runs
 from inspector.core import snapshot
 from inspector.core.snapshot import (
     Collective,
+    MatmulFlops,
     Mesh,
     MeshAxis,
     Program,
     ScheduledOperation,
     Snapshot,
     Source,
+    Work,
 )
 from inspector.machines import hardware
 from inspector.media.terminal import main
@@ -163,7 +165,8 @@ def test_a_run_with_a_snapshot_in_the_folder_is_not_compiled(path, tmp_path, cap
 def test_a_program_without_a_schedule_has_no_timeline_file(path, tmp_path, capsys, stage):
     """A propagated program has predicted seconds, a compiled one without a schedule has none."""
     found = snapshot.read(path)
-    program = replace(found.programs[0], stage=stage, schedule=None)
+    work = Work(1e12, (MatmulFlops("bf16", 1e12),), 1e9)
+    program = replace(found.programs[0], stage=stage, schedule=None, work=work)
     file, trace = tmp_path / "plain.json", tmp_path / "trace.json"
     file.write_text(snapshot.dumps(replace(found, programs=(program,))))
     known = printed(capsys, "predict", str(file))["seconds"] is not None
