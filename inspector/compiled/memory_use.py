@@ -12,9 +12,10 @@ from inspector.compiled.hlo.fused_values import fused_values
 from inspector.compiled.hlo.live_values import DEVICE, HOST, Buffer, LiveValues, live_values
 from inspector.compiled.hlo.module import Instruction, operand_names
 from inspector.compiled.op_name import parse_op_name
-from inspector.core.array_groups import USE_GROUPS, group_of_path
+from inspector.core.array_groups import USE_GROUPS
+from inspector.core.array_roles import group_of_input
 from inspector.core.collectives import BY_OPCODE
-from inspector.core.snapshot import GroupUse, LiveValue, MemoryUse, Phase, UseGroup
+from inspector.core.snapshot import ArgumentUse, GroupUse, LiveValue, MemoryUse, Phase, UseGroup
 from inspector.core.typed_json import LARGEST
 
 # Points of a curve. A figure is about twice as many pixels wide as it has points.
@@ -42,6 +43,7 @@ def memory_use(
     arguments: Sequence[str] = (),
     results: Sequence[str] = (),
     peak: int | None = None,
+    uses: Mapping[str, ArgumentUse] | None = None,
 ) -> MemoryUse | None:
     """Return the memory of a program; None if its text is truncated, not scheduled or too large.
 
@@ -50,11 +52,12 @@ def memory_use(
       results: paths of its flattened results, in order.
       peak: the compiler's own peak in bytes, if it is known. The text does not say whether the memory of
         results holds other values before; if not holding them is nearer to this peak, they do not.
+      uses: the known use of arguments by path.
     """
-    found = _record(analysis, live_values(analysis), arguments, results)
+    found = _record(analysis, live_values(analysis), arguments, results, uses)
     if found is None or peak is None or abs(found.peak_bytes - peak) <= _EQUAL * peak:
         return found
-    other = _record(analysis, live_values(analysis, reuse=False), arguments, results)
+    other = _record(analysis, live_values(analysis, reuse=False), arguments, results, uses)
     if other is None or abs(found.peak_bytes - peak) <= abs(other.peak_bytes - peak):
         return found
     return other
@@ -110,13 +113,14 @@ def _record(
     live: LiveValues | None,
     arguments: Sequence[str],
     results: Sequence[str],
+    uses: Mapping[str, ArgumentUse] | None = None,
 ) -> MemoryUse | None:
     if live is None or not live.instructions:
         return None
     buffers = counted(live)
     if sum(one.bytes for one in buffers) > LARGEST:
         return None
-    return _Use(analysis, live, buffers, arguments, results).record()
+    return _Use(analysis, live, buffers, arguments, results, uses or {}).record()
 
 
 class _Use:
@@ -129,8 +133,10 @@ class _Use:
         buffers: Sequence[Buffer],
         arguments: Sequence[str],
         results: Sequence[str],
+        uses: Mapping[str, ArgumentUse],
     ) -> None:
         self._module = analysis.module
+        self._uses = uses
         self._instructions = live.instructions
         self._all = live.buffers
         self._buffers = buffers
@@ -235,7 +241,11 @@ class _Use:
         """Return what a buffer is for."""
         if buffer.parameter is not None:
             path = self._path(buffer) or ""
-            return group_of_path(path) or ("batch" if path.startswith("batch/") else "other")
+            program, between, own = path.partition("/input/")
+            # The name of a program says nothing about its inputs.
+            named = own if between and "/" not in program else path
+            group = group_of_input(named, self._uses.get(path))
+            return group or ("batch" if named.startswith("batch/") else "other")
         if buffer.result is not None:
             return "output"
         if buffer.constant:

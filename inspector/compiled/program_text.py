@@ -2,16 +2,18 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
-from dataclasses import dataclass, replace
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, field, replace
 
 from inspector.compiled import hlo
+from inspector.compiled.argument_uses import argument_uses
 from inspector.compiled.hlo.analysis import Analysis
 from inspector.compiled.hlo.moved_arrays import moved_arrays
 from inspector.compiled.hlo.schedule import schedule
 from inspector.compiled.memory_use import memory_use
 from inspector.core.errors import InvalidInput
 from inspector.core.snapshot import (
+    ArgumentUse,
     Collective,
     Memory,
     MemoryUse,
@@ -31,7 +33,8 @@ class ProgramFacts:
 
     All are None if there is no text or it cannot be parsed.
 
-    The schedule and the memory are also None if the text is not scheduled.
+    The schedule and the memory are also None if the text is not scheduled. `uses` has the inputs whose use
+    the text proves, by path.
     """
 
     collectives: tuple[Collective, ...] | None = None
@@ -39,6 +42,7 @@ class ProgramFacts:
     schedule: Schedule | None = None
     memory_use: MemoryUse | None = None
     analysis: Analysis | None = None
+    uses: Mapping[str, ArgumentUse] = field(default_factory=dict)
 
 
 def read(
@@ -70,12 +74,16 @@ def read_module(
     analysis = Analysis(module)
     try:
         collectives = collectives_of(module, mesh, shardings, analysis)
+        uses = argument_uses(analysis, *flat_paths(shardings))
         return ProgramFacts(
             collectives,
             hlo.work(module, analysis),
             schedule(analysis, collectives),
-            memory_use(analysis, *flat_paths(shardings), None if memory is None else memory.peak),
+            memory_use(
+                analysis, *flat_paths(shardings), None if memory is None else memory.peak, uses
+            ),
             analysis,
+            uses,
         )
     except InvalidInput:
         return ProgramFacts()
@@ -109,6 +117,15 @@ def flat_paths(shardings: Iterable[ProgramArray]) -> tuple[list[str], list[str]]
         [array.path for array in used if array.role == role] for role in ("input", "output")
     )
     return inputs, outputs
+
+
+def with_uses(
+    shardings: Iterable[ProgramArray], uses: Mapping[str, ArgumentUse]
+) -> tuple[ProgramArray, ...]:
+    """Return the arrays of a program with the use of each input."""
+    return tuple(
+        replace(one, use=uses.get(one.path)) if one.role == "input" else one for one in shardings
+    )
 
 
 def ideal_work(text: str | None) -> Work | None:

@@ -27,6 +27,7 @@ ARRAY_GROUPS = {
     "opt_state": ArrayGroup("optimizer state", "#E69F00"),  # orange
     "other": ArrayGroup("step and other state", "#56B4E9"),  # sky blue
     "batch": ArrayGroup("batch", "#009E73"),  # bluish green
+    "cache": ArrayGroup("caches", "#DDCC77"),  # sand
     "output": ArrayGroup("output", "#CC79A7"),  # reddish purple
     "activation": ArrayGroup("activations", "#D55E00"),  # vermilion
     "gradient": ArrayGroup("gradients", "#F0E442"),  # yellow
@@ -38,6 +39,7 @@ USE_GROUPS: dict[UseGroup, ArrayGroup] = {
     "opt_state": ARRAY_GROUPS["opt_state"],
     "other": ARRAY_GROUPS["other"],
     "batch": ARRAY_GROUPS["batch"],
+    "cache": ARRAY_GROUPS["cache"],
     "output": ARRAY_GROUPS["output"],
     "constant": ArrayGroup("constants", "#332288"),  # indigo
     "activation": ARRAY_GROUPS["activation"],
@@ -54,6 +56,7 @@ _KEYS: tuple[dict[str, Group], ...] = (
         "opt": "opt_state",
         "optimizer": "opt_state",
         "optimizer_state": "opt_state",
+        "momentum": "opt_state",
     },
 )
 _QUOTES = ".[]'\""

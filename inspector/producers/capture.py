@@ -16,6 +16,7 @@ import jax
 from jax.sharding import PartitionSpec
 
 from inspector.core import output, snapshot
+from inspector.core.array_roles import with_roles
 from inspector.core.errors import InvalidInput, shown
 from inspector.core.formatting import counted, numbered
 from inspector.core.snapshot import Array, Finding, Group, Program, Snapshot, Source
@@ -56,8 +57,9 @@ def capture(
       logical_axes: a pytree with the same paths, with a tuple of names per array. It replaces the names in
         boxes.
       group: `params`, `opt_state`, `batch`, … for all arrays, or a function of the path. By default it is
-        what the types of Optax states, the keys `params` and `opt_state`, the types of nnx variables, and the
-        keys `weights`, `opt` and `optimizer` say, in this order.
+        what the types of Optax states, the keys `params` and `opt_state`, the types of nnx variables, the use
+        in `programs`, and the keys `weights`, `opt` and `optimizer` say, in this order. Arrays that mirror
+        the moments of an optimizer are parameters.
       programs: compiled programs by name, as for `capture_compiled`. Their inputs and outputs that are
         captured arrays have the paths of these.
 
@@ -85,7 +87,8 @@ def capture(
         captured.append(Captured(made, leaf, sharding))
     found = [one.record(main, records.mesh, matched(one.values, captured)) for one in compiled]
     made = [one.array for one in captured]
-    return _finish(records, made, found, path, tuple(_left_out(others)))
+    notes = tuple(_left_out(others))
+    return _finish(records, made, found, path, notes, grouped=group is not None)
 
 
 def capture_compiled(
@@ -136,11 +139,13 @@ def _finish(
     programs: Iterable[Program],
     path: str | os.PathLike[str] | None,
     findings: tuple[Finding, ...] = (),
+    grouped: bool = False,
 ) -> Snapshot:
+    """Make the Snapshot, and write it in the first process. `grouped`: the caller gave the groups."""
     writes = path is not None and jax.process_index() == 0
     if writes:
         output.refuse_unwritable(path)
-    made = Snapshot(
+    found = Snapshot(
         source=Source(
             "capture",
             None,
@@ -154,9 +159,11 @@ def _finish(
         programs=tuple(programs),
         findings=(*records.findings(), *findings),
     )
+    if not grouped:
+        found = with_roles(found)
     if writes:
-        snapshot.write(made, path)
-    return made
+        snapshot.write(found, path)
+    return found
 
 
 def _leaves(state: Any) -> list[Leaf]:

@@ -14,6 +14,7 @@ from jax._src import pjit
 
 from inspector.checks import audit
 from inspector.core import output, snapshot
+from inspector.core.array_roles import with_roles
 from inspector.core.errors import InvalidInput, shown
 from inspector.core.snapshot import Snapshot
 from inspector.machines import targets
@@ -60,7 +61,7 @@ def inspect(
                 f"{name} was not lowered by JAX, so it cannot be compiled for {target}"
             )
         found = _for_target(found, lowered[-1], wanted)
-    found = audit.audited(found)
+    found = audit.audited(with_roles(found))
     if path is not None:
         output.refuse_unwritable(path)
         snapshot.write(found, path)

@@ -35,6 +35,7 @@ GROUP_TITLES = {
     "params": "Parameters",
     "opt_state": "Optimizer state",
     "batch": "Batch",
+    "cache": "Caches",
     "output": "Output",
     "activation": "Activations",
     "gradient": "Gradients",

@@ -21,6 +21,7 @@ from inspector.sections.section import (
     Text,
     listing,
     more_text,
+    notice,
     text,
     with_code,
 )
@@ -35,7 +36,7 @@ def section(snapshot: Snapshot, most: int = 40) -> Section:
         audit.merged_by_logical_axis(snapshot.findings),
         key=lambda one: (LEVELS.index(one.level), -(one.bytes or 0)),
     )
-    blocks: list[Block] = [summary(ranked), *not_checked(snapshot)]
+    blocks: list[Block] = [summary(ranked, snapshot), *not_checked(snapshot)]
     if ranked:
         blocks.append(Listing(tuple(map(sentence, ranked[:most]))))
     if len(ranked) > most:
@@ -43,24 +44,23 @@ def section(snapshot: Snapshot, most: int = 40) -> Section:
     return Section("findings", "Findings", tuple(blocks))
 
 
-def summary(findings: Sequence[Finding]) -> Notice | Text:
+def summary(findings: Sequence[Finding], snapshot: Snapshot) -> Notice | Text:
     """Return the number of findings by level in one sentence."""
+    if snapshot.mesh is None and not findings:
+        return notice("unknown", "Nothing can be checked, because the mesh is unknown.")
     counts = {level: sum(one.level == level for one in findings) for level in LEVELS}
     if not counts["error"] and not counts["warning"]:
         notes = f" {counted(counts['note'], 'note')}." if counts["note"] else ""
+        if snapshot.mesh is None:
+            return text(Strong(notes.strip()))
         return Notice("success", (f"No problems found.{notes}",))
     words = [counted(count, level) for level, count in counts.items() if count]
     return text(Strong(f"{', '.join(words)}."), " Errors first, then by bytes per device.")
 
 
 def not_checked(snapshot: Snapshot) -> tuple[Text, ...]:
-    """Return what a check of this Snapshot leaves out, because its programs are unknown; empty if nothing."""
-    if snapshot.programs:
-        return ()
-    unknown = "Activations, gradients and collectives are unknown, so they are not checked."
-    if snapshot.source.kind == "plan":
-        unknown += " They are known once the programs are propagated, compiled or run."
-    return (text(unknown, quiet=True),)
+    """Return what a check of this Snapshot leaves out, because facts are unknown; empty if nothing."""
+    return tuple(text(sentence, quiet=True) for sentence in audit.gaps(snapshot))
 
 
 def sentence(finding: Finding) -> tuple[Inline, ...]:
@@ -104,9 +104,9 @@ def audited(
     snapshot: Snapshot, findings: Sequence[tuple[Finding, Change | None]]
 ) -> tuple[Block, ...]:
     """Return findings with their fixes, one section each, or the list of checks if there are none."""
-    if not findings:
+    checked = audit.questions(snapshot)
+    if not findings and checked:
         said = text("No problems found. Checked:")
-        checked = audit.questions(of_programs=bool(snapshot.programs))
         return (said, listing(*checked), *not_checked(snapshot))
     blocks: list[Block] = [*not_checked(snapshot)]
     for number, (finding, change) in enumerate(findings):

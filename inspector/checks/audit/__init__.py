@@ -10,6 +10,7 @@ from inspector.checks.audit.checks import (
     audited,
     questions,
 )
+from inspector.checks.audit.coverage import gaps
 from inspector.checks.audit.fixes import Change, replanned, smallest_change
 from inspector.checks.audit.unused_rules import LEFT_OUT, left_out_text
 from inspector.layout.plan import merged_by_logical_axis

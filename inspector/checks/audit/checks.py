@@ -27,14 +27,28 @@ class Check:
     question: the faults that it finds, as a noun phrase. codes: the codes of its findings.
     findings: returns its findings. Every check needs a mesh; it returns none if other facts are unknown.
     fixable: whether a change of rules or PartitionSpecs can fix its findings.
-    of_programs: whether it needs the collectives of a program.
+    applies: whether the Snapshot has what the check looks at. If not, it finds nothing and checks nothing.
     """
 
     question: str
     codes: tuple[str, ...]
     findings: Callable[[AuditContext], Iterable[Finding]]
     fixable: bool = True
-    of_programs: bool = False
+    applies: Callable[[AuditContext], bool] = lambda _: True
+
+
+def _has_rules(context: AuditContext) -> bool:
+    return context.rules is not None
+
+
+def _has_state(context: AuditContext) -> bool:
+    return bool(context.of_group(*replicated.GROUPS))
+
+
+def _has_step(context: AuditContext) -> bool:
+    """Return whether the collectives of a train step are known."""
+    step = context.snapshot.program("train_step")
+    return step is not None and step.collectives is not None
 
 
 CHECKS = (
@@ -43,20 +57,37 @@ CHECKS = (
         (refused_programs.CODE,),
         refused_programs.findings,
         fixable=False,
+        applies=lambda context: bool(context.snapshot.programs),
     ),
-    Check("logical axes dropped for another axis", (dropped_axis.CODE,), dropped_axis.findings),
-    Check("replicated parameters and optimizer state", replicated.CODES, replicated.findings),
+    Check(
+        "logical axes dropped for another axis",
+        (dropped_axis.CODE,),
+        dropped_axis.findings,
+        applies=_has_rules,
+    ),
+    Check(
+        "replicated parameters, optimizer state and other arrays",
+        replicated.CODES,
+        replicated.findings,
+        applies=_has_state,
+    ),
     Check(
         "optimizer state sharded unlike its parameters",
         (optimizer_state.NOT_FOLLOWING, optimizer_state.UNEXPLAINED),
         optimizer_state.findings,
+        applies=lambda context: bool(context.of_group("params")),
     ),
     Check(
         "mesh axes that shard nothing or only the batch",
         (mesh_axes.UNUSED, mesh_axes.REPEATED, mesh_axes.SIZE_1),
         mesh_axes.findings,
     ),
-    Check("a batch that is not sharded", (mesh_axes.BATCH,), mesh_axes.batch_findings),
+    Check(
+        "a batch that is not sharded",
+        (mesh_axes.BATCH,),
+        mesh_axes.batch_findings,
+        applies=lambda context: bool(context.of_group("batch")),
+    ),
     # `indivisible` is also a finding of plans, so an audit does not replace it.
     Check(
         "uneven and padded shards",
@@ -72,32 +103,35 @@ CHECKS = (
         "unused rules, and rules with unknown mesh axes",
         (unused_rules.ABSENT_AXIS, unused_rules.NEVER_USED),
         unused_rules.findings,
+        applies=_has_rules,
     ),
     Check(
         "rules of a model that are left out, because the mesh lacks their axes",
         (unused_rules.LEFT_OUT,),
         unused_rules.left_out_findings,
         fixable=False,
+        applies=_has_rules,
     ),
     Check(
         "activation traffic above that of FSDP",
         (activation_traffic.CODE,),
         activation_traffic.findings,
         fixable=False,
-        of_programs=True,
+        applies=_has_step,
     ),
     Check(
         "gradients that are all-reduced instead of reduce-scattered",
         (gradient_reduction.CODE,),
         gradient_reduction.findings,
         fixable=False,
-        of_programs=True,
+        applies=gradient_reduction.applies,
     ),
     Check(
         "rules that Linen and nnx read differently",
         (unused_rules.DISAGREE,),
         unused_rules.differing_findings,
         fixable=False,
+        applies=_has_rules,
     ),
 )
 CODES = frozenset(code for check in CHECKS for code in check.codes)
@@ -128,9 +162,14 @@ def audited(snapshot: Snapshot) -> Snapshot:
     return replace(snapshot, findings=own + audit(replace(snapshot, findings=own)))
 
 
-def questions(*, of_programs: bool = True) -> tuple[str, ...]:
+def questions(snapshot: Snapshot | None = None) -> tuple[str, ...]:
     """Return the faults that the audit finds, as noun phrases.
 
-    of_programs: whether to include those that need the collectives of a program.
+    snapshot: only those that it looks for in this Snapshot, none without a mesh.
     """
-    return tuple(check.question for check in CHECKS if of_programs or not check.of_programs)
+    if snapshot is None:
+        return tuple(check.question for check in CHECKS)
+    if snapshot.mesh is None:
+        return ()
+    context = AuditContext.of(snapshot, snapshot.mesh)
+    return tuple(check.question for check in CHECKS if check.applies(context))

@@ -236,7 +236,8 @@ def parameters_of_moments(arrays: Iterable[Array]) -> dict[str, Array]:
     """Return the parameter of each moment, by the moment's path, if it has a parameter.
 
     A moment has the shape of its parameter and the same end of the path. The longest common end wins, then
-    the parameter with the shortest path.
+    the parameter with the shortest path. Without a common end, as for a parameter that is one array, the only
+    parameter of this shape is the one.
     """
     arrays = list(arrays)
     by_end: dict[tuple[str, ...], list[tuple[int, Array]]] = defaultdict(list)
@@ -245,6 +246,10 @@ def parameters_of_moments(arrays: Iterable[Array]) -> dict[str, Array]:
             keys = _keys(array.path)
             for start in range(len(keys)):
                 by_end[keys[start:]].append((len(keys), array))
+    by_shape: dict[tuple[int, ...] | None, list[Array]] = defaultdict(list)
+    for array in arrays:
+        if array.group == "params":
+            by_shape[array.shape].append(array)
     parameters = {}
     for array in arrays:
         if array.group != "opt_state":
@@ -255,6 +260,11 @@ def parameters_of_moments(arrays: Iterable[Array]) -> dict[str, Array]:
             if same:
                 parameters[array.path] = min(same, key=lambda one: one[0])[1]
                 break
+        else:
+            # Every parameter can have a scalar beside it, such as a count.
+            same_shape = by_shape[array.shape] if array.shape else []
+            if len(same_shape) == 1:
+                parameters[array.path] = same_shape[0]
     return parameters
 
 

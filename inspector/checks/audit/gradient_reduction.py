@@ -24,8 +24,7 @@ def findings(context: AuditContext) -> Iterator[Finding]:
     compiler still forms them.
     """
     program = context.snapshot.program(_STEP)
-    emulated = context.mesh.device_kind in (None, "cpu")
-    if program is None or program.stage == "propagated" or emulated:
+    if program is None or not applies(context):
         return
     parameters = {array.path: array for array in context.of_group("params")}
     by_axis: dict[str, dict[str, Array]] = defaultdict(dict)
@@ -53,6 +52,14 @@ def findings(context: AuditContext) -> Iterator[Finding]:
         yield finding(
             "note", CODE, message, folds=folds, remedy=_REMEDY, axes=[axis], wire_bytes=sent
         )
+
+
+def applies(context: AuditContext) -> bool:
+    """Return whether a compiler that forms reduce-scatters has compiled the train step."""
+    program = context.snapshot.program(_STEP)
+    emulated = context.mesh.device_kind in (None, "cpu")
+    known = program is not None and program.collectives is not None
+    return known and program is not None and program.stage != "propagated" and not emulated
 
 
 _REMEDY = (

@@ -45,10 +45,19 @@ def batch_findings(context: AuditContext) -> Iterator[Finding]:
     used = {axis for array in context.state for axis in _used(array)}
     idle = [axis.name for axis in context.mesh.axes if axis.size > 1 and axis.name not in used]
     saved, folds = sum(map(context.saved, whole)), fold(whole)
+    if context.snapshot.layout is None and saved < context.least:
+        return  # a small input of a user's program, such as a mask
     message = (
         f"Each of the {context.mesh.size} devices holds the whole batch ({context.held_text(whole)}) and "
         "computes all rows."
     )
+    if context.snapshot.layout is None:
+        # The roles of its inputs are found from their use, and the program can shard them itself.
+        message = (
+            f"Each of the {context.mesh.size} devices holds the whole of {counted(len(whole), 'input')} "
+            f"({context.held_text(whole)}). If they have a row per example, each device computes all rows, "
+            "unless a constraint in the program shards them."
+        )
     if not idle:
         message += " Every mesh axis shards parameters, as in pure tensor parallelism."
         yield finding("note", BATCH, message, folds=folds, saved=saved)
@@ -57,6 +66,8 @@ def batch_findings(context: AuditContext) -> Iterator[Finding]:
     message += (
         f" Mesh axis {axes} is free: sharding the batch over it would save {context.amount(saved)} of input "
         "per device, and the same share of activations and work."
+        if context.snapshot.layout is not None
+        else f" Mesh axis {axes} is free: sharding them over it saves {context.amount(saved)} per device."
     )
     # The first dimensions are the rows.
     rows = (array.logical_axes[0] for array in whole if array.logical_axes)
@@ -70,18 +81,22 @@ def batch_findings(context: AuditContext) -> Iterator[Finding]:
 
 def _of_axis(context: AuditContext, axis: MeshAxis) -> Finding | None:
     placed = [array for array in context.snapshot.arrays if array.group in _PLACED]
-    if not placed or any(a.spec is None for a in placed if a.group in STATE_GROUPS):
-        return None  # an array without a spec may use the axis
+    if not placed or (context.state and all(one.spec is None for one in context.state)):
+        return None
+    # An array without a PartitionSpec on several devices may use the axis.
+    unclear = [a for a in placed if a.group in STATE_GROUPS and _may_use_axes(a)]
     using = any(axis.name in _used(array) for array in placed) or _in_programs(context, axis.name)
     known = using or _knows_batch(context)
     # Arrays that are replicated on all devices have separate findings.
     repeated = [
         array
         for array in context.state
-        if axis.name not in _used(array) and not (using and context.is_replicated(array))
+        if array.spec is not None
+        and axis.name not in _used(array)
+        and not (using and context.is_replicated(array))
     ]
     saved = sum(_saved(context, array, axis.name) for array in repeated)
-    if not using and known:
+    if not using and known and not unclear:
         could = f" Sharding the train state over it saves up to {context.amount(saved)} per device."
         return finding(
             "warning",
@@ -100,10 +115,14 @@ def _of_axis(context: AuditContext, axis: MeshAxis) -> Finding | None:
         plain = " (plain data parallelism)" if using else ""
     unknown = (
         ""
-        if known
+        if known or using
         else f" Whether {axis.name} shards the batch is unknown: the Snapshot has no batch and no inputs of "
         "programs."
     )
+    if unclear:
+        unknown += (
+            f" {counted(len(unclear), 'array')} without a PartitionSpec could not be checked."
+        )
     moments = sum(_saved(context, one, axis.name) for one in repeated if one.group == "opt_state")
     only = (
         f" Sharding only the optimizer state over it, as ZeRO-1 does, saves {context.amount(moments)}."
@@ -150,6 +169,15 @@ def _knows_batch(context: AuditContext) -> bool:
     if any(array.group == "batch" for array in context.snapshot.arrays):
         return True
     return bool(inputs) and all((one.compiled, one.requested) != (None, None) for one in inputs)
+
+
+def _may_use_axes(array: Array) -> bool:
+    """Return whether an array without a PartitionSpec can be sharded over an axis of the mesh."""
+    if array.spec is not None or not array.shape:
+        return False
+    # A random key, for example, is on one device; whole shards are copies.
+    whole = tuple((0, size) for size in array.shape)
+    return array.shards is None or any(shard.index != whole for shard in array.shards)
 
 
 def _used(array: Array) -> set[str]:

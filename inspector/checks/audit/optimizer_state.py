@@ -68,13 +68,14 @@ def _unexplained(context: AuditContext) -> Iterator[Finding]:
     if not parameters:
         return
     candidates = []
+    shapes = {array.shape for array in context.of_group("params")}
     for one in context.folds("opt_state", "other"):
-        alone = tuple(array for array in one.arrays if array.path not in context.parameters)
+        alone = tuple(array for array in one.arrays if array.shape not in shapes)
         # Replicated arrays have a separate finding.
         if alone and not context.is_replicated(alone[0]):
             own = Fold(one.path, alone)
             candidates.append((own.bytes_per_device or 0, own))
-    single, _ = largest(candidates, max(context.least, parameters))
+    single, _ = largest(candidates, max(context.least, parameters + 1))
     for held, one in single:
         message = (
             f"{fold_text(one)} takes {context.amount(held)} per device, more than all parameters "

@@ -1,4 +1,4 @@
-"""Parameters and optimizer state that every device holds whole, and why."""
+"""Parameters, optimizer state and other large arrays that every device holds whole, and why."""
 
 from __future__ import annotations
 
@@ -19,13 +19,25 @@ from inspector.core.snapshot import Array, Finding
 
 PARAMETER = "replicated-parameter"
 MOMENT = "replicated-optimizer-state"
-CODES = (PARAMETER, MOMENT)
+OTHER = "replicated-array"
+CODES = (PARAMETER, MOMENT, OTHER)
+
+# Arrays of the train state or of a program whose role is unknown, and caches.
+_OTHERS = ("other", "cache")
+GROUPS = ("params", "opt_state", *_OTHERS)
+_NOUNS = {
+    PARAMETER: ("parameter", "parameters"),
+    MOMENT: ("array of optimizer state", "arrays of optimizer state"),
+    OTHER: ("array", "arrays"),
+}
 
 
 def findings(context: AuditContext) -> Iterator[Finding]:
-    """Yield one finding per large parameter, and one for the moments of each."""
+    """Yield one finding per large parameter, one for the moments of each, and one per other large array."""
     parameters = fold(a for a in context.of_group("params") if context.is_replicated(a))
-    for code, folds in ((PARAMETER, parameters), (MOMENT, _replicated_moments(context))):
+    others = fold(a for a in context.of_group(*_OTHERS) if context.is_replicated(a))
+    kinds = ((PARAMETER, parameters), (MOMENT, _replicated_moments(context)), (OTHER, others))
+    for code, folds in kinds:
         saved = ((sum(map(context.saved, one.arrays)), one) for one in folds)
         single, rest = largest(saved, context.least)
         for bytes_saved, one in single:
@@ -55,7 +67,7 @@ def _single(context: AuditContext, code: str, saved: int, one: Fold) -> Finding:
     parameter = context.parameters.get(one.first.path)
     held = context.amount(one.bytes_per_device)
     everywhere = f"replicated on all {context.mesh.size} devices, {held} on each"
-    if code == PARAMETER:
+    if code in (PARAMETER, OTHER):
         message = f"{fold_text(one)} is {everywhere}: {_reason(one.first, context)}."
     elif parameter is None:
         message = (
@@ -67,6 +79,8 @@ def _single(context: AuditContext, code: str, saved: int, one: Fold) -> Finding:
             f"parameter: {_reason(parameter, context)}."
         )
     message += f" Sharding over {and_text(axes)} saves up to {context.amount(saved)} per device."
+    if code == OTHER and one.first.group == "other":
+        message += " Its role is unknown."
     names = [name for name in one.first.logical_axes or () if name]
     remedy = None
     if axes and names:
@@ -79,9 +93,7 @@ def _single(context: AuditContext, code: str, saved: int, one: Fold) -> Finding:
 def _rest(context: AuditContext, code: str, rest: Candidates) -> Finding:
     folds = [one for _, one in rest]
     saved = sum(number for number, _ in rest)
-    what = ("parameter", "parameters")
-    if code == MOMENT:
-        what = ("array of optimizer state", "arrays of optimizer state")
+    what = _NOUNS[code]
     count = sum(one.count for one in folds)
     held = context.held_text(array for one in folds for array in one.arrays)
     message = (

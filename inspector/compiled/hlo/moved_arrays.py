@@ -20,7 +20,7 @@ from inspector.core.collectives import BY_OPCODE
 
 _ALL, _FIRST = slice(None), slice(1)
 # Instructions that move, slice or convert data → the operands with the data.
-_MOVES: Mapping[str, slice] = {
+MOVES: Mapping[str, slice] = {
     **dict.fromkeys(
         (
             "copy", "bitcast", "reshape", "transpose", "convert", "bitcast-convert", "reverse", "slice",
@@ -34,13 +34,13 @@ _MOVES: Mapping[str, slice] = {
     "dynamic-update-slice": slice(2),  # the array and the update; the rest are indices
 }  # fmt: skip
 # Custom calls of the partitioner and of host offloading, which keep the data.
-_SAME_DATA = frozenset({
+SAME_DATA = frozenset({
     "Sharding", "SPMDFullToShardShape", "SPMDShardToFullShape", "MoveToHost", "MoveToDevice",
     "annotate_device_placement", "LayoutConstraint",
 })  # fmt: skip
 _CALL_STARTS = frozenset({"async-start", "call-start", "fusion-start"})
 # Elementwise arithmetic → the operands with values.
-_ELEMENTWISE: Mapping[str, slice] = {
+ELEMENTWISE: Mapping[str, slice] = {
     **dict.fromkeys(
         (
             "add", "subtract", "multiply", "divide", "maximum", "minimum", "negate", "abs",
@@ -212,10 +212,10 @@ class _Search:
             if path and len(self._operands(frame, instruction)) > 1:
                 return self._at(frame, instruction, _one(path), path[1:])
             return self._at(frame, instruction, _FIRST, path)
-        if opcode in _MOVES:
-            return self._at(frame, instruction, _MOVES[opcode], ())
-        if elementwise and opcode in _ELEMENTWISE:
-            return self._at(frame, instruction, _ELEMENTWISE[opcode], ())
+        if opcode in MOVES:
+            return self._at(frame, instruction, MOVES[opcode], ())
+        if elementwise and opcode in ELEMENTWISE:
+            return self._at(frame, instruction, ELEMENTWISE[opcode], ())
         if opcode in BY_OPCODE:
             return self._through_collective(value)
         if opcode.endswith(("-done", "-update")):
@@ -247,7 +247,7 @@ class _Search:
         if target == DONE:
             held = self._at(frame, instruction, _ALL, path)
             return [one for one in held if one.instruction.opcode in BY_OPCODE]
-        return self._at(frame, instruction, _FIRST, path) if target in _SAME_DATA else []
+        return self._at(frame, instruction, _FIRST, path) if target in SAME_DATA else []
 
     def _through_collective(self, value: _Value) -> list[_Value]:
         """Return the operands from which a collective, or its start, makes this part of its result."""

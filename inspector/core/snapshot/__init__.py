@@ -38,6 +38,7 @@ from inspector.core.snapshot.memory_use import (
 )
 from inspector.core.snapshot.origins import Direction, Origin, PropagationStep
 from inspector.core.snapshot.programs import (
+    ArgumentUse,
     Collective,
     Conflict,
     ConflictSide,

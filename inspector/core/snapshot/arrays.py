@@ -10,7 +10,9 @@ from typing import Literal
 from inspector.core.snapshot.origins import Origin
 from inspector.core.typed_json import OMIT_NONE, NonNegativeInt, PositiveInt, Record
 
-Group = Literal["params", "opt_state", "batch", "output", "activation", "gradient", "other"]
+Group = Literal[
+    "params", "opt_state", "batch", "output", "activation", "gradient", "cache", "other"
+]
 
 # One entry per dimension: the mesh axes that shard it, major first, or None if it is not sharded.
 Spec = tuple[tuple[str, ...] | None, ...]

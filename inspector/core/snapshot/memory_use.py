@@ -13,6 +13,7 @@ UseGroup = Literal[
     "opt_state",
     "other",
     "batch",
+    "cache",
     "output",
     "activation",
     "gradient",

@@ -19,6 +19,10 @@ from inspector.core.typed_json import (
 )
 
 Stage = Literal["propagated", "compiled", "run"]
+# weight: an operand of matrix products, or a table. moment: the new weight is computed from it elementwise.
+# cache: the program writes other data into it at an index. data: in an argument of the function with none of
+# these, nothing of which the program updates, while another argument has weights or caches.
+ArgumentUse = Literal["weight", "moment", "cache", "data"]
 
 
 @dataclass(frozen=True)
@@ -254,6 +258,8 @@ class ProgramArray(Record):
       compiled: The PartitionSpec of the compiled program.
       same: Whether both place the array the same way. None if no spec was requested, or if it is not used.
       used: Whether the program uses it. false for an input that the compiler dropped.
+      use: The use of an input that the compiled text proves: a weight, a moment of an optimizer, a cache, or
+        data. None if it proves none.
     """
 
     role: Literal["input", "output"]
@@ -262,6 +268,7 @@ class ProgramArray(Record):
     compiled: Spec | None = field(metadata={"old_key": "got"})
     same: bool | None
     used: bool = True
+    use: ArgumentUse | None = field(default=None, metadata=OMIT_NONE)
 
 
 @dataclass(frozen=True)

@@ -30,7 +30,7 @@ def show(snapshot: Snapshot, layout: Layout | None) -> None:
         st.info("Nothing can be checked, because the mesh is unknown.", icon=":material/help:")
         return
     findings = audit.merged_by_logical_axis(audit.audited(snapshot).findings)
-    render.show([section.summary(findings), *section.not_checked(snapshot)])
+    render.show([section.summary(findings, snapshot), *section.not_checked(snapshot)])
     for number, finding in enumerate(findings[:_MAX_SHOWN]):
         _show_finding(number, finding, snapshot, layout)
     if len(findings) > _MAX_SHOWN:

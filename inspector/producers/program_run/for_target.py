@@ -22,6 +22,7 @@ from jax.sharding import AxisType, Mesh
 
 from inspector.compiled import program_text
 from inspector.core import snapshot
+from inspector.core.array_roles import with_roles
 from inspector.core.errors import InvalidInput
 from inspector.core.snapshot import Array, Finding, Memory, Program, Seconds, Snapshot, Source, Spec
 from inspector.machines import out_of_memory, targets
@@ -108,7 +109,7 @@ def _read(
         memory=None if memory is None else replace(memory, capacity=_capacity(target)),
         collectives=facts.collectives,
         seconds=Seconds(compile=seconds),
-        shardings=shardings,
+        shardings=program_text.with_uses(shardings, facts.uses),
         work=facts.work,
         schedule=facts.schedule,
         memory_use=facts.memory_use,
@@ -143,7 +144,7 @@ def _snapshot(
         versions() | compiler_versions(target),
         processes=target.hosts,
     )
-    return Snapshot(source, None, mesh, arrays, (program,), findings)
+    return with_roles(Snapshot(source, None, mesh, arrays, (program,), findings))
 
 
 def _mesh(

@@ -12,15 +12,25 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 
 from inspector.compiled import hlo, program_text
+from inspector.compiled.argument_uses import argument_uses
 from inspector.compiled.hlo import entry
 from inspector.compiled.hlo.analysis import Analysis
 from inspector.compiled.hlo.module import Module
 from inspector.compiled.hlo.schedule import schedule
 from inspector.compiled.hlo.shardings import NamedMesh
 from inspector.compiled.memory_use import memory_use
+from inspector.core.array_roles import with_roles
 from inspector.core.errors import InvalidInput, shown
 from inspector.core.formatting import counted, mesh_text, numbered
-from inspector.core.snapshot import Collective, Finding, Program, ProgramArray, Snapshot, Source
+from inspector.core.snapshot import (
+    ArgumentUse,
+    Collective,
+    Finding,
+    Program,
+    ProgramArray,
+    Snapshot,
+    Source,
+)
 from inspector.layout.plan import now
 from inspector.producers.readers import content, hlo_dump, limits, stablehlo
 from inspector.producers.readers.content import Report, Sample, no_report
@@ -103,13 +113,15 @@ def read(
     room = hlo.Room()
     records = [_program(program, found, arrays, findings, room) for program in programs]
     findings += [*arrays.findings(), *_about_mesh(found, mesh)]
-    return Snapshot(
-        source=Source("hlo", None, now(), extra={"file": what}),
-        layout=None,
-        mesh=None if found is None else found.record,
-        arrays=arrays.arrays,
-        programs=tuple(records),
-        findings=tuple(findings),
+    return with_roles(
+        Snapshot(
+            source=Source("hlo", None, now(), extra={"file": what}),
+            layout=None,
+            mesh=None if found is None else found.record,
+            arrays=arrays.arrays,
+            programs=tuple(records),
+            findings=tuple(findings),
+        )
     )
 
 
@@ -220,6 +232,7 @@ def _program(
     if fits or found is None:
         shardings = arrays.add(text, found.mesh.size if fits and found is not None else devices)
     collectives = work = scheduled = used = None
+    uses: dict[str, ArgumentUse] = {}
     partitioned = entry.is_partitioned(module)
     try:
         analysis = Analysis(module)
@@ -228,7 +241,8 @@ def _program(
         if module.entry is not None and module.truncated is None:
             work = hlo.work(module, analysis)
             scheduled = schedule(analysis, collectives)
-            used = memory_use(analysis, *program_text.flat_paths(shardings))
+            uses = argument_uses(analysis, *program_text.flat_paths(shardings))
+            used = memory_use(analysis, *program_text.flat_paths(shardings), uses=uses)
     except InvalidInput as refused:
         findings.append(Finding("warning", "program-unreadable", f"Program {called}: {refused}."))
     devices = devices or _devices_in_groups(collectives or ())
@@ -237,7 +251,7 @@ def _program(
         name,
         flops_per_device=work.flops if work is not None and partitioned else None,
         collectives=collectives if partitioned else None,
-        shardings=shardings,
+        shardings=program_text.with_uses(shardings, uses),
         work=work if partitioned else None,
         schedule=scheduled if partitioned else None,
         memory_use=used if partitioned else None,

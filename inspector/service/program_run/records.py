@@ -11,6 +11,7 @@ from pathlib import Path
 from typing import Any
 
 from inspector.core import output, program_run, snapshot, strict_json
+from inspector.core.array_roles import with_roles
 from inspector.core.errors import InvalidInput
 from inspector.core.formatting import numbered
 from inspector.core.printable import file_name, one_line
@@ -212,7 +213,7 @@ def _write(found: Snapshot, path: Path) -> None:
     """Write a Snapshot with the findings of the audit."""
     from inspector.checks import audit  # imported while the program runs, not before it starts
 
-    output.write_text(snapshot.dumps(audit.audited(found)), path)
+    output.write_text(snapshot.dumps(audit.audited(with_roles(found))), path)
 
 
 def _function(meta: dict[str, Any]) -> tuple[str, str]:
@@ -236,7 +237,7 @@ def _completed(found: Snapshot, record: CompiledRecord, hlo: str | None) -> Snap
     program = replace(
         program,
         name=record.name,
-        shardings=shardings,
+        shardings=program_text.with_uses(shardings, facts.uses),
         collectives=facts.collectives,
         work=facts.work,
         schedule=facts.schedule,

@@ -1,0 +1,452 @@
+"""What a compiled program uses each of its arguments for, from the flow of data in its HLO text.
+
+The names of a user's arguments say little: parameters can be in `state`, `model` or `args/0`. Their use says
+more. A weight is an operand of matrix products, and a train step returns it updated. A moment of an optimizer
+is updated, is in no product, and the new weight is computed from it elementwise. A cache is written to.
+
+The text is read once, forwards. Each value has the arguments that it follows from elementwise, and whether it
+contains anything else. A use is recorded only if the text proves it; all others are unknown.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import NamedTuple
+
+from inspector.compiled.hlo.analysis import Analysis
+from inspector.compiled.hlo.module import Computation, Instruction, operand_names
+from inspector.compiled.hlo.moved_arrays import ELEMENTWISE, MOVES, SAME_DATA
+from inspector.compiled.hlo.shapes import Shape
+from inspector.compiled.hlo.step_limit import StepLimit
+from inspector.core.collectives import BY_OPCODE
+from inspector.core.snapshot import ArgumentUse
+
+_PRODUCTS = frozenset({"dot", "convolution", "ragged-dot"})
+# Parts of the targets of custom calls that are matrix products: cuBLAS, oneDNN and Triton.
+_PRODUCT_TARGETS = ("gemm", "matmul", "$dot", "conv")
+# JAX's mark of the transposed, that is, backward part of a program.
+_BACKWARD = "transpose("
+_FLOATING = ("f", "bf")
+_WITHOUT_DATA = frozenset({
+    "constant", "iota", "partition-id", "replica-id", "rng", "rng-bit-generator", "after-all",
+    "rng-get-and-update-state",
+})  # fmt: skip
+
+# Limits for hostile text and for nested loops, whose bodies are read until nothing changes.
+_MIN_STEPS = 20_000
+_STEPS_PER_INSTRUCTION = 40
+_MAX_DEPTH = 50
+_MAX_ROUNDS = 8
+
+
+class _Flow(NamedTuple):
+    """What a value is made from. A tuple has a flow for each part.
+
+    follows: the arguments that it follows from through elementwise arithmetic and moves.
+    alone: whether it has no other data than those and constants.
+    wrote: the arguments of `follows` into which other data was written at an index.
+    """
+
+    follows: frozenset[int] = frozenset()
+    alone: bool = True
+    wrote: frozenset[int] = frozenset()
+    parts: tuple[_Flow, ...] | None = None
+
+
+_CONSTANT = _Flow()
+_COMPUTED = _Flow(alone=False)
+
+
+class _Product(NamedTuple):
+    """The operands of a matrix product, and whether it is in the backward pass."""
+
+    left: _Flow
+    right: _Flow
+    backward: bool
+
+
+class _TooLong(Exception):
+    """The search exceeds its limit."""
+
+
+def argument_uses(
+    analysis: Analysis, arguments: Sequence[str], results: Sequence[str]
+) -> dict[str, ArgumentUse]:
+    """Return the use of each argument that the text proves, by the argument's path.
+
+    The result is empty if the paths do not match the program, or if the program is too large.
+
+    Args:
+      arguments: paths of the flattened arguments that the program uses, in order.
+      results: paths of its flattened results, in order.
+    """
+    entry = analysis.module.by_name.get(analysis.module.entry or "")
+    if entry is None or entry.root is None or analysis.module.truncated:
+        return {}
+    parameters = [one for one in entry.instructions if one.opcode == "parameter"]
+    if sorted(one.number or 0 for one in parameters) != list(range(len(arguments))):
+        return {}
+    reader = _Reader(analysis)
+    try:
+        returned = reader.flow_of(
+            entry, {n: _Flow(frozenset({n})) for n in range(len(arguments))}, 0
+        )
+    except _TooLong:
+        return {}
+    flows = (returned,) if returned.parts is None else returned.parts
+    if len(flows) != len(results):
+        return {}
+    shape = entry.root.shape
+    shapes = [shape] if shape is None or shape.parts is None else list(shape.parts)
+    given = {one.number or 0: one.shape for one in parameters}
+    found = _Uses(reader.products, reader.tables, given, flows, shapes, arguments).found()
+    return {arguments[number]: use for number, use in found.items()}
+
+
+class _Uses:
+    """Decides the use of each argument from products and results."""
+
+    def __init__(
+        self,
+        products: Sequence[_Product],
+        tables: frozenset[int],
+        given: Mapping[int, Shape | None],
+        returned: Sequence[_Flow],
+        shapes: Sequence[Shape | None],
+        paths: Sequence[str],
+    ) -> None:
+        self._products = products
+        self._tables = tables
+        self._given = given
+        self._paths = paths
+        # Result number → arguments of the same type that it follows from.
+        self._from = {
+            place: frozenset(n for n in flow.follows if _alike(given.get(n), shapes[place]))
+            for place, flow in enumerate(returned)
+        }
+        self._wrote = frozenset(
+            n for place, flow in enumerate(returned) for n in flow.wrote & self._from[place]
+        )
+
+    def found(self) -> dict[int, ArgumentUse]:
+        """Return the uses by the number of the argument."""
+        updated = frozenset(n for followed in self._from.values() for n in followed) - self._wrote
+        forward, any_pass = self._against_computed(False), self._against_computed(True)
+        trains = any(one.backward for one in self._products)
+        caches = frozenset(n for n in self._wrote if self._rank(n) >= 2)
+        weights: frozenset[int] = frozenset()
+        if trains:
+            # A batch meets computed values only in the backward pass, and no step returns it updated.
+            weights = (any_pass | self._against_inputs(updated, forward) | self._tables) & updated
+        if not weights:
+            weights = self._in_trees((forward | self._tables) - caches - updated)
+        weights = frozenset(n for n in weights if self._is_floating(n)) - caches
+        moments: frozenset[int] = frozenset()
+        if trains:
+            moments = frozenset(
+                n
+                for followed in self._from.values()
+                if followed & weights
+                for n in followed & updated
+            )
+        uses: dict[int, ArgumentUse] = dict.fromkeys(caches, "cache")
+        uses |= dict.fromkeys(moments - weights, "moment")
+        uses |= dict.fromkeys(weights, "weight")
+        uses = self._with_neighbors(uses, updated)
+        return uses | self._data(uses, updated)
+
+    def _data(
+        self, uses: dict[int, ArgumentUse], updated: frozenset[int]
+    ) -> dict[int, ArgumentUse]:
+        """Return the arrays of arguments of the function that are neither state nor a random key."""
+        roots = {self._root(number) for number in (*uses, *updated, *self._wrote)}
+        if "weight" not in uses.values() and "cache" not in uses.values():
+            return {}
+        return {
+            number: "data"
+            for number in range(len(self._paths))
+            if self._root(number) not in roots
+            and self._rank(number) > 0
+            and not self._may_be_key(number)
+        }
+
+    def _against_computed(self, backward: bool) -> frozenset[int]:
+        """Return the arguments that are multiplied with computed values."""
+        return frozenset(
+            number
+            for product in self._products
+            if backward or not product.backward
+            for one, other in (product[:2], product[1::-1])
+            for number in _argument(one)
+            if not other.alone
+        )
+
+    def _against_inputs(self, updated: frozenset[int], weights: frozenset[int]) -> frozenset[int]:
+        """Return the updated arguments that are multiplied with arguments that are not updated."""
+        return frozenset(
+            number
+            for product in self._products
+            for one, other in (product[:2], product[1::-1])
+            for number in _argument(one) & updated
+            if (partner := _argument(other)) and not partner & (updated | weights)
+        )
+
+    def _in_trees(self, weights: frozenset[int]) -> frozenset[int]:
+        """Return those that share an argument of the function with another one.
+
+        A single array that is multiplied with computed values can also be data, such as a graph's matrix.
+        """
+        roots: dict[str, set[int]] = {}
+        for number in weights:
+            roots.setdefault(self._root(number), set()).add(number)
+        return frozenset(n for held in roots.values() if len(held) > 1 for n in held)
+
+    def _with_neighbors(
+        self, uses: dict[int, ArgumentUse], updated: frozenset[int]
+    ) -> dict[int, ArgumentUse]:
+        """Add arrays, such as biases, whose neighbors in the tree all have one use."""
+        below: dict[tuple[str, ...], set[ArgumentUse]] = {}
+        changes: dict[tuple[str, ...], set[bool]] = {}
+        for number, use in uses.items():
+            keys = self._keys(number)
+            for end in range(1, len(keys)):
+                below.setdefault(keys[:end], set()).add(use)
+                changes.setdefault(keys[:end], set()).add(number in updated)
+        added: dict[int, ArgumentUse] = {}
+        for number in range(len(self._paths)):
+            if number in uses or not self._is_floating(number) or self._rank(number) < 1:
+                continue
+            keys = self._keys(number)
+            for end in range(len(keys) - 1, 0, -1):
+                known = below.get(keys[:end])
+                if known is None:
+                    continue
+                same = len(known) == 1 and changes[keys[:end]] == {number in updated}
+                if same and "cache" not in known:
+                    added[number] = next(iter(known))
+                break
+        return uses | added
+
+    def _keys(self, number: int) -> tuple[str, ...]:
+        """Return the keys of an argument's path, from the function's argument on."""
+        keys = tuple(self._paths[number].split("/"))
+        return keys[2:] if keys[1:2] == ("input",) else keys
+
+    def _root(self, number: int) -> str:
+        return self._keys(number)[0]
+
+    def _rank(self, number: int) -> int:
+        shape = self._given.get(number)
+        return 0 if shape is None else len(shape.dimensions)
+
+    def _may_be_key(self, number: int) -> bool:
+        """Return whether an argument can be one of JAX's random keys: two or four words."""
+        shape = self._given.get(number)
+        return shape is None or (shape.dtype == "u32" and shape.dimensions[-1:] in ((2,), (4,)))
+
+    def _is_floating(self, number: int) -> bool:
+        shape = self._given.get(number)
+        return shape is not None and shape.dtype.startswith(_FLOATING)
+
+
+def _argument(flow: _Flow) -> frozenset[int]:
+    """Return the one argument that a value consists of, or nothing."""
+    return flow.follows if flow.alone and len(flow.follows) == 1 else frozenset()
+
+
+def _alike(given: Shape | None, returned: Shape | None) -> bool:
+    """Return whether two shards can be those of one array. Shardings may differ."""
+    if given is None or returned is None or given.dtype != returned.dtype:
+        return False
+    sizes, others = given.dimensions, returned.dimensions
+    if len(sizes) != len(others) or None in (*sizes, *others):
+        return False
+    pairs = [sorted((one or 0, other or 0)) for one, other in zip(sizes, others, strict=True)]
+    return all(low == high or (low > 0 and high % low == 0) for low, high in pairs)
+
+
+class _Reader:
+    """Follows data through a module, callers before callees."""
+
+    def __init__(self, analysis: Analysis) -> None:
+        self._by_name = analysis.module.by_name
+        self._limit = StepLimit(analysis.module, _MIN_STEPS, _STEPS_PER_INSTRUCTION)
+        self.products: list[_Product] = []
+        self.tables: frozenset[int] = frozenset()
+
+    def flow_of(self, computation: Computation, given: Mapping[int, _Flow], depth: int) -> _Flow:
+        """Return the flow of a computation's result. `given` has that of each parameter."""
+        if depth > _MAX_DEPTH:
+            raise _TooLong
+        known: dict[str, _Flow] = {}
+        for instruction in computation.instructions:
+            names = operand_names(instruction)
+            self._limit.count(1 + len(names), len(instruction.operands_text))
+            if self._limit.exceeded:
+                raise _TooLong
+            operands = [known.get(name or "", _COMPUTED) for name in names]
+            if instruction.opcode == "parameter":
+                flow = given.get(instruction.number or 0, _COMPUTED)
+            else:
+                flow = self._flow(instruction, operands, depth)
+            known[instruction.name] = flow
+        root = computation.root
+        return _COMPUTED if root is None else known[root.name]
+
+    def _flow(self, instruction: Instruction, operands: list[_Flow], depth: int) -> _Flow:
+        opcode = instruction.opcode
+        if opcode in _WITHOUT_DATA:
+            return _CONSTANT
+        if opcode == "tuple":
+            return _Flow(parts=tuple(operands))
+        if opcode == "get-tuple-element":
+            return _part(operands, instruction.tuple_index)
+        if opcode in ("opt-barrier", "optimization-barrier") and len(operands) > 1:
+            return _Flow(parts=tuple(operands))
+        if opcode in ("add-dependency", "domain", "opt-barrier", "optimization-barrier"):
+            return operands[0] if operands else _COMPUTED
+        if opcode in ("dynamic-update-slice", "scatter") and operands:
+            return self._written(instruction, operands)
+        if opcode in MOVES:
+            return _together(operands[MOVES[opcode]])
+        if opcode == "select":
+            return _either(operands[ELEMENTWISE[opcode]])
+        if opcode in ELEMENTWISE:
+            return _together(operands[ELEMENTWISE[opcode]])
+        if opcode == "compare" or not operands:
+            return _CONSTANT if _are_constant(operands) else _COMPUTED
+        if opcode in _PRODUCTS or (opcode == "custom-call" and _is_product(instruction.target)):
+            return self._product(instruction, operands)
+        if opcode == "gather":
+            if not _are_constant(operands[1:2]):
+                self.tables |= _argument(operands[0])
+            return _CONSTANT if _are_constant(operands) else _COMPUTED
+        if opcode in BY_OPCODE:
+            return self._collective(instruction, operands)
+        if opcode.endswith(("-done", "-update")):
+            return operands[0]
+        if opcode in ("fusion", "call", "while", "conditional", "async-start", "call-start"):
+            return self._called(instruction, operands, depth)
+        if opcode == "broadcast":
+            return _CONSTANT if _are_constant(operands) else self._broadcast(instruction, operands)
+        if opcode == "custom-call" and instruction.target in SAME_DATA:
+            return operands[0]
+        return _CONSTANT if _are_constant(operands) else _COMPUTED
+
+    def _broadcast(self, instruction: Instruction, operands: list[_Flow]) -> _Flow:
+        """Return the flow of a broadcast. One that adds no dimension only moves data."""
+        shape = instruction.shape
+        kept = instruction.attributes.get("dimensions", "{}").strip("{}").split(",")
+        count = sum(bool(one.strip()) for one in kept)
+        return operands[0] if shape is not None and len(shape.dimensions) == count else _COMPUTED
+
+    def _written(self, instruction: Instruction, operands: list[_Flow]) -> _Flow:
+        """Return the flow of an array into which other data is written at an index."""
+        array, rest = operands[0], operands[1:]
+        if instruction.opcode == "scatter" and not self._overwrites(instruction):
+            return _together([array, _COMPUTED])
+        follows = array.follows
+        # A part that is made from the array itself is an update of it, such as a sum.
+        same = any(one.follows & follows for one in rest[:1])
+        wrote = array.wrote if same else array.wrote | follows
+        return _Flow(follows, not follows and _are_constant(rest[:1]), wrote)
+
+    def _overwrites(self, instruction: Instruction) -> bool:
+        """Return whether a scatter replaces elements, instead of adding to them, for example."""
+        for called in instruction.called:
+            computation = self._by_name.get(called.computation)
+            root = None if computation is None else computation.root
+            if root is not None:
+                return root.opcode == "parameter"
+        return False
+
+    def _product(self, instruction: Instruction, operands: list[_Flow]) -> _Flow:
+        if len(operands) >= 2:
+            backward = _BACKWARD in instruction.metadata.get("op_name", "")
+            self.products.append(_Product(operands[0], operands[1], backward))
+        return _CONSTANT if _are_constant(operands) else _COMPUTED
+
+    def _collective(self, instruction: Instruction, operands: list[_Flow]) -> _Flow:
+        operation = BY_OPCODE[instruction.opcode]
+        flow = operands[0] if len(operands) == 1 else _Flow(parts=tuple(operands))
+        if operation.name == "all-to-all" and len(operands) > 1:
+            together = _together(operands)
+            flow = _Flow(parts=(together,) * len(operands))
+        return flow
+
+    def _called(self, instruction: Instruction, operands: list[_Flow], depth: int) -> _Flow:
+        called = [
+            (one.role, self._by_name[one.computation])
+            for one in instruction.called
+            if one.computation in self._by_name
+        ]
+        if instruction.opcode == "while":
+            state = operands[0] if operands else _COMPUTED
+            body = next((one for role, one in called if role == "body"), None)
+            for _ in range(_MAX_ROUNDS):
+                if body is None:
+                    return _COMPUTED
+                after = _joined(state, self.flow_of(body, {0: state}, depth + 1))
+                if after == state:
+                    return state
+                state = after
+            return _COMPUTED
+        if instruction.opcode == "conditional":
+            branches = [
+                self.flow_of(one, {0: operands[n + 1]}, depth + 1)
+                for n, (_, one) in enumerate(called)
+                if n + 1 < len(operands)
+            ]
+            if not branches:
+                return _COMPUTED
+            flow = branches[0]
+            for other in branches[1:]:
+                flow = _joined(flow, other)
+            return flow
+        if not called:
+            return _COMPUTED
+        return self.flow_of(called[0][1], dict(enumerate(operands)), depth + 1)
+
+
+def _is_product(target: str) -> bool:
+    return any(part in target.lower() for part in _PRODUCT_TARGETS)
+
+
+def _are_constant(flows: Sequence[_Flow]) -> bool:
+    return all(one.alone and not one.follows and one.parts is None for one in flows)
+
+
+def _part(operands: list[_Flow], index: int | None) -> _Flow:
+    parts = operands[0].parts if operands else None
+    if parts is None:
+        # An asynchronous collective is followed as its result.
+        return operands[0] if operands and index in (0, 1) else _COMPUTED
+    return parts[index] if index is not None and index < len(parts) else _COMPUTED
+
+
+def _together(flows: Sequence[_Flow]) -> _Flow:
+    """Return the flow of a value that is computed from several elementwise."""
+    follows = frozenset[int]().union(*(one.follows for one in flows))
+    alone = all(one.alone and one.parts is None for one in flows) and len(follows) <= 1
+    wrote = frozenset[int]().union(*(one.wrote for one in flows))
+    return _Flow(follows, alone, wrote)
+
+
+def _either(flows: Sequence[_Flow]) -> _Flow:
+    """Return the flow of a value that is one of several in each element: what all follow from."""
+    variable = [one for one in flows if not _are_constant([one])]
+    if len(variable) < 2:
+        return _together(variable)
+    common = frozenset.intersection(*(one.follows for one in variable))
+    return _together(flows)._replace(follows=common, alone=False)
+
+
+def _joined(one: _Flow, other: _Flow) -> _Flow:
+    """Return the flow of a value that is one or the other."""
+    if one == other:
+        return one
+    if one.parts is not None or other.parts is not None:
+        if one.parts is None or other.parts is None or len(one.parts) != len(other.parts):
+            return _COMPUTED
+        return _Flow(parts=tuple(map(_joined, one.parts, other.parts)))
+    return _together((one, other))

@@ -1,0 +1,114 @@
+"""Give arrays whose names say nothing the group of their role.
+
+Evidence, in this order: the keys `params` and `opt_state`, what a program uses the array for, other keys, and
+arrays that mirror each other as parameters and moments do.
+"""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from collections.abc import Iterable, Mapping
+from dataclasses import replace
+
+from inspector.core.array_groups import certain_group, group_of_path
+from inspector.core.snapshot import ArgumentUse, Array, Group, Snapshot
+
+GROUP_OF_USE: Mapping[ArgumentUse, Group] = {
+    "weight": "params",
+    "moment": "opt_state",
+    "cache": "cache",
+    "data": "batch",
+}
+# The names that papers and libraries give to the first and second moments of Adam.
+_PAIRS = (("mu", "nu"), ("m", "v"), ("exp_avg", "exp_avg_sq"))
+_QUOTES = ".[]'\""
+
+_Keys = tuple[str, ...]
+
+
+def group_of_input(path: str, use: ArgumentUse | None) -> Group | None:
+    """Return the group of an input of a program, or None if neither its path nor its use determines it.
+
+    path: from the argument of the function on, without the name of the program.
+    """
+    named = certain_group(path)
+    # A state can be called `params`, but no moment is a parameter.
+    if named is not None and not (named == "params" and use == "moment"):
+        return named
+    return GROUP_OF_USE[use] if use is not None else group_of_path(path)
+
+
+def with_roles(found: Snapshot) -> Snapshot:
+    """Return the Snapshot with a group for each array of the group `other` whose role is known."""
+    uses = {
+        one.path: one.use
+        for program in found.programs
+        for one in program.shardings
+        if one.role == "input" and one.use is not None
+    }
+    arrays = [_by_use(array, uses.get(array.path)) for array in found.arrays]
+    if not any(array.group == "other" for array in arrays):
+        return replace(found, arrays=tuple(arrays))
+    return replace(found, arrays=tuple(_mirrored(_paired(arrays))))
+
+
+def _by_use(array: Array, use: ArgumentUse | None) -> Array:
+    if array.group != "other" and not (array.group == "params" and use == "moment"):
+        return array
+    return replace(array, group=group_of_input(_own_path(array), use) or "other")
+
+
+def _own_path(array: Array) -> str:
+    """Return the path without the program, whose name says nothing about the array."""
+    prefix = f"{array.program}/input/"
+    return array.path.removeprefix(prefix) if array.program is not None else array.path
+
+
+def _paired(arrays: list[Array]) -> list[Array]:
+    """Name both moments of Adam, and the parameters beside them.
+
+    `state/mu/w` and `state/nu/w` of one shape are moments; `state/model/w` of this shape is their parameter.
+    """
+    others = {_keys(array): array for array in arrays if array.group == "other"}
+    groups: dict[_Keys, Group] = {}
+    for keys, array in others.items():
+        for place, key in enumerate(keys):
+            second = next((pair[1] for pair in _PAIRS if pair[0] == key), None)
+            partner = None if second is None else (*keys[:place], second, *keys[place + 1 :])
+            if partner in others and others[partner].shape == array.shape and array.shape:
+                assert partner is not None
+                groups[keys] = groups[partner] = "opt_state"
+    return [replace(one, group=groups.get(_keys(one), one.group)) for one in arrays]
+
+
+def _mirrored(arrays: list[Array]) -> Iterable[Array]:
+    """Name the parameters that the optimizer's state mirrors, if only one tree does and none is named."""
+    if any(array.group == "params" for array in arrays):
+        return arrays
+    ends: dict[_Keys, set[tuple[int, ...]]] = defaultdict(set)
+    for array in arrays:
+        if array.group == "opt_state" and array.shape:
+            keys = _keys(array)
+            for start in range(1, len(keys)):
+                ends[keys[start:]].add(array.shape)
+    roots: dict[str, list[Array]] = defaultdict(list)
+    for array in arrays:
+        keys = _keys(array)
+        places = range(1, len(keys))
+        if array.group == "other" and any(array.shape in ends.get(keys[n:], ()) for n in places):
+            roots["/".join(_root(keys, ends))].append(array)
+    if len(roots) != 1:
+        return arrays
+    parameters = {array.path for held in roots.values() for array in held}
+    return [
+        replace(array, group="params") if array.path in parameters else array for array in arrays
+    ]
+
+
+def _root(keys: _Keys, ends: Mapping[_Keys, set[tuple[int, ...]]]) -> _Keys:
+    """Return the keys before the longest end that a moment has, too."""
+    return next((keys[:n] for n in range(1, len(keys)) if keys[n:] in ends), ())
+
+
+def _keys(array: Array) -> _Keys:
+    return tuple(key.strip(_QUOTES) for key in _own_path(array).split("/"))
