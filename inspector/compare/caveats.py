@@ -6,6 +6,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 
 from inspector.compare import origin
+from inspector.core.errors import shown
 from inspector.core.formatting import and_text, counted
 from inspector.core.snapshot import Snapshot
 from inspector.core.totals import STATE_GROUPS, state_totals
@@ -33,7 +34,7 @@ class Caveat:
 
 def caveats(before: Snapshot, after: Snapshot) -> tuple[Caveat, ...]:
     """Return one caveat per reason. The result is empty if the two Snapshots are fully comparable."""
-    checks = (_rejected, _arrays, _inside_step, _meshes, _sources, _bytes, _versions)
+    checks = (_rejected, _arrays, _inside_step, _meshes, _sources, _bytes, _versions, _options)
     return tuple(Caveat(*reason) for check in checks for reason in check(before, after))
 
 
@@ -149,6 +150,17 @@ def _versions(before: Snapshot, after: Snapshot) -> _Reasons:
     changed = [f"{name} {old[name]} and {new[name]}" for name in common if old[name] != new[name]]
     if changed:
         yield "versions", f"Different versions: {', '.join(changed)}."
+
+
+def _options(before: Snapshot, after: Snapshot) -> _Reasons:
+    """Yield a reason if options of the compiler differ that are not part of the layouts."""
+    old, new = (one.source.unsafe_compiler_options for one in (before, after))
+    if old != new:
+        both = " and ".join(shown(one) if one else "none" for one in (old, new))
+        yield (
+            "compiler-options",
+            f"Different options of the compiler outside of the layout: {both}.",
+        )
 
 
 def _which(first: bool) -> str:

@@ -22,6 +22,7 @@ from inspector.layout.fields import (
     parse_rule,
     parse_spec,
     parse_spec_row,
+    parse_unsafe_compiler_options,
     print_mesh,
     print_row_spec,
     print_size,

@@ -18,7 +18,7 @@ from inspector.core.rules import Rule
 from inspector.core.snapshot import Spec
 from inspector.core.state_specs import LEAST_BYTES, MOST_ROWS, Fsdp, SpecRow, check_pattern
 from inspector.layout.mesh_shapes import LARGE_AXES, mesh_shape
-from inspector.machines import targets
+from inspector.machines import compiler_options, targets
 from inspector.model import ModelEntry, Partitions, Size, SizeValue, own_model
 from inspector.model.built_in.catalogue import CATALOGUE
 
@@ -427,30 +427,50 @@ def parse_unconstrained(text: str, model: ModelEntry) -> tuple[str, ...]:
     return tuple(name for name in model.constraints if name in names)
 
 
-def parse_compiler_options(text: str) -> tuple[tuple[str, str], ...]:
+def parse_compiler_options(text: str) -> compiler_options.Options:
     """Return name and value of each option of the compiler, by name: `xla_a=true,xla_b=4`.
 
-    Which options exist is known to the compiler only.
-
     Raises:
-      InvalidInput: an option is malformed or given twice.
+      InvalidInput: an option is malformed, given twice, or not in the table of safe options.
     """
     entries = [entry for entry in _ENTRY_SEPARATOR.split(text) if entry.strip()]
+    options = _options(entries, "compiler_options")
+    compiler_options.check(options)
+    return options
+
+
+def parse_unsafe_compiler_options(text: str) -> compiler_options.Options:
+    """Return any options of the compiler, by name. Only the command line may give this text.
+
+    Commas separate the options. No other character does, because a value can be a path.
+
+    Raises:
+      InvalidInput: an option is malformed or given twice, or there is none.
+    """
+    options = _options(text.split(","), compiler_options.UNSAFE_FLAG)
+    if not options:
+        raise InvalidInput(
+            f"{compiler_options.UNSAFE_FLAG} is {shown(text)}, but must have at least one NAME=VALUE"
+        )
+    return options
+
+
+def _options(entries: list[str], field: str) -> compiler_options.Options:
     if len(entries) > MOST_OPTIONS:
         raise InvalidInput(
-            f"compiler_options has {len(entries):,} options, at most {MOST_OPTIONS} are allowed"
+            f"{field} has {len(entries):,} options, at most {MOST_OPTIONS} are allowed"
         )
     options: dict[str, str] = {}
     for entry in entries:
         found = re.fullmatch(r"\s*(?:--)?([A-Za-z_][A-Za-z0-9_]*)[=.]\s*(\S.*?)\s*", entry)
         if found is None or not entry.isprintable() or len(entry) > _LONGEST_TEXT:
             raise InvalidInput(
-                f"compiler_options has {shown(entry)}, but must give the value of each option, such as "
+                f"{field} has {shown(entry)}, but must give the value of each option, such as "
                 f"xla_tpu_scoped_vmem_limit_kib=98304, in at most {_LONGEST_TEXT} printable characters"
             )
         if found[1] in options:
             raise InvalidInput(
-                f"compiler_options has {shown(found[1])} twice, but must give each option once"
+                f"{field} has {shown(found[1])} twice, but must give each option once"
             )
         options[found[1]] = found[2]
     return tuple(sorted(options.items()))

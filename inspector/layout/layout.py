@@ -14,7 +14,7 @@ from inspector.core.snapshot import Mesh, MeshAxis
 from inspector.core.state_specs import Fsdp, SpecRow
 from inspector.core.tpu_slices import SLICE_INDEX
 from inspector.layout.fields import LOCAL, print_mesh, print_row_spec
-from inspector.machines import targets
+from inspector.machines import compiler_options, targets
 from inspector.machines.targets import Target
 from inspector.model import ModelEntry, Partitions, SizeValue
 from inspector.model.built_in.catalogue import CATALOGUE
@@ -29,7 +29,8 @@ class Layout:
 
     `state_specs` has the PartitionSpecs by path of a model that has `ModelEntry.state_specs`.
     `optimizer_axes` are mesh axes over which the optimizer state is sharded in addition to its parameters.
-    `compiler_options` has the name and value of options of XLA, in the order of their names.
+    `compiler_options` has the name and value of options of XLA, in the order of their names. All are in the
+    table of `inspector.machines.compiler_options`.
     `axis_types` has `auto` or `explicit` for each mesh axis. It is empty if all are auto.
     """
 
@@ -72,9 +73,8 @@ class Layout:
 
     @property
     def compiler_arguments(self) -> dict[str, str | bool]:
-        """Return the options of XLA as JAX takes them: the compiler for CPUs refuses `true` as text."""
-        switches = {"true": True, "false": False}
-        return {name: switches.get(value.lower(), value) for name, value in self.compiler_options}
+        """Return the options of XLA as JAX takes them."""
+        return compiler_options.arguments(self.compiler_options)
 
     @property
     def explicit_axes(self) -> tuple[str, ...]:

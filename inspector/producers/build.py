@@ -5,7 +5,7 @@ from __future__ import annotations
 import contextlib
 import importlib
 from collections.abc import Callable, Iterator
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, replace
 from typing import Any
 
 import jax
@@ -16,6 +16,7 @@ from jax.sharding import AbstractMesh, AxisType, Mesh, NamedSharding, PartitionS
 
 from inspector.core.errors import InvalidInput, shown
 from inspector.layout import Layout, emulation
+from inspector.machines.compiler_options import Options
 from inspector.model import Model
 from inspector.producers import describe, placeholder_devices, sharding_errors
 from inspector.producers.describe import code_of, own_code
@@ -279,7 +280,7 @@ class Signature:
       inputs: name -> (abstract argument, sharding of each leaf), in the order of the function.
       outputs: name -> sharding of each leaf; None lets the compiler choose.
       donated: names of inputs whose buffers the outputs may reuse.
-      compiler_options: name -> value of options of XLA.
+      compiler_options: name and value of options of XLA, those of the layout.
     """
 
     name: str
@@ -287,7 +288,7 @@ class Signature:
     inputs: dict[str, tuple[Any, Any]]
     outputs: dict[str, Any]
     donated: tuple[str, ...] = ()
-    compiler_options: dict[str, str | bool] = field(default_factory=dict)
+    compiler_options: Options = ()
 
     @property
     def changes_state(self) -> bool:
@@ -351,4 +352,4 @@ def signatures(model: Model, layout: Layout, mesh: Mesh) -> tuple[Signature, ...
             found.append(Signature(name, function, dict(inputs), outputs, donated))
         else:
             found.append(Signature(name, function, dict(inputs), {"output": None}))
-    return tuple(replace(one, compiler_options=layout.compiler_arguments) for one in found)
+    return tuple(replace(one, compiler_options=layout.compiler_options) for one in found)

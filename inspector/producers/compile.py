@@ -25,7 +25,13 @@ from inspector.model.built_in.watching import Watched
 from inspector.producers import moved_program
 from inspector.producers.abstract import abstract_state, versions
 from inspector.producers.build import Signature, axis_types, build_model, signatures, tracing
-from inspector.producers.compiled_program import CompiledProgram, Report, compile_all
+from inspector.producers.compiled_program import (
+    CompiledProgram,
+    Report,
+    compile_all,
+    unsafe_findings,
+    unsafe_text,
+)
 from inspector.producers.live_arrays import watched_arrays, with_spec
 from inspector.producers.topology import DeviceOrder, mesh_on
 
@@ -100,12 +106,16 @@ def compile_layout(
             now(),
             versions() | compiler_versions(target),
             processes=target.hosts,
+            unsafe_compiler_options=unsafe_text(),
         ),
         layout=layout.to_json() | {"target": target.text},
         mesh=mesh_of_record,
         arrays=(*kept, *inside),
         programs=programs,
-        findings=tuple(finding for one in compiled for finding in one.findings()),
+        findings=(
+            *(finding for one in compiled for finding in one.findings()),
+            *unsafe_findings(),
+        ),
     )
 
 

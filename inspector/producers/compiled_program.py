@@ -17,7 +17,17 @@ import jax
 
 from inspector.compiled import program_text
 from inspector.core.errors import InvalidInput, shown
-from inspector.core.snapshot import Mesh, Program, ProgramArray, Seconds, Timeit, Trace, Work
+from inspector.core.snapshot import (
+    Finding,
+    Mesh,
+    Program,
+    ProgramArray,
+    Seconds,
+    Timeit,
+    Trace,
+    Work,
+)
+from inspector.machines import compiler_options
 from inspector.model.built_in.watching import Watched, listening
 from inspector.producers import profile
 from inspector.producers.build import Signature
@@ -106,20 +116,24 @@ class CompiledProgram:
     def _compiled(self) -> Any:
         """Return the executable.
 
+        The options are checked when a layout is parsed. They are checked again here, because an unknown
+        option can start programs and write files.
+
         Raises:
-          InvalidInput: the compiler refuses an option.
+          InvalidInput: an option is not in the table of safe ones, or the compiler refuses it.
         """
-        options = self._signature.compiler_options
+        compiler_options.check(self._signature.compiler_options)
+        options = (*self._signature.compiler_options, *compiler_options.unsafe_options())
         if not options:
             return self._lowered.compile()
         try:
-            return self._lowered.compile(compiler_options=options)
+            return self._lowered.compile(compiler_options=compiler_options.arguments(options))
         except jax.errors.JaxRuntimeError as error:
             # `INVALID_ARGUMENT: No such compile option: 'xla_a'`, or that a value is wrong.
             message = str(error).strip().splitlines()[0]
             if not message.startswith("INVALID_ARGUMENT"):
                 raise
-            given = ", ".join(f"{name}={value}" for name, value in options.items())
+            given = compiler_options.text(options)
             raise InvalidInput(
                 f"compiler_options is {shown(given)}, but must have options that the compiler knows: "
                 f"{message}"
@@ -291,3 +305,23 @@ def compile_all(
         for each in reads:
             each.result()
     return tuple(programs)
+
+
+def unsafe_text() -> str | None:
+    """Return the unsafe options with which this process compiles, for `Source`; None without any."""
+    return compiler_options.text(compiler_options.unsafe_options()) or None
+
+
+def unsafe_findings() -> tuple[Finding, ...]:
+    """Return a note if this process compiles with unsafe options."""
+    options = unsafe_text()
+    if options is None:
+        return ()
+    return (
+        Finding(
+            "note",
+            compiler_options.UNSAFE,
+            f"The programs were compiled with {options}, given by {compiler_options.UNSAFE_FLAG}. "
+            "The layout does not contain these options: it runs without them wherever it is opened.",
+        ),
+    )

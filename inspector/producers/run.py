@@ -20,7 +20,13 @@ from inspector.producers.build import (
     signatures,
     tracing,
 )
-from inspector.producers.compiled_program import CompiledProgram, Report, compile_all
+from inspector.producers.compiled_program import (
+    CompiledProgram,
+    Report,
+    compile_all,
+    unsafe_findings,
+    unsafe_text,
+)
 from inspector.producers.leaves import all_leaves
 from inspector.producers.live_arrays import live_arrays, live_bytes, watched_arrays
 from inspector.producers.records import mesh_record
@@ -91,7 +97,9 @@ def run_layout(layout: Layout, report: Report, memory: int | None = None) -> Sna
     )
     return Snapshot(
         source=Source(
-            layout.target, layout.target, now(), versions(), processes=jax.process_count()
+            *(layout.target, layout.target, now(), versions()),
+            processes=jax.process_count(),
+            unsafe_compiler_options=unsafe_text(),
         ),
         layout=layout.to_json(),
         mesh=mesh_of_record,
@@ -103,6 +111,7 @@ def run_layout(layout: Layout, report: Report, memory: int | None = None) -> Sna
             *watched_arrays(watched, mesh_of_record, logical, list_shards=True),
         ),
         programs=tuple(program.record() for program in programs),
+        findings=unsafe_findings(),
         live=alive,
     )
 

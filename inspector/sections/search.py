@@ -66,6 +66,14 @@ def section(found: SearchResult) -> Section:
     blocks: list[Block] = []
     if found.message:
         blocks.append(notice("warning" if found.best is None else "info", found.message))
+    if found.unsafe_compiler_options is not None:
+        blocks.append(
+            notice(
+                "warning",
+                f"Compiled with {found.unsafe_compiler_options}. The layouts do not contain these options: "
+                "they run without them wherever they are opened.",
+            )
+        )
     shown = [one for one in found.candidates if one.stage != "rejected" and one.seconds is not None]
     if shown:
         blocks.append(picture(found))

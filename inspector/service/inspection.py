@@ -43,7 +43,8 @@ from inspector.layout.plan import (
     with_propagated,
 )
 from inspector.layout.rule_files import RuleFile
-from inspector.machines import targets
+from inspector.machines import compiler_options, targets
+from inspector.machines.compiler_options import Options
 from inspector.model.built_in.catalogue import CATALOGUE
 from inspector.service import audit_log, compile_cache, serving
 from inspector.service.agreement import disagreements, refuse_indivisible
@@ -339,23 +340,28 @@ class Inspection:
 
     # --- Runs ------------------------------------------------------------------------------------
 
-    def start_run(self, layout: Layout, planned: Snapshot) -> Job[Snapshot]:
+    def start_run(self, layout: Layout, planned: Snapshot, unsafe: Options = ()) -> Job[Snapshot]:
         """Build and run the layout, or compile it for its target.
 
         The answer has a finding for each array that is not placed as planned.
+
+        Args:
+          unsafe: options of the compiler from the command line, which may start programs and write files.
+            What is compiled with them is neither cached nor in the history, which know layouts alone.
 
         Raises:
           InvalidInput: the plan does not fit the mesh or this machine, or a compiler is missing.
         """
         refuse_indivisible(planned)
         payload: dict[str, Any] = {"layout": layout.to_json()}
+        variables = compiler_options.unsafe_variables(unsafe)
         if layout.machine is not None:
             if (missing := targets.missing_compiler(layout.machine)) is not None:
                 raise InvalidInput(missing)
             if (state := self.known_state(layout)) is not None:
                 payload["state"] = typed_json.encode(state)
             # A compile allocates nothing on its one emulated device.
-            environment = Environment(1, targets.environment(layout.machine))
+            environment = Environment(1, (*targets.environment(layout.machine), *variables))
         else:
             if (reason := emulation.why_not_emulated(layout.devices)) is not None:
                 raise InvalidInput(reason)
@@ -363,18 +369,19 @@ class Inspection:
                 self._refuse_too_large(planned)
             payload["memory"] = self._memory
             environment = Environment(
-                layout.devices, processes=layout.processes, local=layout.is_local
+                layout.devices, variables, layout.processes, local=layout.is_local
             )
 
         def remember(result: dict[str, Any]) -> Snapshot:
             found = _snapshot(result)
-            if layout.machine is not None:
+            if layout.machine is not None and not unsafe:
                 self.compiled.put(compile_cache.key_of_layout(layout), snapshot.dumps(found))
-            with self._lock:
-                self._durations[layout.key()] = job.status().elapsed
+            if not unsafe:
+                with self._lock:
+                    self._durations[layout.key()] = job.status().elapsed
             own = found.findings + disagreements(planned, found)
             found = replace(found, findings=own + unmatched_paths(planned))
-            if self._history is not None and not recorded:
+            if self._history is not None and not recorded and not unsafe:
                 recorded.append(True)  # also if the answer is read twice
                 self._history.record_answer(layout, found, self.requester)
             return found

@@ -21,6 +21,7 @@ from inspector.core.errors import InvalidInput
 from inspector.core.field_parser import Parsed
 from inspector.layout import Layout
 from inspector.machines import targets
+from inspector.machines.compiler_options import OPTIONS
 from inspector.model import Size
 from inspector.model.built_in.catalogue import CATALOGUE
 
@@ -41,6 +42,15 @@ names = st.one_of(
     st.sampled_from(("data", "model", "fsdp", "x", "_", "none", "True", "batch", "embed", "a1")),
     st.from_regex(r"[A-Za-z_][A-Za-z0-9_]{0,8}", fullmatch=True),
 ).filter(lambda name: name != "None")
+
+
+def option_value(name: str, number: int) -> str:
+    """Return an allowed value of an option of the compiler."""
+    option = OPTIONS[name]
+    if option.words:
+        return option.words[number % len(option.words)]
+    text = str(int(option.least + number % (option.most - option.least)))
+    return text if option.whole else f"{text}.25"
 
 
 def size_values(size: Size) -> st.SearchStrategy[Any]:
@@ -106,10 +116,12 @@ def layout_values(draw: st.DrawFn) -> Layout:
         optimizer_axes=tuple(draw(st.lists(st.sampled_from(axis_names), unique=True))),
         compiler_options=draw(
             st.dictionaries(
-                st.from_regex(r"xla_[a-z0-9_]{1,8}", fullmatch=True),
-                st.from_regex(r"[A-Za-z0-9_][A-Za-z0-9_.-]{0,7}", fullmatch=True),
-                max_size=3,
-            ).map(lambda options: tuple(sorted(options.items())))
+                st.sampled_from(sorted(OPTIONS)), st.integers(0, 10**6), max_size=3
+            ).map(
+                lambda options: tuple(
+                    sorted((name, option_value(name, number)) for name, number in options.items())
+                )
+            )
         ),
         axis_types=draw(
             st.just(())
@@ -212,8 +224,8 @@ def test_default_specs_are_the_default_rules_on_each_place(layout: Layout) -> No
         ({"optimizer_axes": ""}, {}),
         ({"optimizer_axes": " model ,data"}, {"optimizer_axes": "model.data"}),
         (
-            {"compiler_options": " --xla_b=1.5,xla_a=true\n"},
-            {"compiler_options": "xla_a.true~xla_b.1.5"},
+            {"compiler_options": " --xla_tpu_pcie_bandwidth_multiplier=1.5,xla_gpu_ftz=true\n"},
+            {"compiler_options": "xla_gpu_ftz.true~xla_tpu_pcie_bandwidth_multiplier.1.5"},
         ),
         (
             {"model": "mlp", "specs": "W1=None.model"},
@@ -309,6 +321,8 @@ BROKEN = [
     ("device_order", "random", ["row-major, torus"]),
     ("optimizer_axes", "fsdp", ["data, model"]),
     ("optimizer_axes", "data,data", ["each once"]),
+    ("compiler_options", "xla_dump_to=/tmp/a", ["xla_dump_to", "--unsafe-compiler-options"]),
+    ("compiler_options", "xla_gpu_ftz=2", ["xla_gpu_ftz", "true, false"]),
     ("compiler_options", "xla_a", ["the value of each option"]),
     ("compiler_options", "xla_a=", ["the value of each option"]),
     ("compiler_options", "xla-a=1", ["the value of each option"]),

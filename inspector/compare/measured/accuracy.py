@@ -242,8 +242,9 @@ def compared(
         row = _row_of(run)
         if run.layout is not None:
             row = _with_reason(row, NOT_COMPILED)
+            snapshots: dict[str, Snapshot] = {}
             try:
-                snapshots = {"planned": planned(run.layout)}
+                snapshots["planned"] = planned(run.layout)
                 row = replace(row, before_compile=_seconds(snapshots["planned"]))
                 if (made := compiled(run, run.layout)) is not None:
                     snapshots["compiled"] = made

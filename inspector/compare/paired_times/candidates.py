@@ -12,6 +12,7 @@ from inspector.core.snapshot import Snapshot
 from inspector.layout import Layout
 from inspector.layout import emulation as machine
 from inspector.layout.plan import INDIVISIBLE
+from inspector.machines.compiler_options import UNSAFE_FLAG
 
 
 @dataclass(frozen=True)
@@ -76,6 +77,12 @@ def _layout_to_run(found: Snapshot) -> Layout:
     if found.layout is None:
         raise InvalidInput(f"it has no layout: it is from {found.source.kind}")
     layout = layouts.from_json(found.layout)
+    unsafe = found.source.unsafe_compiler_options
+    if unsafe is not None:
+        raise InvalidInput(
+            f"it was compiled with {shown(unsafe)}, which only the command line takes "
+            f"({UNSAFE_FLAG})"
+        )
     if layout.target != "cpu":
         raise InvalidInput(f"its target is {shown(layout.target)}, but must be cpu")
     if layout.processes > 1:

@@ -4,14 +4,14 @@ from __future__ import annotations
 
 import json
 import os
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, Literal
 
 from inspector.compare.search.evaluated import Evaluated
 from inspector.core import output, strict_json, typed_json
 from inspector.core.errors import InvalidInput, shown
-from inspector.core.typed_json import FiniteFloat, NonNegativeInt, Record
+from inspector.core.typed_json import OMIT_NONE, FiniteFloat, NonNegativeInt, Record
 from inspector.layout import Layout, from_json
 
 FORMAT = "sharding-search"
@@ -95,6 +95,8 @@ class SearchResult(Record):
       finished: Why the search ended; None if it was stopped.
       sensitivity: The best layouts under changed conditions; empty if they were not searched.
       message: What the user should know: why there is no best layout, or that the search was stopped.
+      unsafe_compiler_options: Options of XLA that only the command line takes, with which candidates were
+        compiled: text for the reader. They are not part of the layouts. None without any.
     """
 
     target: str
@@ -107,6 +109,7 @@ class SearchResult(Record):
     finished: str | None = None
     message: str | None = None
     sensitivity: tuple[Sensitivity, ...] = ()
+    unsafe_compiler_options: str | None = field(default=None, metadata=OMIT_NONE)
 
     @property
     def best_candidate(self) -> Candidate | None:

@@ -32,6 +32,8 @@ class Source(Record):
       created: Time of creation in ISO 8601.
       versions: Version of each library that took part, by library name.
       processes: Number of processes that took part.
+      unsafe_compiler_options: Options of XLA that only the command line takes, with which the programs were
+        compiled: text for the reader, never given to a compiler again. None without any.
     """
 
     kind: Kind
@@ -39,6 +41,7 @@ class Source(Record):
     created: str
     versions: dict[str, str] = field(default_factory=dict)
     processes: NonNegativeInt = 1
+    unsafe_compiler_options: str | None = field(default=None, metadata=OMIT_NONE)
 
 
 @dataclass(frozen=True)

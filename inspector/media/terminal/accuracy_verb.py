@@ -162,7 +162,8 @@ def _compiled(
     kept = None if options.snapshots is None else _file(options.snapshots, name)
     if kept is not None and kept.exists():
         found = snapshot.read(kept)
-        if found.layout == layout.to_json():
+        unsafe = found.source.unsafe_compiler_options
+        if found.layout == layout.to_json() and unsafe is None:
             return found
     made = service.cached_compile(layout)
     if made is None:

@@ -9,6 +9,8 @@ from inspector import layout as layouts
 from inspector.core.errors import InvalidInput, shown
 from inspector.core.printable import one_line
 from inspector.layout import Layout, rule_files
+from inspector.machines import compiler_options
+from inspector.machines.compiler_options import Options
 from inspector.media.terminal import options as shared
 from inspector.media.terminal.options import argument
 from inspector.model.built_in.catalogue import CATALOGUE
@@ -83,7 +85,14 @@ LAYOUT = (
     argument(
         "--compiler-options",
         metavar="NAME=VALUE,…",
-        help="options of XLA for all programs, such as xla_tpu_scoped_vmem_limit_kib=98304",
+        help="options of XLA for all programs, such as xla_tpu_scoped_vmem_limit_kib=98304; only those "
+        "that are known to be safe",
+    ),
+    argument(
+        compiler_options.UNSAFE_FLAG,
+        metavar="NAME=VALUE,…",
+        help="any other options of XLA; some start programs and write files. They do not become part of the "
+        "layout, and nothing compiled with them is cached",
     ),
 )
 
@@ -97,6 +106,30 @@ def layout_of(options: argparse.Namespace) -> Layout:
     if options.model not in CATALOGUE:
         shared.register_own_model(options.model)
     return layouts.parse(_fields(options)).unwrap()
+
+
+def unsafe_options_of(options: argparse.Namespace, layout: Layout) -> Options:
+    """Return the unsafe options of the compiler on the command line; empty without any.
+
+    Raises:
+      InvalidInput: they are malformed, the layout has one of them too, or nothing is compiled.
+    """
+    given = options.unsafe_compiler_options
+    if given is None:
+        return ()
+    unsafe = layouts.parse_unsafe_compiler_options(given)
+    for name, _ in unsafe:
+        if name in dict(layout.compiler_options):
+            raise InvalidInput(
+                f"{compiler_options.UNSAFE_FLAG} has {shown(name)}, which compiler_options has too, but must "
+                "give each option once"
+            )
+    if layout.target == "plan":
+        raise InvalidInput(
+            f"{compiler_options.UNSAFE_FLAG} is {shown(given)}, but must be left out for target plan, which "
+            "compiles nothing"
+        )
+    return unsafe
 
 
 def _fields(options: argparse.Namespace) -> dict[str, str]:

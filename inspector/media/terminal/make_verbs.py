@@ -18,9 +18,15 @@ from inspector.core.sources import IMPORT_KINDS, READERS
 from inspector.core.temporary_folder import TemporaryFolder
 from inspector.layout import Layout
 from inspector.layout.script import script
+from inspector.machines.compiler_options import Options
 from inspector.media.terminal import effects, render
 from inspector.media.terminal import options as shared
-from inspector.media.terminal.layout_options import LAYOUT, LAYOUT_HELP, layout_of
+from inspector.media.terminal.layout_options import (
+    LAYOUT,
+    LAYOUT_HELP,
+    layout_of,
+    unsafe_options_of,
+)
 from inspector.media.terminal.options import argument, verb
 from inspector.producers.readers import limits
 from inspector.producers.readers.archive import ZIP
@@ -45,7 +51,7 @@ def inspect(options: argparse.Namespace) -> None:
     if options.output is not None:
         output.refuse_unwritable(options.output)
     layout = layout_of(options)
-    found = audit.audited(_inspected(layout))
+    found = audit.audited(_inspected(layout, unsafe_options_of(options, layout)))
     render.show(sharding_errors.refusals(found.programs), sys.stderr)
     for finding in found.findings:
         if finding.code == audit.LEFT_OUT:
@@ -56,20 +62,20 @@ def inspect(options: argparse.Namespace) -> None:
     shared.write_text(snapshot.dumps(found), options.output)
 
 
-def _inspected(layout: Layout) -> Snapshot:
+def _inspected(layout: Layout, unsafe: Options) -> Snapshot:
     """Return the Snapshot of a layout for its target, with progress on standard error."""
     with shared.workers() as service:
         planned = service.plan(layout)
         refuse_indivisible(planned)
         if layout.target == "plan":
             return service.with_programs(planned, layout)
-        kept = service.cached_compile(layout)
+        kept = None if unsafe else service.cached_compile(layout)
         if kept is not None:
             print("cached from an earlier compile", file=sys.stderr)
             found = kept
         else:
             propagation = service.start_propagation(layout)  # in another process than the run
-            found = shared.follow(service.start_run(layout, planned), _run_progress)
+            found = shared.follow(service.start_run(layout, planned, unsafe), _run_progress)
             propagation.wait()
         service.propagate(layout)
         return service.with_propagated(found, layout)

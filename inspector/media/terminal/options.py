@@ -15,6 +15,7 @@ from inspector import layout as layouts
 from inspector.core import output, snapshot, strict_json
 from inspector.core.errors import InvalidInput, choices, shown
 from inspector.core.formatting import numbered
+from inspector.core.printable import one_line
 from inspector.layout import Layout
 from inspector.machines import hardware
 from inspector.machines.hardware import Chip
@@ -142,9 +143,15 @@ def read_layout(path: str) -> Layout:
     """
     plain = strict_json.read(path)
     if isinstance(plain, dict) and plain.get("format") == snapshot.FORMAT:
-        plain = plain.get("layout")
+        source, plain = plain.get("source"), plain.get("layout")
         if plain is None:
             raise InvalidInput(f"{path} is a Snapshot without a layout")
+        unsafe = source.get("unsafe_compiler_options") if isinstance(source, dict) else None
+        if unsafe is not None:
+            ignored = (
+                f"{path}: its compiler options {shown(unsafe, 200)} are not part of the layout"
+            )
+            print(one_line(f"{ignored}, and are ignored"), file=sys.stderr)
     return layouts.from_json(plain, path)
 
 

@@ -14,13 +14,14 @@ from inspector.compare.search.progress import Progress
 from inspector.compare.search.result import OBJECTIVES
 from inspector.compare.search.space import space_of
 from inspector.core import output
-from inspector.core.errors import InvalidInput
+from inspector.core.errors import InvalidInput, shown
 from inspector.layout import Layout
 from inspector.machines import targets
+from inspector.machines.compiler_options import UNSAFE_FLAG
 from inspector.machines.hardware import Chip
 from inspector.media.terminal import options as shared
 from inspector.media.terminal import render
-from inspector.media.terminal.layout_options import LAYOUT, layout_of
+from inspector.media.terminal.layout_options import LAYOUT, layout_of, unsafe_options_of
 from inspector.media.terminal.options import CHIP, JSON, argument, verb
 from inspector.sections import search as section
 from inspector.service.engine import LOCAL
@@ -90,6 +91,12 @@ def search(options: argparse.Namespace) -> None:
     if options.workers is not None:
         workers = shared.number(options.workers, "--workers", "a number from 1 to 1,000", 1, 1000)
     layout = layout_of(options)
+    unsafe = unsafe_options_of(options, layout)
+    if unsafe and options.dask is not None:
+        raise InvalidInput(
+            f"{UNSAFE_FLAG} is {shown(options.unsafe_compiler_options)}, but must be left out with --dask: "
+            "other machines compile with options that are known to be safe"
+        )
     chip = _chip(layout, shared.chip_of(options), budget)
     with shared.workers() as service:
         state = service.start_state(layout).wait().answer()
@@ -105,10 +112,12 @@ def search(options: argparse.Namespace) -> None:
             on_progress=_Printed(),
             workers=workers or executors.local_workers(),
             sensitivity=options.sensitivity,
+            unsafe=unsafe,
         )
         with _stopped_by_interrupt(search):
             found = search.run()
-    History().record_search(layout, found, LOCAL)
+    if not unsafe:  # the history knows the layouts alone
+        History().record_search(layout, found, LOCAL)
     if options.output is not None:
         results.write(found, options.output)
     if options.json:

@@ -10,6 +10,8 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
 
+from inspector.machines.compiler_options import UNSAFE_VARIABLE
+
 PROJECT = Path(__file__).resolve().parents[3]
 
 
@@ -55,6 +57,8 @@ class Environment:
     def for_child(self) -> dict[str, str]:
         """Return all environment variables of a worker: those of the server, with these on top."""
         child = dict(os.environ)
+        # Only a worker that was started for unsafe options compiles with them.
+        child.pop(UNSAFE_VARIABLE, None)
         if self.local:
             # An idle worker then leaves the memory of a GPU to other programs.
             child.setdefault("XLA_PYTHON_CLIENT_PREALLOCATE", "false")

@@ -41,6 +41,8 @@ from inspector.core.errors import InvalidInput
 from inspector.core.formatting import bytes_text
 from inspector.layout import Layout
 from inspector.layout.plan import now
+from inspector.machines import compiler_options
+from inspector.machines.compiler_options import Options
 from inspector.machines.hardware import Chip
 from inspector.machines.prediction.memory import capacity_of
 from inspector.service import compile_cache
@@ -87,6 +89,8 @@ class Search:
       improve: Also change single rules of the best candidate, to rules that the space does not have.
       round_size: Candidates that are compiled before the next ones are chosen. It depends on the budget
         alone, so that the number of workers does not change the result.
+      unsafe: Options of the compiler from the command line, for tasks in this process alone. No compile with
+        them is cached.
     """
 
     space: Space
@@ -100,6 +104,7 @@ class Search:
     exhaustive: bool = False
     sensitivity: bool = False
     improve: bool = True
+    unsafe: Options = ()
 
     def __post_init__(self) -> None:
         self.name = uuid.uuid4().hex
@@ -129,6 +134,7 @@ class Search:
           InvalidInput: no task can run, such as without the compiler of the target.
         """
         self._total = self.space.count()
+        task.compile_with(self.name, self.unsafe)
         try:
             groups = self._propagate(self.space.groups())
             self._check_groups(groups)
@@ -194,6 +200,7 @@ class Search:
             objective=self.objective,
             finished=self._finished,
             sensitivity=tuple(self._sensitivity),
+            unsafe_compiler_options=compiler_options.text(self.unsafe) or None,
             message=self._message or (None if best is not None else self._why_none(figures)),
         )
 
@@ -365,7 +372,12 @@ class Search:
     # --- Tasks ------------------------------------------------------------------------------------
 
     def _task(self, request: tuple[Any, ...], layouts: tuple[Layout, ...]) -> _Task:
-        """Return a task that is submitted, or done already if its answer is stored."""
+        """Return a task that is submitted, or done already if its answer is stored.
+
+        A compile with unsafe options is not stored.
+        """
+        if self.unsafe and request[0] == "compile":
+            return _Task(layouts, None, request, self._submitted(request), None)
         key = compile_cache.key_of(
             {"search": json.dumps(request), "versions": compile_cache.versions()}
         )
@@ -437,7 +449,8 @@ class Search:
                         yield done.layouts, answer
         finally:
             for future, left in waiting.items():
-                if future.done() and not future.cancelled() and future.exception() is None:
+                finished = future.done() and not future.cancelled() and future.exception() is None
+                if finished and left.key is not None:
                     self.store.put(left.key, json.dumps(_listed(future.result())))
                 future.cancel()
 
@@ -455,7 +468,8 @@ class Search:
                 return None
             raise _lost(type(error).__name__) from None
         found = [typed_json.decode(Evaluated, one, "the worker's answer") for one in answer]
-        self.store.put(done.key, json.dumps(answer))
+        if done.key is not None:
+            self.store.put(done.key, json.dumps(answer))
         return found
 
     def _check(self) -> None:
@@ -538,10 +552,10 @@ class Search:
 
 @dataclass(frozen=True)
 class _Task:
-    """A submitted task, or one whose answer is known."""
+    """A submitted task, or one whose answer is known. Its answer is not stored if it has no `key`."""
 
     layouts: tuple[Layout, ...]
-    key: str
+    key: str | None
     request: tuple[Any, ...]
     future: Future[Any] | None
     known: list[Evaluated] | None

@@ -20,7 +20,8 @@ from inspector.core.errors import InvalidInput
 from inspector.core.snapshot import Snapshot
 from inspector.core.totals import totals
 from inspector.layout import Layout, from_json
-from inspector.machines import hardware, out_of_memory, targets
+from inspector.machines import compiler_options, hardware, out_of_memory, targets
+from inspector.machines.compiler_options import Options
 from inspector.machines.hardware import Chip
 from inspector.machines.prediction.memory import STATE_AND_BATCH, breakdown, fit
 from inspector.model import own_model
@@ -38,6 +39,9 @@ _lock = threading.Lock()
 _pools: dict[str, Pool] = {}
 _running: dict[str, set[Job[Any]]] = {}  # by search
 _stopped: set[str] = set()
+_unsafe: dict[
+    str, Options
+] = {}  # options of the compiler by search, never from the request of a task
 
 
 def propagate(
@@ -106,6 +110,12 @@ def cost_of(found: Snapshot, chip: Chip | None) -> Evaluated:
     )
 
 
+def compile_with(search: str, unsafe: Options) -> None:
+    """Compile the layouts of a search with unsafe options of the compiler, in this process alone."""
+    with _lock:
+        _unsafe[search] = unsafe
+
+
 def stop(search: str) -> None:
     """Cancel the tasks of a search that run in this process."""
     with _lock:
@@ -118,15 +128,19 @@ def stop(search: str) -> None:
 def _compiled(search: str, layout: Layout) -> Snapshot | str:
     """Return the Snapshot of a compiled layout, from the cache if it is there, or why it cannot run."""
     machine = layout.machine
-    known = cached(layout)
+    with _lock:
+        unsafe = _unsafe.get(search, ())
+    known = None if unsafe else cached(layout)
     if known is not None:
         return known
+    variables = compiler_options.unsafe_variables(unsafe)
     if machine is not None:
         if (missing := targets.missing_compiler(machine)) is not None:
             raise InvalidInput(missing)
-        environment, kind = Environment(1, targets.environment(machine)), "compile"
+        environment = Environment(1, (*targets.environment(machine), *variables))
+        kind = "compile"
     else:
-        environment, kind = Environment(layout.devices), "run"
+        environment, kind = Environment(layout.devices, variables), "run"
     payload: dict[str, Any] = {"layout": layout.to_json()}
     payload |= {"memory": None} if machine is None else {"only": _only(layout)}
     submit = functools.partial(_pool("compile").submit, kind, payload, environment, COMPILE_TIMEOUT)
@@ -137,8 +151,9 @@ def _compiled(search: str, layout: Layout) -> Snapshot | str:
             if search in _stopped:
                 raise
         return str(error)
-    key = _measured_key(layout) if machine is None else _key(layout)
-    CompileCache().put(key, snapshot.dumps(found))
+    if not unsafe:
+        key = _measured_key(layout) if machine is None else _key(layout)
+        CompileCache().put(key, snapshot.dumps(found))
     return found
 
 

@@ -95,11 +95,11 @@ def test_a_row_that_contradicts_its_source(tmp_path):
 
 
 def test_the_options_of_the_compiler(tmp_path):
-    flags = ["DENSE_VMEM_LIMIT_FLAG", "ADD_PROXY", "--xla_tpu_b=1.5", "--xla_tpu_b=2"]
+    flags = ["DENSE_VMEM_LIMIT_FLAG", "ADD_PROXY", "--xla_gpu_ftz=true", "--xla_gpu_ftz=false"]
     (run,) = read(tmp_path, ROW | {"xla_flags": flags})
     assert run.layout is not None
     assert run.layout.compiler_options == (
-        ("xla_tpu_b", "2"),
+        ("xla_gpu_ftz", "false"),
         ("xla_tpu_scoped_vmem_limit_kib", "98304"),
     )
 
@@ -142,6 +142,9 @@ NOT_REPRODUCIBLE = {
     "a strange activation": changed("model", mlp_activations='["swish"]'),
     "a strange policy": changed("remat", policy="see elsewhere"),
     "a strange compiler flag": ROW | {"xla_flags": ["FASTER"]},
+    "an option that starts a program": ROW | {"xla_flags": ["--xla_gpu_cuda_data_dir=/tmp/a"]},
+    "a value outside of the range": ROW
+    | {"xla_flags": ["--xla_latency_hiding_scheduler_rerun=99"]},
     "nothing": {"id": "nothing"},
     "wrong types": {"id": "wrong", "hardware": [], "model": 3, "measured": "x", "layout": None},
 }
