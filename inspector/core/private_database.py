@@ -59,7 +59,10 @@ def connect(path: Path, busy_seconds: float) -> sqlite3.Connection:
       OSError, sqlite3.Error: the file cannot be created or opened.
     """
     prepare(path)
-    return sqlite3.connect(path, timeout=busy_seconds, isolation_level=None)
+    database = sqlite3.connect(path, timeout=busy_seconds, isolation_level=None)
+    # Otherwise one damaged text makes all rows unreadable.
+    database.text_factory = lambda raw: raw.decode("utf-8", "replace")
+    return database
 
 
 @contextlib.contextmanager

@@ -69,9 +69,11 @@ def parse(text: str | bytes, what: str, most_values: int = MOST_VALUES) -> Any:
     def refuse_duplicates(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
         plain = dict(pairs)
         if len(plain) != len(pairs):
-            keys = [key for key, _ in pairs]
-            duplicate = next(key for i, key in enumerate(keys) if key in keys[:i])
-            raise InvalidInput(f"{what} has the key {shown(duplicate)} twice in one object")
+            known: set[str] = set()
+            for key, _ in pairs:
+                if key in known:
+                    raise InvalidInput(f"{what} has the key {shown(key)} twice in one object")
+                known.add(key)
         return plain
 
     try:

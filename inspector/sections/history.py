@@ -8,7 +8,13 @@ from typing import Protocol
 from inspector.core.formatting import bytes_text, counted, seconds_text
 from inspector.sections.section import Cell, Column, Table
 
-KINDS = {"run": "Run", "compile": "Compile", "search": "Search", "compare": "Comparison"}
+KINDS = {
+    "run": "Run",
+    "compile": "Compile",
+    "search": "Search",
+    "compare": "Comparison",
+    "damaged": "Damaged entry",
+}
 
 
 class Recorded(Protocol):

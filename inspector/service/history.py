@@ -13,6 +13,7 @@ import datetime
 import hashlib
 import json
 import logging
+import math
 import sqlite3
 import uuid
 import zlib
@@ -65,6 +66,11 @@ _ENTRY = (
 )
 
 Kind = Literal["run", "compile", "search", "compare"]
+DAMAGED = "damaged"  # the kind of an entry that cannot be read
+# What the parameters of each kind must have, by its key.
+_NEEDED = {"run": "layout", "compile": "layout", "search": "layout", "compare": "board"}
+_BASES = (None, "measured", "predicted")
+_NO_TIME = "1970-01-01T00:00:00.000+00:00"  # of a damaged entry
 
 _log = logging.getLogger(__name__)
 
@@ -76,7 +82,8 @@ class HistoryEntry:
     `time` is in UTC, ISO 8601. `parameters` has the `layout` of a run, compile or search; a search also has
     its `objective` and the `best` layout; a comparison has the `board` as URL parameters. `seconds` is the
     step, `basis` is `measured` or `predicted`. `bytes` is the size in the file. `owner` is the name of a
-    signed-in user, and `changeable` whether who asked can share and delete the entry.
+    signed-in user, and `changeable` whether who asked can share and delete the entry. An entry that cannot be
+    read has the kind `DAMAGED`, no parameters and no figures, so that it can be deleted.
     """
 
     id: str
@@ -318,9 +325,44 @@ class History:
 
     def _made(self, owner: str | None, *row: Any) -> HistoryEntry:
         *facts, owner_name, shared = row
-        facts[5] = json.loads(facts[5])
-        made = HistoryEntry(*[*facts, owner_name])
-        return replace(made, shared=bool(shared), changeable=self._may_change(owner))
+        try:
+            entry = HistoryEntry(*facts[:5], strict_json.parse(facts[5], _WHAT), *facts[6:])
+            _check(entry)
+        except (InvalidInput, ValueError):
+            entry = HistoryEntry(
+                facts[0], _NO_TIME, DAMAGED, "", None, {}, None, None, None, None, facts[-1]
+            )
+        return replace(
+            entry, owner=owner_name, shared=bool(shared), changeable=self._may_change(owner)
+        )
+
+
+def _check(entry: HistoryEntry) -> None:
+    """Check what SQLite does not.
+
+    Raises:
+      ValueError: the row is damaged.
+    """
+    datetime.datetime.fromisoformat(entry.time)
+    needed = _NEEDED.get(entry.kind)
+    parameters = entry.parameters
+    if needed is None or not isinstance(parameters, dict):
+        raise ValueError
+    content = parameters.get(needed)
+    if not isinstance(content, dict) or (needed == "board" and not _is_query(content)):
+        raise ValueError
+    amounts = (entry.seconds, entry.peak_bytes, entry.wire_bytes)
+    known = [amount for amount in amounts if amount is not None]
+    if entry.basis not in _BASES or not all(0 <= amount < math.inf for amount in known):
+        raise ValueError
+
+
+def _is_query(content: dict[str, Any]) -> bool:
+    """Return whether the value can be the parameters of a URL."""
+    return all(
+        isinstance(texts, list) and all(isinstance(text, str) for text in texts)
+        for texts in content.values()
+    )
 
 
 def older_than(entries: Sequence[HistoryEntry], days: float) -> tuple[HistoryEntry, ...]:

@@ -83,7 +83,7 @@ TIMEOUTS = {
 
 
 # Bytes that a job may use beyond those of its worker, by its name. Others have the limit of a worker alone.
-MEMORY = {"import": memory_limit.PARSING, "board": memory_limit.PARSING}
+MEMORY = dict.fromkeys(("import", "board", "rules"), memory_limit.PARSING)
 
 
 def _timeout(kind: str, payload: dict[str, Any]) -> float:

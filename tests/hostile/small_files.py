@@ -12,15 +12,23 @@ import sys
 from collections.abc import Callable, Iterator
 from typing import Any
 
+from inspector import layout as layouts
+from inspector.checks import policy
+from inspector.compare import board_link
+from inspector.core import strict_json
 from inspector.core.errors import InvalidInput
 from inspector.core.rules import written
+from inspector.guides import assembly, processes
 from inspector.layout import rule_files
+from inspector.machines import targets
 
 # Characters of a file: fewer in CI, where a parser with quadratic time still needs more than MOST_SECONDS.
-LENGTH = 990_000 if int(os.environ.get("HOSTILE_EXAMPLES", "0")) else 250_000
+LENGTH = 990_000 if int(os.environ.get("HOSTILE_EXAMPLES", "0")) else 120_000
 MOST_BYTES = 1024**3  # of memory
-MOST_SECONDS = 300  # of the processor for all of them; at most 30 are used
+MOST_SECONDS = 2 * LENGTH // 1000  # of the processor for all of them; less than a tenth is used
 
+LONGEST_LINK = 60_000  # characters; servers refuse longer addresses
+LAYOUT = layouts.parse({}).unwrap()
 # Each level of a list has nine times the level below.
 BOMB = (
     "a0: &a0 [x]\n"
@@ -86,6 +94,56 @@ def rule_texts() -> Iterator[str]:
     yield "{" + ",".join(f"'k{number}':'a'" for number in range(7_000)) + ",'k6999':'a'}"
 
 
+PIECES_OF_TOML = (
+    "a.", "[a.", "[[a]]\n", "[[a]]\n[[a.b]]\n", "a=[", "a={a=", 'a="', "#\n", " ", "1_", "[a]\n", '"a".',
+    "a . ", "a.b.c=1\n", "[collectives]\n",
+)  # fmt: skip
+PIECES_OF_JSON = (
+    "[",
+    '{"a":',
+    "1,",
+    '"',
+    '"\\',
+    "\\ud800",
+    "9",
+    " ",
+    "[],",
+    '{"":{}},',
+    "-",
+    "\n",
+    "e",
+)
+
+
+def toml_texts() -> Iterator[str]:
+    for piece in PIECES_OF_TOML:
+        for last in ("", "a=1", "a]", "a=1]"):
+            yield repeated(piece) + last
+    # Lines of other keys with many parts.
+    yield "".join(f"b{number}" + ".a" * 99 + "=1\n" for number in range(LENGTH // 210))
+    yield "".join(f"[b{number}" + ".a" * 99 + "]\n" for number in range(LENGTH // 210))
+    yield "".join(f"a{number}=1\n" for number in range(LENGTH // 10))
+
+
+def json_texts() -> Iterator[str]:
+    for piece in PIECES_OF_JSON:
+        for first in ("", "[", '["', '{"a":"', "[1"):
+            yield first + repeated(piece)
+    yield "{" + "".join(f'"k{number}":0,' for number in range(LENGTH // 10)) + '"k9":0}'
+    yield '[{"' + '":0},{"'.join(map(str, range(LENGTH // 12))) + '":0}]'
+
+
+def link_texts() -> Iterator[str]:
+    """Yield values of a field of a link, which are as long as a link can be."""
+    for piece in (
+        "1x", "x", "a,", ",", "a=b,", "=", "+", "a.", ".", " ", "9", "-", "->", "→", ":", "(", "fsdp(",
+        "a:explicit,", "*", "tpu:", "tpu:v5e:", "2x4*", "\n", ";", "~", "W1=None.", "e", "0", "[", "\\", '"',
+        "%", "a b ", "A",
+    ):  # fmt: skip
+        for first in ("", "a", "1", "tpu:v5e:", "a=", "["):
+            yield first + repeated(piece, LONGEST_LINK)
+
+
 def readings() -> Iterator[Callable[[], Any]]:
     """Yield a function for each text that reads it."""
     for name, text in rule_file_texts():
@@ -93,6 +151,20 @@ def readings() -> Iterator[Callable[[], Any]]:
     for text in rule_texts():
         yield lambda text=text: written.parse(text)
         yield lambda text=text: rule_files.is_file_name(text)
+    for text in toml_texts():
+        yield lambda text=text: policy.parse(text)
+    for text in json_texts():
+        for known in (text, text.encode()):
+            yield lambda text=known: strict_json.parse(text, "it")
+    for text in link_texts():
+        fields = dict.fromkeys(layouts.to_fields(LAYOUT), text)
+        for module in (layouts, assembly, processes):
+            yield lambda module=module, fields=fields: module.parse(fields)
+        for name in fields:
+            given = layouts.to_fields(LAYOUT) | {name: text}
+            yield lambda given=given: layouts.parse(given)
+        yield lambda text=text: targets.parse(text)
+        yield lambda text=text: board_link.parse({"pin": [text, f"A~{text}"], "baseline": [text]})
 
 
 def main() -> None:

@@ -3,17 +3,16 @@
 from __future__ import annotations
 
 import os
-import tomllib
 from collections.abc import Callable
 from dataclasses import dataclass
-from decimal import Decimal, InvalidOperation
+from decimal import Decimal
 from pathlib import Path
 from typing import NamedTuple
 
 from inspector.checks.policy import array_rules, program_rules, search_rule, snapshot_rules
 from inspector.checks.policy.fields import Fields, nearest
 from inspector.checks.policy.outcome import Check, Outcome
-from inspector.core import input_file
+from inspector.core import input_file, toml_text
 from inspector.core.errors import InvalidInput, shown
 from inspector.core.snapshot import Snapshot
 
@@ -28,6 +27,7 @@ RULES: dict[str, Callable[[Fields], Check]] = {
     "findings": snapshot_rules.findings,
     "search": search_rule.search,
 }
+MOST_BYTES = 2**20  # of a file; a rule has 100
 
 
 class Rule(NamedTuple):
@@ -57,19 +57,12 @@ class Policy:
 
 def read(path: str | os.PathLike[str]) -> Policy:
     """Read a policy file, and the files that its rules name."""
-    return parse(input_file.read_text(path), str(path), Path(path).parent)
+    return parse(input_file.read_text(path, MOST_BYTES), str(path), Path(path).parent)
 
 
 def parse(text: str, what: str = "the policy", folder: Path = Path()) -> Policy:
     """Return the policy in a text. Paths in it are relative to `folder`."""
-    try:
-        tables = tomllib.loads(text, parse_float=Decimal)
-    except tomllib.TOMLDecodeError as error:
-        raise InvalidInput(f"{what} is not TOML: {error}") from None
-    except (RecursionError, InvalidOperation, ValueError):
-        raise InvalidInput(
-            f"{what} is nested too deeply, or has a number with too many digits"
-        ) from None
+    tables = toml_text.parse(text, what, parse_float=Decimal)
     rules: list[Rule] = []
     for kind, value in tables.items():
         if kind not in RULES:

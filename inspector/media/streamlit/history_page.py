@@ -13,7 +13,7 @@ from inspector.core.errors import InvalidInput
 from inspector.media.streamlit import page_switch, pins, run_panel, search_page, table, user
 from inspector.media.streamlit.plain_text import plain
 from inspector.sections import history as section
-from inspector.service.history import HistoryEntry, beyond_size, older_than
+from inspector.service.history import DAMAGED, HistoryEntry, beyond_size, older_than
 
 _CHOSEN, _PROBLEM, _LEAVE_TO = "history_chosen", "history_problem", "history_leave_to"
 _OPEN = {"compare": "Open board", "search": "Open search"}  # other entries open a layout
@@ -75,6 +75,8 @@ def _show_chosen(entry: HistoryEntry) -> None:
         st.caption(
             f"{when:%Y-%m-%d %H:%M} UTC" + (f" · {plain(entry.owner)}" if entry.owner else "")
         )
+        if entry.kind == DAMAGED:
+            st.error("This entry cannot be read: delete it.", icon=":material/error:")
         with st.container(horizontal=True, gap="small"):
             st.button(
                 _OPEN.get(entry.kind, "Open layout"),
@@ -83,6 +85,7 @@ def _show_chosen(entry: HistoryEntry) -> None:
                 type="primary",
                 on_click=_open,
                 args=(entry,),
+                disabled=entry.kind == DAMAGED,
             )
             if entry.owner is not None and entry.changeable:
                 if entry.shared:

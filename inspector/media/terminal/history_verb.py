@@ -17,7 +17,7 @@ from inspector.media.terminal.options import JSON, argument, one_of, verb
 from inspector.sections import history as section
 from inspector.service import compile_cache
 from inspector.service.compile_cache import CompileCache
-from inspector.service.history import History, HistoryEntry, beyond_size, older_than
+from inspector.service.history import DAMAGED, History, HistoryEntry, beyond_size, older_than
 
 _MOST_DAYS = 36_500
 _UNITS = {"KB": 10**3, "MB": 10**6, "GB": 10**9, "KiB": 2**10, "MiB": 2**20, "GiB": 2**30}
@@ -93,6 +93,8 @@ def _answer(kept: History, entry: HistoryEntry) -> str:
         text = CompileCache().get(compile_cache.key_of_layout(layout))
         if text is not None:
             return text
+    if entry.kind == DAMAGED:
+        raise InvalidInput(f"the entry {shown(entry.id)} of the history is damaged")
     raise InvalidInput(
         f"the result of this {section.KINDS[entry.kind].lower()} is not saved any more"
     )

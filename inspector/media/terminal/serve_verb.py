@@ -10,13 +10,12 @@ import os
 import socket
 import stat
 import sys
-import tomllib
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 from urllib.parse import urlsplit
 
-from inspector.core import input_file, typed_json
+from inspector.core import input_file, toml_text, typed_json
 from inspector.core.errors import InvalidInput, shown
 from inspector.media.terminal.dashboard_verb import (
     MODEL,
@@ -200,8 +199,11 @@ def _read_auth(path: str) -> dict[str, Any]:
     """
     try:
         content = input_file.read_bytes(path, _MOST_SECRETS_BYTES).decode("utf-8")
-        auth = tomllib.loads(content).get("auth")
-    except (UnicodeDecodeError, tomllib.TOMLDecodeError):
+    except UnicodeDecodeError:
+        raise InvalidInput(f"--secrets {path} is not a TOML file in UTF-8") from None
+    try:
+        auth = toml_text.parse(content, path).get("auth")
+    except InvalidInput:
         # The parser's message can quote the file.
         raise InvalidInput(f"--secrets {path} is not a TOML file in UTF-8") from None
     if not isinstance(auth, dict):
