@@ -7,6 +7,7 @@ from dataclasses import dataclass, field, replace
 
 from inspector.compiled import hlo
 from inspector.compiled.argument_uses import argument_uses
+from inspector.compiled.hlo import entry
 from inspector.compiled.hlo.analysis import Analysis
 from inspector.compiled.hlo.moved_arrays import moved_arrays
 from inspector.compiled.hlo.schedule import schedule
@@ -34,7 +35,7 @@ class ProgramFacts:
     All are None if there is no text or it cannot be parsed.
 
     The schedule and the memory are also None if the text is not scheduled. `uses` has the inputs whose use
-    the text proves, by path.
+    the text proves, by path. `reused` has the paths of the inputs over which outputs are written.
     """
 
     collectives: tuple[Collective, ...] | None = None
@@ -43,6 +44,7 @@ class ProgramFacts:
     memory_use: MemoryUse | None = None
     analysis: Analysis | None = None
     uses: Mapping[str, ArgumentUse] = field(default_factory=dict)
+    reused: frozenset[str] | None = None
 
 
 def read(
@@ -84,6 +86,7 @@ def read_module(
             ),
             analysis,
             uses,
+            reused_inputs(module, shardings),
         )
     except InvalidInput:
         return ProgramFacts()
@@ -119,12 +122,28 @@ def flat_paths(shardings: Iterable[ProgramArray]) -> tuple[list[str], list[str]]
     return inputs, outputs
 
 
+def reused_inputs(module: hlo.Module, shardings: Iterable[ProgramArray]) -> frozenset[str]:
+    """Return the paths of the inputs over which a compiled program writes outputs."""
+    inputs, _ = flat_paths(shardings)
+    return frozenset(inputs[number] for number in entry.donated(module) if number < len(inputs))
+
+
 def with_uses(
-    shardings: Iterable[ProgramArray], uses: Mapping[str, ArgumentUse]
+    shardings: Iterable[ProgramArray],
+    uses: Mapping[str, ArgumentUse],
+    reused: frozenset[str] | None,
 ) -> tuple[ProgramArray, ...]:
-    """Return the arrays of a program with the use of each input."""
+    """Return the arrays of a program, with the use of each input and whether an output is written over it."""
     return tuple(
-        replace(one, use=uses.get(one.path)) if one.role == "input" else one for one in shardings
+        replace(
+            one,
+            use=uses.get(one.path),
+            # Without an alias, outputs have memory of their own, also if the compiler drops the input.
+            reused=None if reused is None else one.path in reused,
+        )
+        if one.role == "input"
+        else one
+        for one in shardings
     )
 
 

@@ -15,6 +15,7 @@ from typing import Any, get_args
 import jax
 from jax.sharding import PartitionSpec
 
+from inspector.compiled.donation import with_donation
 from inspector.core import output, snapshot
 from inspector.core.array_roles import with_roles
 from inspector.core.errors import InvalidInput, shown
@@ -161,6 +162,7 @@ def _finish(
     )
     if not grouped:
         found = with_roles(found)
+    found = with_donation(found)
     if writes:
         snapshot.write(found, path)
     return found

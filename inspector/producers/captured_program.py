@@ -77,7 +77,7 @@ class CapturedProgram:
             flops_per_device=None if found.work is None else found.work.flops,
             memory=memory,
             collectives=found.collectives,
-            shardings=program_text.with_uses(arrays, found.uses),
+            shardings=program_text.with_uses(arrays, found.uses, found.reused),
             work=found.work,
             schedule=found.schedule,
             memory_use=found.memory_use,

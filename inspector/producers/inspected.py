@@ -13,6 +13,7 @@ import jax
 from jax._src import pjit
 
 from inspector.checks import audit
+from inspector.compiled.donation import with_donation
 from inspector.core import output, snapshot
 from inspector.core.array_roles import with_roles
 from inspector.core.errors import InvalidInput, shown
@@ -61,7 +62,7 @@ def inspect(
                 f"{name} was not lowered by JAX, so it cannot be compiled for {target}"
             )
         found = _for_target(found, lowered[-1], wanted)
-    found = audit.audited(with_roles(found))
+    found = audit.audited(with_donation(with_roles(found)))
     if path is not None:
         output.refuse_unwritable(path)
         snapshot.write(found, path)

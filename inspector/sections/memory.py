@@ -28,11 +28,13 @@ from inspector.sections.section import (
     Table,
     Text,
     columns,
+    more_text,
     notice,
     text,
 )
 
 _WIDEST_PX = 1040
+_MOST_DONATIONS = 5  # donated arguments that no output uses
 _MOST_VALUES = 40  # rows of the table of values
 _PHASE_NAMES = {
     "forward": "forward pass",
@@ -304,8 +306,7 @@ def rows(program: Breakdown) -> list[tuple[str, int | None]]:
     for whole, inside in (("Arguments", program.arguments), ("Outputs", program.outputs)):
         parts.append((whole, sum_known(part.bytes for part in inside)))
         parts += [(f"{whole}: {part.name}", part.bytes) for part in inside]
-    shared = None if program.aliased is None else -program.aliased
-    parts += [("Temporaries", program.temporaries), ("Aliased", shared)]
+    parts += [("Temporaries", program.temporaries), ("Aliased, counted once", program.aliased)]
     code = ("Code" if program.code_on_device else "Code, in host memory", program.code)
     total = [("Total", program.total), ("Peak", program.peak)]
     found = [*parts, code, *total] if program.code_on_device else [*parts, *total, code]
@@ -339,10 +340,30 @@ def _donation(programs: Sequence[Breakdown]) -> list[Text]:
             blocks.append(text(name, said, quiet=True))
         if program.not_donated:
             said = (
-                f" would save up to {bytes_text(program.not_donated)} per device: these outputs have the "
-                "shapes and shardings of arguments."
+                f" has {bytes_text(program.not_donated)} of outputs on each device that could be written "
+                "over arguments of the same size. Donating these arguments saves up to this "
+                "much, less what the temporaries grow by, if nothing needs their old values after the call."
             )
-            blocks.append(text("Donating the train state to ", name, said, quiet=True))
+            blocks.append(text(name, said, quiet=True))
+        blocks += _unused(program)
+    return blocks
+
+
+def _unused(program: Breakdown) -> list[Text]:
+    """Return a sentence per donated argument whose memory no output uses, the largest first."""
+    ranked = sorted(program.unused, key=lambda one: -(one.bytes or 0))
+    blocks = [
+        text(
+            Code(program.program),
+            " writes no output over the donated argument ",
+            Code(one.path),
+            f", {bytes_text(one.bytes)} on each device: {one.reason}.",
+            quiet=True,
+        )
+        for one in ranked[:_MOST_DONATIONS]
+    ]
+    if len(ranked) > _MOST_DONATIONS:
+        blocks.append(text(more_text(len(ranked) - _MOST_DONATIONS, "argument"), quiet=True))
     return blocks
 
 

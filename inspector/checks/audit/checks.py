@@ -7,6 +7,7 @@ from dataclasses import dataclass, replace
 
 from inspector.checks.audit import (
     activation_traffic,
+    donation,
     dropped_axis,
     gradient_reduction,
     mesh_axes,
@@ -125,6 +126,13 @@ CHECKS = (
         gradient_reduction.findings,
         fixable=False,
         applies=gradient_reduction.applies,
+    ),
+    Check(
+        "donated arguments whose memory no output uses",
+        (donation.UNUSED,),
+        donation.findings,
+        fixable=False,
+        applies=donation.applies,
     ),
     Check(
         "rules that Linen and nnx read differently",

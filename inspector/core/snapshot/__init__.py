@@ -42,6 +42,7 @@ from inspector.core.snapshot.programs import (
     Collective,
     Conflict,
     ConflictSide,
+    Donation,
     MatmulFlops,
     Memory,
     OperandType,
@@ -55,6 +56,7 @@ from inspector.core.snapshot.programs import (
     Stage,
     Timeit,
     Trace,
+    UnusedDonation,
     Work,
 )
 from inspector.core.snapshot.schedule import (

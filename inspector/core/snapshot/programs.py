@@ -260,6 +260,7 @@ class ProgramArray(Record):
       used: Whether the program uses it. false for an input that the compiler dropped.
       use: The use of an input that the compiled text proves: a weight, a moment of an optimizer, a cache, or
         data. None if it proves none.
+      reused: Whether the program writes an output over this input. None if unknown, and for outputs.
     """
 
     role: Literal["input", "output"]
@@ -269,6 +270,7 @@ class ProgramArray(Record):
     same: bool | None
     used: bool = True
     use: ArgumentUse | None = field(default=None, metadata=OMIT_NONE)
+    reused: bool | None = field(default=None, metadata=OMIT_NONE)
 
 
 @dataclass(frozen=True)
@@ -347,6 +349,35 @@ class ShardingError(Record):
 
 
 @dataclass(frozen=True)
+class UnusedDonation(Record):
+    """A donated input over which the program writes no output.
+
+    Attributes:
+      path: Path of the input.
+      bytes: Its bytes on one device. None if unknown.
+      reason: Why no output is written over it, as a clause.
+    """
+
+    path: str
+    bytes: NonNegativeInt | None
+    reason: str
+
+
+@dataclass(frozen=True)
+class Donation(Record):
+    """Inputs and outputs of a program that can share memory.
+
+    Attributes:
+      donatable: Bytes of outputs on one device that have an input of the same bytes, donated or not. Inputs
+        of the batch do not count.
+      unused: Donated inputs whose memory no output uses.
+    """
+
+    donatable: NonNegativeInt
+    unused: tuple[UnusedDonation, ...] = ()
+
+
+@dataclass(frozen=True)
 class Program(Record):
     """One program.
 
@@ -366,6 +397,7 @@ class Program(Record):
       schedule: The compiler's schedule. None if the text is not scheduled, or cannot be read.
       memory_use: Bytes in memory while it runs. None if the text is not scheduled, or cannot be read.
       conflicts: Operations with conflicting shardings. None if they were not looked for.
+      donation: Inputs and outputs that can share memory. None if it follows from the arrays of the Snapshot.
       sharding_error: The reason why JAX cannot trace the program on explicit mesh axes. None if it can.
     """
 
@@ -384,4 +416,5 @@ class Program(Record):
     schedule: Schedule | None = field(default=None, metadata=OMIT_NONE)
     memory_use: MemoryUse | None = field(default=None, metadata=OMIT_NONE)
     conflicts: tuple[Conflict, ...] | None = field(default=None, metadata=OMIT_NONE)
+    donation: Donation | None = field(default=None, metadata=OMIT_NONE)
     sharding_error: ShardingError | None = field(default=None, metadata=OMIT_NONE)

@@ -3,15 +3,15 @@
 from __future__ import annotations
 
 import dataclasses
-import math
 from collections import defaultdict
 from dataclasses import dataclass
 from typing import Literal
 
-from inspector.core import dtypes, sharding, totals
+from inspector.compiled.donation import bytes_in_program, donatable_bytes, is_emulated
+from inspector.core import dtypes, totals
 from inspector.core.array_groups import ARRAY_GROUPS
 from inspector.core.memory_kinds import in_host_memory
-from inspector.core.snapshot import Array, MemoryUse, Mesh, Program, ProgramArray, Snapshot, Spec
+from inspector.core.snapshot import Array, MemoryUse, Mesh, Program, Snapshot, UnusedDonation
 from inspector.core.statistics import sum_known
 from inspector.machines import out_of_memory, targets
 from inspector.machines.hardware import Chip
@@ -59,7 +59,8 @@ class Breakdown:
     peak: the most bytes in use at one time, according to the compiler, or else to its schedule.
     use: bytes in use over the program, from the schedule; None if unknown.
     code: size of the program. code_on_device: whether it is in the device's memory.
-    donatable: outputs with an argument of the same array and sharding.
+    donatable: outputs with an argument of the same bytes.
+    unused: donated arguments whose memory no output uses.
     host: bytes in host memory, which are in no other figure of a compiler for TPUs or GPUs.
     """
 
@@ -74,6 +75,7 @@ class Breakdown:
     donatable: int | None
     use: MemoryUse | None = None
     host: int | None = None
+    unused: tuple[UnusedDonation, ...] = ()
 
     @property
     def needed(self) -> int | None:
@@ -95,7 +97,7 @@ class Breakdown:
 
     @property
     def not_donated(self) -> int | None:
-        """Bytes that donation of the train state would save."""
+        """Bytes of outputs that could be written over arguments that are not donated."""
         if self.donatable is None or self.aliased is None:
             return None
         return max(self.donatable - self.aliased, 0)
@@ -191,6 +193,7 @@ def breakdown(snapshot: Snapshot, program: Program) -> Breakdown | None:
         donatable=_donatable(snapshot, program),
         use=program.memory_use,
         host=figures.host,
+        unused=() if program.donation is None else program.donation.unused,
     )
 
 
@@ -363,10 +366,10 @@ def _parts(
         array = by_path.get(one.path)
         if one.role != role or not one.used or array is None:
             continue
-        number = _bytes_per_device(array, one, snapshot.mesh)
+        number = bytes_in_program(array, one, snapshot.mesh)
         in_host = in_host_memory(array, snapshot.mesh)
         # Other compilers count host memory apart.
-        if number is not None and (not in_host or _emulated(snapshot.mesh)):
+        if number is not None and (not in_host or is_emulated(snapshot.mesh)):
             held[array.group, in_host].append(number)
     parts = [
         Part(group, len(held[group, in_host]), sum(held[group, in_host]), in_host)
@@ -379,48 +382,9 @@ def _parts(
     return (*parts, *([] if rest == 0 else [Part(None, 0, rest)]))
 
 
-def _bytes_per_device(array: Array, one: ProgramArray, mesh: Mesh | None) -> int | None:
-    """Return the bytes of an array on one device in a program, which may shard it differently."""
-    spec = one.compiled
-    if spec is None or array.spec is None or mesh is None or _same(spec, array.spec):
-        return dtypes.packed_per_device(array)
-    if array.bytes is None or array.shape is None or len(spec) != len(array.shape):
-        return None
-    # The file may come from anywhere.
-    if not {axis for axes in spec for axis in axes or ()}.issubset(mesh.axis_names):
-        return None
-    if any(sharding.indivisible(array.shape, spec, mesh)):
-        return None
-    parts = math.prod(map(mesh.ways, spec))
-    return dtypes.packed_bytes(array.dtype, math.prod(array.shape) // parts, array.bytes // parts)
-
-
-def _emulated(mesh: Mesh | None) -> bool:
-    return mesh is None or mesh.device_kind in (None, "cpu")
-
-
 def _donatable(snapshot: Snapshot, program: Program) -> int | None:
     """Return the bytes of outputs in device memory that could be written over an argument."""
-    if not program.shardings:
-        return None
-    by_path = {
-        array.path: array
-        for array in snapshot.arrays
-        if not in_host_memory(array, snapshot.mesh) or _emulated(snapshot.mesh)
-    }
-    taken = {one.path: one for one in program.shardings if one.role == "input" and one.used}
-    return sum_known(
-        _bytes_per_device(by_path[one.path], one, snapshot.mesh)
-        for one in program.shardings
-        if one.role == "output"
-        and one.path in by_path
-        and (given := taken.get(one.path)) is not None
-        and one.compiled is not None
-        and given.compiled is not None
-        and _same(one.compiled, given.compiled)
-    )
-
-
-def _same(one: Spec, other: Spec) -> bool:
-    """Return whether two specs of one array are equal; an empty entry is None."""
-    return tuple(axes or None for axes in one) == tuple(axes or None for axes in other)
+    if program.donation is not None:
+        return program.donation.donatable
+    by_path = {array.path: array for array in snapshot.arrays}
+    return donatable_bytes(program, by_path, snapshot.mesh)

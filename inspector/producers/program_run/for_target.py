@@ -21,6 +21,7 @@ from jax._src.lib.mlir import ir
 from jax.sharding import AxisType, Mesh
 
 from inspector.compiled import program_text
+from inspector.compiled.donation import with_donation
 from inspector.core import snapshot
 from inspector.core.array_roles import with_roles
 from inspector.core.errors import InvalidInput
@@ -109,7 +110,7 @@ def _read(
         memory=None if memory is None else replace(memory, capacity=_capacity(target)),
         collectives=facts.collectives,
         seconds=Seconds(compile=seconds),
-        shardings=program_text.with_uses(shardings, facts.uses),
+        shardings=program_text.with_uses(shardings, facts.uses, facts.reused),
         work=facts.work,
         schedule=facts.schedule,
         memory_use=facts.memory_use,
@@ -144,7 +145,7 @@ def _snapshot(
         versions() | compiler_versions(target),
         processes=target.hosts,
     )
-    return with_roles(Snapshot(source, None, mesh, arrays, (program,), findings))
+    return with_donation(with_roles(Snapshot(source, None, mesh, arrays, (program,), findings)))
 
 
 def _mesh(

@@ -13,6 +13,7 @@ from pathlib import Path
 
 from inspector.compiled import hlo, program_text
 from inspector.compiled.argument_uses import argument_uses
+from inspector.compiled.donation import with_donation
 from inspector.compiled.hlo import entry
 from inspector.compiled.hlo.analysis import Analysis
 from inspector.compiled.hlo.module import Module
@@ -113,7 +114,7 @@ def read(
     room = hlo.Room()
     records = [_program(program, found, arrays, findings, room) for program in programs]
     findings += [*arrays.findings(), *_about_mesh(found, mesh)]
-    return with_roles(
+    read = with_roles(
         Snapshot(
             source=Source("hlo", None, now(), extra={"file": what}),
             layout=None,
@@ -123,6 +124,7 @@ def read(
             findings=tuple(findings),
         )
     )
+    return with_donation(read)
 
 
 def _about_mesh(found: FoundMesh | None, given: NamedMesh | None) -> Iterable[Finding]:
@@ -233,6 +235,7 @@ def _program(
         shardings = arrays.add(text, found.mesh.size if fits and found is not None else devices)
     collectives = work = scheduled = used = None
     uses: dict[str, ArgumentUse] = {}
+    reused: frozenset[str] | None = None
     partitioned = entry.is_partitioned(module)
     try:
         analysis = Analysis(module)
@@ -241,6 +244,7 @@ def _program(
         if module.entry is not None and module.truncated is None:
             work = hlo.work(module, analysis)
             scheduled = schedule(analysis, collectives)
+            reused = program_text.reused_inputs(module, shardings) if partitioned else None
             uses = argument_uses(analysis, *program_text.flat_paths(shardings))
             used = memory_use(analysis, *program_text.flat_paths(shardings), uses=uses)
     except InvalidInput as refused:
@@ -251,7 +255,7 @@ def _program(
         name,
         flops_per_device=work.flops if work is not None and partitioned else None,
         collectives=collectives if partitioned else None,
-        shardings=program_text.with_uses(shardings, uses),
+        shardings=program_text.with_uses(shardings, uses, reused),
         work=work if partitioned else None,
         schedule=scheduled if partitioned else None,
         memory_use=used if partitioned else None,

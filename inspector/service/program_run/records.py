@@ -222,7 +222,9 @@ def _function(meta: dict[str, Any]) -> tuple[str, str]:
 
 def _completed(found: Snapshot, record: CompiledRecord, hlo: str | None) -> Snapshot:
     """Return the Snapshot with the facts of the compiled text, the times, and a unique program name."""
-    from inspector.compiled import program_text  # imported while the program runs
+    # Imported while the program runs.
+    from inspector.compiled import program_text
+    from inspector.compiled.donation import with_donation
 
     (program,) = found.programs
     old, new = f"{program.name}/", f"{record.name}/"
@@ -237,7 +239,7 @@ def _completed(found: Snapshot, record: CompiledRecord, hlo: str | None) -> Snap
     program = replace(
         program,
         name=record.name,
-        shardings=program_text.with_uses(shardings, facts.uses),
+        shardings=program_text.with_uses(shardings, facts.uses, facts.reused),
         collectives=facts.collectives,
         work=facts.work,
         schedule=facts.schedule,
@@ -245,7 +247,7 @@ def _completed(found: Snapshot, record: CompiledRecord, hlo: str | None) -> Snap
         flops_per_device=None if facts.work is None else facts.work.flops,
         seconds=Seconds(lower=sum(known) if known else None, compile=record.compile),
     )
-    return replace(
+    completed = replace(
         found,
         programs=(program,),
         arrays=tuple(
@@ -256,6 +258,7 @@ def _completed(found: Snapshot, record: CompiledRecord, hlo: str | None) -> Snap
             for one in found.findings
         ),
     )
+    return with_donation(with_roles(completed))
 
 
 def _on_mesh(program: Program, mesh: snapshot.Mesh | None, live: Snapshot) -> Program:

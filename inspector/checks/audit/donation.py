@@ -1,0 +1,42 @@
+"""Donated arguments whose memory no output uses, and arguments of a train step that are not donated."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+from inspector.checks.audit.context import AuditContext, finding
+from inspector.core.formatting import counted
+from inspector.core.snapshot import Finding, Program
+
+UNUSED = "donation-not-used"
+
+_MOST_OF_A_PROGRAM = 5
+
+
+def applies(context: AuditContext) -> bool:
+    """Return whether the donations of a compiled program are known."""
+    return any(program.donation is not None for program in context.snapshot.programs)
+
+
+def findings(context: AuditContext) -> Iterator[Finding]:
+    """Yield one warning per large donated argument whose memory no output uses, and one for the others."""
+    for program in context.snapshot.programs:
+        if program.donation is not None:
+            yield from _of_program(context, program)
+
+
+def _of_program(context: AuditContext, program: Program) -> Iterator[Finding]:
+    unused = program.donation.unused if program.donation is not None else ()
+    ranked = sorted(unused, key=lambda one: -(one.bytes or 0))
+    for one in ranked[:_MOST_OF_A_PROGRAM]:
+        message = (
+            f"{program.name} writes no output over the donated argument {one.path}: {one.reason}. Its memory "
+            "is not reused."
+        )
+        yield finding("warning", UNUSED, message, saved=one.bytes, path=one.path)
+    rest = ranked[_MOST_OF_A_PROGRAM:]
+    if rest:
+        message = (
+            f"{program.name} writes no output over {counted(len(rest), 'more donated argument')}."
+        )
+        yield finding("warning", UNUSED, message, saved=sum(one.bytes or 0 for one in rest))

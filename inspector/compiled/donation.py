@@ -1,0 +1,139 @@
+"""Which outputs of a program can reuse the memory of its inputs, and which donated inputs none of them uses.
+
+JAX pairs them by shape, element type and sharding. XLA pairs what is left by the bytes on one device alone.
+Paths do not matter.
+"""
+
+from __future__ import annotations
+
+import math
+from collections import Counter
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import replace
+
+from inspector.core import dtypes, sharding
+from inspector.core.formatting import bytes_text, shape_text
+from inspector.core.memory_kinds import in_host_memory
+from inspector.core.snapshot import (
+    Array,
+    Donation,
+    Mesh,
+    Program,
+    ProgramArray,
+    Snapshot,
+    Spec,
+    UnusedDonation,
+)
+
+
+def with_donation(found: Snapshot) -> Snapshot:
+    """Return the Snapshot with the donations of each program whose inputs and outputs are its arrays.
+
+    A Snapshot of live arrays keeps the donations that were found with those of the program.
+    """
+    by_path = {array.path: array for array in found.arrays}
+    programs = []
+    for program in found.programs:
+        donatable = donatable_bytes(program, by_path, found.mesh)
+        if donatable is not None:
+            unused = tuple(_unused(program, by_path, found.mesh))
+            program = replace(program, donation=Donation(donatable, unused))
+        programs.append(program)
+    return replace(found, programs=tuple(programs))
+
+
+def donatable_bytes(
+    program: Program, by_path: Mapping[str, Array], mesh: Mesh | None
+) -> int | None:
+    """Return the bytes of outputs on one device that fit over inputs of the same bytes, each used once.
+
+    Inputs of the batch do not count: the caller has no new version of them. Return None if the inputs or the
+    outputs are unknown.
+    """
+    sizes: dict[str, Counter[int]] = {"input": Counter(), "output": Counter()}
+    known = dict.fromkeys(sizes, False)
+    for one in program.shardings:
+        array = by_path.get(one.path)
+        if not one.used or array is None or (in_host_memory(array, mesh) and not is_emulated(mesh)):
+            continue
+        held = bytes_in_program(array, one, mesh)
+        if held is None:
+            continue
+        known[one.role] = True
+        if array.group != "batch" or one.role == "output":
+            sizes[one.role][held] += 1
+    if not all(known.values()):
+        return None
+    both = sizes["input"] & sizes["output"]
+    return sum(count * held for held, count in both.items())
+
+
+def bytes_in_program(array: Array, one: ProgramArray, mesh: Mesh | None) -> int | None:
+    """Return the bytes of an array on one device in a program, which may shard it differently."""
+    spec = one.compiled
+    if spec is None or array.spec is None or mesh is None or same_spec(spec, array.spec):
+        return dtypes.packed_per_device(array)
+    if array.bytes is None or array.shape is None or len(spec) != len(array.shape):
+        return None
+    # The file may come from anywhere.
+    if not {axis for axes in spec for axis in axes or ()}.issubset(mesh.axis_names):
+        return None
+    if any(sharding.indivisible(array.shape, spec, mesh)):
+        return None
+    parts = math.prod(map(mesh.ways, spec))
+    return dtypes.packed_bytes(array.dtype, math.prod(array.shape) // parts, array.bytes // parts)
+
+
+def same_spec(one: Spec, other: Spec) -> bool:
+    """Return whether two specs of one array are equal; an empty entry is None."""
+    return tuple(axes or None for axes in one) == tuple(axes or None for axes in other)
+
+
+def is_emulated(mesh: Mesh | None) -> bool:
+    """Return whether the compiler is that of CPU devices, which have no host memory of their own."""
+    return mesh is None or mesh.device_kind in (None, "cpu")
+
+
+def _unused(
+    program: Program, by_path: Mapping[str, Array], mesh: Mesh | None
+) -> Iterable[UnusedDonation]:
+    outputs = [
+        (array, one)
+        for one in program.shardings
+        if one.role == "output" and (array := by_path.get(one.path)) is not None
+    ]
+    for one in program.shardings:
+        array = by_path.get(one.path)
+        donated = one.role == "input" and one.extra.get("donated") is True
+        if not donated or one.reused is not False or (array is not None and not array.bytes):
+            continue
+        if not one.used or array is None:
+            yield UnusedDonation(one.path, None, "the program does not use it")
+        else:
+            held = bytes_in_program(array, one, mesh)
+            yield UnusedDonation(one.path, held, _reason(array, held, outputs, mesh))
+
+
+def _reason(
+    array: Array,
+    held: int | None,
+    outputs: Sequence[tuple[Array, ProgramArray]],
+    mesh: Mesh | None,
+) -> str:
+    """Return why no output is written over a donated input, as a clause."""
+    every = {bytes_in_program(other, one, mesh) for other, one in outputs}
+    if held is None or None in every or held in every:
+        return "outputs of its size are written over other arguments, or elsewhere"
+    same_shape = [(other, one) for other, one in outputs if other.shape == array.shape]
+    if not same_shape:
+        size = f"{shape_text(array.shape)} {array.dtype}, {bytes_text(held)} on each device"
+        return f"no output has its size, {size}"
+    same_type = [(other, one) for other, one in same_shape if other.dtype == array.dtype]
+    if not same_type:
+        types = ", ".join(sorted({other.dtype for other, _ in same_shape}))
+        return f"it is {array.dtype}, and each output of its shape is {types}"
+    sizes = sorted({bytes_in_program(other, one, mesh) or 0 for other, one in same_type})
+    return (
+        f"it takes {bytes_text(held)} on each device, and outputs of its shape and type take "
+        f"{', '.join(map(bytes_text, sizes))}"
+    )
