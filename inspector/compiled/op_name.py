@@ -35,6 +35,7 @@ _CALL = re.compile(r"([A-Za-z_][\w.]*)\((.*)\)\Z", re.S)
 
 _INIT = re.compile(r"init", re.I)
 _TRAIN = re.compile(r"step|train|update", re.I)
+_UPDATE = re.compile(r"train|update|gradient|optimi", re.I)
 _INFERENCE = re.compile(r"apply|forward|infer|predict|eval|generate|prefill|decode", re.I)
 
 # Limits for names from untrusted files; names from JAX are far smaller.
@@ -112,9 +113,12 @@ def _without_repetition(scopes: list[str]) -> list[str]:
 def _phase_of_function(name: str, in_module: bool) -> Phase:
     if _INIT.search(name):
         return "init"
+    # `decode_step` does not train, and `update_apply` does.
+    if _INFERENCE.search(name) and not _UPDATE.search(name):
+        return "forward"
     if _TRAIN.search(name):
         return "forward" if in_module else "optimizer"
-    return "forward" if in_module or _INFERENCE.search(name) else "unknown"
+    return "forward" if in_module else "unknown"
 
 
 def _scopes(part: str, transforms: set[str], called: bool = False) -> list[str]:

@@ -142,6 +142,17 @@ def spec_text(spec: Spec | None) -> str:
     return f"P({', '.join(_entry_text(axes) for axes in spec)})"
 
 
+def array_spec_text(array: Array) -> str:
+    """Return the PartitionSpec of an array as JAX prints it, with its unreduced mesh axes."""
+    text = spec_text(array.spec)
+    axes = array.extra.get("unreduced")
+    if array.spec is None or not isinstance(axes, list | tuple) or not axes:
+        return text
+    inside = text[2:-1]
+    named = ", ".join(repr(str(axis)) for axis in axes)
+    return f"P({inside}{', ' if inside else ''}unreduced={{{named}}})"
+
+
 def logical_text(logical_axes: Sequence[str | None] | None) -> str:
     """Return logical axes: `(embed, hidden)`, `(–, hidden)`, an empty text for None."""
     if logical_axes is None:

@@ -128,7 +128,20 @@ def place_array(array: Array, mesh: Mesh) -> Placement | None:
         return None if placement is None or placement.block.min() < 0 else placement
     if array.spec is None or any(indivisible(array.shape, array.spec, mesh)):
         return None
-    return place(array.shape, array.spec, mesh)
+    placement = place(array.shape, array.spec, mesh)
+    unreduced = tuple(unreduced_axes(array, mesh))
+    if not unreduced:
+        return placement
+    # Devices that differ on unreduced axes hold different partial sums of a block.
+    part = _block_coordinates((unreduced,), mesh)[:, 0]
+    replica = _running_count(placement.block * mesh.ways(unreduced) + part)
+    return replace(placement, replica=replica)
+
+
+def unreduced_axes(array: Array, mesh: Mesh) -> list[str]:
+    """Return the mesh axes on which devices hold partial sums of the array, not copies."""
+    axes = array.extra.get("unreduced")
+    return [one for one in mesh.axis_names if isinstance(axes, list | tuple) and one in axes]
 
 
 def place_shards(array: Array, mesh: Mesh) -> Placement | None:

@@ -7,7 +7,7 @@ from typing import Any
 
 from inspector.core import dtypes
 from inspector.core.folding import fold
-from inspector.core.formatting import counted, logical_text, shape_text, spec_text
+from inspector.core.formatting import array_spec_text, counted, logical_text, shape_text
 from inspector.core.memory_kinds import memory_kind
 from inspector.core.snapshot import Array, Snapshot
 from inspector.core.totals import STATE_GROUPS
@@ -154,7 +154,7 @@ def table(arrays: Sequence[Array]) -> Table:
     cells: dict[str | Column, Callable[[Array], Cell]] = {
         "Path:code": lambda array: array.path,
         "Logical axes": lambda array: logical_text(array.logical_axes) or "–",
-        "PartitionSpec": lambda array: spec_text(array.spec),
+        "PartitionSpec": lambda array: array_spec_text(array),
         "Shape": lambda array: shape_text(array.shape),
         "Shard shape": lambda array: shape_text(array.shard_shape),
         "Bytes:bytes": lambda array: array.bytes,
@@ -220,5 +220,5 @@ def matching(arrays: Sequence[Array], groups: Sequence[str], words: str) -> list
 
 
 def _searched(array: Array) -> str:
-    parts = (array.path, array.dtype, logical_text(array.logical_axes), spec_text(array.spec))
+    parts = (array.path, array.dtype, logical_text(array.logical_axes), array_spec_text(array))
     return " ".join(parts).lower()

@@ -30,6 +30,7 @@ from inspector.sections.section import (
     Section,
     Strong,
     Table,
+    more_text,
     text,
 )
 
@@ -38,31 +39,32 @@ UNKNOWN_AXES = "unknown"
 Range = tuple[int | None, int | None]
 _MOST_DEVICES = 1_000_000  # of more, no table is made
 _SUBJECT = "collectives are"
+_MOST_LISTED = 20  # collectives of a program
 
 
-def section(snapshot: Snapshot) -> Section:
-    """Return the collectives of every program by mesh axes, those of a step first and with figures."""
+def section(snapshot: Snapshot, listed: bool = False) -> Section:
+    """Return the collectives of every program by mesh axes, those of a step first and with figures.
+
+    listed: whether to add a table of the largest collectives of each program.
+    """
     missing = unknown.no_programs(snapshot, _SUBJECT, propagated=True)
     blocks: list[Block] = [] if missing is None else [missing]
     for number, program in enumerate(main_first(snapshot)):
-        inside = of_program(program, snapshot, figures=number == 0)
+        inside = of_program(program, snapshot, figures=number == 0, listed=listed)
         blocks.append(Section(f"collectives-{program.name}", title(program.name), inside))
     return Section("collectives", "Collectives", tuple(blocks))
 
 
-def of_program(program: Program, snapshot: Snapshot, figures: bool = True) -> tuple[Block, ...]:
-    """Return one sentence about a program's collectives, two figures, and a table by mesh axes."""
+def of_program(
+    program: Program, snapshot: Snapshot, figures: bool = True, listed: bool = False
+) -> tuple[Block, ...]:
+    """Return one sentence about a program's collectives, two figures, and a table by mesh axes.
+
+    listed: whether to add the table of the largest collectives.
+    """
     collectives = program.collectives
     if collectives is None:
-        name = title(program.name)
-        if program.sharding_error is not None:
-            reason = "JAX refuses the program on explicit mesh axes."
-            return (unknown.unknown(f"The collectives of {name} are unknown: {reason}"),)
-        return (
-            unknown.unknown(
-                f"The collectives of {name} are unknown: its HLO text could not be read."
-            ),
-        )
+        return (unknown.unknown(unknown.no_collectives(program, snapshot)),)
     devices = program.extra.get("devices") if snapshot.mesh is None else snapshot.mesh.size
     blocks: list[Block] = [text(*headline(program.name, collectives, devices))]
     if program.stage == "propagated":
@@ -80,6 +82,8 @@ def of_program(program: Program, snapshot: Snapshot, figures: bool = True) -> tu
     if disagreeing is not None:
         blocks.append(disagreeing)
     blocks.append(_by_axes(program.name, rows, ranges))
+    if listed:
+        blocks += largest(program)
     return tuple(blocks)
 
 
@@ -173,6 +177,36 @@ def each(program: Program, collectives: Sequence[Collective]) -> Table:
     )
 
 
+def largest(program: Program) -> tuple[Block, ...]:
+    """Return a table of the collectives with the most traffic, with the names that `explain` takes."""
+    ranked = matching(program.collectives or ())
+    if not ranked:
+        return ()
+    table = Table.of(
+        f"largest_collectives:{program.name}",
+        ranked[:_MOST_LISTED],
+        {
+            "Name:code": lambda one: one.name,
+            "Mesh axes": _axes,
+            Column("Executions", "count"): lambda one: one.executions,
+            Column("On the wire", "bytes"): wire_bytes_of_run,
+            "Source": lambda one: one.source or "unknown",
+            "Operation": lambda one: _operation(one),
+        },
+    )
+    if len(ranked) <= _MOST_LISTED:
+        return (table,)
+    return (table, text(more_text(len(ranked) - _MOST_LISTED, "collective"), quiet=True))
+
+
+def _operation(one: Collective) -> str:
+    """Return module and primitive of the operation that the collective serves."""
+    operations = parse_op_name(one.op_name)
+    named = "/".join(filter(None, (operations[0].module, operations[0].primitive)))
+    more = f" + {len(operations) - 1} more" if len(operations) > 1 else ""
+    return (named or "unknown") + more
+
+
 def detail(one: Collective) -> tuple[Inline, ...]:
     """Return the facts of one collective in two or three sentences."""
     runs = "an unknown number of" if one.executions is None else f"{one.executions:,}"
@@ -206,8 +240,11 @@ _MATCHED = (
 )
 
 
-def cause(program: Program, one: Collective) -> Section:
-    """Return the sources of the sharding behind one collective: a row per mesh axis and source."""
+def cause(program: Program, one: Collective, planned: bool = True) -> Section:
+    """Return the sources of the sharding behind one collective: a row per mesh axis and source.
+
+    planned: whether a plan of the same layout can be made, which records them.
+    """
     step = f"{title(program.name)}, {phases_text(one)}, source line "
     blocks: list[Block] = [text(*detail(one)), text(step, Code(one.source or "unknown"), ".")]
     if one.origins:
@@ -215,7 +252,9 @@ def cause(program: Program, one: Collective) -> Section:
             blocks.append(text(_MATCHED, quiet=True))
         blocks += causes.of_origins(one.name, one.origins, one.source)
     else:
-        said = "The source of its sharding is unknown. A plan of the layout records it."
+        said = "The source of its sharding is unknown."
+        if planned:
+            said += " A plan of the layout records it."
         blocks.append(unknown.unknown(said))
     return Section(f"cause-{one.name}", one.name, tuple(blocks))
 

@@ -42,8 +42,10 @@ def sections(snapshot: Snapshot) -> tuple[Section, ...]:
     rows = rows_of(snapshot)
     if rows is None:
         return ()
-    blocks: list[Block] = [text(*headline(pairs(rows)))]
-    if others := not_compared(snapshot):
+    others = not_compared(snapshot)
+    found = pairs(rows)
+    blocks: list[Block] = [text(*headline(found))] if found or not others else []
+    if others:
         names = and_text([title(name) for name in others])
         why = "propagated or compiled collectives are unknown"
         blocks.append(text(f"Not compared, because {why}: {names}.", quiet=True))

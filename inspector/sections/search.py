@@ -467,7 +467,16 @@ def use_text(layout: Layout) -> str:
                 for axis in sharding or ():
                     if place not in found.get(axis, [place]):
                         found[axis].append(place)
-    texts = (f"{axis}: {', '.join(names) or 'nothing'}" for axis, names in found.items())
+    for row in layout.state_specs:
+        for axis in row.axes:
+            if row.pattern not in found.get(axis, [row.pattern]):
+                found[axis].append(row.pattern)
+    for axis in layout.optimizer_axes:
+        if axis in found:
+            found[axis].append("optimizer state")
+    # The code of a user's model can shard arrays over any axis.
+    otherwise = "unknown" if layout.entry.own else "nothing"
+    texts = (f"{axis}: {', '.join(names) or otherwise}" for axis, names in found.items())
     return "; ".join(texts) or "nothing"
 
 

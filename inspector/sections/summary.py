@@ -24,7 +24,7 @@ def facts(snapshot: Snapshot) -> Facts:
         labelled.append(("Layout", layout_text(snapshot.layout)))
     if snapshot.source.processes > 1:
         labelled.append(("Processes", str(snapshot.source.processes)))
-    labelled.append(("Train state", state_text(state_totals(snapshot))))
+    labelled.append(("Train state", state_text(state_totals(snapshot), device_count(snapshot))))
     return Facts.of(*labelled)
 
 
@@ -74,8 +74,11 @@ def mesh_text(snapshot: Snapshot) -> str:
     return programs + formatting.mesh_text(snapshot.mesh, max_axes_of_size_1=0)
 
 
-def state_text(state: Totals) -> str:
-    """Return `96.0 MiB once, 24.0 MiB on each device, 2 copies, in 26 arrays`."""
+def state_text(state: Totals, devices: int | None) -> str:
+    """Return `96.0 MiB once, 24.0 MiB on each device, 2 copies, in 26 arrays`.
+
+    If devices hold different amounts, the bytes are those of the device with the most.
+    """
     if not state.arrays:
         return "no arrays"
     arrays = counted(state.arrays, "array")
@@ -85,7 +88,9 @@ def state_text(state: Totals) -> str:
     if state.copies is not None:
         number = times_text(state.copies)
         copies = f"{number} {'copy' if number == '1' else 'copies'}"
-    sizes = f"{bytes_text(state.bytes)} once, {bytes_text(state.per_device)} on each device"
+    alike = state.per_device is None or state.everywhere == state.per_device * (devices or 0)
+    where = "on each device" if alike else "on the device with the most"
+    sizes = f"{bytes_text(state.bytes)} once, {bytes_text(state.per_device)} {where}"
     host = f", {bytes_text(state.host)} per device in host memory" if state.host else ""
     return f"{sizes}{host}, {copies}, in {arrays}"
 

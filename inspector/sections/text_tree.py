@@ -44,7 +44,7 @@ def _rows(nodes: Iterable[Node], depth: int) -> Iterator[tuple[str, ...]]:
                 name,
                 formatting.shape_text(one.shape),
                 one.dtype,
-                f"{logical} → {formatting.spec_text(one.spec)}".removeprefix(" "),
+                f"{logical} → {formatting.array_spec_text(one)}".removeprefix(" "),
                 (each if count > 1 else formatting.bytes_text(one.bytes_per_device))
                 + (f" in {memory_kind(one)}" if in_host_memory(one) else ""),
             )

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Sequence
 
-from inspector.core.formatting import bytes_text, counted, shape_text, spec_text
+from inspector.core.formatting import array_spec_text, bytes_text, counted, shape_text, spec_text
 from inspector.core.snapshot import Array, ProgramArray, Snapshot
 from inspector.core.totals import STATE_GROUPS
 from inspector.figures.train_state import NOBODY, live_map, loss_curve
@@ -28,7 +28,7 @@ from inspector.sections.section import (
 _OF_ARRAY: dict[str | Column, Callable[[Array], Cell]] = {
     "Path:code": lambda array: array.path,
     "Shape": lambda array: f"{array.dtype} {shape_text(array.shape)}",
-    "PartitionSpec:code": lambda array: spec_text(array.spec),
+    "PartitionSpec:code": array_spec_text,
     "Per device:bytes": lambda array: array.bytes_per_device,
 }
 

@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
-from inspector.core.snapshot import Snapshot
+from inspector.core.snapshot import Program, Snapshot
 from inspector.core.sources import SOURCES
 from inspector.layout.plan import NOT_PROPAGATED
+from inspector.machines import out_of_memory
 from inspector.sections.section import Notice, notice, unknown
 
 
@@ -52,6 +53,34 @@ def no_programs(snapshot: Snapshot, subject: str, *, propagated: bool = False) -
             f"This layout is only planned, so {subject} unknown. Compile it, or build and run it.",
         )
     return unknown(f"{_capital(source)} contains arrays but no program, so {subject} unknown.")
+
+
+def no_collectives(program: Program, snapshot: Snapshot) -> str:
+    """Return why the collectives of a program are unknown, as a sentence."""
+    return f"The collectives of {program.name} are unknown: {_no_collectives(program, snapshot)}"
+
+
+def _no_collectives(program: Program, snapshot: Snapshot) -> str:
+    if program.sharding_error is not None:
+        return "JAX refuses the program on explicit mesh axes."
+    too_large = [
+        one for one in out_of_memory.findings(snapshot) if one.extra.get("program") == program.name
+    ]
+    if too_large:
+        return "the compiler refuses it, because it does not fit into the memory of a device."
+    if program.stage == "propagated":
+        failed = next((one for one in snapshot.findings if one.code == NOT_PROPAGATED), None)
+        if failed is not None:
+            return f"its shardings cannot be propagated. {failed.message}"
+        if snapshot.mesh is None:
+            return "it names no mesh, so its shardings cannot be propagated."
+        return "sharding propagation found none of its operations."
+    if program.stage is None and program.ideal is not None:
+        return (
+            "its text is from before partitioning, when XLA has not added any. Give the text after "
+            "optimizations."
+        )
+    return "the compiled text is missing or cannot be read."
 
 
 def _capital(text: str) -> str:

@@ -296,3 +296,30 @@ def test_published_case_of_jax(case: dict) -> None:
     assert {str(s.device): s.index for s in found} == {
         device: whole(index) for device, index in ran["index_by_device_id"].items()
     }
+
+
+def test_partial_sums_are_no_replicas() -> None:
+    """An unreduced axis: devices that differ on it hold different data, and are no copies."""
+    import jax
+    from jax.sharding import AxisType, NamedSharding
+    from jax.sharding import PartitionSpec as P
+
+    from inspector.core.formatting import array_spec_text
+    from inspector.core.sharding import shards as shards_of
+    from inspector.machines.prediction import memory
+    from inspector.producers.capture import capture
+
+    mesh = jax.make_mesh((2, 2, 2), ("x", "y", "z"), axis_types=(AxisType.Explicit,) * 3)
+    for axes, copies in (((), 4), (("y",), 2), (("y", "z"), 1)):
+        spec = P("x", None, unreduced=set(axes)) if axes else P("x", None)
+        value = jax.ShapeDtypeStruct((8, 8), "float32", sharding=NamedSharding(mesh, spec))
+        found = capture({"params": {"w": value}})
+        (array,) = found.arrays
+        placed = shards_of(array, found.mesh)
+        assert placed is not None
+        numbers = [shard.replica for shard in placed]
+        assert sorted(set(numbers)) == list(range(copies)) and array.replicas == copies
+        everywhere = memory.bytes_everywhere(array, found.mesh)
+        duplicated = memory.duplication_by_array(found)
+        assert sum(one.duplicated or 0 for one in duplicated) == everywhere * (copies - 1) // copies
+        assert ("unreduced" in array_spec_text(array)) == bool(axes)

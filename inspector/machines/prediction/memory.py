@@ -11,6 +11,7 @@ from inspector.compiled.donation import bytes_in_program, donatable_bytes, is_em
 from inspector.core import dtypes, totals
 from inspector.core.array_groups import ARRAY_GROUPS
 from inspector.core.memory_kinds import in_host_memory
+from inspector.core.sharding import unreduced_axes
 from inspector.core.snapshot import Array, MemoryUse, Mesh, Program, Snapshot, UnusedDonation
 from inspector.core.statistics import sum_known
 from inspector.machines import out_of_memory, targets
@@ -244,7 +245,7 @@ def duplication_by_group(snapshot: Snapshot) -> tuple[Duplication, ...]:
             style.heading,
             group,
             len(groups[group]),
-            sum_known(array.bytes for array in groups[group]),
+            sum_known(_different(array, snapshot.mesh) for array in groups[group]),
             sum_known(bytes_everywhere(array, snapshot.mesh) for array in groups[group]),
         )
         for group, style in ARRAY_GROUPS.items()
@@ -255,7 +256,13 @@ def duplication_by_group(snapshot: Snapshot) -> tuple[Duplication, ...]:
 def duplication_by_array(snapshot: Snapshot) -> tuple[Duplication, ...]:
     """Return the arrays that several devices hold copies of, those with the most extra bytes first."""
     every = (
-        Duplication(array.path, array.group, 1, array.bytes, bytes_everywhere(array, snapshot.mesh))
+        Duplication(
+            array.path,
+            array.group,
+            1,
+            _different(array, snapshot.mesh),
+            bytes_everywhere(array, snapshot.mesh),
+        )
         for array in _on_devices(snapshot)
     )
     duplicated = [one for one in every if one.duplicated]
@@ -265,6 +272,13 @@ def duplication_by_array(snapshot: Snapshot) -> tuple[Duplication, ...]:
 def _on_devices(snapshot: Snapshot) -> list[Array]:
     arrays = totals.counted_arrays(snapshot)
     return [array for array in arrays if not in_host_memory(array, snapshot.mesh)]
+
+
+def _different(array: Array, mesh: Mesh | None) -> int | None:
+    """Return the bytes of an array once; each partial sum of an unreduced array counts."""
+    if array.bytes is None or mesh is None:
+        return array.bytes
+    return array.bytes * mesh.ways(tuple(unreduced_axes(array, mesh)))
 
 
 def bytes_everywhere(array: Array, mesh: Mesh | None) -> int | None:

@@ -14,7 +14,7 @@ from inspector.compare.aligned import aligned
 from inspector.compare.board import Board
 from inspector.compare.paired_times import DEFAULT_ROUNDS, LEAST_ROUNDS, MOST_ROUNDS, PairedTimes
 from inspector.compare.questions import questions
-from inspector.core import output, snapshot
+from inspector.core import output
 from inspector.core.errors import InvalidInput
 from inspector.core.formatting import counted, numbered
 from inspector.core.printable import one_line
@@ -220,7 +220,7 @@ def check(options: argparse.Namespace) -> int:
     before = None if options.lock is None else lock_file.read(options.lock)
     if options.write_lock is not None:
         output.refuse_unwritable(options.write_lock)
-    found = snapshot.read(options.snapshot)
+    found = shared.read_snapshot(options.snapshot)
     lines: list[str] = []
     unknown: list[str] = []
     notes: list[str] = []

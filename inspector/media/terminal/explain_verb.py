@@ -8,7 +8,6 @@ from typing import Any
 
 from inspector.compiled.causes import Dependents, dependents, rules_behind
 from inspector.core import input_file, typed_json
-from inspector.core import snapshot as snapshots
 from inspector.core.errors import InvalidInput, choices, shown
 from inspector.core.rules import Rule, written
 from inspector.core.rules.entries import ledger_of
@@ -73,7 +72,7 @@ def explain(options: argparse.Namespace) -> None:
         return
     if options.program is not None:
         raise InvalidInput(f"--program is {shown(options.program)}, but needs --effects")
-    plain, blocks = _answer(options, snapshots.read(options.snapshot))
+    plain, blocks = _answer(options, shared.read_snapshot(options.snapshot))
     if options.json:
         shared.print_json(plain)
     else:
@@ -101,7 +100,7 @@ def _answer(options: argparse.Namespace, snapshot: Snapshot) -> Answer:
 def _collective(snapshot: Snapshot, name: str) -> Answer:
     program, one = collective_named(snapshot, name)
     plain = {"program": program.name, **typed_json.encode(one)}
-    return plain, [collectives.cause(program, one)]
+    return plain, [collectives.cause(program, one, planned=snapshot.layout is not None)]
 
 
 def _agreement(snapshot: Snapshot, path: str) -> Answer:

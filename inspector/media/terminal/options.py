@@ -16,6 +16,7 @@ from inspector.core import output, snapshot, strict_json
 from inspector.core.errors import InvalidInput, choices, shown
 from inspector.core.formatting import numbered
 from inspector.core.printable import one_line
+from inspector.core.snapshot import Snapshot
 from inspector.layout import Layout
 from inspector.machines import hardware
 from inspector.machines.hardware import Chip
@@ -25,6 +26,7 @@ from inspector.service.history import History
 from inspector.service.inspection import Inspection
 from inspector.service.library import Library
 from inspector.service.own_model_registration import register_own
+from inspector.service.program_run import folder_snapshot
 
 Answer = TypeVar("Answer")
 # Adds one or more arguments to a parser or to a group of a parser.
@@ -68,7 +70,7 @@ def one_of(*arguments: Argument, required: bool = False) -> Argument:
     return add
 
 
-SNAPSHOT = argument("snapshot", metavar="SNAPSHOT.json")
+SNAPSHOT = argument("snapshot", metavar="SNAPSHOT.json", help="a Snapshot, or a folder of `run`")
 JSON = argument("--json", action="store_true", help="print JSON")
 CHIP = argument(
     "--chip",
@@ -153,6 +155,17 @@ def read_layout(path: str) -> Layout:
             )
             print(one_line(f"{ignored}, and are ignored"), file=sys.stderr)
     return layouts.from_json(plain, path)
+
+
+def read_snapshot(path: str) -> Snapshot:
+    """Return the Snapshot in a file, or that of the folder of a recorded program.
+
+    Raises:
+      InvalidInput: there is no such file or folder, or it cannot be read.
+    """
+    if path and Path(path).is_dir():
+        return folder_snapshot.read(Path(path))
+    return snapshot.read(path)
 
 
 def snapshot_names(paths: Sequence[str], given: Sequence[str] = ()) -> list[str]:

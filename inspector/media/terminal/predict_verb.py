@@ -5,7 +5,7 @@ from __future__ import annotations
 import argparse
 import json
 
-from inspector.core import output, snapshot
+from inspector.core import output
 from inspector.core.errors import InvalidInput, shown
 from inspector.core.snapshot import Program, Snapshot
 from inspector.figures.timeline import trace_events
@@ -35,7 +35,7 @@ def predict(options: argparse.Namespace) -> None:
     """Print the prediction for one program."""
     if options.trace is not None:
         output.refuse_unwritable(options.trace)
-    found = snapshot.read(options.snapshot)
+    found = shared.read_snapshot(options.snapshot)
     program = _program(found, options.program)
     chip = _chip(found, shared.chip_of(options))
     if found.mesh is None:

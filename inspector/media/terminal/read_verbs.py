@@ -42,7 +42,7 @@ from inspector.sections.section import Block
     "show",
     "print a summary of a Snapshot: source, mesh, bytes, arrays, programs, findings; or of the folder of "
     "a recorded program",
-    argument("snapshot", metavar="SNAPSHOT.json", help="a Snapshot, or a folder of `run`"),
+    SNAPSHOT,
     CHIP,
 )
 def show(options: argparse.Namespace) -> None:
@@ -52,9 +52,10 @@ def show(options: argparse.Namespace) -> None:
     if not options.snapshot or not path.is_dir():
         render.show(summary_of(snapshots.read(options.snapshot), chip))
         return
-    blocks: list[Block] = [program_run_section.section(program_run.read(path))]
-    if (path / program_run.SNAPSHOT).is_file():
-        blocks += summary_of(snapshots.read(path / program_run.SNAPSHOT), chip)
+    run = program_run.read(path)
+    blocks: list[Block] = [program_run_section.section(run)]
+    if run.programs or (path / program_run.SNAPSHOT).is_file():
+        blocks += summary_of(shared.read_snapshot(options.snapshot), chip)
     render.show(blocks)
 
 
@@ -66,7 +67,7 @@ def summary_of(snapshot: Snapshot, chip: Chip | None = None) -> list[Block]:
         made += arrays.host_memory(snapshot.arrays)
         made += arrays.packed(snapshot.arrays)
     if snapshot.programs:
-        made.append(collectives.section(snapshot))
+        made.append(collectives.section(snapshot, listed=True))
         made += propagated_traffic.sections(snapshot)
     if snapshot.programs or chip is not None:
         made.append(memory.section(snapshot, chip, replicated=False))
@@ -94,7 +95,7 @@ def summary_of(snapshot: Snapshot, chip: Chip | None = None) -> list[Block]:
 )
 def shards(options: argparse.Namespace) -> None:
     """Print the shards of the array, or all arrays."""
-    snapshot = snapshots.read(options.snapshot)
+    snapshot = shared.read_snapshot(options.snapshot)
     if options.array is None:
         if options.json:
             fields = ("shape", "spec", "shard_shape", "bytes_per_device")
@@ -134,7 +135,7 @@ def shards(options: argparse.Namespace) -> None:
 )
 def device(options: argparse.Namespace) -> None:
     """Print the contents of the devices."""
-    snapshot = snapshots.read(options.snapshot)
+    snapshot = shared.read_snapshot(options.snapshot)
     if options.process is not None:
         process = shared.number(options.process.strip(), "--process", "one number")
         chosen = device_holdings.devices_of_process(snapshot, process)
@@ -160,7 +161,7 @@ def device(options: argparse.Namespace) -> None:
 def audit(options: argparse.Namespace) -> None:
     """Print the findings."""
     shared.register_own_model(options.model)
-    snapshot = snapshots.read(options.snapshot)
+    snapshot = shared.read_snapshot(options.snapshot)
     layout = layout_of(snapshot)
     found = audits.audited(snapshot).findings
     if not options.json:

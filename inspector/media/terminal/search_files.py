@@ -1,9 +1,13 @@
-"""Read Snapshots for `compare` and `report`, where the result of a search means its best layouts."""
+"""Read Snapshots for `compare` and `report`, where the result of a search means its best layouts.
+
+A folder of a recorded program means its live arrays and all of its programs.
+"""
 
 from __future__ import annotations
 
 import sys
 from collections.abc import Sequence
+from pathlib import Path
 
 from inspector.compare.search import result as results
 from inspector.core import snapshot, strict_json
@@ -24,6 +28,10 @@ def read_all(paths: Sequence[str], given: Sequence[str] = ()) -> list[tuple[str,
     names: list[str] = []
     found: list[Snapshot] = []
     for path in paths:
+        if path and Path(path).is_dir():
+            found.append(shared.read_snapshot(path))
+            names += shared.snapshot_names([path])
+            continue
         plain = strict_json.read(path)
         if not isinstance(plain, dict) or plain.get("format") != results.FORMAT:
             found.append(snapshot.from_json(plain, path))

@@ -8,6 +8,7 @@ import math
 import threading
 import time
 import uuid
+from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from concurrent.futures import Executor, Future
 from dataclasses import dataclass, field, replace
@@ -547,7 +548,17 @@ class Search:
         ]
         if state and min(state) > capacity:
             return closest_text("state", min(state), capacity)
-        return "No layout can run: each one has a dimension that its mesh axes do not divide."
+        reasons = Counter(
+            one.propagated.reason
+            for one in figures
+            if one.propagated is not None and one.propagated.reason
+        )
+        if not reasons:
+            return "No layout can run. The reasons are unknown."
+        (reason, count), *others = reasons.most_common()
+        if not others and count == len(figures):
+            return f"No layout can run: {reason.removesuffix('.')}."
+        return f"No layout can run. The reason of {count} of {len(figures)}: {reason.removesuffix('.')}."
 
 
 @dataclass(frozen=True)

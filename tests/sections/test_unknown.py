@@ -1,0 +1,57 @@
+"""Why the collectives of a program are unknown: one reason for each kind of program."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+import jax
+from jax import numpy as jnp
+from jax.sharding import AxisType, NamedSharding
+from jax.sharding import PartitionSpec as P
+
+from inspector.core.snapshot import Program
+from inspector.machines import out_of_memory
+from inspector.producers.readers import hlo_text
+from inspector.sections import collectives, unknown
+from tests.compare import glances
+
+
+def lowered():
+    mesh = jax.make_mesh((4,), ("x",), axis_types=(AxisType.Auto,))
+    value = jax.ShapeDtypeStruct((8, 8), "float32", sharding=NamedSharding(mesh, P("x")))
+    return jax.jit(lambda a: a @ a).lower(value)
+
+
+def test_text_before_partitioning_is_not_called_unreadable(tmp_path) -> None:
+    file = tmp_path / "before.txt"
+    file.write_text(lowered().as_text(dialect="hlo"))
+    found = hlo_text.read(file, "before.txt")
+    (program,) = found.programs
+    assert program.collectives is None and program.ideal is not None
+    assert "before partitioning" in unknown.no_collectives(program, found)
+    file.write_text(lowered().compile().as_text())
+    assert hlo_text.read(file, "after.txt").programs[0].collectives is not None
+
+
+def test_a_program_that_does_not_fit_is_not_called_unreadable() -> None:
+    known = glances.planned()
+    short = out_of_memory.shortage("Used 18.35G of 15.48G hbm")
+    assert short is not None
+    program = Program("train_step")
+    found = replace(known, programs=(program,))
+    assert "missing or cannot be read" in unknown.no_collectives(program, found)
+    finding = out_of_memory.finding("train_step", "tpu:v5e:2x4", short)
+    rejected = replace(found, findings=(finding,))
+    assert "does not fit" in unknown.no_collectives(program, rejected)
+    # The finding of another program is no reason.
+    assert "does not fit" not in unknown.no_collectives(Program("init"), rejected)
+    assert collectives.of_program(program, rejected)
+
+
+def test_stablehlo_without_a_mesh_says_so(tmp_path) -> None:
+    file = tmp_path / "alone.mlir"
+    file.write_text(jax.jit(lambda a: a @ a).lower(jnp.ones((8, 8))).as_text())
+    found = hlo_text.read(file, "alone.mlir")
+    (program,) = found.programs
+    assert found.mesh is None and program.collectives is None
+    assert "names no mesh" in unknown.no_collectives(program, found)
