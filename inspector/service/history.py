@@ -326,7 +326,8 @@ class History:
     def _made(self, owner: str | None, *row: Any) -> HistoryEntry:
         *facts, owner_name, shared = row
         try:
-            entry = HistoryEntry(*facts[:5], strict_json.parse(facts[5], _WHAT), *facts[6:])
+            facts[5] = strict_json.parse(facts[5], _WHAT)
+            entry = HistoryEntry(*facts)
             _check(entry)
         except (InvalidInput, ValueError):
             entry = HistoryEntry(
