@@ -1,4 +1,4 @@
-"""Sign-in and sign-out of a team server, with Streamlit's own `st.login`."""
+"""Whether the session of a team server has a user, and sign-out, with Streamlit's own `st.logout`."""
 
 from __future__ import annotations
 
@@ -12,40 +12,30 @@ _SEEN = "sign_in_seen"
 
 
 def passed() -> bool:
-    """Return whether this session may use the pages. If not, draw how to sign in."""
-    providers = serving.current().providers
-    if not providers:
+    """Return whether this session may use the pages. If not, draw why.
+
+    Web sockets of those who have not signed in or are not allowed are refused. Of an allowed user, Streamlit
+    does not pass on who it is if the browser reached the server by another address than `redirect_uri`.
+    """
+    if not serving.current().providers:
         return True
-    problem = user.problem()
-    if problem is None:
+    if user.problem() is None:
         if not st.session_state.get(_SEEN):
             st.session_state[_SEEN] = True
             audit_log.shared().sign_in(user.current(), "accepted")
         return True
-    st.navigation([st.Page(_show, title="Sign in")], position="hidden").run()
+    st.navigation([st.Page(_show_problem, title="Sign in")], position="hidden").run()
     return False
 
 
-def _show() -> None:
+def _show_problem() -> None:
     st.markdown("### Sharding Inspector")
-    if user.is_signed_in():
-        if not st.session_state.get(_SEEN):
-            st.session_state[_SEEN] = True
-            audit_log.shared().sign_in(user.signed_in(), "refused")
-        st.error(plain(user.problem() or ""), icon=":material/block:")
-        st.button("Sign out", key="sign_out", icon=":material/logout:", on_click=st.logout)
-        return
-    st.write("Sign in to use this server.")
-    for provider in serving.current().providers:
-        label = "Sign in" if provider == "default" else f"Sign in with {plain(provider)}"
-        st.button(
-            label,
-            key=f"sign_in:{provider}",
-            type="primary",
-            icon=":material/login:",
-            on_click=st.login,
-            args=(None if provider == "default" else provider,),
-        )
+    st.error(
+        "Your sign-in is not valid at this address. Sign out, open the server by the address in its "
+        "redirect_uri, and sign in.",
+        icon=":material/block:",
+    )
+    st.button("Sign out", key="sign_out", icon=":material/logout:", on_click=st.logout)
 
 
 def show_account() -> None:

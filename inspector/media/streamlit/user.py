@@ -11,15 +11,12 @@ from typing import Any
 import streamlit as st
 from streamlit.runtime.scriptrunner import get_script_run_ctx
 
-from inspector.core.printable import one_line
-from inspector.service import audit_log, inspection, serving
+from inspector.service import audit_log, inspection, serving, signed_in_user
 from inspector.service.engine import Requester
 from inspector.service.engine.requester import digest_of_session
 from inspector.service.history import History
 from inspector.service.inspection import Inspection
 from inspector.service.library import Library
-
-_LONGEST_NAME = 80  # characters of a user's name
 
 
 def current() -> Requester:
@@ -34,39 +31,12 @@ def current() -> Requester:
         return Requester(f"session {digest}", f"Session {digest[:4]}", session)
     if (reason := problem()) is not None:
         raise PermissionError(reason)
-    return signed_in()
-
-
-def is_signed_in() -> bool:
-    """Return whether the user of this session has signed in, allowed or not."""
-    claims = _claims()
-    return claims.get("is_logged_in") is True and bool(claims.get("sub") and claims.get("iss"))
+    return signed_in_user.requester(_claims(), session)
 
 
 def problem() -> str | None:
     """Return why the user of this session may not use a server with sign-in, or None."""
-    if not is_signed_in():
-        return "no user has signed in"
-    domains = serving.current().domains
-    claims = _claims()
-    if domains and claims.get("email_verified") is not True:
-        return f"{signed_in().name} has no verified e-mail address, which this server requires"
-    domain = str(claims.get("email", "")).rpartition("@")[2].lower()
-    if domains and domain not in domains:
-        return (
-            f"{signed_in().name} is not a user of this server, which is for {' and '.join(domains)}"
-        )
-    return None
-
-
-def signed_in() -> Requester:
-    """Return the user that the provider signed, allowed or not."""
-    claims = _claims()
-    # Only both together identify a user. An e-mail address can be given to another person.
-    owner = f"{claims['iss']} {claims['sub']}"
-    named = [claims.get(key) for key in ("email", "preferred_username", "name")]
-    name = next((one for one in named if isinstance(one, str) and one.strip()), claims["sub"])
-    return Requester(owner, one_line(str(name)).strip()[:_LONGEST_NAME], _session(), signed_in=True)
+    return signed_in_user.problem(_claims())
 
 
 def service() -> Inspection:

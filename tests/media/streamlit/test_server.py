@@ -2,29 +2,37 @@
 
 from __future__ import annotations
 
+import contextlib
 import json
 import logging
 import sys
 import threading
+from collections.abc import Iterator
+from pathlib import Path
 from urllib.parse import quote
 
 import pytest
 from starlette.applications import Starlette
 from starlette.responses import HTMLResponse, PlainTextResponse, RedirectResponse
-from starlette.routing import Route
+from starlette.routing import Route, WebSocketRoute
 from starlette.testclient import TestClient
+from starlette.websockets import WebSocket, WebSocketDisconnect
 from streamlit import config
+from streamlit.proto.ForwardMsg_pb2 import ForwardMsg
 from streamlit.web.server.starlette.starlette_app_utils import create_signed_value
 from streamlit.web.server.starlette.starlette_server_config import USER_COOKIE_NAME
 
 from benchmarks.processes import until
-from inspector.media.streamlit.server import return_link, signed_cookie
+from inspector.media.streamlit.server import return_link, sign_in_required, signed_cookie
 from inspector.media.streamlit.server.json_log import JsonFormatter
-from inspector.media.streamlit.server.middleware import READY, SafeAnswers
+from inspector.media.streamlit.server.middleware import SafeAnswers
+from inspector.media.streamlit.server.paths import READY
 from inspector.media.streamlit.server.return_link import ReturnToLink
 from inspector.media.streamlit.server.shutdown import GracefulShutdown
-from inspector.service import serving
+from inspector.media.streamlit.server.sign_in_required import SignInRequired
+from inspector.service import serving, sign_outs
 from inspector.service.serving import Serving
+from inspector.service.sign_outs import SignOuts
 
 HOSTS = "server.allowedHosts"
 
@@ -53,21 +61,136 @@ def test_only_known_host_names_get_answers(client: TestClient, host: str, status
     assert client.get(READY, headers={"Host": host}).status_code == 200
 
 
-def test_uploads_need_the_cookie_that_the_server_signed(
-    client: TestClient, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    def status(cookie: str | None = None) -> int:
-        cookies = {} if cookie is None else {"Cookie": f"{USER_COOKIE_NAME}={cookie}"}
-        headers = {"Host": "localhost"} | cookies
-        return client.put("/_stcore/upload_file/session/file", headers=headers).status_code
+SECRET = "the server's secret"
+MESSAGE = ForwardMsg(hash="1").SerializeToString()
+CLAIMS = {
+    "is_logged_in": True, "iss": "https://p.org", "sub": "1", "iat": 5, "email": "ann@my.org",
+    "email_verified": True,
+}  # fmt: skip
 
-    assert status() == 404, "a server without sign-in passes it on"
-    monkeypatch.setattr(serving, "current", lambda: Serving(team=True, providers=("default",)))
-    monkeypatch.setattr(signed_cookie, "get_cookie_secret", lambda: "the server's secret")
-    forged = create_signed_value("another secret", USER_COOKIE_NAME, '{"is_logged_in": true}')
-    assert [status(), status("x"), status(forged.decode())] == [403] * 3
-    signed = create_signed_value("the server's secret", USER_COOKIE_NAME, '{"is_logged_in": true}')
-    assert status(signed.decode()) == 404
+
+def cookie(secret: str = SECRET, **claims: object) -> dict[str, str]:
+    """Return the header with the cookie of a user."""
+    signed = create_signed_value(secret, USER_COOKIE_NAME, json.dumps(CLAIMS | claims))
+    return {"Cookie": f"{USER_COOKIE_NAME}={signed.decode()}"}
+
+
+@pytest.fixture
+def team(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Iterator[TestClient]:
+    """A server with sign-in for users of my.org; the pages are those of Streamlit."""
+    settings = Serving(team=True, providers=("default", "okta <b>"), domains=("my.org",))
+    monkeypatch.setattr(serving, "current", lambda: settings)
+    monkeypatch.setattr(signed_cookie, "get_cookie_secret", lambda: SECRET)
+    kept = SignOuts(tmp_path / "sign_outs.sqlite3")
+    monkeypatch.setattr(sign_outs, "shared", lambda: kept)
+
+    async def echo(socket: WebSocket) -> None:
+        await socket.accept()
+        with contextlib.suppress(WebSocketDisconnect):
+            while True:
+                await socket.send_bytes(await socket.receive_bytes())
+
+    app = Starlette(
+        routes=[
+            Route("/auth/logout", lambda _: RedirectResponse("/", 302)),
+            WebSocketRoute("/_stcore/stream", echo),
+            Route("/{path:path}", lambda _: HTMLResponse("page"), methods=["GET", "PUT"]),
+        ]
+    )
+    checked = SafeAnswers(SignInRequired(app))
+    # In one event loop, as in the server.
+    with TestClient(checked, "http://localhost", follow_redirects=False) as client:
+        yield client
+
+
+STRANGERS = [
+    {}, cookie("another secret"), cookie(is_logged_in=False), cookie(is_logged_in="true"), cookie(sub=""),
+    cookie(email="eve@elsewhere.org"), cookie(email_verified=False), cookie(email="a@my.org.evil"),
+    cookie(email="eve@notmy.org"), cookie(email=None), cookie(email=["ann@my.org"]),
+    {"Cookie": f"{USER_COOKIE_NAME}=x"},
+]  # fmt: skip
+
+
+@pytest.mark.parametrize("headers", STRANGERS)
+def test_who_is_not_allowed_gets_no_page_upload_or_web_socket(
+    team: TestClient, headers: dict[str, str]
+) -> None:
+    page = team.get("/library", headers={"Accept": "text/html"} | headers)
+    assert page.status_code == 403 and page.text != "page" and "<script" not in page.text
+    assert page.headers["Cache-Control"] == "no-store"
+    upload = team.put("/_stcore/upload_file/session/file", headers=headers)
+    assert (upload.status_code, upload.headers["content-type"][:10]) == (403, "text/plain")
+    with (
+        pytest.raises(WebSocketDisconnect) as refused,
+        team.websocket_connect("/_stcore/stream", headers=headers),
+    ):
+        pass
+    assert refused.value.code == 1008
+    assert team.get("/_stcore/health", headers=headers).text == "page"
+
+
+def test_an_allowed_user_gets_everything(team: TestClient) -> None:
+    assert team.get("/library", headers=cookie()).text == "page"
+    assert team.put("/_stcore/upload_file/session/file", headers=cookie()).text == "page"
+    with team.websocket_connect("/_stcore/stream", headers=cookie()) as tab:
+        tab.send_bytes(MESSAGE)
+        assert tab.receive_bytes() == MESSAGE
+
+
+def test_the_page_of_a_stranger_begins_sign_in_with_a_known_provider(
+    team: TestClient, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(
+        sign_in_required, "encode_provider_token", lambda name: f"token-{len(name)}"
+    )
+    page = team.get("/", headers={"Accept": "text/html"}).text
+    assert page.count("<form") == 2 and "okta &lt;b&gt;" in page and "<b>" not in page
+    answer = team.get("/sign-in", params={"provider": "okta <b>"})
+    assert answer.headers["location"] == "/auth/login?provider=token-8"
+    for query in ("", "?provider=", "?provider=x", "?provider=default&provider=default"):
+        assert team.get(f"/sign-in{query}").status_code == 400
+    refused = team.get("/", headers={"Accept": "text/html"} | cookie(email="<i>@x.org")).text
+    assert "&lt;i&gt;@x.org" in refused and "<i>" not in refused
+
+
+def test_a_sign_out_ends_the_tabs_and_the_cookie_of_one_sign_in(team: TestClient) -> None:
+    copied, other = cookie(), cookie(iat=6)
+    with (
+        team.websocket_connect("/_stcore/stream", headers=copied) as tab,
+        team.websocket_connect("/_stcore/stream", headers=other) as other_tab,
+    ):
+        cross = copied | {"Sec-Fetch-Site": "cross-site"}
+        assert team.get("/auth/logout", headers=cross).status_code == 403
+        assert team.get("/", headers=copied).text == "page"
+        assert team.get("/auth/logout", headers=copied).status_code == 302
+        sent = ForwardMsg.FromString(tab.receive_bytes())
+        assert sent.auth_redirect.url == "/"
+        with pytest.raises(WebSocketDisconnect) as ended:
+            tab.receive_bytes()
+        assert ended.value.code == 1008
+        other_tab.send_bytes(MESSAGE)
+        assert other_tab.receive_bytes() == MESSAGE
+    assert team.get("/", headers=copied).status_code == 403
+    assert team.get("/", headers=other).text == "page"
+
+
+def test_the_tab_that_signs_out_goes_to_the_provider_only(team: TestClient) -> None:
+    away = ForwardMsg()
+    away.auth_redirect.url = "/auth/logout"
+    with team.websocket_connect("/_stcore/stream", headers=cookie()) as tab:
+        tab.send_bytes(away.SerializeToString())
+        tab.receive_bytes()
+        team.get("/auth/logout", headers=cookie())
+        with pytest.raises(WebSocketDisconnect):
+            tab.receive_bytes()
+
+
+def test_text_ends_a_web_socket(team: TestClient) -> None:
+    with team.websocket_connect("/_stcore/stream", headers=cookie()) as tab:
+        tab.send_text("1")
+        with pytest.raises(WebSocketDisconnect) as ended:
+            tab.receive_bytes()
+        assert ended.value.code == 1003
 
 
 LINK = "/board?layouts=a%3Db&x=1,2"

@@ -20,8 +20,10 @@ from inspector import layout as layouts
 from inspector.core.errors import InvalidInput
 from inspector.media.streamlit.server import json_log, shutdown
 from inspector.media.streamlit.server.closed_tabs import ClosedTabs
-from inspector.media.streamlit.server.middleware import READY, SafeAnswers
+from inspector.media.streamlit.server.middleware import SafeAnswers
+from inspector.media.streamlit.server.paths import READY
 from inspector.media.streamlit.server.return_link import ReturnToLink
+from inspector.media.streamlit.server.sign_in_required import SignInRequired
 from inspector.service import audit_log, inspection, own_model_registration, serving
 from inspector.service.search import registry
 
@@ -64,7 +66,7 @@ async def _ready(_: Request) -> PlainTextResponse:
 
 # What `st.App` gets beside the pages.
 ROUTES = [Route(READY, _ready)]
-MIDDLEWARE = [Middleware(SafeAnswers), Middleware(ReturnToLink)]
+MIDDLEWARE = [Middleware(SafeAnswers), Middleware(ReturnToLink), Middleware(SignInRequired)]
 _ending: list[shutdown.GracefulShutdown] = []
 
 

@@ -2,19 +2,18 @@
 
 from __future__ import annotations
 
+import contextlib
+
 from starlette.datastructures import Headers, MutableHeaders
 from starlette.responses import PlainTextResponse
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 from streamlit.web.server.starlette.starlette_websocket import is_host_allowed
 
-from inspector.media.streamlit.server.signed_cookie import is_signed_in
-from inspector.service import serving
+from inspector.media.streamlit.server.paths import HEALTH, READY
 
-READY = "/ready"
-_HEALTH = "/_stcore/health"
-_UPLOADS = "/_stcore/upload_file/"
 # A load balancer asks these by the server's address.
-_WITHOUT_HOST_CHECK = (READY, _HEALTH)
+_WITHOUT_HOST_CHECK = (READY, HEALTH)
+_NO_TEXT = 1003  # a status code of web sockets: a kind of data that is not accepted
 
 # No other site may show the pages in a frame: a click there could start or delete something.
 _HEADERS = {
@@ -27,7 +26,7 @@ _HEADERS = {
 
 
 class SafeAnswers:
-    """Refuses requests for host names that are not allowed, and uploads of those who have not signed in.
+    """Refuses requests for host names that are not allowed, and text on a web socket.
 
     Forbids other sites to frame the pages. Streamlit checks the host of its web socket only. A page whose
     name was made to point to this machine must not upload or read files either.
@@ -37,21 +36,38 @@ class SafeAnswers:
         self._app = app
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        if scope["type"] == "websocket":
+            await _without_text(self._app, scope, receive, send)
+            return
         if scope["type"] != "http":
             await self._app(scope, receive, send)
             return
 
         async def send_with_headers(message: Message) -> None:
             if message["type"] == "http.response.start":
-                MutableHeaders(scope=message).update(_HEADERS)
+                headers = MutableHeaders(scope=message)
+                for name, value in _HEADERS.items():
+                    headers.setdefault(name, value)
             await send(message)
 
-        headers = Headers(scope=scope)
+        host = Headers(scope=scope).get("host")
         app = self._app
-        if scope["path"] not in _WITHOUT_HOST_CHECK and not is_host_allowed(headers.get("host")):
+        if scope["path"] not in _WITHOUT_HOST_CHECK and not is_host_allowed(host):
             app = PlainTextResponse("This host name is not allowed.", status_code=403)
-        elif (
-            _UPLOADS in scope["path"] and serving.current().providers and not is_signed_in(headers)
-        ):
-            app = PlainTextResponse("Sign in to upload files.", status_code=403)
         await app(scope, receive, send_with_headers)
+
+
+async def _without_text(app: ASGIApp, scope: Scope, receive: Receive, send: Send) -> None:
+    """End a web socket that sends text. Streamlit expects bytes, and fails with a traceback."""
+    refused = False
+
+    async def receive_bytes() -> Message:
+        nonlocal refused
+        message = await receive()
+        refused = message["type"] == "websocket.receive" and message.get("bytes") is None
+        return {"type": "websocket.disconnect", "code": _NO_TEXT} if refused else message
+
+    await app(scope, receive_bytes, send)
+    if refused:
+        with contextlib.suppress(RuntimeError, OSError):  # the browser has closed it
+            await send({"type": "websocket.close", "code": _NO_TEXT})

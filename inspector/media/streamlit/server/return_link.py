@@ -13,15 +13,14 @@ from starlette.datastructures import Headers, MutableHeaders
 from starlette.requests import cookie_parser
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
-from inspector.media.streamlit.server.signed_cookie import is_signed_in
+from inspector.media.streamlit.server import signed_cookie
+from inspector.media.streamlit.server.paths import CALLBACK
 from inspector.service import serving
 
 COOKIE = "sharding_inspector_link"
-_CALLBACK = "/oauth2callback"
 _LINK = re.compile(r"/[a-z]*\?[!-~]+|/[a-z]+")
 _MOST_CHARACTERS = 3500  # browsers keep 4096 with the name of the cookie
 _SECONDS = 900  # to sign in
-_UNCHANGED = 304  # of a page that the browser has; it has no content type
 _ATTRIBUTES = "; Path=/; HttpOnly; SameSite=Lax; Max-Age="
 
 
@@ -40,10 +39,10 @@ class ReturnToLink:
         async def send_with_cookie(message: Message) -> None:
             if message["type"] == "http.response.start":
                 answer = MutableHeaders(scope=message)
-                if scope["path"] == _CALLBACK:
+                if scope["path"] == CALLBACK:
                     _follow(headers, answer)
-                elif message["status"] == _UNCHANGED or _is_page(answer):
-                    _keep(scope, headers, answer)
+                elif _is_page(answer) and signed_cookie.of(scope) is None:
+                    _keep(scope, answer)
             await send(message)
 
         await self._app(scope, receive, send_with_cookie)
@@ -53,11 +52,10 @@ def _is_page(answer: MutableHeaders) -> bool:
     return answer.get("content-type", "").startswith("text/html")
 
 
-def _keep(scope: Scope, headers: Headers, answer: MutableHeaders) -> None:
+def _keep(scope: Scope, answer: MutableHeaders) -> None:
     query = scope["query_string"].decode("latin-1")
     link = quote(f"{scope['path']}?{query}" if query else scope["path"], safe="")
-    kept = _LINK.fullmatch(unquote(link)) and len(link) <= _MOST_CHARACTERS
-    if kept and not is_signed_in(headers):
+    if _LINK.fullmatch(unquote(link)) and len(link) <= _MOST_CHARACTERS:
         answer.append("set-cookie", f"{COOKIE}={link}{_ATTRIBUTES}{_SECONDS}")
 
 

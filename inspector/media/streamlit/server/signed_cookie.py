@@ -2,17 +2,38 @@
 
 from __future__ import annotations
 
-from starlette.datastructures import Headers
-from starlette.requests import cookie_parser
+import hashlib
+import json
+from dataclasses import dataclass
+from typing import Any
+
+from starlette.requests import HTTPConnection
+from starlette.types import Scope
 from streamlit.auth_util import get_cookie_with_chunks
 from streamlit.web.server.server_util import get_cookie_secret
 from streamlit.web.server.starlette.starlette_app_utils import decode_signed_value
 from streamlit.web.server.starlette.starlette_server_config import USER_COOKIE_NAME
 
+from inspector.service.sign_outs import SignIn
 
-def is_signed_in(headers: Headers) -> bool:
-    """Return whether a request has the cookie that Streamlit signs after sign-in."""
-    cookies = cookie_parser(headers.get("cookie", ""))
+
+@dataclass(frozen=True)
+class SignedCookie:
+    """What a valid cookie contains.
+
+    Attributes:
+      claims: the fields of the provider's ID token, with `is_logged_in`.
+      sign_in: the sign-in that it is of. The token has a random number and its time, so two sign-ins differ.
+    """
+
+    claims: dict[str, Any]
+    sign_in: SignIn
+
+
+def of(scope: Scope) -> SignedCookie | None:
+    """Return the signed cookie of a request or web socket; None if it has none with a valid signature."""
+    # As Streamlit reads them, so that both see the same user if a cookie is sent twice.
+    cookies = HTTPConnection(scope).cookies
 
     def signed(name: str) -> bytes | None:
         value = cookies.get(name)
@@ -20,4 +41,15 @@ def is_signed_in(headers: Headers) -> bool:
             return None
         return decode_signed_value(get_cookie_secret(), name, value.encode("latin-1", "replace"))
 
-    return bool(get_cookie_with_chunks(signed, USER_COOKIE_NAME))
+    content = get_cookie_with_chunks(signed, USER_COOKIE_NAME)
+    if not content:
+        return None
+    try:
+        claims = json.loads(content)
+    except ValueError:
+        return None
+    if not isinstance(claims, dict):
+        return None
+    issued = claims.get("iat")
+    known = isinstance(issued, int) and 0 <= issued < 2**53
+    return SignedCookie(claims, SignIn(hashlib.sha256(content).hexdigest(), issued if known else 0))

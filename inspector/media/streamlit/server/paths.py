@@ -1,0 +1,8 @@
+"""Paths of the server that its checks know: those of Streamlit, and our own."""
+
+READY = "/ready"
+SIGN_IN = "/sign-in"
+HEALTH = "/_stcore/health"
+LOGIN = "/auth/login"
+LOGOUT = "/auth/logout"
+CALLBACK = "/oauth2callback"  # where a provider sends users back to

@@ -1,0 +1,193 @@
+"""On a server with sign-in, nothing but the way to sign in is answered to anyone else.
+
+Streamlit asks for sign-in in the script of a session, after it has accepted a web socket and given the
+session an address for uploads. Here, a request without the cookie of an allowed user gets a page of HTML
+without a script, and neither web socket, upload, file nor metrics. A sign-out ends the sign-in: its open tabs
+are sent to that page, and a copy of its cookie is refused.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+from collections import defaultdict
+from collections.abc import Callable
+from urllib.parse import parse_qs
+
+from starlette.datastructures import Headers
+from starlette.responses import HTMLResponse, PlainTextResponse, RedirectResponse, Response
+from starlette.types import ASGIApp, Message, Receive, Scope, Send
+from streamlit.auth_util import encode_provider_token
+from streamlit.proto.ForwardMsg_pb2 import ForwardMsg
+
+from inspector.media.streamlit.server import sign_in_page, signed_cookie
+from inspector.media.streamlit.server.paths import CALLBACK, HEALTH, LOGIN, LOGOUT, READY, SIGN_IN
+from inspector.service import audit_log, serving, sign_outs, signed_in_user
+from inspector.service.sign_outs import SignIn
+
+# Answered without sign-in, beside `SIGN_IN` and `LOGOUT`. All other paths are refused, also unknown ones.
+_PUBLIC = (READY, HEALTH, LOGIN, CALLBACK)
+_POLICY_VIOLATION = 1008  # a status code of web sockets
+_LARGEST_REDIRECT = 1000  # bytes of a message to the browser that can be a redirect
+
+
+class Refused(Exception):
+    """Nobody has signed in, or the user is not allowed. The argument is a sentence for the user, or None."""
+
+
+def refuse_stranger(scope: Scope) -> SignIn:
+    """Return the sign-in of a request or web socket.
+
+    Raises:
+      Refused: it has no cookie of an allowed user, or the sign-in has ended.
+    """
+    cookie = signed_cookie.of(scope)
+    if cookie is None or not signed_in_user.has_signed_in(cookie.claims):
+        raise Refused(None)
+    if sign_outs.shared().has(cookie.sign_in):
+        raise Refused(None)
+    if (problem := signed_in_user.problem(cookie.claims)) is not None:
+        raise Refused(problem)
+    return cookie.sign_in
+
+
+class SignInRequired:
+    """Refuses everything but sign-in to those who are not signed in and allowed."""
+
+    def __init__(self, app: ASGIApp) -> None:
+        self._app = app
+        self._tabs: defaultdict[SignIn, set[_Tab]] = defaultdict(set)
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        if scope["type"] not in ("http", "websocket") or not serving.current().providers:
+            await self._app(scope, receive, send)
+        elif scope["type"] == "websocket":
+            await self._open_tab(scope, receive, send)
+        else:
+            answer = await self._answer(scope)
+            await (answer or self._app)(scope, receive, send)
+
+    async def _answer(self, scope: Scope) -> Response | None:
+        """Return the answer to a request, or None for that of Streamlit."""
+        if scope["path"] in _PUBLIC:
+            return None
+        if scope["path"] == SIGN_IN:
+            return _begin_sign_in(scope)
+        if scope["path"] == LOGOUT:
+            return await self._sign_out(scope)
+        try:
+            refuse_stranger(scope)
+        except Refused as refused:
+            return _refusal(scope, refused.args[0])
+        return None
+
+    async def _sign_out(self, scope: Scope) -> Response | None:
+        """End the sign-in and its tabs. Streamlit then deletes the cookie, and signs out at the provider."""
+        if Headers(scope=scope).get("sec-fetch-site") == "cross-site":
+            return PlainTextResponse("Sign out on a page of this server.", status_code=403)
+        cookie = signed_cookie.of(scope)
+        if cookie is not None and not sign_outs.shared().has(cookie.sign_in):
+            await asyncio.to_thread(sign_outs.shared().add, cookie.sign_in)
+            for tab in tuple(self._tabs.get(cookie.sign_in, ())):
+                tab.end()
+        return None
+
+    async def _open_tab(self, scope: Scope, receive: Receive, send: Send) -> None:
+        try:
+            sign_in = refuse_stranger(scope)
+        except Refused:
+            await receive()  # websocket.connect
+            await send({"type": "websocket.close", "code": _POLICY_VIOLATION})
+            return
+        tab = _Tab(receive, send, lambda: _is_over(scope))
+        self._tabs[sign_in].add(tab)
+        try:
+            await self._app(scope, tab.receive, tab.send)
+        finally:
+            self._tabs[sign_in].discard(tab)
+            if not self._tabs[sign_in]:
+                del self._tabs[sign_in]
+            await tab.close()
+
+
+class _Tab:
+    """The web socket of a browser tab, which ends with its sign-in."""
+
+    def __init__(self, receive: Receive, send: Send, is_over: Callable[[], bool]) -> None:
+        self._receive = receive
+        self._send = send
+        self._is_over = is_over
+        self._ended = asyncio.Event()
+        self._gone = False  # the browser has closed it, or has gone to another page
+
+    def end(self) -> None:
+        self._ended.set()
+
+    async def receive(self) -> Message:
+        """Return the next message. If the sign-in has ended, send the browser to the first page."""
+        next_message = asyncio.ensure_future(self._receive())
+        end = asyncio.ensure_future(self._ended.wait())
+        try:
+            await asyncio.wait((next_message, end), return_when=asyncio.FIRST_COMPLETED)
+        finally:
+            end.cancel()
+            if not next_message.done():
+                next_message.cancel()
+        if next_message.done() and next_message.result()["type"] == "websocket.disconnect":
+            self._gone = True
+            return next_message.result()
+        # Another server can have ended the sign-in, or its cookie is too old by now.
+        if self._ended.is_set() or self._is_over():
+            self.end()
+            return {"type": "websocket.disconnect", "code": _POLICY_VIOLATION}
+        return next_message.result()
+
+    async def send(self, message: Message) -> None:
+        content = message.get("bytes")
+        if content and len(content) <= _LARGEST_REDIRECT and _is_redirect(content):
+            self._gone = True  # to the provider; another redirect would take it back
+        await self._send(message)
+
+    async def close(self) -> None:
+        """Close the web socket of a sign-in that has ended."""
+        if not self._ended.is_set():
+            return
+        with contextlib.suppress(RuntimeError, OSError):  # the browser has closed it
+            if not self._gone:
+                to_first_page = ForwardMsg()
+                to_first_page.auth_redirect.url = "/"
+                content = to_first_page.SerializeToString()
+                await self._send({"type": "websocket.send", "bytes": content})
+            await self._send({"type": "websocket.close", "code": _POLICY_VIOLATION})
+
+
+def _is_over(scope: Scope) -> bool:
+    try:
+        refuse_stranger(scope)
+    except Refused:
+        return True
+    return False
+
+
+def _is_redirect(content: bytes) -> bool:
+    return ForwardMsg.FromString(content).WhichOneof("type") == "auth_redirect"
+
+
+def _begin_sign_in(scope: Scope) -> Response:
+    """Send the browser to the provider, as `st.login` does."""
+    names = parse_qs(scope["query_string"].decode("latin-1")).get("provider", [])
+    if scope["method"] != "GET" or len(names) != 1 or names[0] not in serving.current().providers:
+        return PlainTextResponse("This server has no such provider.", status_code=400)
+    return RedirectResponse(f"{LOGIN}?provider={encode_provider_token(names[0])}", 302)
+
+
+def _refusal(scope: Scope, problem: str | None) -> Response:
+    wants_page = "text/html" in Headers(scope=scope).get("accept", "")
+    if scope["method"] != "GET" or not wants_page:
+        return PlainTextResponse("Sign in to use this server.", status_code=403)
+    cookie = signed_cookie.of(scope)
+    if problem is not None and cookie is not None:
+        user = signed_in_user.requester(cookie.claims)
+        audit_log.shared().sign_in(user, "refused")
+    content = sign_in_page.html(serving.current().providers, problem)
+    return HTMLResponse(content, 403, headers=sign_in_page.HEADERS)

@@ -1,0 +1,375 @@
+"""What strangers and users of a team server try, over HTTP and web sockets, against the real server.
+
+CI tries each thing once. `HOSTILE_EXAMPLES=10000` draws as many links and messages.
+"""
+
+from __future__ import annotations
+
+import itertools
+import os
+import random
+import socket
+import time
+import urllib.parse
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+from streamlit.proto.BackMsg_pb2 import BackMsg
+from streamlit.web.server.starlette.starlette_app_utils import create_signed_value
+from streamlit.web.server.starlette.starlette_server_config import (
+    USER_COOKIE_NAME,
+    XSRF_COOKIE_NAME,
+)
+from websockets.exceptions import InvalidStatus
+
+from inspector import layout as layouts
+from tests.browser.server import Server
+from tests.hostile import team
+from tests.hostile.damage import damaged_text
+from tests.hostile.team import Client
+
+ANN, BEN, EVE = "ann@my.org", "ben@my.org", "eve@elsewhere.org"
+EXAMPLES = int(os.environ.get("HOSTILE_EXAMPLES", "0"))
+GROWTH = 50 * 2**20  # bytes that refused requests may leave in the server
+HEALTHY_SECONDS = 1.0
+PLAIN = {"Accept": "*/*"}
+PAGE = {"Accept": "text/html,*/*;q=0.8"}
+
+# Everything that Streamlit serves, under names that a check of the path could miss.
+ADDRESSES = [
+    *("/", "/library", "/index.html", "/favicon.png", "/static/js/index.js", "/no/such/page"),
+    *("/_stcore/host-config", "/_stcore/metrics", "/_stcore/script-health-check", "/st-metrics"),
+    *("/media/0123456789abcdef.json", "/component/a.b/index.html", "/app/static/secrets.toml"),
+    *("/_stcore/bidi-components/a.b/index.js", "/_stcore/agent", "/_stcore/upload_file/a/b"),
+    *("//_stcore/metrics", "/_stcore//metrics", "/./_stcore/metrics", "/ready/../_stcore/metrics"),
+    *("/%5fstcore/metrics", "/_stcore%2fmetrics", "/ready%2f..%2f_stcore%2fmetrics", "/READY"),
+    *("/_stcore/health/../metrics", "/_stcore/health/", "/_stcore/health;x", "/ready%00", "/ready/"),
+    *("/auth/login/../../_stcore/metrics", "/oauth2callback/", "/sign-in/", "/auth", "/_stcore"),
+    *("/%2e%2e/%2e%2e/etc/passwd", "/static/..%2f..%2f..%2fetc%2fpasswd", "/..%5c..%5cetc"),
+]  # fmt: skip
+METHODS = ("GET", "HEAD", "POST", "PUT", "PATCH", "DELETE", "OPTIONS", "TRACE", "PROPFIND")
+
+
+@pytest.fixture(scope="module")
+def metadata() -> Iterator[str]:
+    with team.provider(ANN, BEN, EVE) as address:
+        yield address
+
+
+@pytest.fixture(scope="module")
+def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    return tmp_path_factory.mktemp("team")
+
+
+@pytest.fixture(scope="module")
+def server(folder: Path, metadata: str) -> Iterator[Server]:
+    """The server. At the end, nothing of this project has failed in it."""
+    server = team.start(folder, metadata)
+    yield server
+    log = server.log()
+    left = server.stop()
+    assert not left, f"processes {left} outlived the server"
+    assert "inspector/" not in log and "the secret of the client" not in log, log[-6000:]
+
+
+@pytest.fixture(scope="module")
+def ann(server: Server) -> Client:
+    return Client(server.url).sign_in(ANN)
+
+
+@pytest.fixture(scope="module")
+def ben(server: Server) -> Client:
+    return Client(server.url).sign_in(BEN)
+
+
+@pytest.fixture(scope="module")
+def strangers(server: Server) -> dict[str, Client]:
+    """Those who are not signed in and allowed, each with a token for uploads."""
+    ended = Client(server.url).sign_in(BEN)
+    copied = ended.copy()
+    ended.sign_out()
+    forged = create_signed_value("another secret", USER_COOKIE_NAME, '{"is_logged_in": true}')
+    signed = copied.cookies[USER_COOKIE_NAME]
+    found = {
+        "without a cookie": Client(server.url),
+        "with a forged cookie": Client(server.url, {USER_COOKIE_NAME: forged.decode()}),
+        "with a damaged cookie": Client(server.url, {USER_COOKIE_NAME: signed[:-3] + "AAA"}),
+        "with a cookie of another name": Client(
+            server.url, {USER_COOKIE_NAME: copied.cookies[f"{USER_COOKIE_NAME}_tokens"]}
+        ),
+        "of another domain": Client(server.url).sign_in(EVE),
+        "who has signed out": copied,
+    }
+    for client in found.values():
+        client.take_xsrf_token()
+    return found
+
+
+def healthy_seconds(server: Server) -> float:
+    """Return how long a health check takes."""
+    begin = time.monotonic()
+    assert Client(server.url).get("/_stcore/health").status_code == 200
+    return time.monotonic() - begin
+
+
+def test_strangers_get_nothing_but_the_way_to_sign_in(
+    server: Server, ann: Client, strangers: dict[str, Client]
+) -> None:
+    tab = ann.open_tab()
+    tab.open_page()
+    assert tab.session
+    before, tried = team.resident_bytes(server.pid), 0
+    for name, client in strangers.items():
+        for path, accept in itertools.product(ADDRESSES, (PLAIN, PAGE)):
+            answer = client.get(path, headers=accept)
+            assert answer.status_code in (403, 404), (name, path, answer.status_code)
+            assert not any(word in answer.text for word in ("root:", "stApp", "sessions", ANN))
+            tried += 1
+        for method in METHODS:
+            answer = client.request(method, "/_stcore/metrics")
+            assert answer.status_code == 403, (name, method)
+            tried += 1
+        # With the address of a session that exists, and with the token.
+        token = {"X-Xsrftoken": client.cookies[XSRF_COOKIE_NAME]}
+        for method in ("PUT", "POST", "DELETE", "OPTIONS"):
+            files = {"file": ("a.json", b"x" * 2**20)}
+            path = f"/_stcore/upload_file/{tab.session}/file-{tried}"
+            answer = client.request(method, path, headers=token, files=files)
+            assert answer.status_code == 403, (name, method)
+            tried += 1
+        for session in (None, tab.session, "no-session"):
+            with pytest.raises(InvalidStatus) as refused:
+                client.open_tab(session)
+            assert refused.value.response.status_code == 403, name
+            tried += 1
+    assert tried == len(strangers) * (2 * len(ADDRESSES) + len(METHODS) + 4 + 3)
+    assert team.resident_bytes(server.pid) - before < GROWTH
+    assert tab.open_page() and tab.code is None, "the tab goes on"
+    tab.close()
+
+
+def test_a_user_can_upload_only_with_the_token_and_to_a_session(ben: Client) -> None:
+    tab = ben.open_tab()
+    tab.open_page()
+    path = f"/_stcore/upload_file/{tab.session}/1"
+    files = {"file": ("../../x.json", b"{}")}
+    token = {"X-Xsrftoken": ben.cookies[XSRF_COOKIE_NAME]}
+    assert ben.request("PUT", path, files=files).status_code == 403
+    assert (
+        ben.request("PUT", path, headers={"X-Xsrftoken": "2|0|0|0"}, files=files).status_code == 403
+    )
+    absent = "/_stcore/upload_file/no-session/1"
+    assert ben.request("PUT", absent, headers=token, files=files).status_code == 400
+    assert ben.request("PUT", path, headers=token, content=b"no form").status_code == 400
+    assert ben.request("PUT", path, headers=token, files=files).status_code == 204
+    huge = token | {"Content-Length": str(2**40), "Content-Type": "multipart/form-data; boundary=x"}
+    lines = [f"PUT {path} HTTP/1.1", f"Host: {urllib.parse.urlsplit(ben.url).netloc}"]
+    lines += [f"{name}: {value}" for name, value in huge.items()]
+    lines += [f"Cookie: {ben.cookie_header()}", "", ""]
+    assert team.raw_answers(ben.url, "\r\n".join(lines).encode()) == [413]
+    assert ben.request("DELETE", path, headers=token).status_code == 204
+    tab.close()
+
+
+def test_no_user_takes_over_the_session_of_another(ann: Client, ben: Client) -> None:
+    tab = ann.open_tab()
+    tab.open_page()
+    taken = ben.open_tab(tab.session)
+    taken.open_page()
+    assert taken.session and taken.session != tab.session
+    tab.close()
+    again = ben.open_tab(tab.session)  # now without a connection
+    again.open_page()
+    assert again.session != tab.session
+    taken.close()
+    again.close()
+
+
+@pytest.mark.parametrize("origin", ["http://evil.example", "null", "http://localhost.evil"])
+def test_other_sites_open_no_web_socket(origin: str, ann: Client) -> None:
+    with pytest.raises(InvalidStatus) as refused:
+        ann.open_tab(Origin=origin)
+    assert refused.value.response.status_code == 403
+
+
+def test_host_names_and_headers(server: Server, ann: Client) -> None:
+    port = server.port
+    for host in ("evil.example", f"evil.example:{port}", "localhost@evil.example", "", "[::1", "*"):
+        for path in ("/", "/_stcore/host-config", "/_stcore/upload_file/a/b", "/sign-in"):
+            answer = ann.get(path, headers={"Host": host})
+            assert answer.status_code in (400, 403), (host, path)
+    good = f"Host: localhost:{port}"
+    cookie = f"Cookie: {ann.cookie_header()}"
+    trusted = "\r\n".join(
+        ("X-Forwarded-User: ann", "X-Forwarded-Email: ann@my.org", "X-Forwarded-Host: localhost")
+    )
+    for lines, expected in (
+        ((good, "GET"), [403]),
+        ((f"{good}\r\n{trusted}", "GET"), [403]),
+        ((f"{good}\r\n{cookie}", "GET"), [200]),
+        # The last cookie of a name counts, for all that read it.
+        ((f"{good}\r\n{cookie}\r\nCookie: {USER_COOKIE_NAME}=x", "GET"), [403]),
+        ((f"{good}\r\nHost: evil.example\r\n{cookie}", "GET"), [400]),
+        ((f"Host: evil.example\r\n{good}\r\n{cookie}", "GET"), [400]),
+        ((cookie, "GET"), [400]),
+        ((f"{good}\r\nContent-Length: -1\r\n{cookie}", "GET"), [400]),
+        ((f"{good}\r\nContent-Length: 1\r\nContent-Length: 2\r\n{cookie}", "GET"), [400]),
+        ((f"{good}\r\nX: {'a' * 200_000}\r\n{cookie}", "GET"), [400]),
+        ((f"{good}\r\n{cookie}; {'a=b; ' * 30_000}", "GET"), [400]),
+        ((f"{good}\r\nbroken header", "GET"), [400]),
+        ((good, "GE T"), [400]),
+    ):
+        header, method = lines
+        sent = f"{method} /_stcore/host-config HTTP/1.1\r\n{header}\r\nConnection: close\r\n\r\n"
+        # uvicorn closes a connection with an unusable request after one answer, or without one.
+        assert team.raw_answers(server.url, sent.encode()) in (expected, []), sent[:200]
+    assert healthy_seconds(server) < HEALTHY_SECONDS
+
+
+def test_slow_and_idle_connections_do_not_stop_the_server(server: Server, ben: Client) -> None:
+    address = (urllib.parse.urlsplit(server.url).hostname, server.port)
+    before = team.resident_bytes(server.pid)
+    connections = [socket.create_connection(address) for _ in range(200)]
+    head = f"PUT /_stcore/upload_file/a/b HTTP/1.1\r\nHost: localhost:{server.port}\r\n"
+    user = f"Cookie: {ben.cookie_header()}\r\nX-Xsrftoken: {ben.cookies[XSRF_COOKIE_NAME]}\r\n"
+    starts = [b"", b"GET / HT", head.encode(), f"{head}Content-Length: 1000000\r\n\r\n".encode()]
+    starts.append(f"{head}{user}Transfer-Encoding: chunked\r\n\r\n1\r\n".encode())
+    try:
+        for connection, start in zip(connections, itertools.cycle(starts), strict=False):
+            connection.sendall(start)
+        for _ in range(5):
+            assert healthy_seconds(server) < HEALTHY_SECONDS
+            for connection in connections[3::5]:
+                try:
+                    connection.send(b"x")
+                except OSError:
+                    continue  # refused by now
+        assert team.resident_bytes(server.pid) - before < GROWTH
+    finally:
+        for connection in connections:
+            connection.close()
+
+
+def messages(draw: random.Random) -> Iterator[bytes | str]:
+    """Yield messages that no browser sends: other types, wrong values, no messages at all."""
+    yield b""
+    yield b"\xff" * 100
+    yield "text"
+    yield BackMsg().SerializeToString()
+    plain = BackMsg()
+    plain.rerun_script.query_string = "model=moe"
+    plain.rerun_script.widget_states.widgets.add(id="field:mesh", string_value="2x2")
+    content = plain.SerializeToString()
+    for name in ("debug_disconnect_websocket", "debug_shutdown_runtime", "load_git_info"):
+        message = BackMsg()
+        setattr(message, name, True)
+        yield message.SerializeToString()
+    files = BackMsg()
+    files.file_urls_request.request_id = "1"
+    files.file_urls_request.file_names.extend(["../../x", "/etc/passwd"])
+    files.file_urls_request.session_id = "another session"
+    yield files.SerializeToString()
+    for name, value in (("script", "x"), ("", "")):
+        page = BackMsg()
+        page.rerun_script.page_name = f"../{name}"
+        page.rerun_script.page_script_hash = value
+        page.rerun_script.fragment_id = "/etc/passwd"
+        yield page.SerializeToString()
+    yield b"x" * (2**24 * 16)
+    for _ in range(EXAMPLES or 5):
+        changed = bytearray(content)
+        for _ in range(draw.choice((1, 2, 5))):
+            changed[draw.randrange(len(changed))] = draw.randrange(256)
+        yield bytes(changed)
+
+
+def test_messages_that_no_browser_sends(server: Server, ben: Client) -> None:
+    """Each ends the web socket at most, of this tab alone. The other tab goes on."""
+    draw = random.Random(None if EXAMPLES else 1)
+    other = ben.open_tab()
+    other.open_page()
+    for message in messages(draw):
+        tab = ben.open_tab()
+        tab.send(message)
+        assert not exceptions_of(tab), message[:200]
+        tab.close()
+        assert healthy_seconds(server) < 5
+    assert other.open_page() and other.code is None
+    other.close()
+
+
+def exceptions_of(tab: team.Tab) -> list[str]:
+    """Return the exceptions that the tab draws within a second, or in the script that it has begun."""
+    try:
+        return team.exceptions(tab.read(1.0))
+    except TimeoutError:
+        return []
+
+
+def links(draw: random.Random) -> Iterator[tuple[str, str]]:
+    """Yield pages and damaged links to them."""
+    pages = ("", "board", "search", "open", "library", "history", "jobs", "learn", "assemble")
+    pages += ("processes", "restore", "variants", "accuracy", "account", "run", "../x", "<b>x</b>")
+    for page in pages:
+        yield page, ""
+    fields = layouts.to_fields(layouts.parse({"model": "transformer"}).unwrap())
+    names = [*fields, "compiler_options", "target", "pin", "baseline", "chip", "panel", "array"]
+    for _ in range(EXAMPLES or 8):
+        chosen = {name: fields.get(name, "") for name in draw.sample(names, draw.randint(1, 4))}
+        query = {name: damaged_text(value, draw) for name, value in chosen.items()}
+        text = urllib.parse.urlencode(query, errors="replace")
+        yield draw.choice(("", "", "", *pages)), damaged_text(text, draw)
+
+
+def test_damaged_links(server: Server, ben: Client, tmp_path: Path) -> None:
+    """No page of a link has an exception, runs anything, or writes a file."""
+    draw = random.Random(None if EXAMPLES else 1)
+    dumped = tmp_path / "dump"
+    options = f"?compiler_options=xla_dump_to%3D{urllib.parse.quote(str(dumped), safe='')}"
+    for page, query in [*links(draw), ("", options), ("", f"{options}&target=tpu:v5e:2x2")]:
+        tab = ben.open_tab()
+        begin = time.monotonic()
+        found = team.exceptions(tab.open_page(query, page))
+        assert not found, (page, query, found)
+        assert time.monotonic() - begin < team.SECONDS
+        tab.close()
+    assert not dumped.exists()
+
+
+def test_a_sign_out_ends_the_sign_in_everywhere(
+    server: Server, folder: Path, metadata: str
+) -> None:
+    client, elsewhere = (Client(server.url).sign_in(ANN) for _ in range(2))
+    copied = client.copy()
+    tabs = [client.open_tab(), copied.open_tab(), elsewhere.open_tab()]
+    for tab in tabs:
+        tab.open_page()
+    # Another site can send a browser to the address, but not end a sign-in with it.
+    assert client.sign_out(**{"Sec-Fetch-Site": "cross-site"}).status_code == 403
+    assert client.get("/", headers=PAGE).status_code == 200
+    answer = client.sign_out(**{"Sec-Fetch-Site": "same-origin"})
+    assert answer.status_code == 302 and f'{USER_COOKIE_NAME}=""' in str(answer.headers)
+    for tab in tabs[:2]:
+        tab.read()
+        assert (tab.code, tab.redirects) == (1008, ["/"])
+    for path in ("/", "/_stcore/host-config", "/media/x.json"):
+        assert copied.get(path, headers=PAGE).status_code == 403
+    with pytest.raises(InvalidStatus):
+        copied.open_tab(tabs[1].session)
+    # Another sign-in of the same user goes on.
+    assert tabs[2].open_page() and tabs[2].code is None
+    tabs[2].close()
+    # A second server with the same library, which is also one that is started again.
+    second = team.start(folder, metadata)
+    try:
+        assert Client(second.url, copied.cookies).get("/", headers=PAGE).status_code == 403
+        assert Client(second.url, elsewhere.cookies).get("/", headers=PAGE).status_code == 200
+        # It ends a sign-in that has a tab at the first one.
+        tab = elsewhere.open_tab()
+        tab.open_page()
+        Client(second.url, elsewhere.cookies).sign_out()
+        tab.open_page()
+        assert (tab.code, tab.redirects) == (1008, ["/"])
+    finally:
+        assert not second.stop()
