@@ -24,6 +24,9 @@ Options = tuple[tuple[str, str], ...]
 UNSAFE_FLAG = "--unsafe-compiler-options"
 # Has the unsafe options of a worker process, as JSON. A process passes it on to no other process.
 UNSAFE_VARIABLE = "SHARDING_INSPECTOR_UNSAFE_COMPILER_OPTIONS"
+# XLA starts `ptxas` from this folder. Its default is `cuda_sdk_lib` in the current folder, which can be of
+# somebody else. JAX sets the folder of an installed CUDA package for each compile.
+NO_CUDA_FOLDER = "--xla_gpu_cuda_data_dir=/dev/null"
 UNSAFE = "unsafe-compiler-options"  # the code of the finding
 
 _WHOLE = re.compile(r"-?[0-9]{1,15}")
@@ -169,7 +172,7 @@ _PUBLISHED = {
     "xla_tpu_relayout_group_size_threshold_for_reduce_scatter": _COUNT,
     "xla_tpu_rwb_fusion": _ON,
     "xla_tpu_scheduler_percent_shared_memory_limit": _PERCENT,
-    "xla_tpu_scoped_vmem_limit_kib": _KIB,
+    "xla_tpu_scoped_vmem_limit_kib": _whole(1_024, 2**30),
     "xla_tpu_sparse_core_all_gather_latency_multiplier": _FACTOR,
     "xla_tpu_sparse_core_all_reduce_offload_min_size_in_bytes": _BYTES,
     "xla_tpu_sparse_core_reduce_scatter_latency_multiplier": _FACTOR,

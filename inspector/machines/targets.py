@@ -14,6 +14,7 @@ from inspector.core.errors import InvalidInput, shown
 from inspector.core.formatting import counted
 from inspector.core.snapshot import Snapshot
 from inspector.machines import slices
+from inspector.machines.compiler_options import NO_CUDA_FOLDER
 from inspector.machines.hardware import CHIPS, Chip, Kind, chip_of_device
 from inspector.machines.slices import Slice
 
@@ -198,7 +199,8 @@ def environment(target: Target) -> tuple[tuple[str, str], ...]:
         return _TPU_VARIABLES
     # XLA compiles without a GPU. Both features time kernels on a GPU.
     flags = "--xla_gpu_autotune_level=0 --xla_gpu_enable_triton_gemm=false"
-    return (("XLA_FLAGS", f"{os.environ.get('XLA_FLAGS', '')} {flags}".strip()),)
+    # The last flag of a name counts, so the user can name another folder of CUDA.
+    return (("XLA_FLAGS", f"{NO_CUDA_FOLDER} {os.environ.get('XLA_FLAGS', '')} {flags}"),)
 
 
 def gpu_description(chip_name: str) -> str:

@@ -13,6 +13,7 @@ from hypothesis import strategies as st
 
 from inspector.core.errors import InvalidInput
 from inspector.machines import targets
+from inspector.machines.compiler_options import NO_CUDA_FOLDER
 from inspector.machines.hardware import CHIPS
 from inspector.machines.slices import GENERATIONS, named_slices
 from inspector.machines.targets import GPU_CHIPS, Target
@@ -141,7 +142,8 @@ def test_targets_of_a_kind_share_a_worker(
     assert worker("gpu:a100:8") == worker("gpu:b200:8")
     assert len({worker("tpu:v3:2x2"), worker("gpu:a100:8"), Environment(1)}) == 3
     flags = dict(targets.environment(targets.parse("gpu:a100:8")))["XLA_FLAGS"]
-    assert flags.split()[0] == "--xla_mine=1"  # the flags of the user come first
+    # The flags of the user come before those that a compile needs, and can name a folder of CUDA.
+    assert flags.split()[:2] == [NO_CUDA_FOLDER, "--xla_mine=1"]
 
 
 @pytest.mark.parametrize("name", GPU_CHIPS)

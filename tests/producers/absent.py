@@ -15,6 +15,7 @@ JOBS = {
     "look": f"{__name__}:look",
     "compiled_alone": f"{__name__}:compiled_alone",
     "with_constant": f"{__name__}:with_constant",
+    "accepted_options": f"{__name__}:accepted_options",
 }
 
 
@@ -69,6 +70,30 @@ def look(payload: dict[str, Any], report: Callable[..., None]) -> dict[str, Any]
         "snapshot": json.loads(json.dumps(found.to_json())),
         "seen": {program.name: _seen(program._executable) for program in made},
     }
+
+
+def accepted_options(payload: dict[str, Any], report: Callable[..., None]) -> dict[str, Any]:
+    """Compile a matrix product with each set of options. Return JAX's error for each set, or None."""
+    import jax
+    from jax.sharding import SingleDeviceSharding
+
+    from inspector.machines import compiler_options, targets
+    from inspector.producers import topology
+
+    target = payload["target"]
+    device = topology.devices_of(targets.parse(target))[0] if target else jax.devices()[0]
+    shape = jax.ShapeDtypeStruct((64, 64), "float32")
+    # The sine is a kernel of its own, for which the GPU compiler starts the assembler.
+    jitted = jax.jit(lambda x: jax.numpy.sin(x @ x), in_shardings=SingleDeviceSharding(device))
+    lowered = jitted.lower(shape)
+    errors = []
+    for options in payload["sets"]:
+        try:
+            lowered.compile(compiler_options=compiler_options.arguments(map(tuple, options)))
+            errors.append(None)
+        except jax.errors.JaxRuntimeError as error:
+            errors.append(str(error).splitlines()[0])
+    return {"errors": errors}
 
 
 def compiled_alone(payload: dict[str, Any], report: Callable[..., None]) -> dict[str, Any]:

@@ -401,8 +401,9 @@ def _remat(remat: Mapping[str, Any]) -> str:
     if policy == "custom":
         kept = {verb: [] for verb in ("device", "offload")}  # type: dict[str, list[str]]
         for name in _NAMES:
-            if remat.get(name) in kept:
-                kept[remat[name]].append(name)
+            verb = str(remat.get(name))  # anything that a file can contain
+            if verb in kept:
+                kept[verb].append(name)
         parts = (("save", kept["device"]), ("offload", kept["offload"]))
         return ",".join(f"{verb}:{'+'.join(names)}" for verb, names in parts if names) or "full"
     if policy not in _POLICIES:

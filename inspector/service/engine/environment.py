@@ -10,7 +10,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
 
-from inspector.machines.compiler_options import UNSAFE_VARIABLE
+from inspector.machines.compiler_options import NO_CUDA_FOLDER, UNSAFE_VARIABLE
 
 PROJECT = Path(__file__).resolve().parents[3]
 
@@ -62,6 +62,7 @@ class Environment:
         if self.local:
             # An idle worker then leaves the memory of a GPU to other programs.
             child.setdefault("XLA_PYTHON_CLIENT_PREALLOCATE", "false")
+            child["XLA_FLAGS"] = f"{NO_CUDA_FOLDER} {child.get('XLA_FLAGS', '')}".strip()
         else:
             child["JAX_PLATFORMS"] = "cpu"
             # Overrides --xla_force_host_platform_device_count in the user's XLA_FLAGS.
