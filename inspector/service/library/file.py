@@ -12,7 +12,7 @@ from inspector.core import private_database
 from inspector.core.errors import InvalidInput
 from inspector.core.user_folder import VARIABLE
 
-FORM = 2  # of the tables; a file of form 1 gets the columns of form 2
+FORM = 3  # of the tables; a file of an earlier form is changed when it is opened
 APPLICATION = 0x53484C42  # "SHLB", the application id of the file
 _BUSY_SECONDS = 10.0  # to wait for another process that writes
 _BUSY = (sqlite3.SQLITE_BUSY, sqlite3.SQLITE_LOCKED)
@@ -22,7 +22,8 @@ _NO_PLACE = (
 )
 _TABLES = """
 CREATE TABLE snapshots (
-  name TEXT PRIMARY KEY,
+  id INTEGER PRIMARY KEY,
+  name TEXT NOT NULL,
   note TEXT NOT NULL,
   saved TEXT NOT NULL,
   source TEXT NOT NULL,
@@ -40,8 +41,14 @@ CREATE TABLE snapshots (
   shared INTEGER NOT NULL DEFAULT 0
 ) STRICT
 """
-# From form 1, whose entries have no owner.
-_NEW_COLUMNS = ("owner TEXT", "owner_name TEXT", "shared INTEGER NOT NULL DEFAULT 0")
+# Each owner has names of their own, so that nobody learns from a taken name what another user keeps.
+_UNIQUE = "CREATE UNIQUE INDEX snapshots_names ON snapshots (name, ifnull(owner, ''))"
+# Form 1 lacks these columns. Until form 2, a name is unique in the whole library.
+_COLUMNS_OF_FORM_2 = ("owner TEXT", "owner_name TEXT", "shared INTEGER NOT NULL DEFAULT 0")
+_COLUMNS = (
+    "name, note, saved, source, target, model, mesh, devices, arrays, state_bytes, per_device, words, "
+    "packed, owner, owner_name, shared"
+)
 
 
 class Unreadable(InvalidInput):
@@ -103,17 +110,15 @@ def _prepare(database: sqlite3.Connection, path: Path) -> None:
     is_empty = _is_empty(database, path)
     form = _form(database)
     database.execute("COMMIT")
-    if not is_empty and form == 1:
+    if not is_empty and form < FORM:
         with private_database.exclusive(database):
-            if _form(database) == 1:  # unless another process just did
-                for column in _NEW_COLUMNS:
-                    database.execute(f"ALTER TABLE snapshots ADD COLUMN {column}")
-                database.execute(f"PRAGMA user_version = {FORM}")
+            _bring_up_to_date(database)
     if is_empty:
         database.execute("PRAGMA auto_vacuum = FULL")  # deleting frees disk space
         with private_database.exclusive(database):
             if _is_empty(database, path):  # unless another process just did
                 database.execute(_TABLES)
+                database.execute(_UNIQUE)
                 database.execute(f"PRAGMA application_id = {APPLICATION}")
                 database.execute(f"PRAGMA user_version = {FORM}")
     if database.execute("PRAGMA journal_mode").fetchone()[0] == "wal":
@@ -121,6 +126,21 @@ def _prepare(database: sqlite3.Connection, path: Path) -> None:
         # later use changes this.
         with contextlib.suppress(sqlite3.OperationalError):
             database.execute("PRAGMA journal_mode = DELETE")
+
+
+def _bring_up_to_date(database: sqlite3.Connection) -> None:
+    """Change the tables of an earlier form, unless another process just did."""
+    form = _form(database)
+    if form == 1:
+        for column in _COLUMNS_OF_FORM_2:
+            database.execute(f"ALTER TABLE snapshots ADD COLUMN {column}")
+    if form < FORM:
+        database.execute("ALTER TABLE snapshots RENAME TO earlier")
+        database.execute(_TABLES)
+        database.execute(f"INSERT INTO snapshots ({_COLUMNS}) SELECT {_COLUMNS} FROM earlier")
+        database.execute("DROP TABLE earlier")
+        database.execute(_UNIQUE)
+        database.execute(f"PRAGMA user_version = {FORM}")
 
 
 def _form(database: sqlite3.Connection) -> int:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import itertools
 import sqlite3
 import zlib
 from collections.abc import Callable, Iterator
@@ -31,17 +32,21 @@ from inspector.service.library.entry import (
 MOST_BYTES = 128 * 2**20  # of one Snapshot as text; 126 arrays take 60 kB
 
 _ENTRY = (
-    "name, note, saved, source, target, model, mesh, devices, arrays, state_bytes, per_device, "
+    "note, saved, source, target, model, mesh, devices, arrays, state_bytes, per_device, "
     "length(packed), owner_name, shared"
 )
 
 
 class NameTaken(InvalidInput):
-    """Another Snapshot has the name."""
+    """Another Snapshot of the same owner has the name."""
 
 
 class Library:
     """The Snapshots in one file. Every method raises `InvalidInput` if the file is unusable.
+
+    A name is unique among those of one owner. If a user sees several Snapshots of one name, the user's own
+    one, or else one without an owner, has the name, and the others have that of their owner added, such as
+    `base (ann@my.org)`. So no answer depends on what a user does not see.
 
     Args:
       user: the user of a server for several people. A signed-in user sees and changes what is theirs, and
@@ -82,24 +87,24 @@ class Library:
         entry = described(name, note, found, zlib.compress(text), owner_name)
         entry |= {"owner": owner and owner.owner, "owner_name": owner_name, "shared": 0}
         with self._writing("save", name) as database:
-            taken = database.execute(
-                "SELECT owner, owner_name, shared FROM snapshots WHERE name = ?", [name]
-            ).fetchone()
-            if taken and not self._may_change(taken[0]):
-                raise InvalidInput(
-                    f"the name {shown(name)} belongs to a Snapshot of another user: choose another name"
+            number = self._numbers(database).get(name)
+            if number is not None and self._may_change(self._owner(database, number)):
+                if not replace:
+                    raise NameTaken(f"the library has a Snapshot named {shown(name)} already")
+                for kept in ("name", "owner", "owner_name", "shared"):
+                    del entry[kept]
+                changes = ", ".join(f"{column} = ?" for column in entry)
+                database.execute(
+                    f"UPDATE snapshots SET {changes} WHERE id = ?", [*entry.values(), number]
                 )
-            if taken and not replace:
-                raise NameTaken(f"the library has a Snapshot named {shown(name)} already")
-            if taken:
-                entry |= dict(zip(("owner", "owner_name", "shared"), taken, strict=True))
-            columns = ", ".join(entry)
-            marks = ", ".join("?" * len(entry))
-            database.execute(
-                f"INSERT OR REPLACE INTO snapshots ({columns}) VALUES ({marks})",
-                list(entry.values()),
-            )
-            return self._entry(database, name)
+            else:
+                columns = ", ".join(entry)
+                marks = ", ".join("?" * len(entry))
+                number = database.execute(
+                    f"INSERT INTO snapshots ({columns}) VALUES ({marks})", list(entry.values())
+                ).lastrowid
+                assert number is not None
+            return self._entry(database, number)
 
     def entries(self, search: str = "") -> tuple[Entry, ...]:
         """Return the entries that the user sees and that contain each word of `search`, newest first.
@@ -108,13 +113,14 @@ class Library:
         """
         wanted = folded(search).split()
         with self._connected() as database:
+            names = {number: name for name, number in self._numbers(database).items()}
             rows = database.execute(
-                f"SELECT words, owner, {_ENTRY} FROM snapshots ORDER BY saved DESC, name"
+                f"SELECT id, words, owner, {_ENTRY} FROM snapshots ORDER BY saved DESC, name"
             )
             return tuple(
-                self._made(owner, row)
-                for searched, owner, *row in rows
-                if self._may_see(owner, row[-1]) and all(one in searched for one in wanted)
+                self._made(names[number], owner, row)
+                for number, searched, owner, *row in rows
+                if number in names and all(one in searched for one in wanted)
             )
 
     def entry(self, name: str) -> Entry:
@@ -124,7 +130,7 @@ class Library:
           InvalidInput: the name is unknown.
         """
         with self._connected() as database:
-            return self._entry(database, name)
+            return self._entry(database, self._number(database, name))
 
     def open(self, name: str) -> Snapshot:
         """Return a saved Snapshot.
@@ -153,14 +159,13 @@ class Library:
           InvalidInput: the name is unknown, or the Snapshot is damaged.
         """
         with self._connected() as database:
-            found = database.execute(
-                "SELECT packed, owner, shared FROM snapshots WHERE name = ?", [name]
+            number = self._number(database, name)
+            (packed,) = database.execute(
+                "SELECT packed FROM snapshots WHERE id = ?", [number]
             ).fetchone()
-        if found is None or not self._may_see(*found[1:]):
-            raise _absent(name)
         try:
             unpacker = zlib.decompressobj()
-            text = unpacker.decompress(found[0], MOST_BYTES)
+            text = unpacker.decompress(packed, MOST_BYTES)
             if unpacker.unconsumed_tail or not unpacker.eof:
                 raise zlib.error("the compressed data is incomplete")
             return text.decode("utf-8")
@@ -177,25 +182,28 @@ class Library:
         """
         note = checked_note(note)
         with self._writing("annotate", name) as database:
-            self._owned(database, name)
-            database.execute("UPDATE snapshots SET note = ? WHERE name = ?", [note, name])
-            return self._described_again(database, name)
+            number, _ = self._owned(database, name)
+            database.execute("UPDATE snapshots SET note = ? WHERE id = ?", [note, number])
+            return self._described_again(database, number)
 
     def rename(self, name: str, new_name: str) -> Entry:
         """Give a saved Snapshot another name.
 
         Raises:
-          NameTaken: another Snapshot has the new name.
+          NameTaken: another Snapshot of its owner has the new name.
           InvalidInput: the name is unknown or belongs to another user, or the new name is not allowed.
         """
         new_name = checked_name(new_name)
         with self._writing("rename", name) as database:
-            self._owned(database, name)
-            taken = database.execute("SELECT 1 FROM snapshots WHERE name = ?", [new_name])
-            if new_name != name and taken.fetchone():
+            number, owner = self._owned(database, name)
+            taken = database.execute(
+                "SELECT 1 FROM snapshots WHERE name = ? AND owner IS ? AND id != ?",
+                [new_name, owner, number],
+            )
+            if taken.fetchone():
                 raise NameTaken(f"the library has a Snapshot named {shown(new_name)} already")
-            database.execute("UPDATE snapshots SET name = ? WHERE name = ?", [new_name, name])
-            return self._described_again(database, new_name)
+            database.execute("UPDATE snapshots SET name = ? WHERE id = ?", [new_name, number])
+            return self._described_again(database, number)
 
     def share(self, name: str, shared: bool) -> Entry:
         """Let all users of the server see a Snapshot, or only its owner again.
@@ -204,10 +212,11 @@ class Library:
           InvalidInput: the name is unknown, belongs to another user, or has no owner.
         """
         with self._writing("share" if shared else "unshare", name) as database:
-            if self._owned(database, name) is None:
+            number, owner = self._owned(database, name)
+            if owner is None:
                 raise InvalidInput(f"{shown(name)} has no owner, so everyone sees it already")
-            database.execute("UPDATE snapshots SET shared = ? WHERE name = ?", [int(shared), name])
-            return self._entry(database, name)
+            database.execute("UPDATE snapshots SET shared = ? WHERE id = ?", [int(shared), number])
+            return self._entry(database, number)
 
     def delete(self, name: str) -> None:
         """Delete one Snapshot.
@@ -216,8 +225,8 @@ class Library:
           InvalidInput: the name is unknown, or belongs to another user.
         """
         with self._writing("delete", name) as database:
-            self._owned(database, name)
-            database.execute("DELETE FROM snapshots WHERE name = ?", [name])
+            number, _ = self._owned(database, name)
+            database.execute("DELETE FROM snapshots WHERE id = ?", [number])
 
     def bytes(self) -> int:
         """Return the compressed bytes of all Snapshots."""
@@ -257,48 +266,82 @@ class Library:
         return bool(shared) or owner is None or self._may_change(owner)
 
     def _may_change(self, owner: str | None) -> bool:
-        if self._user is None:
-            return True
-        return owner == (self._user.owner if self._user.signed_in else None)
+        return self._user is None or self._is_own(owner)
 
-    def _owned(self, database: sqlite3.Connection, name: str) -> str | None:
-        """Return the owner of a Snapshot that the user may change.
+    def _is_own(self, owner: str | None) -> bool:
+        signed_in = self._user is not None and self._user.signed_in
+        return owner == (self._user.owner if self._user is not None and signed_in else None)
+
+    def _numbers(self, database: sqlite3.Connection) -> dict[str, int]:
+        """Return the `id` of each Snapshot that the user sees, under the name that this user sees."""
+        rows = [
+            row
+            for row in database.execute("SELECT id, name, owner, owner_name, shared FROM snapshots")
+            if self._may_see(row[2], row[4])
+        ]
+        # Own ones first, then those without an owner.
+        rows.sort(
+            key=lambda row: (not self._is_own(row[2]), row[2] is not None, row[2] or "", row[0])
+        )
+        numbers: dict[str, int] = {}
+        others = []
+        for number, name, _, owner_name, _ in rows:
+            if numbers.setdefault(name, number) != number:
+                others.append((number, f"{name} ({owner_name or 'without owner'})"))
+        for number, name in others:
+            counted = (f"{name} ({count})" for count in itertools.count(2))
+            free = next(one for one in itertools.chain([name], counted) if one not in numbers)
+            numbers[free] = number
+        return numbers
+
+    def _number(self, database: sqlite3.Connection, name: str) -> int:
+        """Return the `id` of a Snapshot.
+
+        Raises:
+          InvalidInput: the user sees no Snapshot of this name.
+        """
+        number = self._numbers(database).get(name)
+        if number is None:
+            raise InvalidInput(f"the library has no Snapshot named {shown(name)}")
+        return number
+
+    def _owner(self, database: sqlite3.Connection, number: int) -> str | None:
+        (owner,) = database.execute("SELECT owner FROM snapshots WHERE id = ?", [number]).fetchone()
+        return owner
+
+    def _owned(self, database: sqlite3.Connection, name: str) -> tuple[int, str | None]:
+        """Return `id` and owner of a Snapshot that the user may change.
 
         Raises:
           InvalidInput: the name is unknown, or belongs to another user.
         """
-        found = database.execute(
-            "SELECT owner, owner_name, shared FROM snapshots WHERE name = ?", [name]
+        number = self._number(database, name)
+        owner, owner_name = database.execute(
+            "SELECT owner, owner_name FROM snapshots WHERE id = ?", [number]
         ).fetchone()
-        if found is None or not self._may_see(found[0], found[2]):
-            raise _absent(name)
-        if not self._may_change(found[0]):
-            whose = "has no owner" if found[0] is None else f"belongs to {found[1]}"
+        if not self._may_change(owner):
+            whose = "has no owner" if owner is None else f"belongs to {owner_name}"
             raise InvalidInput(f"the Snapshot {shown(name)} {whose}, so you cannot change it")
-        return found[0]
+        return number, owner
 
-    def _described_again(self, database: sqlite3.Connection, name: str) -> Entry:
+    def _described_again(self, database: sqlite3.Connection, number: int) -> Entry:
         """Update the words that are searched, and return the entry."""
-        entry = self._entry(database, name)
+        entry = self._entry(database, number)
         searched = words(
             *(entry.name, entry.note, entry.model, entry.mesh, entry.target, entry.source),
             entry.owner,
         )
-        database.execute("UPDATE snapshots SET words = ? WHERE name = ?", [searched, name])
+        database.execute("UPDATE snapshots SET words = ? WHERE id = ?", [searched, number])
         return entry
 
-    def _entry(self, database: sqlite3.Connection, name: str) -> Entry:
-        row = database.execute(
-            f"SELECT owner, {_ENTRY} FROM snapshots WHERE name = ?", [name]
+    def _entry(self, database: sqlite3.Connection, number: int) -> Entry:
+        owner, *row = database.execute(
+            f"SELECT owner, {_ENTRY} FROM snapshots WHERE id = ?", [number]
         ).fetchone()
-        if row is None or not self._may_see(row[0], row[-1]):
-            raise _absent(name)
-        return self._made(row[0], row[1:])
+        names = {number: name for name, number in self._numbers(database).items()}
+        return self._made(names[number], owner, row)
 
-    def _made(self, owner: str | None, row: Any) -> Entry:
+    def _made(self, name: str, owner: str | None, row: Any) -> Entry:
         *facts, shared = row
-        return replace(Entry(*facts), shared=bool(shared), changeable=self._may_change(owner))
-
-
-def _absent(name: str) -> InvalidInput:
-    return InvalidInput(f"the library has no Snapshot named {shown(name)}")
+        changeable = self._may_change(owner)
+        return replace(Entry(name, *facts), shared=bool(shared), changeable=changeable)

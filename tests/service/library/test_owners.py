@@ -4,13 +4,17 @@ from __future__ import annotations
 
 import sqlite3
 import threading
+from collections.abc import Callable
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 
 from inspector.core.errors import InvalidInput
 from inspector.service.engine import Requester
-from inspector.service.library import Library, file
+from inspector.service.library import Entry, Library, NameTaken, file
 from tests.service.library.test_kept import FOUND, names
 
 ANN = Requester("https://p.org 1", "ann@my.org", "tab 1", signed_in=True)
@@ -60,8 +64,6 @@ def test_only_the_owner_changes_a_snapshot(path: Path, user: Requester) -> None:
     ):
         with pytest.raises(InvalidInput, match=r"ann@my\.org"):
             change()
-    with pytest.raises(InvalidInput, match="another user"):
-        other.save("hers", "mine", FOUND, replace=True)
     with pytest.raises(InvalidInput, match="move the library"):
         other.move_aside()
     assert ann.entry("hers").note == "note"
@@ -71,6 +73,90 @@ def test_only_the_owner_changes_a_snapshot(path: Path, user: Requester) -> None:
     ann.share("new name", False)
     assert names(other) == []
     ann.delete("new name")
+
+
+def test_each_user_has_names_of_their_own(path: Path) -> None:
+    local, guest, ann, ben = (Library(path), *(Library(path, one) for one in (GUEST, ANN, BEN)))
+    for library, note in ((ann, "of Ann"), (ben, "of Ben"), (guest, "of a guest")):
+        library.save("base", note, FOUND)
+        with pytest.raises(NameTaken):
+            library.save("base", "", FOUND)
+        assert library.save("base", note, FOUND, replace=True).note == note
+    ann.share("base", True)
+
+    def notes(library: Library) -> dict[str, str]:
+        return {entry.name: entry.note for entry in library.entries()}
+
+    assert notes(ann) == {"base": "of Ann", "base (without owner)": "of a guest"}
+    of_ann = {"base (ann@my.org)": "of Ann"}
+    assert notes(ben) == {"base": "of Ben", "base (without owner)": "of a guest"} | of_ann
+    assert notes(guest) == {"base": "of a guest"} | of_ann
+    assert notes(local) == {"base": "of a guest", "base (ben@my.org)": "of Ben"} | of_ann
+    for library in (ann, ben, guest, local):
+        for name, note in notes(library).items():
+            assert library.entry(name).note == note and library.open(name) == FOUND
+    # Who gives an entry the name that is shown for another one takes nothing away.
+    ben.save("base (ann@my.org)", "not of Ann", FOUND)
+    assert notes(ben)["base (ann@my.org)"] == "not of Ann"
+    assert notes(ben)["base (ann@my.org) (2)"] == "of Ann"
+    with pytest.raises(InvalidInput, match="belongs to ann"):
+        ben.delete("base (ann@my.org) (2)")
+    with pytest.raises(NameTaken):
+        ben.rename("base", "base (ann@my.org)")
+    local.delete("base (ben@my.org)")
+    assert "base" not in [name for name, note in notes(ben).items() if note == "of Ben"]
+    assert notes(local)["base"] == "of a guest"
+
+
+NAMES = st.sampled_from(["a", "b", "a (ann@my.org)", "a (without owner)"])
+STEPS = st.lists(
+    st.tuples(
+        st.sampled_from(
+            ["save", "replace", "rename", "annotate", "share", "delete", "open", "list"]
+        ),
+        NAMES,
+        NAMES,
+    ),
+    max_size=8,
+)
+
+
+@given(st.lists(NAMES, max_size=3), STEPS, st.sampled_from([BEN, GUEST]))
+def test_no_answer_depends_on_private_entries_of_others(
+    tmp_path_factory: pytest.TempPathFactory,
+    private: list[str],
+    steps: list[tuple[str, str, str]],
+    user: Requester,
+) -> None:
+    """The same steps with and without what Ann keeps for herself have the same outcomes."""
+    outcomes: list[list[object]] = []
+    for kept in ((), private):
+        path = tmp_path_factory.mktemp("kept") / "library.sqlite3"
+        Library(path).save("public", "", FOUND)
+        for name in set(kept):
+            Library(path, ANN).save(name, "secret", FOUND)
+        library = Library(path, user)
+        outcomes.append([outcome(library, *step) for step in steps])
+    assert outcomes[0] == outcomes[1]
+
+
+def outcome(library: Library, step: str, name: str, other: str) -> object:
+    """Return the answer of one use of the library, without the time."""
+    uses: dict[str, Callable[[], object]] = {
+        "save": lambda: library.save(name, "", FOUND),
+        "replace": lambda: library.save(name, other, FOUND, replace=True),
+        "rename": lambda: library.rename(name, other),
+        "annotate": lambda: library.annotate(name, other),
+        "share": lambda: library.share(name, True),
+        "delete": lambda: library.delete(name),
+        "open": lambda: library.text(name),
+        "list": lambda: sorted(names(library)),
+    }
+    try:
+        answer = uses[step]()
+    except InvalidInput as error:
+        return type(error).__name__, str(error)
+    return replace(answer, saved="") if isinstance(answer, Entry) else answer
 
 
 def test_what_has_no_owner_is_changed_by_users_without_sign_in(path: Path) -> None:
@@ -109,18 +195,47 @@ def test_changes_and_refusals_are_reported(path: Path) -> None:
     assert [event[3] == "done" for event in events] == [True, True, False, True]
 
 
-def older(path: Path) -> None:
-    """Turn a library into one of form 1."""
+# What form 2 had, with a name that is unique in the whole library.
+FORM_2 = """
+CREATE TABLE snapshots (
+  name TEXT PRIMARY KEY, note TEXT NOT NULL, saved TEXT NOT NULL, source TEXT NOT NULL, target TEXT,
+  model TEXT, mesh TEXT, devices INTEGER, arrays INTEGER NOT NULL, state_bytes INTEGER, per_device INTEGER,
+  words TEXT NOT NULL, packed BLOB NOT NULL, owner TEXT, owner_name TEXT, shared INTEGER NOT NULL DEFAULT 0
+) STRICT
+"""
+
+
+def older(path: Path, form: int) -> None:
+    """Turn a library into one of an earlier form."""
     with sqlite3.connect(path) as database:
-        for column in ("owner", "owner_name", "shared"):
-            database.execute(f"ALTER TABLE snapshots DROP COLUMN {column}")
-        database.execute("PRAGMA user_version = 1")
+        database.execute("ALTER TABLE snapshots RENAME TO new")
+        database.execute("DROP INDEX snapshots_names")
+        database.execute(FORM_2)
+        columns = [row[1] for row in database.execute("PRAGMA table_info(snapshots)")]
+        names = ", ".join(columns)
+        database.execute(f"INSERT INTO snapshots ({names}) SELECT {names} FROM new")
+        database.execute("DROP TABLE new")
+        if form == 1:
+            for column in ("owner", "owner_name", "shared"):
+                database.execute(f"ALTER TABLE snapshots DROP COLUMN {column}")
+        database.execute(f"PRAGMA user_version = {form}")
     database.close()
+
+
+def test_owners_of_form_2_are_kept(path: Path) -> None:
+    ann = Library(path, ANN)
+    ann.save("hers", "note", FOUND)
+    ann.save("shared", "", FOUND)
+    ann.share("shared", True)
+    before = ann.entries()
+    older(path, 2)
+    assert ann.entries() == before and names(Library(path, BEN)) == ["shared"]
+    assert ann.open("hers") == FOUND
 
 
 def test_a_file_of_the_form_without_owners_is_read_by_many_at_once(path: Path) -> None:
     Library(path).save("old", "note", FOUND)
-    older(path)
+    older(path, 1)
     problems: list[BaseException] = []
 
     def use(number: int) -> None:
