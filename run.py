@@ -9,6 +9,7 @@ from __future__ import annotations
 import argparse
 import hashlib
 import os
+import shlex
 import shutil
 import signal
 import subprocess
@@ -143,7 +144,18 @@ def _install(*files: Path) -> None:
     options = ("--quiet", "--disable-pip-version-check", "--no-compile")
     pip = (_python(), "-m", "pip", "install", *options)
     subprocess.run([*pip, *(part for file in files for part in ("-r", file))], check=True)
+    _write_command()
     stamp.write_text(digest)
+
+
+def _write_command() -> None:
+    """Write `sharding-inspector` into the environment, which runs this checkout."""
+    if os.name != "nt":
+        command = ENVIRONMENT / "bin" / "sharding-inspector"
+        path = f'{shlex.quote(str(ROOT))}"${{PYTHONPATH:+:$PYTHONPATH}}"'
+        line = f'PYTHONPATH={path} exec {shlex.quote(str(_python()))} -m inspector "$@"'
+        command.write_text(f"#!/bin/sh\n{line}\n")
+        command.chmod(0o755)
 
 
 def _install_compiler(file: Path) -> bool:

@@ -25,7 +25,6 @@ VERSION = 1
 MOST_PINS = 8  # columns that fit on a page of 1440 px
 MOST_CHARACTERS = 60  # of a name, which is a column heading
 MOST_BYTES = strict_json.MOST_BYTES  # of a file; the limit of the page's upload
-DEFAULT_CHIP = "v5p"
 
 
 @dataclass(frozen=True)
@@ -42,7 +41,7 @@ class BoardFile(Record):
 
     pins: tuple[PinFile, ...]
     baseline: NonNegativeInt = 0
-    chip: str = DEFAULT_CHIP
+    chip: str | None = None
 
 
 @dataclass(frozen=True)
@@ -57,12 +56,12 @@ class Pin(Record):
 class Board(Record):
     """Pins in order, with distinct names. `baseline` is the position of a pin.
 
-    `chip` is the accelerator for modelled times.
+    `chip` is the name of the chip for memory and time of Snapshots without one; None for no chip.
     """
 
     pins: tuple[Pin, ...] = ()
     baseline: int = 0
-    chip: str = DEFAULT_CHIP
+    chip: str | None = None
 
     @property
     def names(self) -> tuple[str, ...]:
@@ -223,7 +222,9 @@ def _checked_name(name: str, taken: Collection[str]) -> str:
     return name
 
 
-def _chip(name: str, what: str) -> str:
+def _chip(name: str | None, what: str) -> str | None:
+    if name is None:
+        return None
     try:
         return hardware.chip(name).name
     except InvalidInput as error:

@@ -1,18 +1,22 @@
 """The layouts of a Board in a URL: `pin=FSDP~~mesh.8+rules.batch.data`, one `pin` per layout.
 
 A pin has a name, `~~`, and the layout's fields that differ from the defaults, separated by spaces (`+` in a
-URL). A field is `name.value`. The field `was.cpu` or similar marks a layout that was run or compiled: the
-link plans it, and the page says so.
+URL). A field is `name.value`. The field `was.cpu` or similar marks a layout that was run or compiled, and
+`said.c_v5e_…` has its main figures (see `linked_assessment`). A server without the result plans the layout,
+and shows these figures as those of the link.
 """
 
 from __future__ import annotations
 
 import urllib.parse
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from inspector import layout as layouts
-from inspector.compare.board import DEFAULT_CHIP, MOST_PINS, Board, free_name
+from inspector.assessment import assess
+from inspector.compare.board import MOST_PINS, Board, free_name
+from inspector.core import linked_assessment
+from inspector.core.assessment import Assessment
 from inspector.core.errors import InvalidInput, shown
 from inspector.core.snapshot import Snapshot
 from inspector.layout import Layout
@@ -21,7 +25,7 @@ from inspector.machines import hardware
 PARAMETERS = ("pin", "baseline", "chip")
 
 _BETWEEN = "~~"
-_WAS = "was"
+_WAS, _SAID = "was", "said"
 _KINDS = ("cpu", "local", "tpu", "gpu")
 
 Query = Mapping[str, Sequence[str]]
@@ -29,11 +33,12 @@ Query = Mapping[str, Sequence[str]]
 
 @dataclass(frozen=True)
 class LinkedPin:
-    """A pin in a link. `was` is the kind of its Snapshot if it was run or compiled."""
+    """A pin in a link. `was` is the kind of its Snapshot if it was run or compiled, `said` its figures."""
 
     name: str
     layout: Layout
     was: str | None = None
+    said: Assessment | None = None
 
 
 @dataclass(frozen=True)
@@ -56,17 +61,26 @@ def layout_of(snapshot: Snapshot) -> Layout | None:
         return None
 
 
-def to_query(board: Board) -> dict[str, list[str]]:
-    """Return the URL parameters of a Board. Pins without a layout are left out."""
+def to_query(board: Board, figures: bool = True) -> dict[str, list[str]]:
+    """Return the URL parameters of a Board. Pins without a layout are left out.
+
+    figures: whether those of compiled and measured layouts are part of the link.
+    """
+    chip = hardware.CHIPS.get(board.chip or "")
     pins = [
-        pin_text(pin.name, layout, pin.snapshot.source.kind)
+        pin_text(
+            pin.name,
+            layout,
+            pin.snapshot.source.kind,
+            assess(pin.snapshot, chip) if figures else None,
+        )
         for pin in board.pins
         if (layout := layout_of(pin.snapshot)) is not None
     ]
     query = {"pin": pins} if pins else {}
     if pins and board.baseline:
         query["baseline"] = [board.pins[board.baseline].name]
-    if board.chip != DEFAULT_CHIP:
+    if board.chip is not None:
         query["chip"] = [board.chip]
     return query
 
@@ -85,11 +99,13 @@ def only_planned_in_link(board: Board) -> tuple[str, ...]:
     )
 
 
-def pin_text(name: str, layout: Layout, kind: str) -> str:
-    """Return one pin for a URL, before percent-encoding."""
+def pin_text(name: str, layout: Layout, kind: str, said: Assessment | None = None) -> str:
+    """Return one pin for a URL, before percent-encoding. `said` are the figures of a run or compile."""
     fields = [f"{field}.{_quoted(value)}" for field, value in layouts.to_query(layout).items()]
     if kind in _KINDS:
         fields.append(f"{_WAS}.{kind}")
+        if said is not None:
+            fields.append(f"{_SAID}.{linked_assessment.to_text(said)}")
     return f"{name}{_BETWEEN}{' '.join(fields)}"
 
 
@@ -109,7 +125,7 @@ def parse(query: Query) -> Linked:
             problems.append(str(error))
             continue
         name = free_name(pin.name, [other.name for other in pins])
-        pins.append(LinkedPin(name, pin.layout, pin.was))
+        pins.append(replace(pin, name=name))
     if len(texts) > MOST_PINS:
         problems.append(
             f"the link has {len(texts)} pins, but must have at most {MOST_PINS}: the first are shown"
@@ -138,11 +154,12 @@ def _parse_pin(text: str) -> LinkedPin:
                 "but must have each field once, such as mesh.2x4"
             )
         fields[key] = urllib.parse.unquote(value)
-    was = fields.pop(_WAS, None)
+    was, figures = fields.pop(_WAS, None), fields.pop(_SAID, None)
+    said = None if figures is None else linked_assessment.from_text(figures, hardware.CHIPS)
     parsed = layouts.parse(fields)
     if parsed.value is None:
         raise InvalidInput(f"pin {shown(name)} is invalid: {'; '.join(parsed.problems.values())}")
-    return LinkedPin(free_name(name, ()), parsed.value, was if was in _KINDS else None)
+    return LinkedPin(free_name(name, ()), parsed.value, was if was in _KINDS else None, said)
 
 
 def _quoted(value: str) -> str:

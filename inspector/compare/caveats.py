@@ -10,6 +10,7 @@ from inspector.core.errors import shown
 from inspector.core.formatting import and_text, counted
 from inspector.core.snapshot import Snapshot
 from inspector.core.totals import STATE_GROUPS, state_totals
+from inspector.layout.plan import rejection
 
 # Packages that decide about sharding and compiled programs.
 _PACKAGES = ("jax", "jaxlib", "flax", "libtpu", "optax")
@@ -54,7 +55,7 @@ _Reasons = Iterator[tuple[str, str]]
 
 def _rejected(before: Snapshot, after: Snapshot) -> _Reasons:
     for each in (before, after):
-        if why := origin.rejection(each):
+        if why := rejection(each):
             which = _which(each is before)
             yield "rejected", f"JAX rejects the {which}, so no figure of it can be better: {why}."
 

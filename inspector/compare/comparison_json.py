@@ -10,6 +10,7 @@ from inspector.compare.difference.array_differences import ArrayDifference, arra
 from inspector.compare.difference.sentences import sentences
 from inspector.compare.difference.spec_rows import spec_rows
 from inspector.compare.questions import questions
+from inspector.compare.verdict import compared, headline, verdicts
 from inspector.core import typed_json
 from inspector.core.snapshot import Snapshot
 from inspector.machines.hardware import Chip
@@ -23,13 +24,14 @@ _ARRAY_FIELDS = (
 def to_json(
     named: Sequence[tuple[str, Snapshot]], baseline: int = 0, chip: Chip | None = None
 ) -> dict[str, Any]:
-    """Return the Board's rows, the specs, and each Snapshot's differences from the baseline.
+    """Return assessments and verdicts, the Board's rows, the specs, and the differences from the baseline.
 
     Raises:
       InvalidInput: if there is no Snapshot at index `baseline`.
     """
     snapshots = [snapshot for _, snapshot in named]
-    rows = questions(snapshots, baseline, chip)
+    every = compared(named, chip)
+    rows = questions(every, baseline)
     reference = snapshots[baseline]
     return {
         "format": "sharding-comparison",
@@ -40,6 +42,11 @@ def to_json(
             {"name": name, "source": typed_json.encode(each.source), "layout": each.layout}
             for name, each in named
         ],
+        "columns": [
+            {"name": one.name, "assessment": typed_json.encode(one.assessment)} for one in every
+        ],
+        "verdicts": [typed_json.encode(one) for one in verdicts(every, baseline)],
+        "sentence": headline(every, baseline),
         "questions": [typed_json.encode(row) for row in rows],
         "specs": [typed_json.encode(row) for row in spec_rows(snapshots)],
         "differences": [

@@ -6,19 +6,19 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Literal
 
-from inspector.compare import origin
+from inspector.assessment import prediction_of
 from inspector.compare.caveats import remark
-from inspector.compare.questions.programs import program_names
 from inspector.compare.questions.question import REJECTED, Answer, Row, Statement
-from inspector.core.array_groups import USE_GROUPS
-from inspector.core.collectives import traffic
+from inspector.compare.questions.time_answer import time_answer
+from inspector.compare.verdict import Compared
+from inspector.core.assessment import UNKNOWN_AXES
 from inspector.core.formatting import bytes_text, mesh_axes_text, seconds_text
-from inspector.core.snapshot import Program, Snapshot
-from inspector.core.statistics import statistics, sum_known
-from inspector.machines import targets
+from inspector.core.snapshot import Snapshot
+from inspector.core.step_program import step_program
+from inspector.machines import hardware
 from inspector.machines.hardware import Chip
 from inspector.machines.prediction import memory
-from inspector.machines.prediction.predicted import Predicted, predicted
+from inspector.machines.prediction.predicted import Predicted
 
 Kind = Literal["memory", "time", "traffic"]
 
@@ -47,8 +47,7 @@ class Amount:
     value: None if unknown.
     stage: how far the layout got, and so what the amount is based on; empty if nothing is known.
     at_least: whether more than `value` may be needed.
-    low, high: the interval of a prediction; None if unknown.
-    measured: the median of the measured steps; None if none was measured on this chip.
+    low, high: the interval of a prediction or of the measured steps; None if unknown.
     limit: bytes of a device of the chip; None if no chip is known.
     fits: whether the layout fits into `limit`; None if unknown.
     unknown: why the value is unknown, as a clause; empty if it is known.
@@ -60,7 +59,6 @@ class Amount:
     at_least: bool = False
     low: float | None = None
     high: float | None = None
-    measured: float | None = None
     limit: int | None = None
     fits: bool | None = None
     unknown: str = ""
@@ -103,138 +101,101 @@ def amount_text(kind: Kind, amount: float | None) -> str:
     return bytes_text(None if amount is None else round(amount))
 
 
-def measures(
-    snapshots: Sequence[Snapshot], baseline: int = 0, chip: Chip | None = None
-) -> tuple[Measure, ...]:
-    """Return memory, time and traffic of the step of each layout.
+def measures(every: Sequence[Compared], baseline: int = 0) -> tuple[Measure, ...]:
+    """Return memory, time and traffic of the step of each layout, as their assessments have them.
 
     Args:
-      baseline: the index of the Snapshot that the others are compared with.
-      chip: the chip for memory and time. Without it, each Snapshot uses the chip that it was made for.
+      baseline: the index of the layout that the others are compared with.
     """
-    name = _step(snapshots)
-    chips = [origin.chip(each, chip) for each in snapshots]
-    one_chip = chips[0] if all(each == chips[0] for each in chips) else None
-    remarks = [remark(snapshots[baseline], each) for each in snapshots]
-    asks: tuple[tuple[Kind, Callable[[Snapshot, Program | None, Chip | None], Amount]], ...] = (
+    chips = {one.assessment.chip for one in every}
+    chip = hardware.CHIPS.get(next(iter(chips)) or "") if len(chips) == 1 else None
+    names = {one.assessment.program for one in every}
+    program = next(iter(names)) if len(names) == 1 else None
+    reference = every[baseline]
+    found: list[Measure] = []
+    asks: tuple[tuple[Kind, Callable[[Compared], Amount]], ...] = (
         ("memory", _memory),
         ("time", _time),
         ("traffic", _traffic),
     )
-    made = []
     for kind, ask in asks:
         amounts = [
-            Amount(unknown=REJECTED)
-            if origin.rejection(each)
-            else ask(each, None if name is None else each.program(name), on)
-            for each, on in zip(snapshots, chips, strict=True)
+            Amount(unknown=REJECTED) if one.assessment.rejected else ask(one) for one in every
         ]
-        statements = [
-            _statement(kind, one, amounts[baseline], on == chips[baseline])
-            for one, on in zip(amounts, chips, strict=True)
-        ]
-        row = Row(kind, kind, "less", statements).compared(baseline, remarks)
-        made.append(Measure(kind, name, one_chip, tuple(amounts), row.answers))
-    return tuple(made)
+        if kind == "time":
+            answers = tuple(
+                time_answer(reference, one, amount.value, amount_text(kind, amount.value))
+                for one, amount in zip(every, amounts, strict=True)
+            )
+        else:
+            remarks = [remark(reference.snapshot, one.snapshot) for one in every]
+            statements = [_statement(kind, one, amounts[baseline]) for one in amounts]
+            answers = Row(kind, kind, "less", statements).compared(baseline, remarks).answers
+        found.append(Measure(kind, program, chip, tuple(amounts), answers))
+    return tuple(found)
 
 
-def _step(snapshots: Sequence[Snapshot]) -> str | None:
-    """Return the program of most Snapshots; on a tie the train step, else the first one."""
-    names = program_names(snapshots)
-    return max(
-        names,
-        key=lambda name: sum(each.program(name) is not None for each in snapshots),
-        default=None,
-    )
-
-
-def _statement(kind: Kind, one: Amount, reference: Amount, same_chip: bool) -> Statement:
-    """Return the amount for the comparison. Traffic does not depend on the compiler as much as the rest."""
+def _statement(kind: Kind, one: Amount, reference: Amount) -> Statement:
+    """Return the amount for the comparison. Traffic does not depend on the compiler as much as memory."""
     excluded = ""
-    if kind != "traffic" and None not in (one.value, reference.value):
-        if one.stage != reference.stage:
-            excluded = f"{one.stage}; the baseline: {reference.stage}"
-        elif kind == "time" and not same_chip:
-            excluded = "on another chip"
+    known = None not in (one.value, reference.value)
+    if kind != "traffic" and known and one.stage != reference.stage:
+        excluded = f"{one.stage}; the baseline: {reference.stage}"
     return Statement(amount_text(kind, one.value), one.value, excluded)
 
 
-def _memory(snapshot: Snapshot, program: Program | None, chip: Chip | None) -> Amount:
-    fit = None if chip is None else memory.fit(snapshot, chip)
-    limit, fits = (None, None) if fit is None else (fit.capacity, fit.fits)
-    use = None if program is None else program.memory_use
-    if program is not None and use is not None and use.points:
-        held = [(USE_GROUPS[one.group].heading, one.bytes[use.peak]) for one in use.groups]
-        parts = _parts([(name, size) for name, size in held if size])
-        if program.stage != "propagated":
-            return Amount(parts, use.peak_bytes, _compiled(snapshot), limit=limit, fits=fits)
-        low, high = memory.peak_interval(use.peak_bytes, 0)
-        return Amount(
-            parts,
-            use.peak_bytes,
-            "estimated before a compile",
-            low=low,
-            high=high,
-            limit=limit,
-            fits=fits,
-        )
-    found = None if program is None else memory.breakdown(snapshot, program)
-    if found is not None and found.total is not None:
-        parts = _parts(memory.segments(found))
-        stage = _compiled(snapshot)
-        return Amount(parts, found.total, stage, limit=limit, fits=fits)
-    if fit is not None and fit.basis == "compiler" and fit.needed is not None:
-        parts = _parts([(memory.NEEDED, fit.needed)])
-        return Amount(parts, fit.needed, _compiled(snapshot), limit=limit, fits=fits)
-    state = memory.state_segments(snapshot)
-    if state is None:
-        why = "the bytes per device of its arrays are unknown"
-        return Amount(limit=limit, fits=fits, unknown=why)
-    value = sum(number for _, number in state)
-    stage = "planned, state and batch only"
-    return Amount(_parts(state), value, stage, at_least=True, limit=limit, fits=fits)
-
-
-def _time(snapshot: Snapshot, program: Program | None, chip: Chip | None) -> Amount:
-    if program is None:
-        return Amount(unknown=_no_program(snapshot))
-    measured = _measured(snapshot, program, chip)
-    found = None
-    if chip is None:
-        why = "no chip was chosen"
-    elif snapshot.mesh is None:
-        why = "its mesh is unknown"
-    else:
-        found = predicted(program, snapshot.mesh, chip)
-        why = "; ".join(found.unknown) or "nothing is known about the step"
-    if found is None or found.seconds is None:
-        if measured is None:
-            return Amount(unknown=why)
-        return Amount((Part(MEASURED, measured),), measured, "measured", measured=measured)
-    before = found.simulated is None
-    stage = "predicted before a compile" if before else "predicted from the schedule"
-    if found.compiled_for:
-        stage += f" for {found.compiled_for}"
+def _memory(one: Compared) -> Amount:
+    need = one.assessment.memory
+    if need is None:
+        return Amount(unknown="the bytes per device of its arrays are unknown")
+    estimated = need.high is not None and need.low < need.high
+    stage = _compiled(one.snapshot)
+    if need.at_least:
+        stage = "planned, state and batch only"
+    elif estimated:
+        stage = "estimated before a compile"
     return Amount(
-        _seconds(found), found.seconds, stage, low=found.low, high=found.high, measured=measured
+        tuple(
+            Part(name, size) for name, size in memory.needed_parts(one.snapshot, need.peak_bytes)
+        ),
+        need.peak_bytes,
+        stage,
+        at_least=need.at_least,
+        low=need.low if estimated else None,
+        high=need.high if estimated else None,
+        limit=need.capacity_bytes,
+        fits=need.fits,
     )
 
 
-def _traffic(snapshot: Snapshot, program: Program | None, chip: Chip | None) -> Amount:
-    if program is None:
-        return Amount(unknown=_no_program(snapshot))
-    if program.collectives is None:
-        return Amount(unknown="its collectives were not counted")
-    rows = traffic(program.collectives)
-    sent: dict[tuple[str, ...] | None, int] = {}
-    for row in rows:
-        if row.wire_bytes_per_device:
-            sent[row.mesh_axes] = sent.get(row.mesh_axes, 0) + row.wire_bytes_per_device
-    parts = tuple(Part(mesh_axes_text(axes), number, axes=True) for axes, number in sent.items())
-    total = sum_known(row.wire_bytes_per_device for row in rows)
-    stage = "propagated" if program.stage == "propagated" else _compiled(snapshot)
-    why = "" if total is not None else "the bytes of a collective are unknown"
-    return Amount(parts, total, stage, unknown=why)
+def _time(one: Compared) -> Amount:
+    step, program = one.assessment.step, step_program(one.snapshot)
+    if step is None or program is None:
+        return Amount(unknown=one.assessment.unknown_step or "")
+    if step.kind == "measured":
+        stage = "measured on emulated devices" if one.assessment.chip is None else "measured"
+        parts: tuple[Part, ...] = (Part(MEASURED, step.seconds),)
+        return Amount(parts, step.seconds, stage, low=step.low, high=step.high)
+    found = prediction_of(one.snapshot, program, hardware.CHIPS[one.assessment.chip or ""])
+    before = one.assessment.basis == "propagated"
+    stage = "predicted before a compile" if before else "predicted from the schedule"
+    if found.compiled_for:
+        stage += f" for {found.compiled_for}"
+    return Amount(_seconds(found), step.seconds, stage, low=step.low, high=step.high)
+
+
+def _traffic(one: Compared) -> Amount:
+    sent = one.assessment.traffic
+    known = sent or one.assessment.known_traffic
+    if known is None:
+        return Amount(unknown=one.assessment.unknown_traffic or "")
+    parts = tuple(
+        Part(mesh_axes_text(None if axes == UNKNOWN_AXES else axes.split("+")), size, axes=True)
+        for axes, size in known.by_axes.items()
+    )
+    stage = "propagated" if one.assessment.basis == "propagated" else _compiled(one.snapshot)
+    unknown = one.assessment.unknown_traffic or ""
+    return Amount(parts, None if sent is None else sent.bytes, stage, unknown=unknown)
 
 
 def _seconds(found: Predicted) -> tuple[Part, ...]:
@@ -252,23 +213,5 @@ def _seconds(found: Predicted) -> tuple[Part, ...]:
     return tuple(part for part in parts if part.amount > 0)
 
 
-def _measured(snapshot: Snapshot, program: Program, chip: Chip | None) -> float | None:
-    """Return the median of the steps that ran on accelerators of this machine, or None."""
-    steps = statistics(program.seconds.steps) if program.seconds else None
-    if steps is None or snapshot.source.kind != "local":
-        return None
-    return steps.median if chip in (None, targets.chip_of(snapshot)) else None
-
-
 def _compiled(snapshot: Snapshot) -> str:
     return "compiled for CPUs" if snapshot.source.kind == "cpu" else "compiled"
-
-
-def _no_program(snapshot: Snapshot) -> str:
-    if snapshot.programs:
-        return "it has no such program"
-    return "nothing was compiled" if snapshot.source.kind == "plan" else "it has no programs"
-
-
-def _parts(named: Sequence[tuple[str, int]]) -> tuple[Part, ...]:
-    return tuple(Part(name, number) for name, number in named)

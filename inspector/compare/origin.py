@@ -1,4 +1,4 @@
-"""The source, model and sizes of a Snapshot, and whether its layout can be built."""
+"""The source, model and sizes of a Snapshot."""
 
 from __future__ import annotations
 
@@ -6,9 +6,7 @@ import json
 
 from inspector.core.snapshot import Snapshot
 from inspector.core.sources import SOURCES
-from inspector.layout.plan import INDIVISIBLE
 from inspector.machines import targets
-from inspector.machines.hardware import Chip
 
 
 def text(snapshot: Snapshot) -> str:
@@ -34,17 +32,3 @@ def sizes(snapshot: Snapshot) -> dict[str, str] | None:
         str(name): value if isinstance(value, str) else json.dumps(value)
         for name, value in plain.items()
     }
-
-
-def chip(snapshot: Snapshot, chosen: Chip | None) -> Chip | None:
-    """Return the chosen chip, or else the chip that the Snapshot was compiled for or ran on."""
-    return chosen or targets.chip_of(snapshot)
-
-
-def rejection(snapshot: Snapshot) -> str:
-    """Return why JAX rejects the layout, such as `batch of size 8 is not divisible by 16`, or "".
-
-    Figures of such a layout are those of a job that cannot start, so they are not better than others.
-    """
-    found = (each.message for each in snapshot.findings if each.code == INDIVISIBLE)
-    return next(found, "")

@@ -52,7 +52,14 @@ _LEGEND_PX = 172  # of a legend at the left of the bars
 _NARROW_PX = 96  # columns would be narrower than this beside a legend: it is above the bars
 _ENTRY_PX = 19
 _SMALLEST_PX = 0.5  # lower segments have no entry in the legend
-_SIGNS = {"better": "▼", "worse": "▲", "equal": "=", "different": "≈", "not comparable": "∅"}
+_SIGNS = {
+    "better": "▼",
+    "worse": "▲",
+    "equal": "=",
+    "different": "≠",
+    "not distinguishable": "≈",
+    "not comparable": "∅",
+}
 
 _USE_COLORS = {group.heading: group.color for group in USE_GROUPS.values()}
 _TIME_COLORS = {
@@ -173,7 +180,7 @@ def stage_note(measure: Measure) -> str:
 
 def _highest(measure: Measure) -> float:
     """Return the end of the scale. An interval that is much longer than its bar is cut off there."""
-    bars = max(max(one.known, one.value or 0, one.measured or 0) for one in measure.amounts)
+    bars = max(max(one.known, one.value or 0) for one in measure.amounts)
     intervals = max(one.high or 0 for one in measure.amounts)
     return max(bars, min(intervals, _LONGEST_INTERVAL * bars) if bars else intervals)
 
@@ -228,16 +235,15 @@ def _draw_measure(sheet: _Sheet, measure: Measure, axes: dict[str, tuple[str, st
     above_px = _LINE_PX * max(map(len, written)) + 5
     below_px = _LINE_PX * max(map(len, below), default=0) + (7 if below else 1)
     names = [name for name in measure.part_names if _is_seen(measure, name, (top or 1) / _BAR_PX)]
-    entries = [*names, *([MEASURED] if any(map(_has_measured_mark, bars)) else [])]
     number = len(sheet.legends) + 1
     legend = "legend" if number == 1 else f"legend{number}"
     sheet.legends.append((legend, sheet.y))
     bar_px: float = _BAR_PX
     if sheet.left == _LEGEND_PX:
-        bar_px = max(bar_px, _ENTRY_PX * len(entries) - above_px - below_px)
-    elif entries:
+        bar_px = max(bar_px, _ENTRY_PX * len(names) - above_px - below_px)
+    elif names:
         # Plotly limits a legend beside the plot to half of its width.
-        sheet.y += frame.legend_px(entries, sheet.each * len(bars) / 2) + 6
+        sheet.y += frame.legend_px(names, sheet.each * len(bars) / 2) + 6
     per_px = (top or 1) / bar_px
     axis = sheet.axis(
         below_px + bar_px + above_px, (-below_px * per_px, (bar_px + above_px) * per_px)
@@ -246,7 +252,6 @@ def _draw_measure(sheet: _Sheet, measure: Measure, axes: dict[str, tuple[str, st
     for name in names:
         sheet.traces.append(_bar(sheet, measure, name, axes, per_px, yaxis, legend))
     _draw_intervals(sheet, bars, yaxis)
-    _draw_measured(sheet, measure, yaxis, legend)
     _draw_lines(sheet, measure, yaxis, drawn)
     # All labels are at the same height, where no bar and no line reaches.
     texts = ["<br>".join(one) for one in written]
@@ -398,33 +403,6 @@ def _is_seen(measure: Measure, name: str, per_px: float) -> bool:
         part.name == name and part.amount >= _SMALLEST_PX * per_px
         for one in measure.amounts
         for part in one.parts
-    )
-
-
-def _has_measured_mark(one: Amount) -> bool:
-    return one.measured is not None and one.stage != "measured"
-
-
-def _draw_measured(sheet: _Sheet, measure: Measure, yaxis: str, legend: str) -> None:
-    known = [(n, one) for n, one in enumerate(measure.amounts) if _has_measured_mark(one)]
-    if not known:
-        return
-    sheet.traces.append(
-        go.Scatter(
-            name=MEASURED,
-            x=[place - _BAR_SHARE / 2 - 6 / sheet.each for place, _ in known],
-            y=[one.measured for _, one in known],
-            mode="markers",
-            marker={"symbol": "triangle-right", "size": 10, "color": frame.MIDDLE_GREY},
-            customdata=[
-                _hover(sheet, measure, place, f"{MEASURED}: {measure.text(one.measured)}")
-                for place, one in known
-            ],
-            hovertemplate=frame.HOVER_TEXT,
-            yaxis=yaxis,
-            legend=legend,
-            showlegend=True,
-        )
     )
 
 

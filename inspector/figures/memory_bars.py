@@ -11,16 +11,15 @@ from inspector.core.array_groups import ARRAY_GROUPS, USE_GROUPS
 from inspector.figures import bars, frame, palette
 from inspector.machines.prediction.memory import (
     CODE,
-    NEEDED,
     OUTPUTS,
+    OUTPUTS_AND_TEMPORARIES,
     TEMPORARIES,
     UNEXPLAINED,
+    UNSCHEDULED,
     Breakdown,
-    segments,
 )
 
 SHARED = "shared with outputs"
-PEAK = "peak"
 
 # The capacity is drawn as a line if the bars then still take this share of the width up to it.
 LEAST_SHARE = 0.3
@@ -28,6 +27,9 @@ _STRIP_PX = 7
 
 COLORS = {
     **{style.heading: style.color for style in ARRAY_GROUPS.values()},
+    **{style.heading: style.color for style in USE_GROUPS.values()},
+    UNSCHEDULED: palette.UNKNOWN,
+    OUTPUTS_AND_TEMPORARIES: USE_GROUPS["temporary"].color,
     UNEXPLAINED: palette.UNKNOWN,
     OUTPUTS: ARRAY_GROUPS["output"].color,
     TEMPORARIES: USE_GROUPS["temporary"].color,
@@ -42,17 +44,14 @@ def memory_bars(
     *,
     width_px: int = 480,
 ) -> go.Figure | None:
-    """Return a bar per program; None if no memory of any program is known.
+    """Return a bar per program, with what is in memory at its peak; None if no memory is known.
 
     The `capacity` of one chip in bytes is a line, or a note if it is far beyond the bars.
     """
-    drawn = [(program, parts) for program in programs if (parts := segments(program))]
+    drawn = [(program, list(program.parts)) for program in programs if program.parts]
     if not drawn:
         return None
-    longest = max(
-        *(sum(size for _, size in parts) for _, parts in drawn),
-        *(program.peak or 0 for program, _ in drawn),
-    )
+    longest = max(sum(size for _, size in parts) for _, parts in drawn)
     limit, notes = None, []
     if capacity is not None and longest >= LEAST_SHARE * capacity:
         limit = (capacity, f"{chip}: {formatting.bytes_text(capacity)}")
@@ -68,8 +67,8 @@ def memory_bars(
         longest=longest,
         order=[*COLORS],
         limit=limit,
-        more=lambda tops: _strips(drawn, tops) + _peaks(drawn, tops),
-        heading="Memory on one device",
+        more=lambda tops: _strips(drawn, tops),
+        heading="Memory on one device at the peak",
         notes=notes,
     )
 
@@ -84,11 +83,9 @@ def _bar(program: Breakdown, parts: list[tuple[str, int]]) -> bars.Bar:
         hatch = "/" if color == palette.UNKNOWN else ""
         hover = _hover(program, name, number)
         drawn.append(bars.Segment(name, number, color, hover, (f"{name} {size}", size), hatch))
-    value = formatting.bytes_text(program.total)
-    if _does_not_fit(parts):
-        value = f"does not fit, needs {formatting.bytes_text(program.peak)}"
-    elif program.peak is not None:
-        value += f", peak {formatting.bytes_text(program.peak)}"
+    value = formatting.bytes_text(program.needed)
+    if _is_rejected(program):
+        value = f"does not fit, needs {value}"
     strip = _STRIP_PX + 2 if (program.aliased or 0) > 0 else 0
     return bars.Bar(program.program, value, drawn, strip)
 
@@ -120,28 +117,6 @@ def _strips(drawn: Drawn, tops: Sequence[float]) -> list[go.Bar]:
     ]
 
 
-def _peaks(drawn: Drawn, tops: Sequence[float]) -> list[go.Scatter]:
-    known = [
-        (program, top)
-        for (program, parts), top in zip(drawn, tops, strict=True)
-        if program.peak is not None and not _does_not_fit(parts)
-    ]
-    if not known:
-        return []
-    text = "largest amount alive at one time, according to the compiler"
-    return [
-        go.Scatter(
-            name=PEAK,
-            x=[program.peak for program, _ in known],
-            y=[top - 5 for _, top in known],
-            mode="markers",
-            marker={"symbol": "triangle-down", "size": 10, "color": frame.MIDDLE_GREY},
-            cliponaxis=False,
-            customdata=[_hover(program, text, program.peak) for program, _ in known],
-            hovertemplate=frame.HOVER_TEXT,
-        )
-    ]
-
-
-def _does_not_fit(parts: list[tuple[str, int]]) -> bool:
-    return parts[0][0] == NEEDED
+def _is_rejected(program: Breakdown) -> bool:
+    """Return whether the compiler reported only what the program needs, because it does not fit."""
+    return program.total is None and program.use is None and not program.arguments

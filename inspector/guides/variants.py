@@ -23,6 +23,16 @@ class Variants:
     right: Layout
 
 
+def has_device_axes(layout: Layout) -> bool:
+    """Return whether the layout's model exists with logical and with device axes."""
+    return layout.model in (LOGICAL, DEVICE)
+
+
+def has_scan(layout: Layout) -> bool:
+    """Return whether the layout's model can scan its layers."""
+    return layout.entry.size("scan") is not None
+
+
 def logical_and_device_axes(layout: Layout) -> Variants:
     """Return a layout with rules, and one with PartitionSpecs at the arrays, on the same mesh.
 

@@ -6,6 +6,7 @@ itself when the layout is run, and the tests hold the two against each other.
 
 from __future__ import annotations
 
+import itertools
 import math
 from collections.abc import Iterable, Iterator
 from dataclasses import replace
@@ -31,6 +32,20 @@ from inspector.layout import Layout
 INDIVISIBLE = "indivisible"
 NOT_PROPAGATED = "not-propagated"
 UNMATCHED = "unmatched-path"
+
+
+def rejection(snapshot: Snapshot) -> str:
+    """Return why JAX rejects the layout, such as `batch of size 8 is not divisible by 16`, or "".
+
+    Figures of such a layout are those of a job that cannot start, so they are not better than others.
+    """
+    uneven = (each.message for each in snapshot.findings if each.code == INDIVISIBLE)
+    refused = (
+        f"JAX refuses {program.name}: {program.sharding_error.message}"
+        for program in snapshot.programs
+        if program.sharding_error is not None
+    )
+    return next(itertools.chain(uneven, refused), "")
 
 
 def with_programs(planned: Snapshot, propagated: PropagatedPrograms) -> Snapshot:

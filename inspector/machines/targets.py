@@ -155,6 +155,15 @@ def chip_of(snapshot: Snapshot) -> Chip | None:
     return None if snapshot.mesh is None else chip_of_device(snapshot.mesh.device_kind)
 
 
+def chip_for(snapshot: Snapshot, chosen: Chip | None) -> Chip | None:
+    """Return the chip on which a Snapshot is modelled: its own one, or else the chosen one.
+
+    A choice exists only for a Snapshot without a chip, such as a plan, a run on emulated devices or a
+    capture. Figures of a layout that was compiled for one chip say nothing about another one.
+    """
+    return chip_of(snapshot) or chosen
+
+
 def _planned_for(snapshot: Snapshot) -> Target | None:
     target = (snapshot.layout or {}).get("target")
     if snapshot.source.kind != "plan" or not isinstance(target, str) or not is_target(target):

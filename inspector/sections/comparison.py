@@ -10,6 +10,7 @@ from inspector.compare.caveats import caveats
 from inspector.compare.difference import SpecRow
 from inspector.compare.questions import Answer, Question, questions
 from inspector.compare.splits import without_idle_axes
+from inspector.compare.verdict import compared, headline
 from inspector.core.formatting import counted
 from inspector.core.grouping import by_key
 from inspector.core.snapshot import Snapshot
@@ -37,8 +38,14 @@ from inspector.sections.section import (
 
 Named = Sequence[tuple[str, Snapshot]]
 
-KINDS: dict[str, NoticeKind] = {"better": "success", "worse": "error", "different": "info"}
+KINDS: dict[str, NoticeKind] = {
+    "better": "success",
+    "worse": "error",
+    "different": "info",
+    "not distinguishable": "info",
+}
 SIGNS = {
+    "not distinguishable": "≈",
     "better": "✓",
     "worse": "✗",
     "different": "≠",
@@ -64,7 +71,19 @@ def sections(named: Named, chip: Chip | None) -> tuple[Section, ...]:
     if len(named) < 2:
         return ()
     rows = difference.spec_rows([snapshot for _, snapshot in named])
-    return (sentences(named, chip), board(named, chip), specs(named, rows), maps(named, rows))
+    return (
+        *verdict(named, chip),
+        sentences(named, chip),
+        board(named, chip),
+        specs(named, rows),
+        maps(named, rows),
+    )
+
+
+def verdict(named: Named, chip: Chip | None, baseline: int = 0) -> tuple[Section, ...]:
+    """Return the verdict in one sentence; empty for a single Snapshot."""
+    said = headline(compared(named, chip), baseline)
+    return (Section("verdict", "Verdict", (text(Strong(said)),)),) if said else ()
 
 
 def sentences(named: Named, chip: Chip | None) -> Section:
@@ -101,7 +120,7 @@ def differences(
 
 def board(named: Named, chip: Chip | None) -> Section:
     """Return one row per question and one column per Snapshot; equal rows open on request."""
-    main, equal = board_rows(questions([snapshot for _, snapshot in named], 0, chip))
+    main, equal = board_rows(questions(compared(named, chip)))
     names = [name for name, _ in named]
     blocks: list[Block] = [board_table("board", names, main)]
     if equal:
@@ -207,6 +226,8 @@ def mark(answer: Answer) -> str:
         return "" if answer.text == "unknown" else f"{SIGNS['unknown']} unknown for one"
     sign = SIGNS[answer.verdict]
     if answer.verdict in ("better", "worse"):
+        return " ".join(part for part in (sign, answer.change, answer.verdict) if part)
+    if answer.verdict == "not distinguishable":
         return " ".join(part for part in (sign, answer.change, answer.verdict) if part)
     if answer.verdict == "different":
         return f"{sign} {answer.change or 'different'}"

@@ -7,6 +7,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from inspector.compare.questions.question import change_text
+from inspector.core.assessment import Assessment
 from inspector.core.formatting import (
     bytes_text,
     counted,
@@ -18,6 +19,7 @@ from inspector.core.snapshot import Effect, Effects, LayoutCost
 from inspector.core.snapshot.effects import UNKNOWN_AXES
 from inspector.figures.effect_bars import Row, effect_bars
 from inspector.machines import hardware
+from inspector.sections.assessed import step_text, traffic_text
 from inspector.sections.programs import PROPAGATED, run_of, title
 from inspector.sections.section import (
     Block,
@@ -60,12 +62,18 @@ class _Measure:
         before, after = self.of(current), self.of(cost)
         return None if before is None or after is None else after - before
 
-    def words(self, current: LayoutCost, cost: LayoutCost) -> str:
-        """Return the change with its sign and share: `+8.0 MiB (+25%)`, `0`, `unknown`."""
+    def words(self, current: LayoutCost, cost: LayoutCost, shares: bool = False) -> str:
+        """Return the change with its sign and share: `+8.0 MiB (+25%)`, `0`, `unknown`; or only its share.
+
+        shares: whether the current layout is compiled. Its figures then are those of the compiler, and only
+          the share of a change is known before the changed layout is compiled too.
+        """
         change = self.change(current, cost)
         if change is None:
             return "unknown"
         share = change_text(self.of(current) or 0, self.of(cost) or 0)
+        if shares and self is not _STATE:
+            return share or "0"
         return signed_text(change, self.text) + (f" ({share})" if share else "")
 
 
@@ -76,42 +84,54 @@ _STATE = _Measure(
 )
 
 
-def section(effects: Effects) -> Section:
-    """Return bars of the largest effects, one sentence about the largest, and all effects in a table."""
+def section(effects: Effects, assessed: Assessment | None = None) -> Section:
+    """Return bars of the largest effects, one sentence about the largest, and all effects in a table.
+
+    assessed: the figures of the layout as it is. If they are those of a compiler, effects are shares of them.
+    """
+    shares = _is_compiled(assessed)
     if not effects.changes:
         said = "This layout has no rule, sharding constraint or mesh axis that could be changed."
         return Section(TABLE, HEADING, (notice("info", said),))
     changed = [one for one in effects.changes if _affects(effects, one)]
-    blocks: list[Block] = [*figure(effects)]
-    blocks += [text(*_sentence(effects, changed)), text(*_current(effects)), table(effects)]
+    blocks: list[Block] = [*figure(effects, shares)]
+    blocks += [
+        text(*_sentence(effects, changed, shares)),
+        text(*_current(effects, assessed)),
+        table(effects, shares),
+    ]
     return Section(TABLE, HEADING, (*blocks, text(*_notes(effects), quiet=True)))
 
 
-def figure(effects: Effects) -> tuple[Picture, ...]:
+def figure(effects: Effects, shares: bool = False) -> tuple[Picture, ...]:
     """Return bars of the largest effects; empty if no change has an effect."""
     changed = [one for one in effects.changes if _affects(effects, one)]
-    return (_bars(effects, changed),) if changed else ()
+    return (_bars(effects, changed, shares),) if changed else ()
 
 
-def table(effects: Effects) -> Table:
+def table(effects: Effects, shares: bool = False) -> Table:
     """Return one row per change, the largest effect first and invalid changes last."""
     current = effects.current
     timed = [_SECONDS] if effects.chip is not None else []
     columns: dict[str | Column, Callable[[Effect], Cell]] = {"Change": lambda one: one.label}
     for measure in (*timed, _WIRE):
-        columns[measure.heading] = _cell(current, measure)
+        columns[measure.heading] = _cell(current, measure, shares)
     for axes in _axes(effects):
         measure = _Measure(f"over {_axes_text(axes)}", "", _over(axes), bytes_text)
-        columns[measure.heading] = _cell(current, measure)
-    columns[_STATE.heading] = _cell(current, _STATE)
+        columns[measure.heading] = _cell(current, measure, shares)
+    columns[_STATE.heading] = _cell(current, _STATE, shares)
     columns["Matrix FLOPs"] = lambda one: "–" if one.cost is None else _flops(current, one.cost)
     if any(one.cost is None for one in effects.changes):
         columns["Not valid"] = lambda one: one.reason or "–"
     return Table.of(TABLE, effects.changes, columns)
 
 
-def _cell(current: LayoutCost, measure: _Measure) -> Callable[[Effect], Cell]:
-    return lambda one: "–" if one.cost is None else measure.words(current, one.cost)
+def _cell(current: LayoutCost, measure: _Measure, shares: bool) -> Callable[[Effect], Cell]:
+    return lambda one: "–" if one.cost is None else measure.words(current, one.cost, shares)
+
+
+def _is_compiled(assessed: Assessment | None) -> bool:
+    return assessed is not None and assessed.basis in ("compiled", "measured")
 
 
 def _flops(current: LayoutCost, cost: LayoutCost) -> str:
@@ -151,10 +171,17 @@ def _affects(effects: Effects, effect: Effect) -> bool:
     return cost is not None and any(one.change(effects.current, cost) for one in _measures(effects))
 
 
-def _bars(effects: Effects, changed: list[Effect]) -> Picture:
+def _bars(effects: Effects, changed: list[Effect], shares: bool) -> Picture:
     measure = _measures(effects)[0]
     rows = [
-        Row(one.label, change, signed_text(change, measure.text), _hover(effects, one))
+        Row(
+            one.label,
+            change,
+            measure.words(effects.current, one.cost, True)
+            if shares
+            else signed_text(change, measure.text),
+            _hover(effects, one, shares),
+        )
         for one in changed[:_MOST_BARS]
         if one.cost is not None
         and (change := measure.change(effects.current, one.cost)) is not None
@@ -170,12 +197,12 @@ def _bars(effects: Effects, changed: list[Effect]) -> Picture:
     return Picture.of("effect_bars", heading, effect_bars, rows, heading=heading, notes=notes)
 
 
-def _hover(effects: Effects, effect: Effect) -> list[str]:
+def _hover(effects: Effects, effect: Effect, shares: bool) -> list[str]:
     assert effect.cost is not None
     return [
         effect.label,
         *(
-            f"{one.heading}: {one.words(effects.current, effect.cost)}"
+            f"{one.heading}: {one.words(effects.current, effect.cost, shares)}"
             for one in _measures(effects)
         ),
     ]
@@ -192,7 +219,7 @@ def _basis(effects: Effects, measure: _Measure) -> str:
     return f"bytes {where}, propagated without a compile"
 
 
-def _sentence(effects: Effects, changed: list[Effect]) -> tuple[Inline, ...]:
+def _sentence(effects: Effects, changed: list[Effect], shares: bool) -> tuple[Inline, ...]:
     invalid = sum(one.cost is None for one in effects.changes)
     tried = len(effects.changes) - invalid
     if not changed:
@@ -200,7 +227,7 @@ def _sentence(effects: Effects, changed: list[Effect]) -> tuple[Inline, ...]:
     first = changed[0]
     assert first.cost is not None
     said = "; ".join(
-        f"{one.noun} {one.words(effects.current, first.cost)}"
+        f"{one.noun} {one.words(effects.current, first.cost, shares)}"
         for one in _measures(effects)
         if one.change(effects.current, first.cost)
     )
@@ -209,8 +236,19 @@ def _sentence(effects: Effects, changed: list[Effect]) -> tuple[Inline, ...]:
     return ("Largest effect: ", Strong(first.label), f": {said}.{none}")
 
 
-def _current(effects: Effects) -> tuple[Inline, ...]:
+def _current(effects: Effects, assessed: Assessment | None) -> tuple[Inline, ...]:
+    """Return the cost of the layout as it is: what all other places show, else what was propagated."""
     current = effects.current
+    if assessed is not None and assessed.program == effects.program and _is_compiled(assessed):
+        return (
+            f"The layout as it is, {assessed.basis}: ",
+            Strong(traffic_text(assessed)),
+            " on the wire per device, train state ",
+            Strong(bytes_text(assessed.state_bytes_per_device)),
+            " per device, step ",
+            Strong(step_text(assessed)),
+            ". Changes are propagated without a compile, so they are shares of what was propagated for it.",
+        )
     parts: list[Inline] = ["The layout as it is: "]
     parts += [Strong(bytes_text(current.wire_total)), " on the wire per device"]
     for number, (axes, count) in enumerate(current.wire_bytes.items()):

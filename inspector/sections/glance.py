@@ -10,6 +10,7 @@ import plotly.graph_objects as go
 from inspector.compare import difference
 from inspector.compare.glance import Amount, Measure, measures
 from inspector.compare.splits import without_idle_axes
+from inspector.compare.verdict import compared
 from inspector.core.snapshot import Array, Snapshot
 from inspector.figures.glance import HEADINGS, Column, mark
 from inspector.figures.glance import glance as draw
@@ -49,7 +50,7 @@ def of(named: Named, chip: Chip | None, baseline: int = 0) -> Glance:
     """Return the measures of these layouts.
 
     Args:
-      chip: the chip for memory and time. Without it, each Snapshot uses the chip that it was made for.
+      chip: the chip for memory and time of Snapshots without one.
       baseline: the position of the layout that the others are compared with.
     """
     snapshots = [snapshot for _, snapshot in named]
@@ -57,7 +58,7 @@ def of(named: Named, chip: Chip | None, baseline: int = 0) -> Glance:
     if len(named) > 1:
         paths = comparison.differing(named, difference.spec_rows(snapshots), _MAX_MAPS)
     return Glance(
-        measures(snapshots, baseline, chip),
+        measures(compared(named, chip), baseline),
         tuple(
             Column(name, found.mesh, tuple(_array(found, path) for path in paths))
             for name, found in named
@@ -140,8 +141,6 @@ def _total(measure: Measure, place: int) -> Cell:
     if one.limit is not None:
         fits = {True: "fits", False: "does not fit", None: "unknown whether it fits"}[one.fits]
         beside.append(f"{fits} into {measure.text(one.limit)}")
-    if one.measured is not None:
-        beside.append(f"measured: {measure.text(one.measured)}")
     if one.value is None and one.unknown and one.parts:
         beside.append(one.unknown)
     return (*parts, *([f" ({'; '.join(beside)})"] if beside else []))

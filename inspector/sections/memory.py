@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 
+from inspector.compare.questions.question import change_text
 from inspector.compiled.op_name import parse_op_name
 from inspector.core.array_groups import USE_GROUPS
 from inspector.core.formatting import bytes_text, counted
@@ -11,6 +12,7 @@ from inspector.core.snapshot import LiveValue, MemoryUse, Snapshot
 from inspector.core.statistics import sum_known
 from inspector.figures.memory_bars import memory_bars
 from inspector.figures.memory_timeline import memory_timeline
+from inspector.machines import targets
 from inspector.machines.hardware import Chip
 from inspector.machines.prediction import memory
 from inspector.machines.prediction.memory import Breakdown, Duplication, Fit
@@ -47,37 +49,36 @@ def section(snapshot: Snapshot, chip: Chip | None, replicated: bool = True) -> S
     """Return everything about memory.
 
     Args:
-      chip: the chip that the layout should fit; without one, the verdict is left out.
+      chip: the chip for a Snapshot without one.
       replicated: whether to add the tables of replicated data.
     """
-    blocks: list[Block] = []
-    if chip is not None:
-        blocks.append(verdict(snapshot, chip))
+    chip = targets.chip_for(snapshot, chip)
+    blocks: list[Block] = [verdict(snapshot, chip)]
     blocks += programs(snapshot, chip)
     if replicated:
         blocks += duplication(snapshot)
     return Section("memory", "Memory", tuple(blocks))
 
 
-def verdict(snapshot: Snapshot, chip: Chip) -> Notice:
+def verdict(snapshot: Snapshot, chip: Chip | None) -> Notice:
     """Return whether the layout fits into the memory of a chip."""
     fit = memory.fit(snapshot, chip)
     kind: NoticeKind = "unknown" if fit.fits is None else "success" if fit.fits else "error"
     return Notice(kind, (fit_sentence(fit, snapshot, chip),))
 
 
-def fit_sentence(fit: Fit, snapshot: Snapshot, chip: Chip) -> str:
+def fit_sentence(fit: Fit, snapshot: Snapshot, chip: Chip | None) -> str:
     """Return whether the layout fits into one device of the chip, with the amounts, in a sentence."""
-    capacity = bytes_text(fit.capacity)
-    device = _device_of(chip)
     if fit.message is not None:
         return f"{fit.message}."
     if fit.needed is None:
         return (
-            f"Whether this fits into the {capacity} of {device} is unknown, because the bytes per device of "
-            "its arrays are."
+            "The memory that this needs on one device is unknown, because the bytes per device of its arrays "
+            "are."
         )
-    amounts = f"{bytes_text(fit.needed)} of the {capacity} of {device}"
+    if chip is None or fit.capacity is None:
+        return _need_sentence(fit, snapshot)
+    amounts = f"{bytes_text(fit.needed)} of the {bytes_text(fit.capacity)} of {_device_of(chip)}"
     excess = fit.needed - fit.capacity
     if fit.basis == "estimate":
         assert fit.low is not None and fit.high is not None
@@ -99,17 +100,40 @@ def fit_sentence(fit: Fit, snapshot: Snapshot, chip: Chip) -> str:
             f"It fits: the compiler for {chip.title} accepted every program, although {fit.program} needs "
             f"{amounts} by the figures below."
         )
-    emulated = " (compiled for emulated devices)" if snapshot.source.kind == "cpu" else ""
     rest = (
         f"{bytes_text(excess)} too much"
         if excess > 0
         else f"it fits, with {bytes_text(-excess)} to spare"
     )
-    sentence = f"{fit.program}{emulated} needs {amounts}: {rest}."
-    if fit.largest is not None:
-        name, size = fit.largest
-        sentence += f" The largest part is {name}, {bytes_text(size)}."
-    return sentence
+    return f"{fit.program}{_emulated(snapshot)} needs {amounts}: {rest}.{_largest(fit)}"
+
+
+def _need_sentence(fit: Fit, snapshot: Snapshot) -> str:
+    """Return what the layout needs if no chip is known."""
+    needed = bytes_text(fit.needed)
+    choose = "Choose a chip to see whether it fits."
+    if fit.basis == "estimate":
+        interval = f"{bytes_text(fit.low)} to {bytes_text(fit.high)}"
+        return (
+            f"Estimated before a compile, {fit.program} needs about {needed} on one device (80% interval "
+            f"{interval}). {choose}"
+        )
+    if fit.basis == "state":
+        return f"Train state and batch alone need at least {needed} on one device. {choose}"
+    return (
+        f"{fit.program}{_emulated(snapshot)} needs {needed} on one device.{_largest(fit)} {choose}"
+    )
+
+
+def _emulated(snapshot: Snapshot) -> str:
+    return " (compiled for emulated devices)" if snapshot.source.kind == "cpu" else ""
+
+
+def _largest(fit: Fit) -> str:
+    if fit.largest is None:
+        return ""
+    name, size = fit.largest
+    return f" The largest part is {name}, {bytes_text(size)}."
 
 
 def _device_of(chip: Chip) -> str:
@@ -223,18 +247,14 @@ def _compilers_figure(program: Breakdown, use: MemoryUse) -> str:
     """Return how the compiler's peak differs from that of its schedule, "" if it does not."""
     if program.peak is None:
         return ""
-    difference = abs(program.peak - use.peak_bytes) / max(program.peak, 1)
-    if difference < 0.001:
+    change = change_text(use.peak_bytes, program.peak)
+    if not change:
         return ""
-    more = program.peak > use.peak_bytes
-    sentence = (
-        f" The compiler's own figure is {bytes_text(program.peak)}, "
-        f"{difference:.1%} {'more' if more else 'less'}."
-    )
-    if more and (use.on_chip or 0) >= 0.01 * program.peak:
+    sentence = f" The compiler's own figure is {bytes_text(program.peak)} ({change})."
+    if program.total is not None and program.peak > program.total:
         sentence += (
-            " It counts memory inside of the chip, of which the program uses up to "
-            f"{bytes_text(use.on_chip)}."
+            " It counts memory inside of the chip, such as VMEM: "
+            f"the program reserves only {bytes_text(program.total)} in HBM."
         )
     return sentence
 
@@ -301,15 +321,14 @@ def duplication(snapshot: Snapshot) -> tuple[Block, ...]:
 
 
 def rows(program: Breakdown) -> list[tuple[str, int | None]]:
-    """Return (part, bytes) of one program in the order in which the parts add up."""
+    """Return (figure of the compiler, bytes) of one program, and what it needs last."""
     parts: list[tuple[str, int | None]] = []
     for whole, inside in (("Arguments", program.arguments), ("Outputs", program.outputs)):
         parts.append((whole, sum_known(part.bytes for part in inside)))
         parts += [(f"{whole}: {part.name}", part.bytes) for part in inside]
     parts += [("Temporaries", program.temporaries), ("Aliased, counted once", program.aliased)]
     code = ("Code" if program.code_on_device else "Code, in host memory", program.code)
-    total = [("Total", program.total), ("Peak", program.peak)]
-    found = [*parts, code, *total] if program.code_on_device else [*parts, *total, code]
+    found = [*parts, code, ("Needed", program.needed)]
     return found if program.host is None else [*found, ("In host memory", program.host)]
 
 
@@ -335,7 +354,7 @@ def _donation(programs: Sequence[Breakdown]) -> list[Text]:
         if program.aliased:
             said = (
                 f" writes {bytes_text(program.aliased)} of its outputs over donated arguments, which count "
-                "once. Compare the totals with and without donation: it may need more temporaries."
+                "once."
             )
             blocks.append(text(name, said, quiet=True))
         if program.not_donated:
@@ -368,15 +387,13 @@ def _unused(program: Breakdown) -> list[Text]:
 
 
 def _numbers(snapshot: Snapshot, programs: Sequence[Breakdown]) -> Folded:
-    code = " + code" if any(one.code_on_device for one in programs) else ""
     note = (
-        f"Total = arguments + outputs + temporaries − aliased{code}. The peak is the most that is in use at "
-        "one time, and decides whether a program fits. Temporaries that are not in use together can share "
-        "memory, and those of a TPU include VMEM. Bytes not explained by arrays are, for example, a random "
-        "key, the loss or the table of a tuple."
+        "The figures of the compiler. They do not add up to what is needed, because temporaries that are not "
+        "in use at the same time share memory: needed is the peak, with the code on TPUs and GPUs. Bytes not "
+        "explained by arrays are, for example, a random key, the loss or the table of a tuple."
     )
     if any(part.in_host for one in programs for part in (*one.arguments, *one.outputs)):
-        note += " The total leaves out arrays in host memory; this compiler's peak counts them."
+        note += " This compiler's peak counts arrays in host memory."
     if snapshot.source.kind == "cpu":
         note += " The compiler is that of emulated devices; an accelerator has other temporaries."
     listed = [dict(rows(program)) for program in programs]

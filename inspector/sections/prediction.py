@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import re
 
+from inspector import assessment
 from inspector.compiled.op_name import PHASES, parse_op_name
 from inspector.core.formatting import (
     and_text,
@@ -18,7 +19,7 @@ from inspector.figures.timeline import name_of, parts, step_parts, timeline, win
 from inspector.machines.hardware import Chip
 from inspector.machines.prediction.calibration import before_compile_constants
 from inspector.machines.prediction.cost import si_text
-from inspector.machines.prediction.predicted import CLAIMED, Predicted, predicted
+from inspector.machines.prediction.predicted import CLAIMED, Predicted
 from inspector.sections import unknown
 from inspector.sections.causes import of_origins
 from inspector.sections.section import (
@@ -49,8 +50,8 @@ _LAYER_NUMBER = re.compile(r"(?<=[_/])\d+(?=/|$)")
 def prediction_of(snapshot: Snapshot, name: str, chip: Chip) -> Predicted:
     """Return the predicted step of a program of a Snapshot with a mesh."""
     program = snapshot.program(name)
-    assert program is not None and snapshot.mesh is not None
-    return predicted(program, snapshot.mesh, chip)
+    assert program is not None
+    return assessment.prediction_of(snapshot, program, chip)
 
 
 def section(snapshot: Snapshot, name: str, chip: Chip) -> Section:

@@ -3,12 +3,10 @@
 from __future__ import annotations
 
 from inspector.core.snapshot import Program, Snapshot
-from inspector.machines import targets
-from inspector.machines.hardware import Chip
+from inspector.core.step_program import step_program
 
 TITLES = {"init": "Initialization", "train_step": "Train step", "apply": "Inference"}
 RUNS = {"init": "Initialization", "train_step": "A train step", "apply": "An inference"}
-_STEPS = ("train_step", "apply")
 
 PROPAGATED = (
     "Propagated by Shardy without a compile; for TPUs and GPUs, passes of XLA follow. "
@@ -27,18 +25,7 @@ def run_of(name: str) -> str:
     return "one step" if name == "train_step" else "one run"
 
 
-def main_program(snapshot: Snapshot) -> Program | None:
-    """Return the program of a step: the train step, else the inference, else the first program."""
-    named = (snapshot.program(name) for name in _STEPS)
-    return next((one for one in named if one is not None), next(iter(snapshot.programs), None))
-
-
 def main_first(snapshot: Snapshot) -> list[Program]:
     """Return all programs, the one of a step first."""
-    main = main_program(snapshot)
+    main = step_program(snapshot)
     return sorted(snapshot.programs, key=lambda program: program is not main)
-
-
-def chip_of(snapshot: Snapshot, chosen: Chip | None) -> Chip | None:
-    """Return the chip that the Snapshot was compiled for or ran on, otherwise the chosen chip."""
-    return targets.chip_of(snapshot) or chosen

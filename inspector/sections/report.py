@@ -4,15 +4,19 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
+from inspector.assessment import assess
 from inspector.compare import difference
 from inspector.compare.questions import questions
+from inspector.compare.verdict import compared as compared_snapshots
 from inspector.core.folding import fold
 from inspector.core.formatting import bytes_text, counted, shape_text, spec_text
 from inspector.core.snapshot import Finding, Snapshot
 from inspector.layout.plan import merged_by_logical_axis
+from inspector.machines import targets
 from inspector.machines.hardware import Chip
 from inspector.sections import (
     arrays,
+    assessed,
     collectives,
     comparison,
     effects,
@@ -24,7 +28,7 @@ from inspector.sections import (
     sharding_errors,
     time,
 )
-from inspector.sections.programs import chip_of, main_first
+from inspector.sections.programs import main_first
 from inspector.sections.section import (
     Block,
     Code,
@@ -45,7 +49,8 @@ _MAX_FINDINGS = 20  # of the short form
 
 def compared(named: Named, chip: Chip | None) -> tuple[Section, ...]:
     """Return the sections about all Snapshots together. The first one is the baseline."""
-    return (*glance.sections(named, chip), *comparison.sections(named, chip))
+    verdict, *rest = comparison.sections(named, chip) or ((),)
+    return (verdict, *glance.sections(named, chip), *rest) if verdict else ()
 
 
 def of_snapshot(snapshot: Snapshot, chip: Chip | None, maps: int) -> tuple[Section, ...]:
@@ -55,9 +60,10 @@ def of_snapshot(snapshot: Snapshot, chip: Chip | None, maps: int) -> tuple[Secti
       chip: None for the chip of the Snapshot, if it is known.
       maps: number of large shard maps.
     """
-    chip = chip_of(snapshot, chip)
+    chip = targets.chip_for(snapshot, chip)
     state = arrays.state_arrays(snapshot)
     return (
+        Section("assessment", "At a glance", (assessed.facts(snapshot, chip),)),
         *sharding_errors.sections(snapshot),
         findings.section(snapshot),
         arrays.bytes_on_devices(snapshot, state, _MAX_SMALL_MAPS),
@@ -67,7 +73,7 @@ def of_snapshot(snapshot: Snapshot, chip: Chip | None, maps: int) -> tuple[Secti
         *propagated_traffic.sections(snapshot),
         memory.section(snapshot, chip),
         time.section(snapshot, chip),
-        *([effects.section(snapshot.effects)] if snapshot.effects else []),
+        *([effects.section(snapshot.effects, assess(snapshot, chip))] if snapshot.effects else []),
         arrays.folded_table(snapshot),
     )
 
@@ -82,6 +88,7 @@ def _short_comparison(named: Named, chip: Chip | None) -> list[Block]:
     rows = difference.spec_rows([snapshot for _, snapshot in named])
     specs = comparison.specs(named, rows)
     return [
+        *comparison.verdict(named, chip),
         *glance.sections(named, chip),
         comparison.sentences(named, chip),
         comparison.board(named, chip),
@@ -90,9 +97,9 @@ def _short_comparison(named: Named, chip: Chip | None) -> list[Block]:
 
 
 def _short(name: str, snapshot: Snapshot, chip: Chip | None) -> list[Block]:
-    chip = chip_of(snapshot, chip)
-    rows = questions([snapshot], 0, chip)
-    blocks: list[Block] = [*sharding_errors.sections(snapshot)]
+    chip = targets.chip_for(snapshot, chip)
+    rows = questions(compared_snapshots([(name, snapshot)], chip))
+    blocks: list[Block] = [assessed.facts(snapshot, chip), *sharding_errors.sections(snapshot)]
     if chip is not None:
         blocks.append(memory.verdict(snapshot, chip))
         if snapshot.mesh is not None and (programs := main_first(snapshot)):
@@ -101,7 +108,7 @@ def _short(name: str, snapshot: Snapshot, chip: Chip | None) -> list[Block]:
     blocks.append(comparison.board_table("board", [name], rows))
     blocks += propagated_traffic.sections(snapshot)
     if snapshot.effects is not None:
-        blocks.append(effects.section(snapshot.effects))
+        blocks.append(effects.section(snapshot.effects, assess(snapshot, chip)))
     folds = fold(arrays.state_arrays(snapshot))
     if folds:
         specs = Table.of(

@@ -22,16 +22,18 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any, Literal
 
-from inspector.compare import board_link, glance
+from inspector.assessment import assess
+from inspector.compare import board_link
 from inspector.compare.board import Board
 from inspector.compare.search import result as results
 from inspector.compare.search.result import SearchResult
-from inspector.core import private_database, snapshot, strict_json
+from inspector.core import private_database, snapshot, strict_json, typed_json
+from inspector.core.assessment import Assessment
 from inspector.core.errors import InvalidInput
 from inspector.core.snapshot import Snapshot
-from inspector.core.statistics import statistics, sum_known
 from inspector.core.user_folder import user_folder
 from inspector.layout import Layout
+from inspector.machines import hardware
 from inspector.service.engine import Requester
 from inspector.service.subject import layout_title
 
@@ -39,7 +41,7 @@ MOST_BYTES = 2**30  # of all entries
 MOST_BYTES_OF_OWNER = 2**26  # a run of 126 arrays takes about 20 kB
 MOST_ENTRIES_OF_OWNER = 2_000
 MOST_BYTES_OF_ANSWER = 128 * 2**20  # as text, as for an entry of the library
-VERSION = 1
+VERSION = 2  # 2: the column `assessment`
 _BUSY_SECONDS = 10.0
 _WHAT = "the history"  # in errors about what it has
 _TABLES = """
@@ -54,6 +56,7 @@ CREATE TABLE IF NOT EXISTS history (
   basis TEXT,
   peak_bytes INTEGER,
   wire_bytes INTEGER,
+  assessment TEXT,
   owner TEXT,
   owner_name TEXT,
   shared INTEGER NOT NULL DEFAULT 0,
@@ -62,7 +65,8 @@ CREATE TABLE IF NOT EXISTS history (
 """
 _SIZE = "(length(parameters) + coalesce(length(packed), 0))"
 _ENTRY = (
-    f"id, time, kind, title, target, parameters, seconds, basis, peak_bytes, wire_bytes, {_SIZE}"
+    "id, time, kind, title, target, parameters, seconds, basis, peak_bytes, wire_bytes, assessment, "
+    f"{_SIZE}"
 )
 
 Kind = Literal["run", "compile", "search", "compare"]
@@ -80,7 +84,8 @@ class HistoryEntry:
     """One thing that was done. Unknown figures are None.
 
     `time` is in UTC, ISO 8601. `parameters` has the `layout` of a run, compile or search; a search also has
-    its `objective` and the `best` layout; a comparison has the `board` as URL parameters. `seconds` is the
+    its `objective` and the `best` layout; a comparison has the `board` as URL parameters. `assessment` is
+    that of the answer, of the best layout of a search, or of the baseline of a comparison. `seconds` is the
     step, `basis` is `measured` or `predicted`. `bytes` is the size in the file. `owner` is the name of a
     signed-in user, and `changeable` whether who asked can share and delete the entry. An entry that cannot be
     read has the kind `DAMAGED`, no parameters and no figures, so that it can be deleted.
@@ -96,6 +101,7 @@ class HistoryEntry:
     basis: str | None
     peak_bytes: int | None
     wire_bytes: int | None
+    assessment: Assessment | None
     bytes: int
     owner: str | None = None
     shared: bool = False
@@ -119,7 +125,7 @@ class History:
         """Record a run or a compile of a layout."""
         kind: Kind = "run" if layout.machine is None else "compile"
         packed = _packed(snapshot.dumps(found)) if kind == "run" else None
-        figures = _figures(found)
+        figures = _figures(assess(found))
         self._record(kind, layout, {"layout": layout.to_json()}, figures, requester, packed)
 
     def record_search(self, layout: Layout, result: SearchResult, requester: Requester) -> None:
@@ -130,31 +136,22 @@ class History:
             "objective": result.objective,
             "best": None if best is None else best.layout,
         }
-        figures: dict[str, Any] = {}
-        if best is not None:
-            sent = best.wire_bytes
-            basis = None if best.step is None else "predicted"
-            if best.measured is not None:
-                basis = "measured"
-            figures = {
-                "seconds": best.step,
-                "basis": basis,
-                "peak_bytes": best.peak_bytes,
-                "wire_bytes": None if sent is None else sum_known(sent.values()),
-            }
+        known = None if best is None else best.assessment
+        figures = {} if known is None else _figures(known)
         packed = _packed(results.dumps(result))
         self._record("search", layout, parameters, figures, requester, packed)
 
     def record_comparison(self, board: Board, requester: Requester) -> None:
         """Record that layouts were compared. The same comparison again only gets a new time."""
-        link = board_link.to_query(board)
+        link = board_link.to_query(board, figures=False)
         if len(link.get("pin", ())) < 2:
             return
         layout = board_link.layout_of(board.snapshots[board.baseline])
         title = " and ".join(board.names)
         text = json.dumps([link, requester.owner if requester.signed_in else None])
         entry = hashlib.sha256(text.encode()).hexdigest()[:32]
-        figures = _figures(board.snapshots[board.baseline])
+        chip = hardware.CHIPS.get(board.chip or "")
+        figures = _figures(assess(board.snapshots[board.baseline], chip))
         self._record("compare", layout, {"board": link}, figures, requester, None, title, entry)
 
     def _record(
@@ -309,6 +306,9 @@ class History:
                     database.execute("PRAGMA auto_vacuum = FULL")  # deleting frees disk space
                     with private_database.exclusive(database):
                         database.execute(_TABLES)
+                        columns = database.execute("PRAGMA table_info(history)").fetchall()
+                        if "assessment" not in {column[1] for column in columns}:
+                            database.execute("ALTER TABLE history ADD COLUMN assessment TEXT")
                         database.execute(f"PRAGMA user_version = {VERSION}")
                 yield database
         except (sqlite3.Error, OSError) as error:
@@ -327,11 +327,12 @@ class History:
         *facts, owner_name, shared = row
         try:
             facts[5] = strict_json.parse(facts[5], _WHAT)
+            facts[10] = _assessment(facts[10])
             entry = HistoryEntry(*facts)
             _check(entry)
         except (InvalidInput, ValueError):
             entry = HistoryEntry(
-                facts[0], _NO_TIME, DAMAGED, "", None, {}, None, None, None, None, facts[-1]
+                facts[0], _NO_TIME, DAMAGED, "", None, {}, None, None, None, None, None, facts[-1]
             )
         return replace(
             entry, owner=owner_name, shared=bool(shared), changeable=self._may_change(owner)
@@ -366,6 +367,17 @@ def _is_query(content: dict[str, Any]) -> bool:
     )
 
 
+def _assessment(text: str | None) -> Assessment | None:
+    """Return the assessment of an entry; None for one of an earlier version.
+
+    Raises:
+      InvalidInput: it is damaged.
+    """
+    if text is None:
+        return None
+    return typed_json.decode(Assessment, strict_json.parse(text, _WHAT), _WHAT)
+
+
 def older_than(entries: Sequence[HistoryEntry], days: float) -> tuple[HistoryEntry, ...]:
     """Return the changeable entries that are older than this."""
     limit = (_now() - datetime.timedelta(days=days)).isoformat(timespec="milliseconds")
@@ -382,18 +394,15 @@ def beyond_size(entries: Sequence[HistoryEntry], size: int) -> tuple[HistoryEntr
     return tuple(found)
 
 
-def _figures(found: Snapshot) -> dict[str, Any]:
-    """Return step seconds with their basis, peak bytes per device, and bytes that a device sends."""
-    amounts = {one.kind: one for one in glance.measures([found])}
-    memory, time, traffic = (amounts[kind].amounts[0] for kind in ("memory", "time", "traffic"))
-    program = None if amounts["time"].program is None else found.program(amounts["time"].program)
-    steps = statistics(program.seconds.steps) if program and program.seconds else None
-    seconds, basis = (time.value, "predicted") if steps is None else (steps.median, "measured")
+def _figures(assessment: Assessment) -> dict[str, Any]:
+    """Return the assessment, and its figures that lists are sorted by: seconds, peak and bytes sent."""
+    step, need, sent = assessment.step, assessment.memory, assessment.traffic
     return {
-        "seconds": seconds,
-        "basis": None if seconds is None else basis,
-        "peak_bytes": _whole(memory.value),
-        "wire_bytes": _whole(traffic.value),
+        "seconds": None if step is None else step.seconds,
+        "basis": None if step is None else step.kind,
+        "peak_bytes": None if need is None else _whole(need.peak_bytes),
+        "wire_bytes": None if sent is None else _whole(sent.bytes),
+        "assessment": json.dumps(typed_json.encode(assessment)),
     }
 
 

@@ -24,7 +24,7 @@ from inspector.compare.board import Board
 from inspector.compare.paired_times import PairedTimes
 from inspector.compare.paired_times import candidates as paired
 from inspector.compare.paired_times.candidates import Candidates
-from inspector.core import snapshot, strict_json, temporary_folder, typed_json
+from inspector.core import snapshot, temporary_folder, typed_json
 from inspector.core.abstract import AbstractState, PropagatedPrograms
 from inspector.core.errors import InvalidInput
 from inspector.core.snapshot import Effects, Finding, Snapshot
@@ -46,7 +46,7 @@ from inspector.layout.rule_files import RuleFile
 from inspector.machines import compiler_options, targets
 from inspector.machines.compiler_options import Options
 from inspector.model.built_in.catalogue import CATALOGUE
-from inspector.service import audit_log, compile_cache, serving
+from inspector.service import audit_log, compile_cache, known_results, serving
 from inspector.service.agreement import disagreements, refuse_indivisible
 from inspector.service.compile_cache import CompileCache
 from inspector.service.engine import (
@@ -398,11 +398,11 @@ class Inspection:
         """
         if layout.machine is None:
             return None  # a run measures times, and another run measures other times
-        text = self.compiled.get(compile_cache.key_of_layout(layout))
-        try:
-            return None if text is None else _snapshot(strict_json.parse(text, "the cache"))
-        except InvalidInput:
-            return None
+        return known_results.read(self.compiled, compile_cache.key_of_layout(layout))
+
+    def known_result(self, layout: Layout) -> Snapshot | None:
+        """Return the Snapshot of an earlier compile, or what a search compiled or measured."""
+        return known_results.of_search(layout, self.compiled)
 
     def last_seconds(self, layout: Layout) -> float | None:
         """Return how long the last run of this layout took in this process; None if there was none."""

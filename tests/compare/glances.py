@@ -31,7 +31,7 @@ def planned(*collectives: Collective, flops: float = 1e12, **axes: int) -> Snaps
     """A plan with a propagated train step."""
     mesh = samples.mesh(**(axes or {"data": 2, "model": 2}))
     found = samples.snapshot(mesh)
-    work = Work(flops, (MatmulFlops("bf16", flops),), None)
+    work = Work(flops, (MatmulFlops("bf16", flops),), None, boundary_bytes=1e6)
     step = Program("train_step", collectives=collectives, work=work, stage="propagated")
     source = Source("plan", "plan", "2026-01-01T00:00:00Z")
     return replace(found, source=source, programs=(step,))

@@ -7,9 +7,11 @@ from dataclasses import replace
 import pytest
 
 from inspector.compare.glance import Measure, measures
+from inspector.compare.verdict import compared
 from inspector.core.snapshot import Finding, Snapshot
 from inspector.layout.plan import INDIVISIBLE
 from inspector.machines import hardware
+from inspector.machines.hardware import Chip
 from tests.compare.glances import compiled, planned, sent
 from tests.figures import samples
 
@@ -17,7 +19,12 @@ V5E, V5P = hardware.chip("v5e"), hardware.chip("v5p")
 
 
 def by_kind(snapshots: list[Snapshot], chip=V5E, baseline: int = 0) -> dict[str, Measure]:
-    return {one.kind: one for one in measures(snapshots, baseline, chip)}
+    return {one.kind: one for one in measured(snapshots, baseline, chip)}
+
+
+def measured(snapshots: list[Snapshot], baseline: int, chip: Chip | None) -> tuple[Measure, ...]:
+    names = [f"layout {number}" for number in range(len(snapshots))]
+    return measures(compared(list(zip(names, snapshots, strict=True)), chip), baseline)
 
 
 def parts(measure: Measure, place: int) -> dict[str, float]:
@@ -97,14 +104,14 @@ def test_time_is_compute_and_exposed_communication() -> None:
         assert one.low <= one.value <= one.high
         assert one.known == pytest.approx(one.value)
     assert set(parts(time, 0)) == {"compute", "data"}
-    assert parts(time, 1)["compute"] == pytest.approx(2 * parts(time, 0)["compute"])
+    assert parts(time, 1)["compute"] == pytest.approx(2 * parts(time, 0)["compute"], rel=1e-3)
     assert parts(time, 1)["data"] == parts(time, 0)["data"]
     assert time.answers[1].verdict == "worse"
 
 
 def test_what_is_missing_is_unknown_with_a_reason() -> None:
-    bare = samples.snapshot(arrays=())
-    for measure in measures([planned(sent(("data",), 1)), bare], 0, None):
+    bare = replace(samples.snapshot(arrays=()), programs=())
+    for measure in measured([planned(sent(("data",), 1)), bare], 0, None):
         if measure.kind == "memory":
             assert measure.amounts[0].value and measure.amounts[0].limit is None
         one = measure.amounts[1]
@@ -114,7 +121,15 @@ def test_what_is_missing_is_unknown_with_a_reason() -> None:
 
 
 def test_layouts_for_several_chips_have_no_common_chip() -> None:
-    found = measures([planned(), compiled(1)], 0, None)
+    found = measured([planned(), compiled(1)], 0, None)
     assert {one.chip for one in found} == {None}
     assert [one.limit for one in found[0].amounts] == [None, V5E.allocatable_bytes]
-    assert {one.chip.name for one in measures([planned(), compiled(1)], 0, V5P)} == {"v5p"}
+    # The chosen chip is for the layout without one.
+    on_two = measured([planned(), compiled(1)], 0, V5P)
+    assert [one.limit for one in on_two[0].amounts] == [
+        V5P.allocatable_bytes,
+        V5E.allocatable_bytes,
+    ]
+    assert {one.chip for one in on_two} == {None}
+    assert on_two[1].answers[1].verdict == "not comparable"
+    assert {one.chip.name for one in measured([planned(), compiled(1)], 0, V5E)} == {"v5e"}

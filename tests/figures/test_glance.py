@@ -8,6 +8,7 @@ import math
 import pytest
 
 from inspector.compare.glance import measures
+from inspector.compare.verdict import compared
 from inspector.core.snapshot import Snapshot
 from inspector.figures.glance import Column, glance, mark
 from inspector.machines import hardware
@@ -19,7 +20,9 @@ PATH = "params/DotReluDot_0/Dense_0/kernel"
 
 
 def picture(snapshots: list[Snapshot], baseline: int = 0, width_px: int = 960):
-    found = measures(snapshots, baseline, CHIP)
+    found = measures(
+        compared([(f"layout {n}", one) for n, one in enumerate(snapshots)], CHIP), baseline
+    )
     columns = [
         Column(
             f"layout {number}", one.mesh, (next((a for a in one.arrays if a.path == PATH), None),)
@@ -119,5 +122,5 @@ def test_the_baseline_and_the_verdicts_need_no_color() -> None:
 def test_names_are_text() -> None:
     name = "<img src=x> $x^2$"
     one = planned(sent((name,), 1000))
-    figure = glance(measures([one, one]), [Column(name, one.mesh)] * 2)
+    figure = glance(measures(compared([(name, one)] * 2)), [Column(name, one.mesh)] * 2)
     assert not [text for text in drawn.texts(figure) if "<img" in text or "$" in text]

@@ -10,9 +10,11 @@ from pathlib import Path
 import pytest
 
 from inspector import layout as layouts
+from inspector.assessment import assess
 from inspector.compare.board import Board
-from inspector.compare.search.evaluated import Evaluated
+from inspector.compare.search.evaluated import of_assessment
 from inspector.compare.search.result import Counts, SearchResult, candidate
+from inspector.core.assessment import Assessment, FindingCounts, MemoryNeed, Step, Traffic
 from inspector.core.errors import InvalidInput
 from inspector.core.snapshot import Program, Seconds, Source
 from inspector.layout import Layout
@@ -60,7 +62,18 @@ def test_a_compile_is_not_stored_twice(history: History) -> None:
 
 def found() -> SearchResult:
     """The result of a search with one compiled candidate."""
-    cost = Evaluated(stage="compiled", seconds=0.5, peak_bytes=10)
+    own = Assessment(
+        "v5e",
+        8,
+        "compiled",
+        "train_step",
+        Step(0.5, 0.4, 0.6, "predicted"),
+        MemoryNeed(10, 10, 10, 100, True, "train_step"),
+        Traffic(30, {"data": 30}),
+        5,
+        FindingCounts(),
+    )
+    cost = of_assessment(own, "compiled", 7)
     one = candidate(TPU, cost, cost, pareto=True, current=True)
     return SearchResult("tpu:v5e:2x4", "v5e", "2026-01-01", Counts(1, 1, 1, 1), (one,), 0)
 
@@ -70,6 +83,8 @@ def test_a_search_has_its_result(history: History) -> None:
     history.record_answer(LAYOUT, run(), LOCAL)
     ran, searched = history.entries()
     assert (searched.kind, searched.seconds, searched.peak_bytes) == ("search", 0.5, 10)
+    assert searched.assessment == found().candidates[0].assessment
+    assert ran.assessment == assess(run())
     assert history.search(searched.id) == found()
     assert history.run(searched.id) is None is history.search(ran.id)
 

@@ -42,7 +42,8 @@ class Amount:
             return f"{was} → {now} per device" if was != now else f"{now} per device, unchanged"
         sign = "+" if gained > 0 else MINUS
         amount = f"{was} → {now}" if was != now else f"{sign}{in_unit(abs(gained))} to {now}"
-        return f"{amount} per device ({change_text(self.before or 0, self.after or 0)})"
+        change = change_text(self.before or 0, self.after or 0)
+        return f"{amount} per device{f' ({change})' if change else ''}"
 
 
 @dataclass(frozen=True)

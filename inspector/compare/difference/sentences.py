@@ -22,6 +22,7 @@ from inspector.compare.questions.question import MINUS, Question, Row
 from inspector.compare.questions.questions import LEVELS
 from inspector.compare.questions.train_state import state_rows
 from inspector.compare.splits import axes_text
+from inspector.compare.verdict import compared as compared_snapshots
 from inspector.core.formatting import and_text, bytes_text, counted, shape_text
 from inspector.core.snapshot import Snapshot
 from inspector.core.totals import STATE_GROUPS
@@ -39,8 +40,7 @@ _DIFFERENT = ("better", "worse", "different")
 def sentences(before: Snapshot, after: Snapshot, chip: Chip | None = None) -> tuple[str, ...]:
     """Return the size of the difference, then causes, collectives and memory by bytes, then the rest.
 
-    Args:
-      chip: the chip on which the time of programs is modelled. Without it, no time is compared.
+    chip: the chip for memory and time of Snapshots without one.
     """
     why = causes(before, after)
     every = arrays(why.before, after) if before.arrays and after.arrays else ()
@@ -182,9 +182,9 @@ def _held(group: Group) -> str:
 
 
 def _programs(why: Causes, chip: Chip | None) -> Iterator[tuple[float, str]]:
-    """Yield collectives, memory, FLOPs and modelled time that differ, with their changed bytes."""
-    both = (why.before, why.after)
-    for row in program_rows(both, chip, origin.chip(why.before, chip)):
+    """Yield collectives, memory, FLOPs and times that differ, with their changed bytes."""
+    both = compared_snapshots([("the first", why.before), ("the second", why.after)], chip)
+    for row in program_rows(both, 0):
         compared = row.compared(0)
         if row.program is None or compared.answers[1].verdict not in _DIFFERENT:
             continue
@@ -192,7 +192,7 @@ def _programs(why: Causes, chip: Chip | None) -> Iterator[tuple[float, str]]:
         moved = abs(values[1] - values[0])
         if any(statement.parts for statement in row.statements):
             yield moved, f"{row_text(compared, _parts(row))}."
-        elif row.section == TIME and moved >= _LEAST_SHARE * max(values):
+        elif row.section == TIME and row.answers is None and moved >= _LEAST_SHARE * max(values):
             yield -1, f"{row_text(compared)}."
 
 

@@ -6,16 +6,18 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import replace
 from functools import partial
 
-from inspector.compare import origin
 from inspector.compare.questions.question import UNKNOWN, Row, Statement, without_rejected
+from inspector.compare.questions.time_answer import time_answer
+from inspector.compare.verdict import Compared
+from inspector.core.assessment import Assessment
 from inspector.core.collectives import Traffic, traffic
 from inspector.core.formatting import bytes_text, counted, mesh_axes_text
 from inspector.core.snapshot import Program, Snapshot
 from inspector.core.statistics import statistics, statistics_text, sum_known
-from inspector.machines.hardware import Chip
+from inspector.core.step_program import ONCE
+from inspector.machines import hardware
 from inspector.machines.prediction import memory
 from inspector.machines.prediction.cost import si_text
-from inspector.machines.prediction.step_model import bound_text, modelled
 
 COLLECTIVES, MEMORY, TIME = "Collectives", "Memory", "Time"
 _SEPARATE_RUNS = (
@@ -23,41 +25,34 @@ _SEPARATE_RUNS = (
     "a reliable ratio."
 )
 _WIRE = "Bytes that one device sends in one run of the program, loops included."
-_MODELLED = (
-    "Bounds from the chip's published figures: the longest part alone, and all parts in sequence."
+_NEEDED = "Most bytes in use at one time on one device, by the program that needs the most."
+_PREDICTED = (
+    "Predicted time of one run, with the interval that is expected to contain 80% of measured steps. The "
+    "ratio of two layouts of one model on one chip is known better than each time, so it has an interval of "
+    "its own."
 )
-# `init` runs once, so it does not count when choosing a layout.
-_LEFT_OUT = ("init",)
 _FIRST = ("train_step", "apply")
-_NO_CHIP = Statement("no chip chosen", excluded="no chip was chosen")
 
 # The answer of one program of a Snapshot.
 _AskProgram = Callable[[Snapshot, Program], Statement]
 
 
-def program_rows(
-    snapshots: Sequence[Snapshot], chip: Chip | None, reference: Chip | None
-) -> list[Row]:
+def program_rows(every: Sequence[Compared], baseline: int) -> list[Row]:
     """Return the rows of all programs.
 
     Args:
-      chip: the chip for modelled memory and time. Without it, each compiled Snapshot uses its own chip.
-      reference: the chip of the baseline.
+      baseline: the index of the layout that the others are compared with.
     """
+    snapshots = [one.snapshot for one in every]
     names = program_names(snapshots)
-    on_chip = f" on {chip.title}" if chip else ""
     rows = [row for name in names for row in _collectives(name, snapshots)]
+    rows.append(_needed(every, baseline))
     rows += [
         Row(MEMORY, f"{name} per device", "less", _ask(name, snapshots, _memory), "", name)
         for name in names
     ]
-    rows.append(_fits(snapshots, chip, reference))
+    rows.append(_step(every, baseline))
     times: tuple[tuple[str, _AskProgram, str], ...] = (
-        (
-            f"modelled{on_chip}",
-            lambda s, p: _time(s, p, origin.chip(s, chip), reference),
-            _MODELLED,
-        ),
         ("measured", _measured, _SEPARATE_RUNS),
         ("FLOPs of all operations per device", _flops, ""),
         ("repeated work", _repeated, ""),
@@ -74,7 +69,7 @@ def program_names(snapshots: Sequence[Snapshot]) -> list[str]:
     """Return the names of the programs that count when choosing a layout, the train step first."""
     found = dict.fromkeys(program.name for each in snapshots for program in each.programs)
     ordered = dict.fromkeys((*_FIRST, *found))
-    return [name for name in ordered if name in found and name not in _LEFT_OUT]
+    return [name for name in ordered if name in found and name not in ONCE]
 
 
 def _ask(name: str, snapshots: Sequence[Snapshot], ask: _AskProgram) -> list[Statement]:
@@ -157,62 +152,55 @@ def _sent(rows: Sequence[Traffic], executions: str) -> Statement:
 
 def _memory(snapshot: Snapshot, program: Program) -> Statement:
     breakdown = memory.breakdown(snapshot, program)
-    if breakdown is None or breakdown.total is None:
+    if breakdown is None or breakdown.needed is None:
         return Statement(UNKNOWN)
-    outputs = sum_known(part.bytes for part in breakdown.outputs) or 0
-    parts = {
-        "arguments": sum_known(part.bytes for part in breakdown.arguments) or 0,
-        "outputs that are not donated": outputs - (breakdown.aliased or 0),
-        "temporaries": breakdown.temporaries or 0,
-        "code": (breakdown.code or 0) if breakdown.code_on_device else 0,
-    }
-    return Statement(bytes_text(breakdown.total), breakdown.total, parts=parts)
+    return Statement(bytes_text(breakdown.needed), breakdown.needed, parts=dict(breakdown.parts))
 
 
-def _fits(snapshots: Sequence[Snapshot], chosen: Chip | None, reference: Chip | None) -> Row:
-    chips = [origin.chip(snapshot, chosen) for snapshot in snapshots]
-    statements = [_fit(snapshot, chip) for snapshot, chip in zip(snapshots, chips, strict=True)]
-    if reference is not None and any(chip not in (None, reference) for chip in chips):
-        for place, (one, chip) in enumerate(zip(statements, chips, strict=True)):
-            if chip is not None:
-                other = f"memory of a {chip.title}" if chip != reference else ""
-                text, why = f"{one.text} ({chip.title})", one.excluded or other
-                statements[place] = replace(one, text=text, excluded=why)
-    titles = {chip.title for chip in chips if chip}
-    title = f"Fits {titles.pop()}" if len(titles) == 1 else "Fits the chip"
-    return Row(MEMORY, title, "less", statements)
+def _needed(every: Sequence[Compared], baseline: int) -> Row:
+    """Return the row with what each layout needs on one device, and whether that fits."""
+    reference = every[baseline].assessment
+    statements = []
+    for one in every:
+        need, chip = one.assessment.memory, hardware.CHIPS.get(one.assessment.chip or "")
+        if need is None:
+            statements.append(Statement(UNKNOWN))
+            continue
+        fits = {True: ", fits", False: ", does not fit", None: ""}[need.fits]
+        where = "" if chip is None else f" ({chip.title})"
+        excluded = ""
+        if need.at_least:
+            excluded = "only its train state and batch are known, as nothing was compiled"
+        elif _basis(one.assessment) != _basis(reference):
+            excluded = "its memory is estimated, as nothing was compiled"
+        elif one.assessment.chip != reference.chip:
+            excluded = "on another chip"
+        statements.append(Statement(f"{need.text}{fits}{where}", need.peak_bytes, excluded))
+    return Row(MEMORY, "Needed on one device", "less", statements, _NEEDED)
 
 
-def _fit(snapshot: Snapshot, chip: Chip | None) -> Statement:
-    if chip is None:
-        return _NO_CHIP
-    fit = memory.fit(snapshot, chip)
-    answer = UNKNOWN if fit.fits is None else "yes" if fit.fits else "no"
-    if fit.needed is None:
-        return Statement(answer)
-    amounts = f"{bytes_text(fit.needed)} of {bytes_text(fit.capacity)}"
-    if fit.at_least:
-        why = "only its train state and batch are known, as nothing was compiled"
-        return Statement(f"{answer}: at least {amounts}", excluded=why)
-    if fit.basis == "estimate":
-        why = "its memory is estimated, as nothing was compiled"
-        return Statement(f"{answer}: about {amounts}, estimated", excluded=why)
-    return Statement(f"{answer}, needs {amounts}", fit.needed)
+def _basis(found: Assessment) -> bool:
+    """Return whether memory is known from a compiler."""
+    return found.basis in ("compiled", "measured")
 
 
-def _time(
-    snapshot: Snapshot, program: Program, chip: Chip | None, reference: Chip | None
-) -> Statement:
-    if chip is None:
-        return _NO_CHIP
-    if snapshot.mesh is None:
-        return Statement(UNKNOWN)
-    model = modelled(program, snapshot.mesh, chip)
-    text = bound_text(model)
-    if model.lower_seconds is not None and reference is not None and chip != reference:
-        why = f"modelled on a {chip.title}"
-        return Statement(f"{text} ({chip.title})", model.lower_seconds, why)
-    return Statement(text, model.lower_seconds)
+def _step(every: Sequence[Compared], baseline: int) -> Row:
+    """Return the row with the step of each layout, and the verdicts."""
+    texts = []
+    for one in every:
+        step, chip = one.assessment.step, hardware.CHIPS.get(one.assessment.chip or "")
+        if step is None:
+            texts.append(UNKNOWN)
+            continue
+        where = "emulated devices" if chip is None else chip.title
+        texts.append(f"{step.text}, {step.kind} on {where}")
+    values = [None if one.assessment.step is None else one.assessment.step.seconds for one in every]
+    answers = tuple(
+        time_answer(every[baseline], one, value, text)
+        for one, value, text in zip(every, values, texts, strict=True)
+    )
+    statements = [Statement(text, value) for text, value in zip(texts, values, strict=True)]
+    return Row(TIME, "One step", "less", statements, _PREDICTED, answers=answers)
 
 
 def _flops(_: Snapshot, program: Program) -> Statement:

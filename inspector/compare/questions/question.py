@@ -7,16 +7,27 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Literal, Self
 
-from inspector.compare import origin
+from inspector.core.assessment import LEAST_CHANGE
 from inspector.core.formatting import bytes_text
 from inspector.core.snapshot import Snapshot
+from inspector.layout.plan import rejection
 
-Verdict = Literal["baseline", "better", "worse", "equal", "different", "not comparable", "unknown"]
+Verdict = Literal[
+    "baseline",
+    "better",
+    "worse",
+    "equal",
+    "different",
+    "not distinguishable",
+    "not comparable",
+    "unknown",
+]
 Better = Literal["less", "more"]
 MINUS = "−"
 UNKNOWN = "unknown"
 REJECTED = "JAX rejects this layout"
-NEGLIGIBLE = "<0.1%"  # a change that is neither better nor worse
+# A larger ratio says little: the smaller of the two is nearly nothing.
+LARGEST_RATIO = 100
 # Sums of the same floats in another order are equal.
 _ROUNDING = 1e-9
 
@@ -80,7 +91,7 @@ class Question:
     def differs(self) -> bool:
         """Whether an answer differs from the baseline. Answers that are all unknown do not differ."""
         verdicts: set[str] = {answer.verdict for answer in self.answers}
-        known = verdicts & {"better", "worse", "different"}
+        known = verdicts & {"better", "worse", "different", "not distinguishable"}
         others = verdicts - {"baseline", "equal"} and {answer.text for answer in self.answers}
         return bool(known) or len(others) > 1
 
@@ -100,9 +111,17 @@ class Row:
     statements: Sequence[Statement]
     note: str = ""
     program: str | None = None
+    answers: tuple[Answer, ...] | None = None
 
     def compared(self, baseline: int, remarks: Sequence[str] | None = None) -> Question:
-        """Compare every statement with that of the baseline. `remarks` go to the comparable answers."""
+        """Compare every statement with that of the baseline. `remarks` go to the comparable answers.
+
+        Answers that are known before, because more than the numbers decides, stay as they are.
+        """
+        if self.answers is not None:
+            return Question(
+                self.section, self.title, self.better, self.answers, self.note, self.program
+            )
         answers = []
         for place, one in enumerate(self.statements):
             verdict: Verdict = "baseline"
@@ -119,7 +138,7 @@ class Row:
 
 def without_rejected(rows: Iterable[Row], snapshots: Sequence[Snapshot]) -> list[Row]:
     """Return the rows in which no number of a layout that JAX rejects can be compared."""
-    rejected = [bool(origin.rejection(each)) for each in snapshots]
+    rejected = [bool(rejection(each)) for each in snapshots]
     if not any(rejected):
         return list(rows)
 
@@ -130,19 +149,21 @@ def without_rejected(rows: Iterable[Row], snapshots: Sequence[Snapshot]) -> list
 
 
 def change_text(before: float, after: float) -> str:
-    """Return the signed change: `−25%`, `+100%`, `×12` from a factor of 10, `from 0`."""
+    """Return the signed change: `−25%`, `+100%`, `×12` from a factor of 10, `from 0`; "" below 0.1%."""
     if before == after:
         return ""
     if before == 0:
         return "from 0"
     ratio = after / before
+    if abs(ratio - 1) < LEAST_CHANGE:
+        return ""
+    if ratio > LARGEST_RATIO:
+        return f"more than ×{LARGEST_RATIO}"
     if ratio >= 10:
         return f"×{ratio:,.0f}"
     percent = 100 * (ratio - 1)
     sign = "+" if percent > 0 else MINUS
     size = abs(percent)
-    if size < 0.05:
-        return f"{sign}{NEGLIGIBLE}"
     # −100% means that nothing is left.
     digits = 1 if size < 10 or (sign == MINUS and 99.5 <= size < 100) else 0
     if digits and sign == MINUS and size >= 99.95 and after:
@@ -169,6 +190,8 @@ def _verdict(
     if statement.as_read and reference.as_read and same_text:
         return "equal", "", ""
     change = change_text(base, value)
-    if better is None or change.endswith(NEGLIGIBLE):
+    if better is None:
         return "different", change, ""
+    if not change:
+        return "equal", "", ""
     return ("better" if (value < base) == (better == "less") else "worse"), change, ""

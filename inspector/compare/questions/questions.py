@@ -9,34 +9,31 @@ from inspector.compare.caveats import remark
 from inspector.compare.questions.programs import program_rows
 from inspector.compare.questions.question import UNKNOWN, Better, Question, Row, Statement
 from inspector.compare.questions.train_state import state_rows
+from inspector.compare.verdict import Compared
 from inspector.core.errors import InvalidInput
 from inspector.core.formatting import counted, mesh_text
 from inspector.core.rules.rule import rule_text
 from inspector.core.rules.written import recorded
 from inspector.core.snapshot import Level, Snapshot
-from inspector.layout.plan import merged_by_logical_axis
-from inspector.machines.hardware import Chip
 
 LAYOUT, FINDINGS = "Layout", "Findings"
 LEVELS: tuple[Level, ...] = ("error", "warning", "note")
 
 
-def questions(
-    snapshots: Sequence[Snapshot], baseline: int = 0, chip: Chip | None = None
-) -> tuple[Question, ...]:
+def questions(every: Sequence[Compared], baseline: int = 0) -> tuple[Question, ...]:
     """Return all rows in display order, with one answer per Snapshot.
 
     Args:
       baseline: the index of the Snapshot that the others are compared with.
-      chip: the chip for modelled memory and time. Without it, each compiled Snapshot uses its own chip.
 
     Raises:
       InvalidInput: if there is no Snapshot at index `baseline`.
     """
-    if not 0 <= baseline < len(snapshots):
+    if not 0 <= baseline < len(every):
         raise InvalidInput(
-            f"baseline is {baseline}, but must be the index of one of {counted(len(snapshots), 'Snapshot')}"
+            f"baseline is {baseline}, but must be the index of one of {counted(len(every), 'Snapshot')}"
         )
+    snapshots = [one.snapshot for one in every]
     reference = snapshots[baseline]
     remarks = [remark(reference, snapshot) for snapshot in snapshots]
     of_programs = [
@@ -44,22 +41,22 @@ def questions(
         for text, snapshot in zip(remarks, snapshots, strict=True)
     ]
     layout = [Row(LAYOUT, title, None, [ask(each) for each in snapshots]) for title, ask in _LAYOUT]
-    findings = [_findings(level, snapshots) for level in LEVELS]
+    findings = [_findings(level, every) for level in LEVELS]
     return tuple(
         row.compared(baseline, about)
         for rows, about in (
             (layout, None),
             (state_rows(snapshots), remarks),
-            (program_rows(snapshots, chip, origin.chip(reference, chip)), of_programs),
+            (program_rows(every, baseline), of_programs),
             (findings, remarks),
         )
         for row in rows
     )
 
 
-def _findings(level: Level, snapshots: Sequence[Snapshot]) -> Row:
-    merged = [merged_by_logical_axis(each.findings) for each in snapshots]
-    counts = [sum(finding.level == level for finding in each) for each in merged]
+def _findings(level: Level, every: Sequence[Compared]) -> Row:
+    audited = [one.assessment.findings for one in every]
+    counts = [None if each is None else getattr(each, level) for each in audited]
     better: Better | None = None if level == "note" else "less"
     statements = [Statement.of_number(count, "none") for count in counts]
     return Row(FINDINGS, f"{level.capitalize()}s", better, statements)

@@ -2,16 +2,17 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Literal
 
+from inspector.assessment import assess_candidate
+from inspector.core.assessment import Assessment
 from inspector.core.collectives import traffic
 from inspector.core.snapshot import Mesh, Program
 from inspector.core.snapshot.effects import UNKNOWN_AXES
 from inspector.core.typed_json import FiniteFloat, NonNegativeInt, Record
 from inspector.machines.hardware import Chip
 from inspector.machines.prediction.emulated import emulated_seconds
-from inspector.machines.prediction.predicted import Predicted, predicted
 
 Stage = Literal["propagated", "compiled", "rejected"]
 
@@ -31,6 +32,7 @@ class Evaluated(Record):
       wire_bytes: Bytes that one device sends in one step, by mesh axes joined by commas.
       scaled: Whether it was computed from the propagation of another mesh with the same axes.
       measured: Median seconds of the measured steps on emulated devices.
+      assessment: The figures as all other places show them. None for a rejected candidate.
     """
 
     stage: Stage
@@ -44,6 +46,7 @@ class Evaluated(Record):
     wire_bytes: dict[str, NonNegativeInt | None] | None = None
     scaled: bool = False
     measured: FiniteFloat | None = None
+    assessment: Assessment | None = None
 
     @property
     def step(self) -> float | None:
@@ -55,38 +58,41 @@ def evaluated(
     program: Program,
     mesh: Mesh,
     chip: Chip | None,
-    stage: Stage,
-    fits: bool | None,
     state_bytes: int | None,
     peak_bytes: int | None = None,
     scaled: bool = False,
 ) -> Evaluated:
-    """Return the cost of a candidate from its program on a mesh of such chips.
+    """Return the cost of a candidate from its propagated program on a mesh of such chips.
 
     chip: None for emulated devices, whose time before a run has no interval.
     """
-    if chip is None:
-        return Evaluated(
-            stage=stage,
-            fits=fits,
-            seconds=emulated_seconds(program, mesh),
-            state_bytes=state_bytes,
-            peak_bytes=peak_bytes,
-            wire_bytes=wire_bytes_of(program),
-            scaled=scaled,
-        )
-    found: Predicted = predicted(program, mesh, chip)
+    found = assess_candidate(program, mesh, chip, state_bytes, peak_bytes)
+    cost = of_assessment(found, "propagated", state_bytes)
+    # Only the compiler knows that it fits.
+    cost = replace(cost, fits=None, peak_bytes=peak_bytes, scaled=scaled)
+    return cost if chip is not None else replace(cost, seconds=emulated_seconds(program, mesh))
+
+
+def of_assessment(found: Assessment, stage: Stage, state_bytes: int | None) -> Evaluated:
+    """Return the cost of a candidate with the figures of its assessment.
+
+    state_bytes: bytes of the train state and the batch on one device; None if unknown.
+    """
+    step, need, sent = found.step, found.memory, found.traffic
     return Evaluated(
         stage=stage,
-        reason=found.unknown[0] if found.seconds is None and found.unknown else None,
-        fits=fits,
-        seconds=found.seconds,
-        low=found.low,
-        high=found.high,
+        reason=found.unknown_step if step is None and found.chip is not None else None,
+        fits=None if need is None else need.fits,
+        seconds=None if step is None else step.seconds,
+        low=None if step is None else step.low,
+        high=None if step is None else step.high,
         state_bytes=state_bytes,
-        peak_bytes=peak_bytes,
-        wire_bytes=wire_bytes_of(program),
-        scaled=scaled,
+        peak_bytes=None if need is None or need.at_least else need.peak_bytes,
+        wire_bytes=None
+        if sent is None
+        else {axes.replace("+", ","): size for axes, size in sent.by_axes.items()},
+        measured=step.seconds if step is not None and step.kind == "measured" else None,
+        assessment=found,
     )
 
 

@@ -4,22 +4,35 @@ from __future__ import annotations
 
 import dataclasses
 from collections import defaultdict
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Literal
 
 from inspector.compiled.donation import bytes_in_program, donatable_bytes, is_emulated
 from inspector.core import dtypes, totals
-from inspector.core.array_groups import ARRAY_GROUPS
+from inspector.core.array_groups import ARRAY_GROUPS, USE_GROUPS
 from inspector.core.memory_kinds import in_host_memory
 from inspector.core.sharding import unreduced_axes
-from inspector.core.snapshot import Array, MemoryUse, Mesh, Program, Snapshot, UnusedDonation
+from inspector.core.snapshot import (
+    Array,
+    Finding,
+    MemoryUse,
+    Mesh,
+    Program,
+    Snapshot,
+    UnusedDonation,
+)
 from inspector.core.statistics import sum_known
+from inspector.core.step_program import step_program
 from inspector.machines import out_of_memory, targets
 from inspector.machines.hardware import Chip
 
 UNEXPLAINED = "not explained by arrays"
 OUTPUTS, TEMPORARIES, CODE = "outputs", "temporaries", "code"
 NEEDED = "needed, according to the compiler"
+OUTPUTS_AND_TEMPORARIES = "outputs and temporaries"
+# The compiler's figure less that of its schedule: alignment, and buffers that the text does not show.
+UNSCHEDULED = "not in the schedule"
 Basis = Literal["compiler", "peak", "parts", "estimate", "state", "unknown"]
 # The compiler's peak over the estimate before a compile: 10th and 90th percentile of 23 published train steps
 # on v5e and v5p. Their median is 1.00; whole layers recomputed with tensor parallelism have the lowest, 0.79.
@@ -80,10 +93,42 @@ class Breakdown:
 
     @property
     def needed(self) -> int | None:
-        """Bytes of the device's memory that the program needs: the peak and the code, or else the total."""
+        """Bytes of the device's memory that the program needs: the peak and the code, at most the total.
+
+        The compiler for TPUs counts memory inside of the chip (VMEM) in the peak of a small program. What it
+        reserves in HBM, the total, is then less.
+        """
         if self.peak is None:
             return self.total
-        return self.peak + ((self.code or 0) if self.code_on_device else 0)
+        peak = self.peak + ((self.code or 0) if self.code_on_device else 0)
+        return peak if self.total is None else min(peak, self.total)
+
+    @property
+    def parts(self) -> tuple[tuple[str, int], ...]:
+        """Name and bytes of what is in memory at the peak. They add up to `needed`.
+
+        The values are those of the schedule at its peak. The compiler's figure can differ from it by a few
+        tenths of a percent: what is more is `UNSCHEDULED`, what is less is taken from the temporaries.
+        """
+        needed = self.needed
+        if needed is None:
+            return ()
+        code = [(CODE, self.code)] if self.code_on_device and self.code else []
+        if self.use is not None and self.use.points:
+            held = [
+                (USE_GROUPS[one.group].heading, one.bytes[self.use.peak]) for one in self.use.groups
+            ]
+            return _adding_up((*held, *code), needed)
+        if self.peak is None:
+            return tuple(segments(self))
+        arguments = [
+            (part.name, part.bytes) for part in self.arguments if part.bytes and not part.in_host
+        ]
+        known = (*arguments, *code)
+        rest = needed - sum(size for _, size in known)
+        if not arguments or rest < 0:
+            return ((NEEDED, needed),)
+        return (*known, (OUTPUTS_AND_TEMPORARIES, rest)) if rest else known
 
     @property
     def total(self) -> int | None:
@@ -105,17 +150,12 @@ class Breakdown:
 
     @property
     def largest(self) -> tuple[str, int] | None:
-        """Name and bytes of the largest part, with outputs that are not aliased as one part."""
-        outputs = sum_known(part.bytes for part in self.outputs if not part.in_host)
-        new = None if outputs is None or self.aliased is None else outputs - self.aliased
+        """Name and bytes of the largest part at the peak; None if no part is known."""
         named = [
-            ("arguments that no array explains" if part.group is None else part.name, part.bytes)
-            for part in self.arguments
-            if not part.in_host
+            ("arguments that no array explains" if name == UNEXPLAINED else name, size)
+            for name, size in self.parts
         ]
-        named += [("outputs", new), ("temporaries", self.temporaries)]
-        known = [(name, number) for name, number in named if number is not None]
-        return max(known, key=lambda item: item[1], default=None)
+        return max(named, key=lambda part: part[1], default=None)
 
 
 @dataclass(frozen=True)
@@ -153,7 +193,8 @@ class Fit:
       the sum of the parts of a program whose peak is unknown. "estimate": the memory of the propagated train
       step, because nothing was compiled. "state": the train state and the batch alone, which are too large or
       all that is known. "unknown": nothing.
-    needed: bytes on one device, a lower bound for the basis "state". capacity: bytes of the device.
+    needed: bytes on one device, a lower bound for the basis "state".
+    capacity: bytes of the device; None without a chip.
     program: the program with the most bytes. largest: name and bytes of its largest part.
     message: the compiler's finding if it rejected a program.
     low, high: the 80% interval of an estimate.
@@ -162,7 +203,7 @@ class Fit:
     fits: bool | None
     basis: Basis
     needed: int | None
-    capacity: int
+    capacity: int | None
     program: str | None = None
     largest: tuple[str, int] | None = None
     message: str | None = None
@@ -224,6 +265,25 @@ def segments(program: Breakdown) -> list[tuple[str, int]]:
     return parts
 
 
+def needed_parts(snapshot: Snapshot, needed: int) -> tuple[tuple[str, int], ...]:
+    """Return name and bytes of the parts of what a layout needs on one device. They add up to `needed`.
+
+    needed: the bytes that `fit` returns for the Snapshot.
+    """
+    for one in breakdowns(snapshot):
+        if one.needed == needed:
+            return one.parts
+    program = step_program(snapshot)
+    use = None if program is None else program.memory_use
+    if program is not None and program.stage == "propagated" and use is not None and use.points:
+        held = [(USE_GROUPS[one.group].heading, one.bytes[use.peak]) for one in use.groups]
+        return _adding_up(held, needed)
+    state = state_segments(snapshot)
+    if state is not None and sum(size for _, size in state) == needed:
+        return tuple(state)
+    return ((NEEDED, needed),)
+
+
 def state_segments(snapshot: Snapshot) -> list[tuple[str, int]] | None:
     """Return (name, bytes) of the train state and the batch on the device with the most, by group.
 
@@ -233,6 +293,21 @@ def state_segments(snapshot: Snapshot) -> list[tuple[str, int]] | None:
     if held is None:
         return None
     return [(ARRAY_GROUPS[group].heading, number) for group, number in held.items() if number]
+
+
+def _adding_up(parts: Sequence[tuple[str, int]], needed: int) -> tuple[tuple[str, int], ...]:
+    """Return the parts that are not empty, changed so that they add up to `needed`."""
+    excess = sum(size for _, size in parts) - needed
+    if excess < 0:
+        parts = (*parts, (UNSCHEDULED, -excess))
+    sizes = dict(parts)
+    # What a program computes can share buffers. Its arguments and its code cannot.
+    for name in reversed(sizes):
+        if excess > 0 and name != CODE:
+            taken = min(excess, sizes[name])
+            sizes[name] -= taken
+            excess -= taken
+    return tuple((name, size) for name, size in sizes.items() if size)
 
 
 def duplication_by_group(snapshot: Snapshot) -> tuple[Duplication, ...]:
@@ -295,34 +370,64 @@ def capacity_of(chip: Chip) -> int:
     return chip.allocatable_bytes or chip.hbm_bytes_per_device
 
 
-def fit(snapshot: Snapshot, chip: Chip) -> Fit:
-    """Return whether the program with the most bytes fits into one device of a chip."""
-    capacity = capacity_of(chip)
-    of_this_chip = targets.chip_of(snapshot) == chip
+def fit(snapshot: Snapshot, chip: Chip | None) -> Fit:
+    """Return what the program with the most bytes needs, and whether that fits into one device of a chip.
+
+    chip: None if no chip is known. Whether it fits is then unknown, unless a compiler decided.
+    """
+    capacity = None if chip is None else capacity_of(chip)
+    of_this_chip = chip is not None and targets.chip_of(snapshot) == chip
     rejected = out_of_memory.findings(snapshot)
-    if of_this_chip and rejected:
+    if rejected and (of_this_chip or chip is None):
         worst = max(rejected, key=lambda one: one.bytes or 0)
-        needed = None if worst.bytes is None else capacity + worst.bytes
-        return Fit(False, "compiler", needed, capacity, message=worst.message)
+        given = worst.extra.get("program")
+        available = _bytes_of(worst, "available")
+        return Fit(
+            False,
+            "compiler",
+            _bytes_of(worst, "needed"),
+            capacity if available is None else available,
+            given if isinstance(given, str) else None,
+            message=worst.message,
+        )
     known = [(needed, one) for one in breakdowns(snapshot) if (needed := one.needed) is not None]
     if known:
         needed, one = max(known, key=lambda item: item[0])
-        accepted = of_this_chip and needed > capacity
+        accepted = capacity is not None and of_this_chip and needed > capacity
         basis: Basis = "compiler" if accepted else "parts" if one.peak is None else "peak"
-        fits = accepted or needed <= capacity
+        fits = None if capacity is None else accepted or needed <= capacity
         return Fit(fits, basis, needed, capacity, one.program, one.largest)
     state = totals.totals(_packed(snapshot), STATE_AND_BATCH)
     if state.per_device is None or not state.arrays:
         return Fit(None, "unknown", None, capacity)
-    if state.per_device > capacity:
+    if capacity is not None and state.per_device > capacity:
         return Fit(False, "state", state.per_device, capacity)
     found = estimate(snapshot, state.per_device)
     if found is None:
         return Fit(None, "state", state.per_device, capacity)
-    probably = False if found.low > capacity else True if found.high <= capacity else None
     return Fit(
-        probably, "estimate", found.bytes, capacity, found.program, low=found.low, high=found.high
+        probably_fits(found.low, found.high, capacity),
+        "estimate",
+        found.bytes,
+        capacity,
+        found.program,
+        low=found.low,
+        high=found.high,
     )
+
+
+def probably_fits(low: int, high: int, capacity: int | None) -> bool | None:
+    """Return whether an estimated peak fits; None if the capacity is inside of its interval or unknown."""
+    if capacity is None:
+        return None
+    return False if low > capacity else True if high <= capacity else None
+
+
+def _bytes_of(rejected: Finding, name: str) -> int | None:
+    """Return bytes that the compiler named when it rejected a program; None if they are unknown."""
+    number = rejected.extra.get(name)
+    known = isinstance(number, int) and not isinstance(number, bool) and number >= 0
+    return number if known else None
 
 
 @dataclass(frozen=True)
@@ -336,11 +441,11 @@ class Estimate:
 
 
 def estimate(snapshot: Snapshot, at_least: int = 0) -> Estimate | None:
-    """Return the memory of the propagated train step; None if there is none.
+    """Return the memory of the propagated program of a step; None if there is none.
 
     at_least: bytes of the train state and the batch, which no program can be below.
     """
-    program = snapshot.program("train_step")
+    program = step_program(snapshot)
     use = None if program is None else program.memory_use
     if program is None or use is None or program.stage != "propagated":
         return None

@@ -6,6 +6,7 @@ import sys
 from typing import Any
 
 from inspector.core.snapshot import Snapshot
+from inspector.machines import targets
 from inspector.sections import (
     array,
     arrays,
@@ -15,7 +16,6 @@ from inspector.sections import (
     sharding_errors,
     summary,
 )
-from inspector.sections.programs import chip_of
 from inspector.sections.section import Block, Folded
 
 _MAPS = 2  # large shard maps
@@ -58,7 +58,7 @@ def as_html(found: Snapshot) -> list[Block]:
         table = arrays.table(found.arrays)
         folded = [Folded("Shards", (shards,))] if shards is not None else []
         return [table, *array.maps(one, found), *folded]
-    chip = chip_of(found, None)
+    chip = targets.chip_of(found)
     blocks: list[Block] = [summary.facts(found), *sharding_errors.sections(found)]
     if found.findings:
         blocks.append(findings.section(found))
@@ -86,7 +86,7 @@ def as_text(found: Snapshot) -> list[Block]:
     if found.arrays:
         blocks.append(arrays.tree_text(found.arrays))
     if found.programs:
-        blocks += [collectives.section(found), memory.section(found, chip_of(found, None))]
+        blocks += [collectives.section(found), memory.section(found, targets.chip_of(found))]
     if found.findings:
         blocks.append(findings.section(found))
     return blocks

@@ -9,6 +9,7 @@ import streamlit as st
 from inspector.checks import audit
 from inspector.compare.board import MOST_PINS, Board
 from inspector.compare.questions import Question, questions
+from inspector.compare.verdict import compared
 from inspector.core.formatting import counted
 from inspector.machines import hardware
 from inspector.media.streamlit import page_width, render, screenshot_mode
@@ -33,11 +34,14 @@ _STYLE = """<style>
 
 def show(board: Board) -> None:
     """Draw the layouts at a glance, the differences of each from the baseline, then the table."""
-    chip = hardware.CHIPS[board.chip]
+    chip = hardware.CHIPS.get(board.chip or "")
     named = [(name, audit.audited(snapshot)) for name, snapshot in board.named]
     st.html(_STYLE.replace("LEAST_WIDTH", str(14 + 6.5 * len(named))))
     width_px = screenshot_mode.content_px(page_width.content_px())
     found = glance.of(named, chip, board.baseline)
+    render.show(
+        [block for one in comparison.verdict(named, chip, board.baseline) for block in one.blocks]
+    )
     # In Screenshot mode, closed details are hidden.
     render.show(glance.section(found).blocks, width_px=width_px)
     if len(named) == 1:
@@ -45,7 +49,7 @@ def show(board: Board) -> None:
     else:
         with st.container(key="board_sentences"):
             _sentences(named, chip, board.baseline, width_px)
-    rows = questions([snapshot for _, snapshot in named], board.baseline, chip)
+    rows = questions(compared(named, chip), board.baseline)
     kept = _kept(rows, len(named))
     with st.container(key="board_table"):
         render.show([comparison.board_table("board", board.names, kept, board.baseline)])
@@ -55,7 +59,9 @@ def show(board: Board) -> None:
         render.show(comparison.legend(board.names[board.baseline], kept))
 
 
-def _sentences(named: comparison.Named, chip: hardware.Chip, baseline: int, width_px: int) -> None:
+def _sentences(
+    named: comparison.Named, chip: hardware.Chip | None, baseline: int, width_px: int
+) -> None:
     """Draw few sentences, so that the table stays on the page."""
     brief = screenshot_mode.on()
     most = 1 if len(named) - 1 > _MOST_COLUMNS else _MOST_SENTENCES - brief

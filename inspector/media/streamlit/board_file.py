@@ -89,5 +89,5 @@ def _read(uploaded: UploadedFile) -> Board | InvalidInput:
 
 
 def _replace(opened: Board) -> None:
-    st.session_state[chip_choice.KEY] = opened.chip
+    chip_choice.put(opened.chip)
     pins.put(opened)

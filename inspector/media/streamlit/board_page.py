@@ -9,7 +9,7 @@ import streamlit as st
 from inspector.compare import board_link
 from inspector.compare.board import MOST_PINS, Board, free_name
 from inspector.core.formatting import and_text
-from inspector.machines import hardware
+from inspector.machines import targets
 from inspector.media.streamlit import (
     board_comparison,
     board_file,
@@ -81,17 +81,9 @@ def _tools(board: Board) -> None:
     with st.container(
         horizontal=True, horizontal_alignment="right", vertical_alignment="center", gap="small"
     ):
-        st.session_state[chip_choice.KEY] = chip_choice.chosen_chip().name
-        st.selectbox(
-            "Modeled chip",
-            list(hardware.CHIPS),
-            format_func=lambda name: f"Modeled on {hardware.CHIPS[name].title}",
-            key=chip_choice.KEY,
-            label_visibility="collapsed",
-            width=220,
-            help="Accelerator for the modeled memory and time.",
-        )
-        report_button.show(board.named, hardware.CHIPS[board.chip], baseline=board.baseline)
+        if any(targets.chip_of(snapshot) is None for snapshot in board.snapshots):
+            chip_choice.select("Chip", label_visibility="collapsed", width=220)
+        report_button.show(board.named, chip_choice.chosen_chip(), baseline=board.baseline)
         board_file.draw_download(board)
         keep_button.show(board, _name(board), key="keep_board", then=pins.open_kept)
         with st.popover("Open", icon=":material/file_open:", type="tertiary", key="open_board"):
@@ -139,7 +131,7 @@ def _sections(board: Board) -> None:
 
 def _record(board: Board) -> None:
     """Put a comparison into the history, once for each board of the session."""
-    link = board_link.to_query(board)
+    link = board_link.to_query(board, figures=False)
     known = (link, bool(board.snapshots[board.baseline].programs))  # with programs, it has figures
     if known != st.session_state.get(_RECORDED):
         st.session_state[_RECORDED] = known

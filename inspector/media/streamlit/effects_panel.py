@@ -6,7 +6,9 @@ from dataclasses import replace
 
 import streamlit as st
 
+from inspector.assessment import assess
 from inspector.core import typed_json
+from inspector.core.assessment import Assessment
 from inspector.core.errors import InvalidInput
 from inspector.core.formatting import seconds_text
 from inspector.core.snapshot import Effect, Effects, Snapshot
@@ -45,18 +47,19 @@ def show(snapshot: Snapshot, layout: Layout | None) -> None:
         names = [program.name for program in snapshot.programs] or list(_PROGRAMS)
         program = program_choice.choose(names, program_choice.KEYS["Effects"])
     service = user.service()
-    known = service.known_effects(layout, program, chip.name) or _recorded(snapshot, program, chip)
+    name = None if chip is None else chip.name
+    known = service.known_effects(layout, program, name) or _recorded(snapshot, program, name)
     if known is not None:
-        _show_known(service, layout, known)
+        _show_known(service, layout, known, assess(snapshot, chip))
         return
-    key = f"{layout.key()} {program} {chip.name}"
+    key = f"{layout.key()} {program} {name}"
     if st.session_state.get(_ENDED) == key and not job_progress.subject(_JOB):
         job_progress.show_problem(_JOB)
         if st.button("Compute the effects", key="effects_again", icon=":material/play_arrow:"):
             st.session_state[_ENDED] = None
             st.rerun()
         return
-    _start(service, layout, program, chip, key)
+    _start(service, layout, program, name, key)
     st.caption("Changes one rule, sharding constraint or mesh axis at a time, without a compile.")
     job_progress.show(_JOB)
 
@@ -64,7 +67,7 @@ def show(snapshot: Snapshot, layout: Layout | None) -> None:
 def with_known(service: Inspection, snapshot: Snapshot, layout: Layout) -> Snapshot:
     """Return the Snapshot with the effects on its train step, if they are known."""
     chip = layout.machine.chip if layout.machine else chip_choice.chosen_chip()
-    known = service.known_effects(layout, _PROGRAMS[0], chip.name)
+    known = service.known_effects(layout, _PROGRAMS[0], None if chip is None else chip.name)
     return snapshot if known is None else replace(snapshot, effects=known)
 
 
@@ -81,26 +84,26 @@ def _layout_of(snapshot: Snapshot) -> Layout | None:
         return None
 
 
-def _recorded(snapshot: Snapshot, program: str, chip: Chip) -> Effects | None:
+def _recorded(snapshot: Snapshot, program: str, chip: str | None) -> Effects | None:
     effects = snapshot.effects
-    return effects if effects and (effects.program, effects.chip) == (program, chip.name) else None
+    return effects if effects and (effects.program, effects.chip) == (program, chip) else None
 
 
-def _chip(snapshot: Snapshot, layout: Layout) -> Chip:
+def _chip(snapshot: Snapshot, layout: Layout) -> Chip | None:
     if layout.machine is None:
         return chip_choice.draw(snapshot)
     st.markdown(f"Predicted for **{plain(layout.machine.chip.title)}**")
     return layout.machine.chip
 
 
-def _start(service: Inspection, layout: Layout, program: str, chip: Chip, key: str) -> None:
+def _start(service: Inspection, layout: Layout, program: str, chip: str | None, key: str) -> None:
     """Start the job, unless it runs; cancel the job for another layout, program or chip."""
     if job_progress.subject(_JOB) == key:
         return
     job_progress.cancel(_JOB)
 
     def make() -> Task:
-        job: Job[Effects] = service.start_effects(layout, program, chip.name)
+        job: Job[Effects] = service.start_effects(layout, program, chip)
 
         def finish() -> None:
             st.session_state[_ENDED] = key
@@ -131,7 +134,9 @@ def _progress(status: Status) -> Progress:
     return Progress(label, done / of, f"{seconds_text(status.elapsed)} elapsed{left}.")
 
 
-def _show_known(service: Inspection, layout: Layout, effects: Effects) -> None:
+def _show_known(
+    service: Inspection, layout: Layout, effects: Effects, assessed: Assessment
+) -> None:
     kinds = [kind for kind in section.KINDS if any(one.kind == kind for one in effects.changes)]
     wanted = st.pills(
         "Changes",
@@ -144,7 +149,7 @@ def _show_known(service: Inspection, layout: Layout, effects: Effects) -> None:
         effects = replace(
             effects, changes=tuple(one for one in effects.changes if one.kind in wanted)
         )
-    whole = section.section(effects)
+    whole = section.section(effects, assessed)
 
     def pick(row: int | None) -> None:
         if row is None:

@@ -7,10 +7,13 @@ from collections.abc import Callable
 
 import streamlit as st
 
+from inspector.assessment import assess
+from inspector.core.assessment import Assessment
 from inspector.core.field_parser import Parsed
 from inspector.core.snapshot import Snapshot
 from inspector.layout import Layout
 from inspector.media.streamlit import (
+    chip_choice,
     collectives_panel,
     effects_panel,
     page_width,
@@ -27,7 +30,7 @@ from inspector.media.streamlit import (
 )
 from inspector.media.streamlit.editor import Editor
 from inspector.media.streamlit.plain_text import plain
-from inspector.sections import sharding_errors
+from inspector.sections import assessed, sharding_errors
 from inspector.service.inspection import Inspection
 
 _OF_PROGRAMS = (
@@ -59,20 +62,21 @@ def show() -> None:
     if service.known_state(layout) is None:
         draw_sidebar()
     try:
-        planned = _draw_main(service, layout, parsed, draw_sidebar)
+        planned, figures = _draw_main(service, layout, parsed, draw_sidebar)
     finally:
         draw_sidebar()  # also after an error, so that the layout can be changed
     if planned is not None:
         editor.show_plan_problems(planned)
     if parsed.value is not None:
-        session.write_url(planned, snapshot_panels.PANELS)
+        session.write_url(planned, snapshot_panels.PANELS, figures)
     page_width.measure()
 
 
 def _draw_main(
     service: Inspection, layout: Layout, parsed: Parsed[Layout], draw_sidebar: Callable[[], None]
-) -> Snapshot | None:
-    """Draw summary and panels. Return the plan, or None if the model cannot be traced.
+) -> tuple[Snapshot | None, Assessment | None]:
+    """Draw summary and panels. Return the plan, or None if the model cannot be traced, and the figures of a
+    run or compile.
 
     draw_sidebar: draws the sidebar while the page waits for propagated programs.
     """
@@ -88,7 +92,7 @@ def _draw_main(
     if planned is None:
         with problems:
             _show_url_problems()
-        return None
+        return None, None
     run = run_panel.finished_run(service, layout)
     propagates = run is None and snapshot_panels.is_open(*_OF_PROGRAMS)
     if propagates:
@@ -106,6 +110,9 @@ def _draw_main(
     snapshot = effects_panel.with_known(service, snapshot, layout)
     with problems:
         _show_url_problems(snapshot)
+        if run is None and (said := session.claimed()) is not None:
+            words = "This server does not have the result that the link was made with, so this is the plan."
+            st.info(plain(f"{words}{assessed.claim(said)}"), icon=":material/link:")
     snapshot_panels.prepare(snapshot)
     with errors:
         wrong = [] if run is None else [one for one in run.findings if one.level == "error"]
@@ -120,7 +127,7 @@ def _draw_main(
         known = propagation.is_known(service, snapshot, layout)
         if layout.explicit_axes and not known and st.session_state.get("panel") not in panels:
             propagation.show(service, layout)  # JAX may refuse the programs
-    return planned
+    return planned, None if run is None else assess(snapshot, chip_choice.chosen_chip())
 
 
 def _panels_of_plan(

@@ -22,6 +22,7 @@ from inspector.core.snapshot import Snapshot
 from inspector.layout import Layout
 from inspector.layout.plan import plan
 from inspector.media.streamlit import chip_choice, run_panel, user, view_link, waiting
+from inspector.sections import assessed
 from inspector.service.inspection import Inspection
 
 KEPT = "board"  # the URL parameter with the name of a Board in the library
@@ -37,7 +38,8 @@ _WAS_WORDS = {"cpu": "run", "local": "run", "tpu": "compiled", "gpu": "compiled"
 def board() -> Board:
     """Return the board of this session with the selected chip."""
     pinned: Board = st.session_state.get(_BOARD, Board())
-    return replace(pinned, chip=chip_choice.chosen_chip().name)
+    chip = chip_choice.chosen_chip()
+    return replace(pinned, chip=None if chip is None else chip.name)
 
 
 def put(changed: Board) -> None:
@@ -88,9 +90,9 @@ def notes() -> tuple[str, ...]:
     """Return which layouts of the opened link are only planned here, one sentence each."""
     kinds = {pin.name: pin.snapshot.source.kind for pin in board().pins}
     return tuple(
-        f"{name} was {_WAS_WORDS[was]} when the link was made. A link contains only the layout, and this "
-        "server does not have the result, so this is the plan."
-        for name, was in st.session_state.get(_WAS, ())
+        f"{name} was {_WAS_WORDS[was]} when the link was made. This server does not have the result, so "
+        f"this is the plan.{assessed.claim(said)}"
+        for name, was, said in st.session_state.get(_WAS, ())
         if kinds.get(name) == "plan"
     )
 
@@ -129,7 +131,7 @@ def _open_kept(query: dict[str, list[str]], wrong: list[str]) -> None:
 def open_kept(name: str, kept: Board) -> None:
     """Replace the board by one of the library, whose name is its link."""
     put(kept)
-    st.session_state[chip_choice.KEY] = kept.chip
+    chip_choice.put(kept.chip)
     st.session_state[_KEPT] = (name, _identity(kept))
 
 
@@ -144,7 +146,7 @@ def _read_pins(query: dict[str, list[str]], wrong: list[str]) -> None:
     before = board()
     wrong += linked.problems
     if linked.chip is not None:
-        st.session_state[chip_choice.KEY] = linked.chip
+        chip_choice.put(linked.chip)
     made = before
     if linked.pins:
         service = user.service()
@@ -157,7 +159,7 @@ def _read_pins(query: dict[str, list[str]], wrong: list[str]) -> None:
         made = _merged(before, linked_pins, linked.baseline, wrong)
     put(made)
     st.session_state[_PROBLEMS] = tuple(wrong)
-    st.session_state[_WAS] = tuple((pin.name, pin.was) for pin in linked.pins if pin.was)
+    st.session_state[_WAS] = tuple((pin.name, pin.was, pin.said) for pin in linked.pins if pin.was)
 
 
 def write_link(tabs: Collection[str]) -> None:

@@ -62,10 +62,13 @@ def show_time(snapshot: Snapshot, _: Layout | None) -> None:
         with program:
             names = [one.name for one in snapshot.programs]
             name = program_choice.choose(names, program_choice.KEYS["Time"])
-        _show_prediction(snapshot, name, chip)
-        st.markdown("##### Bounds")
-        models = time.models_of(snapshot, chip)
-        render.show(time.modelled_step(snapshot, models[name], models.values()))
+        if chip is None:
+            st.caption("Choose a chip to predict the step on it.")
+        else:
+            _show_prediction(snapshot, name, chip)
+            st.markdown("##### Bounds")
+            models = time.models_of(snapshot, chip)
+            render.show(time.modelled_step(snapshot, models[name], models.values()))
     render.show(time.measured(snapshot))
     _show_own_run(snapshot)
     profiled = time.by_operation(snapshot)

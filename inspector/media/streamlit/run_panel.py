@@ -40,11 +40,14 @@ Planned = tuple[Layout, Snapshot]
 
 
 def finished_run(service: Inspection, layout: Layout) -> Snapshot | None:
-    """Return the run of exactly this layout in this session, or its compile from the compile cache."""
+    """Return the run of exactly this layout in this session, or else what is known of it.
+
+    That is its compile from the compile cache, or what a search compiled or measured.
+    """
     runs = _runs()
     key = layout.key()
-    if key not in runs and (cached := service.cached_compile(layout)) is not None:
-        runs[key] = cached
+    if key not in runs and (known := service.known_result(layout)) is not None:
+        runs[key] = known
     return runs.get(key)
 
 

@@ -333,7 +333,7 @@ def _show_one(one: Candidate, found: SearchResult, layout: Layout) -> None:
                 icon=":material/code:",
             )
         if pin:
-            board_pair.compare(user.service(), layout, section.name_of(one), chosen)
+            board_pair.compare(user.service(), layout, section.name_of(one), chosen, searched=True)
 
 
 def _open(layout: Layout) -> None:

@@ -15,6 +15,8 @@ from typing import Any, Literal
 import streamlit as st
 
 from inspector import layout as layouts
+from inspector.core import linked_assessment
+from inspector.core.assessment import Assessment
 from inspector.core.errors import InvalidInput
 from inspector.core.field_parser import Parsed
 from inspector.core.snapshot import Snapshot
@@ -37,6 +39,8 @@ _row_numbers = itertools.count()
 # The tables of the sidebar: of rules, and of patterns with the PartitionSpecs of `state_specs`.
 Table = Literal["rule", "pattern"]
 
+SAID = "said"  # the URL parameter with the figures of a run or compile
+_CLAIM = "url_claim"
 # Streamlit reserves these URL parameters, so the fields have other names there. Sizes have no hyphens.
 _PARAMETERS = {name: f"{name}-size" for name in ("embed", "embed_options")}
 
@@ -82,19 +86,25 @@ def begin(on_layout_page: bool, tabs: Collection[str] = ()) -> None:
     ):
         # A link, or another URL of the browser's history.
         view, fields = view_link.split(_query())
-        chip = fields.pop(chip_choice.KEY, chip_choice.DEFAULT)
+        chip, figures = fields.pop(chip_choice.KEY, None), fields.pop(SAID, None)
         parsed = layouts.parse_leniently(fields or layouts.opening_fields())
         state.url_problems, state.url_layout = dict(parsed.problems), parsed.value
         put(parsed.value)
+        state[_CLAIM] = None
+        if figures is not None:
+            try:
+                state[_CLAIM] = linked_assessment.from_text(figures, hardware.CHIPS)
+            except InvalidInput as error:
+                state.url_problems[SAID] = str(error)
         state.url_problems |= view_link.read(view, tabs, TABS_KEY)
         if (problem := screenshot_mode.problem()) is not None:
             state.url_problems[screenshot_mode.PARAMETER] = problem
         try:
-            state[chip_choice.KEY] = hardware.chip(chip).name
+            chip_choice.put(None if chip is None else hardware.chip(chip).name)
         except InvalidInput as error:
             state.url_problems[chip_choice.KEY] = str(error)
     # The widget of the chip is not always drawn, so the choice is set again.
-    state[chip_choice.KEY] = chip_choice.chosen_chip().name
+    chip_choice.keep()
 
 
 def put(layout: Layout) -> None:
@@ -327,18 +337,30 @@ def remember(layout: Layout) -> None:
         view_link.forget()
 
 
-def write_url(planned: Snapshot | None, tabs: Collection[str]) -> None:
+def claimed() -> Assessment | None:
+    """Return the figures that the link of this layout claims; None without any, or for another layout."""
+    state = st.session_state
+    return state.get(_CLAIM) if last_layout() == state.get("url_layout") else None
+
+
+def write_url(
+    planned: Snapshot | None, tabs: Collection[str], assessed: Assessment | None = None
+) -> None:
     """Write the last valid layout to the URL, with the open tab, the array and the program.
 
     Args:
       planned: the plan of the layout, or None if there is none.
       tabs: the tabs of the page.
+      assessed: the figures of a run or compile of the layout. A link without them keeps those that it came
+        with.
     """
     layout = last_layout()
     query = layouts.to_query(layout)
-    chip = chip_choice.chosen_chip().name
-    if chip != chip_choice.DEFAULT:
-        query[chip_choice.KEY] = chip
+    chip = chip_choice.chosen_chip()
+    if chip is not None:
+        query[chip_choice.KEY] = chip.name
+    if (figures := assessed or claimed()) is not None:
+        query[SAID] = linked_assessment.to_text(figures)
     query |= view_link.query(tabs, TABS_KEY, planned)
     if _query() != query:
         named = {_PARAMETERS.get(name, name): text for name, text in query.items()}

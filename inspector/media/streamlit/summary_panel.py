@@ -21,7 +21,7 @@ from inspector.media.streamlit import (
     screenshot_mode,
 )
 from inspector.media.streamlit.plain_text import plain
-from inspector.sections import findings, sharding_errors, summary, unknown
+from inspector.sections import assessed, findings, sharding_errors, summary, unknown
 from inspector.sections.section import more_text
 
 _MAX_FINDINGS = 50
@@ -61,7 +61,7 @@ def show(snapshot: Snapshot, layout: Layout, draw_run: Callable[[], None]) -> No
             [(layout.entry.title, snapshot)], chip_choice.chosen_chip(), key="layout_report"
         )
         screenshot_mode.draw_button()
-    render.show([summary.totals(snapshot)])
+    render.show([assessed.facts(snapshot, chip_choice.chosen_chip()), summary.totals(snapshot)])
     screenshot_mode.write_provenance([("", snapshot)])
 
 
@@ -86,7 +86,8 @@ def show_opened(name: str, snapshot: Snapshot) -> None:
         )
         pin_button.show(snapshot, name, key="opened_pin_button")
         keep_button.show(snapshot, name, key="opened_keep_button")
-    render.show([summary.totals(snapshot), *sharding_errors.refusals(snapshot.programs)])
+    answers = assessed.facts(snapshot, chip_choice.chosen_chip())
+    render.show([answers, summary.totals(snapshot), *sharding_errors.refusals(snapshot.programs)])
     _show_findings(snapshot)
 
 

@@ -29,9 +29,10 @@ from inspector.media.streamlit.plain_text import plain
 
 TREE_PX = 620  # two fit side by side in a window of 1440 pixels
 
+# By name: which layouts have both forms, and their two layouts.
 PAIRS = {
-    "Logical axes · device axes": variants.logical_and_device_axes,
-    "Loop · scan": variants.loop_and_scan,
+    "Logical axes · device axes": (variants.has_device_axes, variants.logical_and_device_axes),
+    "Loop · scan": (variants.has_scan, variants.loop_and_scan),
 }
 
 
@@ -41,11 +42,22 @@ def show() -> None:
     layout = session.last_layout()
     st.markdown("### Two ways to write one model")
     st.caption("Layout of the Layout page: " + plain(_layout_words(layout)))
-    st.session_state.setdefault("pair", next(iter(PAIRS)))
+    names = [name for name, (exists, _) in PAIRS.items() if exists(layout)]
+    if not names:
+        st.info(
+            plain(
+                f"{layout.entry.title} has one form only: choose an MLP for logical and device axes, or a "
+                "model with the size scan for a loop and a scan."
+            ),
+            icon=":material/info:",
+        )
+        return
+    if st.session_state.get("pair") not in names:
+        st.session_state["pair"] = names[0]
     name = st.segmented_control(
-        "Pair", list(PAIRS), key="pair", required=True, label_visibility="collapsed"
+        "Pair", names, key="pair", required=True, label_visibility="collapsed"
     )
-    pair = PAIRS[name](layout)
+    pair = PAIRS[name][1](layout)
     left = planning.planned(service, pair.left)
     right = planning.planned(service, pair.right)
     if left is None or right is None:
@@ -91,9 +103,11 @@ def _show_tree(found: Snapshot, key: str) -> None:
 
 def _layout_words(layout: Layout) -> str:
     mesh = mesh_sizes_text(layout.axis_names, layout.mesh_shape)
-    return (
-        f"mesh {mesh}, {counted(layout.sizes['layers'], 'layer')}, depth {layout.sizes['depth']}."
-    )
+    sizes = [
+        counted(int(layout.sizes["layers"]), "layer") if "layers" in layout.sizes else "",
+        f"depth {layout.sizes['depth']}" if "depth" in layout.sizes else "",
+    ]
+    return f"{', '.join(filter(None, (layout.entry.title, f'mesh {mesh}', *sizes)))}."
 
 
 def _show_verdict(every: Sequence[ArrayDifference], live: bool) -> None:
@@ -156,8 +170,8 @@ def _cost_rows(left: Snapshot, right: Snapshot) -> list[tuple[str, str, str, str
         if mine is None or theirs is None:
             continue
         for what, read, say in (
-            ("lower", lambda one: one.seconds.lower, seconds_text),
-            ("compile", lambda one: one.seconds.compile, seconds_text),
+            ("lower", lambda one: one.seconds and one.seconds.lower, seconds_text),
+            ("compile", lambda one: one.seconds and one.seconds.compile, seconds_text),
             ("median of measured", _median, seconds_text),
             (
                 "temporaries per device",
@@ -172,5 +186,5 @@ def _cost_rows(left: Snapshot, right: Snapshot) -> list[tuple[str, str, str, str
 
 
 def _median(program: Program) -> float | None:
-    found = statistics(program.seconds.steps)
+    found = statistics(program.seconds.steps if program.seconds else ())
     return None if found is None else found.median

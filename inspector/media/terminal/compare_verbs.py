@@ -14,6 +14,7 @@ from inspector.compare.aligned import aligned
 from inspector.compare.board import Board
 from inspector.compare.paired_times import DEFAULT_ROUNDS, LEAST_ROUNDS, MOST_ROUNDS, PairedTimes
 from inspector.compare.questions import questions
+from inspector.compare.verdict import compared
 from inspector.core import output
 from inspector.core.errors import InvalidInput
 from inspector.core.formatting import counted, numbered
@@ -121,7 +122,7 @@ def blocks(named: Named, chip: Chip | None = None) -> list[Block]:
     """Return the comparison with the first Snapshot: sentences, and the answers and specs that differ."""
     names = [name for name, _ in named]
     snapshots = [snapshot for _, snapshot in named]
-    main, rest = comparison.board_rows(questions(snapshots, 0, chip))
+    main, rest = comparison.board_rows(questions(compared(named, chip)))
     board: list[Block] = [comparison.board_table("board", names, main)]
     for label, titles in (
         ("Equal for all", [row.title for row in rest if not row.unknown]),
@@ -131,6 +132,7 @@ def blocks(named: Named, chip: Chip | None = None) -> list[Block]:
             board.append(text(f"{label}: {', '.join(titles)}."))
     board += [text(note) for note in comparison.notes(main)]
     made: list[Block] = [
+        *comparison.verdict(named, chip),
         comparison.sentences(named, chip),
         Section("board", "Side by side", tuple(board)),
     ]

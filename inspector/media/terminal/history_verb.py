@@ -3,12 +3,11 @@
 from __future__ import annotations
 
 import argparse
-import dataclasses
 import sys
 
 from inspector import layout as layouts
 from inspector.compare.search import result as results
-from inspector.core import snapshot
+from inspector.core import snapshot, typed_json
 from inspector.core.errors import InvalidInput, shown
 from inspector.core.printable import one_line
 from inspector.media.terminal import options as shared
@@ -72,7 +71,7 @@ def history(options: argparse.Namespace) -> None:
         else:
             print(one_line(f"would delete {text}; add --yes to delete"), file=sys.stderr)
     elif options.json:
-        plain = [dataclasses.asdict(entry) for entry in entries]
+        plain = [typed_json.encode(entry) for entry in entries]
         for one in plain:
             del one["changeable"]  # the user of this machine can change all of them
         shared.print_json(plain)

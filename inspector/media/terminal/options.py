@@ -18,7 +18,7 @@ from inspector.core.formatting import numbered
 from inspector.core.printable import one_line
 from inspector.core.snapshot import Snapshot
 from inspector.layout import Layout
-from inspector.machines import hardware
+from inspector.machines import hardware, targets
 from inspector.machines.hardware import Chip
 from inspector.model.built_in.catalogue import CATALOGUE
 from inspector.service.engine import Job, Status
@@ -75,7 +75,8 @@ JSON = argument("--json", action="store_true", help="print JSON")
 CHIP = argument(
     "--chip",
     metavar="NAME",
-    help=f"model time and memory on this chip: {', '.join(hardware.CHIPS)}",
+    help="for a Snapshot without a chip (a plan, emulated devices, a capture): model time and memory on this "
+    f"one: {', '.join(hardware.CHIPS)}",
 )
 
 
@@ -92,9 +93,22 @@ def own_model(purpose: str) -> Argument:
     return argument("--model", metavar="NAME", help=help)
 
 
-def chip_of(options: argparse.Namespace) -> Chip | None:
-    """Return the chip of --chip, or None without the option."""
-    return None if options.chip is None else hardware.chip(options.chip)
+def chip_of(options: argparse.Namespace, *snapshots: Snapshot) -> Chip | None:
+    """Return the chip of --chip, or None without the option.
+
+    Raises:
+      InvalidInput: there is no such chip, or all Snapshots were made for another one.
+    """
+    if options.chip is None:
+        return None
+    chosen = hardware.chip(options.chip)
+    own = [targets.chip_of(one) for one in snapshots]
+    if own and all(chip is not None and chip != chosen for chip in own):
+        raise InvalidInput(
+            f"--chip is {shown(options.chip)}, but the figures are those of {own[0].title}, for which the "
+            "programs were compiled: leave --chip out, or compile the layout for another target"
+        )
+    return chosen
 
 
 def register_own_model(name: str | None) -> None:

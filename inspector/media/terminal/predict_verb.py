@@ -37,7 +37,7 @@ def predict(options: argparse.Namespace) -> None:
         output.refuse_unwritable(options.trace)
     found = shared.read_snapshot(options.snapshot)
     program = _program(found, options.program)
-    chip = _chip(found, shared.chip_of(options))
+    chip = _chip(found, shared.chip_of(options, found))
     if found.mesh is None:
         raise InvalidInput(f"{options.snapshot} has no mesh, so its step cannot be predicted")
     predicted = prediction.prediction_of(found, program.name, chip)
@@ -70,7 +70,7 @@ def _program(found: Snapshot, name: str | None) -> Program:
 
 
 def _chip(found: Snapshot, chosen: Chip | None) -> Chip:
-    chip = chosen or targets.chip_of(found)
+    chip = targets.chip_for(found, chosen)
     if chip is None:
         raise InvalidInput("the Snapshot is for no known chip: choose one with --chip")
     return chip

@@ -7,6 +7,7 @@ import dataclasses
 from pathlib import Path
 from typing import Any
 
+from inspector.assessment import assess
 from inspector.checks import audit as audits
 from inspector.checks.audit import Change
 from inspector.compare.board_link import layout_of
@@ -17,6 +18,7 @@ from inspector.core.memory_kinds import memory_kind
 from inspector.core.placement import inside_shard_map
 from inspector.core.snapshot import Finding, Snapshot
 from inspector.core.totals import STATE_GROUPS
+from inspector.machines import targets
 from inspector.machines.hardware import Chip
 from inspector.media.terminal import options as shared
 from inspector.media.terminal import render
@@ -24,6 +26,7 @@ from inspector.media.terminal.options import CHIP, JSON, SNAPSHOT, argument, one
 from inspector.sections import (
     array,
     arrays,
+    assessed,
     collectives,
     devices,
     findings,
@@ -44,13 +47,26 @@ from inspector.sections.section import Block
     "a recorded program",
     SNAPSHOT,
     CHIP,
+    JSON,
 )
 def show(options: argparse.Namespace) -> None:
     """Print the summary."""
-    chip = shared.chip_of(options)
     path = Path(options.snapshot)
+    if options.json:
+        shown = snapshots.read(path / program_run.SNAPSHOT if path.is_dir() else options.snapshot)
+        chip = shared.chip_of(options, shown)
+        shared.print_json(
+            {
+                "source": typed_json.encode(shown.source),
+                "layout": shown.layout,
+                "assessment": typed_json.encode(assess(shown, chip)),
+            }
+        )
+        return
+    chip = shared.chip_of(options)
     if not options.snapshot or not path.is_dir():
-        render.show(summary_of(snapshots.read(options.snapshot), chip))
+        found = snapshots.read(options.snapshot)
+        render.show(summary_of(found, shared.chip_of(options, found)))
         return
     run = program_run.read(path)
     blocks: list[Block] = [program_run_section.section(run)]
@@ -61,7 +77,12 @@ def show(options: argparse.Namespace) -> None:
 
 def summary_of(snapshot: Snapshot, chip: Chip | None = None) -> list[Block]:
     """Return the summary, with memory and time modelled on `chip` if there is one."""
-    made: list[Block] = [summary.facts(snapshot), *sharding_errors.sections(snapshot)]
+    chip = targets.chip_for(snapshot, chip)
+    made: list[Block] = [
+        summary.facts(snapshot),
+        assessed.facts(snapshot, chip),
+        *sharding_errors.sections(snapshot),
+    ]
     if snapshot.arrays:
         made.append(arrays.tree_text(snapshot.arrays))
         made += arrays.host_memory(snapshot.arrays)
@@ -76,7 +97,7 @@ def summary_of(snapshot: Snapshot, chip: Chip | None = None) -> list[Block]:
     else:
         made += time.measured(snapshot)
     if snapshot.effects is not None:
-        made.append(effects_section.section(snapshot.effects))
+        made.append(effects_section.section(snapshot.effects, assess(snapshot, chip)))
     if snapshot.findings:
         made.append(findings.section(snapshot))
     return made

@@ -125,7 +125,7 @@ def _cost(
         before = scaled_from.state_bytes
         own = program.on(mesh.sizes, state / before if state and before else 1.0)
     scaled = scaled_from is not None
-    return evaluated(own, mesh, chip, "propagated", None, state, peak, scaled=scaled)
+    return evaluated(own, mesh, chip, state, peak, scaled=scaled)
 
 
 def _scaled(layout: Layout) -> ScaledProgram:

@@ -5,8 +5,8 @@ from __future__ import annotations
 from inspector.compare.search.result import SearchResult, layout_of
 from inspector.core.formatting import mesh_sizes_text, numbered
 from inspector.core.snapshot import Snapshot
+from inspector.service import known_results
 from inspector.service.inspection import Inspection
-from inspector.service.search import task
 
 MOST = 4  # layouts, the current one included
 
@@ -29,7 +29,9 @@ def snapshots_of(
     for one in chosen[:most]:
         layout = layout_of(one)
         snapshot = (
-            task.cached(layout) if one.measured is None else task.measured(layout, one.measured)
+            known_results.compiled(layout)
+            if one.measured is None
+            else known_results.measured(layout, one.measured)
         )
         lost += snapshot is None and one.stage == "compiled"
         made.append(snapshot or service.with_programs(service.plan(layout), layout))

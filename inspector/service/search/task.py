@@ -9,23 +9,25 @@ from __future__ import annotations
 import contextlib
 import functools
 import os
-import statistics
 import threading
 from collections.abc import Callable, Iterator
+from dataclasses import replace
 from typing import Any
 
-from inspector.compare.search.evaluated import Evaluated, evaluated, rejected, wire_bytes_of
-from inspector.core import snapshot, strict_json, typed_json
+from inspector.assessment import assess
+from inspector.compare.search.evaluated import Evaluated, of_assessment, rejected
+from inspector.core import snapshot, typed_json
 from inspector.core.errors import InvalidInput
 from inspector.core.snapshot import Snapshot
+from inspector.core.step_program import step_program
 from inspector.core.totals import totals
 from inspector.layout import Layout, from_json
 from inspector.machines import compiler_options, hardware, out_of_memory, targets
 from inspector.machines.compiler_options import Options
 from inspector.machines.hardware import Chip
-from inspector.machines.prediction.memory import STATE_AND_BATCH, breakdown, fit
+from inspector.machines.prediction.memory import STATE_AND_BATCH
 from inspector.model import own_model
-from inspector.service import compile_cache
+from inspector.service import known_results
 from inspector.service.compile_cache import CompileCache
 from inspector.service.engine import Environment, Job, Pool
 from inspector.service.engine.pool import WorkerStatus
@@ -83,31 +85,13 @@ def cost_of(found: Snapshot, chip: Chip | None) -> Evaluated:
     """Return the cost of a compiled layout on chips of this kind, or of a measured one."""
     state = totals(found, STATE_AND_BATCH).per_device
     short = out_of_memory.findings(found)
-    if short:
-        needed = max((one.extra.get("needed", 0) for one in short), default=None)
-        return Evaluated(
-            "compiled", short[0].message, fits=False, state_bytes=state, peak_bytes=needed
-        )
-    program = found.program("train_step") or next(iter(found.programs), None)
-    if program is None or found.mesh is None:
+    if not short and (step_program(found) is None or found.mesh is None):
         return rejected("it has no program", state_bytes=state)
-    parts = breakdown(found, program)
-    peak = None if parts is None else parts.peak
-    if chip is not None:
-        memory = fit(found, chip)
-        peak = peak or memory.needed
-        return evaluated(program, found.mesh, chip, "compiled", memory.fits, state, peak)
-    steps = program.seconds.steps if program.seconds else None
-    if not steps:
+    assessment = assess(found, chip)
+    if chip is None and not short and (assessment.step is None or assessment.basis != "measured"):
         return rejected("its steps were not measured", state_bytes=state)
-    return Evaluated(
-        "compiled",
-        seconds=statistics.median(steps),
-        state_bytes=state,
-        peak_bytes=peak,
-        wire_bytes=wire_bytes_of(program),
-        measured=statistics.median(steps),
-    )
+    cost = of_assessment(assessment, "compiled", state)
+    return replace(cost, reason=short[0].message) if short else cost
 
 
 def compile_with(search: str, unsafe: Options) -> None:
@@ -130,7 +114,7 @@ def _compiled(search: str, layout: Layout) -> Snapshot | str:
     machine = layout.machine
     with _lock:
         unsafe = _unsafe.get(search, ())
-    known = None if unsafe else cached(layout)
+    known = None if unsafe else known_results.compiled(layout)
     if known is not None:
         return known
     variables = compiler_options.unsafe_variables(unsafe)
@@ -142,7 +126,7 @@ def _compiled(search: str, layout: Layout) -> Snapshot | str:
     else:
         environment, kind = Environment(layout.devices, variables), "run"
     payload: dict[str, Any] = {"layout": layout.to_json()}
-    payload |= {"memory": None} if machine is None else {"only": _only(layout)}
+    payload |= {"memory": None} if machine is None else {"only": known_results.step_name(layout)}
     submit = functools.partial(_pool("compile").submit, kind, payload, environment, COMPILE_TIMEOUT)
     try:
         found = snapshot.from_json(_answer(search, submit), "the worker's answer")
@@ -152,44 +136,9 @@ def _compiled(search: str, layout: Layout) -> Snapshot | str:
                 raise
         return str(error)
     if not unsafe:
-        key = _measured_key(layout) if machine is None else _key(layout)
-        CompileCache().put(key, snapshot.dumps(found))
+        key = known_results.key_of_measured if machine is None else known_results.key_of_step
+        CompileCache().put(key(layout), snapshot.dumps(found))
     return found
-
-
-def cached(layout: Layout) -> Snapshot | None:
-    """Return the Snapshot of an earlier compile for a machine, by a search or from the page."""
-    if layout.machine is None:
-        return None  # another run measures other times
-    return _from_cache(compile_cache.key_of_layout(layout)) or _from_cache(_key(layout))
-
-
-def measured(layout: Layout, seconds: float) -> Snapshot | None:
-    """Return the Snapshot of the last run by a search on this machine, if its median step took `seconds`."""
-    found = _from_cache(_measured_key(layout))
-    return None if found is None or cost_of(found, None).measured != seconds else found
-
-
-def _from_cache(key: str) -> Snapshot | None:
-    kept = CompileCache().get(key)
-    if kept is not None:
-        with contextlib.suppress(InvalidInput):
-            return snapshot.from_json(strict_json.parse(kept, "the cache"), "the cache")
-    return None
-
-
-def _only(layout: Layout) -> str | None:
-    """Return the program that a search compiles: the train step, which takes two thirds of the time."""
-    return next(iter(layout.entry.programs), None)
-
-
-def _key(layout: Layout) -> str:
-    whole = compile_cache.key_of_layout(layout)
-    return compile_cache.key_of({"whole": whole, "only": _only(layout)})
-
-
-def _measured_key(layout: Layout) -> str:
-    return compile_cache.key_of({"measured": compile_cache.key_of_layout(layout)})
 
 
 def _answer(search: str, submit: Callable[[], Job[dict[str, Any]]]) -> dict[str, Any]:

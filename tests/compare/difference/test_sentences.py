@@ -12,6 +12,7 @@ from inspector.compare import difference
 from inspector.compare.caveats import caveats
 from inspector.compare.difference.causes import renamed_axes
 from inspector.compare.questions import questions
+from inspector.compare.verdict import compared
 from inspector.core.formatting import bytes_text
 from inspector.core.snapshot import Array, Finding, Memory
 from inspector.core.totals import state_totals
@@ -108,7 +109,7 @@ def test_a_rule_can_go_with_its_mesh_axis() -> None:
 def test_collectives_and_causes_are_ranked_by_bytes() -> None:
     before = ran(planned(), collective("all-reduce", ("data",), 2**10))
     moved = planned(mesh="8", axes="fsdp", rules="batch=fsdp,embed=fsdp")
-    for wire, place in ((2**40, 2), (2**10 + 1, 3)):
+    for wire, place in ((2**40, 2), (2**10 + 10, 3)):
         after = ran(moved, collective("all-gather", ("fsdp",), wire))
         sentences = difference.sentences(before, after)
         assert sentences[1].startswith("Rule embed → fsdp added")
@@ -286,7 +287,8 @@ def test_arrays_without_a_known_shape_are_compared() -> None:
         vague, arrays=tuple(dataclasses.replace(one, spec=(("data",),)) for one in vague.arrays)
     )
     assert "Train state per device unknown" in difference.sentences(vague, moved)[0]
-    assert len(questions([found, vague, moved])[0].answers) == 3
+    every = compared([("a", found), ("b", vague), ("c", moved)])
+    assert len(questions(every)[0].answers) == 3
     assert difference.spec_rows([found, vague, moved])
 
 

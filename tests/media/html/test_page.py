@@ -154,7 +154,9 @@ def test_the_contents_link_to_sections(pair: Page) -> None:
 
 def test_differences_precede_the_board_and_the_snapshots(pair: Page, baseline: Snapshot) -> None:
     anchors = [one for one in pair.attributes("id") if not one.startswith("differing-")]
-    assert anchors[:5] == ["glance", "difference", "board", "specs", "differing"]
+    assert anchors[:6] == [
+        *("verdict", "glance", "difference", "board", "specs", "differing"),
+    ]
     assert anchors.index("snapshot-1") < anchors.index("snapshot-2")
     table = next(each for each in pair.tables if each[0][0] == "Question")
     assert table[0] == ["Question", "before (baseline)", "after"]

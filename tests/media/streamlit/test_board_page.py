@@ -146,7 +146,7 @@ def test_a_link_is_planned(page_of) -> None:
 
 
 def test_plans_of_a_link_get_their_propagated_programs(page_of) -> None:
-    page = page_of(query={"pin": ["one~~layers.2 depth.64", "FSDP~~" + FSDP]})
+    page = page_of(query={"pin": ["one~~layers.2 depth.64", "FSDP~~" + FSDP], "chip": ["v5e"]})
     service = inspection.shared()
     for found in board_of(page).snapshots:
         service.propagate(board_link.layout_of(found))

@@ -80,7 +80,7 @@ def test_the_open_tab_computes_effects_and_the_map_stays(open_page) -> None:
 
 def test_progress_and_cancel(page, fake) -> None:
     page.open_panel("Effects")
-    assert [(job.program, job.chip) for job in fake.jobs] == [("train_step", "v5p")]
+    assert [(job.program, job.chip) for job in fake.jobs] == [("train_step", None)]
     assert "about 12.0 s left" in texts(page)
     assert [one.key for one in page.test.get("plotly_chart")] == ["effect_bars"]
     page.press("cancel_effects")
@@ -121,7 +121,7 @@ def test_a_pair_is_pinned_with_the_current_layout_as_the_baseline(page, fake, mo
         for _ in range(2):  # the second time, both are on the board
             pinned.append(
                 board_pair._with_pair(
-                    service, layout, effect.label, layouts.from_json(effect.layout)
+                    service, layout, effect.label, layouts.from_json(effect.layout), False
                 )
             )
             assert pinned[-1].names == ("Current layout", "Remove hidden → model")

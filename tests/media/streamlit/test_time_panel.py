@@ -41,7 +41,7 @@ def words(page: AppTest) -> str:
 
 
 def test_the_predicted_step_comes_first_then_its_bound(shown, found: Snapshot) -> None:
-    page = shown(found)
+    page = shown(found, chip="v5p")
     assert charts(page) == [
         *("step_parts", "timeline", "step_model", "roofline"),
         *("timing_stages", "timing_steps", "operation_times:train_step"),
@@ -50,6 +50,12 @@ def test_the_predicted_step_comes_first_then_its_bound(shown, found: Snapshot) -
     assert f"On 8 devices of TPU v5p: **{bound_text(one)}**" in words(page)
     # Four devices along `model` repeat the same work.
     assert {metric.label: metric.value for metric in page.metric}["Repeated work"] == "75.0%"
+
+
+def test_without_a_chip_only_measured_times_are_shown(shown, found: Snapshot) -> None:
+    page = shown(found)
+    assert not page.exception and "Choose a chip" in words(page)
+    assert charts(page) == ["timing_stages", "timing_steps", "operation_times:train_step"]
 
 
 def test_another_chip_and_program_can_be_chosen(shown, found: Snapshot) -> None:
@@ -62,7 +68,7 @@ def test_another_chip_and_program_can_be_chosen(shown, found: Snapshot) -> None:
 
 
 def test_every_term_has_its_formula(shown, found: Snapshot) -> None:
-    page = shown(found)
+    page = shown(found, chip="v5p")
     one = modelled(found.program("train_step"), found.mesh, hardware.chip("v5p"))
     table = next(element.value for element in page.markdown if "| Term |" in element.value)
     assert [row.split(" | ")[0] for row in table.splitlines()[2:]] == [
@@ -75,7 +81,7 @@ def test_every_term_has_its_formula(shown, found: Snapshot) -> None:
 
 def test_unknown_work_is_shown_as_unknown(shown, found: Snapshot) -> None:
     programs = tuple(replace(one, work=None, ideal=None, trace=None) for one in found.programs)
-    page = shown(replace(found, programs=programs))
+    page = shown(replace(found, programs=programs), chip="v5p")
     assert "unknown, because compute and HBM are" in words(page)
     assert {metric.value for metric in page.metric} == {"unknown"}
     assert "operation_times:train_step" not in charts(page)
@@ -96,7 +102,7 @@ def test_a_program_that_does_not_fit_has_no_modelled_step(shown, found: Snapshot
     programs = tuple(
         replace(one, work=None, ideal=None, trace=None, collectives=None) for one in found.programs
     )
-    page = shown(replace(found, programs=programs, findings=(refused,)))
+    page = shown(replace(found, programs=programs, findings=(refused,)), chip="v5p")
     assert "train\\_step is unknown" in page.info[0].value
     assert not page.metric and not {"step_model", "roofline"} & set(charts(page))
     widget_of(page.button_group, "modelled_program").set_value("apply").run()

@@ -97,8 +97,14 @@ def test_the_text_names_the_parts(path, capsys):
     assert main(["predict", path]) == 0
     text = capsys.readouterr().out
     assert "matrix products" in text and "waiting for data" in text
-    assert main(["show", path, "--chip", "v5p"]) == 0
-    assert "Predicted on 16 devices of TPU v5" in capsys.readouterr().out
+    assert main(["show", path]) == 0
+    assert "Predicted on 16 devices of TPU v5e" in capsys.readouterr().out
+    # It was compiled for a v5e, and says nothing about another chip.
+    for verb in ("show", "predict"):
+        assert main([verb, path, "--chip", "v5e"]) == 0
+        capsys.readouterr()
+        assert main([verb, path, "--chip", "v5p"]) == 2
+        assert "--chip is 'v5p'" in capsys.readouterr().err
 
 
 @pytest.mark.parametrize(

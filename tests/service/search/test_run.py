@@ -21,6 +21,7 @@ from inspector.compare.search.space import Space, space_of
 from inspector.core import strict_json
 from inspector.core.errors import InvalidInput
 from inspector.machines.hardware import CHIPS
+from inspector.service import known_results
 from inspector.service.compile_cache import CompileCache
 from inspector.service.search import task
 from inspector.service.search.run import Search
@@ -129,9 +130,9 @@ def test_compiled_candidates_are_measured_and_the_best_is_the_fastest(service, s
         if one.programs[0].stage != "propagated"
     }
     assert {one.measured for one in compiled} == medians
-    assert task.measured(layout, fastest.measured + 1) is None
+    assert known_results.measured(layout, fastest.measured + 1) is None
     # What the cache has not kept is planned again, and counted.
-    monkeypatch.setattr(task, "measured", lambda *_: None)
+    monkeypatch.setattr(known_results, "measured", lambda *_: None)
     planned, lost = snapshots_of(found, service)
     assert lost == len(compiled) and {one.source.kind for _, one in planned} == {"plan"}
 

@@ -1,0 +1,3 @@
+"""The verdict figures of a Snapshot, computed once: `assess`. Two of them compared: `verdict`."""
+
+from inspector.assessment.assess import assess, assess_candidate, prediction_of, step_time

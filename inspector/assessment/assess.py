@@ -1,0 +1,217 @@
+"""Compute the `Assessment` of a Snapshot: does it fit, how long does a step take, and what does it send?
+
+Nothing else computes these figures. A section that explains one of them, such as *Memory* or *Time*, takes
+the figure from here and adds its parts.
+"""
+
+from __future__ import annotations
+
+import statistics
+import weakref
+from collections import Counter
+from collections.abc import Sequence
+
+from inspector.checks import audit
+from inspector.core.assessment import (
+    UNKNOWN_AXES,
+    Assessment,
+    Basis,
+    FindingCounts,
+    MemoryNeed,
+    Step,
+    Traffic,
+)
+from inspector.core.collectives import traffic
+from inspector.core.snapshot import Mesh, Program, Snapshot
+from inspector.core.step_program import step_program
+from inspector.core.totals import state_totals
+from inspector.layout.plan import rejection
+from inspector.machines import targets
+from inspector.machines.hardware import Chip
+from inspector.machines.prediction import memory
+from inspector.machines.prediction.predicted import Predicted, predicted
+
+_END = 0.1  # share of the measured steps below and above the interval
+NO_CHIP = "no chip is chosen"
+
+
+# The assessments of the Snapshots that are in use, by identity and chip. A page asks for each several times.
+_known: weakref.WeakValueDictionary[int, Snapshot] = weakref.WeakValueDictionary()
+_assessments: dict[int, dict[str | None, Assessment]] = {}
+
+
+def assess(snapshot: Snapshot, chip: Chip | None = None) -> Assessment:
+    """Return what a layout or program needs, how long its step takes, and what it sends.
+
+    Args:
+      chip: the chosen chip for a Snapshot without one. Others are assessed on their own chip.
+
+    >>> from inspector.core.snapshot import Snapshot, Source
+    >>> assess(Snapshot(Source("plan", None, "2026-01-01"), None, None, ())).basis
+    'planned'
+    """
+    chip = targets.chip_for(snapshot, chip)
+    name, identity = None if chip is None else chip.name, id(snapshot)
+    if _known.get(identity) is not snapshot:
+        weakref.finalize(snapshot, _assessments.pop, identity, None)
+        _known[identity], _assessments[identity] = snapshot, {}
+    known = _assessments[identity]
+    if name not in known:
+        known[name] = _assessed(snapshot, chip)
+    return known[name]
+
+
+def _assessed(snapshot: Snapshot, chip: Chip | None) -> Assessment:
+    program = step_program(snapshot)
+    rejected = rejection(snapshot)
+    step, unknown_step = step_time(snapshot, program, chip)
+    sent, known, unknown_traffic = _sent(program)
+    return Assessment(
+        chip=None if chip is None else chip.name,
+        devices=snapshot.mesh.size if snapshot.mesh else None,
+        basis=_basis(program, step),
+        program=None if program is None else program.name,
+        step=step,
+        memory=memory_need(snapshot, chip),
+        traffic=sent,
+        state_bytes_per_device=state_totals(snapshot).per_device,
+        findings=count_findings(snapshot),
+        rejected=rejected or None,
+        unknown_step=unknown_step,
+        unknown_traffic=unknown_traffic,
+        known_traffic=known,
+    )
+
+
+def assess_candidate(
+    program: Program, mesh: Mesh, chip: Chip | None, state_bytes: int | None, peak_bytes: int | None
+) -> Assessment:
+    """Return the assessment of a layout of a search from its propagated program on a mesh of such chips.
+
+    Thousands of layouts are propagated, or scaled from another one, so they are not audited.
+
+    Args:
+      state_bytes: bytes of the train state and the batch on one device; None if unknown.
+      peak_bytes: the estimated peak of the program; None if unknown.
+    """
+    step, unknown_step = (None, NO_CHIP) if chip is None else _predicted(program, mesh, chip)
+    sent, known_traffic, unknown_traffic = _sent(program)
+    need = None
+    known = state_bytes if peak_bytes is None else peak_bytes
+    if known is not None:
+        capacity = None if chip is None else memory.capacity_of(chip)
+        need = MemoryNeed(known, known, None, capacity, None)
+        if peak_bytes is not None:
+            low, high = memory.peak_interval(peak_bytes, state_bytes or 0)
+            fits = memory.probably_fits(low, high, capacity)
+            need = MemoryNeed(known, low, high, capacity, fits, program.name)
+    return Assessment(
+        chip=None if chip is None else chip.name,
+        devices=mesh.size,
+        basis="propagated",
+        program=program.name,
+        step=step,
+        memory=need,
+        traffic=sent,
+        state_bytes_per_device=None,
+        findings=None,
+        unknown_step=unknown_step,
+        unknown_traffic=unknown_traffic,
+        known_traffic=known_traffic,
+    )
+
+
+def prediction_of(snapshot: Snapshot, program: Program, chip: Chip) -> Predicted:
+    """Return the predicted step of a program of a Snapshot with a mesh, on this chip."""
+    assert snapshot.mesh is not None
+    return predicted(program, snapshot.mesh, chip)
+
+
+def memory_need(snapshot: Snapshot, chip: Chip | None) -> MemoryNeed | None:
+    """Return the memory of one device; None if the bytes of its arrays and programs are unknown."""
+    fit = memory.fit(snapshot, chip)
+    if fit.needed is None:
+        return None
+    low = fit.needed if fit.low is None else fit.low
+    high = None if fit.at_least else fit.needed if fit.high is None else fit.high
+    return MemoryNeed(fit.needed, low, high, fit.capacity, fit.fits, fit.program)
+
+
+def count_findings(snapshot: Snapshot) -> FindingCounts:
+    """Return the number of findings, with those of the audit. Equal ones of several arrays count once."""
+    merged = audit.merged_by_logical_axis(audit.audited(snapshot).findings)
+    levels = Counter(finding.level for finding in merged)
+    return FindingCounts(levels["error"], levels["warning"], levels["note"])
+
+
+def step_time(
+    snapshot: Snapshot, program: Program | None, chip: Chip | None
+) -> tuple[Step | None, str | None]:
+    """Return the time of one run of a program, or else why it is unknown.
+
+    Steps that were measured on this chip count, and on emulated devices if no chip is chosen. Otherwise the
+    step is predicted.
+    """
+    if program is None:
+        return None, _no_program(snapshot)
+    steps = program.seconds.steps if program.seconds else ()
+    if steps and chip == targets.chip_of(snapshot):
+        return _measured(steps), None
+    if chip is None:
+        return None, NO_CHIP
+    if snapshot.mesh is None:
+        return None, "the mesh is unknown"
+    return _as_step(prediction_of(snapshot, program, chip))
+
+
+def _predicted(program: Program, mesh: Mesh, chip: Chip) -> tuple[Step | None, str | None]:
+    return _as_step(predicted(program, mesh, chip))
+
+
+def _as_step(found: Predicted) -> tuple[Step | None, str | None]:
+    if found.seconds is None:
+        return None, "; ".join(found.unknown) or "nothing is known about the step"
+    return Step(found.seconds, found.low, found.high, "predicted"), None
+
+
+def _measured(steps: Sequence[float]) -> Step:
+    """Return the median of measured steps, and the interval of 80% of them."""
+    median = statistics.median(steps)
+    if len(steps) < 2:
+        return Step(median, None, None, "measured")
+    tenths = statistics.quantiles(steps, n=round(1 / _END), method="inclusive")
+    return Step(median, tenths[0], tenths[-1], "measured")
+
+
+def _sent(program: Program | None) -> tuple[Traffic | None, Traffic | None, str | None]:
+    """Return the bytes that a device sends in one run, or else what is known of them and why not all are."""
+    if program is None:
+        return None, None, "there is no program"
+    if program.collectives is None:
+        return None, None, "the collectives of the program were not counted"
+    sent: dict[str, int] = {}
+    unknown: list[str] = []
+    for row in traffic(program.collectives):
+        if row.wire_bytes_per_device is None:
+            unknown.append(row.op)
+        elif row.wire_bytes_per_device:
+            axes = UNKNOWN_AXES if row.mesh_axes is None else "+".join(row.mesh_axes)
+            sent[axes] = sent.get(axes, 0) + row.wire_bytes_per_device
+    known = Traffic(sum(sent.values()), sent)
+    if not unknown:
+        return known, None, None
+    return None, known if sent else None, f"the bytes or executions of {unknown[0]} are unknown"
+
+
+def _basis(program: Program | None, step: Step | None) -> Basis:
+    if program is None:
+        return "planned"
+    if step is not None and step.kind == "measured":
+        return "measured"
+    return "propagated" if program.stage == "propagated" else "compiled"
+
+
+def _no_program(snapshot: Snapshot) -> str:
+    if snapshot.source.kind == "plan":
+        return "the programs of this plan were not propagated"
+    return "there is no program"

@@ -1,0 +1,20 @@
+"""The verdict about two steps as an answer of the Board."""
+
+from __future__ import annotations
+
+from inspector.compare.questions.question import Answer, Verdict, change_text
+from inspector.compare.verdict import Compared, verdict
+
+
+def time_answer(reference: Compared, one: Compared, value: float | None, text: str) -> Answer:
+    """Return the verdict as the answer of one layout in a row of steps."""
+    if one is reference:
+        return Answer(value, text, "baseline")
+    found = verdict(reference, one)
+    if value is None or reference.assessment.step is None:
+        return Answer(value, text, "unknown", remark=found.reason or "")
+    if found.ratio is None:
+        return Answer(value, text, "not comparable", remark=found.reason or "")
+    change = change_text(1.0, found.ratio)
+    answer: Verdict = "equal" if not change else found.answer
+    return Answer(value, text, answer, change, found.reason or "")

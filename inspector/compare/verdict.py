@@ -1,0 +1,361 @@
+"""Whether a layout is better than another one: the answer, the ratio of their steps, and one sentence.
+
+A step is shorter only if the whole interval of the ratio says so. What does not fit, what JAX rejects, and
+what was computed in another way has no ratio.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+
+from inspector.assessment import assess
+from inspector.compare import origin
+from inspector.core.assessment import LEAST_CHANGE, Answer, Assessment, Verdict
+from inspector.core.formatting import and_text, bytes_text, seconds_text
+from inspector.core.snapshot import Snapshot
+from inspector.core.statistics import sum_known
+from inspector.core.step_program import step_program
+from inspector.core.totals import STATE_GROUPS
+from inspector.machines import hardware
+from inspector.machines.hardware import Chip
+from inspector.machines.prediction.ratios import ratio_interval
+
+# Sizes that change the amount of work of a step, but not the model.
+_WORK_SIZES = ("batch", "seq")
+
+
+@dataclass(frozen=True)
+class Compared:
+    """A Snapshot with its name and its assessment."""
+
+    name: str
+    snapshot: Snapshot
+    assessment: Assessment
+
+    @property
+    def tokens(self) -> float | None:
+        """Tokens of one step, or examples of a model without sequences; None if unknown."""
+        sizes = origin.sizes(self.snapshot) or {}
+        numbers = [_number(sizes[name]) for name in _WORK_SIZES if name in sizes]
+        return None if not numbers or None in numbers else math.prod(n or 0 for n in numbers)
+
+
+def compared(named: Sequence[tuple[str, Snapshot]], chip: Chip | None = None) -> list[Compared]:
+    """Return the Snapshots with their assessments, each on its own chip or else on the chosen one."""
+    return [Compared(name, snapshot, assess(snapshot, chip)) for name, snapshot in named]
+
+
+def verdicts(every: Sequence[Compared], baseline: int = 0) -> list[Verdict]:
+    """Return the verdict of each layout but the baseline, in their order."""
+    return [verdict(every[baseline], one) for place, one in enumerate(every) if place != baseline]
+
+
+def verdict(baseline: Compared, candidate: Compared) -> Verdict:
+    """Return whether a step of the candidate is shorter than one of the baseline."""
+    per_token = _other_work(baseline, candidate)
+    made = Verdict(
+        baseline=baseline.name,
+        candidate=candidate.name,
+        answer="not comparable",
+        ratio=None,
+        low=None,
+        high=None,
+        pairs=0,
+        reason=_not_comparable(baseline, candidate),
+        sentence="",
+        per_token=per_token,
+    )
+    if made.reason is None:
+        made = _judged(made, baseline, candidate)
+        if made.reason is None and (other := _other_sizes(baseline, candidate)):
+            made = replace(
+                made, reason=f"{and_text(other)} differ{'s' if len(other) == 1 else ''} too"
+            )
+    return replace(made, sentence=_sentence(made, baseline, candidate))
+
+
+def headline(every: Sequence[Compared], baseline: int = 0) -> str:
+    """Return one sentence about all layouts; empty for fewer than two.
+
+    Of two layouts it is their verdict. Of more, it names the one with the shortest step, and those that are
+    not distinguishable from it.
+    """
+    if len(every) < 2:
+        return ""
+    if len(every) == 2:
+        return verdicts(every, baseline)[0].sentence
+    usable = [one for one in every if _unusable(one) is None]
+    if not usable:
+        return " ".join(f"{_capital(_unusable(one) or '')}." for one in every)
+    # Only layouts that can be compared with the baseline have a place in one order.
+    lead = every[baseline] if every[baseline] in usable else usable[0]
+    same = [one for one in usable if one is lead or _not_comparable(lead, one) is None]
+    best = min(same, key=_cost)
+    others = {one.name: verdict(best, one) for one in every if one is not best}
+    parts = []
+    for answer, words in (
+        ("not distinguishable", "not distinguishable from it"),
+        ("worse", "slower"),
+    ):
+        names = [
+            _with_ratio(one, others[one.name])
+            for one in same
+            if one is not best and others[one.name].answer == answer
+        ]
+        if names:
+            parts.append(f"{words}: {and_text(names)}")
+    reasons = [
+        f"{one.name} ({others[one.name].reason})"
+        for one in every
+        if one is not best and others[one.name].answer == "not comparable"
+    ]
+    if reasons:
+        parts.append(f"not comparable: {and_text(reasons)}")
+    begin = _shortest(best, same, others)
+    return f"{begin}{'; ' if parts else ''}{'; '.join(parts)}."
+
+
+def _shortest(best: Compared, same: Sequence[Compared], others: dict[str, Verdict]) -> str:
+    step = best.assessment.step
+    if step is None or len(same) < 2:
+        return f"No two of these layouts can be compared; {best.name} is the first that can run"
+    alone = all(others[one.name].answer == "worse" for one in same if one is not best)
+    measured = "measured" if step.kind == "measured" else "predicted"
+    which = (
+        "has the shortest step"
+        if alone
+        else "has the shortest step by a margin within the uncertainty"
+    )
+    return f"{best.name} {which}, {seconds_text(step.seconds)} {measured}"
+
+
+def _with_ratio(one: Compared, found: Verdict) -> str:
+    step = one.assessment.step
+    return one.name if step is None else f"{one.name} ({seconds_text(step.seconds)})"
+
+
+def _cost(one: Compared) -> float:
+    step = one.assessment.step
+    return math.inf if step is None else step.seconds / (one.tokens or 1.0)
+
+
+def _judged(made: Verdict, baseline: Compared, candidate: Compared) -> Verdict:
+    """Return the verdict with ratio, interval and answer; both steps are known."""
+    before, after = baseline.assessment.step, candidate.assessment.step
+    assert before is not None and after is not None
+    scale = 1.0
+    if made.per_token:
+        scale = (baseline.tokens or 1.0) / (candidate.tokens or 1.0)
+    ratio = scale * after.seconds / before.seconds
+    if after.kind == "measured":
+        ends = (before.low, before.high, after.low, after.high)
+        if None in ends:
+            return replace(made, ratio=ratio, reason="one measured step has no spread")
+        low = scale * (after.low or 0.0) / (before.high or math.inf)
+        high = scale * (after.high or 0.0) / (before.low or math.inf)
+        pairs = 0
+    else:
+        found = ratio_interval(candidate.assessment.basis == "compiled")
+        assert found is not None  # checked in `_not_comparable`
+        low, high, pairs = ratio / found.factor, ratio * found.factor, found.pairs
+    answer: Answer = "not distinguishable"
+    if low > 1 or high < 1:
+        answer = "worse" if low > 1 else "better"
+    return replace(made, answer=answer, ratio=ratio, low=low, high=high, pairs=pairs)
+
+
+def _unusable(one: Compared) -> str | None:
+    """Return why a layout cannot run, as a clause with its name; None if it can, or if that is unknown."""
+    if one.assessment.rejected is not None:
+        return f"JAX rejects {one.name}: {one.assessment.rejected}"
+    need = one.assessment.memory
+    if need is not None and need.fits is False:
+        chip = hardware.CHIPS.get(one.assessment.chip or "")
+        where = "the device" if chip is None else chip.title
+        return f"{one.name} does not fit into {where} ({need.text})"
+    return None
+
+
+def _not_comparable(baseline: Compared, candidate: Compared) -> str | None:
+    """Return why no ratio of the steps says which layout is better; None if one does."""
+    both = baseline, candidate
+    found = next((why for one in both if (why := _unusable(one))), None)
+    return found or _other_model(baseline, candidate) or _other_steps(baseline, candidate)
+
+
+def _other_model(baseline: Compared, candidate: Compared) -> str | None:
+    """Return how the models of two layouts differ; None if they do not."""
+    both = baseline.snapshot, candidate.snapshot
+    models = [origin.model(one) for one in both]
+    if None not in models:
+        if models[0] != models[1]:
+            return f"the models differ: {models[0]} and {models[1]}"
+        other = _other_sizes(baseline, candidate)
+        weights = [_weights(one) for one in both]
+        if other and (None in weights or weights[0] != weights[1]):
+            return f"the sizes of the model differ: {and_text(other)}"
+        return None
+    states = [
+        {(array.path, array.shape) for array in one.arrays if array.group in STATE_GROUPS}
+        for one in both
+    ]
+    if states[0] != states[1]:
+        return "their train states differ"
+    return None
+
+
+def _other_sizes(baseline: Compared, candidate: Compared) -> list[str]:
+    """Return the names of the sizes that differ, without those that only change the work of a step."""
+    was, now = (origin.sizes(one.snapshot) or {} for one in (baseline, candidate))
+    return [
+        name
+        for name in {**was, **now}
+        if was.get(name) != now.get(name) and name not in _WORK_SIZES
+    ]
+
+
+def _weights(snapshot: Snapshot) -> int | None:
+    """Return the number of weights of a model; None if it is unknown.
+
+    Layers that are scanned, rematerialized or computed in another type have the same weights, so these are
+    layouts of one model.
+    """
+    return sum_known(array.elements for array in snapshot.arrays if array.group == "params")
+
+
+def _other_steps(baseline: Compared, candidate: Compared) -> str | None:
+    """Return why the two steps were not computed in the same way; None if they were."""
+    first, second = baseline.assessment, candidate.assessment
+    if first.program != second.program and None not in (first.program, second.program):
+        return f"their programs differ: {first.program} and {second.program}"
+    for one in (baseline, candidate):
+        if one.assessment.step is None:
+            return f"the step of {one.name} is unknown: {one.assessment.unknown_step}"
+    assert first.step is not None and second.step is not None
+    if first.chip != second.chip:
+        titles = [_chip_title(one.assessment) for one in (baseline, candidate)]
+        return f"the chips differ: {and_text(titles)}"
+    if first.basis != second.basis:
+        return f"{baseline.name} is {first.basis}, {candidate.name} {second.basis}"
+    if first.step.kind == "measured":
+        if "cpu" in (baseline.snapshot.source.kind, candidate.snapshot.source.kind):
+            return (
+                "their steps were measured in separate runs on emulated devices, which share this machine: "
+                "time the layouts together, or choose a chip"
+            )
+        return None
+    for one in (baseline, candidate):
+        if why := _unsure(one):
+            return why
+    return None
+
+
+def _unsure(one: Compared) -> str | None:
+    """Return why a predicted step is no basis for a verdict; None if it is."""
+    step, program = one.assessment.step, step_program(one.snapshot)
+    if step is None or step.low is None:
+        return f"{one.name} was not compiled for this chip, so the interval of its step is unknown"
+    if program is not None and one.assessment.basis == "propagated":
+        work = program.work
+        if work is None or work.boundary_bytes is None:
+            return f"the memory traffic of {one.name} is unknown before a compile"
+    if ratio_interval(one.assessment.basis == "compiled") is None:
+        return "no two published runs of one model show how wrong a ratio can be"
+    return None
+
+
+def _other_work(baseline: Compared, candidate: Compared) -> bool:
+    """Return whether only the batch or the sequence length of one model differs."""
+    tokens = baseline.tokens, candidate.tokens
+    same = origin.model(baseline.snapshot) == origin.model(candidate.snapshot) is not None
+    return same and None not in tokens and tokens[0] != tokens[1]
+
+
+def _sentence(made: Verdict, baseline: Compared, candidate: Compared) -> str:
+    """Return the verdict in words: what cannot run, then time, then memory and traffic."""
+    unusable = [why for one in (baseline, candidate) if (why := _unusable(one))]
+    if unusable:
+        usable = [one.name for one in (baseline, candidate) if _unusable(one) is None]
+        rest = f" {and_text(usable)} can be compared with other layouts only." if usable else ""
+        return f"{_capital('; '.join(unusable))}.{rest}"
+    said = [_time_sentence(made, baseline, candidate)]
+    if made.answer != "not comparable" or _other_model(baseline, candidate) is None:
+        said += _need_sentence(made, baseline, candidate)
+    return " ".join(said)
+
+
+def _time_sentence(made: Verdict, baseline: Compared, candidate: Compared) -> str:
+    if made.answer == "not comparable":
+        return f"{made.baseline} and {made.candidate} are not comparable: {made.reason}."
+    before, after = baseline.assessment.step, candidate.assessment.step
+    assert before is not None and after is not None and made.ratio is not None
+    times = f"{seconds_text(before.seconds)} and {seconds_text(after.seconds)}"
+    per = ""
+    if made.per_token:
+        unit = "token" if "seq" in (origin.sizes(baseline.snapshot) or {}) else "example"
+        per = f" per {unit}, because the batches differ"
+    ratio = f"ratio {made.ratio:.2f}, {made.low:.2f} to {made.high:.2f}"
+    if made.answer == "not distinguishable":
+        return (
+            f"{made.baseline} and {made.candidate} take the same time{per} within the uncertainty "
+            f"({times}; {ratio})."
+        )
+    return (
+        f"{made.candidate} is {made.answer} than {made.baseline}{per}: its step takes "
+        f"{seconds_text(after.seconds)} instead of {seconds_text(before.seconds)} ({ratio})."
+    )
+
+
+def _need_sentence(made: Verdict, baseline: Compared, candidate: Compared) -> list[str]:
+    """Return how memory and traffic of the candidate differ, in at most one sentence."""
+    said = []
+    was, now = baseline.assessment.memory, candidate.assessment.memory
+    comparable = baseline.assessment.basis == candidate.assessment.basis
+    if was is not None and now is not None and comparable:
+        change = now.peak_bytes - was.peak_bytes
+        if abs(change) > LEAST_CHANGE * was.peak_bytes:
+            said.append(
+                f"needs {bytes_text(abs(change))} {'more' if change > 0 else 'less'} memory"
+            )
+        else:
+            said.append("needs as much memory")
+    sent, sends = baseline.assessment.traffic, candidate.assessment.traffic
+    if sent is not None and sends is not None:
+        scale = 1.0
+        if made.per_token:
+            scale = (baseline.tokens or 1.0) / (candidate.tokens or 1.0)
+        said.append(_traffic_clause(sent.bytes, scale * sends.bytes, made.per_token))
+    return [f"{made.candidate} {and_text(said)}."] if said else []
+
+
+def _traffic_clause(before: float, after: float, per_token: bool) -> str:
+    per = " per token" if per_token else ""
+    if abs(after - before) <= LEAST_CHANGE * before:
+        return f"sends as much{per}"
+    if not before:
+        return f"sends {bytes_text(round(after))}{per}"
+    if not after:
+        return f"sends nothing{per}"
+    ratio = after / before
+    if ratio >= 2:
+        return f"sends {ratio:.2g} times as much{per}"
+    return f"sends {abs(ratio - 1):.0%} {'more' if ratio > 1 else 'less'}{per}"
+
+
+def _chip_title(found: Assessment) -> str:
+    chip = hardware.CHIPS.get(found.chip or "")
+    return "devices of this machine" if chip is None else chip.title
+
+
+def _capital(text: str) -> str:
+    return text[:1].upper() + text[1:]
+
+
+def _number(text: str) -> float | None:
+    try:
+        value = float(text)
+    except ValueError:
+        return None
+    return value if 0 < value < math.inf else None

@@ -1,0 +1,187 @@
+"""The verdict figures of a layout or program on a chip, and of two of them compared.
+
+An `Assessment` answers: does it fit, how long does a step take, and what does it send? It is computed in
+`inspector.assessment`, and every page, report and verb that shows one of these figures reads it from here.
+It takes about 400 bytes as JSON, so links, the history and results of searches contain it.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from typing import Literal
+
+from inspector.core.formatting import bytes_text, seconds_text
+from inspector.core.typed_json import (
+    OMIT_NONE,
+    Amount,
+    NonNegativeInt,
+    PositiveInt,
+    Record,
+)
+
+# What the figures are based on, from the strongest evidence to the weakest.
+Basis = Literal["measured", "compiled", "partitioned", "propagated", "planned"]
+Answer = Literal["better", "worse", "not distinguishable", "not comparable"]
+
+# A difference below this share is not a difference: the figures are rounded to more than that.
+LEAST_CHANGE = 0.001
+# The key of traffic whose mesh axes are unknown, in `Traffic.by_axes`.
+UNKNOWN_AXES = "unknown"
+
+
+@dataclass(frozen=True)
+class Step(Record):
+    """The time of one step.
+
+    Attributes:
+      seconds: Seconds of one step: the prediction, or the median of the measured steps.
+      low: Lower end of the interval, in seconds: of 80% of the measured steps. None if unknown.
+      high: Upper end of the interval, in seconds. None if unknown.
+      kind: Whether the step was measured or is predicted.
+    """
+
+    seconds: Amount
+    low: Amount | None
+    high: Amount | None
+    kind: Literal["measured", "predicted"]
+
+    @property
+    def text(self) -> str:
+        """The seconds and the interval: `145 ms (122 ms to 169 ms)`."""
+        if self.low is None or self.high is None:
+            return f"{seconds_text(self.seconds)} (interval unknown)"
+        return (
+            f"{seconds_text(self.seconds)} ({seconds_text(self.low)} to {seconds_text(self.high)})"
+        )
+
+
+@dataclass(frozen=True)
+class MemoryNeed(Record):
+    """The memory of one device that the programs need.
+
+    Attributes:
+      peak_bytes: Most bytes in use at one time, with the code on TPUs and GPUs. A lower bound if only the
+        train state and the batch are known.
+      low: Lower end of the 80% interval of an estimate, in bytes. Equal to the peak if it is compiled.
+      high: Upper end of this interval, in bytes. None for a lower bound.
+      capacity_bytes: Bytes of the device that programs may use. None without a chip.
+      fits: Whether it fits. None if unknown.
+      program: Name of the program that needs the most. None if only the state is known.
+    """
+
+    peak_bytes: NonNegativeInt
+    low: NonNegativeInt
+    high: NonNegativeInt | None
+    capacity_bytes: NonNegativeInt | None
+    fits: bool | None
+    program: str | None = field(default=None, metadata=OMIT_NONE)
+
+    @property
+    def at_least(self) -> bool:
+        """Whether more than `peak_bytes` may be needed, because only the train state is known."""
+        return self.high is None
+
+    @property
+    def text(self) -> str:
+        """The peak and the capacity: `9.5 GiB of 15.8 GiB`."""
+        least = "at least " if self.at_least else ""
+        about = "about " if self.high is not None and self.low < self.high else ""
+        of = "" if self.capacity_bytes is None else f" of {bytes_text(self.capacity_bytes)}"
+        return f"{least}{about}{bytes_text(self.peak_bytes)}{of}"
+
+
+@dataclass(frozen=True)
+class Traffic(Record):
+    """The bytes that one device sends in one step.
+
+    Attributes:
+      bytes: Bytes over all mesh axes.
+      by_axes: Bytes by mesh axes, joined by `+`. Axes that form no groups of whole mesh axes are `unknown`.
+    """
+
+    bytes: NonNegativeInt
+    by_axes: dict[str, NonNegativeInt]
+
+    @property
+    def largest(self) -> str | None:
+        """The mesh axes with the most bytes; None if nothing is sent."""
+        return max(self.by_axes, key=lambda axes: self.by_axes[axes], default=None)
+
+
+@dataclass(frozen=True)
+class FindingCounts(Record):
+    """The number of findings of each level.
+
+    Attributes:
+      error: Number of errors.
+      warning: Number of warnings.
+      note: Number of notes.
+    """
+
+    error: NonNegativeInt = 0
+    warning: NonNegativeInt = 0
+    note: NonNegativeInt = 0
+
+
+@dataclass(frozen=True)
+class Assessment(Record):
+    """What a layout needs, how long it takes and what it sends. None means unknown.
+
+    Attributes:
+      chip: Name of the chip, such as v5e. None for devices of this machine or an unknown chip.
+      devices: Number of devices of the mesh.
+      basis: What the figures are based on.
+      program: Name of the program of a step. None if there is no program.
+      step: Time of one run of this program.
+      memory: Memory of one device.
+      traffic: Bytes that one device sends in one run of this program.
+      state_bytes_per_device: Bytes of parameters, optimizer state and step on the device with the most.
+      findings: Number of findings by level. None if the layout was not audited, as most of a search are.
+      rejected: Why JAX rejects the layout. None if it does not, or if that is unknown.
+      unknown_step: Why the step is unknown. None if it is known.
+      unknown_traffic: Why the traffic is unknown. None if it is known.
+      known_traffic: The known part of an unknown traffic. None if the traffic is known, or if nothing is.
+    """
+
+    chip: str | None
+    devices: PositiveInt | None
+    basis: Basis
+    program: str | None
+    step: Step | None
+    memory: MemoryNeed | None
+    traffic: Traffic | None
+    state_bytes_per_device: NonNegativeInt | None
+    findings: FindingCounts | None
+    rejected: str | None = field(default=None, metadata=OMIT_NONE)
+    unknown_step: str | None = field(default=None, metadata=OMIT_NONE)
+    unknown_traffic: str | None = field(default=None, metadata=OMIT_NONE)
+    known_traffic: Traffic | None = field(default=None, metadata=OMIT_NONE)
+
+
+@dataclass(frozen=True)
+class Verdict(Record):
+    """Whether a layout is better than a baseline.
+
+    Attributes:
+      baseline: Name of the layout that the other one is compared with.
+      candidate: Name of the other layout.
+      answer: Whether a step of the candidate is shorter.
+      ratio: The candidate's step over that of the baseline. None if one is unknown, or if not comparable.
+      low: Lower end of the interval of the ratio.
+      high: Upper end of this interval.
+      pairs: Number of published pairs behind the interval; 0 for measured steps.
+      reason: Why the two are not comparable, or what qualifies the answer. None if there is nothing to add.
+      sentence: The verdict in words.
+      per_token: Whether the ratio is of the time of one token or example, because the batches differ.
+    """
+
+    baseline: str
+    candidate: str
+    answer: Answer
+    ratio: Amount | None
+    low: Amount | None
+    high: Amount | None
+    pairs: NonNegativeInt
+    reason: str | None
+    sentence: str
+    per_token: bool = False

@@ -1,0 +1,22 @@
+"""The program of a step: the one whose time, traffic and FLOPs decide between layouts."""
+
+from __future__ import annotations
+
+from inspector.core.snapshot import Program, Snapshot
+
+# `init` runs once, so it does not count when choosing a layout.
+ONCE = ("init",)
+_STEPS = ("train_step", "apply")
+
+
+def step_program(snapshot: Snapshot) -> Program | None:
+    """Return the program of a step; None without programs.
+
+    It is the train step, else the inference. Of other programs, such as those of a user's script, it is the
+    one with the most FLOPs on a device, and the first one if no FLOPs are known.
+    """
+    for name in _STEPS:
+        if (program := snapshot.program(name)) is not None:
+            return program
+    others = [one for one in snapshot.programs if one.name not in ONCE] or snapshot.programs
+    return max(others, key=lambda one: one.flops_per_device or 0.0, default=None)
