@@ -137,14 +137,14 @@ def test_savings_of_donation(shown, found: Snapshot) -> None:
     state = sum(
         a.bytes_per_device for a in found.arrays if a.group in ("params", "opt_state", "other")
     )
-    assert "would save up to" in texts(shown(found).caption)
+    assert "could be written over arguments" in texts(shown(found).caption)
     (step,) = [one for one in memory.breakdowns(found) if one.program == "train_step"]
     assert step.not_donated == state
     donating = layouts.parse(
         {"layers": "2", "depth": "64", "steps": "1", "donate": "true"}
     ).unwrap()
     said = texts(shown(run_layout(donating, lambda *_, **__: None)).caption)
-    assert "donated arguments" in said and "would save up to" not in said
+    assert "donated arguments" in said and "could be written over" not in said
 
 
 def test_a_plan_needs_at_least_the_train_state(shown) -> None:
