@@ -53,7 +53,7 @@ def show(options: argparse.Namespace) -> None:
     """Print the summary."""
     path = Path(options.snapshot)
     if options.json:
-        shown = snapshots.read(path / program_run.SNAPSHOT if path.is_dir() else options.snapshot)
+        shown = shared.read_snapshot(options.snapshot)
         chip = shared.chip_of(options, shown)
         shared.print_json(
             {
