@@ -7,7 +7,7 @@ from dataclasses import dataclass, field, replace
 
 from inspector.compiled import hlo
 from inspector.compiled.argument_uses import argument_uses
-from inspector.compiled.hlo import entry
+from inspector.compiled.hlo import entry, remarkable
 from inspector.compiled.hlo.analysis import Analysis
 from inspector.compiled.hlo.moved_arrays import moved_arrays
 from inspector.compiled.hlo.schedule import schedule
@@ -16,11 +16,13 @@ from inspector.core.errors import InvalidInput
 from inspector.core.snapshot import (
     ArgumentUse,
     Collective,
+    LargeConstant,
     Memory,
     MemoryUse,
     Mesh,
     ProgramArray,
     Schedule,
+    UnevenGather,
     Work,
 )
 
@@ -45,6 +47,8 @@ class ProgramFacts:
     analysis: Analysis | None = None
     uses: Mapping[str, ArgumentUse] = field(default_factory=dict)
     reused: frozenset[str] | None = None
+    large_constants: tuple[LargeConstant, ...] | None = None
+    uneven_gathers: tuple[UnevenGather, ...] | None = None
 
 
 def read(
@@ -87,6 +91,8 @@ def read_module(
             analysis,
             uses,
             reused_inputs(module, shardings),
+            remarkable.large_constants(module),
+            remarkable.uneven_gathers(module, flat_paths(shardings)[1]),
         )
     except InvalidInput:
         return ProgramFacts()

@@ -80,6 +80,8 @@ class CapturedProgram:
             shardings=program_text.with_uses(arrays, found.uses, found.reused),
             work=found.work,
             schedule=found.schedule,
+            large_constants=found.large_constants,
+            uneven_gathers=found.uneven_gathers,
             memory_use=found.memory_use,
             stage="compiled",
         )

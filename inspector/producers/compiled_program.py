@@ -227,6 +227,8 @@ class CompiledProgram:
             shardings=self._shardings,
             work=found.work,
             schedule=found.schedule,
+            large_constants=found.large_constants,
+            uneven_gathers=found.uneven_gathers,
             memory_use=found.memory_use,
             ideal=self._ideal,
             trace=self._trace,

@@ -13,6 +13,7 @@ import jax
 from jax._src import pjit
 
 from inspector.checks import audit
+from inspector.compiled import program_text
 from inspector.compiled.donation import with_donation
 from inspector.core import output, snapshot
 from inspector.core.array_roles import with_roles
@@ -54,8 +55,10 @@ def inspect(
     jitted = function if hasattr(function, "lower") else jax.jit(function)
     name = str(getattr(function, "__name__", "program"))
     with _also_lowered(wanted and targets.PLATFORMS[wanted.kind]) as lowered:
-        compiled = jitted.lower(*arguments, **keywords).compile()
+        lowered_here = jitted.lower(*arguments, **keywords)
+        compiled = lowered_here.compile()
     found = _with_names(capture_compiled(compiled, name=name), compiled, name)
+    found = _with_ideal(found, lowered_here)
     if wanted is not None:
         if not lowered:
             raise InvalidInput(
@@ -67,6 +70,16 @@ def inspect(
         output.refuse_unwritable(path)
         snapshot.write(found, path)
     return found
+
+
+def _with_ideal(found: Snapshot, lowered: Any) -> Snapshot:
+    """Add the work before partitioning, if the lowered function has its text as HLO."""
+    try:
+        text = lowered.as_text(dialect="hlo")
+    except (AttributeError, TypeError, NotImplementedError, jax.errors.JaxRuntimeError):
+        return found  # Flax and Equinox wrap what JAX lowers
+    ideal = program_text.ideal_work(text)
+    return replace(found, programs=tuple(replace(one, ideal=ideal) for one in found.programs))
 
 
 def _with_names(found: Snapshot, compiled: Any, name: str) -> Snapshot:

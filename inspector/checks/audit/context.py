@@ -71,6 +71,11 @@ class AuditContext:
         )
 
     @property
+    def trains(self) -> bool:
+        """Whether an array is known to be a parameter or optimizer state."""
+        return any(array.group in ("params", "opt_state") for array in self.snapshot.arrays)
+
+    @property
     def least(self) -> float:
         """The smallest number of bytes per device that is worth a finding."""
         return max(LEAST_SHARE * self.state_bytes, LEAST_BYTES)

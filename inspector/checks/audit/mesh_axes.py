@@ -97,7 +97,8 @@ def _of_axis(context: AuditContext, axis: MeshAxis) -> Finding | None:
     ]
     saved = sum(_saved(context, array, axis.name) for array in repeated)
     if not using and known and not unclear:
-        could = f" Sharding the train state over it saves up to {context.amount(saved)} per device."
+        subject = "the train state" if context.trains else "the arrays"
+        could = f" Sharding {subject} over it saves up to {context.amount(saved)} per device."
         return finding(
             "warning",
             UNUSED,
@@ -135,8 +136,14 @@ def _of_axis(context: AuditContext, axis: MeshAxis) -> Finding | None:
         "note",
         REPEATED,
         f"Mesh axis {axis.name}: {axis.size} devices hold the same {context.held_text(repeated)} of "
-        f"train state in {counted(len(repeated), 'array')}{plain}. Sharding it over {axis.name} as well, as "
-        f"FSDP does, saves up to {context.amount(saved)} per device, but parameters must then be gathered."
+        + (
+            f"train state in {counted(len(repeated), 'array')}{plain}. Sharding it over {axis.name} as well, "
+            f"as FSDP does, saves up to {context.amount(saved)} per device, but parameters must then be "
+            "gathered."
+            if context.trains
+            else f"{counted(len(repeated), 'array')}. Sharding {'it' if len(repeated) == 1 else 'them'} over "
+            f"{axis.name} as well saves up to {context.amount(saved)} per device."
+        )
         + only
         + unknown,
         saved=saved,

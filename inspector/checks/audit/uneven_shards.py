@@ -106,8 +106,8 @@ def imbalance_findings(context: AuditContext) -> list[Finding]:
     several = f"Devices {devices_text(fullest)} hold"
     subject = f"Device {fullest[0]} holds" if len(fullest) == 1 else several
     message = (
-        f"{subject} {context.amount(most)} of train state; the mean is {context.amount(mean)}. The fullest "
-        "device decides what fits."
+        f"{subject} {context.amount(most)}{' of train state' if context.trains else ''}; the mean is "
+        f"{context.amount(mean)}. The fullest device decides what fits."
     )
     return [finding("warning", IMBALANCE, message, saved=more)]
 

@@ -43,6 +43,7 @@ from inspector.core.snapshot.programs import (
     Conflict,
     ConflictSide,
     Donation,
+    LargeConstant,
     MatmulFlops,
     Memory,
     OperandType,
@@ -56,6 +57,7 @@ from inspector.core.snapshot.programs import (
     Stage,
     Timeit,
     Trace,
+    UnevenGather,
     UnusedDonation,
     Work,
 )

@@ -378,6 +378,46 @@ class Donation(Record):
 
 
 @dataclass(frozen=True)
+class LargeConstant(Record):
+    """A large constant in the text of a program, which every device holds.
+
+    Attributes:
+      name: Name of the instruction in the compiled text.
+      shape: Element type and shape as HLO writes them, such as bf16[8,1024].
+      bytes: Its bytes on one device.
+      source: File and line of the operation, such as file.py:31. None if unknown.
+    """
+
+    name: str
+    shape: str
+    bytes: NonNegativeInt
+    source: str | None = None
+
+
+@dataclass(frozen=True)
+class UnevenGather(Record):
+    """A result that is computed in parts of different sizes, and that every device gets whole.
+
+    Attributes:
+      path: Path of the result.
+      collective: Name of the all-gather.
+      dimension: The dimension that is divided unevenly, by its index of 0 or more.
+      size: Size of this dimension, in elements.
+      parts: Number of parts that do not divide it.
+      bytes: Bytes of the padded result on each device. None if unknown.
+      source: File and line of the operation, such as file.py:31. None if unknown.
+    """
+
+    path: str
+    collective: str
+    dimension: NonNegativeInt
+    size: NonNegativeInt
+    parts: PositiveInt
+    bytes: NonNegativeInt | None
+    source: str | None = None
+
+
+@dataclass(frozen=True)
 class Program(Record):
     """One program.
 
@@ -398,6 +438,8 @@ class Program(Record):
       memory_use: Bytes in memory while it runs. None if the text is not scheduled, or cannot be read.
       conflicts: Operations with conflicting shardings. None if they were not looked for.
       donation: Inputs and outputs that can share memory. None if it follows from the arrays of the Snapshot.
+      large_constants: Its constants of at least 64 KiB. None if its text is unknown.
+      uneven_gathers: Results that are gathered because their parts are uneven. None if its text is unknown.
       sharding_error: The reason why JAX cannot trace the program on explicit mesh axes. None if it can.
     """
 
@@ -417,4 +459,6 @@ class Program(Record):
     memory_use: MemoryUse | None = field(default=None, metadata=OMIT_NONE)
     conflicts: tuple[Conflict, ...] | None = field(default=None, metadata=OMIT_NONE)
     donation: Donation | None = field(default=None, metadata=OMIT_NONE)
+    large_constants: tuple[LargeConstant, ...] | None = field(default=None, metadata=OMIT_NONE)
+    uneven_gathers: tuple[UnevenGather, ...] | None = field(default=None, metadata=OMIT_NONE)
     sharding_error: ShardingError | None = field(default=None, metadata=OMIT_NONE)

@@ -113,6 +113,8 @@ def _read(
         shardings=program_text.with_uses(shardings, facts.uses, facts.reused),
         work=facts.work,
         schedule=facts.schedule,
+        large_constants=facts.large_constants,
+        uneven_gathers=facts.uneven_gathers,
         memory_use=facts.memory_use,
     )
     return _snapshot(found, target, record, arrays, program, ())

@@ -4,11 +4,11 @@ from __future__ import annotations
 
 import re
 from collections import Counter
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
-from inspector.core.snapshot import Snapshot
+from inspector.core.snapshot import Program, Snapshot
 from inspector.producers.split_modules import arguments as unpacked
 from inspector.producers.split_modules import merged
 
@@ -86,17 +86,32 @@ def with_argument_names(found: Snapshot, program: str, paths: ArgumentPaths) -> 
     return replace(
         found,
         arrays=tuple(replace(one, path=renamed(one.path)) for one in found.arrays),
-        programs=tuple(
-            replace(
-                one,
-                shardings=tuple(replace(each, path=renamed(each.path)) for each in one.shardings),
-            )
-            for one in found.programs
-        ),
+        programs=tuple(_renamed_program(one, renamed) for one in found.programs),
         findings=tuple(
             one if one.array is None else replace(one, array=renamed(one.array))
             for one in found.findings
         ),
+    )
+
+
+def _renamed_program(program: Program, renamed: Callable[[str], str]) -> Program:
+    """Replace the paths in every fact of a program."""
+    collectives, used = program.collectives, program.memory_use
+    if collectives is not None:
+        collectives = tuple(
+            one if one.arrays is None else replace(one, arrays=tuple(map(renamed, one.arrays)))
+            for one in collectives
+        )
+    if used is not None:
+        values = (
+            one if one.path is None else replace(one, path=renamed(one.path)) for one in used.values
+        )
+        used = replace(used, values=tuple(values))
+    return replace(
+        program,
+        shardings=tuple(replace(one, path=renamed(one.path)) for one in program.shardings),
+        collectives=collectives,
+        memory_use=used,
     )
 
 

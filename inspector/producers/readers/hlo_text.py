@@ -14,7 +14,7 @@ from pathlib import Path
 from inspector.compiled import hlo, program_text
 from inspector.compiled.argument_uses import argument_uses
 from inspector.compiled.donation import with_donation
-from inspector.compiled.hlo import entry
+from inspector.compiled.hlo import entry, remarkable
 from inspector.compiled.hlo.analysis import Analysis
 from inspector.compiled.hlo.module import Module
 from inspector.compiled.hlo.schedule import schedule
@@ -258,6 +258,10 @@ def _program(
         shardings=program_text.with_uses(shardings, uses, reused),
         work=work if partitioned else None,
         schedule=scheduled if partitioned else None,
+        large_constants=remarkable.large_constants(module) if partitioned else None,
+        uneven_gathers=remarkable.uneven_gathers(module, program_text.flat_paths(shardings)[1])
+        if partitioned
+        else None,
         memory_use=used if partitioned else None,
         ideal=None if partitioned else before_partitioning,
         stage="compiled" if partitioned else None,

@@ -243,6 +243,8 @@ def _completed(found: Snapshot, record: CompiledRecord, hlo: str | None) -> Snap
         collectives=facts.collectives,
         work=facts.work,
         schedule=facts.schedule,
+        large_constants=facts.large_constants,
+        uneven_gathers=facts.uneven_gathers,
         memory_use=facts.memory_use,
         flops_per_device=None if facts.work is None else facts.work.flops,
         seconds=Seconds(lower=sum(known) if known else None, compile=record.compile),
@@ -286,6 +288,14 @@ def _on_mesh(program: Program, mesh: snapshot.Mesh | None, live: Snapshot) -> Pr
         and ((mesh.axes, mesh.devices) == (live.mesh.axes, live.mesh.devices))
     )
     collectives = program.collectives
+    if collectives is not None:
+        live_paths = {
+            one.path: other.path for one, other in zip(program.shardings, shardings, strict=True)
+        }
+        collectives = tuple(
+            replace(one, arrays=one.arrays and tuple(live_paths.get(p, p) for p in one.arrays))
+            for one in collectives
+        )
     if not on_mesh and collectives is not None:
         collectives = tuple(replace(one, mesh_axes=None) for one in collectives)
     return replace(program, shardings=tuple(shardings), collectives=collectives)

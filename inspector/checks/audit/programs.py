@@ -1,0 +1,132 @@
+"""What costs memory, traffic or work inside of programs, with bytes and source lines."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+from inspector.checks.audit.context import AuditContext, finding
+from inspector.core.collectives import wire_bytes_of_run
+from inspector.core.formatting import and_text, bytes_text, counted
+from inspector.core.snapshot import Finding, Program
+
+UNEVEN_RESULT = "uneven-result-gathered"
+CONSTANT = "large-constant"
+CACHE = "cache-moved"
+REPEATED_WORK = "repeated-work"
+
+_MOST_OF_A_PROGRAM = 5
+_LEAST_CACHE = 2**20  # bytes of a cache whose size is unknown
+# Of the matrix products of all devices. Below it, uneven parts and padding explain the difference.
+_LEAST_REPEATED = 1.1
+
+
+def uneven_findings(context: AuditContext) -> Iterator[Finding]:
+    """Yield a warning per result that is replicated although the program computes it in parts."""
+    for program in context.snapshot.programs:
+        for one in (program.uneven_gathers or ())[:_MOST_OF_A_PROGRAM]:
+            message = (
+                f"{program.name} computes {one.path} in {one.parts} parts over dimension {one.dimension}, "
+                f"but every device gets all of it ({bytes_text(one.bytes)} with padding): {one.size:,} is "
+                f"not divisible by {one.parts}, and JAX shards no result unevenly. {one.collective} gathers "
+                f"it{_at(one.source)}."
+            )
+            remedy = f"Pad the dimension to a multiple of {one.parts}."
+            yield finding(
+                "warning", UNEVEN_RESULT, message, saved=one.bytes and one.bytes - one.bytes // one.parts,
+                remedy=remedy, path=one.path, source=one.source,
+            )  # fmt: skip
+
+
+def constant_findings(context: AuditContext) -> Iterator[Finding]:
+    """Yield a warning per constant that is worth it: a live array of its type is closed over, for example."""
+    for program in context.snapshot.programs:
+        large = [one for one in program.large_constants or () if one.bytes >= context.least]
+        for one in large[:_MOST_OF_A_PROGRAM]:
+            message = (
+                f"{program.name} contains the constant {one.name}, {one.shape}: {bytes_text(one.bytes)} on "
+                f"each device{_at(one.source)}. An array that a jitted function uses without having it as "
+                "argument becomes a constant. It cannot be sharded or donated, and makes compiles slow."
+            )
+            remedy = "Pass the array as an argument."
+            yield finding(
+                "warning", CONSTANT, message, saved=one.bytes, remedy=remedy, source=one.source
+            )
+        if len(large) > _MOST_OF_A_PROGRAM:
+            rest = large[_MOST_OF_A_PROGRAM:]
+            message = f"{program.name} contains {counted(len(rest), 'more large constant')}."
+            yield finding("warning", CONSTANT, message, saved=sum(one.bytes for one in rest))
+
+
+def cache_findings(context: AuditContext) -> Iterator[Finding]:
+    """Yield a warning per collective that moves a whole cache in each run."""
+    for program in context.snapshot.programs:
+        caches = _caches(program)
+        held = {array.path: array.bytes_per_device for array in context.snapshot.arrays}
+        for one in program.collectives or ():
+            moved = [path for path in one.arrays or () if path in caches]
+            sent = wire_bytes_of_run(one)
+            # Tokens that are written into a cache move with it, and are small.
+            least = min((held.get(path) or _LEAST_CACHE for path in moved), default=0)
+            if not moved or not sent or (one.payload_bytes or 0) < least:
+                continue
+            paths = and_text(moved)
+            message = (
+                f"{program.name} sends {bytes_text(sent)} from each device in each run, because {one.name}, "
+                f"{one.op} of {bytes_text(one.payload_bytes)}, moves the cache {paths}{_at(one.source)}. "
+                "The sharding in which the cache is used differs from the one in which it is kept."
+            )
+            yield finding(
+                "warning", CACHE, message, collective=one.name, source=one.source, wire_bytes=sent
+            )
+
+
+def work_findings(context: AuditContext) -> Iterator[Finding]:
+    """Yield a note per program whose devices together compute more than the program has."""
+    for program in context.snapshot.programs:
+        ratio = repeated(program, context.mesh.size)
+        if ratio is None or ratio < _LEAST_REPEATED or context.snapshot.layout is not None:
+            continue
+        own = sum(one.flops for one in (program.work and program.work.matmul) or ())
+        message = (
+            f"{program.name}: the matrix products of all {context.mesh.size} devices have {ratio:.2f} times "
+            f"the FLOPs of the program. Each device computes {own:,.0f}; {1 - 1 / ratio:.0%} are repeated on "
+            "other devices, or padding."
+        )
+        yield finding("note", REPEATED_WORK, message, ratio=ratio)
+
+
+def has_work(context: AuditContext) -> bool:
+    """Return whether the work of a program is known before and after partitioning."""
+    return any(
+        repeated(program, context.mesh.size) is not None for program in context.snapshot.programs
+    )
+
+
+def has_text(context: AuditContext) -> bool:
+    """Return whether the text of a compiled program was read."""
+    return any(program.large_constants is not None for program in context.snapshot.programs)
+
+
+def has_caches(context: AuditContext) -> bool:
+    """Return whether a program with known collectives has a cache."""
+    return any(
+        program.collectives is not None and _caches(program)
+        for program in context.snapshot.programs
+    )
+
+
+def repeated(program: Program, devices: int) -> float | None:
+    """Return the FLOPs of matrix products of all devices over those of the program; None if unknown."""
+    work, ideal = program.work, program.ideal
+    if work is None or ideal is None or work.matmul is None or ideal.matmul is None:
+        return None
+    whole = sum(one.flops for one in ideal.matmul)
+    return sum(one.flops for one in work.matmul) * devices / whole if whole else None
+
+
+def _caches(program: Program) -> set[str]:
+    return {one.path for one in program.shardings if one.use == "cache"}
+
+
+def _at(source: str | None) -> str:
+    return f" at {source}" if source else ""

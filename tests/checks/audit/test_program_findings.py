@@ -1,0 +1,116 @@
+"""Findings inside of programs, each against what JAX or arithmetic says."""
+
+from __future__ import annotations
+
+import jax
+import numpy as np
+import pytest
+from jax import numpy as jnp
+from jax.sharding import AxisType, NamedSharding
+from jax.sharding import PartitionSpec as P
+
+from inspector.core.snapshot import Finding, Snapshot
+from inspector.producers.inspected import inspect
+
+
+@pytest.fixture(scope="module")
+def mesh() -> jax.sharding.Mesh:
+    return jax.make_mesh((4,), ("x",), axis_types=(AxisType.Auto,))
+
+
+def placed(mesh, shape, *spec, dtype="float32"):
+    return jax.ShapeDtypeStruct(shape, dtype, sharding=NamedSharding(mesh, P(*spec)))
+
+
+def of(found: Snapshot, code: str) -> list[Finding]:
+    return [one for one in found.findings if one.code == code]
+
+
+@pytest.mark.parametrize(("rows", "columns"), [(1001, 64), (1004, 64), (64, 1001), (1002, 30)])
+def test_a_constraint_that_does_not_divide_gives_a_replicated_result(mesh, rows, columns) -> None:
+    """jax-ml/jax#26946: the constraint is dropped silently for the result."""
+    spec = P("x", None) if rows > columns else P(None, "x")
+
+    def init(key):
+        table = jax.random.normal(key, (rows, columns))
+        return {"embed": jax.lax.with_sharding_constraint(table, NamedSharding(mesh, spec))}
+
+    key = jax.ShapeDtypeStruct((), jax.random.key(0).dtype, sharding=NamedSharding(mesh, P()))
+    found = inspect(init, key)
+    compiled = jax.jit(init).lower(key).compile()
+    replicated = compiled.output_shardings["embed"].is_fully_replicated
+    findings = of(found, "uneven-result-gathered")
+    assert len(findings) == replicated == (max(rows, columns) % 4 != 0)
+    if findings:
+        padded = -(-max(rows, columns) // 4) * 4 * min(rows, columns) * 4
+        assert findings[0].bytes == padded - padded // 4
+        assert findings[0].extra["path"] == "init/output/embed"
+
+
+def test_a_slice_that_the_program_asks_for_is_no_finding(mesh) -> None:
+    def first(w):
+        whole = jax.lax.with_sharding_constraint(w * 2, NamedSharding(mesh, P()))
+        return whole[:1000]
+
+    found = inspect(
+        jax.jit(first, out_shardings=NamedSharding(mesh, P())), placed(mesh, (4096, 8), "x")
+    )
+    assert of(found, "uneven-result-gathered") == []
+
+
+def test_a_large_constant_is_found_and_an_argument_is_not(mesh) -> None:
+    table = np.random.default_rng(0).normal(size=(256, 256)).astype("float32")
+    x = placed(mesh, (8, 256), "x")
+    found = inspect(lambda x: x @ table, x)
+    (finding,) = of(found, "large-constant")
+    assert finding.bytes == table.nbytes
+    passed = inspect(lambda x, table: x @ table, x, placed(mesh, table.shape))
+    assert of(passed, "large-constant") == []
+    small = inspect(lambda x: x @ table[:, :4], x)
+    assert of(small, "large-constant") == []
+
+
+BATCH, LENGTH, HEADS, QUERIES, WIDTH = 8, 256, 2, 8, 64
+
+
+def decode(kept, q, new, at):
+    kept = {
+        name: jax.lax.dynamic_update_slice(one, new[:, None], (0, at, 0, 0))
+        for name, one in kept.items()
+    }
+    grouped = q.reshape(BATCH, HEADS, QUERIES // HEADS, WIDTH)
+    scores = jnp.einsum("bkgh,bskh->bkgs", grouped, kept["k"]) / 8
+    weights = jax.nn.softmax(scores.astype("float32")).astype("bfloat16")
+    values = jnp.einsum("bkgs,bskh->bkgh", weights, kept["v"])
+    return values.reshape(BATCH, QUERIES, WIDTH), kept
+
+
+def test_a_cache_that_is_gathered_for_each_token_is_found() -> None:
+    """apple/axlearn#972: two heads of the cache do not divide, and the heads of q propagate into it."""
+    wide = jax.make_mesh((2, 4), ("data", "tensor"), axis_types=(AxisType.Auto,) * 2)
+    cache = placed(wide, (BATCH, LENGTH, HEADS, WIDTH), "data", dtype="bfloat16")
+    new = placed(wide, (BATCH, HEADS, WIDTH), "data", dtype="bfloat16")
+    at = placed(wide, (), dtype="int32")
+    step = jax.jit(decode, donate_argnums=0)
+    kept = {"k": cache, "v": cache}
+    for axes, count in (("tensor", 2), (None, 0)):
+        q = placed(wide, (BATCH, QUERIES, WIDTH), "data", axes, dtype="bfloat16")
+        found = inspect(step, kept, q, new, at)
+        findings = of(found, "cache-moved")
+        held = BATCH * LENGTH * HEADS * WIDTH * 2 // 2
+        large = {
+            one.name: one.wire_bytes_per_device
+            for one in found.programs[0].collectives or ()
+            if (one.payload_bytes or 0) >= held
+        }
+        assert len(findings) == len(large) == count
+        assert {one.extra["collective"]: one.extra["wire_bytes"] for one in findings} == large
+
+
+def test_repeated_work_is_the_flops_of_all_devices_over_those_of_the_program(mesh) -> None:
+    w = placed(mesh, (64, 64))
+    repeated = inspect(lambda w, x: jnp.tanh(x @ w) @ w, w, placed(mesh, (16, 64)))
+    (finding,) = of(repeated, "repeated-work")
+    assert finding.extra["ratio"] == pytest.approx(4.0)
+    shared = inspect(lambda w, x: jnp.tanh(x @ w) @ w, w, placed(mesh, (16, 64), "x"))
+    assert of(shared, "repeated-work") == []
