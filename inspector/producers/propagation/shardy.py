@@ -27,6 +27,7 @@ from inspector.producers.propagation.origins import (
     constraints_of,
     note_axes,
 )
+from inspector.producers.propagation.outlined import close_signature, outline, restore
 from inspector.producers.propagation.shardings import (
     MANUAL,
     SHARDING,
@@ -77,11 +78,16 @@ def propagate(module: Any, origins: bool = True) -> Propagated:
         if not origins:
             # The verifier refuses Shardy's own notes about loops: `operand-1` of an edge with one operand.
             copy.verify()
+        outlined = outline(copy, origins)
         _run(propagation, copy)
+        if outlined is not None:
+            restore(outlined)
         found = operations(copy)
         constraints = constraints_of(found)
         history = History(copy, found)
         erase_marks(found)
+        if outlined is not None:
+            close_signature(copy)
         _run(export, copy)
         conflicts = Conflicts(history)
         partitioner.insert_reshards(copy, mesh_sizes(copy), conflicts)
@@ -102,7 +108,11 @@ def transfers(module: Any) -> None:
     propagation, export, after = _pipelines(origins=False)
     with module.context, ir.Location.unknown(), _refusals():
         inline_calls(module)
+        outlined = outline(module, origins=False)
         _run(propagation, module)
+        if outlined is not None:
+            restore(outlined)
+            close_signature(module)
         _run(export, module)
         partitioner.insert_reshards(module, mesh_sizes(module))
         _run(after, module)

@@ -17,6 +17,7 @@ from jaxlib.mlir.dialects import sdy
 from inspector.core.errors import InvalidInput
 from inspector.model.built_in.watching import MARK, mark_value
 from inspector.producers.propagation.manual import restore_manual
+from inspector.producers.propagation.outlined import add_shardings, without_shardings
 from inspector.producers.propagation.shardings import SHARDING
 
 _FRONTEND = "mhlo.frontend_attributes"
@@ -46,7 +47,8 @@ def xla_form(module: Any) -> Any:
     }
     if not meshes:
         raise InvalidInput("the lowered program has no mesh, so nothing in it is sharded")
-    text = module.operation.get_asm(enable_debug_info=True)
+    with without_shardings(module.operation) as signature:
+        text = module.operation.get_asm(enable_debug_info=True)
     try:
         computation = _jax.mlir.mlir_module_to_xla_computation(
             text, use_tuple_args=False, return_tuple=False
@@ -58,6 +60,7 @@ def xla_form(module: Any) -> Any:
     with jax_mlir.make_ir_context(), ir.Location.unknown():
         found = ir.Module.parse(written)
         _restore(found, meshes)
+        add_shardings(found.operation, signature)
     return found
 
 

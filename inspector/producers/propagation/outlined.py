@@ -1,0 +1,362 @@
+"""Arguments and results of `main` as operations, while passes write to them one by one.
+
+Shardy keeps the shardings and notes of a function's arguments in one list. Each change of one argument
+copies the list, and MLIR keeps every copy until its context ends: 10,000 arguments took 2.6 GB. An operation
+has its own attributes. So arguments become operations before propagation, and results that have no sharding
+are read by one. Afterwards all return to the signature at once.
+
+Propagation treats both alike: no sharding rule connects these operations to anything.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import re
+from collections.abc import Iterator
+from dataclasses import dataclass
+from typing import Any
+
+from jaxlib.mlir import ir
+from jaxlib.mlir.dialects import sdy
+
+from inspector.producers.propagation.shardings import (
+    SHARDING,
+    axes_of_dimensions,
+    sharding_of,
+    tensor_sharding,
+)
+
+# A signature of more arguments and results is outlined. 1,000 cost 8 MB when all are written once.
+FEW = 1_000
+_ARGUMENT, _RESULT = "inspector.argument", "inspector.result"
+_NAME, _ORIGINS = "sdy.sharding_origin_name", "sdy.sharding_origins"
+_KEYS = ("arg_attrs", "res_attrs")
+_CALL = "stablehlo.custom_call"
+_ORIGINS_OF_SEVERAL = ("sdy.result_sharding_origins", "sdy.block_arg_sharding_origins")
+_SOURCE = re.compile(r'"(constraint_\d+|input: \d+|output: \d+)"')
+
+
+@dataclass
+class Outlined:
+    """The signature that `restore` gives back to a function.
+
+    Attributes:
+      function: `main`.
+      arguments: the attributes of each argument; those of an operation without the sharding.
+      values: the operation that stands for each argument; None for one that is still an argument.
+      results: the attributes of each result.
+      readers: the operation that reads each result without a sharding; None for one that is still a result.
+    """
+
+    function: Any
+    arguments: list[dict[str, Any]]
+    values: list[Any]
+    results: list[dict[str, Any]]
+    readers: list[Any]
+
+
+def outline(module: Any, origins: bool) -> Outlined | None:
+    """Replace the arguments of `main`, and the results without a sharding. Return None if at most `FEW`.
+
+    An argument with an open dimension stays, because propagation can add to it as to no operation.
+
+    Args:
+      module: the operation of a module, which is changed.
+      origins: name the arguments as sources of shardings: each is then behind a sharding constraint.
+    """
+    function = _main(module)
+    block = function.regions[0].blocks[0]
+    kind = ir.FunctionType(ir.TypeAttr(function.attributes["function_type"]).value)
+    if len(kind.inputs) + len(kind.results) <= FEW:
+        return None
+    arguments = _listed(function, "arg_attrs", len(kind.inputs))
+    results = _listed(function, "res_attrs", len(kind.results))
+    values: list[Any] = []
+    with ir.InsertionPoint.at_block_begin(block):
+        for argument, attributes in zip(list(block.arguments), arguments, strict=True):
+            sharding = attributes.get(SHARDING)
+            if sharding is not None and not _is_closed(sdy.TensorShardingAttr(sharding)):
+                values.append(None)
+                continue
+            attributes.pop(SHARDING, None)
+            value = _call(_ARGUMENT, [argument.type], [], argument.location)
+            if sharding is not None:
+                sharding = sdy.TensorShardingAttr(sharding)
+                if origins:
+                    with argument.location:
+                        value = sdy.ShardingConstraintOp(value.results[0], sharding).operation
+                else:
+                    value.attributes[SHARDING] = sdy.TensorShardingPerValueAttr.get([sharding])
+            argument.replace_all_uses_with(value.results[0])
+            values.append(value)
+    end = _return(block)
+    returned = list(end.operands)
+    readers: list[Any] = []
+    with ir.InsertionPoint(end):
+        for value, attributes in zip(returned, results, strict=True):
+            free = SHARDING not in attributes
+            readers.append(_call(_RESULT, [], [value], end.location) if free else None)
+        kept = [value for value, reader in zip(returned, readers, strict=True) if reader is None]
+        ir.Operation.create("func.return", [], kept, loc=end.location)
+    end.erase()
+    for number in reversed(_kept(values, False)):
+        block.erase_argument(number)
+    _set_signature(
+        function,
+        [argument.type for argument in block.arguments],
+        [value.type for value in kept],
+        [arguments[number] for number in _kept(values)],
+        [results[number] for number in _kept(readers)],
+    )
+    return Outlined(function, arguments, values, results, readers)
+
+
+def restore(outlined: Outlined) -> None:
+    """Give `main` its signature back, with the shardings and notes that passes have left."""
+    function = outlined.function
+    block = function.regions[0].blocks[0]
+    kept = list(block.arguments)
+    _name_sources(outlined)
+    arguments, results = outlined.arguments, outlined.results
+    for key, listed, places in (
+        ("arg_attrs", arguments, _kept(outlined.values)),
+        ("res_attrs", results, _kept(outlined.readers)),
+    ):
+        for number, attributes in zip(places, _listed(function, key, len(places)), strict=True):
+            listed[number] = attributes
+    end = _return(block)
+    others = iter(list(end.operands))
+    returned = []
+    for number, reader in enumerate(outlined.readers):
+        value = next(others) if reader is None else reader.operands[0]
+        if reader is not None:
+            # Before the arguments return, because an argument can be a result.
+            results[number] = results[number] | _notes_of_result(value)
+            reader.erase()
+        returned.append(value)
+    with ir.InsertionPoint(end):
+        ir.Operation.create("func.return", [], returned, loc=end.location)
+    end.erase()
+    old = iter(kept)
+    for number, value in enumerate(outlined.values):
+        if value is None:
+            argument = next(old)
+            argument.replace_all_uses_with(block.add_argument(argument.type, argument.location))
+            continue
+        result = value.results[0]
+        arguments[number] = arguments[number] | _notes(result)
+        call = value if value.name == _CALL else value.operands[0].owner.operation
+        result.replace_all_uses_with(block.add_argument(result.type, value.location))
+        value.erase()
+        if call is not value:
+            call.erase()
+    for number in reversed(range(len(kept))):
+        block.erase_argument(number)
+    types = [argument.type for argument in block.arguments]
+    _set_signature(
+        function, types, [value.type for value in _return(block).operands], arguments, results
+    )
+
+
+def _kept(stand_ins: list[Any], kept: bool = True) -> list[int]:
+    """Return the numbers of the arguments or results that stayed, or of those that did not."""
+    return [number for number, one in enumerate(stand_ins) if (one is None) is kept]
+
+
+@contextlib.contextmanager
+def without_shardings(module: Any) -> Iterator[dict[str, list[Any]]]:
+    """Take the shardings from the signature of `main`, and put them back in the end.
+
+    Yields for `arg_attrs` and `res_attrs` the sharding of each argument and result, None for one without.
+    XLA's conversions write them one by one too.
+    """
+    function = _main(module)
+    found: dict[str, list[Any]] = {}
+    before: dict[str, Any] = {}
+    for key in _KEYS:
+        if key in function.attributes:
+            before[key] = function.attributes[key]
+            listed = _listed(function, key, 0)
+            found[key] = [each.pop(SHARDING, None) for each in listed]
+            function.attributes[key] = _array(listed, function.context)
+    try:
+        yield found
+    finally:
+        for key, attribute in before.items():
+            function.attributes[key] = attribute
+
+
+def add_shardings(module: Any, found: dict[str, list[Any]]) -> None:
+    """Give the signature of `main` the shardings that `without_shardings` took, perhaps from a copy."""
+    function = _main(module)
+    parsed: dict[Any, Any] = {}
+    for key, shardings in found.items():
+        if any(one is not None for one in shardings):
+            listed = _listed(function, key, len(shardings))
+            for attributes, sharding in zip(listed, shardings, strict=True):
+                if sharding is not None:
+                    if sharding not in parsed:  # the copy can be in another context
+                        parsed[sharding] = ir.Attribute.parse(str(sharding), function.context)
+                    attributes[SHARDING] = parsed[sharding]
+            function.attributes[key] = _array(listed, function.context)
+
+
+def close_signature(module: Any) -> None:
+    """Close all dimensions of arguments and results at once, as `sdy-close-shardings` does one by one."""
+    function = _main(module)
+    closed: dict[Any, Any] = {}
+    for key in _KEYS:
+        if key not in function.attributes:
+            continue
+        listed = []
+        for each in ir.ArrayAttr(function.attributes[key]):
+            named = {item.name: item.attr for item in ir.DictAttr(each)}
+            if SHARDING in named:
+                sharding = named[SHARDING]
+                if sharding not in closed:
+                    closed[sharding] = _closed(sdy.TensorShardingAttr(sharding))
+                named[SHARDING] = closed[sharding]
+            listed.append(ir.DictAttr.get(named))
+        function.attributes[key] = ir.ArrayAttr.get(listed)
+
+
+def _closed(sharding: Any) -> Any:
+    dimensions = [
+        sdy.DimensionShardingAttr.get(list(sdy.DimensionShardingAttr(each).axes), is_closed=True)
+        for each in sharding.dimension_shardings
+    ]
+    return sdy.TensorShardingAttr.get(
+        sharding.mesh_or_ref,
+        dimensions,
+        list(sharding.replicated_axes),
+        list(sharding.unreduced_axes),
+    )
+
+
+def _name_sources(outlined: Outlined) -> None:
+    """Name the sources of shardings in all notes by the number that they have in the whole signature.
+
+    An argument behind a constraint has the name of the constraint; others are counted without these.
+    """
+    names = {}
+    for number, value in enumerate(outlined.values):
+        if value is not None and _NAME in value.attributes:
+            names[ir.StringAttr(value.attributes[_NAME]).value] = f"input: {number}"
+    for kind, stand_ins in (("input", outlined.values), ("output", outlined.readers)):
+        names |= {
+            f"{kind}: {place}": f"{kind}: {number}" for place, number in enumerate(_kept(stand_ins))
+        }
+    if not names:
+        return
+    renamed: dict[Any, Any] = {}
+
+    def new(note: Any) -> Any:
+        if note not in renamed:
+            text = _SOURCE.sub(lambda found: f'"{names.get(found[1], found[1])}"', str(note))
+            renamed[note] = ir.Attribute.parse(text)
+        return renamed[note]
+
+    def visit(operation: Any) -> Any:
+        attributes = operation.attributes
+        for key in (_ORIGINS, *_ORIGINS_OF_SEVERAL):
+            if key in attributes:
+                attributes[key] = new(attributes[key])
+        return ir.WalkResult.ADVANCE
+
+    outlined.function.walk(visit)
+    for key in _KEYS:
+        if key in outlined.function.attributes:
+            listed = _listed(outlined.function, key, 0)
+            for attributes in listed:
+                if _ORIGINS in attributes:
+                    attributes[_ORIGINS] = new(attributes[_ORIGINS])
+            outlined.function.attributes[key] = _array(listed, outlined.function.context)
+
+
+def _notes(value: Any) -> dict[str, Any]:
+    """Return the sharding of a value and the note about its origins, as an argument has them."""
+    found: dict[str, Any] = {}
+    sharding = sharding_of(value)
+    if sharding is not None:
+        found[SHARDING] = sharding
+    if isinstance(value.owner, ir.Block):
+        return found
+    operation = value.owner.operation
+    if _ORIGINS in operation.attributes:
+        note = operation.attributes[_ORIGINS]
+        number = ir.OpResult(value).result_number
+        found[_ORIGINS] = ir.ArrayAttr(note)[number] if isinstance(note, ir.ArrayAttr) else note
+    return found
+
+
+def _notes_of_result(value: Any) -> dict[str, Any]:
+    """Return the notes that a result without a sharding gets when this value is returned."""
+    found = _notes(value)
+    sharding = found.pop(SHARDING, None)
+    if sharding is None:
+        return found
+    axes = axes_of_dimensions(sharding)
+    if any(axes):  # a result that gets no axis stays without a sharding
+        found[SHARDING] = tensor_sharding(sharding.mesh_or_ref, axes, [False] * len(axes))
+    return found
+
+
+def _is_closed(sharding: Any) -> bool:
+    return all(sdy.DimensionShardingAttr(one).is_closed for one in sharding.dimension_shardings)
+
+
+def _call(target: str, types: list[Any], operands: list[Any], location: Any) -> Any:
+    """Return a new operation that no pass removes, merges with another one, or propagates through."""
+    return ir.Operation.create(
+        _CALL,
+        types,
+        operands,
+        {
+            "call_target_name": ir.StringAttr.get(target),
+            "has_side_effect": ir.BoolAttr.get(True),
+        },
+        loc=location,
+    )
+
+
+def _main(module: Any) -> Any:
+    return next(
+        each.operation
+        for each in module.regions[0].blocks[0].operations
+        if each.operation.name == "func.func"
+        and ir.StringAttr(each.operation.attributes["sym_name"]).value == "main"
+    )
+
+
+def _return(block: Any) -> Any:
+    return block.operations[len(block.operations) - 1].operation
+
+
+def _array(listed: list[dict[str, Any]], context: Any) -> Any:
+    found = [ir.DictAttr.get(attributes, context) for attributes in listed]
+    return ir.ArrayAttr.get(found, context)
+
+
+def _listed(function: Any, key: str, count: int) -> list[dict[str, Any]]:
+    if key not in function.attributes:
+        return [{} for _ in range(count)]
+    return [
+        {item.name: item.attr for item in ir.DictAttr(each)}
+        for each in ir.ArrayAttr(function.attributes[key])
+    ]
+
+
+def _set_signature(
+    function: Any,
+    inputs: list[Any],
+    outputs: list[Any],
+    arguments: list[dict[str, Any]],
+    results: list[dict[str, Any]],
+) -> None:
+    kind = ir.FunctionType.get(inputs, outputs)
+    function.attributes["function_type"] = ir.TypeAttr.get(kind)
+    for key, listed in zip(_KEYS, (arguments, results), strict=True):
+        if any(listed):
+            function.attributes[key] = _array(listed, function.context)
+        elif key in function.attributes:
+            del function.attributes[key]
