@@ -7,6 +7,8 @@ https://docs.kernel.org/admin-guide/cgroup-v2.html#memory-interface-files
 from __future__ import annotations
 
 import contextlib
+import ctypes
+import gc
 import os
 from collections.abc import Iterator
 from dataclasses import dataclass
@@ -69,6 +71,13 @@ def private_data_bytes() -> int | None:
             if line.startswith("VmData:"):
                 return int(line.split()[1]) * 1024
     return None
+
+
+def give_back() -> None:
+    """Return the memory of objects that are no longer used to the system."""
+    gc.collect()
+    with contextlib.suppress(OSError, AttributeError):  # a C library without malloc_trim
+        ctypes.CDLL(None).malloc_trim(0)
 
 
 def _children(pid: int) -> list[int]:

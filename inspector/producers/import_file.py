@@ -3,8 +3,6 @@
 from __future__ import annotations
 
 import contextlib
-import ctypes
-import gc
 import importlib
 from collections.abc import Callable
 from pathlib import Path
@@ -12,19 +10,23 @@ from typing import Any
 
 from inspector.compare import board as boards
 from inspector.compiled.hlo.shardings import NamedMesh
-from inspector.core import temporary_folder, typed_json
+from inspector.core import host_memory, snapshot, temporary_folder, typed_json
 from inspector.core.errors import InvalidInput, shown
+from inspector.core.formatting import bytes_text
 from inspector.core.snapshot import Snapshot
 from inspector.core.sources import READERS
 from inspector.layout import rule_files
-from inspector.producers.readers import archive, content
+from inspector.producers.readers import archive, content, limits
 from inspector.producers.readers.content import Sample
+from inspector.service.engine import memory_limit
 
 UNPACKED = "unpacked"
 
 
 def import_job(payload: dict[str, Any], report: Callable[..., None]) -> dict[str, Any]:
-    """Worker job: read a file or folder and return its Snapshot as JSON.
+    """Worker job: read a file or folder. Return the JSON text of its Snapshot under `snapshot`.
+
+    As text, because the server decodes it later, and plain JSON takes several times as much memory.
 
     Keys of the payload: `path`; `name`, used in messages; `kind`, None to detect it; `step` of a
     checkpoint, None for the latest; `mesh` of a file without one, as [name, size] of each axis, or None;
@@ -38,15 +40,15 @@ def import_job(payload: dict[str, Any], report: Callable[..., None]) -> dict[str
             path, name = Path(payload["path"]), payload["name"]
             mesh = payload["mesh"] and NamedMesh(tuple(map(tuple, payload["mesh"])))
             found = read(path, name, payload["kind"], payload["step"], folder, report, mesh)
-            return found.to_json()
+            return {"snapshot": _bounded_text(found, name)}
     except MemoryError:
-        raise InvalidInput(f"{payload['name']} needs more memory than is available") from None
+        raise _out_of_memory(payload["name"]) from None
     finally:
-        _release_memory()
+        host_memory.give_back()  # the worker may stay idle for long
 
 
 def board_job(payload: dict[str, Any], report: Callable[..., None]) -> dict[str, Any]:
-    """Worker job: read a Board file, or a Snapshot file as a Board, and return the Board as JSON.
+    """Worker job: read a Board file, or a Snapshot file as a Board. Return its JSON text under `board`.
 
     Keys of the payload: `path`; `name`, used in messages.
     """
@@ -54,11 +56,11 @@ def board_job(payload: dict[str, Any], report: Callable[..., None]) -> dict[str,
     report("read")
     try:
         raw = content.read_bytes(payload["path"], boards.MOST_BYTES, name)
-        return boards.parse(raw, name).to_json()
+        return {"board": boards.dumps(boards.parse(raw, name))}
     except MemoryError:
-        raise InvalidInput(f"{name} needs more memory than is available") from None
+        raise _out_of_memory(name) from None
     finally:
-        _release_memory()
+        host_memory.give_back()  # the worker may stay idle for long
 
 
 def rules_job(payload: dict[str, Any], report: Callable[..., None]) -> dict[str, Any]:
@@ -71,7 +73,7 @@ def rules_job(payload: dict[str, Any], report: Callable[..., None]) -> dict[str,
         found = rule_files.rule_sets(payload["text"], payload["name"])
         return typed_json.encode(rule_files.RuleFile(found))  # type: ignore[no-any-return]
     finally:
-        _release_memory()
+        host_memory.give_back()
 
 
 def read(
@@ -112,6 +114,32 @@ def read(
     return found
 
 
+def _bounded_text(found: Snapshot, name: str) -> str:
+    """Return the JSON text of a Snapshot.
+
+    Raises:
+      InvalidInput: it has too many collectives, or too many bytes.
+    """
+    collectives = sum(len(program.collectives or ()) for program in found.programs)
+    if collectives > limits.MOST_COLLECTIVES:
+        raise InvalidInput(
+            f"{name} has {collectives:,} collectives, but at most {limits.MOST_COLLECTIVES:,} are read"
+        )
+    text = snapshot.dumps(found)
+    if len(text) > limits.MOST_SNAPSHOT_BYTES:
+        raise InvalidInput(
+            f"{name} makes a Snapshot of {bytes_text(len(text))}, but at most "
+            f"{bytes_text(limits.MOST_SNAPSHOT_BYTES)} can be opened"
+        )
+    return text
+
+
+def _out_of_memory(name: str) -> InvalidInput:
+    return InvalidInput(
+        f"{name} needs more than {bytes_text(memory_limit.PARSING)} of memory to read, the most allowed"
+    )
+
+
 def detect(path: Path, name: str) -> str:
     """Return the kind of a file or folder, a key of `READERS`."""
     sample = content.sample(path, name)
@@ -139,10 +167,3 @@ def _is_zip(path: Path, name: str) -> bool:
             return file.read(4) in archive.ZIP
     except OSError as error:
         raise InvalidInput(f"{name} cannot be read: {error.strerror}") from None
-
-
-def _release_memory() -> None:
-    """Return freed memory to the system: the worker may stay idle for long."""
-    gc.collect()
-    with contextlib.suppress(OSError, AttributeError):  # a C library without malloc_trim
-        ctypes.CDLL(None).malloc_trim(0)

@@ -24,7 +24,7 @@ from inspector.compare.board import Board
 from inspector.compare.paired_times import PairedTimes
 from inspector.compare.paired_times import candidates as paired
 from inspector.compare.paired_times.candidates import Candidates
-from inspector.core import snapshot, temporary_folder, typed_json
+from inspector.core import snapshot, strict_json, temporary_folder, typed_json
 from inspector.core.abstract import AbstractState, PropagatedPrograms
 from inspector.core.errors import InvalidInput
 from inspector.core.snapshot import Effects, Finding, Snapshot
@@ -46,7 +46,13 @@ from inspector.layout.rule_files import RuleFile
 from inspector.machines import compiler_options, targets
 from inspector.machines.compiler_options import Options
 from inspector.model.built_in.catalogue import CATALOGUE
-from inspector.service import audit_log, compile_cache, known_results, serving
+from inspector.service import (
+    audit_log,
+    compile_cache,
+    known_results,
+    opened_files,
+    serving,
+)
 from inspector.service.agreement import disagreements, refuse_indivisible
 from inspector.service.compile_cache import CompileCache
 from inspector.service.engine import (
@@ -511,7 +517,7 @@ class Inspection:
             "import",
             payload,
             _PLANNER,
-            lambda result: snapshot.from_json(result, name),
+            functools.partial(self._opened_snapshot, name),
         )
 
     def start_board(self, path: str | os.PathLike[str], name: str) -> Job[Board]:
@@ -522,13 +528,33 @@ class Inspection:
             "board",
             payload,
             _PLANNER,
-            lambda result: boards.from_json(result, "the worker's answer"),
+            functools.partial(self._opened_board, name),
         )
 
     def start_rules(self, text: str, name: str) -> Job[RuleFile]:
         """Read the lists of rules in the text of a file; the suffix of its `name` decides the format."""
         payload = {"text": text, "name": name}
         return self._start(self._imports, "rules", payload, _PLANNER, _decoded(RuleFile))
+
+    def _opened_snapshot(self, name: str, result: dict[str, Any]) -> Snapshot:
+        text = result["snapshot"]
+        with self._room(len(text), name) as opened:
+            found = snapshot.from_json(strict_json.parse(text, name), name)
+            opened.append(found)
+        return found
+
+    def _opened_board(self, name: str, result: dict[str, Any]) -> Board:
+        text = result["board"]
+        with self._room(len(text), name) as opened:
+            board = boards.from_json(strict_json.parse(text, name), "the worker's answer")
+            opened += [pin.snapshot for pin in board.pins]
+        return board
+
+    def _room(self, size: int, name: str) -> contextlib.AbstractContextManager[list[Snapshot]]:
+        """Reserve room for what a browser session opens. The command line ends with what it opens."""
+        if self.requester.session is None:
+            return contextlib.nullcontext([])
+        return opened_files.shared().room(size, self.requester, name)
 
     def _start(
         self,

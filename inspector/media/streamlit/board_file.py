@@ -75,7 +75,7 @@ def _read(uploaded: UploadedFile) -> Board | InvalidInput:
     folder = TemporaryFolder()
     try:
         path = folder.path / "board.json"
-        path.write_bytes(uploaded.getbuffer())
+        path.write_bytes(uploaded.getvalue())  # without a copy
         job = user.service().start_board(path, uploaded.name)
         opened = waiting.wait_for(job, "Reading the file …")
     except InvalidInput as error:

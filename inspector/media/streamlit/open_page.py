@@ -172,7 +172,7 @@ def _start(uploads: Sequence[UploadedFile], kind: str | None, mesh: str, axes: s
         try:
             inside.mkdir()
             for file_name, upload in zip(names, uploads, strict=True):
-                (inside / file_name).write_bytes(upload.getbuffer())
+                (inside / file_name).write_bytes(upload.getvalue())  # without a copy
         except OSError as error:
             raise InvalidInput(f"the upload cannot be stored: {error.strerror}") from None
         path = inside / names[0] if len(names) == 1 else inside

@@ -14,6 +14,10 @@ MOST_ARRAY_METADATA_BYTES = 1024**2  # of one .zarray or zarr.json, usually a ki
 # Arrays and programs of one Snapshot that the pages can still show.
 MOST_ARRAYS = 50_000
 MOST_PROGRAMS = 1_000
+# Of all programs. A step of 126 layers, none of them in a loop, has about 10,000; each is 400 bytes of JSON.
+MOST_COLLECTIVES = 100_000
+# Bytes of JSON of one Snapshot: no verb reads a larger file.
+MOST_SNAPSHOT_BYTES = strict_json.MOST_BYTES
 MOST_DEVICES = 262_144  # of one mesh; the largest TPU slice (v5p) has 8,960 chips
 MOST_DEVICES_TOGETHER = 4_000_000  # of all different meshes of one file, 36 bytes each
 MOST_SHARDS = 400_000  # listed in one Snapshot, half a kilobyte each

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 from inspector.media.streamlit.server.closed_tabs import ClosedTabs
+from inspector.service.engine import Requester
+from inspector.service.opened_files import OpenedFiles
 
 
 class Waiting:
@@ -35,3 +37,24 @@ def test_jobs_end_after_the_grace() -> None:
     assert "lost" in jobs.left
     tabs.check(220.0)
     assert jobs.left == {"open"}
+
+
+def test_a_closed_session_is_forgotten_with_what_it_has_open() -> None:
+    opened, closed, connected = OpenedFiles(1000), list[str](), {"open"}
+    for session in ("open", "closed"):
+        with opened.room(10, Requester(session, session, session), "file"):
+            pass
+    tabs = ClosedTabs(
+        Waiting(),
+        Waiting(),
+        connected.__contains__,
+        60.0,
+        opened,
+        closed.append,  # type: ignore[arg-type]
+    )
+    tabs.check(100.0)
+    tabs.check(159.0)
+    assert closed == []
+    tabs.check(160.0)
+    tabs.check(300.0)
+    assert closed == ["closed"] and opened.sessions() == {"open"}

@@ -24,7 +24,9 @@ MESH = AbstractMesh((2, 4), ("data", "model"), axis_types=(AxisType.Auto,) * 2)
 def opened(path: Path, kind: str | None = None) -> Snapshot:
     payload: dict[str, Any] = {"path": str(path), "name": path.name, "kind": kind, "step": None}
     payload |= {"folder": None, "mesh": None}
-    return snapshot.from_json(import_file.import_job(payload, lambda *_, **__: None))
+    return snapshot.from_json(
+        json.loads(import_file.import_job(payload, lambda *_, **__: None)["snapshot"])
+    )
 
 
 def lowered(mesh: Any) -> Any:

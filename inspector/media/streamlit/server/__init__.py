@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import contextlib
 import importlib
 import resource
@@ -15,16 +16,24 @@ from starlette.middleware import Middleware
 from starlette.requests import Request
 from starlette.responses import PlainTextResponse
 from starlette.routing import Route
+from streamlit import runtime
 
 from inspector import layout as layouts
 from inspector.core.errors import InvalidInput
 from inspector.media.streamlit.server import json_log, shutdown
+from inspector.media.streamlit.server.bounded_uploads import BoundedUploads
 from inspector.media.streamlit.server.closed_tabs import ClosedTabs
 from inspector.media.streamlit.server.middleware import SafeAnswers
 from inspector.media.streamlit.server.paths import READY
 from inspector.media.streamlit.server.return_link import ReturnToLink
 from inspector.media.streamlit.server.sign_in_required import SignInRequired
-from inspector.service import audit_log, inspection, own_model_registration, serving
+from inspector.service import (
+    audit_log,
+    inspection,
+    opened_files,
+    own_model_registration,
+    serving,
+)
 from inspector.service.search import registry
 
 OPEN_FILES = 8192  # a session with a page has about three
@@ -40,7 +49,13 @@ async def lifespan(_: st.App) -> AsyncIterator[None]:
     own_model_registration.register_all(sys.argv[1:])
     _allow_open_files()
     service, searches = inspection.shared(), registry.shared()
-    tabs = ClosedTabs(service, searches)
+    loop = asyncio.get_running_loop()
+    tabs = ClosedTabs(
+        service,
+        searches,
+        opened=opened_files.shared(),
+        close=lambda session: loop.call_soon_threadsafe(_close_session, session),
+    )
     tabs.start()
     if settings.shutdown_seconds is not None:
         _ending.append(shutdown.install(service, searches, settings.shutdown_seconds))
@@ -66,8 +81,18 @@ async def _ready(_: Request) -> PlainTextResponse:
 
 # What `st.App` gets beside the pages.
 ROUTES = [Route(READY, _ready)]
-MIDDLEWARE = [Middleware(SafeAnswers), Middleware(ReturnToLink), Middleware(SignInRequired)]
+MIDDLEWARE = [
+    Middleware(SafeAnswers),
+    Middleware(ReturnToLink),
+    Middleware(SignInRequired),
+    Middleware(BoundedUploads),
+]
 _ending: list[shutdown.GracefulShutdown] = []
+
+
+def _close_session(session: str) -> None:
+    """Have Streamlit forget a session, and with it all that its pages hold. Runs in the server's loop."""
+    runtime.get_instance().close_session(session)
 
 
 def _allow_open_files() -> None:

@@ -1,4 +1,4 @@
-"""Cancel the jobs of browser sessions that have ended."""
+"""Cancel the jobs of browser sessions that have ended, and free the memory of what they have open."""
 
 from __future__ import annotations
 
@@ -11,6 +11,7 @@ from streamlit import runtime
 
 from inspector.service.engine.requester import digest_of_session
 from inspector.service.inspection import Inspection
+from inspector.service.opened_files import OpenedFiles
 from inspector.service.search.registry import Searches
 
 GRACE_SECONDS = (
@@ -24,7 +25,11 @@ _log = logging.getLogger(__name__)
 class ClosedTabs:
     """Watches the sessions that wait for jobs. Their jobs end `grace` seconds after their connection.
 
-    Searches go on, but a session without a signed-in user no longer owns them.
+    Searches go on, but a session without a signed-in user no longer owns them. What the session has opened is
+    forgotten: Streamlit keeps a session for minutes, and longer if no other one ends.
+
+    Args:
+      close: forget a session, which it calls with its id. None forgets none.
     """
 
     def __init__(
@@ -33,11 +38,15 @@ class ClosedTabs:
         searches: Searches,
         connected: Callable[[str], bool] | None = None,
         grace: float = GRACE_SECONDS,
+        opened: OpenedFiles | None = None,
+        close: Callable[[str], None] | None = None,
     ) -> None:
         self._service = service
         self._searches = searches
         self._connected = connected or _is_connected
         self._grace = grace
+        self._opened = opened or OpenedFiles()
+        self._close = close
         self._lost: dict[str, float] = {}  # when it was first seen without a connection
         self._end = threading.Event()
 
@@ -53,7 +62,8 @@ class ClosedTabs:
 
         `now` is on the monotonic clock.
         """
-        waiting = self._service.sessions() | self._searches.sessions()
+        opened = self._opened.sessions()
+        waiting = self._service.sessions() | self._searches.sessions() | opened
         gone = {session for session in waiting if not self._connected(session)}
         self._lost = {session: self._lost.get(session, now) for session in gone}
         for session, since in self._lost.items():
@@ -62,6 +72,10 @@ class ClosedTabs:
                 _log.info("session %s is closed: its jobs are cancelled", digest)
                 self._service.leave(session)
                 self._searches.forget(session)
+                if session in opened:
+                    self._opened.forget(session)
+                    if self._close is not None:
+                        self._close(session)
 
     def _watch(self) -> None:
         while not self._end.wait(_CHECK_SECONDS):

@@ -6,3 +6,4 @@ HEALTH = "/_stcore/health"
 LOGIN = "/auth/login"
 LOGOUT = "/auth/logout"
 CALLBACK = "/oauth2callback"  # where a provider sends users back to
+UPLOADS = "/_stcore/upload_file/"  # followed by the session and the id of the file

@@ -1,0 +1,113 @@
+"""Bound the uploads that the server holds in its memory.
+
+Streamlit reads an upload into memory, where it stays until the page has copied it to a file, usually a
+second. Many uploads at the same time wait here for each other, before their bodies are read.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import functools
+import time
+from collections import Counter
+from collections.abc import Callable, Mapping
+
+from starlette.datastructures import Headers
+from starlette.responses import PlainTextResponse
+from starlette.types import ASGIApp, Receive, Scope, Send
+from streamlit import runtime
+
+from inspector.core import host_memory
+from inspector.core.formatting import bytes_text
+from inspector.media.streamlit.server.paths import UPLOADS
+from inspector.producers.readers import limits
+
+# Of the memory of the machine or container. A small one still holds one upload of the largest size.
+SHARE = 1 / 10
+# Seconds that an upload waits for others. Browsers and proxies wait longer for an answer.
+PATIENCE_SECONDS = 50.0
+_CHECK_SECONDS = 0.1
+_OVERHEAD = 64 * 1024  # bytes of a request around the file
+
+
+@functools.cache
+def most_bytes() -> int:
+    """Return how many bytes of uploads of all sessions may be in memory."""
+    return max(limits.MOST_UPLOAD_BYTES + _OVERHEAD, int(host_memory.total_bytes() * SHARE))
+
+
+class BoundedUploads:
+    """Lets uploads wait until there is room, and refuses them if there is none after `patience` seconds.
+
+    Args:
+      most: bytes of all sessions; None is `most_bytes`. One session may have as many as one upload has.
+      stored: returns the bytes that Streamlit holds for each session.
+    """
+
+    def __init__(
+        self,
+        app: ASGIApp,
+        most: int | None = None,
+        patience: float = PATIENCE_SECONDS,
+        stored: Callable[[], Mapping[str, int]] | None = None,
+    ) -> None:
+        self._app = app
+        self._most = most
+        self._patience = patience
+        self._stored = stored or _stored_bytes
+        self._arriving: Counter[str] = (
+            Counter()
+        )  # bytes by session; only the server's loop changes it
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        if scope["type"] != "http" or scope["method"] != "PUT" or UPLOADS not in scope["path"]:
+            await self._app(scope, receive, send)
+            return
+        session = scope["path"].partition(UPLOADS)[2].partition("/")[0]
+        length = Headers(scope=scope).get("content-length", "")
+        if not (length.isascii() and length.isdecimal() and len(length) < 16):
+            answer = PlainTextResponse("An upload must say its length.", status_code=411)
+            await answer(scope, receive, send)
+            return
+        size = int(length)
+        until = time.monotonic() + self._patience
+        while (reason := self._why_not(session, size)) is not None:
+            if time.monotonic() >= until:
+                await PlainTextResponse(reason, status_code=503)(scope, receive, send)
+                return
+            await asyncio.sleep(_CHECK_SECONDS)
+        self._arriving[session] += size
+        try:
+            await self._app(scope, receive, send)
+        finally:
+            self._arriving[session] -= size
+            if not self._arriving[session]:
+                del self._arriving[session]
+
+    def _why_not(self, session: str, size: int) -> str | None:
+        """Return why an upload cannot be read now, or None."""
+        stored = self._stored()
+        of_session = limits.MOST_UPLOAD_BYTES + _OVERHEAD
+        own = stored.get(session, 0) + self._arriving[session]
+        if own + size > of_session:
+            return (
+                f"This tab has {bytes_text(own)} of uploads, and at most {bytes_text(of_session)} are"
+                " allowed."
+            )
+        most = most_bytes() if self._most is None else self._most
+        together = sum(stored.values()) + self._arriving.total()
+        if together + size > most:
+            return (
+                f"{bytes_text(together)} of other uploads are being read, and at most {bytes_text(most)}"
+                " are allowed: try again."
+            )
+        return None
+
+
+def _stored_bytes() -> dict[str, int]:
+    """Return the bytes of the uploads that Streamlit holds, by session."""
+    files = runtime.get_instance().uploaded_file_mgr.file_storage
+    return {
+        session: sum(len(file.data) for file in list(stored.values()))
+        for session, stored in list(files.items())
+    }
