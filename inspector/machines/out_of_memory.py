@@ -21,6 +21,13 @@ _REQUIRED = re.compile(
     rf"memory required[^()\n]{{0,80}}\({_SIZE}\) exceeds available (\w{{1,12}}) \({_SIZE}\)"
 )
 _USED = re.compile(rf"Used {_SIZE} of {_SIZE} (\w{{1,12}})\b")
+_LISTED = "Largest program allocations in"
+_BLOCK = re.compile(r"\n\s{0,8}\d{1,3}\.\s")
+_BLOCK_SIZE = re.compile(r"Size:\s?([0-9.]{1,12}[KMGTP]?)")
+_SHAPE = re.compile(r"\n\s{0,8}Shape:\s?([a-z0-9]{1,16}\[[0-9,]{0,100}\])")
+_OP_NAME = re.compile(r'op_name="([^"\n]{1,300})"')
+_FILE = re.compile(r'source_file="([^"\n]{1,1000})"')
+_LINE = re.compile(r"source_line=(\d{1,9})")
 _UNITS = {"": 1, "K": 2**10, "M": 2**20, "G": 2**30, "T": 2**40, "P": 2**50}
 
 
@@ -53,6 +60,53 @@ def shortage(message: str) -> Shortage | None:
     )
 
 
+@dataclass(frozen=True)
+class Allocation:
+    """One of the largest buffers in the compiler's message. Unknown facts are None.
+
+    size: as the compiler writes it, such as 2.25G. shape: as HLO writes it. operation: JAX's name of it.
+    source: file and line.
+    """
+
+    size: str
+    shape: str | None
+    operation: str | None
+    source: str | None
+
+
+def allocations(message: str) -> tuple[Allocation, ...]:
+    """Return the largest buffers that the compiler lists, the largest first; empty if it lists none."""
+    _, found, listed = message.partition(_LISTED)
+    if not found:
+        return ()
+    made = []
+    for block in _BLOCK.split(listed)[1:]:
+        size = _BLOCK_SIZE.match(block)
+        if size is None:
+            continue
+        shape, name = _SHAPE.search(block), _OP_NAME.search(block)
+        file, line = _FILE.search(block), _LINE.search(block)
+        source = None
+        if file is not None:
+            place = file[1].replace("\\", "/").rpartition("/")[2]
+            source = f"{place}:{line[1]}" if line is not None else place
+        made.append(Allocation(size[1], shape and shape[1], name and name[1], source))
+    return tuple(made)
+
+
+def _largest_text(message: str) -> str:
+    """Return what takes the most of the memory, as the beginning of another sentence; "" if unknown."""
+    listed = allocations(message)
+    if not listed:
+        return ""
+    alike = [one for one in listed if one == listed[0]]
+    several = f"{len(alike)} buffers of {listed[0].size} each" if len(alike) > 1 else listed[0].size
+    of = f", {listed[0].shape}" if listed[0].shape else ""
+    by = f" of {listed[0].operation}" if listed[0].operation else ""
+    at = f" at {listed[0].source}" if listed[0].source else ""
+    return f". Its largest allocation: {several}{of}{by}{at}"
+
+
 def finding(program: str, target: str, short: Shortage) -> Finding:
     """Return the finding that a program exceeds the memory of a device of the target."""
     return Finding(
@@ -60,7 +114,7 @@ def finding(program: str, target: str, short: Shortage) -> Finding:
         code=CODE,
         message=(
             f"{program} does not fit: it needs {bytes_text(short.needed)} of {short.memory} on one "
-            f"device of {target}, which has {bytes_text(short.available)}"
+            f"device of {target}, which has {bytes_text(short.available)}{_largest_text(short.message)}"
         ),
         bytes=short.needed - short.available,
         extra={

@@ -7,7 +7,13 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from inspector.core.snapshot import Snapshot, Source
-from inspector.machines.out_of_memory import MAX_MESSAGE, finding, findings, shortage
+from inspector.machines.out_of_memory import (
+    MAX_MESSAGE,
+    allocations,
+    finding,
+    findings,
+    shortage,
+)
 
 GIB = 2**30
 
@@ -51,6 +57,40 @@ def test_figures_are_those_of_the_message(message: str, needed: float, available
     assert (short.needed, short.available) == (round(needed * GIB), round(available * GIB))
     assert short.memory == "HBM"
     assert short.message == message  # with the lines that say what takes it
+
+
+LISTED = """
+  Largest program allocations in hbm:
+
+  1. Size: 15.63G
+     Operator: op_name="jit(step)/jvp()/log_softmax" source_file="/home/me/train.py" source_line=16
+     Shape: f32[8,2048,256000]{2,1,0:T(8,128)}
+     Unpadded size: 15.62G
+     XLA label: fusion.7 = fusion(...)
+     Allocation type: HLO temp
+     ==========================
+
+  2. Size: 15.63G
+     Operator: op_name="jit(step)/jvp()/log_softmax" source_file="/home/me/train.py" source_line=16
+     Shape: f32[8,2048,256000]{2,1,0:T(8,128)}
+     ==========================
+
+  3. Size: 1.5G
+     XLA label: copy.1 = copy(...)
+"""
+
+
+def test_the_largest_buffers_are_those_that_the_message_lists() -> None:
+    first, second, third = allocations(LISTED)
+    assert first == second
+    assert (first.size, first.shape) == ("15.63G", "f32[8,2048,256000]")
+    assert (first.operation, first.source) == ("jit(step)/jvp()/log_softmax", "train.py:16")
+    assert (third.size, third.shape, third.operation, third.source) == ("1.5G", None, None, None)
+    short = shortage("Used 32.23G of 15.75G hbm." + LISTED)
+    assert short is not None
+    said = finding("step", "tpu:v5e:2x4", short).message
+    assert "2 buffers of 15.63G" in said and "train.py:16" in said
+    assert allocations("") == allocations(AT_ONCE) == ()
 
 
 @pytest.mark.parametrize(

@@ -1,0 +1,86 @@
+"""Programs of other people that are kept outside of the repository, each with its right answer."""
+
+from __future__ import annotations
+
+import importlib.util
+import sys
+from types import ModuleType
+
+import jax
+import pytest
+
+from inspector.core.snapshot import Finding, Program
+from inspector.producers.inspected import inspect
+from tests.paths import CASES
+
+REPORTED = CASES / "reported"
+pytestmark = [
+    pytest.mark.skipif(not REPORTED.is_dir(), reason="needs ../shared/cases/reported"),
+    pytest.mark.skipif(jax.device_count() < 8, reason="the programs need 8 devices"),
+]
+
+
+def case(name: str) -> ModuleType:
+    path = REPORTED / name / "repro.py"
+    spec = importlib.util.spec_from_file_location(f"case_{name.replace('-', '_')}", path)
+    assert spec is not None and spec.loader is not None
+    module = importlib.util.module_from_spec(spec)
+    sys.modules[spec.name] = module
+    spec.loader.exec_module(module)
+    return module
+
+
+def inspected(name: str) -> dict[str, tuple[Program, tuple[Finding, ...]]]:
+    found = {}
+    for key, function, arguments in case(name).make():
+        one = inspect(function, *arguments)
+        found[key] = one.programs[0], one.findings
+    return found
+
+
+def codes(findings: tuple[Finding, ...]) -> list[str]:
+    return [one.code for one in findings]
+
+
+def test_uneven_constraint() -> None:
+    found = inspected("24-silent-replication")
+    _, uneven = found["uneven"]
+    (finding,) = [one for one in uneven if one.code == "uneven-result-gathered"]
+    assert finding.bytes == 12_867_584 - 12_867_584 // 8
+    assert "uneven-result-gathered" not in codes(found["even"][1])
+
+
+def test_donation() -> None:
+    found = inspected("07-donate")
+    for name, aliased in (("good", 1_048_576), ("moved", 1_048_576), ("cast", 0)):
+        program, findings = found[name]
+        assert program.memory is not None and program.memory.aliased == aliased
+        assert ("donation-not-used" in codes(findings)) == (aliased == 0)
+    program, _ = found["cast"]
+    assert program.donation is not None
+    (unused,) = program.donation.unused
+    assert unused.bytes == 524_288
+
+
+def test_repeated_work() -> None:
+    found = inspected("04-muon")
+    ratios = {
+        name: [one.extra["ratio"] for one in findings if one.code == "repeated-work"]
+        for name, (_, findings) in found.items()
+    }
+    assert ratios["per_leaf"] == [pytest.approx(1_677_721_600 * 8 / (503_316_480 * 8), rel=0.01)]
+    assert ratios["stacked"] == []
+
+
+def test_caches() -> None:
+    found = inspected("17-kv-cache")
+    moved = {
+        name: [one for one in findings if one.code == "cache-moved"]
+        for name, (_, findings) in found.items()
+    }
+    assert len(moved["slice_rep"]) == 2 and not moved["scatter_rep"]
+    for program, _ in found.values():
+        uses = {one.path.split("/")[-1]: one.use for one in program.shardings if one.use}
+        assert {name for name, use in uses.items() if use == "cache"} == {"k", "v"}
+        phases = {one.op_name for one in program.collectives or () if one.op_name}
+        assert not any("transpose(" in name for name in phases)
