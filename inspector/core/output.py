@@ -33,8 +33,8 @@ def write_text(text: str, path: str | os.PathLike[str]) -> None:
 def write_bytes(content: bytes, path: str | os.PathLike[str]) -> None:
     """Write a file, whole or not at all.
 
-    A link is followed, and a file that exists keeps its permissions. A pipe or a device such as /dev/null is
-    written to, not replaced.
+    Missing folders are created. A link is followed, and a file that exists keeps its permissions. A pipe or a
+    device such as /dev/null is written to, not replaced.
 
     Raises:
       InvalidInput: the file cannot be written.
@@ -43,7 +43,10 @@ def write_bytes(content: bytes, path: str | os.PathLike[str]) -> None:
         if os.path.exists(path) and not os.path.isfile(path):
             Path(path).write_bytes(content)
             return
-        _replace(Path(os.path.realpath(path)), content)
+        target = Path(os.path.realpath(path))
+        if not target.parent.exists():
+            target.parent.mkdir(parents=True, exist_ok=True)
+        _replace(target, content)
     except OSError as error:
         raise InvalidInput(f"{file_name(path)} cannot be written: {error.strerror}") from None
     except ValueError as error:  # a zero byte in the path
@@ -119,7 +122,7 @@ def _remove_stale(folder: Path, prefix: str, seconds: float) -> None:
 
 
 def refuse_unwritable(path: str | os.PathLike[str]) -> None:
-    """Check that the folder of an output exists and that the output is not a folder itself.
+    """Check that an output is not a folder itself, and that its folder exists or can be created.
 
     Raises:
       InvalidInput: the output cannot be written.
@@ -129,5 +132,10 @@ def refuse_unwritable(path: str | os.PathLike[str]) -> None:
         raise InvalidInput(f"{file_name(path)} cannot be written: it must be the name of a file")
     if target.is_dir():
         raise InvalidInput(f"{path} cannot be written: it is a folder")
-    if not target.parent.is_dir():
-        raise InvalidInput(f"{path} cannot be written: the folder {target.parent} does not exist")
+    folder = target.parent
+    while not os.path.lexists(folder):
+        folder = folder.parent
+    if not folder.is_dir():
+        raise InvalidInput(f"{path} cannot be written: {folder} is not a folder")
+    if not os.access(folder, os.W_OK):
+        raise InvalidInput(f"{path} cannot be written: the folder {folder} is read-only")

@@ -108,10 +108,24 @@ def test_a_folder_in_place_of_the_file_is_refused(tmp_path: Path) -> None:
     assert contents(tmp_path) == ["a.json"] and contents(target) == ["inside"]
 
 
-def test_a_missing_folder_is_refused(tmp_path: Path) -> None:
-    with pytest.raises(InvalidInput, match=r"a\.json cannot be written: No such file or directory"):
-        output.write_text("x", tmp_path / "missing" / "a.json")
-    assert contents(tmp_path) == []
+def test_a_missing_folder_is_created(tmp_path: Path) -> None:
+    path = tmp_path / "missing" / "too" / "a.json"
+    output.refuse_unwritable(path)
+    assert contents(tmp_path) == [], "the check alone creates nothing"
+    output.write_text("x", path)
+    assert path.read_text() == "x"
+
+
+def test_a_file_in_place_of_a_folder_is_refused(tmp_path: Path) -> None:
+    (tmp_path / "file").touch()
+    (tmp_path / "link").symlink_to("absent")
+    for name in ("file", "link"):
+        path = tmp_path / name / "new" / "a.json"
+        with pytest.raises(InvalidInput, match="is not a folder"):
+            output.refuse_unwritable(path)
+    with pytest.raises(InvalidInput, match=r"a\.json cannot be written"):
+        output.write_text("x", tmp_path / "file" / "new" / "a.json")
+    assert contents(tmp_path) == ["file", "link"]
 
 
 def test_a_file_in_place_of_the_folder_is_refused(tmp_path: Path) -> None:

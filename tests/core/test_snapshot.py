@@ -32,6 +32,7 @@ from inspector.core.snapshot import (
     MemoryUse,
     Mesh,
     MeshAxis,
+    OperandType,
     Phase,
     Program,
     ScheduledOperation,
@@ -106,6 +107,10 @@ CONSISTENT: dict[type, dict[str, st.SearchStrategy]] = {
         "source_target_pairs": st.none() | st.lists(st.just((0, 0)), max_size=2).map(tuple),
     },
     ScheduledOperation: {"collective": st.none()},
+    OperandType: {
+        "shape": st.tuples(naturals, naturals),
+        "spec": st.tuples(*[st.none() | st.lists(texts, max_size=2).map(tuple)] * 2),
+    },
     LiveValue: {"padding": st.just(0)},
     MemoryUse: {
         "instructions": st.just(5),
@@ -540,9 +545,10 @@ def test_a_file_that_is_no_snapshot_is_refused_by_name(
 
 
 def test_a_snapshot_that_cannot_be_written_leaves_nothing(tmp_path: Path) -> None:
+    (tmp_path / "file").touch()
     with pytest.raises(InvalidInput, match="cannot be written"):
-        snapshot.write(EXAMPLE, tmp_path / "missing" / "a.json")
-    assert list(tmp_path.iterdir()) == []
+        snapshot.write(EXAMPLE, tmp_path / "file" / "a.json")
+    assert list(tmp_path.iterdir()) == [tmp_path / "file"]
 
 
 # --- Questions to a Snapshot ----------------------------------------------------------------------

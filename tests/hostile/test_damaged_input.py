@@ -6,6 +6,7 @@ time, and draws everything of each Snapshot.
 
 from __future__ import annotations
 
+import dataclasses
 import json
 import os
 import random
@@ -14,6 +15,7 @@ from collections.abc import Callable, Iterable
 from pathlib import Path
 from typing import Any
 
+import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
@@ -122,6 +124,29 @@ def test_the_whole_snapshot_is_shown() -> None:
     """Otherwise the other tests would prove little."""
     for _, make in [*drawn.one(WHOLE), *drawn.several([WHOLE, WHOLE])]:
         make()
+
+
+def test_an_array_with_one_logical_axis_twice_is_shown() -> None:
+    arrays = tuple(
+        dataclasses.replace(array, logical_axes=("embed", "embed"))
+        if array.logical_axes and array.shape and len(array.shape) == 2
+        else array
+        for array in WHOLE.arrays
+    )
+    assert sum(array.logical_axes == ("embed", "embed") for array in arrays) > 2
+    found = dataclasses.replace(WHOLE, arrays=arrays)
+    for _, make in [*drawn.one(found), *drawn.several([WHOLE, found])]:
+        make()
+
+
+@pytest.mark.parametrize("spec", [[], [["data"]], [None, None, None]])
+def test_an_operand_whose_spec_does_not_fit_is_refused(spec: list[Any]) -> None:
+    plain = WHOLE.to_json()
+    (operand,) = plain["programs"][1]["sharding_error"]["operands"]
+    assert len(operand["spec"]) == 2
+    operand["spec"] = spec
+    with pytest.raises(InvalidInput, match=r"programs\[1\]\.sharding_error"):
+        snapshot.from_json(plain)
 
 
 @examples(40)

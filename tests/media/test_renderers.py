@@ -114,7 +114,7 @@ def test_the_dashboard_draws_every_block() -> None:
     (table,) = page.dataframe
     assert list(table.value["Bytes"]) == [4_194_304, 8]  # numbers, so that the column sorts
     assert list(table.value["Copies"]) == ["2×", "unknown"]
-    assert [metric.value for metric in page.metric] == ["8", "layer_0"]
+    assert [metric.value for metric in page.metric] == ["8", r"layer\_0"]
     assert [chart.key for chart in page.get("plotly_chart")] == ["bars"]
     assert page.expander[0].label == "More of layer\\_0"
     assert page.code[0].value == "a\n  b layer_0"

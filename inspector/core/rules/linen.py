@@ -66,7 +66,10 @@ def _partition_spec(logical_axes: tuple[str | None, ...], rules: tuple[Rule, ...
 def rule_behind(
     logical_axes: Sequence[str | None], mesh_axis: str, rules: Sequence[Rule]
 ) -> str | None:
-    """Return the rule that shards one of these dimensions over a mesh axis: `embed → fsdp`, or None."""
+    """Return the rule that shards one of these dimensions over a mesh axis: `embed → fsdp`.
+
+    Return None if there is none, or if a logical axis occurs twice.
+    """
     return _rule_behind(tuple(logical_axes), mesh_axis, tuple(rules))
 
 
@@ -74,7 +77,11 @@ def rule_behind(
 def _rule_behind(
     logical_axes: tuple[str | None, ...], mesh_axis: str, rules: tuple[Rule, ...]
 ) -> str | None:
-    for name, axes in zip(logical_axes, partition_spec(logical_axes, rules), strict=True):
+    try:
+        spec = partition_spec(logical_axes, rules)
+    except ValueError:
+        return None
+    for name, axes in zip(logical_axes, spec, strict=True):
         if name is not None and axes and mesh_axis in axes:
             return rule_text((name, axes))
     return None

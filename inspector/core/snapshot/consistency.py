@@ -11,7 +11,7 @@ from collections.abc import Iterable
 
 from inspector.core.collectives import OPERATIONS
 from inspector.core.errors import InvalidInput, shown
-from inspector.core.snapshot.arrays import Array, Mesh
+from inspector.core.snapshot.arrays import Array, Mesh, Spec
 from inspector.core.snapshot.contents import Snapshot, Transfer
 from inspector.core.snapshot.memory_use import MemoryUse
 from inspector.core.snapshot.programs import Collective, Program
@@ -136,6 +136,10 @@ def _check_program(program: Program, mesh: Mesh | None, where: str) -> None:
         _check_sum(parts, f"{where}.memory", "bytes")
     if program.memory_use is not None:
         _check_memory_use(program.memory_use, f"{where}.memory_use")
+    if program.sharding_error is not None:
+        for i, operand in enumerate(program.sharding_error.operands):
+            place = f"{where}.sharding_error.operands[{i}].spec"
+            _check_rank(operand.shape, operand.spec, place)
     if program.schedule is not None and program.collectives is not None:
         for computation in program.schedule.computations:
             for operation in computation.operations:
@@ -144,6 +148,13 @@ def _check_program(program: Program, mesh: Mesh | None, where: str) -> None:
                         f"{where}.schedule: {shown(operation.name)} has the collective "
                         f"{operation.collective}, but must have the position of one of {len(collectives)}"
                     )
+
+
+def _check_rank(shape: tuple[int, ...], spec: Spec, where: str) -> None:
+    if len(spec) != len(shape):
+        raise InvalidInput(
+            f"{where} has {len(spec)} entries, but must have one for each of {len(shape)} dimensions"
+        )
 
 
 def _check_memory_use(use: MemoryUse, where: str) -> None:

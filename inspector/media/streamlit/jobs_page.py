@@ -85,7 +85,7 @@ def _show_job(job: ServerJob) -> None:
             "Cancel",
             key=f"cancel_job:{job.queue}:{job.number}",
             icon=":material/stop:",
-            help=f"Cancel {_title(job)}",
+            help=plain(f"Cancel {_title(job)}"),
             on_click=_cancel,
             args=(job.queue, job.number),
         )

@@ -7,9 +7,10 @@ import re
 from inspector.core.printable import one_line
 
 # Streamlit makes links of bare addresses even where their characters are escaped; an invisible word
-# joiner inside them prevents it. Names of icons and of its logo become pictures in the same way.
+# joiner inside them prevents it. Names of emoji (`:tada:`), of icons and of its logo become pictures in the
+# same way.
 _ADDRESS = re.compile(
-    r"(https?:(?=//)|www(?=\.)|(?<=\w)@(?=\w)|:(?=material/|streamlit:))", re.IGNORECASE
+    r"(https?:(?=//)|www(?=\.)|(?<=\w)@(?=\w)|:(?=material/|streamlit:|[\w+-]+:))", re.IGNORECASE
 )
 _WORD_JOINER = "\u2060"
 _MARKDOWN = re.compile(r"([\\`*_{}\[\]()#+.!|<>$:~-])")
@@ -18,8 +19,8 @@ _MARKDOWN = re.compile(r"([\\`*_{}\[\]()#+.!|<>$:~-])")
 def plain(text: str) -> str:
     """Return text from a URL, file or field so that Streamlit shows it unchanged.
 
-    Markdown, LaTeX, directives of Streamlit and addresses are escaped. Characters that move, hide or reorder
-    others are replaced.
+    Markdown, LaTeX, directives of Streamlit, addresses and names of emoji are escaped. Characters that move,
+    hide or reorder others are replaced.
     """
     unlinked = _ADDRESS.sub(rf"\1{_WORD_JOINER}", one_line(text))
     return _MARKDOWN.sub(r"\\\1", unlinked)

@@ -11,7 +11,7 @@ import streamlit as st
 from streamlit.delta_generator import DeltaGenerator
 
 from inspector.core.formatting import bytes_text, seconds_text
-from inspector.core.printable import one_line, printable
+from inspector.core.printable import printable
 from inspector.media.streamlit import chart, page_width, table
 from inspector.media.streamlit.plain_text import plain
 from inspector.sections import section
@@ -131,7 +131,7 @@ def _draw(block: section.Block, page: _Page) -> None:
             row = st.grid(len(facts), min_column_width=_LEAST_FACT_PX)
             for fact in facts:
                 row.metric(
-                    plain(fact.label), one_line(fact.value), help=fact.help and plain(fact.help)
+                    plain(fact.label), plain(fact.value), help=fact.help and plain(fact.help)
                 )
         case section.Table():
             _draw_table(block, page)

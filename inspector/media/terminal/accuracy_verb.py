@@ -87,10 +87,13 @@ def accuracy(options: argparse.Namespace) -> None:
         output.refuse_unwritable(options.fit)
     if options.runs is None and (options.snapshots is not None or options.no_compile):
         raise InvalidInput("--snapshots and --no-compile need the runs of --runs")
-    if options.snapshots is not None and not Path(options.snapshots).is_dir():
-        raise InvalidInput(
-            f"--snapshots is {shown(options.snapshots)}, but must be an existing folder"
-        )
+    if options.snapshots is not None:
+        try:
+            Path(options.snapshots).mkdir(parents=True, exist_ok=True)
+        except (OSError, ValueError):
+            raise InvalidInput(
+                f"--snapshots is {shown(options.snapshots)}, but must be a folder, or be possible to create"
+            ) from None
     if options.runs is None and options.only is not None:
         raise InvalidInput("--only needs the runs of --runs")
     if options.runs is None and options.sweeps is not None:

@@ -3,13 +3,16 @@
 from __future__ import annotations
 
 import argparse
+import ipaddress
 import os
+import socket
 import sys
 from collections.abc import Sequence
 from pathlib import Path
 
 from inspector.core import program_run
-from inspector.media.terminal.options import argument, verb
+from inspector.core.errors import InvalidInput, shown
+from inspector.media.terminal.options import argument, number, verb
 from inspector.model import own_model
 from inspector.model.built_in.catalogue import CATALOGUE
 from inspector.service.engine import memory_limit
@@ -58,18 +61,72 @@ def model_arguments(names: Sequence[str]) -> list[str]:
 def _pass_on_other_options(parser: argparse.ArgumentParser) -> None:
     parser.allow_abbrev = False
     parser.usage = (
-        "%(prog)s [--model PACKAGE.MODULE:FUNCTION]... [--run FOLDER] [--worker-memory SIZE] "
-        "[STREAMLIT OPTIONS]"
+        "%(prog)s [--address ADDRESS] [--port PORT] [--model PACKAGE.MODULE:FUNCTION]... [--run FOLDER] "
+        "[--worker-memory SIZE] [STREAMLIT OPTIONS]"
     )
-    parser.epilog = "All other options go to `streamlit run`, for example --server.port 8502."
+    parser.epilog = (
+        "All other options go to `streamlit run`, for example --server.fileWatcherType none."
+    )
     # `main` puts the options here that the verb does not know.
     parser.set_defaults(unknown=[])
+
+
+def _place(address: str | None, port: str | None) -> list[str]:
+    """Return Streamlit's options for where to listen. None leaves the default.
+
+    Raises:
+      InvalidInput: the address is not one of this machine, the port is not a port, or is in use.
+    """
+    if address is not None and not is_loopback(address):
+        raise InvalidInput(
+            f"--address is {address}, so other machines reach the dashboard without sign-in: use `serve`"
+        )
+    place = [] if address is None else ["--server.address", address]
+    if port is not None:
+        known = number(port, "--port", "a port from 1 to 65535", 1, 65535)
+        refuse_taken(address or "127.0.0.1", known)
+        place += ["--server.port", str(known)]
+    return place
+
+
+def is_loopback(address: str) -> bool:
+    """Return whether only this machine reaches the address.
+
+    Raises:
+      InvalidInput: it is not an IP address.
+    """
+    if address == "localhost":
+        return True
+    try:
+        return ipaddress.ip_address(address).is_loopback
+    except ValueError:
+        raise InvalidInput(
+            f"--address is {shown(address)}, but must be an IP address of this machine such as 0.0.0.0"
+        ) from None
+
+
+def refuse_taken(address: str, port: int) -> None:
+    """Raise InvalidInput if the server cannot listen there."""
+    try:
+        family = socket.AF_INET6 if ":" in address else socket.AF_INET
+        with socket.socket(family) as probe:
+            probe.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+            probe.bind((address, port))
+    except OSError as error:
+        raise InvalidInput(
+            f"the server cannot listen on {address}, port {port}: {error.strerror}"
+        ) from None
 
 
 @verb(
     "dashboard",
     "start the dashboard, at http://127.0.0.1:8501 unless the options say otherwise",
     _pass_on_other_options,
+    argument(
+        "--address",
+        help="IP address of this machine to listen on (127.0.0.1); `serve` is for other machines",
+    ),
+    argument("--port", help="port to listen on (8501)"),
     MODEL,
     argument(
         "--run",
@@ -85,9 +142,16 @@ def dashboard(options: argparse.Namespace) -> None:
     if options.recorded is not None:
         program_run.read(options.recorded)
         os.environ[program_run.FOLDER_VARIABLE] = os.path.abspath(options.recorded)
+    models = model_arguments(options.model)
+    if options.unknown:
+        # Imported late and only here: Streamlit takes a second.
+        from inspector.media.streamlit import run_options
+
+        run_options.check(options.unknown)
     command = [
         *(sys.executable, "-m", "streamlit", "run", str(SCRIPT), *options.unknown),
-        *model_arguments(options.model),
+        *_place(options.address, options.port),
+        *models,
     ]
     sys.stdout.flush()
     os.execv(sys.executable, command)

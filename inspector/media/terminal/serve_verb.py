@@ -7,7 +7,6 @@ import importlib.metadata
 import ipaddress
 import json
 import os
-import socket
 import stat
 import sys
 from collections.abc import Mapping
@@ -21,8 +20,10 @@ from inspector.media.terminal.dashboard_verb import (
     MODEL,
     SCRIPT,
     WORKER_MEMORY,
+    is_loopback,
     limit_workers,
     model_arguments,
+    refuse_taken,
 )
 from inspector.media.terminal.options import argument, number, verb
 from inspector.service import serving
@@ -92,7 +93,7 @@ def serve(options: argparse.Namespace) -> None:
     port = number(options.port, "--port", "a port from 1 to 65535", 1, 65535)
     secrets = None if options.secrets is None else os.path.abspath(options.secrets)
     auth = {} if secrets is None else _read_auth(secrets)
-    if not _is_loopback(options.address) and not auth and not options.insecure_open:
+    if not is_loopback(options.address) and not auth and not options.insecure_open:
         raise InvalidInput(
             f"--address is {options.address}, so other machines reach the server without sign-in: "
             "give --secrets, or --insecure-open to let everyone in"
@@ -118,7 +119,7 @@ def serve(options: argparse.Namespace) -> None:
     hosts = [*LOOPBACK_NAMES, *_own_names(options.address, auth), *map(_host, options.host)]
     models = model_arguments(options.model)
     # Last, so that an option that can never be used is reported on every machine.
-    _refuse_taken(options.address, port)
+    refuse_taken(options.address, port)
     os.environ[serving.VARIABLE] = json.dumps(typed_json.encode(settings))
     command = [
         *(sys.executable, "-m", "streamlit", "run", str(SCRIPT)),
@@ -134,22 +135,6 @@ def serve(options: argparse.Namespace) -> None:
 
 def _count(text: str, option: str) -> int:
     return number(text, option, "a number from 1 to 1000", 1, 1000)
-
-
-def _is_loopback(address: str) -> bool:
-    """Return whether only this machine reaches the address.
-
-    Raises:
-      InvalidInput: it is not an IP address.
-    """
-    if address == "localhost":
-        return True
-    try:
-        return ipaddress.ip_address(address).is_loopback
-    except ValueError:
-        raise InvalidInput(
-            f"--address is {shown(address)}, but must be an IP address of this machine such as 0.0.0.0"
-        ) from None
 
 
 def _own_names(address: str, auth: Mapping[str, Any]) -> list[str]:
@@ -256,16 +241,3 @@ def _refuse_without_authlib() -> None:
             "--secrets needs Authlib and httpx, which are not installed: "
             "pip install 'sharding-inspector[team]'"
         )
-
-
-def _refuse_taken(address: str, port: int) -> None:
-    """Raise InvalidInput if the server cannot listen there."""
-    try:
-        family = socket.AF_INET6 if ":" in address else socket.AF_INET
-        with socket.socket(family) as probe:
-            probe.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
-            probe.bind((address, port))
-    except OSError as error:
-        raise InvalidInput(
-            f"the server cannot listen on {address}, port {port}: {error.strerror}"
-        ) from None

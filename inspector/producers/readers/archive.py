@@ -138,6 +138,8 @@ def _places(
     for entry in entries:
         # `filename` ends at a zero byte and has replaced separators; `orig_filename` is as written.
         name = entry.orig_filename
+        if not name or name.startswith("\0"):  # zipfile fails for it
+            raise InvalidInput(f"{what} has an entry without a name")
         if not entry.is_dir() and is_macos_metadata(name.split("/")):
             continue
         if "\0" in name:

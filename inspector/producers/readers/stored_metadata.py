@@ -5,6 +5,10 @@ Values are not read. From a database only the keys are listed, and one small ent
 
 from __future__ import annotations
 
+import contextlib
+import itertools
+import os
+import stat
 from collections.abc import Collection, Mapping
 from pathlib import Path
 
@@ -49,6 +53,7 @@ def _read_database(folder: Path, what: str) -> tuple[dict[str, bytes], str | Non
     """Return the metadata in an OCDBT database, and what could not be read."""
     import tensorstore  # imports slowly, and only checkpoints need it
 
+    _refuse_pipes(folder, what)
     spec = {"driver": "ocdbt", "base": {"driver": "file", "path": f"{folder}/"}}
     try:
         store = tensorstore.KvStore.open(spec).result()
@@ -81,6 +86,22 @@ def _read_database(folder: Path, what: str) -> tuple[dict[str, bytes], str | Non
         # Messages of TensorStore are long and contain paths of the server.
         kind = str(error).partition(":")[0][:60] or type(error).__name__
         return {}, f"cannot be read ({kind}): shapes and types are unknown"
+
+
+def _refuse_pipes(folder: Path, what: str) -> None:
+    """Refuse a database with a pipe, a socket or a device: TensorStore would wait for its content for ever.
+
+    Raises:
+      InvalidInput: it has one.
+    """
+    entries = (os.path.join(where, name) for where, _, names in os.walk(folder) for name in names)
+    for path in itertools.islice(entries, limits.MOST_FILES):
+        with contextlib.suppress(OSError):  # a link to nothing
+            if not stat.S_ISREG(os.stat(path).st_mode):
+                name = os.path.relpath(path, folder)
+                raise InvalidInput(
+                    f"{what} has {shown(name)}, which is a pipe or a device, but must be a file"
+                )
 
 
 def _read_files(folder: Path, what: str, names: Collection[str]) -> StoredMetadata:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 from collections.abc import Iterator
 from typing import Any
 
@@ -11,6 +12,11 @@ import pytest
 from tests.media import hostile
 
 BAD = "\u202eevil\x1b[31m\u2028\u200f"
+# What Streamlit makes something else of: emoji, icons, colors, formulas, code, links, HTML, emphasis.
+MARKUP = ":tada: :material/home: :red[r] $x$ `c` [l](http://e.example/) <b>h</b> *i* ~~d~~ :streamlit: # "
+READ = re.compile(
+    r":[\w+-]+:|:material/|:streamlit|:red\[|\$x\$|\]\(|<b>|\*i\*|~~d|https?://|\be\.example"
+)
 SCRIPT = """
 import streamlit as st
 from inspector.core import snapshot
@@ -42,6 +48,30 @@ def displayed(node: Any) -> Iterator[str]:
                     yield from map(str, value)
     for child in getattr(node, "children", {}).values():
         yield from displayed(child)
+
+
+def markdown_of(node: Any) -> Iterator[str]:
+    """Yield every text that the browser reads as Markdown, without what is escaped and without code."""
+    proto = getattr(node, "proto", None)
+    if proto is not None and node.type != "plotly_chart":
+        for field, value in proto.ListFields():
+            if field.name in ("body", "label", "help", "delta", "text") and isinstance(value, str):
+                yield re.sub(r"`[^`]*`", "", re.sub(r"\\.", "", value))
+            if field.name == "options" and node.type == "button_group":
+                yield from (re.sub(r"\\.", "", option.content) for option in value)
+    for child in getattr(node, "children", {}).values():
+        yield from markdown_of(child)
+
+
+@pytest.mark.parametrize("name", ["Collectives", "Memory", "Rules", "summary"])
+def test_markup_in_names_is_text(shown: Any, name: str) -> None:
+    page = shown(hostile.snapshot(f"evil{MARKUP}"), name=name)
+    texts = list(markdown_of(page._tree))
+    assert any("evil" in text for text in texts)
+    for text in texts:
+        # The icons of a heading or a notice are our own.
+        own = re.sub(r"^(:\w+\[)?:material/\w+: ", "", text)
+        assert "evil" not in text or not READ.search(own), text[:300]
 
 
 @pytest.mark.parametrize("name", ["Shard map", "Arrays", "Collectives", "Memory", "summary"])

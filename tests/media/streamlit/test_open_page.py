@@ -96,9 +96,10 @@ def test_a_zip_of_a_checkpoint(_shared_workers: None) -> None:
     found = snapshot_of(page)
     assert found.source.kind == "orbax" and len(found.arrays) == 17
     assert any("run" in text.value for text in page.markdown)
-    assert [metric.value for metric in page.metric] == [
+    values = [metric.value.replace("\\", "") for metric in page.metric]
+    assert values == [
         *("at least 16.1 KiB, no chip", "unknown: there is no program"),
-        *("unknown: there is no program", page.metric[3].value),
+        *("unknown: there is no program", values[3]),
         *("8", "97.1 KiB", "16.1 KiB", "1.33×"),
     ]
     assert folders() <= before, "the upload's folder is gone"

@@ -132,7 +132,7 @@ def test_policy_and_lock_file_are_checked_together(checked: Checked) -> None:
         (("--policy", "absent.toml"), "absent.toml cannot be read"),
         (("--lock", "absent.sharding.json"), "absent.sharding.json cannot be read"),
         (("--lock", "a", "--write-lock", "b"), "not allowed with"),
-        (("--write-lock", "absent/a.sharding.json"), "absent does not exist"),
+        (("--write-lock", "/dev/null/a.sharding.json"), "/dev/null is not a folder"),
         (("--polic", "a", "--policies", "b"), "unrecognized arguments"),
     ],
 )

@@ -60,7 +60,7 @@ def test_saved_listed_exported_deleted(
         (["save", "FILE"], "--name"),
         (["export", "absent", "-o", "x.json"], "NAME is 'absent', but must be one of taken"),
         (["export", "-o", "x.json"], "one of the arguments NAME --all is required"),
-        (["export", "--all", "-o", "absent/x.zip"], "does not exist"),
+        (["export", "--all", "-o", "/dev/null/x.zip"], "is not a folder"),
         (["delete", "absent"], "NAME is 'absent', but must be one of taken"),
         (["delete", "\udcff"], "one of taken"),
         (["keep"], "invalid choice"),

@@ -119,7 +119,10 @@ BAD = {
     "no layout file": (["inspect", "nowhere.json"], "nowhere.json cannot be read"),
     "no snapshot": (["show", "nowhere.json"], "nowhere.json cannot be read"),
     "not a snapshot": (["show", str(ROOT / "pyproject.toml")], "is not JSON"),
-    "no output folder": (["inspect", "--target", "plan", "-o", "no/where.json"], "does not exist"),
+    "no output folder": (
+        ["inspect", "--target", "plan", "-o", "/dev/null/where.json"],
+        "is not a folder",
+    ),
     "empty file name": (["show", ""], "'' cannot be read"),
     "empty output": (["inspect", "--target", "plan", "-o", ""], "'' cannot be written"),
     "empty import": (["import", "hlo", ""], "PATH is ''"),

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 from pathlib import Path
 from typing import Any
 
@@ -17,6 +18,7 @@ from inspector.core.errors import InvalidInput
 from inspector.core.snapshot import Snapshot
 from inspector.core.totals import state_totals
 from inspector.producers.readers import limits, orbax_leaves
+from inspector.producers.readers.orbax_folder import OCDBT
 from inspector.producers.readers.stored_metadata import stored_metadata
 from tests.producers.readers.test_orbax import codes, read
 
@@ -145,3 +147,17 @@ def test_a_leaf_without_keys_is_refused(tmp_path: Path, entry: Any) -> None:
     file.write_text(json.dumps({"tree_metadata": {"('a',)": entry}}))
     with pytest.raises(InvalidInput, match=r"it at \"\('a',\)\" must have a (list|text)"):
         orbax_leaves.read(file, "it")
+
+
+@pytest.mark.parametrize("name", ["d/0123", "ocdbt.process_0/d/4567"])
+def test_a_pipe_in_a_database_is_refused(tmp_path: Path, name: str) -> None:
+    (tmp_path / OCDBT).write_bytes(b"\x0cdb")
+    pipe = tmp_path / name
+    pipe.parent.mkdir(parents=True)
+    os.mkfifo(pipe)
+    with pytest.raises(InvalidInput, match="a pipe or a device"):
+        stored_metadata(tmp_path, "it")
+    pipe.unlink()
+    pipe.symlink_to(tmp_path / "absent")
+    found, problems = stored_metadata(tmp_path, "it")
+    assert not found and problems
