@@ -10,7 +10,7 @@ from inspector.assessment import prediction_of
 from inspector.compare.caveats import remark
 from inspector.compare.questions.question import REJECTED, Answer, Row, Statement
 from inspector.compare.questions.time_answer import time_answer
-from inspector.compare.verdict import Compared
+from inspector.compare.verdict import Compared, other_model
 from inspector.core.assessment import UNKNOWN_AXES
 from inspector.core.formatting import bytes_text, mesh_axes_text, seconds_text
 from inspector.core.snapshot import Snapshot
@@ -129,17 +129,22 @@ def measures(every: Sequence[Compared], baseline: int = 0) -> tuple[Measure, ...
             )
         else:
             remarks = [remark(reference.snapshot, one.snapshot) for one in every]
-            statements = [_statement(kind, one, amounts[baseline]) for one in amounts]
+            statements = [
+                _statement(kind, amount, amounts[baseline], other_model(reference, one) or "")
+                for one, amount in zip(every, amounts, strict=True)
+            ]
             answers = Row(kind, kind, "less", statements).compared(baseline, remarks).answers
         found.append(Measure(kind, program, chip, tuple(amounts), answers))
     return tuple(found)
 
 
-def _statement(kind: Kind, one: Amount, reference: Amount) -> Statement:
-    """Return the amount for the comparison. Traffic does not depend on the compiler as much as memory."""
-    excluded = ""
+def _statement(kind: Kind, one: Amount, reference: Amount, excluded: str) -> Statement:
+    """Return the amount for the comparison. Traffic does not depend on the compiler as much as memory.
+
+    excluded: how the model differs from that of the baseline; empty if it does not.
+    """
     known = None not in (one.value, reference.value)
-    if kind != "traffic" and known and one.stage != reference.stage:
+    if not excluded and kind != "traffic" and known and one.stage != reference.stage:
         excluded = f"{one.stage}; the baseline: {reference.stage}"
     return Statement(amount_text(kind, one.value), one.value, excluded)
 

@@ -182,10 +182,10 @@ def _not_comparable(baseline: Compared, candidate: Compared) -> str | None:
     """Return why no ratio of the steps says which layout is better; None if one does."""
     both = baseline, candidate
     found = next((why for one in both if (why := _unusable(one))), None)
-    return found or _other_model(baseline, candidate) or _other_steps(baseline, candidate)
+    return found or other_model(baseline, candidate) or _other_steps(baseline, candidate)
 
 
-def _other_model(baseline: Compared, candidate: Compared) -> str | None:
+def other_model(baseline: Compared, candidate: Compared) -> str | None:
     """Return how the models of two layouts differ; None if they do not."""
     both = baseline.snapshot, candidate.snapshot
     models = [origin.model(one) for one in both]
@@ -281,7 +281,7 @@ def _sentence(made: Verdict, baseline: Compared, candidate: Compared) -> str:
         rest = f" {and_text(usable)} can be compared with other layouts only." if usable else ""
         return f"{_capital('; '.join(unusable))}.{rest}"
     said = [_time_sentence(made, baseline, candidate)]
-    if made.answer != "not comparable" or _other_model(baseline, candidate) is None:
+    if made.answer != "not comparable" or other_model(baseline, candidate) is None:
         said += _need_sentence(made, baseline, candidate)
     return " ".join(said)
 

@@ -47,12 +47,18 @@ class Step(Record):
 
     @property
     def text(self) -> str:
-        """The seconds and the interval: `145 ms (122 ms to 169 ms)`."""
+        """The seconds and the interval: `145 ms (122–169 ms)`; without the interval if it is unknown."""
+        seconds, interval = seconds_text(self.seconds), self.interval
+        return f"{seconds} ({interval})" if interval else seconds
+
+    @property
+    def interval(self) -> str:
+        """The interval in words: `122–169 ms`; "" if it is unknown."""
         if self.low is None or self.high is None:
-            return f"{seconds_text(self.seconds)} (interval unknown)"
-        return (
-            f"{seconds_text(self.seconds)} ({seconds_text(self.low)} to {seconds_text(self.high)})"
-        )
+            return ""
+        low, high = seconds_text(self.low), seconds_text(self.high)
+        number, _, unit = low.rpartition(" ")
+        return f"{number if high.endswith(f' {unit}') else low}–{high}"
 
 
 @dataclass(frozen=True)

@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 from inspector.assessment import assess
-from inspector.core.assessment import Assessment
-from inspector.core.formatting import bytes_text, counted, mesh_axes_text
+from inspector.core.assessment import UNKNOWN_AXES, Assessment, MemoryNeed
+from inspector.core.formatting import bytes_text, counted, mesh_axes_text, seconds_text
 from inspector.core.snapshot import Snapshot
 from inspector.machines import hardware
 from inspector.machines.hardware import Chip
-from inspector.sections.section import Facts
+from inspector.sections.section import Fact, Facts
 
 BASES = {
     "measured": "measured",
@@ -25,14 +25,46 @@ def facts(snapshot: Snapshot, chip: Chip | None) -> Facts:
 
 
 def of_assessment(found: Assessment) -> Facts:
-    """Return the four answers of an assessment."""
+    """Return the four answers of an assessment: short values, and what they mean as help."""
     based = f"Based on: {BASES[found.basis]}."
+    known = found.step
+    step = "Step" if known is None else f"Step, {known.kind}"
+    if known is not None and known.interval:
+        step += f", {known.interval}"
+    sent = found.traffic
+    traffic = "Traffic"
+    if sent is not None and sent.largest is not None:
+        most = "" if len(sent.by_axes) == 1 else "most "
+        traffic = f"Traffic, {most}over {_axes_text(sent.largest)}"
     return Facts.of(
-        ("Fits", fits_text(found), _fits_help(found)),
-        ("Step", step_text(found), f"{_step_help(found)} {based}"),
-        ("Traffic", traffic_text(found), f"Bytes that one device sends in one step. {based}"),
-        ("Findings", findings_text(found), "Findings of the audit and of the source."),
+        (_FITS_LABELS[fits(found)], _memory_text(found), f"{_fits_help(found)} {based}"),
+        (
+            step,
+            "unknown" if found.step is None else found.step.text,
+            f"{_step_help(found)} {based}",
+        ),
+        (traffic, _sent_text(found), f"{_traffic_help(found)} {based}"),
+        ("Findings", findings_text(found), "Of the audit, and of the source."),
     )
+
+
+_FITS_LABELS = {
+    "rejected": "Rejected by JAX",
+    "fits": "Fits",
+    "does not fit": "Does not fit",
+    "unknown": "Memory",
+}
+
+
+def fits(found: Assessment) -> str:
+    """Return `rejected`, `fits`, `does not fit` or `unknown`."""
+    if found.rejected is not None:
+        return "rejected"
+    need = found.memory
+    return "unknown" if need is None or need.fits is None else _FITS[need.fits]
+
+
+_FITS = {True: "fits", False: "does not fit"}
 
 
 def fits_text(found: Assessment) -> str:
@@ -42,12 +74,9 @@ def fits_text(found: Assessment) -> str:
         return "rejected by JAX"
     if need is None:
         return "unknown"
-    if need.capacity_bytes is None:
-        return f"{need.text}, no chip"
+    if need.fits is None:
+        return need.text
     return f"{need.text}: {_FITS[need.fits]}"
-
-
-_FITS = {True: "fits", False: "does not fit", None: "unknown whether it fits"}
 
 
 def step_text(found: Assessment) -> str:
@@ -64,27 +93,21 @@ def traffic_text(found: Assessment) -> str:
         return f"unknown: {found.unknown_traffic}" if found.unknown_traffic else "unknown"
     if sent.largest is None:
         return "none"
-    axes = sent.largest
-    named = mesh_axes_text(None if axes == "unknown" else axes.split("+"))
-    most = f", most over {named}" if len(sent.by_axes) > 1 else f" over {named}"
-    return f"{bytes_text(sent.bytes)}{most}"
+    most = ", most" if len(sent.by_axes) > 1 else ""
+    return f"{bytes_text(sent.bytes)}{most} over {_axes_text(sent.largest)}"
 
 
 def findings_text(found: Assessment) -> str:
-    """Return `2 errors, 1 warning`, or `none`."""
+    """Return `2 errors, 1 warning`, or `none`. Notes are named only if there is nothing worse."""
     counts = found.findings
     if counts is None:
         return "not audited"
     said = [
         counted(number, level)
-        for level, number in (
-            ("error", counts.error),
-            ("warning", counts.warning),
-            ("note", counts.note),
-        )
+        for level, number in (("error", counts.error), ("warning", counts.warning))
         if number
     ]
-    return ", ".join(said) or "none"
+    return ", ".join(said) or (counted(counts.note, "note") if counts.note else "none")
 
 
 def claim(said: Assessment | None) -> str:
@@ -116,13 +139,51 @@ def _fits_help(found: Assessment) -> str:
         return "The bytes per device of its arrays are unknown."
     of = f" of the program {need.program}" if need.program else ""
     what = "At least the train state and the batch" if need.at_least else f"Peak memory{of}"
-    on = "" if need.capacity_bytes is None else f", and the memory of a device of {where(found)}"
-    return f"{what} on one device{on}."
+    on = ". Choose a chip to see whether it fits"
+    if need.capacity_bytes is not None:
+        on = f", of the {bytes_text(need.capacity_bytes)} of a device of {where(found)}"
+    rejected = "" if found.rejected is None else f" JAX rejects the layout: {found.rejected}."
+    return f"{what} on one device{on}.{rejected}"
+
+
+def _memory_text(found: Assessment) -> str:
+    need = found.memory
+    if need is None:
+        return "unknown"
+    least = "≥ " if need.at_least else ""
+    peak = bytes_text(need.peak_bytes)
+    return f"{least}{peak}" if need.capacity_bytes is None else f"{least}{_of(peak, need)}"
+
+
+def _of(peak: str, need: MemoryNeed) -> str:
+    """Return `9.5 of 15.8 GiB`, with one unit if both have the same."""
+    capacity = bytes_text(need.capacity_bytes)
+    number, unit = peak.split(" ")
+    return f"{number} of {capacity}" if capacity.endswith(f" {unit}") else f"{peak} of {capacity}"
+
+
+def _sent_text(found: Assessment) -> str:
+    if found.traffic is None:
+        return "unknown"
+    return bytes_text(found.traffic.bytes) if found.traffic.bytes else "none"
+
+
+def _axes_text(axes: str) -> str:
+    return mesh_axes_text(None if axes == UNKNOWN_AXES else axes.split("+"))
+
+
+def _traffic_help(found: Assessment) -> str:
+    if found.traffic is None:
+        return f"Unknown: {found.unknown_traffic}."
+    by_axes = ", ".join(
+        f"{_axes_text(axes)} {bytes_text(size)}" for axes, size in found.traffic.by_axes.items()
+    )
+    return f"Bytes that one device sends in one step{f': {by_axes}' if by_axes else ''}."
 
 
 def _step_help(found: Assessment) -> str:
     if found.step is None:
-        return "Time of one step."
+        return f"Unknown: {found.unknown_step}."
     program = f"One run of {found.program}"
     if found.step.kind == "measured":
         machine = "emulated devices of this machine" if found.chip is None else where(found)

@@ -131,9 +131,13 @@ LabelAndValue: TypeAlias = tuple[str, str] | tuple[str, str, str | None]
 
 @dataclass(frozen=True)
 class Facts:
-    """Labelled values next to each other."""
+    """Labelled values next to each other.
+
+    long: whether their labels are sentences, so that a narrow page has fewer of them in a row.
+    """
 
     facts: tuple[Fact, ...]
+    long: bool = False
 
     @classmethod
     def of(cls, *facts: LabelAndValue) -> Facts:

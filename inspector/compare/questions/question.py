@@ -113,6 +113,14 @@ class Row:
     program: str | None = None
     answers: tuple[Answer, ...] | None = None
 
+    def without(self, excluded: Sequence[str]) -> Row:
+        """Return the row with reasons why the answers of some Snapshots cannot be compared; "" for others."""
+        statements = [
+            replace(one, excluded=one.excluded or why) if one.value is not None else one
+            for one, why in zip(self.statements, excluded, strict=True)
+        ]
+        return replace(self, statements=statements)
+
     def compared(self, baseline: int, remarks: Sequence[str] | None = None) -> Question:
         """Compare every statement with that of the baseline. `remarks` go to the comparable answers.
 

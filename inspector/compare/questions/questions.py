@@ -9,7 +9,7 @@ from inspector.compare.caveats import remark
 from inspector.compare.questions.programs import program_rows
 from inspector.compare.questions.question import UNKNOWN, Better, Question, Row, Statement
 from inspector.compare.questions.train_state import state_rows
-from inspector.compare.verdict import Compared
+from inspector.compare.verdict import Compared, other_model
 from inspector.core.errors import InvalidInput
 from inspector.core.formatting import counted, mesh_text
 from inspector.core.rules.rule import rule_text
@@ -42,8 +42,9 @@ def questions(every: Sequence[Compared], baseline: int = 0) -> tuple[Question, .
     ]
     layout = [Row(LAYOUT, title, None, [ask(each) for each in snapshots]) for title, ask in _LAYOUT]
     findings = [_findings(level, every) for level in LEVELS]
+    models = [other_model(every[baseline], one) or "" for one in every]
     return tuple(
-        row.compared(baseline, about)
+        (row if about is None else row.without(models)).compared(baseline, about)
         for rows, about in (
             (layout, None),
             (state_rows(snapshots), remarks),

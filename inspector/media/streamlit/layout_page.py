@@ -95,8 +95,8 @@ def _draw_main(
         return None, None
     run = run_panel.finished_run(service, layout)
     propagates = run is None and snapshot_panels.is_open(*_OF_PROGRAMS)
-    if propagates:
-        propagation.begin(service, layout)
+    if run is None:
+        propagation.begin(service, layout)  # the head of the page needs them, whatever is open
     errors, summary = st.container(), st.container()
     # The browser draws the tabs while the programs are propagated.
     tabs = snapshot_panels.draw_tabs()
@@ -123,8 +123,12 @@ def _draw_main(
     panels = _panels_of_plan(service, snapshot, layout)
     snapshot_panels.show(tabs, snapshot, layout, panels)
     with summary:
+        if run is None and not propagates:  # they may be known by now
+            snapshot = propagation.with_known(service, planned, layout)
         summary_panel.show(snapshot, layout, lambda: run_panel.show(service, (layout, planned)))
         known = propagation.is_known(service, snapshot, layout)
+        if run is None and not known and not propagates:
+            propagation.watch(service, layout)
         if layout.explicit_axes and not known and st.session_state.get("panel") not in panels:
             propagation.show(service, layout)  # JAX may refuse the programs
     return planned, None if run is None else assess(snapshot, chip_choice.chosen_chip())

@@ -102,6 +102,11 @@ def show(service: Inspection, layout: Layout, then: str = "") -> None:
     st.fragment(_poll, run_every=POLL_SECONDS)(service, layout, then)
 
 
+def watch(service: Inspection, layout: Layout) -> None:
+    """Rerun the page when the programs are known, for its head. Draws nothing."""
+    st.fragment(_rerun_when_finished, run_every=POLL_SECONDS)(service, layout)
+
+
 def show_rest(service: Inspection, layout: Layout, say_so: bool = True) -> None:
     """Propagate all other programs too, then rerun the page. Draw it after the ones that are known.
 
@@ -115,6 +120,11 @@ def make_way(service: Inspection, layout: Layout) -> None:
     running: _Running | None = st.session_state.get(_RUNNING)
     if running is not None and service.known_state(layout) is None:
         running.job.cancel()
+
+
+def _rerun_when_finished(service: Inspection, layout: Layout) -> None:
+    if _is_finished(service, layout):
+        st.rerun()
 
 
 def _poll(service: Inspection, layout: Layout, then: str) -> None:

@@ -18,6 +18,7 @@ from inspector.sections import section
 from inspector.sections.section import NUMBERS, cell_text, inline
 
 _LEAST_FACT_PX = 90  # four facts side by side on a page 800 pixels wide
+_LEAST_LONG_FACT_PX = 200  # `Step, predicted, 122–169 ms`
 COLORS: dict[section.NoticeKind, str] = {
     "info": "blue",
     "unknown": "gray",
@@ -127,8 +128,9 @@ def _draw(block: section.Block, page: _Page) -> None:
             boxes.get(kind, st.info)(markdown(parts), icon=ICONS[kind])
         case section.Listing(items):
             st.markdown("\n".join(f"- {markdown(item)}" for item in items))
-        case section.Facts(facts):
-            row = st.grid(len(facts), min_column_width=_LEAST_FACT_PX)
+        case section.Facts(facts, long):
+            least = _LEAST_LONG_FACT_PX if long else _LEAST_FACT_PX
+            row = st.grid(len(facts), min_column_width=least)
             for fact in facts:
                 row.metric(
                     plain(fact.label), plain(fact.value), help=fact.help and plain(fact.help)
