@@ -36,16 +36,14 @@ def of_assessment(found: Assessment) -> Facts:
     if sent is not None and sent.largest is not None:
         most = "" if len(sent.by_axes) == 1 else "most "
         traffic = f"Traffic, {most}over {_axes_text(sent.largest)}"
-    return Facts.of(
-        (_FITS_LABELS[fits(found)], _memory_text(found), f"{_fits_help(found)} {based}"),
-        (
-            step,
-            "unknown" if found.step is None else found.step.text,
-            f"{_step_help(found)} {based}",
-        ),
-        (traffic, _sent_text(found), f"{_traffic_help(found)} {based}"),
-        ("Findings", findings_text(found), "Of the audit, and of the source."),
+    seconds = None if known is None else known.seconds
+    answers = (
+        Fact(_FITS_LABELS[fits(found)], _memory_text(found), f"{_fits_help(found)} {based}"),
+        Fact(step, seconds_text(seconds), f"{_step_help(found)} {based}"),
+        Fact(traffic, _sent_text(found), f"{_traffic_help(found)} {based}"),
+        Fact("Findings", findings_text(found), "Of the audit, and of the source."),
     )
+    return Facts(answers, long=True)
 
 
 _FITS_LABELS = {
