@@ -68,7 +68,8 @@ def main(arguments: Sequence[str] | None = None) -> int:
     try:
         options = _parse(arguments)
         status = options.run(options)
-        sys.stdout.flush()
+        if sys.stdout is not None:  # it is None if the shell closed it
+            sys.stdout.flush()
     except InvalidInput as error:
         return _fail(str(error))
     except BrokenPipeError:

@@ -19,6 +19,7 @@ from typing import TYPE_CHECKING
 
 from inspector.core.errors import InvalidInput, shown
 from inspector.core.formatting import counted
+from inspector.core.printable import one_line
 from inspector.core.program_run import ProgramRun
 from inspector.machines import targets
 from inspector.media.terminal import options as shared
@@ -101,10 +102,18 @@ def run(options: argparse.Namespace) -> int:
     seconds = time.time() - program.started
     try:
         folder.end(ended, seconds)
+        message = _summary(folder.run, folder.path)
+    except KeyboardInterrupt:
+        message = "interrupted; the record is not complete"
+    except Exception as error:  # the exit status is that of the program, whatever happens here
+        message = f"the record is not complete: {one_line(str(error) or type(error).__name__)}"
     finally:
         if compiler is not None:
             compiler.close()
-    _say(folder.run, folder.path)
+    if sys.stderr is not None:
+        # The program can have closed the other end.
+        with contextlib.suppress(OSError, ValueError):
+            print(f"sharding-inspector: {message}", file=sys.stderr, flush=True)
     return program.end_alike()
 
 
@@ -179,8 +188,8 @@ def _emulated(devices: int) -> dict[str, str]:
     return {"JAX_PLATFORMS": "cpu", "JAX_NUM_CPU_DEVICES": str(devices)}
 
 
-def _say(run: ProgramRun, folder: Path) -> None:
-    """Print one line about what was recorded, after all output of the program."""
+def _summary(run: ProgramRun, folder: Path) -> str:
+    """Return one line about what was recorded."""
     if not run.programs and run.live is None:
         what = "nothing was compiled and no array was found"
         if run.operations:
@@ -192,8 +201,4 @@ def _say(run: ProgramRun, folder: Path) -> None:
         )
     ended = "" if run.ended == "exit 0" else f"; the program ended with {run.ended}"
     problems = "; parts could not be recorded, see problems.txt" if run.problems else ""
-    print(
-        f"sharding-inspector: {what}{ended}{problems}; see `sharding-inspector show "
-        f"{shlex.quote(str(folder))}`",
-        file=sys.stderr,
-    )
+    return f"{what}{ended}{problems}; see `sharding-inspector show {shlex.quote(str(folder))}`"

@@ -1,17 +1,19 @@
 """See every compile of a program, whatever its style: `jax.jit`, `nnx.jit`, `eqx.filter_jit`, ahead of time.
 
-All of them call four functions inside JAX, which are wrapped when `jax._src.pjit` is imported. The wrappers
-add microseconds to a call that JAX traces or compiles, and nothing to a call of a compiled program. Until
-the first compile, this file needs the standard library only. An error of the recorder is written to a file
-and never reaches the program.
+All of them call three functions inside JAX, which are replaced when JAX has been imported. The replacements
+add microseconds to a call that JAX traces or compiles, and nothing to a call of a compiled program. None of
+them is on the stack while JAX traces a function of the program, so tracebacks are as without them. Until the
+first compile, this file needs the standard library only. An error of the recorder is written to a file and
+never reaches the program; what a signal handler of the program raises always does.
 """
 
+import atexit
 import contextlib
 import functools
 import importlib
-import importlib.util
 import inspect
 import os
+import signal
 import sys
 import threading
 import time
@@ -20,48 +22,43 @@ import weakref
 from importlib.machinery import PathFinder
 
 _PJIT, _PXLA = "jax._src.pjit", "jax._src.interpreters.pxla"
+# JAX registers its own exit function at the end of this module.
+_LAST = "jax._src.api"
 _NAME = "_sharding_inspector"
 _MOST_PROBLEMS = 5  # after this many errors, nothing more is recorded
 # Modules whose jit splits the arguments of a function into arrays and one static argument.
 _SPLITTERS = {"equinox._jit": "equinox", "haliax.partitioning": "haliax"}
 
 
-class _Finder:
-    """Calls `ready` when both of JAX's modules, which import each other, have been imported."""
+class _Watcher:
+    """Sees each import, and calls `ready` at the first one after JAX's modules have been executed.
+
+    It finds no module itself, so it is in no traceback of an import that fails.
+    """
 
     def __init__(self, ready):
         self.ready = ready
-        self.waiting = {_PJIT, _PXLA}
 
     def find_spec(self, name, path=None, target=None):
-        if name not in self.waiting:
-            return None
-        sys.meta_path.remove(self)
-        try:
-            spec = importlib.util.find_spec(name)
-        finally:
-            sys.meta_path.insert(0, self)
-        run = spec.loader.exec_module
-
-        def exec_module(module):
-            del spec.loader.exec_module
-            run(module)
-            self.waiting.discard(name)
-            if not self.waiting:
+        if _imported():
+            with contextlib.suppress(ValueError):  # another thread was faster
                 sys.meta_path.remove(self)
                 self.ready()
+        return None
 
-        spec.loader.exec_module = exec_module
-        return spec
+
+def _imported():
+    module = sys.modules.get(_LAST)
+    return module is not None and not getattr(module.__spec__, "_initializing", False)
 
 
 def wait_for_jax(settings):
     """Record the programs of this process in the folder of `settings` as soon as it imports JAX."""
     hook = Hook(settings)
-    if _PJIT in sys.modules:
+    if _imported():
         hook.install()
     else:
-        sys.meta_path.insert(0, _Finder(hook.install))
+        sys.meta_path.insert(0, _Watcher(hook.install))
 
 
 class Traced:
@@ -96,24 +93,42 @@ class Split:
         self.parameters, self.source = parameters, source
 
 
+class _Problems:
+    """Writes an error of the recorder down, and lets pass what a signal handler of the program raises."""
+
+    def __init__(self, hook, what):
+        self.hook, self.what = hook, what
+
+    def __enter__(self):
+        return self
+
+    def __exit__(self, kind, error, trace):
+        if error is None:
+            return False
+        if isinstance(error, Exception) and not _of_signal_handler(error):
+            self.hook.problem(self.what)
+            return True
+        error.__traceback__ = None  # without the frames of the recorder
+        return False
+
+
 class Hook:
-    """The wrappers, and their notes between tracing and compiling."""
+    """The replaced functions, and their notes between tracing and compiling."""
 
     def __init__(self, settings):
         self.settings = settings
         self.process = os.getpid()
         self.recorder = None
+        self.ended = False  # no thread may start any more
         self.problems = 0
-        self.local = threading.local()
         self.traced = {}  # id of a jaxpr -> (weak reference to it, Traced)
 
     def install(self):
-        """Wrap JAX's functions. If this version of JAX lacks one, write that down and change nothing."""
+        """Replace JAX's functions. If this version of JAX lacks one, write that down and change nothing."""
         try:
             pjit, pxla = sys.modules[_PJIT], sys.modules[_PXLA]
             wrapped = (
-                (pjit, "_infer_params", self._infer_params),
-                (pjit, "_pjit_call_impl_python", self._call),
+                (pjit, "PjitParams", self._params),
                 (pjit, "_resolve_and_lower", self._lower),
                 (pxla.MeshComputation, "compile", self._compile),
             )
@@ -126,6 +141,8 @@ class Hook:
             return
         for owner, name, wrapper in made:
             setattr(owner, name, wrapper)
+        # After JAX's own exit function was registered, so this one runs before JAX frees its arrays.
+        atexit.register(self._end)
 
     @functools.cached_property
     def package(self):
@@ -145,52 +162,39 @@ class Hook:
             with open(os.path.join(self.settings["folder"], "problems.txt"), "a") as file:
                 file.write(text)
 
-    def _infer_params(self, original):
-        @functools.wraps(original)
-        def infer_params(fun, ji, args, kwargs):
-            started = time.perf_counter()
-            result = original(fun, ji, args, kwargs)
-            try:
-                if self.active:
-                    jaxpr = result[0].params["jaxpr"]
-                    if id(jaxpr) not in self.traced:
-                        seconds = time.perf_counter() - started
-                        self._keep(jaxpr, Traced(fun, ji, args, kwargs, result[0], seconds))
-            except Exception:
-                self.problem("the arguments of a function cannot be read")
+    def _params(self, original):
+        @functools.wraps(original, updated=())
+        def params(*args, **kwargs):
+            result = original(*args, **kwargs)
+            if self.active:
+                with _Problems(self, "the arguments of a function cannot be read"):
+                    known = sys._getframe(1).f_locals
+                    clock = getattr(known.get("elapsed_time_ctx"), "start_time", None)
+                    seconds = None if clock is None else time.time() - clock
+                    call = (known["fun"], known["ji"], known["args"], known["kwargs"])
+                    self._keep(result.params["jaxpr"], Traced(*call, result, seconds))
             return result
 
-        return infer_params
+        return params
 
     def _keep(self, jaxpr, traced):
         key = id(jaxpr)
         reference = weakref.ref(jaxpr, lambda _: self.traced.pop(key, None))
-        self.traced[key] = (reference, traced)
-
-    def _call(self, original):
-        @functools.wraps(original)
-        def pjit_call_impl_python(*args, **params):
-            self.local.arguments = args
-            try:
-                return original(*args, **params)
-            finally:
-                self.local.arguments = None
-
-        return pjit_call_impl_python
+        self.traced.setdefault(key, (reference, traced))
 
     def _lower(self, original):
         @functools.wraps(original)
         def resolve_and_lower(args, jaxpr, **params):
             started = time.perf_counter()
             computation = original(args, jaxpr=jaxpr, **params)
-            try:
-                if self.active and not hasattr(computation, _NAME):
-                    seconds = time.perf_counter() - started
-                    _, traced = self.traced.get(id(jaxpr), (None, None))
-                    again = functools.partial(original, args, jaxpr=jaxpr, **params)
-                    setattr(computation, _NAME, (traced, seconds, self._for_target(again, params)))
-            except Exception:
-                self.problem("a lowered function cannot be read")
+            if self.active:
+                with _Problems(self, "a lowered function cannot be read"):
+                    if not hasattr(computation, _NAME):
+                        seconds = time.perf_counter() - started
+                        _, traced = self.traced.get(id(jaxpr), (None, None))
+                        again = functools.partial(original, args, jaxpr=jaxpr, **params)
+                        note = (traced, seconds, self._for_target(again, params))
+                        setattr(computation, _NAME, note)
             return computation
 
         return resolve_and_lower
@@ -206,6 +210,8 @@ class Hook:
         try:
             return lower(lowering_platforms=(platform,))
         except Exception as error:
+            if _of_signal_handler(error):
+                raise
             return f"{type(error).__name__}: {error}"
 
     def _compile(self, original):
@@ -214,30 +220,93 @@ class Hook:
             before = getattr(computation, "_executable", None)
             started = time.perf_counter()
             executable = original(computation, *args, **kwargs)
-            if executable is not before:
-                try:
-                    if self.active:
-                        self._record(computation, executable, time.perf_counter() - started)
-                except Exception:
-                    self.problem("a compiled program cannot be recorded")
+            if executable is not before and self.active:
+                with _Problems(self, "a compiled program cannot be recorded"):
+                    seconds = time.perf_counter() - started
+                    self._record(computation, executable, seconds, _arguments(sys._getframe(1)))
             return executable
 
         return compile
 
-    def _record(self, computation, executable, seconds):
+    def _record(self, computation, executable, seconds, arguments):
         traced, lower_seconds, target = getattr(computation, _NAME, (None, None, None))
         with self.package.loaded():
-            if self.recorder is None:
-                name = "inspector.producers.program_run.recorder"
-                self.recorder = importlib.import_module(name).Recorder(self.settings, self)
-            self.recorder.compiled(
+            self._recorder().compiled(
                 computation,
                 executable,
                 traced,
                 {"lower": lower_seconds, "compile": seconds},
-                getattr(self.local, "arguments", None),
+                arguments,
                 target,
             )
+
+    def _recorder(self):
+        with self.package.lock:
+            if self.recorder is None:
+                name = "inspector.producers.program_run.recorder"
+                self.recorder = importlib.import_module(name).Recorder(self.settings, self)
+                if not self.ended:
+                    # Functions that the program has registered since then could free its arrays.
+                    atexit.unregister(self._end)
+                    atexit.register(self._end)
+            return self.recorder
+
+    def _end(self):
+        """Read the last live arrays. After this, no thread of the recorder is left."""
+        if os.getpid() != self.process:
+            return
+        self.ended = True
+        while self.recorder is not None and not self.recorder.stopped:
+            # What a signal handler raises here would be too late for the program without the recorder.
+            with contextlib.suppress(BaseException):
+                self.recorder.stop()
+        with contextlib.suppress(BaseException):
+            try:
+                if self.active and _holds_arrays():
+                    with self.package.loaded():
+                        self._recorder().read_at_end()
+            except Exception:
+                self.problem("the live arrays cannot be read at the end")
+        self.traced.clear()
+        if self.recorder is not None:
+            self.recorder.forget()
+            with self.package.loaded():
+                _forget_results()
+
+
+def _arguments(frame):
+    """Return the flat arguments of a call that compiles, None if the program compiles ahead of time.
+
+    Args:
+      frame: of the function that calls JAX's `compile`.
+    """
+    if frame.f_code is not sys.modules[_PJIT]._pjit_call_impl_python.__code__:
+        return None
+    return frame.f_locals["args"]
+
+
+def _holds_arrays():
+    bridge = sys.modules["jax._src.xla_bridge"]
+    return bridge.backends_are_initialized() and bool(sys.modules["jax"].live_arrays())
+
+
+def _of_signal_handler(error):
+    """Return whether a signal handler of the program raised an error while the recorder ran."""
+    if threading.get_ident() != threading.main_thread().ident:
+        return False
+    handlers = [signal.getsignal(number) for number in signal.valid_signals()]
+    codes = {_code(handler) for handler in handlers if callable(handler)} - {None}
+    return any(frame.f_code in codes for frame, _ in traceback.walk_tb(error.__traceback__))
+
+
+def _code(handler):
+    while isinstance(handler, functools.partial):
+        handler = handler.func
+    for function in (handler, vars(type(handler)).get("__call__")):
+        code = getattr(getattr(function, "__func__", function), "__code__", None)
+        if code is not None:
+            return code
+    return None
 
 
 def _weak(function):
@@ -339,27 +408,44 @@ class Package:
         theirs = PathFinder.find_spec("inspector", sys.path)
         ours = self.finder.find_spec("inspector")
         self.shared = theirs is None or theirs.origin == ours.origin
-        self.modules = {}
+        self.lock = threading.RLock()
+        self.users = 0  # threads that record now
+        self.modules, self.theirs = {}, {}
 
     @contextlib.contextmanager
     def loaded(self):
         """Make `inspector` this package; afterwards it is the program's module again."""
-        if self.shared:
-            sys.meta_path.insert(0, self.finder)
-            try:
-                yield
-            finally:
-                sys.meta_path.remove(self.finder)
-            return
-        theirs = _taken_out()
-        sys.modules.update(self.modules)
-        sys.meta_path.insert(0, self.finder)
+        with self.lock:
+            self.users += 1
+            if self.users == 1:
+                self._enter()
         try:
             yield
         finally:
-            sys.meta_path.remove(self.finder)
+            with self.lock:
+                self.users -= 1
+                if self.users == 0:
+                    self._leave()
+
+    def _enter(self):
+        if not self.shared:
+            self.theirs = _taken_out()
+            sys.modules.update(self.modules)
+        sys.meta_path.insert(0, self.finder)
+
+    def _leave(self):
+        sys.meta_path.remove(self.finder)
+        if not self.shared:
             self.modules = _taken_out()
-            sys.modules.update(theirs)
+            sys.modules.update(self.theirs)
+
+
+def _forget_results():
+    """Clear the caches of this package's functions, which can refer to devices."""
+    for name in [one for one in list(sys.modules) if one.startswith("inspector.")]:
+        for value in list(vars(sys.modules[name]).values()):
+            if isinstance(value, functools._lru_cache_wrapper):
+                value.cache_clear()
 
 
 def _taken_out():

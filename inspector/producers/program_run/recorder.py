@@ -8,13 +8,12 @@ as it is: the process that started the program reads it.
 from __future__ import annotations
 
 import _thread
-import atexit
 import contextlib
 import json
 import os
 import threading
 import time
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -27,6 +26,7 @@ from inspector.producers.program_run.named_arguments import argument_paths, with
 
 REQUEST = "capture"  # a file of this name in the folder asks for the live arrays
 _POLL_SECONDS = 0.5
+_MOST_WAIT_SECONDS = 30.0  # for the thread of the recorder; reading live arrays takes much less
 # Live arrays are read at most this often, and at most this share of the time is spent on it.
 _LEAST_PAUSE_SECONDS = 5.0
 _MOST_SHARE = 0.01
@@ -46,14 +46,15 @@ class Recorder:
         self._live = LiveArrays()
         self._written_bytes = 0
         self._next_read = self._next_at_compile = 0.0
-        self._ended = False
+        self._ended = _thread.allocate_lock()  # released when the thread must end
+        self._ended.acquire()
+        self._join: Callable[[float], Any] | None = None
         # A multi-process job runs the same program in each process; the first one writes.
         self._writes = jax.process_index() == 0
-        if self._writes:
-            # After JAX's own exit function was registered, so this one runs before JAX frees its arrays.
-            atexit.register(self._end)
-            # Not a `threading.Thread`, which the program would see in `threading.enumerate()`.
-            _thread.start_new_thread(self._poll, ())
+        self.stopped = hook.ended or not self._writes
+        if not self.stopped:
+            self._join = _start_thread(self._poll)
+            _let_no_fork_interrupt(self._lock)
 
     def compiled(
         self,
@@ -108,6 +109,8 @@ class Recorder:
         if target is not None:
             meta["target"] = self._write_target(stem, target)
         self._write_json(f"{stem}.json", meta, record)
+        if self._hook.ended:  # an exit function of the program compiles
+            return
         trees = () if arguments is None else paths.trees(arguments)
         self._live.compiled(name, executable, paths, trees)
         # A program of many small functions would otherwise spend its time on this.
@@ -167,13 +170,12 @@ class Recorder:
 
     def _poll(self) -> None:
         """Read the live arrays now and then, and whenever the file that asks for them exists."""
-        while not self._ended and self._hook.active:
-            time.sleep(_POLL_SECONDS)
+        while not self._ended.acquire(timeout=_POLL_SECONDS) and self._hook.active:
             try:
                 asked = self._request.exists()
-                if self._ended or not (asked or time.time() >= self._next_read):
+                if not (asked or time.time() >= self._next_read):
                     continue
-                with self._hook.package.loaded():
+                with self._lock, self._hook.package.loaded():
                     if asked:
                         self._written_bytes = 0
                     self._read_live("on request" if asked else "while the program ran")
@@ -182,15 +184,68 @@ class Recorder:
             except Exception:
                 self._hook.problem("the live arrays cannot be read")
 
-    def _end(self) -> None:
-        if not self._hook.active:
-            return
-        self._ended = True
-        try:
-            with self._hook.package.loaded():
-                self._read_live("at the end", final=True)
-        except Exception:
-            self._hook.problem("the live arrays cannot be read at the end")
+    def stop(self) -> None:
+        """End the thread that reads live arrays: in a finalized interpreter it would crash the program."""
+        with contextlib.suppress(RuntimeError):  # a call before, which a signal interrupted, did it
+            self._ended.release()
+        if self._join is not None:
+            self._join(_MOST_WAIT_SECONDS)
+        self.stopped = True
+
+    def read_at_end(self) -> None:
+        """Write the live arrays at the end of the program."""
+        if self._writes:
+            self._read_live("at the end", final=True)
+
+    def forget(self) -> None:
+        """Drop all references to devices.
+
+        JAX waits for the last computation when it destroys its client, and a device keeps the client alive.
+        If nothing destroys it, the process ends while the computation runs, and crashes.
+        """
+        self._live = LiveArrays()
+        self._last.clear()
+
+
+def _let_no_fork_interrupt(lock: Any) -> None:
+    """Fork only while no thread of the recorder works: the child has no such thread, but all it holds.
+
+    Python keeps these functions beyond the end of the program, so they refer to the lock alone.
+    """
+    process = os.getpid()
+    held: list[bool] = []
+
+    def before() -> None:
+        if os.getpid() == process:
+            held.append(lock.acquire(timeout=_MOST_WAIT_SECONDS))
+
+    def after() -> None:
+        if held and held.pop():
+            lock.release()
+
+    os.register_at_fork(before=before, after_in_parent=after, after_in_child=after)
+
+
+def _start_thread(function: Callable[[], None]) -> Callable[[float], Any]:
+    """Start a thread, and return a function that waits until it has left the interpreter.
+
+    It is not a `threading.Thread`, which the program would see in `threading.enumerate()`.
+    """
+    if hasattr(_thread, "start_joinable_thread"):
+        return _thread.start_joinable_thread(function, daemon=True).join
+    # Before Python 3.13: a lock that Python releases when the state of the thread is gone.
+    locks: list[Any] = []
+    started = _thread.allocate_lock()
+    started.acquire()
+
+    def run() -> None:
+        locks.append(_thread._set_sentinel())  # type: ignore[attr-defined]
+        started.release()
+        function()
+
+    _thread.start_new_thread(run, ())
+    with started:
+        return lambda seconds: locks[0].acquire(timeout=seconds)
 
 
 def lowered_settings(lowered: Any, places: Mapping[int, int]) -> dict[str, Any]:

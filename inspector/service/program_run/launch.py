@@ -81,8 +81,9 @@ class Program:
         """End this process by the signal that ended the program, or return the exit status."""
         status = self._process.returncode
         if status < 0:
-            sys.stdout.flush()
-            sys.stderr.flush()
+            for stream in (sys.stdout, sys.stderr):
+                with contextlib.suppress(AttributeError, OSError, ValueError):  # closed, or None
+                    stream.flush()
             _dump_no_core()
             with contextlib.suppress(OSError, ValueError):  # SIGKILL has no handler
                 signal.signal(-status, signal.SIG_DFL)
