@@ -43,7 +43,7 @@ button:hover, button:focus-visible {{ background: #8f2b24; }}
 def html(providers: Sequence[str], problem: str | None) -> str:
     """Return the page: a button for each provider, or why a signed-in user is not allowed."""
     if problem is not None:
-        sentence = f'<p role="alert">{escape(problem[0].upper() + problem[1:])}.</p>'
+        sentence = f'<p role="alert">{escape(problem)}.</p>'
         return _PAGE.format(content=sentence + _button(LOGOUT, "Sign out"))
     buttons = [
         _button(SIGN_IN, "Sign in" if name == "default" else f"Sign in with {name}", provider=name)
