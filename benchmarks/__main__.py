@@ -17,6 +17,7 @@ from inspector.core.errors import InvalidInput
 BENCHMARKS = (
     "warm_run", "page_run", "train_step", "preview", "first_map", "rule_change", "analysis", "board",
     "target_compile", "capture", "propagation", "propagated_change", "effects", "agreement",
+    "before_compile",
     "origins", "recorded_run", "simulation", "memory_peak", "search_tasks", "candidates",
     "search",
 )  # fmt: skip

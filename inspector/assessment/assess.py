@@ -29,7 +29,7 @@ from inspector.layout.plan import rejection
 from inspector.machines import targets
 from inspector.machines.hardware import Chip
 from inspector.machines.prediction import memory
-from inspector.machines.prediction.predicted import Predicted, predicted
+from inspector.machines.prediction.predicted import Predicted, predicted, predicted_in
 
 _END = 0.1  # share of the measured steps below and above the interval
 NO_CHIP = "no chip is chosen"
@@ -123,8 +123,7 @@ def assess_candidate(
 
 def prediction_of(snapshot: Snapshot, program: Program, chip: Chip) -> Predicted:
     """Return the predicted step of a program of a Snapshot with a mesh, on this chip."""
-    assert snapshot.mesh is not None
-    return predicted(program, snapshot.mesh, chip)
+    return predicted_in(snapshot, program, chip)
 
 
 def memory_need(snapshot: Snapshot, chip: Chip | None) -> MemoryNeed | None:

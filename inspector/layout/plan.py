@@ -56,22 +56,29 @@ def with_programs(planned: Snapshot, propagated: PropagatedPrograms) -> Snapshot
 
 
 def with_propagated(compiled: Snapshot, propagated: PropagatedPrograms) -> Snapshot:
-    """Return a Snapshot of compiled programs with the collectives of the propagated ones in addition.
+    """Return a Snapshot of compiled programs with collectives and work of the propagated ones in addition.
 
     Compiled collectives get the origins of the propagated ones for the same operations.
     """
-    programs = tuple(
+    compiled_programs = with_origins(compiled.programs, propagated.programs)
+    return replace(
+        compiled, programs=compiled_programs, propagated=propagated_records(propagated.programs)
+    )
+
+
+def propagated_records(propagated: Iterable[Program]) -> tuple[Program, ...]:
+    """Return what a Snapshot of compiled programs keeps of the propagated ones."""
+    return tuple(
         Program(
             program.name,
             collectives=None
             if program.collectives is None
             else tuple(replace(each, origins=None) for each in program.collectives),
+            work=program.work,
             stage="propagated",
         )
-        for program in propagated.programs
+        for program in propagated
     )
-    compiled_programs = with_origins(compiled.programs, propagated.programs)
-    return replace(compiled, programs=compiled_programs, propagated=programs)
 
 
 def plan(layout: Layout, state: AbstractState) -> Snapshot:

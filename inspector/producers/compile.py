@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import importlib.metadata
 import time
 from collections.abc import Sequence
@@ -16,10 +17,10 @@ from inspector.core.abstract import AbstractState
 from inspector.core.errors import InvalidInput
 from inspector.core.snapshot import Array, Finding, Memory, Program, Seconds, Snapshot, Source, Spec
 from inspector.layout import Layout
-from inspector.layout.plan import INDIVISIBLE, now, plan
+from inspector.layout.plan import INDIVISIBLE, now, plan, propagated_records
 from inspector.machines import out_of_memory, targets
 from inspector.machines.out_of_memory import Shortage
-from inspector.machines.prediction.predicted import predicted
+from inspector.machines.prediction.predicted import predicted_in
 from inspector.machines.targets import Target
 from inspector.model.built_in.watching import Watched
 from inspector.producers import moved_program
@@ -33,6 +34,7 @@ from inspector.producers.compiled_program import (
     unsafe_text,
 )
 from inspector.producers.live_arrays import watched_arrays, with_spec
+from inspector.producers.propagation.propagate import propagated_programs
 from inspector.producers.topology import DeviceOrder, mesh_on
 
 # Packages of the compilers; their versions are recorded.
@@ -93,13 +95,10 @@ def compile_layout(
             watched,
         )
     report("read")
-    programs = tuple(
-        replace(made, prediction=predicted(made, mesh_of_record, target.chip).record())
-        for made in (program.record() for program in compiled)
-    )
+    programs = tuple(program.record() for program in compiled)
     kept = _with_compiled_specs(planned.arrays, programs, mesh_of_record)
     inside = watched_arrays(watched, mesh_of_record, model.names == "logical", list_shards=False)
-    return Snapshot(
+    made = Snapshot(
         source=Source(
             target.kind,
             target.text,
@@ -116,7 +115,24 @@ def compile_layout(
             *(finding for one in compiled for finding in one.findings()),
             *unsafe_findings(),
         ),
+        propagated=_propagated(layout, only),
     )
+    return replace(
+        made,
+        programs=tuple(
+            replace(one, prediction=predicted_in(made, one, target.chip).record())
+            for one in programs
+        ),
+    )
+
+
+def _propagated(layout: Layout, only: str | None) -> tuple[Program, ...] | None:
+    """Return the programs before their compile, on which their predictions rest too; None if they fail."""
+    with contextlib.suppress(InvalidInput):
+        names = () if only is None else (only,)
+        found = propagated_programs(layout, origins=False, only=names)
+        return propagated_records(found.programs)
+    return None
 
 
 class AheadOfTimeProgram(CompiledProgram):

@@ -5,7 +5,7 @@ from __future__ import annotations
 import statistics
 from collections.abc import Callable, Sequence
 
-from inspector.compare.measured.accuracy import Accuracy, Row
+from inspector.compare.measured.accuracy import ESTIMATES, Accuracy, Row, by_chip
 from inspector.compare.measured.layout_trials import Trials
 from inspector.compare.measured.sweeps import Sweep
 from inspector.core.formatting import and_text, counted, seconds_text
@@ -45,6 +45,7 @@ def section(found: Accuracy, swept: Sequence[Sweep] = (), own: Sequence[OwnRun] 
                 "accuracy", "Predicted against measured step times", accuracy_scatter, found
             ),
             summary(found),
+            *estimates(found),
             runs(reproduced),
             *corrections(reproduced),
         ]
@@ -110,6 +111,31 @@ def summary(found: Accuracy) -> Facts:
     )
 
 
+def estimates(found: Accuracy) -> tuple[Block, ...]:
+    """Return the errors of both estimates and of their combination, by chip."""
+    rows = [
+        (chip, estimate, errors)
+        for chip, by_estimate in by_chip(found).items()
+        for estimate, errors in by_estimate.items()
+        if errors["runs"]
+    ]
+    if not rows:
+        return ()
+    table = Table.of(
+        "accuracy_estimates",
+        rows,
+        {
+            "Chip": lambda row: row[0],
+            "Estimate": lambda row: ESTIMATES[row[1]],
+            "Runs": lambda row: row[2]["runs"],
+            "Median error": lambda row: _percent(row[2]["median"]),
+            "90th percentile": lambda row: _percent(row[2]["percentile_90"]),
+        },
+    )
+    said = "A prediction combines the estimates from the schedule and from the propagated program."
+    return (Folded("Errors by chip and estimate", (text(said), table)),)
+
+
 def runs(rows: list[Row]) -> Table:
     """Return measured and predicted seconds of each reproduced run, those of compiled programs first."""
     return Table.of(
@@ -122,6 +148,7 @@ def runs(rows: list[Row]) -> Table:
             "Measured:seconds": lambda row: row.measured,
             "Predicted:seconds": lambda row: row.judged,
             "Error": lambda row: "–" if row.error is None else f"{row.error:+.1%}",
+            "Schedule alone:seconds": lambda row: row.compiled,
             "Before a compile:seconds": lambda row: row.before_compile,
             f"{CLAIMED:.0%} interval": lambda row: (
                 f"{seconds_text(row.low)} to {seconds_text(row.high)}" if row.low else "–"

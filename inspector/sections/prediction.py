@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import re
 
 from inspector import assessment
@@ -17,9 +18,14 @@ from inspector.core.snapshot import Phase, Program, Snapshot
 from inspector.figures.labels import middle_cut
 from inspector.figures.timeline import name_of, parts, step_parts, timeline, windows
 from inspector.machines.hardware import Chip
-from inspector.machines.prediction.calibration import before_compile_constants
+from inspector.machines.prediction.calibration import (
+    agreement,
+    before_compile_constants,
+    default_constants,
+)
 from inspector.machines.prediction.cost import si_text
 from inspector.machines.prediction.predicted import CLAIMED, Predicted
+from inspector.machines.prediction.simulation import executions
 from inspector.sections import unknown
 from inspector.sections.causes import of_origins
 from inspector.sections.section import (
@@ -111,14 +117,19 @@ def _before_compile(found: Predicted, devices: int) -> tuple[Block, ...]:
             "published runs. Transfers between slices count in full, and the step takes at least as long as "
             "its longest transfers."
         )
+    fitted = found.chip.name in constants.efficiency or found.chip.kind == "tpu"
+    fitted_text = "fitted to published runs" if fitted else "what cuBLAS reaches"
     return (
         sentence(found, devices),
         Folded(
             INPUTS,
             (
                 listing(
-                    f"Compute at {constants.of(found.chip.name):.0%} of the peak, a share that is fitted to "
-                    "published runs. Arguments and results are read and written once.",
+                    f"Matrix products at {constants.of(found.chip):.0%} of the peak, {fitted_text}. "
+                    "Attention that a kernel computes at "
+                    f"{default_constants(found.chip).kernel_efficiency:.0%} of it.",
+                    "HBM is read and written as if all was fused that compilers can fuse, at "
+                    f"{default_constants(found.chip).hbm_efficiency:.0%} of its bandwidth.",
                     communication,
                     "The compiler can fuse, combine, overlap or replace operations. After a compile its own "
                     "schedule is simulated.",
@@ -277,23 +288,6 @@ def operations(found: Predicted, program: Program) -> Table:
     )
 
 
-def executions(program: Program) -> dict[str, int]:
-    """Return how often a step executes each computation of its schedule."""
-    assert program.schedule is not None
-    by_name = program.schedule.by_name
-    found = {program.schedule.entry: 1}
-    waiting = [program.schedule.entry]
-    while waiting:
-        name = waiting.pop()
-        computation = by_name.get(name)
-        for operation in computation.operations if computation else ():
-            for called in operation.runs or ():
-                if called not in found:  # a loop body has one caller
-                    found[called] = found[name] * (operation.times or 0)
-                    waiting.append(called)
-    return found
-
-
 def basis(found: Predicted) -> Block:
     """Return what the prediction is made of, as a list."""
     assert found.simulated is not None and found.seconds is not None
@@ -307,8 +301,31 @@ def basis(found: Predicted) -> Block:
         "FLOPs over peak and bytes over HBM bandwidth.",
         "Collectives and copies that the compiler made asynchronous run beside the core, which waits at "
         "their end.",
+        *_two_estimates(found),
         interval_text(found),
     )
+
+
+def _two_estimates(found: Predicted) -> tuple[str, ...]:
+    """Return how the prediction follows from the schedule and the propagated program, if both are known."""
+    if found.propagated_seconds is None or not found.schedule_seconds or not found.seconds:
+        return ()
+    factor = math.exp(agreement())
+    said = (
+        f"The schedule alone takes {seconds_text(found.schedule_seconds)}, the propagated program "
+        f"{seconds_text(found.propagated_seconds)}. "
+    )
+    if math.isclose(found.seconds, found.propagated_seconds):
+        said += (
+            f"Both agree within a factor of {factor:.2f}, which was fitted to published runs. Then the "
+            "estimate from the propagated program is the better one."
+        )
+    else:
+        said += (
+            f"They differ by more than a factor of {factor:.2f}, which was fitted to published runs. Then "
+            "the prediction differs from the schedule by this factor."
+        )
+    return (f"{said} All times are scaled so that they add up to the prediction.",)
 
 
 def json_of(found: Predicted, program: Program) -> dict[str, object]:
@@ -319,6 +336,8 @@ def json_of(found: Predicted, program: Program) -> dict[str, object]:
         "seconds": found.seconds,
         "low": found.low,
         "high": found.high,
+        "schedule_seconds": found.schedule_seconds,
+        "propagated_seconds": found.propagated_seconds,
         "unknown": list(found.unknown),
         "runs": found.interval.runs if found.interval else 0,
     }

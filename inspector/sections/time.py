@@ -289,10 +289,10 @@ def _formulas(model: Modelled, program: Program | None) -> Folded:
         "The step takes at least its longest term (full overlap) and at most the sum of all terms."
     )
     combined = [one for one in model.terms if one.least != one.seconds]
-    if is_propagated and combined:
+    if combined:
         overlap += (
             " The lower bound counts the collectives of one operation over the same mesh axes as one, "
-            "because compilers combine them."
+            "because compilers combine or overlap them."
         )
     intensities = [f"{one.name}: {intensity_text(one)}" for one in model.intensities]
     return Folded(

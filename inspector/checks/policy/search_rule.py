@@ -11,7 +11,7 @@ from inspector.core.formatting import mesh_sizes_text, seconds_text
 from inspector.core.snapshot import Program, Snapshot
 from inspector.layout import from_json
 from inspector.machines import hardware
-from inspector.machines.prediction.predicted import predicted
+from inspector.machines.prediction.predicted import predicted_in
 
 _PROGRAM = "train_step"
 
@@ -62,7 +62,7 @@ def _seconds(
     if program is None or snapshot.mesh is None or found.chip not in hardware.CHIPS:
         return None
     least = best.propagated_seconds if _is_propagated(program) else best.seconds
-    own = predicted(program, snapshot.mesh, hardware.CHIPS[found.chip or ""]).seconds
+    own = predicted_in(snapshot, program, hardware.CHIPS[found.chip or ""]).seconds
     return None if own is None or not least else (own, least)
 
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import itertools
 import statistics
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import asdict, dataclass, replace
 from typing import Any
 
@@ -16,7 +16,7 @@ from inspector.machines import targets
 from inspector.machines.prediction import fitting
 from inspector.machines.prediction.calibration import accuracy_table, default_constants
 from inspector.machines.prediction.fitting import MeasuredProgram
-from inspector.machines.prediction.predicted import interval, predicted
+from inspector.machines.prediction.predicted import combined, interval, predicted
 
 # Runs of one model whose measured times differ by less are not compared with each other.
 DIFFERENT = 1.1
@@ -29,14 +29,18 @@ class Row:
     """One published run.
 
     Attributes:
-      measured, predicted: Seconds of one step; None if unknown.
+      measured, predicted: Seconds of one step; None if unknown. The prediction is from the compiled and the
+        propagated program.
       left_out: Seconds, predicted with constants that were fitted without the runs of this model. None for
         runs that are not in the table of this version.
-      before_compile: Seconds, predicted without a compile, in the table of this version also without the
+      compiled: Seconds, predicted from the schedule alone, in the table of this version also without the
         runs of this model. None if unknown.
+      before_compile: The same without a compile.
       low, high: Ends of the interval in seconds.
       reason: Why it is not reproduced; None if it is.
       correction: How the layout differs from the published row, because its source does; None if it does not.
+      schedule: In the table of this version, seconds from the schedule alone with the constants of all runs,
+        so that another fit needs no compile.
     """
 
     id: str
@@ -51,6 +55,8 @@ class Row:
     reason: str | None = None
     before_compile: float | None = None
     correction: str | None = None
+    compiled: float | None = None
+    schedule: float | None = None
 
     @property
     def judged(self) -> float | None:
@@ -81,17 +87,23 @@ class Accuracy:
 
     @property
     def percentile_90(self) -> float | None:
-        errors = self.errors
-        return errors[min(len(errors) - 1, int(_PERCENTILE * len(errors)))] if errors else None
+        return percentile_90(self.errors)
 
     @property
     def errors_before_compile(self) -> list[float]:
         """Absolute errors of the predictions without a compile, in ascending order."""
-        return sorted(
-            abs(row.before_compile / row.measured - 1)
-            for row in self.rows
-            if row.before_compile and row.measured
-        )
+        return self.errors_of("before_compile")
+
+    def errors_of(self, estimate: str, chip: str | None = None) -> list[float]:
+        """Return the absolute errors of a prediction, in ascending order.
+
+        Args:
+          estimate: `judged`, or the name of the attribute with another prediction.
+          chip: of the runs that count; None for all.
+        """
+        rows = (row for row in self.rows if chip in (None, row.chip) and row.measured)
+        known = ((getattr(row, estimate), row.measured or 1.0) for row in rows)
+        return sorted(abs(value / measured - 1) for value, measured in known if value)
 
     @property
     def inside(self) -> tuple[int, int]:
@@ -103,6 +115,11 @@ class Accuracy:
     def ordered(self) -> tuple[int, int]:
         """Pairs of runs of one model on one chip in the right order, and all pairs that differ enough."""
         return ordered(self.rows)
+
+
+def percentile_90(errors: Sequence[float]) -> float | None:
+    """Return the error that nine of ten are not above; None without errors. They ascend."""
+    return errors[min(len(errors) - 1, int(_PERCENTILE * len(errors)))] if errors else None
 
 
 def ordered(rows: Sequence[Row]) -> tuple[int, int]:
@@ -135,6 +152,7 @@ def fitted_table(
     programs: Sequence[MeasuredProgram],
     propagated: Sequence[MeasuredProgram],
     found: Accuracy,
+    known: Mapping[str, Any] | None = None,
 ) -> dict[str, Any]:
     """Return the table that a version ships: constants fitted to the programs, and a row for each run.
 
@@ -143,37 +161,84 @@ def fitted_table(
     Args:
       programs, propagated: the compiled and the propagated train steps of the runs.
       found: the versions of the compilers, and why a run has no prediction.
+      known: a table whose predictions from schedules are kept, with their constants. The fit is then only
+        that of all other constants. None to use the compiled programs.
     """
     before = [run for run in map(fitting.propagated_run, propagated) if run is not None]
     without_compile = fitting.left_out_before_compile(before)
-    chips = {one.chip.name: one.chip for one in programs}
-    known = fitting.Predictions()
-    constants = {name: fitting.fitted(programs, chip, known) for name, chip in chips.items()}
-    without = fitting.left_out(programs, known)
-    by_name = {one.name: one for one in programs}
+    fitted_before = fitting.fitted_before_compile(before) if before else None
+    with_all = (
+        {} if fitted_before is None else fitting.before_compile_seconds(before, fitted_before)
+    )
+    if known is None:
+        constants, schedules = _from_schedules(programs)
+        versions = found.versions
+    else:
+        constants, versions = known["constants"], known["versions"]
+        schedules = {
+            row["id"]: (row["schedule"], row["compiled"])
+            for row in known["rows"]
+            if row["schedule"] and row["compiled"]
+        }
+    twice = [
+        fitting.TwiceEstimated(
+            run.name, run.model, run.seconds, schedules[run.name][1], without_compile[run.name]
+        )
+        for run in runs
+        if run.seconds and run.name in schedules and run.name in without_compile
+    ]
+    judged = fitting.left_out_combined(twice)
+    within = fitting.fitted_agreement(twice)
     reasons = {row.id: row.reason for row in found.rows if row.reason}
+    chips = {run.name: run.chip for run in runs}
     rows = []
     for run in runs:
         row = _row_of(run)
-        one = by_name.get(run.name)
-        if one is not None and run.name in without:
-            own = predicted(one.program, one.mesh, one.chip, constants=constants[run.chip])
+        if run.name in judged:
             others = [
-                (each.chip.name, each.seconds / without[each.name])
-                for each in programs
-                if each.model != run.model and each.name in without
+                (chips[one.name], one.seconds / judged[one.name])
+                for one in twice
+                if one.model != run.model
             ]
             between = interval(others, run.chip)
+            schedule, alone = schedules[run.name]
             row = replace(
                 row,
-                predicted=own.seconds,
-                left_out=without[run.name],
-                low=without[run.name] * between.low if between else None,
-                high=without[run.name] * between.high if between else None,
+                predicted=combined(schedule, with_all[run.name], within),
+                left_out=judged[run.name],
+                schedule=schedule,
+                compiled=alone,
+                low=judged[run.name] * between.low if between else None,
+                high=judged[run.name] * between.high if between else None,
             )
         elif run.reason is None:
             row = replace(row, reason=reasons.get(run.name, NOT_COMPILED))
         rows.append(replace(row, before_compile=without_compile.get(run.name)))
+    return {
+        "versions": versions,
+        "constants": constants,
+        "before_compile": asdict(fitted_before) if fitted_before else {},
+        "agreement": within,
+        "rows": [_rounded(asdict(row)) for row in rows],
+    }
+
+
+def _from_schedules(
+    programs: Sequence[MeasuredProgram],
+) -> tuple[dict[str, dict[str, float]], dict[str, tuple[float, float]]]:
+    """Return the fitted constants of each chip, and the seconds of each run from its schedule alone.
+
+    The seconds are those with the constants of all runs, and with those fitted without the runs of its model.
+    """
+    chips = {one.chip.name: one.chip for one in programs}
+    known = fitting.Predictions()
+    constants = {name: fitting.fitted(programs, chip, known) for name, chip in chips.items()}
+    without = fitting.left_out(programs, known)
+    seconds = {}
+    for one in programs:
+        own = known.seconds(one, constants[one.chip.name])
+        if own is not None and one.name in without:
+            seconds[one.name] = own, without[one.name]
     changed = {
         name: {
             field: round(value, 4)
@@ -182,12 +247,7 @@ def fitted_table(
         }
         for name, each in sorted(constants.items())
     }
-    return {
-        "versions": found.versions,
-        "constants": {name: values for name, values in changed.items() if values},
-        "before_compile": asdict(fitting.fitted_before_compile(before)) if before else {},
-        "rows": [_rounded(asdict(row)) for row in rows],
-    }
+    return {name: values for name, values in changed.items() if values}, seconds
 
 
 def _rounded(row: dict[str, Any]) -> dict[str, Any]:
@@ -249,7 +309,7 @@ def compared(
                 if (made := compiled(run, run.layout)) is not None:
                     snapshots["compiled"] = made
                     versions |= made.source.versions
-                    row = predicted_row(replace(row, reason=None), made)
+                    row = predicted_row(replace(row, reason=None), made, snapshots["planned"])
             except InvalidInput as error:
                 row = _with_reason(row, str(error))
             for stage, snapshot in snapshots.items():
@@ -279,19 +339,62 @@ def measured_program(run: PublishedRun, snapshot: Snapshot) -> MeasuredProgram |
     return MeasuredProgram(run.name, run.model, chip, program, snapshot.mesh, run.seconds)
 
 
-def predicted_row(row: Row, snapshot: Snapshot) -> Row:
-    """Return the row with the prediction for the train step of its compiled Snapshot."""
+def predicted_row(row: Row, snapshot: Snapshot, planned: Snapshot | None = None) -> Row:
+    """Return the row with the prediction for the train step of its compiled Snapshot.
+
+    planned: the Snapshot with the propagated programs.
+    """
     program, chip = snapshot.program("train_step"), targets.chip_of(snapshot)
     if program is None or chip is None or snapshot.mesh is None:
         return _with_reason(row, "its train step was not compiled")
-    found = predicted(program, snapshot.mesh, chip)
+    before = None if planned is None else planned.program("train_step")
+    found = predicted(program, snapshot.mesh, chip, propagated=before)
     if found.seconds is None:
         return _with_reason(row, found.unknown[0])
-    return replace(row, predicted=found.seconds, low=found.low, high=found.high)
+    return replace(
+        row,
+        predicted=found.seconds,
+        low=found.low,
+        high=found.high,
+        compiled=found.schedule_seconds,
+    )
 
 
 def _with_reason(row: Row, reason: str) -> Row:
     return replace(row, reason=reason)
+
+
+# The predictions of a run, by their attribute of `Row`.
+ESTIMATES = {
+    "judged": "Predicted",
+    "compiled": "Schedule alone",
+    "before_compile": "Before a compile",
+}
+
+
+def by_chip(found: Accuracy) -> dict[str, dict[str, dict[str, float | int | None]]]:
+    """Return number of runs, median and 90th percentile of the errors, by chip and prediction.
+
+    Only runs of compiled programs count, so that the predictions are of the same runs.
+    """
+    compiled = Accuracy(tuple(row for row in found.rows if row.judged), found.versions)
+    chips = dict.fromkeys(row.chip for row in compiled.rows if row.measured)
+    return {
+        chip: {
+            estimate: {
+                "runs": len(errors),
+                "median": _median(errors),
+                "percentile_90": percentile_90(errors),
+            }
+            for estimate in ESTIMATES
+            for errors in (compiled.errors_of(estimate, chip),)
+        }
+        for chip in chips
+    }
+
+
+def _median(errors: Sequence[float]) -> float | None:
+    return statistics.median(errors) if errors else None
 
 
 def json_of(found: Accuracy) -> dict[str, Any]:
@@ -303,9 +406,11 @@ def json_of(found: Accuracy) -> dict[str, Any]:
         "versions": found.versions,
         "reproduced": len(found.errors),
         "reproduced_before_compile": len(before),
-        "median_error_before_compile": statistics.median(before) if before else None,
+        "median_error_before_compile": _median(before),
         "median_error": found.median,
         "percentile_90_error": found.percentile_90,
+        "median_error_of_schedules": _median(found.errors_of("compiled")),
+        "by_chip": by_chip(found),
         "inside_interval": inside,
         "with_interval": known,
         "ordered_pairs": right,

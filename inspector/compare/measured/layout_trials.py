@@ -34,7 +34,7 @@ from inspector.core.snapshot import Snapshot
 from inspector.layout import Layout
 from inspector.machines import hardware
 from inspector.machines.prediction.memory import capacity_of, fit
-from inspector.machines.prediction.predicted import predicted
+from inspector.machines.prediction.predicted import boundary_seconds, predicted
 from inspector.machines.prediction.simulation import Totals
 
 CHIP = "a100"
@@ -162,7 +162,9 @@ def judged(trials: tuple[Trial, ...], propagate: Callable[[Layout], Snapshot | N
     sweeps: dict[str, list[Outcome]] = {}
     for (trial, one), (group, need) in zip(found, needs, strict=True):
         fits = None if need is None else need.total(fragmentation[group]) <= capacity
-        whole = None if one.totals is None else step_seconds(one.totals, trial.repeats)
+        whole = (
+            None if one.totals is None else step_seconds(one.totals, trial.repeats, one.boundary)
+        )
         sweeps.setdefault(trial.sweep, []).append(Outcome(trial, whole, fits, one.fits))
     return Trials(
         tuple(
@@ -175,9 +177,13 @@ def judged(trials: tuple[Trial, ...], propagate: Callable[[Layout], Snapshot | N
 
 @dataclass(frozen=True)
 class _Propagated:
-    """Seconds of the train step, whether it fits, and bytes of the weights on one device; None if unknown."""
+    """Seconds of the train step, whether it fits, and bytes of the weights on one device; None if unknown.
+
+    boundary: seconds for reading the train state and writing it.
+    """
 
     totals: Totals | None = None
+    boundary: float = 0.0
     fits: bool | None = None
     weights: int | None = None
 
@@ -190,17 +196,20 @@ def _propagated(found: Snapshot | None) -> _Propagated:
     memory = fit(found, chip)
     return _Propagated(
         predicted(program, found.mesh, chip).totals,
+        boundary_seconds(program, chip),
         None if memory.needed is None else memory.needed <= capacity_of(chip),
         totals.totals(found, ("params",)).per_device,
     )
 
 
-def step_seconds(microbatch: Totals, repeats: int) -> float:
+def step_seconds(microbatch: Totals, repeats: int, boundary: float) -> float:
     """Return the seconds of a step from those of the program of one microbatch.
 
     The optimizer, and the transfers over the data axis before and after it, are once in a step.
+
+    boundary: seconds for reading the train state and writing it.
     """
-    once = microbatch.memory + sum(
+    once = min(boundary, microbatch.memory) + sum(
         seconds for axes, seconds in microbatch.exposed.items() if "data" in axes.split("+")
     )
     return repeats * (microbatch.seconds - once) + once

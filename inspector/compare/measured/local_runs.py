@@ -9,7 +9,7 @@ from inspector.core.statistics import statistics
 from inspector.machines import targets
 from inspector.machines.prediction import own_runs
 from inspector.machines.prediction.own_runs import FORMAT, VERSION, OwnRun, OwnRuns, digest_of
-from inspector.machines.prediction.predicted import predicted
+from inspector.machines.prediction.predicted import predicted_in
 
 MOST_RUNS = 1_000  # the oldest are removed first
 
@@ -32,7 +32,7 @@ def runs_of(snapshot: Snapshot) -> tuple[OwnRun, ...]:
     found = []
     for program in snapshot.programs:
         steps = statistics(program.seconds.steps) if program.seconds else None
-        seconds = predicted(program, mesh, chip).seconds
+        seconds = predicted_in(snapshot, program, chip).seconds
         if steps is not None and steps.median > 0 and seconds is not None:
             model = (snapshot.layout or {}).get("model")
             found.append(

@@ -13,27 +13,29 @@ from collections.abc import Collection, Iterable, Mapping, Sequence
 
 from inspector.compiled.hlo import live_values
 from inspector.compiled.hlo.analysis import Analysis
-from inspector.compiled.hlo.live_values import Buffer, LiveValues, Tree, leaves_of
+from inspector.compiled.hlo.live_values import LiveValues, Tree, leaves_of
 from inspector.compiled.hlo.module import Computation, Instruction, operand_names
 from inspector.compiled.hlo.shapes import Shape
 from inspector.core.collectives import BY_OPCODE
 
 # Instructions whose operands and results are in memory.
-_WRITES = frozenset({
+WRITES = frozenset({
     "dot", "convolution", "gather", "scatter", "sort", "dynamic-update-slice", "custom-call",
     "rng-bit-generator", "fft", "cholesky", "triangular-solve", "reduce-window",
     "select-and-scatter", "concatenate", "parameter", *BY_OPCODE,
 })  # fmt: skip
-_PRODUCTS = frozenset({"dot", "convolution"})
-_RUNS = frozenset({"while", "conditional", "call"})
+PRODUCTS = frozenset({"dot", "convolution"})
+RUNS = frozenset({"while", "conditional", "call"})
 # The data in another order, which products and fusions read and write directly.
-_ORDERS = frozenset({"transpose", "reshape", "bitcast"})
+ORDERS = frozenset({"transpose", "reshape", "bitcast"})
 # Made wherever they are needed.
-_MADE = frozenset({"constant", "iota"})
+MADE = frozenset({"constant", "iota"})
 # Their results are smaller than what they read, so that they run as soon as it is there.
 _SHRINKS = frozenset({"reduce", "slice"})
+# Dimensions of the scores in `models/dot_product.py`.
+_SCORE_DIMENSIONS = 5
 # A result that this many instructions with memory read is written once.
-_READERS = 2
+READERS = 2
 
 
 class _Fused(list[Tree]):
@@ -50,7 +52,7 @@ def fused_values(
     Args:
       donated: number of each result that is written over an argument → number of the argument.
       kernel_square: length of the sequences whose square, the scores of attention, a kernel keeps on the
-        chip. Values with two such dimensions have no buffer.
+        chip. They have no buffer.
     """
     module = analysis.module
     entry = module.by_name.get(module.entry or "")
@@ -61,12 +63,19 @@ def fused_values(
     found = _Reader(analysis, donated or {}).read(entry)
     if kernel_square is None:
         return found
-    kept = (one for one in found.buffers if not _is_square(one, kernel_square))
+    kept = (one for one in found.buffers if not are_scores(one.shape, kernel_square))
     return LiveValues(tuple(kept), found.instructions)
 
 
-def _is_square(buffer: Buffer, size: int) -> bool:
-    return buffer.shape is not None and buffer.shape.dimensions.count(size) >= 2
+def are_scores(shape: Shape | None, seq: int) -> bool:
+    """Return whether an array of this shape has a score for each pair of tokens of a sequence.
+
+    Scores have dimensions for the sequences, the heads of keys, the queries of each of them, and two for the
+    tokens. Activations and weights can have two dimensions of this size too, but they have at most four.
+    """
+    if shape is None or shape.parts is not None:
+        return False
+    return len(shape.dimensions) >= _SCORE_DIMENSIONS and shape.dimensions.count(seq) >= 2
 
 
 class _Reader(live_values.Reader):
@@ -91,13 +100,13 @@ class _Reader(live_values.Reader):
     def _computation(
         self, computation: Computation, given: Sequence[Tree] | None, depth: int
     ) -> Tree:
-        self._users[computation.name] = _users(computation.instructions)
+        self._users[computation.name] = users_of(computation.instructions)
         return super()._computation(computation, given, depth)
 
     def _record(
         self, instruction: Instruction, operands: Sequence[Tree], tree: Tree, position: int
     ) -> None:
-        if isinstance(tree, _Fused) or instruction.opcode in _ORDERS:
+        if isinstance(tree, _Fused) or instruction.opcode in ORDERS:
             return  # it runs as a part of the instructions that read its result
         if instruction.opcode in _SHRINKS:
             read = [self._buffers[self._find(one)] for one in leaves_of(list(operands))]
@@ -109,11 +118,11 @@ class _Reader(live_values.Reader):
     ) -> Tree:
         opcode = instruction.opcode
         users = self._users[computation.name]
-        if opcode in _ORDERS:
+        if opcode in ORDERS:
             return operands[0] if operands else []
-        if opcode in _MADE:
+        if opcode in MADE:
             return _Fused()
-        if opcode in ("tuple", "opt-barrier", *_RUNS):
+        if opcode in ("tuple", "opt-barrier", *RUNS):
             names = operand_names(instruction)
             passed = self._invariant(users.get(instruction.name, ()))
             operands = [
@@ -124,12 +133,12 @@ class _Reader(live_values.Reader):
                 else self._new(_shape(computation, name), name or "")
                 for number, (operand, name) in enumerate(zip(operands, names, strict=False))
             ]
-        elif opcode in _PRODUCTS:
-            return self._new(_written_shape(instruction, users), instruction.name)
+        elif opcode in PRODUCTS:
+            return self._new(written_shape(instruction, users), instruction.name)
         elif opcode == "dynamic-update-slice" and operands and isinstance(operands[0], _Fused):
             name = operand_names(instruction)[0]
             operands[0] = self._new(_shape(computation, name), name or "")
-        elif opcode not in _WRITES and opcode != "get-tuple-element":
+        elif opcode not in WRITES and opcode != "get-tuple-element":
             shape = instruction.shape
             if shape is not None and shape.parts is None:
                 return self._fused(instruction, operands, shape, users)
@@ -144,10 +153,10 @@ class _Reader(live_values.Reader):
     ) -> Tree:
         """Return the result of an instruction between those with memory."""
         readers = users.get(instruction.name, ())
-        written = [one.opcode for one in readers if one.opcode in _WRITES]
+        written = [one.opcode for one in readers if one.opcode in WRITES]
         if (
             instruction.opcode in _SHRINKS
-            or len(written) >= _READERS
+            or len(written) >= READERS
             or any(one in BY_OPCODE for one in written)
         ):
             return self._new(shape, instruction.name)
@@ -173,7 +182,7 @@ class _Reader(live_values.Reader):
         return ()
 
 
-def _users(instructions: Iterable[Instruction]) -> dict[str, list[Instruction]]:
+def users_of(instructions: Iterable[Instruction]) -> dict[str, list[Instruction]]:
     found: dict[str, list[Instruction]] = {}
     for instruction in instructions:
         if instruction.opcode not in ("parameter", "constant"):
@@ -182,14 +191,12 @@ def _users(instructions: Iterable[Instruction]) -> dict[str, list[Instruction]]:
     return found
 
 
-def _written_shape(
-    instruction: Instruction, users: Mapping[str, list[Instruction]]
-) -> Shape | None:
+def written_shape(instruction: Instruction, users: Mapping[str, list[Instruction]]) -> Shape | None:
     """Return the shape that a product writes: that of the conversion that alone reads its result."""
     at = instruction
     while True:
         readers = users.get(at.name, [])
-        if len(readers) != 1 or readers[0].opcode not in {"convert", *_ORDERS}:
+        if len(readers) != 1 or readers[0].opcode not in {"convert", *ORDERS}:
             return at.shape
         at = readers[0]
 

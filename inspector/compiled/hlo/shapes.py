@@ -94,6 +94,13 @@ class Shape:
             sizes[-at] = -(-sizes[-at] // max(tile, 1)) * tile
         return -(-math.prod(sizes) * self.element_bits // 8)
 
+    @functools.cached_property
+    def outside_bytes(self) -> int:
+        """Bytes of the arrays that are not in the memory of the device, such as in VMEM of a TPU."""
+        if self.parts is not None:
+            return sum(part.outside_bytes for part in self.parts)
+        return (self.bytes or 0) if self.memory_space else 0
+
     @property
     def depth(self) -> int:
         """Nesting depth of tuples, 0 for an array."""

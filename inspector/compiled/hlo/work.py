@@ -10,7 +10,13 @@ from inspector.compiled.hlo.accesses import ANNOTATIONS, accessed, accessed_by_f
 from inspector.compiled.hlo.analysis import Analysis, Runs
 from inspector.compiled.hlo.asynchronous import DONE, START, begun
 from inspector.compiled.hlo.flops import COUNTED, ELEMENTWISE, others, product
-from inspector.compiled.hlo.module import Computation, Instruction, Module, result_sizes
+from inspector.compiled.hlo.module import (
+    Computation,
+    Instruction,
+    Module,
+    operand_names,
+    result_sizes,
+)
 from inspector.compiled.hlo.shapes import MAX_COUNT, elements_of
 from inspector.compiled.hlo.text import NAME
 from inspector.core.snapshot import MatmulFlops, Work
@@ -43,6 +49,7 @@ def work(module: Module, analysis: Analysis | None = None) -> Work:
     - A fusion that only gathers from an operand, or slices it after a conversion or transpose, reads only
       those slices. Several broadcasts of an operand read it once.
     - A fusion that updates a slice of an operand in place writes the slice, also for a bitcast or scatter.
+    - Arrays outside of the device's memory, such as in VMEM of a TPU, count 0.
     - An asynchronous operation counts once, at its start. A custom call reads its operands and writes its
       result. The workspace of a library call for a matrix product or convolution counts 0.
     Before optimization nothing is fused, so the bytes and instructions are far more than those that will run.
@@ -91,6 +98,9 @@ class _Run:
     flops: _Total = field(default_factory=_Total)
     instructions: int = 0  # that move data
     bytes: _Total = field(default_factory=_Total)
+    hbm: _Total = field(
+        default_factory=_Total
+    )  # those without arrays outside of the device's memory
     products: dict[str | None, _Total] = field(default_factory=dict)
     calls: list[str] = field(default_factory=list)
     fuses: list[str] = field(default_factory=list)
@@ -117,6 +127,7 @@ class Count:
         self._fusions: dict[str, int | None] = {}
         self._products: dict[str, dict[str | None, int | None]] = {}
         self._depth = 0
+        self._elsewhere: dict[str, dict[str, int]] = {}
         self._carried_on = analysis.chains.carried_on
 
     def of(self, entry: Computation) -> Work:
@@ -127,7 +138,7 @@ class Count:
         for name, run in self._reached(entry).items():
             times = self._runs[name].count
             flops.add(times, run.flops.value)
-            touched.add(times, run.bytes.value)
+            touched.add(times, run.hbm.value)
             instructions.add(times, run.instructions)
             if times != 0:
                 not_counted |= run.not_counted
@@ -229,10 +240,26 @@ class Count:
         if results is None or moves_nothing(opcode):
             return
         run.instructions += 1
-        if fused is None:
-            run.bytes.add(1, accessed(computation, instruction, results))
-        else:
-            run.bytes.add(1, self._fusion(fused))
+        whole = accessed(computation, instruction, results) if fused is None else None
+        moved = whole if fused is None else self._fusion(fused)
+        run.bytes.add(1, moved)
+        # Of a slice of an array in VMEM the whole array is subtracted, so that this is a lower bound.
+        outside = self._outside(computation, written)
+        run.hbm.add(1, None if moved is None else max(0, moved - outside))
+
+    def _outside(self, computation: Computation, instruction: Instruction) -> int:
+        """Return the bytes of operands and results that are not in the device's memory."""
+        if computation.name not in self._elsewhere:
+            self._elsewhere[computation.name] = {
+                one.name: shape.outside_bytes
+                for one in computation.instructions
+                if one.shape_text and "S(" in one.shape_text and (shape := one.shape) is not None
+            }
+        known = self._elsewhere[computation.name]
+        if not known:
+            return 0
+        names = {name or "" for name in (instruction.name, *operand_names(instruction))}
+        return sum(known.get(name, 0) for name in names)
 
     def _counted(self, run: _Run, computation: Computation, instruction: Instruction) -> int | None:
         found = product(computation, instruction)

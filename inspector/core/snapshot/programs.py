@@ -161,16 +161,34 @@ class MatmulFlops(Record):
 
 
 @dataclass(frozen=True)
+class KernelWork(Record):
+    """Attention that a kernel computes in the place of matrix products.
+
+    Attributes:
+      products: Floating-point operations of these matrix products.
+      flops: Floating-point operations of the kernel.
+    """
+
+    products: Amount
+    flops: Amount
+
+
+@dataclass(frozen=True)
 class Work(Record):
     """FLOPs and memory traffic of one run of a program. Each loop counts with its trip count.
 
     Attributes:
       flops: All floating-point operations. None if a trip count or a shape is unknown.
       matmul: Floating-point operations of matrix products and convolutions, by operand type.
-      bytes_accessed: Bytes that the instructions read and write. A fusion counts as one instruction.
+      bytes_accessed: Bytes that the instructions read and write in the device's memory. A fusion counts as
+        one instruction.
       instructions: Number of those instructions.
       not_counted: Targets of the custom calls that are not in these figures.
       boundary_bytes: Bytes of all arguments and results, each of which is read or written at least once.
+      fused_bytes: Bytes that are read and written in HBM if a compiler fuses what it can, an estimate for a
+        propagated program.
+      fusions: Number of matrix products and fusions that then run.
+      attention: Matrix products that a kernel of attention will replace. None if there is none.
     """
 
     flops: Amount | None
@@ -179,6 +197,9 @@ class Work(Record):
     not_counted: tuple[str, ...] = ()
     instructions: Amount | None = None
     boundary_bytes: Amount | None = field(default=None, metadata=OMIT_NONE)
+    fused_bytes: Amount | None = field(default=None, metadata=OMIT_NONE)
+    fusions: Amount | None = field(default=None, metadata=OMIT_NONE)
+    attention: KernelWork | None = field(default=None, metadata=OMIT_NONE)
 
 
 @dataclass(frozen=True)

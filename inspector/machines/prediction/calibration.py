@@ -1,8 +1,8 @@
 """Constants of the step prediction: efficiencies of a chip that no data sheet states.
 
 Each has a physical meaning. Two per generation are fitted to published runs (see `accuracy`):
-`compute_factor` and the efficiency before a compile. The others come from
-microbenchmarks.
+`compute_factor` and the efficiency before a compile. Two are fitted for all chips: the share of communication
+that is exposed before a compile, and the agreement of both estimates. The others come from microbenchmarks.
 """
 
 from __future__ import annotations
@@ -50,16 +50,17 @@ class BeforeCompile:
     """Constants of a prediction without a compile.
 
     Attributes:
-      efficiency: Achieved share of the peak FLOP/s over all compute of a step, by chip; "" for other chips.
+      efficiency: Achieved share of the peak FLOP/s of matrix products, by chip; "" for other TPUs.
       exposed_share: Share of the communication that does not overlap with compute, on all chips.
     """
 
     efficiency: Mapping[str, float] = field(default_factory=lambda: {"": 0.6})
     exposed_share: float = 0.5
 
-    def of(self, chip: str) -> float:
-        """Return the efficiency of a chip."""
-        return self.efficiency.get(chip, self.efficiency[""])
+    def of(self, chip: Chip) -> float:
+        """Return the efficiency of a chip: fitted to its runs, or else that of other TPUs or of a GPU."""
+        other = default_constants(chip).matrix_efficiency if chip.kind == "gpu" else None
+        return self.efficiency.get(chip.name, other or self.efficiency[""])
 
 
 # link_efficiency: an all-gather over four tpu7x chips reaches 178.8 of 180 GB/s. dcn_efficiency: a sum over
@@ -87,6 +88,18 @@ def constants_of(chip: Chip) -> Constants:
 def before_compile_constants() -> BeforeCompile:
     """Return the constants of a prediction without a compile."""
     return replace(BeforeCompile(), **accuracy_table().get("before_compile", {}))
+
+
+# Used if the table has no fit.
+_AGREEMENT = 0.17
+
+
+def agreement() -> float:
+    """Return the factor, as a logarithm, within which the estimate from a schedule confirms the other one.
+
+    See `predicted.combined`.
+    """
+    return float(accuracy_table().get("agreement", _AGREEMENT))
 
 
 @functools.cache

@@ -1,9 +1,9 @@
 """Fit the constants of a chip generation to published runs, and predict each run without its own model.
 
 Two constants are fitted for each generation: the factor on the compiler's estimates for matrix products, and
-the efficiency of all compute before a compile; for all chips together also the share of communication that is
-exposed before a compile. Each is chosen from a list, such that the mean absolute logarithm of measured over
-predicted seconds is least.
+their efficiency before a compile. Two are fitted for all chips together: the share of communication that is
+exposed before a compile, and the agreement of both estimates. Each is chosen from a list, such that the mean
+absolute logarithm of measured over predicted seconds is least.
 
 More constants predict the runs of other models worse: with the efficiency of custom kernels, whose best value
 is the default on v5e and v5p, the median error of 45 runs is 10.1% instead of 8.9%.
@@ -24,16 +24,20 @@ from inspector.machines.prediction.calibration import (
 )
 from inspector.machines.prediction.predicted import (
     Links,
-    boundary_seconds,
+    attention_seconds,
+    combined,
     links_of_program,
     on_whole_axes,
     predicted,
+    traffic_seconds,
 )
 from inspector.machines.prediction.step_model import modelled
 
 # Values of `compute_factor` that are tried. One below 0.6 would hide a mistake.
 _FACTORS = tuple(0.6 + 0.02 * step for step in range(31))
 _SHARES = tuple(step / 50 for step in range(51))
+_EXPOSED = tuple(step / 20 for step in range(21))
+_AGREEMENTS = tuple(step / 100 for step in range(61))
 # With runs of fewer models nothing is fitted for a chip: no run would show whether it is right for another.
 _MODELS = 2
 
@@ -111,20 +115,22 @@ class PropagatedRun:
 
     Attributes:
       compute, communication: Seconds of the modelled terms, at the peak and at nominal bandwidths.
-        Communication is that inside of a slice.
+        Compute is without attention that a kernel computes. Communication is that inside of a slice.
       between_slices: Seconds of transfers between slices, at the bandwidth that is achieved.
-      boundary: Seconds for reading the arguments and writing the results.
+      traffic: Seconds for reading and writing HBM.
+      attention: Seconds of the kernel of attention.
       longest: Seconds of the transfers over one tuple of mesh axes that take longest.
     """
 
     name: str
     model: str
-    chip: str
+    chip: Chip
     compute: float
     communication: float
     seconds: float
     between_slices: float = 0.0
-    boundary: float = 0.0
+    traffic: float = 0.0
+    attention: float = 0.0
     longest: float = 0.0
 
 
@@ -134,33 +140,49 @@ def propagated_run(run: MeasuredProgram) -> PropagatedRun | None:
     terms = [one for one in bounds.terms if one.kind != "memory"]
     if any(one.seconds is None for one in terms):
         return None
+    replaced, attention = attention_seconds(run.program, run.chip)
     compute = sum(one.seconds or 0.0 for one in terms if one.kind == "compute")
-    inside, between = sum(one.inside for one in terms), sum(one.between for one in terms)
-    parts = (compute, inside, run.seconds, between / default_constants(run.chip).dcn_efficiency)
-    boundary = boundary_seconds(run.program, run.chip)
-    longest = max((one.combined for one in terms if one.kind == "communication"), default=0.0)
-    return PropagatedRun(run.name, run.model, run.chip.name, *parts, boundary, longest)
+    between = sum(one.between for one in terms)
+    return PropagatedRun(
+        run.name,
+        run.model,
+        run.chip,
+        compute * (1 - replaced),
+        sum(one.inside for one in terms),
+        run.seconds,
+        between / default_constants(run.chip).dcn_efficiency,
+        traffic_seconds(run.program, run.chip),
+        attention,
+        max((one.combined for one in terms if one.kind == "communication"), default=0.0),
+    )
 
 
 def fitted_before_compile(runs: Sequence[PropagatedRun]) -> BeforeCompile:
     """Return the constants for a prediction without a compile that fit the runs best.
 
-    The efficiency of a chip with runs of fewer than two models is that of all chips.
+    The efficiency of a TPU with runs of fewer than two models is that of all TPUs.
     """
-    tried = [_fitted_before_compile(runs, share) for share in _SHARES[::5]]
+    tried = [_fitted_before_compile(runs, share) for share in _EXPOSED]
     return min(tried, key=lambda constants: _error_before_compile(runs, constants))
 
 
 def _fitted_before_compile(runs: Sequence[PropagatedRun], exposed_share: float) -> BeforeCompile:
-    by_chip: dict[str, list[PropagatedRun]] = {"": list(runs)}
+    by_chip: dict[str, list[PropagatedRun]] = {
+        "": [run for run in runs if run.chip.kind == "tpu"] or list(runs)
+    }
     for run in runs:
-        by_chip.setdefault(run.chip, []).append(run)
+        by_chip.setdefault(run.chip.name, []).append(run)
     efficiency = {}
     for chip, own in by_chip.items():
         if len({run.model for run in own}) >= _MODELS or not chip:
-            tried = [BeforeCompile({"": share}, exposed_share) for share in _SHARES[10:]]
-            best = min(tried, key=lambda constants: _error_before_compile(own, constants))
-            efficiency[chip] = best.of("")
+            names = {run.chip.name for run in own}
+            tried = {
+                share: BeforeCompile(dict.fromkeys(("", *names), share), exposed_share)
+                for share in _SHARES[10:]
+            }
+            efficiency[chip] = min(
+                tried, key=lambda share: _error_before_compile(own, tried[share])
+            )
     return BeforeCompile(efficiency, exposed_share)
 
 
@@ -179,10 +201,48 @@ def left_out_before_compile(runs: Sequence[PropagatedRun]) -> dict[str, float]:
     return found
 
 
+def before_compile_seconds(
+    runs: Sequence[PropagatedRun], constants: BeforeCompile
+) -> dict[str, float]:
+    """Return the seconds of each run before its compile."""
+    return {run.name: _before(run, constants) for run in runs}
+
+
 def _before(run: PropagatedRun, constants: BeforeCompile) -> float:
     inside = run.communication * constants.exposed_share
-    total = run.compute / constants.of(run.chip) + inside + run.between_slices + run.boundary
-    return max(total, run.longest)
+    total = run.compute / constants.of(run.chip) + run.attention + run.traffic
+    return max(total + inside + run.between_slices, run.longest)
+
+
+@dataclass(frozen=True)
+class TwiceEstimated:
+    """A run with an estimate from its schedule and one from its propagated program, both in seconds."""
+
+    name: str
+    model: str
+    seconds: float
+    schedule: float
+    propagated: float
+
+
+def fitted_agreement(runs: Sequence[TwiceEstimated]) -> float:
+    """Return the agreement with which the combination of both estimates fits the runs best."""
+
+    def error(within: float) -> float:
+        both = ((run, combined(run.schedule, run.propagated, within)) for run in runs)
+        return sum(abs(math.log(run.seconds / seconds)) for run, seconds in both)
+
+    return min(_AGREEMENTS, key=error)
+
+
+def left_out_combined(runs: Sequence[TwiceEstimated]) -> dict[str, float]:
+    """Return the combined seconds of each run, with the agreement fitted without the runs of its model."""
+    found: dict[str, float] = {}
+    for model in {run.model for run in runs}:
+        within = fitted_agreement([run for run in runs if run.model != model])
+        own = (run for run in runs if run.model == model)
+        found |= {run.name: combined(run.schedule, run.propagated, within) for run in own}
+    return found
 
 
 def _error(

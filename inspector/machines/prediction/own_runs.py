@@ -21,7 +21,11 @@ from inspector.core.errors import InvalidInput
 from inspector.core.typed_json import FiniteFloat, PositiveInt, Record
 from inspector.core.user_folder import user_folder
 from inspector.machines import hardware
-from inspector.machines.prediction.calibration import constants_of
+from inspector.machines.prediction.calibration import (
+    agreement,
+    before_compile_constants,
+    constants_of,
+)
 
 FORMAT = "sharding-inspector-runs"
 VERSION = 1
@@ -111,6 +115,7 @@ def ratios(chip: str) -> tuple[float, ...]:
 def digest_of(chip: str) -> str:
     """Return a digest of the constants with which steps on a chip of this name are predicted."""
     plain: dict[str, Any] = dataclasses.asdict(constants_of(hardware.CHIPS[chip]))
+    plain |= {"before": dataclasses.asdict(before_compile_constants()), "agreement": agreement()}
     return hashlib.sha256(json.dumps(plain, sort_keys=True).encode()).hexdigest()[:16]
 
 

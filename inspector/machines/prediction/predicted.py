@@ -1,4 +1,8 @@
-"""The predicted time of a step with its interval, from the simulated schedule and published runs.
+"""The predicted time of a step with its interval, from all evidence at hand and from published runs.
+
+A propagated program has one estimate (`before_compile`), a compiled one the simulated schedule. If both
+programs of a layout are known, both estimates are combined (`combined`). `predicted_in` predicts a program of
+a Snapshot; whatever shows a predicted step calls it, or `predicted` where there is no Snapshot.
 
 The interval comes from residuals: the measured step of each published run over the prediction for it, made
 with constants that were fitted without the runs of its model. It claims 80%: one run in ten is expected
@@ -8,13 +12,14 @@ below it and one above.
 from __future__ import annotations
 
 import functools
+import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 
 import numpy as np
 
 from inspector.core.formatting import and_text, counted
-from inspector.core.snapshot import Mesh, Prediction, Program
+from inspector.core.snapshot import Mesh, Prediction, Program, Snapshot
 from inspector.machines.hardware import Chip, chip_of_device
 from inspector.machines.links import Link, NoLink
 from inspector.machines.mesh_links import links_of, spanned_axes
@@ -23,18 +28,18 @@ from inspector.machines.prediction.calibration import (
     BeforeCompile,
     Constants,
     accuracy_table,
+    agreement,
     before_compile_constants,
     constants_of,
     default_constants,
 )
 from inspector.machines.prediction.cost import hbm_time
-from inspector.machines.prediction.simulation import Simulated, Totals, simulate
+from inspector.machines.prediction.simulation import Simulated, Totals, scaled, simulate
 from inspector.machines.prediction.step_model import Modelled, modelled
 
 CLAIMED = 0.8  # share of runs that the interval is to contain
 TAIL = (1 - CLAIMED) / 2
-# Before a compile, the residuals of other models say less about a model: with quantiles at 5% and 95%, 44 of
-# the 57 published runs (77%) are inside of the interval from the other models, with 10% and 90% only 40.
+# Before a compile, the residuals of other models say less about a model, so more of them are inside.
 TAIL_BEFORE_COMPILE = 0.05
 ENOUGH_RUNS = 5  # of one chip generation, for an interval of its own
 # The interval of a chip with fewer runs is that of all chips, on a logarithmic scale this much wider.
@@ -55,8 +60,8 @@ class Interval:
       runs: Number of runs that it comes from.
       chip: Name of the chip of these runs; None for the runs of all chips.
       own: How many of the runs are the user's own. The others are published ones.
-      short: Whether no run is that short. The interval then reaches from transfers that are hidden as in the
-        runs to the time without any fusion.
+      short: Whether no run is that short. The interval is then wider, and its low end hides transfers as in
+        the runs.
     """
 
     low: float
@@ -74,12 +79,15 @@ class Predicted:
     Attributes:
       seconds: Predicted seconds of one step; None if unknown.
       interval: The interval relative to `seconds`; None without published runs.
-      simulated: The simulated schedule; None without a schedule.
+      simulated: The simulated schedule; None without a schedule. If the prediction combines two estimates,
+        its times are scaled such that they add up to `seconds`.
       unknown: Why the step is unknown, one sentence for each reason.
       compiled_for: The kind of machine that the program was compiled for, such as `CPUs`; "" if it is that of
         the chip. The compiler of the chip fuses and schedules differently, so published runs say nothing
         about this prediction.
       before_compile: Seconds by reason of a propagated program; None for others.
+      schedule_seconds: Predicted seconds from the schedule alone; None without a schedule.
+      propagated_seconds: Predicted seconds from the propagated program alone; None if it is not at hand.
     """
 
     program: str
@@ -90,6 +98,8 @@ class Predicted:
     unknown: tuple[str, ...] = ()
     compiled_for: str = ""
     before_compile: Totals | None = None
+    schedule_seconds: float | None = None
+    propagated_seconds: float | None = None
 
     @property
     def totals(self) -> Totals | None:
@@ -131,10 +141,7 @@ class Predicted:
         else:
             text = f"{runs} on {self.chip.title}"
         if self.interval.short:
-            text += (
-                ". Its low end hides transfers as in these runs, and its high end is the time without any "
-                "fusion, because no published step is this short"
-            )
+            text += ", widened: no published step is this short"
         return text
 
     def record(self) -> Prediction | None:
@@ -158,12 +165,14 @@ def predicted(
     chip: Chip,
     links: Links | None = None,
     constants: Constants | None = None,
+    propagated: Program | None = None,
 ) -> Predicted:
     """Predict one run of a program on a mesh of such chips.
 
     Args:
       links: the link of each tuple of mesh axes; by default from `mesh_links.links_of`.
       constants: those of the chip by default.
+      propagated: the same program before its compile, if it is known.
     """
     if program.stage == "propagated":
         return before_compile(program, mesh, chip)
@@ -177,10 +186,54 @@ def predicted(
     if found.seconds is not None and found.seconds <= 0:
         return Predicted(program.name, chip, None, None, found, ("the schedule is empty",))
     compiled_for = _other_machine(mesh, chip)
-    interval = None if compiled_for else interval_of(chip.name)
-    return Predicted(
+    interval = None if compiled_for else interval_of(chip.name, "compiled")
+    alone = Predicted(
         program.name, chip, found.seconds, interval, found, found.unknown, compiled_for
     )
+    if found.seconds is None or compiled_for:
+        return alone
+    before = None if propagated is None else before_compile(propagated, mesh, chip).seconds
+    seconds = found.seconds if before is None else combined(found.seconds, before)
+    # No step takes less than its longest term.
+    seconds = max(seconds, modelled(program, mesh, chip, links).lower_seconds or 0.0)
+    return replace(
+        alone,
+        seconds=seconds,
+        interval=interval if before is None else interval_of(chip.name),
+        simulated=found if seconds == found.seconds else scaled(found, seconds / found.seconds),
+        schedule_seconds=found.seconds,
+        propagated_seconds=before,
+    )
+
+
+def predicted_in(snapshot: Snapshot, program: Program, chip: Chip) -> Predicted:
+    """Predict one run of a program of a Snapshot with all evidence in it. The Snapshot must have a mesh."""
+    assert snapshot.mesh is not None
+    return predicted(program, snapshot.mesh, chip, propagated=propagated_in(snapshot, program))
+
+
+def propagated_in(snapshot: Snapshot, program: Program) -> Program | None:
+    """Return what a Snapshot knows of a compiled program before its compile; None if nothing."""
+    known = (one for one in snapshot.propagated or () if one.name == program.name and one.work)
+    return next(known, None)
+
+
+def combined(schedule: float, propagated: float, within: float | None = None) -> float:
+    """Return the seconds of a step from two estimates of it.
+
+    If the estimate from the schedule is within a factor of the one from the propagated program, it confirms
+    it. Otherwise it corrects it: the result differs from the schedule by this factor. This is the most
+    probable value if the logarithm of measured over predicted seconds is Laplace distributed with scale s for
+    the propagated program, most of whose estimates are near and some far away, and normal with variance v for
+    the schedule. The logarithm of the factor is then v / s (soft thresholding, Donoho and Johnstone 1994,
+    doi:10.1093/biomet/81.3.425).
+
+    Args:
+      within: the logarithm of the factor; by default the one that was fitted to published runs.
+    """
+    limit = agreement() if within is None else within
+    apart = math.log(schedule / propagated)
+    return propagated * math.exp(math.copysign(max(0.0, abs(apart) - limit), apart))
 
 
 def _other_machine(mesh: Mesh, chip: Chip) -> str:
@@ -205,8 +258,8 @@ def on_whole_axes(program: Program, mesh: Mesh) -> Program:
 def before_compile(
     program: Program, mesh: Mesh, chip: Chip, constants: BeforeCompile | None = None
 ) -> Predicted:
-    """Predict one run of a propagated program: compute at a share of the peak, arguments and results that
-    are read and written once, and exposed communication.
+    """Predict one run of a propagated program: matrix products at a share of the peak, what remains of its
+    HBM traffic when a compiler has fused it, and exposed communication.
 
     Of transfers inside of a slice a share is exposed, the same for all programs. Those between slices count
     in full: they begin when those inside have ended, and most of them are of gradients, at the end. All
@@ -228,11 +281,10 @@ def before_compile(
         return Predicted(program.name, chip, None, None, None, reasons)
     between = interval_of(chip.name, "before_compile")
     if between is not None and short:
-        unfused = totals.seconds + _unfused_seconds(program, chip)
         between = replace(
             between,
-            low=between.low * hidden / totals.seconds,
-            high=max(between.high, unfused / totals.seconds),
+            low=min(between.low**WIDENED, between.low * hidden / totals.seconds),
+            high=between.high**WIDENED,
             short=True,
         )
     if between is not None:
@@ -243,12 +295,42 @@ def before_compile(
 
 
 def boundary_seconds(program: Program, chip: Chip) -> float:
-    """Return the least seconds for reading the arguments and writing the results; 0 if they are unknown.
-
-    Without them, a step with a replicated train state would take no longer than one with a sharded state.
-    """
+    """Return the least seconds for reading the arguments and writing the results; 0 if they are unknown."""
     moved = None if program.work is None else program.work.boundary_bytes
     return hbm_time(moved or 0, chip).seconds / default_constants(chip).hbm_efficiency
+
+
+def traffic_seconds(program: Program, chip: Chip) -> float:
+    """Return the seconds in which a propagated program reads and writes HBM outside of its collectives.
+
+    Each fusion that a GPU runs also has to be started. If only the bytes of arguments and results are known,
+    these are read and written once. Without them, a step with a replicated train state would take no longer
+    than one with a sharded state.
+    """
+    work, constants = program.work, default_constants(chip)
+    least = boundary_seconds(program, chip)
+    if work is None or work.fused_bytes is None:
+        return least
+    starting = (work.fusions or 0.0) * constants.kernel_seconds
+    moving = hbm_time(work.fused_bytes, chip).seconds / constants.hbm_efficiency
+    return max(least, moving) + starting
+
+
+def attention_seconds(program: Program, chip: Chip) -> tuple[float, float]:
+    """Return the share of the matrix FLOPs that a kernel of attention replaces, and the kernel's seconds.
+
+    Both are 0 if the program or the chip has no such kernel.
+    """
+    work = program.work
+    if work is None or work.attention is None or not work.matmul or chip.kind != "tpu":
+        return 0.0, 0.0
+    flops = sum(one.flops for one in work.matmul)
+    widest = max(work.matmul, key=lambda one: one.flops)
+    peak = chip.peak(widest.dtype)
+    if not flops or peak is None:
+        return 0.0, 0.0
+    rate = peak.flops_per_second * default_constants(chip).kernel_efficiency
+    return min(1.0, work.attention.products / flops), work.attention.flops / rate
 
 
 def _totals_before_compile(
@@ -259,14 +341,15 @@ def _totals_before_compile(
     Args:
       exposed_share: of the transfers inside of a slice.
     """
-    totals, unknown = Totals(memory=boundary_seconds(program, chip)), []
+    totals, unknown = Totals(memory=traffic_seconds(program, chip)), []
+    replaced, attention = attention_seconds(program, chip)
     for term in bounds.terms:
         if term.kind == "memory":
-            continue  # unknown before fusion, and part of the efficiency
+            continue
         if term.seconds is None:
             unknown.append(f"{term.name}: {term.basis}")
         elif term.kind == "compute":
-            totals.matrix += term.seconds / known.of(chip.name)
+            totals.matrix += term.seconds * (1 - replaced) / known.of(chip) + attention
         else:
             across = term.between / default_constants(chip).dcn_efficiency
             totals.exposed["+".join(term.axes or ())] = term.inside * exposed_share + across
@@ -276,19 +359,6 @@ def _totals_before_compile(
     if longest is not None and (rest := longest.combined - totals.seconds) > 0:
         totals.exposed["+".join(longest.axes or ())] += rest
     return totals, tuple(unknown)
-
-
-def _unfused_seconds(program: Program, chip: Chip) -> float:
-    """Return the seconds of all instructions of a propagated program if none is fused; 0 if unknown.
-
-    Each starts a kernel, and moves its operands and results to and from HBM. The bytes of a program that was
-    scaled from another mesh are unknown.
-    """
-    work = program.work
-    if work is None:
-        return 0.0
-    starting = (work.instructions or 0) * default_constants(chip).kernel_seconds
-    return starting + hbm_time(work.bytes_accessed or 0, chip).seconds
 
 
 @functools.cache
@@ -307,11 +377,12 @@ def links_of_program(program: Program, mesh: Mesh, chip: Chip) -> Links:
 def interval_of(chip: str, key: str = "left_out") -> Interval | None:
     """Return the interval for a chip, from the runs in the accuracy table and the own runs.
 
-    key: the predictions of the published runs: `left_out` from the schedule, or `before_compile`. Own runs
-      have those from the schedule alone.
+    key: the predictions of the published runs: `left_out` from all evidence, `compiled` from the schedule
+      alone, or `before_compile`. Own runs are of compiled programs.
     """
-    own = own_runs.ratios(chip) if key == "left_out" else ()
-    return interval(_published(key), chip, own, TAIL if key == "left_out" else TAIL_BEFORE_COMPILE)
+    before = key == "before_compile"
+    own = () if before else own_runs.ratios(chip)
+    return interval(_published(key), chip, own, TAIL_BEFORE_COMPILE if before else TAIL)
 
 
 @functools.lru_cache(maxsize=4)

@@ -19,7 +19,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Literal
 
 from inspector.core.snapshot import (
@@ -134,7 +134,35 @@ def simulate(
     return Simulated(seconds, machine.totals, tuple(machine.spans), reasons)
 
 
-def _shift(collective: Collective) -> str | None:
+def scaled(found: Simulated, factor: float) -> Simulated:
+    """Return the simulated step with all of its times multiplied by a factor."""
+    totals = Totals()
+    totals.add(found.totals, factor)
+    spans = tuple(
+        replace(one, start=one.start * factor, end=one.end * factor) for one in found.spans
+    )
+    seconds = None if found.seconds is None else found.seconds * factor
+    return Simulated(seconds, totals, spans, found.unknown)
+
+
+def executions(program: Program) -> dict[str, int]:
+    """Return how often a step executes each computation of its schedule."""
+    assert program.schedule is not None
+    by_name = program.schedule.by_name
+    found = {program.schedule.entry: 1}
+    waiting = [program.schedule.entry]
+    while waiting:
+        name = waiting.pop()
+        computation = by_name.get(name)
+        for operation in computation.operations if computation else ():
+            for called in operation.runs or ():
+                if called not in found:  # a loop body has one caller
+                    found[called] = found[name] * (operation.times or 0)
+                    waiting.append(called)
+    return found
+
+
+def shift_of(collective: Collective) -> str | None:
     """Return the direction of a permute that moves data to the next or to the previous position; else None.
 
     The direction is that of most pairs, because one pair of a ring leads back to its beginning.
@@ -317,7 +345,7 @@ class _Machine:
         """Return the resources of a collective: both directions of its mesh axes, or one for a shift."""
         axes = self._axes(number)
         collective = self._collectives[number] if number < len(self._collectives) else None
-        shift = None if collective is None else _shift(collective)
+        shift = None if collective is None else shift_of(collective)
         return tuple(
             f"{one} {sign}" for one in axes for sign in (SIGNS if shift is None else shift)
         )

@@ -29,6 +29,7 @@ from inspector.machines.prediction.cost import (
     critical_intensity,
     hbm_time,
 )
+from inspector.machines.prediction.simulation import SIGNS, executions, shift_of
 
 Kind = Literal["compute", "memory", "communication"]
 
@@ -52,7 +53,8 @@ class Term:
     inside, between: seconds of a communication on the links of a slice and on the network between slices;
       `seconds` has the longer one of each collective.
     combined: seconds of a communication if collectives of one operation, which run equally often, are one.
-      Compilers combine them, and then wait for the hops of the links only once.
+      Compilers combine them, and then wait for the hops of the links only once. Permutes in both directions
+      of a ring take as long as those in one.
     """
 
     name: str
@@ -135,9 +137,9 @@ def modelled(
     seconds = [term.seconds for term in terms]
     known = [value for value in seconds if value is not None]
     whole = len(known) == len(seconds)
-    lower = max(known) if whole else None
-    if known and program.stage == "propagated":
-        # Without a compile the HBM bytes are unknown; a step still takes at least its longest known term.
+    lower = None
+    # Without a compile the HBM bytes are unknown; a step still takes at least its longest known term.
+    if known and (whole or program.stage == "propagated"):
         lower = max(term.least for term in terms if term.least is not None)
     flops = _matmul_flops(program.work.matmul if program.work else None)
     ideal = _matmul_flops(program.ideal.matmul if program.ideal else None)
@@ -150,7 +152,7 @@ def modelled(
         terms=terms,
         flops=flops,
         flops_per_second=peak,
-        hbm_bytes=_hbm_bytes(program),
+        hbm_bytes=_hbm_bytes(program, chip),
         wire_bytes=sum_known(term.wire_bytes for term in communication),
         ideal_flops=ideal,
         wasted=1 - ideal / done if ideal is not None and done else None,
@@ -208,17 +210,47 @@ def _compute(
     )
 
 
-def _hbm_bytes(program: Program) -> float | None:
-    """Return the bytes that a device moves to and from HBM. Before fusion they are unknown."""
+def _hbm_bytes(program: Program, chip: Chip) -> float | None:
+    """Return the bytes that a device moves to and from HBM. Before fusion they are unknown.
+
+    An operation that the compiler expects to end before HBM could have moved its bytes has some of them on
+    the chip, or moves only parts of its operands. Then the bytes in this time count.
+    """
     if program.work is None or program.stage == "propagated":
         return None
-    return program.work.bytes_accessed
+    counted = program.work.bytes_accessed
+    scheduled = _scheduled_bytes(program, chip)
+    if counted is None or scheduled is None:
+        return counted
+    return min(counted, scheduled)
+
+
+def _scheduled_bytes(program: Program, chip: Chip) -> float | None:
+    """Return the bytes that the operations of a schedule with estimated cycles can move; None without any.
+
+    Asynchronous copies are left out: what they bring to the chip is counted where it is used.
+    """
+    if program.schedule is None or chip.clock_hertz is None:
+        return None
+    rate = chip.hbm_bytes_per_second_per_device
+    times = executions(program)
+    total, estimated = 0.0, False
+    for computation in program.schedule.computations:
+        for one in computation.operations:
+            if one.bytes is None or one.begins or one.host or one.collective is not None:
+                continue
+            moved = float(one.bytes)
+            if one.cycles is not None:
+                estimated = True
+                moved = min(moved, one.cycles / chip.clock_hertz * rate)
+            total += times.get(computation.name, 0) * moved
+    return total if estimated else None
 
 
 def _memory(program: Program, mesh: Mesh, chip: Chip) -> Term:
     if program.stage == "propagated":
         return Term("HBM", "memory", None, "", NOT_FUSED)
-    count = _hbm_bytes(program)
+    count = _hbm_bytes(program, chip)
     if count is None:
         return Term("HBM", "memory", None, "", NOT_COUNTED)
     time = hbm_time(count, chip)
@@ -260,7 +292,8 @@ def _along(
         why = link.assumption if link else "the link of these axes is missing"
         return Term(name, "communication", None, "", why, axes, wire)
     seconds: dict[str, float] = {}
-    payloads: dict[tuple[str, float], float] = {}
+    # By operation, executions, and the direction of a permute.
+    payloads: dict[tuple[str, float, str | None], float] = {}
     inside = between = 0.0
     largest: dict[str, tuple[int, Estimate]] = {}
     # Layers have collectives of the same size.
@@ -279,7 +312,7 @@ def _along(
         time, each = times[key]
         seconds[one.op] = seconds.get(one.op, 0.0) + one.executions * time.seconds
         inside, between = inside + one.executions * each[0], between + one.executions * each[1]
-        runs = one.op, one.executions
+        runs = one.op, one.executions, shift_of(one)
         payloads[runs] = payloads.get(runs, 0.0) + one.payload_bytes
         if one.op not in largest or one.payload_bytes > largest[one.op][0]:
             largest[one.op] = one.payload_bytes, time
@@ -301,11 +334,18 @@ def _along(
         wire,
         inside,
         between,
-        combined=sum(
-            executions * collective_time(op, payload, link).seconds
-            for (op, executions), payload in payloads.items()
-        ),
+        combined=_combined(payloads, link),
     )
+
+
+def _combined(payloads: Mapping[tuple[str, float, str | None], float], link: Link) -> float:
+    """Return the seconds of combined collectives. The directions of a ring move data at the same time."""
+    seconds: dict[str | None, float] = {}
+    for (op, times, direction), payload in payloads.items():
+        taken = times * collective_time(op, payload, link).seconds
+        seconds[direction] = seconds.get(direction, 0.0) + taken
+    both = max((seconds.get(sign, 0.0) for sign in SIGNS), default=0.0)
+    return seconds.get(None, 0.0) + both
 
 
 def _intensities(
@@ -318,7 +358,7 @@ def _intensities(
 ) -> tuple[Intensity, ...]:
     # Per term: its name, its bytes, and the bytes per second of one device.
     rows: list[tuple[str, float | None, float | None]] = [
-        ("HBM", _hbm_bytes(program), chip.hbm_bytes_per_second_per_device)
+        ("HBM", _hbm_bytes(program, chip), chip.hbm_bytes_per_second_per_device)
     ]
     for term in communication:
         link = links.get(term.axes) if term.axes else None

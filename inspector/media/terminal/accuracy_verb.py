@@ -19,6 +19,7 @@ from inspector.core.formatting import counted
 from inspector.core.snapshot import Snapshot
 from inspector.layout import Layout
 from inspector.machines.prediction import own_runs
+from inspector.machines.prediction.calibration import accuracy_table
 from inspector.media.terminal import options as shared
 from inspector.media.terminal import render
 from inspector.media.terminal.options import JSON, argument, verb
@@ -41,7 +42,8 @@ from inspector.service.inspection import Inspection
     argument(
         "--fit",
         metavar="TABLE.json",
-        help="with --runs: also fit the constants of each chip, and write the table that this version has",
+        help="with --runs: also fit the constants of each chip, and write the table that this version has; "
+        "with --no-compile and no --snapshots, the predictions from schedules are those of this version",
     ),
     argument(
         "--snapshots",
@@ -127,7 +129,10 @@ def accuracy(options: argparse.Namespace) -> None:
         if options.sweeps is not None:
             swept = sweeps.read(options.sweeps, runs, found.rows)
         if options.fit is not None:
-            table = comparison.fitted_table(runs, compared.compiled, compared.propagated, found)
+            kept = accuracy_table() if options.no_compile and options.snapshots is None else None
+            table = comparison.fitted_table(
+                runs, compared.compiled, compared.propagated, found, kept
+            )
             output.write_text(json.dumps(table, indent=1) + "\n", options.fit)
     if options.json:
         orders = {"sweeps": [asdict(one) for one in swept]} if options.sweeps is not None else {}

@@ -12,7 +12,9 @@ from typing import Any
 import jax
 
 from inspector.compiled import program_text
+from inspector.compiled.hlo import attention_kernels
 from inspector.compiled.hlo.analysis import Analysis
+from inspector.compiled.hlo.fused_traffic import FusedTraffic, fused_traffic
 from inspector.compiled.hlo.live_values import LiveValues
 from inspector.compiled.hlo.shardings import NamedMesh, parse_sdy
 from inspector.compiled.hlo.shards import shards_of
@@ -28,12 +30,14 @@ from inspector.core.snapshot import (
     Array,
     Collective,
     Finding,
+    KernelWork,
     MemoryUse,
     Mesh,
     Origin,
     Program,
     ProgramArray,
     Spec,
+    Work,
 )
 from inspector.layout import Layout, from_json
 from inspector.layout.plan import NOT_PROPAGATED
@@ -90,7 +94,9 @@ class Setting:
         """Return the setting of a layout."""
         sizes = dict(layout.sizes)
         seq = sizes.get("seq")
-        flash = sizes.get("attention") == "flash" and isinstance(seq, int)
+        kind = layout.machine.kind if layout.machine else None
+        # On GPUs the same attention is computed by matrix products.
+        flash = sizes.get("attention") == "flash" and isinstance(seq, int) and kind != "gpu"
         return cls(
             layout.mesh(),
             tuple(layout.rules),
@@ -100,7 +106,7 @@ class Setting:
             kernel_square=seq if flash else None,
             offloads="offload:" in str(sizes.get("remat")),
             optimizer_axes=layout.optimizer_axes,
-            kind=layout.machine.kind if layout.machine else None,
+            kind=kind,
         )
 
     def module_of(self, lowered: Lowered) -> Any:
@@ -132,6 +138,10 @@ class Setting:
         return estimated_use(
             analysis, lowered.inputs, lowered.outputs, self.donate, self.kernel_square
         )
+
+    def traffic(self, analysis: Analysis) -> FusedTraffic | None:
+        """Return an estimate of the HBM traffic of a program; None if it is unknown."""
+        return fused_traffic(analysis, self.kernel_square, self.kind != "gpu")
 
     def live_values(self, analysis: Analysis, lowered: Lowered) -> LiveValues | None:
         """Return the buffers that a program will probably need; None if they are unknown."""
@@ -287,16 +297,39 @@ def described_program(
         arrays = []
         if watched:
             arrays = _arrays(propagated.history, origins, sources, setting, lowered.name)
+    traffic = None if read.analysis is None else setting.traffic(read.analysis)
     program = Program(
         lowered.name,
         stage="propagated",
         flops_per_device=None if read.work is None else read.work.flops,
         collectives=None if read.collectives is None else collectives,
-        work=read.work,
+        work=None if read.work is None else with_traffic(read.work, traffic, setting.kernel_square),
         memory_use=None if read.analysis is None else setting.memory_use(read.analysis, lowered),
         conflicts=conflicts,
     )
     return program, arrays
+
+
+def with_traffic(work: Work, traffic: FusedTraffic | None, kernel_square: int | None) -> Work:
+    """Return the work of a program with the traffic that remains when a compiler has fused it.
+
+    kernel_square: length of the sequences whose attention a kernel computes; None without a kernel.
+    """
+    if traffic is None:
+        return work
+    return replace(
+        work,
+        fused_bytes=traffic.total,
+        fusions=float(traffic.fusions),
+        attention=kernel_work(sum(traffic.attention.values()), kernel_square),
+    )
+
+
+def kernel_work(products: float, kernel_square: int | None) -> KernelWork | None:
+    """Return what a kernel of attention computes in the place of these FLOPs; None if there are none."""
+    if not products or kernel_square is None:
+        return None
+    return KernelWork(products, products * attention_kernels.share_of_products(kernel_square))
 
 
 def _arrays(

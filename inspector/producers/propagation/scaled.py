@@ -12,17 +12,18 @@ propagate the mesh itself before they rely on a program.
 from __future__ import annotations
 
 import math
-from collections.abc import Hashable, Mapping, Sequence
-from dataclasses import dataclass, replace
+from collections.abc import Collection, Hashable, Mapping, Sequence
+from dataclasses import dataclass, field, replace
 
 from inspector.compiled import hlo
 from inspector.compiled.hlo.analysis import Analysis
 from inspector.compiled.hlo.flops import product
+from inspector.compiled.hlo.fused_traffic import FusedTraffic
 from inspector.core.collectives import OPERATIONS
 from inspector.core.snapshot import Collective, MatmulFlops, Mesh, Program, Work
 from inspector.core.statistics import sum_known
 from inspector.producers.propagation import device_program, shardy, xla_passes
-from inspector.producers.propagation.propagate import Setting
+from inspector.producers.propagation.propagate import Setting, kernel_work, with_traffic
 from inspector.producers.propagation.scaled_memory import ScaledMemory, scaled_memory
 from inspector.producers.propagation.shardings import (
     Axes,
@@ -56,6 +57,10 @@ class ScaledProgram:
       scalable: whether `on` can compute others. Not if it has a `shard_map`, a part of an axis, or a
         dimension that its axes do not divide.
       memory: the bytes in use at each instruction; None if unknown.
+      traffic: the bytes of HBM that all devices with different parts of an array read and write, by the mesh
+        axes that shard it; None if unknown.
+      attention: the FLOPs of the products that a kernel of attention replaces, as those of `products`.
+      kernel_square: length of the sequences of this attention; None without a kernel.
     """
 
     program: Program
@@ -63,6 +68,9 @@ class ScaledProgram:
     moved: tuple[_Moved, ...]
     products: Mapping[tuple[str, Axes], float]
     memory: ScaledMemory | None
+    traffic: Mapping[Axes, float] | None = None
+    attention: Mapping[Axes, float] = field(default_factory=dict)
+    kernel_square: int | None = None
 
     def peak(self, sizes: Mapping[str, int]) -> int | None:
         """Return an estimate of the most bytes in use on a device of a mesh with these sizes of axes."""
@@ -105,11 +113,23 @@ class ScaledProgram:
         instructions = None if work is None else work.instructions
         boundary = None if work is None else work.boundary_bytes
         boundary = None if boundary is None else boundary * state
+        fused = None
+        if self.traffic is not None:
+            fused = _on(self.traffic, sizes)
         return replace(
             self.program,
             collectives=tuple(collectives),
             flops_per_device=None,
-            work=Work(None, matmul, None, instructions=instructions, boundary_bytes=boundary),
+            work=Work(
+                None,
+                matmul,
+                None,
+                instructions=instructions,
+                boundary_bytes=boundary,
+                fused_bytes=fused,
+                fusions=None if work is None else work.fusions,
+                attention=kernel_work(_on(self.attention, sizes), self.kernel_square),
+            ),
         )
 
 
@@ -131,15 +151,18 @@ def scaled_program(lowered: Lowered, setting: Setting, logical: bool) -> ScaledP
         analysis = Analysis(written.module)
         collectives = hlo.collectives(written.module, setting.mesh, analysis)
         work = hlo.work(written.module, analysis)
+        fused = setting.traffic(analysis)
         program = Program(
             lowered.name,
             stage="propagated",
             flops_per_device=work.flops,
             collectives=collectives,
-            work=work,
+            work=with_traffic(work, fused, setting.kernel_square),
         )
         moved = _moved(collectives, written, setting.mesh)
-        products = _products(analysis, written, setting.mesh)
+        kernels = fused.attention if fused is not None else ()
+        products = _products(analysis, written, setting.mesh, kernels)
+        traffic = _traffic(fused, written, setting.mesh)
         live = setting.live_values(analysis, lowered)
         memory = None if live is None else scaled_memory(live, written, setting.mesh)
     scalable = (
@@ -147,9 +170,23 @@ def scaled_program(lowered: Lowered, setting: Setting, logical: bool) -> ScaledP
         and products is not None
         and not written.not_partitioned
         and not lowered.has_manual_part
-        and _adds_up(products, setting.mesh, work)
+        and _adds_up(products[0], setting.mesh, work)
     )
-    return ScaledProgram(program, scalable, moved or (), products or {}, memory)
+    return ScaledProgram(
+        program,
+        scalable,
+        moved or (),
+        products[0] if products else {},
+        memory,
+        traffic,
+        products[1] if products else {},
+        setting.kernel_square,
+    )
+
+
+def _on(amounts: Mapping[Axes, float], sizes: Mapping[str, int]) -> float:
+    """Return the sum of amounts on a device, each divided by the sizes of the axes that share it."""
+    return sum(amount / math.prod(sizes[axis] for axis in axes) for axes, amount in amounts.items())
 
 
 def _moved(
@@ -186,10 +223,17 @@ def _together(equal: Sequence[_Moved]) -> _Moved:
 
 
 def _products(
-    analysis: Analysis, written: device_program.DeviceProgram, mesh: Mesh
-) -> dict[tuple[str, Axes], float] | None:
-    """Return the FLOPs of all devices by operand type and the axes that share the work; None if unknown."""
+    analysis: Analysis,
+    written: device_program.DeviceProgram,
+    mesh: Mesh,
+    kernels: Collection[str],
+) -> tuple[dict[tuple[str, Axes], float], dict[Axes, float]] | None:
+    """Return the FLOPs of all devices by operand type and the axes that share the work; None if unknown.
+
+    The second part are those of the products that a kernel of attention replaces, whose names are given.
+    """
     found: dict[tuple[str, Axes], float] = {}
+    attention: dict[Axes, float] = {}
     for computation, instruction in analysis.module.instructions:
         each = product(computation, instruction)
         if each is None:
@@ -205,7 +249,28 @@ def _products(
         axes = frozenset[str]().union(*(one for one in every if one is not None))
         ways = math.prod(mesh.sizes[axis] for axis in axes)
         key = (each.dtype, axes)
-        found[key] = found.get(key, 0.0) + float(each.flops) * times * ways
+        amount = float(each.flops) * times * ways
+        found[key] = found.get(key, 0.0) + amount
+        if instruction.name in kernels:
+            attention[axes] = attention.get(axes, 0.0) + amount
+    return found, attention
+
+
+def _traffic(
+    traffic: FusedTraffic | None, written: device_program.DeviceProgram, mesh: Mesh
+) -> dict[Axes, float] | None:
+    """Return the traffic by the axes that shard each array, of all devices with different parts of it.
+
+    An array that is sharded over a part of a mesh axis keeps its bytes on every mesh.
+    """
+    if traffic is None:
+        return None
+    found: dict[Axes, float] = {}
+    for name, count in traffic.bytes.items():
+        value = written.values.get(name)
+        axes = whole_axes(None if value is None else sharding_of(value)) or frozenset()
+        ways = math.prod(mesh.sizes[axis] for axis in axes)
+        found[axes] = found.get(axes, 0.0) + count * ways
     return found
 
 

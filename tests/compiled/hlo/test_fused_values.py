@@ -9,6 +9,14 @@ from inspector.compiled.hlo.analysis import Analysis
 from inspector.compiled.hlo.fused_values import fused_values
 from inspector.compiled.hlo.live_values import LiveValues
 
+# Dimensions of the products of attention, on queries (batch, seq, heads, group, head) and keys without group.
+SCORES = (
+    "lhs_batch_dims={0,2}, rhs_batch_dims={0,2}, lhs_contracting_dims={4}, rhs_contracting_dims={3}"
+)
+VALUES = (
+    "lhs_batch_dims={0,1}, rhs_batch_dims={0,2}, lhs_contracting_dims={4}, rhs_contracting_dims={1}"
+)
+
 
 def read(text: str, **options: Any) -> LiveValues:
     found = fused_values(Analysis(hlo.parse(text)[0]), **options)
@@ -60,13 +68,26 @@ def test_a_donated_result_has_the_memory_of_its_argument() -> None:
 def test_scores_of_attention_stay_on_the_chip() -> None:
     text = """HloModule m
 ENTRY e {
-  q = bf16[2,128,8] parameter(0)
-  s = f32[2,128,128] dot(q, q), lhs_batch_dims={0}, rhs_batch_dims={0}
-  ROOT o = bf16[2,128,8] dot(s, q), lhs_batch_dims={0}, rhs_batch_dims={0}
+  q = bf16[2,128,4,1,8] parameter(0)
+  k = bf16[2,128,4,8] parameter(1)
+  s = f32[2,4,128,1,128] dot(q, k), SCORES
+  ROOT o = bf16[2,4,128,1,8] dot(s, k), VALUES
 }
 """
+    text = text.replace("SCORES", SCORES).replace("VALUES", VALUES)
     assert names(read(text)).keys() == {"s", "o"}
     assert names(read(text, kernel_square=128)).keys() == {"o"}
+
+
+def test_activations_as_wide_as_a_sequence_is_long_are_no_scores() -> None:
+    text = """HloModule m
+ENTRY e {
+  x = bf16[6,2,128,128] parameter(0)
+  w = bf16[128,128] parameter(1)
+  ROOT y = bf16[6,2,128,128] dot(x, w), lhs_contracting_dims={3}, rhs_contracting_dims={0}
+}
+"""
+    assert names(read(text, kernel_square=128)).keys() == names(read(text)).keys()
 
 
 LOOP = """HloModule m

@@ -84,7 +84,7 @@ def test_shares_before_a_compile_are_found():
         measured.append(MeasuredProgram(f"run {number}", f"{number}", CHIP, one, MESH, seconds))
     terms = [run for run in map(fitting.propagated_run, measured) if run is not None]
     found = fitting.fitted_before_compile(terms)
-    assert found.of("v5e") == pytest.approx(0.5, abs=0.03)
+    assert found.of(CHIP) == pytest.approx(0.5, abs=0.03)
     assert found.exposed_share == pytest.approx(0.3, abs=0.1)
     left_out = fitting.left_out_before_compile(terms)
     assert left_out.keys() == {run.name for run in terms}

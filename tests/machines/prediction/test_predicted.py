@@ -2,23 +2,34 @@
 
 from __future__ import annotations
 
+import math
 import random
+from dataclasses import replace
 
 import pytest
 
 from inspector.core.snapshot import (
+    MatmulFlops,
     Mesh,
     MeshAxis,
     Program,
     ScheduledOperation,
+    Snapshot,
+    Source,
+    Work,
 )
 from inspector.machines.hardware import CHIPS
 from inspector.machines.prediction.predicted import (
     CLAIMED,
     ENOUGH_RUNS,
+    before_compile,
+    combined,
     interval,
+    interval_of,
     predicted,
+    predicted_in,
 )
+from inspector.machines.prediction.step_model import modelled
 from tests.machines.prediction.schedules import schedule
 
 
@@ -68,3 +79,94 @@ def test_without_a_schedule_or_operations_the_step_is_unknown():
     for one in (Program("step"), Program("step", stage="propagated"), program()):
         found = predicted(one, mesh, CHIPS["v5e"])
         assert found.seconds is None and found.unknown and found.record() is None
+
+
+@pytest.mark.parametrize(
+    ("schedule", "propagated", "expected"),
+    [
+        (1.0, 1.0, 1.0),
+        (1.1, 1.0, 1.0),  # confirmed
+        (0.9, 1.0, 1.0),
+        (2.0, 1.0, 2.0 / 1.25),  # corrected
+        (0.5, 1.0, 0.5 * 1.25),
+    ],
+)
+def test_a_schedule_confirms_or_corrects_the_estimate_before_a_compile(
+    schedule, propagated, expected
+):
+    assert combined(schedule, propagated, math.log(1.25)) == pytest.approx(expected)
+
+
+def test_the_combination_is_the_most_probable_value():
+    # Laplace distributed logarithms around one estimate, normal ones around the other.
+    scale, deviation = 0.08, 0.12
+    random.seed(7)
+    for _ in range(50):
+        schedule, propagated = random.lognormvariate(0, 0.4), random.lognormvariate(0, 0.4)
+        tried = [math.exp(step / 2000) for step in range(-6000, 6001)]
+        best = min(
+            tried,
+            key=lambda one: (
+                abs(math.log(one / propagated)) / scale
+                + math.log(one / schedule) ** 2 / 2 / deviation**2
+            ),
+        )
+        found = combined(schedule, propagated, deviation**2 / scale)
+        assert found == pytest.approx(best, rel=1e-3)
+
+
+MESH = Mesh((MeshAxis("data", 2),), devices=(0, 1), device_kind="TPU v5 lite")
+SCHEDULED = Program(
+    "train_step",
+    stage="compiled",
+    collectives=(),
+    schedule=schedule(
+        ScheduledOperation("a", "fusion", cycles=3 * 10**9, flops=1.0),
+        ScheduledOperation("b", "fusion", cycles=10**9, bytes=10**12),
+    ),
+    work=Work(1e13, (MatmulFlops("bf16", 1e13),), 1e9),
+)
+
+
+def propagated(flops: float) -> Program:
+    work = Work(flops, (MatmulFlops("bf16", flops),), None, fused_bytes=0.0)
+    return Program("train_step", stage="propagated", collectives=(), work=work)
+
+
+def test_a_snapshot_with_both_programs_is_predicted_from_both():
+    source = Source("tpu", "tpu:v5e:1x2", "2026-01-01T00:00:00Z", {})
+    alone = Snapshot(source, None, MESH, (), programs=(SCHEDULED,))
+    chip = CHIPS["v5e"]
+    schedule_alone = predicted_in(alone, SCHEDULED, chip)
+    assert schedule_alone == predicted(SCHEDULED, MESH, chip)
+    for flops in (1e14, 4e14, 1e15):
+        before = before_compile(propagated(flops), MESH, chip).seconds
+        both = replace(alone, propagated=(propagated(flops),))
+        found = predicted_in(both, SCHEDULED, chip)
+        assert found.seconds == pytest.approx(combined(schedule_alone.seconds, before))
+        assert found.schedule_seconds == schedule_alone.seconds
+        assert found.propagated_seconds == before
+        # What is shown of the schedule adds up to the prediction.
+        assert found.totals.seconds == pytest.approx(found.seconds)
+        assert max(one.end for one in found.simulated.spans) == pytest.approx(found.seconds)
+        assert found.interval == interval_of("v5e")
+
+
+def test_without_work_of_the_propagated_program_the_schedule_counts_alone():
+    source = Source("tpu", "tpu:v5e:1x2", "2026-01-01T00:00:00Z", {})
+    bare = Program("train_step", stage="propagated", collectives=())
+    both = Snapshot(source, None, MESH, (), programs=(SCHEDULED,), propagated=(bare,))
+    found = predicted_in(both, SCHEDULED, CHIPS["v5e"])
+    assert found.seconds == found.schedule_seconds and found.propagated_seconds is None
+    assert found.interval == interval_of("v5e", "compiled")
+
+
+@pytest.mark.parametrize("moved", [1e6, 1e12, 5e12, 1e13])
+def test_no_prediction_is_below_the_lower_bound(moved):
+    one = replace(SCHEDULED, work=replace(SCHEDULED.work, bytes_accessed=moved))
+    chip = CHIPS["v5e"]
+    bound = modelled(one, MESH, chip).lower_seconds
+    for before in (None, propagated(1e12)):
+        found = predicted(one, MESH, chip, propagated=before)
+        assert found.seconds >= bound
+        assert found.totals.seconds == pytest.approx(found.seconds)

@@ -1,0 +1,303 @@
+"""The bytes that a program will read and write in HBM, before a compiler has fused it.
+
+The values in memory are those of `fused_values`: results of matrix products, collectives, reductions and
+updates, values that several of these read, and the state of loops. An instruction with memory reads each
+value from which its operands are computed once, however many fused instructions are between, and writes its
+result. A slice, or an update of a part, moves that part alone. The results of a loop body and of the program
+are written by fusions that read each value once.
+
+Compilers fuse less where it does not pay, and keep some values on the chip, so this is an estimate.
+"""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import TypeAlias
+
+from inspector.compiled.hlo import live_values
+from inspector.compiled.hlo.analysis import Analysis
+from inspector.compiled.hlo.flops import product
+from inspector.compiled.hlo.fused_values import (
+    MADE,
+    ORDERS,
+    PRODUCTS,
+    READERS,
+    RUNS,
+    WRITES,
+    are_scores,
+    users_of,
+    written_shape,
+)
+from inspector.compiled.hlo.module import Computation, Instruction, operand_names, operand_shapes
+from inspector.compiled.hlo.shapes import Shape, total_bytes
+from inspector.core.collectives import BY_OPCODE
+
+_SLICES = frozenset({"slice", "dynamic-slice", "gather"})
+# Position of the operand with the new part.
+_UPDATES = {"dynamic-update-slice": 1, "scatter": 2}
+_BARRIERS = frozenset({"opt-barrier", "optimization-barrier"})
+_DEEPEST = 50
+
+
+@dataclass(eq=False)
+class _Value:
+    """An array in memory, or a part of it. `name` is that of an instruction with it as its result."""
+
+    name: str
+    shape: Shape | None
+
+    @property
+    def bytes(self) -> float:
+        return float((self.shape.bytes or 0) if self.shape is not None else 0)
+
+
+# Bytes that an instruction reads, by the array.
+_Reads: TypeAlias = dict[_Value, float]
+
+
+@dataclass(eq=False)
+class _Computed:
+    """An array that has no memory: whoever reads it reads the arrays from which it is computed."""
+
+    name: str
+    shape: Shape | None
+    reads: _Reads
+
+
+_Tree: TypeAlias = "_Value | _Computed | list[_Tree]"
+
+
+@dataclass
+class FusedTraffic:
+    """The traffic of one run on one device.
+
+    Attributes:
+      bytes: Bytes of HBM that are read and written, by the name of an instruction with the array as its
+        result. Those of collectives are not counted, because links are slower than HBM.
+      fusions: Number of matrix products and fusions that run.
+      attention: FLOPs of the matrix products that a kernel of attention replaces, by name.
+    """
+
+    bytes: dict[str, float] = field(default_factory=lambda: defaultdict(float))
+    fusions: int = 0
+    attention: dict[str, float] = field(default_factory=dict)
+
+    @property
+    def total(self) -> float:
+        return sum(self.bytes.values())
+
+
+def fused_traffic(
+    analysis: Analysis, kernel_square: int | None = None, fuses_products: bool = True
+) -> FusedTraffic | None:
+    """Return the traffic of a propagated program.
+
+    Return None if its text is truncated or too large, or has a loop with an unknown trip count.
+
+    Args:
+      kernel_square: as for `fused_values`.
+      fuses_products: whether other instructions are fused into matrix products. Those of GPUs are calls of
+        a library, which reads its operands from memory.
+    """
+    module = analysis.module
+    entry = module.by_name.get(module.entry or "")
+    if module.truncated or entry is None:
+        return None
+    if sum(len(one.instructions) for one in module.computations) > live_values.LARGEST_PROGRAM:
+        return None
+    reader = _Reader(analysis, kernel_square, READERS if fuses_products else 1)
+    reader.run(entry, None, 0)
+    return None if reader.unknown else reader.traffic
+
+
+class _Reader:
+    """Follows the arrays of a program that is not fused yet."""
+
+    def __init__(self, analysis: Analysis, kernel_square: int | None, readers: int) -> None:
+        self._module = analysis.module
+        self._runs = analysis.runs
+        self._square = kernel_square
+        self._readers = readers
+        self._entered: set[str] = set()
+        self._times = 0  # executions of the computation that is followed
+        self.traffic = FusedTraffic()
+        self.unknown = False
+
+    def run(self, computation: Computation, given: Sequence[_Tree] | None, depth: int) -> _Tree:
+        """Count the instructions of a computation, and return the tree of its result in memory.
+
+        given: the trees of its parameters; None for the entry.
+        """
+        runs = self._runs.get(computation.name)
+        if runs is None or runs.count is None or depth > _DEEPEST:
+            self.unknown = True
+            return []
+        caller, self._times = self._times, runs.count
+        users = users_of(computation.instructions)
+        trees: dict[str, _Tree] = {}
+        for one in computation.instructions:
+            operands = [trees.get(name or "", []) for name in operand_names(one)]
+            if one.opcode == "parameter":
+                number = one.number or 0
+                known = given is not None and number < len(given)
+                tree = given[number] if known and given else _leaves(one.name, one.shape)
+            else:
+                tree = self._instruction(computation, one, operands, users, depth)
+            trees[one.name] = tree
+        root = computation.root
+        result = self._in_memory([trees[root.name]])[0] if root is not None else []
+        self._times = caller
+        return result
+
+    def _instruction(
+        self,
+        computation: Computation,
+        one: Instruction,
+        operands: list[_Tree],
+        users: Mapping[str, list[Instruction]],
+        depth: int,
+    ) -> _Tree:
+        opcode, shape = one.opcode, one.shape
+        first: _Tree = operands[0] if operands else []
+        if opcode in MADE:
+            return _Computed(one.name, shape, {})
+        if opcode in ORDERS:
+            return first
+        if opcode == "tuple":
+            return operands
+        if opcode == "get-tuple-element":
+            return _part(one, first)
+        if opcode in _BARRIERS:
+            kept = self._in_memory(operands)
+            return kept if len(kept) != 1 else kept[0]
+        if opcode in RUNS:
+            return self._called(one, self._in_memory(operands), depth)
+        if opcode in BY_OPCODE:
+            self._in_memory(operands)
+            return _leaves(one.name, shape)
+        if opcode in PRODUCTS:
+            result = _Value(one.name, written_shape(one, users))
+            if any(map(self._is_kept, (result, *_reads(operands)))):
+                found = product(computation, one)
+                self.traffic.attention[one.name] = self._times * ((found and found.flops) or 0.0)
+            return self._executed(operands, result)
+        if opcode in _UPDATES and len(operands) > _UPDATES[opcode]:
+            return self._updated(computation, one, operands)
+        if opcode in _SLICES:
+            return self._sliced(computation, one, operands)
+        if shape is None or shape.parts is not None or opcode in WRITES or opcode == "reduce":
+            return self._executed(operands, _leaves(one.name, shape))
+        written = [each for each in users.get(one.name, ()) if each.opcode in WRITES]
+        if len(written) >= self._readers:
+            return self._executed(operands, _Value(one.name, shape))
+        return _Computed(one.name, shape, _reads(operands))
+
+    def _executed(self, operands: Sequence[_Tree], result: _Tree) -> _Tree:
+        """Count an instruction that reads its operands and writes its result."""
+        self.traffic.fusions += self._times
+        self._add(_reads(operands))
+        self._add(_reads([result]))
+        return result
+
+    def _called(self, one: Instruction, operands: Sequence[_Tree], depth: int) -> _Tree:
+        """Count the computations that an instruction runs, and return the tree of its result."""
+        for called in one.called:
+            inner = self._module.by_name.get(called.computation)
+            if inner is None or inner.name in self._entered or called.role == "condition":
+                continue
+            self._entered.add(inner.name)
+            given = operands
+            if called.role == "branch":
+                given = operands[called.number + 1 : called.number + 2]
+            result = self.run(inner, given, depth + 1)
+            if one.opcode == "call":
+                return result
+        return _leaves(one.name, one.shape)
+
+    def _updated(self, computation: Computation, one: Instruction, operands: list[_Tree]) -> _Tree:
+        """Count an update in place: it reads the new part and writes it."""
+        at = _UPDATES[one.opcode]
+        base = self._in_memory(operands[:1])[0]
+        value = base if isinstance(base, _Value) else _Value(one.name, one.shape)
+        part = float(total_bytes(operand_shapes(computation, one)[at : at + 1]) or 0)
+        self.traffic.fusions += self._times
+        self._add(_reads(operands[1:]))
+        # A scatter adds to the old part.
+        self._add({value: part * (2 if one.opcode == "scatter" else 1)})
+        return value
+
+    def _sliced(self, computation: Computation, one: Instruction, operands: list[_Tree]) -> _Tree:
+        """Return a slice. Its reader reads that share of each array."""
+        whole = total_bytes(operand_shapes(computation, one)[:1])
+        part = None if one.shape is None else one.shape.bytes
+        share = min(1.0, part / whole) if part is not None and whole else 1.0
+        found = {value: count * share for value, count in _reads(operands[:1]).items()}
+        return _Computed(one.name, one.shape, _merged([found, _reads(operands[1:])]))
+
+    def _in_memory(self, trees: Sequence[_Tree]) -> list[_Tree]:
+        """Write the arrays that have no memory yet, with fusions that read each array once."""
+        reads: list[_Reads] = []
+        kept = [self._kept(tree, reads) for tree in trees]
+        self._add(_merged(reads))
+        return kept
+
+    def _kept(self, tree: _Tree, reads: list[_Reads]) -> _Tree:
+        if isinstance(tree, list):
+            return [self._kept(part, reads) for part in tree]
+        if isinstance(tree, _Value) or not tree.reads:
+            return tree  # in memory, or made of constants wherever it is needed, such as a mask
+        value = _Value(tree.name, tree.shape)
+        self.traffic.fusions += self._times
+        reads += [tree.reads, {value: value.bytes}]
+        return value
+
+    def _add(self, reads: _Reads) -> None:
+        for value, count in reads.items():
+            if not self._is_kept(value):
+                self.traffic.bytes[value.name] += self._times * count
+
+    def _is_kept(self, value: _Value) -> bool:
+        """Return whether a kernel keeps an array on the chip."""
+        return self._square is not None and are_scores(value.shape, self._square)
+
+
+def _leaves(name: str, shape: Shape | None) -> _Tree:
+    """Return the tree of arrays in memory with this shape."""
+    if shape is not None and shape.parts is not None:
+        return [_leaves(name, part) for part in shape.parts]
+    return _Value(name, shape)
+
+
+def _part(one: Instruction, whole: _Tree) -> _Tree:
+    """Return a part of a tuple. An array in memory gets the name of the part, which is its own."""
+    index = one.tuple_index
+    if not isinstance(whole, list) or index is None or index >= len(whole):
+        return _leaves(one.name, one.shape)
+    part = whole[index]
+    if isinstance(part, _Value):
+        part.name = one.name
+    return part
+
+
+def _reads(trees: Iterable[_Tree]) -> _Reads:
+    """Return the bytes that a reader of these trees reads of each array."""
+    found: list[_Reads] = []
+    for tree in trees:
+        if isinstance(tree, list):
+            found.append(_reads(tree))
+        elif isinstance(tree, _Value):
+            found.append({tree: tree.bytes})
+        else:
+            found.append(tree.reads)
+    return _merged(found)
+
+
+def _merged(every: Sequence[_Reads]) -> _Reads:
+    """Return the reads of one fusion, which reads each array once."""
+    merged: _Reads = {}
+    for reads in every:
+        for value, count in reads.items():
+            merged[value] = max(merged.get(value, 0.0), count)
+    return merged
