@@ -25,6 +25,8 @@ _PJIT, _PXLA = "jax._src.pjit", "jax._src.interpreters.pxla"
 # JAX registers its own exit function at the end of this module.
 _LAST = "jax._src.api"
 _NAME = "_sharding_inspector"
+# The files of JAX through which a call of `jax.jit` goes.
+_INSIDE_JIT = ("pjit.py", "api.py", "traceback_util.py")
 _MOST_PROBLEMS = 5  # after this many errors, nothing more is recorded
 # Modules whose jit splits the arguments of a function into arrays and one static argument.
 _SPLITTERS = {"equinox._jit": "equinox", "haliax.partitioning": "haliax"}
@@ -66,9 +68,15 @@ class Traced:
 
     def __init__(self, function, information, arguments, keywords, parameters, seconds):
         self.in_tree, self.out_tree = parameters.in_tree, parameters.out_tree
-        self.argument_names = parameters.arg_names
         self.seconds = seconds
         self.function = _weak(function)
+        # JAX jits its own functions, such as `jnp.add`, when it is imported or when it runs them.
+        self.of_jax = getattr(information, "of_jax", True)
+        self.name = self.source = self.argument_names = None
+        mapped = getattr(information, "mapped", None)
+        if mapped is not None:
+            self.name, self.source = mapped.name, mapped.source
+            self.in_tree, self.argument_names = mapped.in_tree, mapped.argument_names
         self.static = _static_values(information, arguments, keywords)
         self.split = None
         # How these libraries call JAX is not a public interface.
@@ -76,6 +84,25 @@ class Traced:
             self.split = _split(getattr(function, "__module__", None), arguments)
             if self.split is not None:
                 self.static = _static_leaves(self.split, arguments[2])
+
+
+class Mapped:
+    """A function that `jax.pmap` maps. JAX jits a function of its own around it, with flat arguments.
+
+    Attributes:
+      name: of the function.
+      source: the function as JAX writes it, `step at train.py:31`; None if it is not a Python function.
+      in_tree: the structure of its positional and keyword arguments.
+      argument_names: name of the parameter of each flat argument, None for a keyword argument.
+    """
+
+    def __init__(self, function, static, in_tree):
+        self.name = getattr(function, "__name__", type(function).__name__)
+        self.source, self.in_tree = _source(function), in_tree
+        names = [None] * in_tree.num_leaves
+        with contextlib.suppress(TypeError, ValueError):  # a function without a signature
+            names = _flat_names(function, static, in_tree)
+        self.argument_names = tuple(names)
 
 
 class Split:
@@ -128,6 +155,7 @@ class Hook:
         try:
             pjit, pxla = sys.modules[_PJIT], sys.modules[_PXLA]
             wrapped = (
+                (pjit, "PjitInfo", self._information),
                 (pjit, "PjitParams", self._params),
                 (pjit, "_resolve_and_lower", self._lower),
                 (pxla.MeshComputation, "compile", self._compile),
@@ -162,6 +190,20 @@ class Hook:
             with open(os.path.join(self.settings["folder"], "problems.txt"), "a") as file:
                 file.write(text)
 
+    def _information(self, original):
+        """Return JAX's record of one use of `jax.jit`, extended by what called `jax.jit`."""
+
+        class Information(original):
+            of_jax, mapped = False, None
+
+        def information(*args, **kwargs):
+            result = Information(*args, **kwargs)
+            with _Problems(self, "the caller of jax.jit cannot be read"):
+                result.of_jax, result.mapped = _caller(sys._getframe(1))
+            return result
+
+        return information
+
     def _params(self, original):
         @functools.wraps(original, updated=())
         def params(*args, **kwargs):
@@ -179,8 +221,11 @@ class Hook:
 
     def _keep(self, jaxpr, traced):
         key = id(jaxpr)
-        reference = weakref.ref(jaxpr, lambda _: self.traced.pop(key, None))
-        self.traced.setdefault(key, (reference, traced))
+        _, before = self.traced.get(key, (None, None))
+        # JAX traces a function once, also if it and the program jit it.
+        if before is None or (before.of_jax and not traced.of_jax):
+            reference = weakref.ref(jaxpr, lambda _: self.traced.pop(key, None))
+            self.traced[key] = (reference, traced)
 
     def _lower(self, original):
         @functools.wraps(original)
@@ -272,6 +317,44 @@ class Hook:
             self.recorder.forget()
             with self.package.loaded():
                 _forget_results()
+
+
+def _caller(frame):
+    """Return whether JAX calls `jax.jit` for a function of its own, and the Mapped of a `jax.pmap`.
+
+    Args:
+      frame: of a function inside `jax.jit`.
+    """
+    package = os.path.join(os.path.dirname(sys.modules["jax"].__file__), "")
+    inside = {os.path.join(package, "_src", name) for name in _INSIDE_JIT}
+    while frame is not None and frame.f_code.co_filename in inside:
+        frame = frame.f_back
+    if frame is None or not frame.f_code.co_filename.startswith(package):
+        return False, None
+    if frame.f_code.co_filename != os.path.join(package, "_src", "pmap.py"):
+        return True, None
+    in_tree = frame.f_locals["in_tree"]
+    while frame.f_code.co_name != "infer_params":
+        frame = frame.f_back
+    known = frame.f_locals
+    return False, Mapped(known["wrapped_fun"].f, known["static_broadcasted_tuple"], in_tree)
+
+
+def _flat_names(function, static, in_tree):
+    """Return the name of the parameter of each leaf of (arguments, keyword arguments)."""
+    kinds = inspect.Parameter
+    parameters = [
+        one.name if one.kind is not kinds.VAR_POSITIONAL else f"{one.name}[0]"
+        for one in inspect.signature(function).parameters.values()
+        if one.kind not in (kinds.KEYWORD_ONLY, kinds.VAR_KEYWORD)
+    ]
+    dynamic = [name for place, name in enumerate(parameters) if place not in static]
+    tree_util = sys.modules["jax"].tree_util
+    places = tree_util.tree_leaves_with_path(in_tree.unflatten(range(in_tree.num_leaves)))
+    return [
+        dynamic[min(keys[1].idx, len(dynamic) - 1)] if keys[0].idx == 0 and dynamic else None
+        for keys, _ in places
+    ]
 
 
 def _arguments(frame):

@@ -61,15 +61,18 @@ class LiveArrays:
             )
         ]
 
-    def captured(self, trees: Iterable[tuple[str, Any]]) -> tuple[Snapshot | None, dict[str, int]]:
+    def captured(
+        self, trees: Iterable[tuple[str, Any]], final: bool = False
+    ) -> tuple[Snapshot | None, dict[str, int]]:
         """Return a Snapshot of all live arrays, and the number of arrays by source of their name.
 
         Args:
           trees: pytrees with their names, which are the arguments of a program.
+          final: whether the program has ended, and sees no array that this function creates.
 
         The Snapshot is None if no array is alive.
         """
-        live = _without_views([one for one in jax.live_arrays() if not one.is_deleted()])
+        live = _without_views([one for one in jax.live_arrays() if not one.is_deleted()], final)
         if not live:
             return None, {}
         named: dict[str, Any] = {}
@@ -142,18 +145,43 @@ def _held_signature(aval: Any, sharding: Any) -> Signature:
     return (tuple(aval.shape), aval.dtype, sharding)
 
 
-def _without_views(live: list[Any]) -> list[Any]:
-    """Leave out the arrays that show one shard of another array, and hold no memory of their own.
+def _without_views(live: list[Any], final: bool) -> list[Any]:
+    """Leave out the arrays on one device that hold no memory of their own: shards of another array.
 
-    JAX makes them when a program reads `addressable_shards`, as Orbax does, and keeps them in that property.
+    JAX makes them when a program reads `addressable_shards`, as Orbax does, and when it prints an array or
+    copies it to the host or to another mesh. Reading the address of a shard makes one, too. So while the
+    program runs, only arrays are read that have such views already.
     """
-    views = {
-        id(shard.data)
+    single = [one for one in live if len(one.sharding.device_set) == 1]
+    wanted = {(one.shape, one.dtype) for one in single}
+    held: set[tuple[int, int] | None] = set()
+    for one in live:
+        has_views = one._npy_value is not None or "addressable_shards" in vars(one)
+        if (
+            len(one.sharding.device_set) > 1
+            and (final or has_views)
+            and (one.sharding.shard_shape(one.shape), one.dtype) in wanted
+            and one.is_ready()
+        ):
+            held |= {_address(part) for part in one._arrays}
+    held.discard(None)
+    return [
+        one
         for one in live
-        for shard in vars(one).get("addressable_shards", ())
-        if shard.data is not one
-    }
-    return [one for one in live if id(one) not in views]
+        if not (
+            held and len(one.sharding.device_set) == 1 and one.is_ready() and _address(one) in held
+        )
+    ]
+
+
+def _address(array: Any) -> tuple[int, int] | None:
+    """Return the device and the address of an array on one device, None if it has none."""
+    try:
+        address = array.unsafe_buffer_pointer()
+    except Exception:  # deleted meanwhile, or a backend without addresses
+        return None
+    (device,) = array.sharding.device_set
+    return (device.id, address) if address else None
 
 
 def _parts(outputs: Sequence[tuple[Signature, str, str]], depth: int) -> list[list[Any]]:

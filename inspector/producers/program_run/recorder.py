@@ -13,6 +13,7 @@ import json
 import os
 import threading
 import time
+import weakref
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
@@ -43,6 +44,7 @@ class Recorder:
         self._lock = threading.RLock()
         self._count = 0
         self._last: dict[str, Any] = {}  # function -> weak reference to the object compiled last
+        self._executables: dict[int, Any] = {}  # id of XLA's object -> weak reference to JAX's
         self._live = LiveArrays()
         self._written_bytes = 0
         self._next_read = self._next_at_compile = 0.0
@@ -81,8 +83,12 @@ class Recorder:
         debug = computation.compile_args["all_args_info"].debug_info
         split = None if traced is None else traced.split
         source = (split and split.source) or debug.func_src_info or ""
-        if _is_of_jax(source):
+        if traced is not None:
+            name, source = traced.name or name, traced.source or source
+        if _is_of_jax(source) if traced is None else traced.of_jax:
             self._append_operation(name, seconds)
+            return
+        if not self._is_new_executable(executable):
             return
         with self._lock:
             number, self._count = self._count + 1, self._count + 1
@@ -116,6 +122,14 @@ class Recorder:
         # A program of many small functions would otherwise spend its time on this.
         if time.time() >= self._next_at_compile:
             self._read_live(f"when {name} was compiled", trees)
+
+    def _is_new_executable(self, executable: Any) -> bool:
+        """Return whether XLA compiled. JAX also lowers again for equal types in other objects."""
+        key = id(executable.xla_executable)
+        before = self._executables.get(key)
+        # Of several objects, the newest lives longest.
+        self._executables[key] = weakref.ref(executable)
+        return before is None or before() is None
 
     def _is_new(self, source: str, traced: Any) -> bool:
         """Return whether the same function was compiled before as another Python object."""
@@ -154,7 +168,7 @@ class Recorder:
         if not self._lock.acquire(blocking=final):
             return
         try:
-            found, counts = self._live.captured(trees)
+            found, counts = self._live.captured(trees, final)
             if found is None:
                 return
             held = sum(array.bytes or 0 for array in found.arrays)
@@ -280,6 +294,8 @@ def _compiled(computation: Any, executable: Any, traced: Any) -> tuple[Any, Any]
     ]
     debug = arguments.debug_info
     names = tuple(debug.arg_names or ())[constants:]
+    if traced is not None and traced.argument_names is not None:
+        names = traced.argument_names
     in_tree, out_tree = (None, None) if traced is None else (traced.in_tree, traced.out_tree)
     if in_tree is None or in_tree.num_leaves != len(information):
         in_tree = jax.tree.structure((tuple(information), {}))

@@ -192,7 +192,10 @@ class Folder:
         """Write the live arrays with all programs; without live arrays, the last program's Snapshot."""
         if self._live is None:
             return
-        programs = tuple(_on_mesh(one.program, one.mesh, self._live) for one in self._read)
+        programs = tuple(
+            replace(_on_mesh(one.program, one.mesh, self._live), name=one.record.name)
+            for one in self._read
+        )
         found = replace(
             self._live, programs=programs, findings=(*self._live.findings, *self._notes())
         )
@@ -221,25 +224,22 @@ def _function(meta: dict[str, Any]) -> tuple[str, str]:
 
 
 def _completed(found: Snapshot, record: CompiledRecord, hlo: str | None) -> Snapshot:
-    """Return the Snapshot with the facts of the compiled text, the times, and a unique program name."""
+    """Return the Snapshot with the facts of the compiled text, and the times.
+
+    A function that is compiled again has the same name and paths, so that its programs can be compared.
+    """
     # Imported while the program runs.
     from inspector.compiled import program_text
     from inspector.compiled.donation import with_donation
 
     (program,) = found.programs
-    old, new = f"{program.name}/", f"{record.name}/"
-
-    def renamed(path: str) -> str:
-        return new + path.removeprefix(old) if path.startswith(old) else path
-
-    shardings = tuple(replace(one, path=renamed(one.path)) for one in program.shardings)
     on_mesh = not any(one.code == OTHER_MESH for one in found.findings)
-    facts = program_text.read(hlo, found.mesh if on_mesh else None, shardings, program.memory)
+    mesh = found.mesh if on_mesh else None
+    facts = program_text.read(hlo, mesh, program.shardings, program.memory)
     known = [one for one in (record.trace, record.lower) if one is not None]
     program = replace(
         program,
-        name=record.name,
-        shardings=program_text.with_uses(shardings, facts.uses, facts.reused),
+        shardings=program_text.with_uses(program.shardings, facts.uses, facts.reused),
         collectives=facts.collectives,
         work=facts.work,
         schedule=facts.schedule,
@@ -252,13 +252,7 @@ def _completed(found: Snapshot, record: CompiledRecord, hlo: str | None) -> Snap
     completed = replace(
         found,
         programs=(program,),
-        arrays=tuple(
-            replace(one, path=renamed(one.path), program=record.name) for one in found.arrays
-        ),
-        findings=tuple(
-            one if one.array is None else replace(one, array=renamed(one.array))
-            for one in found.findings
-        ),
+        arrays=tuple(replace(one, program=program.name) for one in found.arrays),
     )
     return with_donation(with_roles(completed))
 

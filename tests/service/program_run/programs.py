@@ -85,3 +85,44 @@ main()
 if sys.argv[1] == "raise":
     jax.jit(lambda x: x.no_such_attribute)(1.0)
 """
+
+# It jits in the ways that put a function of JAX between `jax.jit` and the program, and copies arrays.
+USES_LIBRARIES = """
+import functools
+import jax, jax.numpy as jnp, numpy as np
+from jax.sharding import NamedSharding, PartitionSpec as P
+
+mesh = jax.make_mesh((8,), ("x",), axis_types=(jax.sharding.AxisType.Auto,))
+rows = NamedSharding(mesh, P("x"))
+w = jax.device_put(np.ones((8, 16, 16), "float32"), rows)
+x = jax.device_put(np.ones((8, 4, 16), "float32"), rows)
+
+
+@functools.partial(jax.pmap, axis_name="batch", static_broadcasted_argnums=0)
+def train_step(scale, state, batch):
+    grads = jax.grad(lambda w: jnp.sum((batch @ w) ** 2))(state["w"])
+    return {"w": state["w"] - scale * jax.lax.pmean(grads, "batch")}
+
+
+@jax.jit
+def double(x):
+    return x * 2
+
+
+state = train_step(0.5, {"w": w}, x)
+sizes = jax.jit(jax.vmap(jnp.fft.fft))(w)
+jax.shard_map(lambda w: jax.lax.psum(w, "x"), mesh=mesh, in_specs=P("x"), out_specs=P())(w)
+double(np.ones((8, 8), "float32")), double(jnp.ones((8, 8))), double(np.ones((8, 4), "float32"))
+"""
+
+# It compiles nothing. Each line makes JAX create arrays for the shards of the two.
+ONLY_PLACES = """
+import jax, numpy as np
+from jax.sharding import Mesh, NamedSharding, PartitionSpec as P
+
+devices = np.array(jax.devices())
+x = jax.device_put(np.ones((64, 16), "float32"), NamedSharding(Mesh(devices, ("x",)), P("x")))
+copied = jax.device_put(np.ones((8, 16), "float32"), NamedSharding(Mesh(devices, ("x",)), P()))
+one = jax.device_put(np.zeros((8, 16), "float32"), devices[0])
+np.asarray(x), str(x), jax.device_get(copied), [shard.data for shard in x.addressable_shards]
+"""

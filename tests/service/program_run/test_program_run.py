@@ -74,13 +74,15 @@ def test_live_arrays_are_those_of_jax(trained: Any) -> None:
 def test_every_style_of_compile_is_recorded(trained: Any) -> None:
     run: ProgramRun = trained.run
     assert [one.name for one in run.programs] == [
-        "train_step", "train_step (2)", "<lambda>", "<lambda> (2)",
+        "train_step", "train_step (2)", "<lambda>", "tanh", "<lambda> (2)",
     ]  # fmt: skip
-    assert [one.ahead_of_time for one in run.programs] == [False, False, False, True]
-    assert run.operations > 0  # `jnp.ones` and the like, and `jnp.tanh`
+    assert [one.ahead_of_time for one in run.programs] == [False, False, False, True, True]
+    assert run.operations > 0  # `jnp.ones` and the like
     for one in run.programs:
         alone = snapshot.read(trained.folder / one.file)
-        assert [program.name for program in alone.programs] == [one.name]
+        # So that `compare` finds the arrays of `train_step` in `train_step (2)`.
+        assert [program.name for program in alone.programs] == [one.function]
+        assert {array.program for array in alone.arrays} == {one.function}
         assert one.compile > 0 and one.lower > 0
     step = trained.snapshot.program("train_step")
     assert {c.op for c in step.collectives} == {"all-reduce"}
@@ -150,3 +152,28 @@ def test_bad_arguments_start_nothing(tmp_path: Path, arguments: tuple[str, ...],
         os.chdir(before)
     assert len(capsys.readouterr().err.splitlines()) == 1
     assert [path.name for path in tmp_path.iterdir()] == ["ends.py"]
+
+
+def test_functions_of_libraries_are_programs_if_the_user_jits_them(tmp_path: Path) -> None:
+    (tmp_path / "libraries.py").write_text(programs.USES_LIBRARIES)
+    done = call(tmp_path, *RUN, "libraries.py")
+    assert done.returncode == 0, done.stderr
+    run = program_run.read(tmp_path / "recorded")
+    assert run.problems == ()
+    # The second call of `double` needs no compile.
+    assert [one.name for one in run.programs] == ["train_step", "fft", "double", "double (2)"]
+    assert [reason.kind for reason in run.programs[-1].reasons] == ["shape"]
+    step, *_, again = (snapshot.read(tmp_path / "recorded" / one.file) for one in run.programs)
+    inputs = {one.path for one in step.programs[0].shardings if one.role == "input"}
+    assert inputs == {"train_step/input/state/w", "train_step/input/batch"}
+    assert {one.op for one in step.programs[0].collectives} == {"all-reduce"}
+    assert {one.path for one in again.arrays} == {"double/input/x", "double/output"}
+
+
+def test_arrays_of_a_program_that_compiles_nothing_are_recorded_without_views(
+    tmp_path: Path,
+) -> None:
+    (tmp_path / "places.py").write_text(programs.ONLY_PLACES)
+    assert call(tmp_path, *RUN, "places.py").returncode == 0
+    found = snapshot.read(tmp_path / "recorded" / program_run.SNAPSHOT)
+    assert {one.path: one.bytes for one in found.arrays} == {"x": 4096, "copied": 512, "one": 512}
