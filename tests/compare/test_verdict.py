@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from dataclasses import replace
 
 import pytest
@@ -12,7 +13,8 @@ from inspector.compare.verdict import Compared, compared, headline, verdict, ver
 from inspector.core.snapshot import Finding, Snapshot
 from inspector.layout.plan import INDIVISIBLE
 from inspector.machines import hardware
-from inspector.machines.prediction.ratios import interval, pairs, ratio_interval
+from inspector.machines.prediction.calibration import accuracy_table
+from inspector.machines.prediction.ratios import Pair, interval, pairs, ratio_interval
 from tests.compare.glances import compiled, planned, sent
 
 V5E, V5P = hardware.chip("v5e"), hardware.chip("v5p")
@@ -53,17 +55,37 @@ def test_equal_layouts_are_not_distinguishable() -> None:
     assert found.answer == "not distinguishable" and found.ratio == 1
 
 
-def test_the_interval_contains_the_claimed_share_of_the_pairs() -> None:
+def test_the_interval_is_as_narrow_as_the_share_of_right_pairs_allows() -> None:
+    # Small predicted differences are wrong, larger ones right.
+    found = [Pair("m", "v5e", 0.1 if n > 10 else -0.1, 0.01 * n) for n in range(1, 31)]
+    own = interval(found)
+    right = [pair for pair in found if math.exp(pair.predicted) > own.factor]
+    wrong = sum(pair.measured < 0 for pair in right)
+    assert wrong / len(right) <= 0.05 and own.called == len(right)
+    # A narrower one would call more pairs, of which more than 5% are wrong.
+    more = [pair for pair in found if pair.predicted > math.log(own.factor) - 0.0101]
+    assert sum(pair.measured < 0 for pair in more) / len(more) > 0.05
+    assert interval([]) is None
+    nothing = interval([Pair("m", "v5e", -1.0, 0.5)])
+    assert nothing.called == 0 and nothing.factor == pytest.approx(math.exp(0.5))
+
+
+@pytest.mark.parametrize("compiled", [True, False])
+def test_of_the_published_pairs_that_are_called_95_percent_are_right(compiled: bool) -> None:
+    key = "left_out" if compiled else "before_compile"
+    found, own = pairs(accuracy_table()["rows"], key), ratio_interval(compiled)
+    called = [pair for pair in found if abs(pair.predicted) > math.log(own.factor)]
+    right = sum((pair.predicted > 0) == (pair.measured > 0) for pair in called)
+    assert len(found) == own.pairs and len(called) == own.called > 10
+    assert right / len(called) >= 0.95
+
+
+def test_pairs_are_of_one_model_on_one_chip() -> None:
     rows = [
         {"model": f"m{n % 7}", "chip": "v5e", "measured": 1.0, "left_out": 1.0 + 0.01 * n}
         for n in range(30)
     ]
-    found = pairs(rows, "left_out")
-    assert len(found) == sum(k * (k - 1) // 2 for k in (5, 5, 4, 4, 4, 4, 4))
-    factor = interval(found).factor
-    inside = [one for one in found if 1 / factor <= 2.718281828**one.error <= factor * 1.0001]
-    assert 0.7 <= len(inside) / len(found) <= 1
-    assert interval([]) is None
+    assert len(pairs(rows, "left_out")) == sum(k * (k - 1) // 2 for k in (5, 5, 4, 4, 4, 4, 4))
 
 
 REJECTED = Finding("error", INDIVISIBLE, "batch of size 2 is not divisible by 4")

@@ -2,8 +2,8 @@
 
 Two layouts of one model on one chip share most of the error of their predictions: the efficiency of its
 products, the overhead of its framework. So the interval of their ratio is narrower than that of each step.
-The error of a pair is the predicted ratio over the measured one. Each prediction was made without the runs of
-its model.
+It is as narrow as the published pairs allow if 95% of those that are called better or worse are to be right.
+Each prediction was made without the runs of its model.
 """
 
 from __future__ import annotations
@@ -15,21 +15,27 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-import numpy as np
-
 from inspector.machines.prediction.calibration import accuracy_table
 
-# The share of pairs whose measured ratio is inside of the interval. A layout is called better only if the
-# whole interval says so.
-CLAIMED = 0.8
+# Of the published pairs that are called better or worse, at least this share is.
+RIGHT = 0.95
 
 
 @dataclass(frozen=True)
 class RatioInterval:
-    """The factor by which a predicted ratio can be wrong, and the number of pairs that it comes from."""
+    """The factor within which two steps are not distinguishable, and the pairs that it comes from.
+
+    Attributes:
+      factor: A predicted ratio says which step is shorter if it is above this factor, or below its inverse.
+      pairs: Number of published pairs.
+      called: Number of these pairs whose predicted ratio is outside of the factor.
+      inside: Share of the pairs whose measured ratio is within the factor of the predicted one.
+    """
 
     factor: float
     pairs: int
+    called: int = 0
+    inside: float = 0.0
 
 
 @dataclass(frozen=True)
@@ -51,24 +57,47 @@ class Pair:
 def ratio_interval(compiled: bool) -> RatioInterval | None:
     """Return the interval of ratios of predictions; None without published pairs.
 
+    Before a compile, the interval is at least as wide as after it: what is known then is known later, too.
+
     compiled: whether both steps are predicted from compiled schedules, or both before a compile.
     """
-    key = "left_out" if compiled else "before_compile"
-    return interval(pairs(accuracy_table()["rows"], key))
+    rows = accuracy_table()["rows"]
+    own = interval(pairs(rows, "left_out"))
+    if compiled or own is None:
+        return own
+    before = pairs(rows, "before_compile")
+    found = interval(before)
+    return (
+        None
+        if found is None
+        else counted(before, max(math.log(own.factor), math.log(found.factor)))
+    )
 
 
 def interval(found: Sequence[Pair]) -> RatioInterval | None:
-    """Return the interval that contains `CLAIMED` of these pairs; None without any."""
+    """Return the smallest factor with which at least `RIGHT` of the called pairs are right.
+
+    Return None without pairs. A pair is right if the step that is predicted to be shorter was measured to be
+    shorter.
+    """
     if not found:
         return None
-    # A model with many runs has many pairs, which are alike. So each model counts the same.
-    models = [pair.model for pair in found]
-    weights = np.array([1 / models.count(model) for model in models])
-    errors = np.array([abs(pair.error) for pair in found])
-    order = np.argsort(errors)
-    share = np.cumsum(weights[order]) / weights.sum()
-    place = int(np.searchsorted(share, CLAIMED))
-    return RatioInterval(math.exp(float(errors[order][min(place, len(found) - 1)])), len(found))
+    sizes = sorted(abs(pair.predicted) for pair in found)
+    return counted(found, next(size for size in sizes if _share_right(found, size) >= RIGHT))
+
+
+def counted(found: Sequence[Pair], limit: float) -> RatioInterval:
+    """Return the interval whose factor has this logarithm, with the number of pairs that it calls."""
+    inside = sum(abs(pair.error) <= limit for pair in found) / len(found)
+    called = sum(abs(pair.predicted) > limit for pair in found)
+    return RatioInterval(math.exp(limit), len(found), called, inside)
+
+
+def _share_right(found: Sequence[Pair], limit: float) -> float:
+    """Return the share of the pairs with a larger predicted ratio that are right; 1 without any."""
+    called = [pair for pair in found if abs(pair.predicted) > limit]
+    right = sum(pair.predicted * pair.measured > 0 for pair in called)
+    return right / len(called) if called else 1.0
 
 
 def pairs(rows: Sequence[Mapping[str, Any]], key: str) -> list[Pair]:
