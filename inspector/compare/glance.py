@@ -182,8 +182,9 @@ def _time(one: Compared) -> Amount:
         parts: tuple[Part, ...] = (Part(MEASURED, step.seconds),)
         return Amount(parts, step.seconds, stage, low=step.low, high=step.high)
     found = prediction_of(one.snapshot, program, hardware.CHIPS[one.assessment.chip or ""])
-    before = one.assessment.basis == "propagated"
-    stage = "predicted before a compile" if before else "predicted from the schedule"
+    stage = "predicted before a compile"
+    if found.simulated is not None:
+        stage = "predicted from the schedule"
     if found.compiled_for:
         stage += f" for {found.compiled_for}"
     return Amount(_seconds(found), step.seconds, stage, low=step.low, high=step.high)

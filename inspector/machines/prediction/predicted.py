@@ -207,9 +207,17 @@ def predicted(
 
 
 def predicted_in(snapshot: Snapshot, program: Program, chip: Chip) -> Predicted:
-    """Predict one run of a program of a Snapshot with all evidence in it. The Snapshot must have a mesh."""
+    """Predict one run of a program of a Snapshot with all evidence in it. The Snapshot must have a mesh.
+
+    A program that was compiled for other machines is predicted as before its compile, if that is known: the
+    compiler for CPUs fuses and schedules in another way than that of the chip, and published runs say how far
+    the estimate before a compile is from a measured step.
+    """
     assert snapshot.mesh is not None
-    return predicted(program, snapshot.mesh, chip, propagated=propagated_in(snapshot, program))
+    before = propagated_in(snapshot, program)
+    if before is not None and _other_machine(snapshot.mesh, chip):
+        return before_compile(before, snapshot.mesh, chip)
+    return predicted(program, snapshot.mesh, chip, propagated=before)
 
 
 def propagated_in(snapshot: Snapshot, program: Program) -> Program | None:

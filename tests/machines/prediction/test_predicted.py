@@ -30,6 +30,7 @@ from inspector.machines.prediction.predicted import (
     predicted_in,
 )
 from inspector.machines.prediction.step_model import modelled
+from tests.compare import glances
 from tests.machines.prediction.schedules import schedule
 
 
@@ -170,3 +171,21 @@ def test_no_prediction_is_below_the_lower_bound(moved):
         found = predicted(one, MESH, chip, propagated=before)
         assert found.seconds >= bound
         assert found.totals.seconds == pytest.approx(found.seconds)
+
+
+def test_a_program_compiled_for_cpus_is_predicted_as_before_its_compile() -> None:
+    plan = glances.planned(glances.sent(("data",), 1000))
+    compiled = replace(plan.programs[0], stage="run")
+    emulated = replace(
+        plan,
+        source=replace(plan.source, kind="cpu", target="cpu"),
+        programs=(compiled,),
+        propagated=plan.programs,
+    )
+    chip = CHIPS["v5e"]
+    assert emulated.mesh is not None and emulated.mesh.device_kind in (None, "cpu")
+    found = predicted_in(emulated, compiled, chip)
+    assert found == before_compile(plan.programs[0], emulated.mesh, chip)
+    assert found.low is not None
+    # Without the propagated program, only the CPU's schedule is known, which has no interval.
+    assert predicted_in(replace(emulated, propagated=None), compiled, chip).low is None
