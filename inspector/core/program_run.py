@@ -111,6 +111,8 @@ class ProgramRun(Record):
       operation_seconds: Seconds to compile them.
       live: The last capture of live arrays. None if there were none.
       problems: Errors of the recorder, which did not affect the program.
+      questions: Places in the program that asked for the platform or the kind of a device, such as
+        `shard at train.py:6`. The answer was not that of the target. Empty without a target.
     """
 
     command: tuple[str, ...]
@@ -123,6 +125,7 @@ class ProgramRun(Record):
     operation_seconds: FiniteFloat = 0.0
     live: LiveRecord | None = None
     problems: tuple[str, ...] = ()
+    questions: tuple[str, ...] = ()
 
 
 def write(run: ProgramRun, folder: str | os.PathLike[str]) -> None:

@@ -3,12 +3,15 @@
 from __future__ import annotations
 
 import shlex
+from collections.abc import Callable
 
 from inspector.core.formatting import bytes_text, counted, seconds_text
-from inspector.core.program_run import CompiledRecord, ProgramRun, Reason
+from inspector.core.program_run import SNAPSHOT, CompiledRecord, ProgramRun, Reason
 from inspector.sections.section import (
     Block,
+    Cell,
     Code,
+    Column,
     Facts,
     Inline,
     LabelAndValue,
@@ -19,6 +22,7 @@ from inspector.sections.section import (
 )
 
 _MOST_REASONS = 3
+_MOST_QUESTIONS = 5
 _NAMED = {
     "argument": "by the argument of a program",
     "variable": "by a variable",
@@ -32,6 +36,19 @@ def section(run: ProgramRun) -> Section:
     blocks: list[Block] = [state(run), facts(run)]
     if run.programs:
         blocks.append(table(run))
+        if any(one.target_file for one in run.programs):
+            blocks.append(
+                text(
+                    f"The figures of programs and arrays are those for {run.target}. Those of the emulated "
+                    "devices are in ",
+                    Code(SNAPSHOT),
+                    " and in the file of each program without ",
+                    Code("-target"),
+                    ".",
+                )
+            )
+        if run.questions:
+            blocks.append(questions(run))
         blocks += [
             Notice(
                 "warning",
@@ -71,6 +88,21 @@ def state(run: ProgramRun) -> Block:
     return text(*parts)
 
 
+def questions(run: ProgramRun) -> Block:
+    """Return which functions asked for the platform of a device. A target gives another answer."""
+    places = list(map(_place, run.questions))
+    parts: list[Inline] = [
+        "The program asked for the platform or the kind of a device, and got cpu: "
+    ]
+    for number, (function, place) in enumerate(places[:_MOST_QUESTIONS]):
+        parts += [", "] if number else []
+        parts += [Code(function), " at ", Code(place)]
+    more = len(places) - _MOST_QUESTIONS
+    parts.append(f" and {counted(more, 'more place')}. " if more > 0 else ". ")
+    parts.append(f"On {run.target} it can compile other programs than those here.")
+    return Notice("warning", tuple(parts))
+
+
 def facts(run: ProgramRun) -> Facts:
     """Return how much was compiled, and the size of the live arrays."""
     compiling = sum(one.compile + (one.lower or 0) + (one.trace or 0) for one in run.programs)
@@ -90,26 +122,28 @@ def facts(run: ProgramRun) -> Facts:
 
 def table(run: ProgramRun) -> Table:
     """Return one row per compiled program."""
-    return Table.of(
-        "compiled-programs",
-        run.programs,
-        {
-            "Program": lambda one: Code(one.name),
-            "Source": lambda one: _source(one),
-            "At:seconds": lambda one: one.at,
-            "Lower:seconds": lambda one: _lowering(one),
-            "Compile:seconds": lambda one: one.compile,
-            "Devices:count": lambda one: one.devices,
-            "Reason": lambda one: _reason(one),
-        },
-        wrap=True,
-    )
+    columns: dict[str | Column, Callable[[CompiledRecord], Cell]] = {
+        "Program": lambda one: Code(one.name),
+        "Source": lambda one: _source(one),
+        "At:seconds": lambda one: one.at,
+        "Lower:seconds": lambda one: _lowering(one),
+        "Compile:seconds": lambda one: one.compile,
+        "Devices:count": lambda one: one.devices,
+        "Reason": lambda one: _reason(one),
+    }
+    if run.target is not None:
+        columns["File for the target"] = lambda one: Code(one.target_file or "–")
+    return Table.of("compiled-programs", run.programs, columns, wrap=True)
 
 
 def _source(one: CompiledRecord) -> Code:
-    """Return file and line: `train.py:12`."""
-    place = one.source.partition(" at ")[2] or one.source
-    return Code(place.rpartition("/")[2])
+    return Code(_place(one.source)[1])
+
+
+def _place(source: str) -> tuple[str, str]:
+    """Return the function, and file and line: `train.py:12`."""
+    function, _, place = source.partition(" at ")
+    return function, (place or source).rpartition("/")[2]
 
 
 def _reason(one: CompiledRecord) -> tuple[Inline, ...]:

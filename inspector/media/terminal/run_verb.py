@@ -201,4 +201,10 @@ def _summary(run: ProgramRun, folder: Path) -> str:
         )
     ended = "" if run.ended == "exit 0" else f"; the program ended with {run.ended}"
     problems = "; parts could not be recorded, see problems.txt" if run.problems else ""
+    if run.questions:
+        place = run.questions[0].rpartition("/")[2]
+        problems += (
+            f"; the program asked for its platform ({place}) and got cpu, so on {run.target} it can compile "
+            "other programs"
+        )
     return f"{what}{ended}{problems}; see `sharding-inspector show {shlex.quote(str(folder))}`"

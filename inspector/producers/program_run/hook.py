@@ -148,6 +148,7 @@ class Hook:
         self.recorder = None
         self.ended = False  # no thread may start any more
         self.problems = 0
+        self.questions = set()  # places in the program that ask for the platform
         self.traced = {}  # id of a jaxpr -> (weak reference to it, Traced)
 
     def install(self):
@@ -169,8 +170,47 @@ class Hook:
             return
         for owner, name, wrapper in made:
             setattr(owner, name, wrapper)
+        if self.settings.get("platform") is not None:
+            with _Problems(self, "questions for the platform cannot be seen"):
+                self._see_questions()
         # After JAX's own exit function was registered, so this one runs before JAX frees its arrays.
         atexit.register(self._end)
+
+    def _see_questions(self):
+        """Write down which functions of the program ask for the platform, which is not that of the target."""
+        client = sys.modules["jax._src.lib"].xla_client
+        for owner, name in (
+            (client.Device, "platform"),
+            (client.Device, "device_kind"),
+            (client.Client, "platform"),
+        ):
+            setattr(owner, name, property(self._noted(getattr(owner, name).__get__)))
+        noted = self._noted(sys.modules["jax._src.xla_bridge"].default_backend)
+        for module in ("jax", "jax._src.xla_bridge"):
+            # JAX is being imported, and can import the function from the second module later.
+            if "default_backend" in vars(sys.modules[module]):
+                sys.modules[module].default_backend = noted
+
+    def _noted(self, original):
+        @functools.wraps(original)
+        def noted(*args):
+            if self.active:
+                with _Problems(self, "a question for the platform cannot be written"):
+                    self._note_question(sys._getframe(1).f_code, sys._getframe(1).f_lineno)
+            return original(*args)
+
+        return noted
+
+    def _note_question(self, code, line):
+        package = os.path.join(os.path.dirname(sys.modules["jax"].__file__), "")
+        own = os.path.join(self.settings["root"], "inspector", "")
+        key = (code.co_filename, line)
+        if code.co_filename.startswith((package, own)) or key in self.questions:
+            return
+        self.questions.add(key)
+        where = f"{code.co_name} at {code.co_filename}:{line}"
+        with open(os.path.join(self.settings["folder"], "questions.txt"), "a") as file:
+            file.write(where.replace("\n", " ") + "\n")
 
     @functools.cached_property
     def package(self):

@@ -3,14 +3,16 @@
 from __future__ import annotations
 
 from collections import Counter
+from collections.abc import Sequence
 from dataclasses import replace
 from pathlib import Path
 
 from inspector.core import program_run, snapshot
 from inspector.core.errors import InvalidInput
 from inspector.core.formatting import and_text
-from inspector.core.program_run import ProgramRun
+from inspector.core.program_run import CompiledRecord, ProgramRun
 from inspector.core.snapshot import Finding, Mesh, Snapshot
+from inspector.service.program_run.records import with_live_paths
 
 FAILED = "program-failed"
 OTHER_MESH = "program-on-another-mesh"
@@ -20,26 +22,32 @@ _DONE = "exit 0"
 def read(folder: Path) -> Snapshot:
     """Return the live arrays with all programs; without live arrays, all programs with their arrays.
 
-    Programs on another mesh than most are left out then, and a finding names them.
+    If programs were compiled for a target, these are returned, on the devices of the target. Programs on
+    another mesh than most are left out if no live arrays were captured, and a finding names them.
 
     Raises:
       InvalidInput: the folder is not one of a recorded program, or it has neither arrays nor programs.
     """
     run = program_run.read(folder)
-    if (folder / program_run.SNAPSHOT).is_file():
-        found = snapshot.read(folder / program_run.SNAPSHOT)
-    else:
-        found = _of_programs(run, folder)
+    live = folder / program_run.SNAPSHOT
+    found = snapshot.read(live) if live.is_file() else None
+    compiled = [(one, one.target_file) for one in run.programs if one.target_file is not None]
+    if compiled:
+        merged = _of_programs(compiled, folder)
+        found = merged if found is None else _on_target(found, merged)
+    elif found is None:
+        if not run.programs:
+            state = "is running and has" if run.ended is None else f"ended with {run.ended} and had"
+            raise InvalidInput(
+                f"{folder} has no Snapshot: the program {state} compiled no function, and no array was found"
+            )
+        found = _of_programs([(one, one.file) for one in run.programs], folder)
     return replace(found, findings=(*_failure(run), *found.findings))
 
 
-def _of_programs(run: ProgramRun, folder: Path) -> Snapshot:
-    if not run.programs:
-        state = "is running and has" if run.ended is None else f"ended with {run.ended} and had"
-        raise InvalidInput(
-            f"{folder} has no Snapshot: the program {state} compiled no function, and no array was found"
-        )
-    found = [snapshot.read(folder / one.file) for one in run.programs]
+def _of_programs(programs: Sequence[tuple[CompiledRecord, str]], folder: Path) -> Snapshot:
+    """Return the programs in these files as one Snapshot."""
+    found = [_named(snapshot.read(folder / file), record) for record, file in programs]
     meshes = Counter(_key(one.mesh) for one in found if one.mesh is not None)
     chosen = max(meshes, key=lambda key: meshes[key]) if meshes else None
     same = [one for one in found if one.mesh is None or _key(one.mesh) == chosen]
@@ -54,6 +62,63 @@ def _of_programs(run: ProgramRun, folder: Path) -> Snapshot:
         arrays=tuple(array for one in same for array in one.arrays),
         programs=tuple(program for one in same for program in one.programs),
         findings=(*notes, *(finding for one in same for finding in one.findings)),
+    )
+
+
+def _named(found: Snapshot, record: CompiledRecord) -> Snapshot:
+    """Return the Snapshot of one program with its unique name in the run, also in its paths."""
+    if record.name == record.function:
+        return found
+    old, new = f"{record.function}/", f"{record.name}/"
+
+    def renamed(path: str) -> str:
+        return new + path.removeprefix(old) if path.startswith(old) else path
+
+    return replace(
+        found,
+        arrays=tuple(
+            replace(one, path=renamed(one.path), program=record.name) for one in found.arrays
+        ),
+        programs=tuple(
+            replace(
+                one,
+                name=record.name,
+                shardings=tuple(
+                    replace(value, path=renamed(value.path)) for value in one.shardings
+                ),
+            )
+            for one in found.programs
+        ),
+        findings=tuple(
+            one if one.array is None else replace(one, array=renamed(one.array))
+            for one in found.findings
+        ),
+    )
+
+
+def _on_target(live: Snapshot, target: Snapshot) -> Snapshot:
+    """Return the programs for a target with the live arrays of the run, if both have the same mesh axes."""
+    here, there = live.mesh, target.mesh
+    if here is None or there is None or here.axes != there.axes:
+        return target
+    devices = dict(zip(here.devices, there.devices, strict=True))
+    arrays = tuple(
+        one
+        if one.shards is None
+        else replace(
+            one,
+            shards=tuple(
+                replace(shard, device=devices.get(shard.device, shard.device))
+                for shard in one.shards
+            ),
+        )
+        for one in live.arrays
+    )
+    moved = replace(live, mesh=there, arrays=arrays)
+    return replace(
+        target,
+        arrays=arrays,
+        programs=tuple(with_live_paths(one, there, moved) for one in target.programs),
     )
 
 

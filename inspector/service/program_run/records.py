@@ -22,6 +22,7 @@ from inspector.service.program_run.recompilation import reasons
 # Compiles a lowered module for the target of the run: the program's Snapshot, the module, its settings.
 CompileForTarget = Callable[[Snapshot, bytes, dict[str, Any]], Snapshot]
 
+_QUESTIONS = "questions.txt"  # the recorder writes it
 _MOST_ERROR = 400  # characters
 OTHER_MESH = "other-mesh"
 FREED = "freed-before-the-end"
@@ -77,6 +78,7 @@ class Folder:
             self._read.append(self._program(path))
         self._read_live()
         self._count_operations()
+        self._read_questions()
         if self._changed:
             self.run = replace(self.run, programs=tuple(one.record for one in self._read))
             self._write_snapshot()
@@ -99,6 +101,7 @@ class Folder:
             self._write_snapshot()
         program_run.write(self.run, self.path)
         shutil.rmtree(self._raw, ignore_errors=True)
+        (self.path / _QUESTIONS).unlink(missing_ok=True)
 
     def _empty(self) -> None:
         program_run_file = self.path / program_run.FILE
@@ -188,12 +191,21 @@ class Folder:
             self.run = replace(self.run, operations=len(times), operation_seconds=sum(times))
             self._changed = True
 
+    def _read_questions(self) -> None:
+        path = self.path / _QUESTIONS
+        if path.exists():
+            lines = path.read_text(encoding="utf-8", errors="replace").splitlines()
+            questions = tuple(one_line(line)[:_MOST_ERROR] for line in lines)
+            if questions != self.run.questions:
+                self.run = replace(self.run, questions=questions)
+                self._changed = True
+
     def _write_snapshot(self) -> None:
         """Write the live arrays with all programs; without live arrays, the last program's Snapshot."""
         if self._live is None:
             return
         programs = tuple(
-            replace(_on_mesh(one.program, one.mesh, self._live), name=one.record.name)
+            replace(with_live_paths(one.program, one.mesh, self._live), name=one.record.name)
             for one in self._read
         )
         found = replace(
@@ -257,7 +269,7 @@ def _completed(found: Snapshot, record: CompiledRecord, hlo: str | None) -> Snap
     return with_donation(with_roles(completed))
 
 
-def _on_mesh(program: Program, mesh: snapshot.Mesh | None, live: Snapshot) -> Program:
+def with_live_paths(program: Program, mesh: snapshot.Mesh | None, live: Snapshot) -> Program:
     """Return the program for the Snapshot of the live arrays: inputs and outputs that are live arrays have
     their paths.
 

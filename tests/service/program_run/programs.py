@@ -126,3 +126,23 @@ copied = jax.device_put(np.ones((8, 16), "float32"), NamedSharding(Mesh(devices,
 one = jax.device_put(np.zeros((8, 16), "float32"), devices[0])
 np.asarray(x), str(x), jax.device_get(copied), [shard.data for shard in x.addressable_shards]
 """
+
+# It shards its result on no CPU only, as many kernels and layers decide.
+ASKS = """
+import jax, numpy as np
+from jax.sharding import Mesh, NamedSharding, PartitionSpec as P
+
+mesh = Mesh(np.array(jax.devices()).reshape(2, 2), ("data", "model"))
+w = jax.device_put(np.ones((16, 8), "float32"), NamedSharding(mesh, P("data", "model")))
+
+
+def shard(x):
+    if jax.devices()[0].platform == "cpu":
+        return x
+    return jax.lax.with_sharding_constraint(x, NamedSharding(mesh, P("data")))
+
+
+step = jax.jit(lambda w: shard(w @ w.T).sum())
+step(w)
+step(w[:8])
+"""

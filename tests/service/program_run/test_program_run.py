@@ -16,6 +16,7 @@ import pytest
 from inspector.core import program_run, sharding, snapshot
 from inspector.core.program_run import ProgramRun, Reason
 from inspector.core.snapshot import Snapshot
+from inspector.service.program_run import folder_snapshot
 from tests.paths import ROOT
 from tests.service.program_run import programs
 
@@ -177,3 +178,25 @@ def test_arrays_of_a_program_that_compiles_nothing_are_recorded_without_views(
     assert call(tmp_path, *RUN, "places.py").returncode == 0
     found = snapshot.read(tmp_path / "recorded" / program_run.SNAPSHOT)
     assert {one.path: one.bytes for one in found.arrays} == {"x": 4096, "copied": 512, "one": 512}
+
+
+def test_a_run_for_a_target_has_its_figures_and_names_what_asked_for_the_platform(
+    tmp_path: Path,
+) -> None:
+    (tmp_path / "asks.py").write_text(programs.ASKS)
+    done = call(tmp_path, *RUN[:-2], "--target", "tpu:v5e:2x2", *RUN[-2:], "asks.py")
+    assert done.returncode == 0, done.stderr
+    run = program_run.read(tmp_path / "recorded")
+    assert run.problems == ()
+    assert [place.rpartition("/")[2] for place in run.questions] == ["asks.py:10"]
+    assert "asks.py:10" in done.stderr
+    here = snapshot.read(tmp_path / "recorded" / program_run.SNAPSHOT)
+    found = folder_snapshot.read(tmp_path / "recorded")
+    assert (here.source.kind, found.source.kind) == ("capture", "tpu")
+    assert [one.name for one in found.programs] == ["<lambda>", "<lambda> (2)"]
+    assert all(one.memory.capacity for one in found.programs)
+    # The live arrays, as the program named them, on the devices of the target.
+    assert {one.path for one in found.arrays} == {one.path for one in here.arrays}
+    assert found.mesh.device_kind.startswith("TPU")
+    (first, *_) = found.programs[0].shardings
+    assert first.path == "w"
