@@ -186,14 +186,14 @@ def exceptions(messages: list[ForwardMsg]) -> list[str]:
     return [one.exception.message for one in elements if one.WhichOneof("type") == "exception"]
 
 
-def raw_answers(url: str, content: bytes, seconds: float = SECONDS) -> list[int]:
+def raw_answers(url: str, content: bytes, seconds: float = 20.0) -> list[int]:
     """Send bytes to the server, and return the status codes of its answers until it closes the connection
     or is silent for so long."""
     parts = urlsplit(url)
     assert parts.hostname and parts.port
     received = b""
     with socket.create_connection((parts.hostname, parts.port), seconds) as connection:
-        connection.settimeout(2)
+        connection.settimeout(seconds)
         with contextlib.suppress(OSError):
             connection.sendall(content)
         with contextlib.suppress(OSError):
