@@ -8,6 +8,7 @@ from starlette.responses import PlainTextResponse
 
 from inspector.media.streamlit.server.bounded_uploads import BoundedUploads
 from inspector.media.streamlit.server.paths import UPLOADS
+from inspector.media.streamlit.server.sign_in_required import USER
 from inspector.producers.readers import limits
 
 
@@ -97,3 +98,63 @@ def test_an_upload_without_a_length_is_refused():
 def test_other_requests_pass():
     uploads = Uploads(0, 0.0)
     assert asyncio.run(uploads.put("one", 10, "DELETE"))[0] == 200
+
+
+def test_an_upload_larger_than_any_is_refused_at_once():
+    status, _ = asyncio.run(Uploads(10**12, 50.0).put("one", 10**11))
+    assert status == 413
+
+
+def test_a_body_that_does_not_arrive_gives_its_room_back():
+    async def read(scope, receive, send) -> None:
+        while (await receive())["more_body"]:
+            pass
+
+    async def slow():
+        await asyncio.sleep(0.02)
+        return {"type": "http.request", "body": b"x", "more_body": True}
+
+    async def silent():
+        await asyncio.sleep(60)
+
+    async def statuses():
+        bounded = BoundedUploads(read, 100, 0.0, dict, start_seconds=0.2)
+        return [await _put(bounded, "one", receive) for receive in (slow, silent)]
+
+    assert asyncio.run(statuses()) == [408, 408]
+
+
+def test_one_user_does_not_keep_the_room_from_others():
+    most = limits.MOST_UPLOAD_BYTES
+    arrived = asyncio.Event()
+
+    async def read(scope, receive, send) -> None:
+        await arrived.wait()
+        await PlainTextResponse("stored")(scope, receive, send)
+
+    async def statuses():
+        bounded = BoundedUploads(read, 10 * most, 0.0, dict)
+        first = asyncio.create_task(_put(bounded, "tab 1", None, "ann", most))
+        await asyncio.sleep(0)
+        second = await _put(bounded, "tab 2", None, "ann", most)
+        other = asyncio.create_task(_put(bounded, "tab 3", None, "ben", most))
+        await asyncio.sleep(0)
+        arrived.set()
+        return await first, second, await other
+
+    assert asyncio.run(statuses()) == (200, 503, 200)
+
+
+async def _put(bounded, session, receive, user=None, size=10) -> int:
+    """Return the status of the answer to an upload of a user."""
+    scope = {
+        "type": "http", "method": "PUT", "path": f"{UPLOADS}{session}/file",
+        "headers": [(b"content-length", str(size).encode())],
+    } | ({} if user is None else {USER: user})  # fmt: skip
+    statuses = []
+
+    async def send(message) -> None:
+        statuses.append(message.get("status"))
+
+    await bounded(scope, receive, send)
+    return statuses[0]

@@ -14,12 +14,13 @@ from collections.abc import Callable, Mapping
 
 from starlette.datastructures import Headers
 from starlette.responses import PlainTextResponse
-from starlette.types import ASGIApp, Receive, Scope, Send
+from starlette.types import ASGIApp, Message, Receive, Scope, Send
 from streamlit import runtime
 
 from inspector.core import host_memory
 from inspector.core.formatting import bytes_text
 from inspector.media.streamlit.server.paths import UPLOADS
+from inspector.media.streamlit.server.sign_in_required import USER
 from inspector.producers.readers import limits
 
 # Of the memory of the machine or container. A small one still holds one upload of the largest size.
@@ -28,19 +29,33 @@ SHARE = 1 / 10
 PATIENCE_SECONDS = 50.0
 _CHECK_SECONDS = 0.1
 _OVERHEAD = 64 * 1024  # bytes of a request around the file
+# A body keeps its room until it has arrived, so it may not take longer than with a line of 1 Mbit/s.
+SLOWEST = 125_000  # bytes a second
+_START_SECONDS = 60.0  # beside that, for short bodies and pauses
+
+
+_MOST_OF_SESSION = limits.MOST_UPLOAD_BYTES + _OVERHEAD
+
+
+class _TooSlow(Exception):
+    """The body of an upload has not arrived in time."""
 
 
 @functools.cache
 def most_bytes() -> int:
     """Return how many bytes of uploads of all sessions may be in memory."""
-    return max(limits.MOST_UPLOAD_BYTES + _OVERHEAD, int(host_memory.total_bytes() * SHARE))
+    return max(_MOST_OF_SESSION, int(host_memory.total_bytes() * SHARE))
 
 
 class BoundedUploads:
     """Lets uploads wait until there is room, and refuses them if there is none after `patience` seconds.
 
+    The uploads of one signed-in user that arrive at the same time have room for one of the largest size, so
+    that no user keeps the room from others.
+
     Args:
       most: bytes of all sessions; None is `most_bytes`. One session may have as many as one upload has.
+      start_seconds: how long a body may take, beside its bytes at `SLOWEST`.
       stored: returns the bytes that Streamlit holds for each session.
     """
 
@@ -50,14 +65,15 @@ class BoundedUploads:
         most: int | None = None,
         patience: float = PATIENCE_SECONDS,
         stored: Callable[[], Mapping[str, int]] | None = None,
+        start_seconds: float = _START_SECONDS,
     ) -> None:
+        self._start_seconds = start_seconds
         self._app = app
         self._most = most
         self._patience = patience
         self._stored = stored or _stored_bytes
-        self._arriving: Counter[str] = (
-            Counter()
-        )  # bytes by session; only the server's loop changes it
+        # Bytes by user, or by session without sign-in. Only the server's loop changes it.
+        self._arriving: Counter[str] = Counter()
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         if scope["type"] != "http" or scope["method"] != "PUT" or UPLOADS not in scope["path"]:
@@ -70,29 +86,49 @@ class BoundedUploads:
             await answer(scope, receive, send)
             return
         size = int(length)
+        if size > _MOST_OF_SESSION:
+            answer = PlainTextResponse("The file is too large.", 413, {"Connection": "close"})
+            await answer(scope, receive, send)
+            return
+        user = scope.get(USER, session)
         until = time.monotonic() + self._patience
-        while (reason := self._why_not(session, size)) is not None:
+        while (reason := self._why_not(session, user, size)) is not None:
             if time.monotonic() >= until:
                 await PlainTextResponse(reason, status_code=503)(scope, receive, send)
                 return
             await asyncio.sleep(_CHECK_SECONDS)
-        self._arriving[session] += size
+        self._arriving[user] += size
         try:
-            await self._app(scope, receive, send)
+            await self._read(scope, receive, send, self._start_seconds + size / SLOWEST)
         finally:
-            self._arriving[session] -= size
-            if not self._arriving[session]:
-                del self._arriving[session]
+            self._arriving[user] -= size
+            if not self._arriving[user]:
+                del self._arriving[user]
 
-    def _why_not(self, session: str, size: int) -> str | None:
+    async def _read(self, scope: Scope, receive: Receive, send: Send, seconds: float) -> None:
+        """Have Streamlit read an upload, if its body arrives within these seconds."""
+        until = time.monotonic() + seconds
+
+        async def receive_in_time() -> Message:
+            try:
+                return await asyncio.wait_for(receive(), max(until - time.monotonic(), 0.0))
+            except TimeoutError:
+                raise _TooSlow from None
+
+        try:
+            await self._app(scope, receive_in_time, send)
+        except _TooSlow:
+            answer = PlainTextResponse("The upload is too slow.", 408, {"Connection": "close"})
+            await answer(scope, receive, send)
+
+    def _why_not(self, session: str, user: str, size: int) -> str | None:
         """Return why an upload cannot be read now, or None."""
         stored = self._stored()
-        of_session = limits.MOST_UPLOAD_BYTES + _OVERHEAD
-        own = stored.get(session, 0) + self._arriving[session]
-        if own + size > of_session:
+        own = stored.get(session, 0) + self._arriving[user]
+        if own + size > _MOST_OF_SESSION:
             return (
-                f"This tab has {bytes_text(own)} of uploads, and at most {bytes_text(of_session)} are"
-                " allowed."
+                f"{bytes_text(own)} of your uploads are in memory, and at most "
+                f"{bytes_text(_MOST_OF_SESSION)} are allowed."
             )
         most = most_bytes() if self._most is None else self._most
         together = sum(stored.values()) + self._arriving.total()

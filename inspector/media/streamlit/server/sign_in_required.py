@@ -22,11 +22,13 @@ from streamlit.proto.ForwardMsg_pb2 import ForwardMsg
 
 from inspector.media.streamlit.server import sign_in_page, signed_cookie
 from inspector.media.streamlit.server.paths import CALLBACK, HEALTH, LOGIN, LOGOUT, READY, SIGN_IN
+from inspector.media.streamlit.server.signed_cookie import SignedCookie
 from inspector.service import audit_log, serving, sign_outs, signed_in_user
 from inspector.service.sign_outs import SignIn
 
 # Answered without sign-in, beside `SIGN_IN` and `LOGOUT`. All other paths are refused, also unknown ones.
 _PUBLIC = (READY, HEALTH, LOGIN, CALLBACK)
+USER = "inspector.user"  # the key of the user in the scope of a request
 _POLICY_VIOLATION = 1008  # a status code of web sockets
 _LARGEST_REDIRECT = 1000  # bytes of a message to the browser that can be a redirect
 
@@ -35,8 +37,8 @@ class Refused(Exception):
     """Nobody has signed in, or the user is not allowed. The argument is a sentence for the user, or None."""
 
 
-def refuse_stranger(scope: Scope) -> SignIn:
-    """Return the sign-in of a request or web socket.
+def refuse_stranger(scope: Scope) -> SignedCookie:
+    """Return the cookie of an allowed user in a request or web socket.
 
     Raises:
       Refused: it has no cookie of an allowed user, or the sign-in has ended.
@@ -48,7 +50,7 @@ def refuse_stranger(scope: Scope) -> SignIn:
         raise Refused(None)
     if (problem := signed_in_user.problem(cookie.claims)) is not None:
         raise Refused(problem)
-    return cookie.sign_in
+    return cookie
 
 
 class SignInRequired:
@@ -64,11 +66,12 @@ class SignInRequired:
         elif scope["type"] == "websocket":
             await self._open_tab(scope, receive, send)
         else:
+            scope = dict(scope)
             answer = await self._answer(scope)
             await (answer or self._app)(scope, receive, send)
 
     async def _answer(self, scope: Scope) -> Response | None:
-        """Return the answer to a request, or None for that of Streamlit."""
+        """Return the answer to a request, or None for that of Streamlit. Note its user in the scope."""
         if scope["path"] in _PUBLIC:
             return None
         if scope["path"] == SIGN_IN:
@@ -76,9 +79,10 @@ class SignInRequired:
         if scope["path"] == LOGOUT:
             return await self._sign_out(scope)
         try:
-            refuse_stranger(scope)
+            cookie = refuse_stranger(scope)
         except Refused as refused:
             return _refusal(scope, refused.args[0])
+        scope[USER] = signed_in_user.requester(cookie.claims).owner
         return None
 
     async def _sign_out(self, scope: Scope) -> Response | None:
@@ -94,7 +98,7 @@ class SignInRequired:
 
     async def _open_tab(self, scope: Scope, receive: Receive, send: Send) -> None:
         try:
-            sign_in = refuse_stranger(scope)
+            sign_in = refuse_stranger(scope).sign_in
         except Refused:
             await receive()  # websocket.connect
             await send({"type": "websocket.close", "code": _POLICY_VIOLATION})
