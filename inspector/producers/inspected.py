@@ -4,13 +4,16 @@ from __future__ import annotations
 
 import contextlib
 import os
-from collections.abc import Iterator
+import sys
+from collections.abc import Callable, Iterator
 from dataclasses import replace
 from io import BytesIO
 from typing import Any
 
 import jax
+from jax import numpy as jnp
 from jax._src import pjit
+from jax._src.core import physical_aval
 
 from inspector.checks import audit
 from inspector.compiled import program_text
@@ -54,16 +57,18 @@ def inspect(
         raise InvalidInput(lacking)
     jitted = function if hasattr(function, "lower") else jax.jit(function)
     name = str(getattr(function, "__name__", "program"))
-    with _also_lowered(wanted and targets.PLATFORMS[wanted.kind]) as lowered:
+    with _lowered_for(wanted and targets.PLATFORMS[wanted.kind]) as lowered:
         lowered_here = jitted.lower(*arguments, **keywords)
         compiled = lowered_here.compile()
     found = _with_names(capture_compiled(compiled, name=name), compiled, name)
-    found = _with_ideal(found, lowered_here)
-    if wanted is not None:
+    if wanted is None:
+        found = _with_ideal(found, lambda: lowered_here.as_text(dialect="hlo"))
+    else:
         if not lowered:
             raise InvalidInput(
                 f"{name} was not lowered by JAX, so it cannot be compiled for {target}"
             )
+        found = _with_ideal(found, lambda: lowered[-1].hlo().as_hlo_text())
         found = _for_target(found, lowered[-1], wanted)
     found = audit.audited(with_donation(with_roles(found)))
     if path is not None:
@@ -72,10 +77,10 @@ def inspect(
     return found
 
 
-def _with_ideal(found: Snapshot, lowered: Any) -> Snapshot:
+def _with_ideal(found: Snapshot, hlo: Callable[[], str]) -> Snapshot:
     """Add the work before partitioning, if the lowered function has its text as HLO."""
     try:
-        text = lowered.as_text(dialect="hlo")
+        text = hlo()
     except (AttributeError, TypeError, NotImplementedError, jax.errors.JaxRuntimeError):
         return found  # Flax and Equinox wrap what JAX lowers
     ideal = program_text.ideal_work(text)
@@ -95,16 +100,23 @@ def _with_names(found: Snapshot, compiled: Any, name: str) -> Snapshot:
 
 
 @contextlib.contextmanager
-def _also_lowered(platform: str | None) -> Iterator[list[Any]]:
-    """Lower every function for another platform, too. Whatever wraps `jax.jit` ends in the same function."""
+def _lowered_for(platform: str | None) -> Iterator[list[Any]]:
+    """Lower functions for another platform only, if one is given, and yield what JAX lowers.
+
+    Whatever wraps `jax.jit` ends in the same function. It gets a function with the same arguments and results
+    that does nothing, which JAX can compile here: kernels for another platform cannot be compiled here.
+    """
     found: list[Any] = []
     original = pjit._resolve_and_lower
 
     def resolve_and_lower(args: Any, jaxpr: Any, **params: Any) -> Any:
-        if not params.get("lowering_platforms"):
-            other = params | {"lowering_platforms": (platform,)}
-            found.append(original(args, jaxpr=jaxpr, **other))
-        return original(args, jaxpr=jaxpr, **params)
+        # Operations that run now, and not those that are compiled ahead of time, need their results.
+        runs_now = sys._getframe(1).f_code is pjit._pjit_call_impl_python.__code__
+        if runs_now or params.get("lowering_platforms"):
+            return original(args, jaxpr=jaxpr, **params)
+        lowered = original(args, jaxpr=jaxpr, **params | {"lowering_platforms": (platform,)})
+        found.append(lowered)
+        return original(args, jaxpr=_without_body(jaxpr, lowered), **params)
 
     if platform is None:
         yield found
@@ -114,6 +126,34 @@ def _also_lowered(platform: str | None) -> Iterator[list[Any]]:
         yield found
     finally:
         pjit._resolve_and_lower = original
+
+
+def _without_body(jaxpr: Any, lowered: Any) -> Any:
+    """Return a function as JAX traces it, with the types of `jaxpr`. It uses the same arguments."""
+    constants = len(lowered.const_args)
+    kept = [place - constants for place in lowered.compile_args["kept_var_idx"]]
+
+    def body(*arguments: Any) -> list[Any]:
+        # JAX would leave out arguments that nothing depends on.
+        used = [arguments[place] for place in kept if place >= 0]
+        results = [_empty(aval) for aval in jaxpr.out_avals]
+        return jax.lax.optimization_barrier((results, used))[0]
+
+    made = jax.jit(body).trace(*jaxpr.in_avals).jaxpr
+    named = getattr(jaxpr, "jaxpr", jaxpr)
+    getattr(made, "jaxpr", made)._debug_info = named.debug_info
+    return made
+
+
+def _empty(aval: Any) -> Any:
+    if jax.dtypes.issubdtype(aval.dtype, jax.dtypes.prng_key):
+        shape = physical_aval(aval).shape
+        return jax.random.wrap_key_data(jnp.zeros(shape, "uint32"), impl=aval.dtype._impl.name)
+    value = jnp.zeros(aval.shape, aval.dtype)
+    spec = aval.sharding.spec
+    if any(part is not None for part in spec) and not aval.sharding.mesh.empty:
+        return jax.sharding.reshard(value, aval.sharding)
+    return value
 
 
 def _for_target(found: Snapshot, lowered: Any, target: targets.Target) -> Snapshot:

@@ -25,6 +25,7 @@ from inspector.compiled.donation import with_donation
 from inspector.core import snapshot
 from inspector.core.array_roles import with_roles
 from inspector.core.errors import InvalidInput
+from inspector.core.printable import one_line
 from inspector.core.snapshot import Array, Finding, Memory, Program, Seconds, Snapshot, Source, Spec
 from inspector.machines import out_of_memory, targets
 from inspector.machines.targets import Target
@@ -33,6 +34,8 @@ from inspector.producers.compile import compiler_versions
 from inspector.producers.live_arrays import with_spec
 from inspector.producers.records import memory_of, mesh_record, spec_of
 from inspector.producers.topology import devices_of, places_of
+
+_MOST_ERROR = 2000  # characters: XLA names the cause in one of the first lines
 
 
 def compile_lowered(payload: dict[str, Any], report: Any) -> dict[str, Any]:
@@ -57,8 +60,8 @@ def compile_lowered(payload: dict[str, Any], report: Any) -> dict[str, Any]:
     except jax.errors.JaxRuntimeError as error:
         short = out_of_memory.shortage(str(error))
         if short is None:
-            first = str(error).strip().splitlines()[0]
-            raise InvalidInput(f"the compiler for {target.text} fails: {first}") from None
+            message = one_line(str(error)).strip()[:_MOST_ERROR]
+            raise InvalidInput(f"the compiler for {target.text} fails: {message}") from None
         return _too_large(found, target, devices, short).to_json()
     seconds = time.perf_counter() - started
     report("read")

@@ -47,6 +47,7 @@ from inspector.producers.sharding_errors import RefusedPrograms
 
 # The platform decides how JAX lowers some operations, such as random numbers; shardings do not depend on it.
 PLATFORM = "cpu"
+_KERNEL_PLATFORMS = ("tpu", "cuda")
 
 
 @dataclass(frozen=True)
@@ -174,14 +175,7 @@ def _lower(signature: Signature, logical: bool, watched: bool) -> Lowered:
         keep_unused=True,
     )
     with marking() if watched else contextlib.nullcontext():
-        traced = jitted.trace(*signature.arguments)
-        try:
-            lowered = traced.lower(lowering_platforms=(PLATFORM,))
-        except ValueError as error:  # such as for a callback, which needs devices
-            reason = str(error).strip().partition("\n")[0]
-            raise InvalidInput(
-                f"JAX cannot lower {signature.name} without devices: {reason}"
-            ) from None
+        lowered = _lowered_for_a_platform(jitted.trace(*signature.arguments), signature.name)
     module = xla_form(lowered.compiler_ir("stablehlo"))
     with module.context, ir.Location.unknown():
         shardy.inline_calls(module.operation)
@@ -197,6 +191,23 @@ def _lower(signature: Signature, logical: bool, watched: bool) -> Lowered:
     return Lowered(
         signature.name, module, inputs, outputs, names, not kinds.isdisjoint((PINNED, UNPINNED))
     )
+
+
+def _lowered_for_a_platform(traced: Any, name: str) -> Any:
+    """Lower for CPUs, or for the first platform that has what the program uses, such as a Pallas kernel.
+
+    Propagation needs no compiler, so it does not depend on the platform.
+
+    Raises:
+      InvalidInput: JAX can lower it for none of them, such as a callback, which needs devices.
+    """
+    reason = ""
+    for platform in (PLATFORM, *_KERNEL_PLATFORMS):
+        try:
+            return traced.lower(lowering_platforms=(platform,))
+        except (ValueError, NotImplementedError) as error:
+            reason = reason or str(error).strip().partition("\n")[0]
+    raise InvalidInput(f"JAX cannot lower {name} without devices: {reason}")
 
 
 def _paths(named: Any) -> Iterator[str]:
