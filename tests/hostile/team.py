@@ -186,6 +186,14 @@ def exceptions(messages: list[ForwardMsg]) -> list[str]:
     return [one.exception.message for one in elements if one.WhichOneof("type") == "exception"]
 
 
+def alerts(messages: list[ForwardMsg]) -> list[str]:
+    """Return the texts of the alerts that the messages draw on the page."""
+    elements = [
+        one.delta.new_element for one in messages if one.delta.WhichOneof("type") == "new_element"
+    ]
+    return [one.alert.body for one in elements if one.WhichOneof("type") == "alert"]
+
+
 def raw_answers(url: str, content: bytes, seconds: float = 20.0) -> list[int]:
     """Send bytes to the server, and return the status codes of its answers until it closes the connection
     or is silent for so long."""
