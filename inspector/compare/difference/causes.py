@@ -17,7 +17,7 @@ from inspector.compare.difference.cause import KINDS, Cause, Kind
 from inspector.compare.difference.rule_causes import RuleCauses
 from inspector.compare.splits import axes_of, axes_text, larger_axes
 from inspector.core.formatting import counted, devices_text
-from inspector.core.snapshot import Array, Mesh, Snapshot
+from inspector.core.snapshot import Array, Mesh, Program, Snapshot
 
 _SPLIT_FACTS = {"spec", "placement", "bytes per device", "replicas"}
 # Layout fields that have other causes, or that the mesh shows.
@@ -148,23 +148,23 @@ def renamed_axes(snapshot: Snapshot, names: Mapping[str, str]) -> Snapshot:
         layout["state_specs"] = [_renamed_row(row, names, renamed) for row in rows]
     if "optimizer_axes" in layout:
         layout["optimizer_axes"] = renamed(layout["optimizer_axes"])
-    programs = [
-        replace(
-            program,
-            collectives=program.collectives
-            and tuple(
-                replace(one, mesh_axes=renamed(one.mesh_axes)) for one in program.collectives
-            ),
-        )
-        for program in snapshot.programs
-    ]
+
+    def program_renamed(program: Program) -> Program:
+        collectives = program.collectives
+        if collectives is not None:
+            collectives = tuple(
+                replace(one, mesh_axes=renamed(one.mesh_axes)) for one in collectives
+            )
+        return replace(program, collectives=collectives)
+
     axes = tuple(replace(axis, name=renamed(axis.name)) for axis in mesh.axes)
     return replace(
         snapshot,
         layout=snapshot.layout and layout,
         mesh=replace(mesh, axes=axes),
         arrays=tuple(replace(array, spec=renamed(array.spec)) for array in snapshot.arrays),
-        programs=tuple(programs),
+        programs=tuple(map(program_renamed, snapshot.programs)),
+        propagated=snapshot.propagated and tuple(map(program_renamed, snapshot.propagated)),
     )
 
 

@@ -305,3 +305,16 @@ def test_replicated_arrays_on_fewer_devices_are_not_split() -> None:
     sentences = compare({"mesh": "2x4"}, {"mesh": "2x2", "depth": "128"})
     (scalars,) = [one for one in sentences if "step and 1 more" in one]
     assert "replicated on 8 → 4 devices" in scalars and "split" not in scalars
+
+
+def test_propagated_programs_of_a_renamed_mesh_have_the_new_names() -> None:
+    """What is predicted from both programs of a layout needs one name for each axis."""
+    before, after = planned(axes="data,model"), planned(axes="data,tensor", rules="hidden=tensor")
+    both = []
+    for found, axis in ((before, "model"), (after, "tensor")):
+        ran_one = ran(found, collective("all-reduce", (axis,), 64))
+        both.append(dataclasses.replace(ran_one, propagated=ran_one.programs))
+    assert difference.sentences(*both, hardware.chip("v5e"))
+    renamed = renamed_axes(both[0], {"model": "tensor"})
+    for programs in (renamed.programs, renamed.propagated):
+        assert [one.mesh_axes for one in programs[0].collectives] == [("tensor",)]
