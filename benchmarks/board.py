@@ -15,6 +15,7 @@ from inspector import layout as layouts
 from inspector.compare import difference
 from inspector.compare.caveats import caveats
 from inspector.compare.questions import questions
+from inspector.compare.verdict import compared
 from inspector.core.abstract import AbstractState
 from inspector.core.snapshot import Collective, Program, Snapshot
 from inspector.layout.plan import plan
@@ -48,7 +49,7 @@ def measure(pairs: int = PAIRS, arrays: int = ARRAYS) -> list[Result]:
 def board_seconds(found: Sequence[Snapshot]) -> float:
     """Return the seconds to compute everything that the board shows."""
     began = time.perf_counter()
-    questions(found, 0, CHIP)
+    questions(compared([(str(n), one) for n, one in enumerate(found)], CHIP))
     difference.spec_rows(found)
     for one in found[1:]:
         difference.sentences(found[0], one, CHIP)

@@ -77,7 +77,7 @@ def main() -> int:
         with chromium() as browser:
             for theme in ("light", "dark"):
                 page = browser.new_page(color_scheme=theme, viewport=WIDE)
-                dashboard = Dashboard(page, server.url).open()
+                dashboard = Dashboard(page, server.url).open("?chip=v5e")
                 dashboard.run()
                 for name, panel, figure in PANELS:
                     if theme == "dark" and name != "shard_map":

@@ -144,7 +144,7 @@ def test_eight_layouts_at_a_glance_can_be_read(open_dashboard):
     sizes = (16, 32, 48, 64, 80, 96, 112, 128)
     pins = "&".join(f"pin=layout+of+depth+{depth}~~layers.1+depth.{depth}" for depth in sizes)
     dashboard = open_dashboard(f"?{SMALL}")
-    dashboard.page.goto(f"{dashboard.url}/board?{pins}")
+    dashboard.page.goto(f"{dashboard.url}/board?{pins}&chip=v5e")
     # The plans of the link are propagated, and then no amount is unknown.
     dashboard.wait_for_figure(
         "glance",

@@ -90,7 +90,7 @@ def mesh_axes(page) -> set[str]:
 
 
 def test_collectives_follow_the_rules_without_a_run(open_page):
-    page = open_page(**SMALL)
+    page = open_page(chip="v5e", **SMALL)
     page.open_panel("Collectives")
     wait(page)
     assert mesh_axes(page) == {"data", "model"}
