@@ -10,14 +10,18 @@ import asyncio
 import contextlib
 import time
 from collections.abc import Callable, Iterator
+from pathlib import Path
 from typing import Any
 
+import httpx
 import websockets
 from streamlit.proto.Alert_pb2 import Alert
 from streamlit.proto.BackMsg_pb2 import BackMsg
+from streamlit.proto.Common_pb2 import FileURLs
 from streamlit.proto.Element_pb2 import Element
 from streamlit.proto.ForwardMsg_pb2 import ForwardMsg
 from streamlit.proto.WidgetStates_pb2 import WidgetState
+from streamlit.web.server.starlette.starlette_server_config import XSRF_COOKIE_NAME
 
 PATIENCE = 240.0  # seconds
 _MOST_BYTES = 2**28  # of one message
@@ -31,6 +35,8 @@ class PageSession:
         self._page = page
         self._query = query
         self._page_hash = ""
+        self._address = ""
+        self._urls: FileURLs | None = None  # of the last request for an upload
         self._elements: dict[tuple[int, ...], tuple[str, Element]] = {}
         self._stale: set[tuple[int, ...]] = set()  # elements that the present run has not drawn yet
         self._values: dict[str, WidgetState] = {}  # of the widgets of the page, by id
@@ -56,6 +62,7 @@ class PageSession:
             open_timeout=PATIENCE,
         ) as socket:
             session = cls(socket, page, query)
+            session._address = url
             session._receiver = asyncio.create_task(session._receive())
             try:
                 await session.rerun()
@@ -81,6 +88,33 @@ class PageSession:
             await self.rerun(state)
         else:
             await self._send((state,), self._fragment_of(key))
+
+    async def upload(self, key: str, file: Path) -> int:
+        """Upload a file as a browser does, and send the field. Return the status of the answer.
+
+        The status is not 204 if the server refuses the upload. The field is sent only if it is.
+        """
+        request = BackMsg()
+        request.file_urls_request.request_id = str(file)
+        request.file_urls_request.file_names.append(file.name)
+        self._urls = None
+        await self._socket.send(request.SerializeToString())
+        await self.until(lambda: self._urls is not None, "the address of the upload")
+        urls = self._urls
+        address = self._address + urls.upload_url
+        async with httpx.AsyncClient(timeout=PATIENCE) as client:
+            health = await client.get(f"{self._address}/_stcore/health")
+            token = health.cookies[XSRF_COOKIE_NAME].strip('"')
+            headers = {"X-Xsrftoken": token, "Cookie": f"{XSRF_COOKIE_NAME}={token}"}
+            with file.open("rb") as stream:
+                answer = await client.put(address, files={"file": stream}, headers=headers)
+        if answer.status_code == 204:
+            state = WidgetState(id=self.widget(key))
+            info = state.file_uploader_state_value.uploaded_file_info.add()
+            info.name, info.size, info.file_id = file.name, file.stat().st_size, urls.file_id
+            info.file_urls.CopyFrom(urls)
+            await self._send((state,))
+        return answer.status_code
 
     async def until(
         self, condition: Callable[[], object], what: str, seconds: float = PATIENCE
@@ -194,6 +228,8 @@ class PageSession:
             self._begin(message)
         elif kind == "page_info_changed":
             self._query = message.page_info_changed.query_string
+        elif kind == "file_urls_response":
+            self._urls = message.file_urls_response.file_urls[0]
         elif kind == "auto_rerun":
             fragment = message.auto_rerun.fragment_id
             if fragment not in self._timers:

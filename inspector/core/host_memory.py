@@ -14,6 +14,14 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
 
+from inspector.core import byte_size
+from inspector.core.errors import InvalidInput, shown
+from inspector.core.formatting import bytes_text
+
+VARIABLE = "SHARDING_INSPECTOR_MEMORY"
+LEAST = (
+    1024**3
+)  # bytes of VARIABLE; a server with two workers that have imported JAX has about half of that
 _PAGE_BYTES = os.sysconf("SC_PAGE_SIZE")  # the unit of /proc/PID/statm, which only Linux has
 
 
@@ -28,15 +36,32 @@ class _Files:
 
 
 def total_bytes() -> int:
-    """Return the bytes of memory that all programs of this machine or container can use together."""
-    limits = [limit for limit, _ in _groups()]
-    return min([_meminfo("MemTotal"), *limits])
+    """Return the bytes of memory that the server and its workers can use together.
+
+    They are those of the machine or container, or fewer if `VARIABLE` says so.
+
+    Raises:
+      InvalidInput: the variable is not a size, or too small.
+    """
+    limits = [limit for limit, _ in groups()]
+    return min([_meminfo("MemTotal"), *limits, *_given()])
 
 
 def available_bytes() -> int:
     """Return the bytes that a new program can use without swapping, within the limits of control groups."""
-    free = [max(0, limit - used) for limit, used in _groups()]
-    return min([_meminfo("MemAvailable"), *free])
+    free = [max(0, limit - used) for limit, used in groups()]
+    return min([_meminfo("MemAvailable"), *free, *_given()])
+
+
+def _given() -> Iterator[int]:
+    text = os.environ.get(VARIABLE)
+    if text is not None:
+        count = byte_size.parse(text)
+        if count is None or count < LEAST:
+            raise InvalidInput(
+                f"{VARIABLE} is {shown(text)}, but must be {byte_size.ALLOWED} from {bytes_text(LEAST)} up"
+            )
+        yield count
 
 
 def resident_bytes(pid: int) -> int | None:
@@ -51,17 +76,18 @@ def resident_bytes(pid: int) -> int | None:
     return pages * _PAGE_BYTES + sum(resident_bytes(child) or 0 for child in _children(pid))
 
 
-def proportional_bytes(pid: int) -> int | None:
+def proportional_bytes(pid: int, children: bool = True) -> int | None:
     """Return the same with shared pages divided among their processes, which takes the kernel longer.
 
-    Return None if that is unknown.
+    Return None if that is unknown. Without `children`, return the bytes of the process alone.
     """
     try:
         lines = Path(f"/proc/{pid}/smaps_rollup").read_text().splitlines()
         own = next(int(line.split()[1]) * 1024 for line in lines if line.startswith("Pss:"))
     except (OSError, ValueError, IndexError, StopIteration):
         return None
-    return own + sum(proportional_bytes(child) or 0 for child in _children(pid))
+    below = _children(pid) if children else ()
+    return own + sum(proportional_bytes(child) or 0 for child in below)
 
 
 def private_data_bytes() -> int | None:
@@ -97,9 +123,16 @@ def _meminfo(key: str) -> int:
     return os.sysconf("SC_PHYS_PAGES") * _PAGE_BYTES  # not Linux
 
 
-def _groups() -> Iterator[tuple[int, int]]:
-    """Yield the limit and the use of each control group of this process that has a limit."""
-    for files in _group_files():
+def groups(
+    names: Path = Path("/proc/self/cgroup"), root: Path = Path("/sys/fs/cgroup")
+) -> Iterator[tuple[int, int]]:
+    """Yield the limit and the use of each control group of this process that has a limit.
+
+    Args:
+      names: the file with the groups of this process.
+      root: where the control groups are mounted.
+    """
+    for files in _group_files(names, root):
         try:
             limit = (files.folder / files.limit).read_text().strip()
             if limit == "max":
@@ -114,13 +147,12 @@ def _groups() -> Iterator[tuple[int, int]]:
             continue  # no such controller, or a group of another mount
 
 
-def _group_files() -> Iterator[_Files]:
+def _group_files(names: Path, root: Path) -> Iterator[_Files]:
     """Yield the control groups from that of this process up to the root that it sees."""
     try:
-        lines = Path("/proc/self/cgroup").read_text().splitlines()
+        lines = names.read_text().splitlines()
     except OSError:  # not Linux
         return
-    root = Path("/sys/fs/cgroup")
     for line in lines:
         _, controllers, path = line.split(":", 2)
         inside = Path(path.lstrip("/"))

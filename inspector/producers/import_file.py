@@ -136,7 +136,7 @@ def _bounded_text(found: Snapshot, name: str) -> str:
 
 def _out_of_memory(name: str) -> InvalidInput:
     return InvalidInput(
-        f"{name} needs more than {bytes_text(memory_limit.PARSING)} of memory to read, the most allowed"
+        f"{name} needs more than {bytes_text(memory_limit.of_parsing())} of memory to read, the most allowed"
     )
 
 

@@ -88,8 +88,8 @@ TIMEOUTS = {
 }
 
 
-# Bytes that a job may use beyond those of its worker, by its name. Others have the limit of a worker alone.
-MEMORY = dict.fromkeys(("import", "board", "rules"), memory_limit.PARSING)
+# Jobs that only parse what users give, so they have a smaller limit of memory than their worker.
+PARSERS = frozenset({"import", "board", "rules"})
 
 
 def _timeout(kind: str, payload: dict[str, Any]) -> float:
@@ -573,7 +573,7 @@ class Inspection:
             self.requester,
             subject_of(payload),
             topic,
-            MEMORY.get(kind),
+            memory_limit.of_parsing() if kind in PARSERS else None,
         )
         return job.decoded(decode)
 

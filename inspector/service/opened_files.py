@@ -21,8 +21,8 @@ from inspector.core.snapshot import Snapshot
 from inspector.service.engine import Requester
 
 # Of the memory of the machine or container, in bytes of JSON. Measured: a decoded Snapshot takes 5 to 6 times
-# its JSON, and twice that while it is decoded. So opened Snapshots take about a quarter of the memory.
-SHARE = 1 / 20
+# its JSON, and twice that while it is decoded. So opened Snapshots take about a fifth of the memory.
+SHARE = 1 / 32
 LEAST = 64 * 1024**2  # bytes, so that a small machine can open a large Snapshot
 # Of all that is opened, what one owner may have.
 OWNER_SHARE = 0.5

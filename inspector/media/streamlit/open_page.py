@@ -26,6 +26,7 @@ from inspector.media.streamlit import (
 )
 from inspector.media.streamlit.job_progress import Progress, Task
 from inspector.media.streamlit.plain_text import plain
+from inspector.media.streamlit.uploads import release
 from inspector.producers.readers import archive, limits
 from inspector.sections import unknown
 from inspector.service.engine import Status
@@ -36,7 +37,7 @@ _PARAMETER = "snapshot"  # of the URL: the name of a Snapshot in the library
 _TABS_KEY = "opened_panel"
 _PROBLEMS = "open_link_problems"
 _JOB = "import"
-_UPLOADS = "open_uploads"  # counts uploads; a new field releases the memory of the last upload
+_UPLOADS = "open_uploads"  # counts uploads: each has a new field, because the last one is released
 _MEBIBYTE = 1024**2
 
 KINDS: dict[str, str | None] = {
@@ -127,6 +128,7 @@ def _show_field() -> None:
     if not uploads:
         return
     job_progress.start(_JOB, lambda: _start(uploads, KINDS[kind], mesh, axes))
+    release(uploads)
     st.session_state[_UPLOADS] = st.session_state.get(_UPLOADS, 0) + 1
     st.rerun()
 

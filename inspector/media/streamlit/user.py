@@ -25,7 +25,7 @@ def current() -> Requester:
     Raises:
       PermissionError: sign-in is required, and no allowed user has signed in.
     """
-    session = _session()
+    session = session_id()
     if not serving.current().providers:
         digest = digest_of_session(session)
         return Requester(f"session {digest}", f"Session {digest[:4]}", session)
@@ -56,7 +56,8 @@ def history() -> History:
     return History(user=current() if serving.current().team else None)
 
 
-def _session() -> str:
+def session_id() -> str:
+    """Return the id of the browser session; empty outside of one."""
     context = get_script_run_ctx()
     return "" if context is None else context.session_id
 

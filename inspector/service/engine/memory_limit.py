@@ -29,8 +29,10 @@ WORKER = (
 )  # bytes of a worker that has imported JAX and Flax, measured with JAX 0.10 and 0.12
 # Of the memory of the machine or container, what one worker may use. The compiler of a large model needs it.
 SHARE = 0.75
-# Bytes that a job may use to parse a file, beyond those of its worker: less than 1 GB together.
+# Bytes that a job may use to parse a file, beyond those of its worker: less than 1 GB together. On a machine
+# or in a container with little memory, a share of it.
 PARSING = 640 * 1024**2
+PARSING_SHARE = 0.25
 CHECKS_PER_SECOND = 10
 
 
@@ -60,6 +62,11 @@ def of_worker() -> int:
     return max(LEAST, int(host_memory.total_bytes() * SHARE))
 
 
+def of_parsing() -> int:
+    """Return the bytes that a job may use to parse a file, beyond those of its worker."""
+    return min(PARSING, int(host_memory.total_bytes() * PARSING_SHARE))
+
+
 def available_bytes() -> int:
     """Return the bytes that a job in a new worker can use here: what is free, within the worker's limit."""
     return min(host_memory.available_bytes(), of_worker())
@@ -86,7 +93,7 @@ def exceeded(used: int, limit: int, phase: str) -> str:
 
 
 def exceeded_by_job(limit: int, phase: str) -> str:
-    """Return one sentence on a job that needed more than its own limit."""
+    """Return one sentence on a job that parses and needed more than its own limit."""
     return (
         f"The job was stopped during {phase}, because it needed more than the {bytes_text(limit)} of memory"
         " allowed for it; nothing was saved: give it less to read."

@@ -15,14 +15,19 @@ from inspector.producers.readers import limits
 class Uploads:
     """A server whose uploads stay in memory, by session, until the test frees them."""
 
-    def __init__(self, most: int, patience: float) -> None:
-        self.stored: dict[str, int] = {}
-        self.bounded = BoundedUploads(self.read, most, patience, lambda: self.stored)
+    def __init__(self, most: int, patience: float, unclaimed: float = 60.0) -> None:
+        self.stored: dict[tuple[str, str], int] = {}
+        self.bounded = BoundedUploads(
+            self.read, most, patience, lambda: self.stored, self.drop, unclaimed
+        )
+
+    def drop(self, session: str, file: str) -> None:
+        del self.stored[session, file]
 
     async def read(self, scope, receive, send) -> None:
         await asyncio.sleep(0.05)  # the body arrives
-        session = scope["path"].split("/")[-2]
-        self.stored[session] = self.stored.get(session, 0) + scope["size"]
+        session, file = scope["path"].split("/")[-2:]
+        self.stored[session, file] = scope["size"]
         await PlainTextResponse("stored")(scope, receive, send)
 
     async def put(self, session: str, size: int | None, method: str = "PUT") -> tuple[int, str]:
@@ -78,7 +83,7 @@ def test_uploads_that_arrive_count_before_they_are_stored():
 
 def test_an_upload_is_refused_when_there_is_no_room_in_time():
     uploads = Uploads(100, 0.2)
-    uploads.stored["other"] = 90
+    uploads.stored["other", "file"] = 90
     status, reason = asyncio.run(uploads.put("one", 20))
     assert status == 503 and "90 B" in reason and "100 B" in reason
     assert asyncio.run(uploads.put("one", 10))[0] == 200
@@ -86,9 +91,16 @@ def test_an_upload_is_refused_when_there_is_no_room_in_time():
 
 def test_one_tab_cannot_take_the_room_of_others():
     uploads = Uploads(10 * limits.MOST_UPLOAD_BYTES, 0.0)
-    uploads.stored["one"] = limits.MOST_UPLOAD_BYTES
+    uploads.stored["one", "other file"] = limits.MOST_UPLOAD_BYTES
     assert asyncio.run(uploads.put("one", limits.MOST_UPLOAD_BYTES))[0] == 503
     assert asyncio.run(uploads.put("two", limits.MOST_UPLOAD_BYTES))[0] == 200
+
+
+def test_an_upload_that_no_page_takes_makes_room():
+    uploads = Uploads(100, 5.0, unclaimed=0.3)
+    uploads.stored["gone", "file"] = 90
+    assert asyncio.run(uploads.put("one", 20))[0] == 200
+    assert list(uploads.stored) == [("one", "file")]
 
 
 def test_an_upload_without_a_length_is_refused():

@@ -1,7 +1,8 @@
 """Bound the uploads that the server holds in its memory.
 
 Streamlit reads an upload into memory, where it stays until the page has copied it to a file, usually a
-second. Many uploads at the same time wait here for each other, before their bodies are read.
+second. Many uploads at the same time wait here for each other, before their bodies are read. Uploads that
+no page has taken for a minute make room for others.
 """
 
 from __future__ import annotations
@@ -27,6 +28,8 @@ from inspector.producers.readers import limits
 SHARE = 1 / 10
 # Seconds that an upload waits for others. Browsers and proxies wait longer for an answer.
 PATIENCE_SECONDS = 50.0
+# Seconds after which an upload that is still in memory makes room: its page had time to read it.
+UNCLAIMED_SECONDS = 60.0
 _CHECK_SECONDS = 0.1
 _OVERHEAD = 64 * 1024  # bytes of a request around the file
 # A body keeps its room until it has arrived, so it may not take longer than with a line of 1 Mbit/s.
@@ -56,7 +59,9 @@ class BoundedUploads:
     Args:
       most: bytes of all sessions; None is `most_bytes`. One session may have as many as one upload has.
       start_seconds: how long a body may take, beside its bytes at `SLOWEST`.
-      stored: returns the bytes that Streamlit holds for each session.
+      stored: returns the bytes of each upload that Streamlit holds, by session and file.
+      drop: has Streamlit forget the upload of a session and file.
+      unclaimed: seconds after which an upload makes room.
     """
 
     def __init__(
@@ -64,7 +69,9 @@ class BoundedUploads:
         app: ASGIApp,
         most: int | None = None,
         patience: float = PATIENCE_SECONDS,
-        stored: Callable[[], Mapping[str, int]] | None = None,
+        stored: Callable[[], Mapping[tuple[str, str], int]] | None = None,
+        drop: Callable[[str, str], None] | None = None,
+        unclaimed: float = UNCLAIMED_SECONDS,
         start_seconds: float = _START_SECONDS,
     ) -> None:
         self._start_seconds = start_seconds
@@ -74,6 +81,9 @@ class BoundedUploads:
         self._stored = stored or _stored_bytes
         # Bytes by user, or by session without sign-in. Only the server's loop changes it.
         self._arriving: Counter[str] = Counter()
+        self._drop = drop or _drop
+        self._unclaimed = unclaimed
+        self._seen: dict[tuple[str, str], float] = {}  # when an upload was first found in memory
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         if scope["type"] != "http" or scope["method"] != "PUT" or UPLOADS not in scope["path"]:
@@ -93,6 +103,7 @@ class BoundedUploads:
         user = scope.get(USER, session)
         until = time.monotonic() + self._patience
         while (reason := self._why_not(session, user, size)) is not None:
+            self._make_room()
             if time.monotonic() >= until:
                 await PlainTextResponse(reason, status_code=503)(scope, receive, send)
                 return
@@ -124,7 +135,10 @@ class BoundedUploads:
     def _why_not(self, session: str, user: str, size: int) -> str | None:
         """Return why an upload cannot be read now, or None."""
         stored = self._stored()
-        own = stored.get(session, 0) + self._arriving[user]
+        now = time.monotonic()
+        self._seen = {place: self._seen.get(place, now) for place in stored}
+        own = sum(count for (other, _), count in stored.items() if other == session)
+        own += self._arriving[user]
         if own + size > _MOST_OF_SESSION:
             return (
                 f"{bytes_text(own)} of your uploads are in memory, and at most "
@@ -139,11 +153,24 @@ class BoundedUploads:
             )
         return None
 
+    def _make_room(self) -> None:
+        """Drop the uploads that no page has taken in time."""
+        now = time.monotonic()
+        for (session, file), since in list(self._seen.items()):
+            if now - since >= self._unclaimed:
+                self._drop(session, file)
+                del self._seen[session, file]
 
-def _stored_bytes() -> dict[str, int]:
-    """Return the bytes of the uploads that Streamlit holds, by session."""
+
+def _stored_bytes() -> dict[tuple[str, str], int]:
+    """Return the bytes of each upload that Streamlit holds, by session and file."""
     files = runtime.get_instance().uploaded_file_mgr.file_storage
     return {
-        session: sum(len(file.data) for file in list(stored.values()))
+        (session, file): len(record.data)
         for session, stored in list(files.items())
+        for file, record in list(stored.items())
     }
+
+
+def _drop(session: str, file: str) -> None:
+    runtime.get_instance().uploaded_file_mgr.remove_file(session, file)
