@@ -254,7 +254,7 @@ def test_the_command_prints_a_table_and_writes_every_figure(tmp_path, capsys) ->
     [
         (["nonsense"], "NAME is 'nonsense', but must be one of warm_run"),
         (["preview", "--pairs", "0"], "--pairs is 0, but must be at least 1"),
-        (["preview", "--json", "/no/such/folder/x.json"], "cannot be written"),
+        (["preview", "--json", "/dev/null/x.json"], "cannot be written"),
     ],
 )
 def test_invalid_arguments_are_rejected_before_measuring(arguments, sentence, capsys) -> None:
