@@ -451,7 +451,7 @@ def boxed_in_a_jit(x: jax.Array) -> jax.Array:
 @pytest.mark.parametrize(
     ("wrong", "sentence"),
     [
-        (lambda: capture({"a": jnp.ones(1)}, "/no/such/x.json"), "cannot be written"),
+        (lambda: capture({"a": jnp.ones(1)}, "/dev/null/x.json"), "cannot be written"),
         (lambda: capture({1: 1, "a": 2}), "cannot be read as a pytree"),
         (lambda: jax.jit(boxed_in_a_jit)(1.0), "'x' is a traced value"),
         (lambda: capture({"a": jnp.ones(1)}, group="weights"), "group is 'weights', but must be"),

@@ -109,7 +109,7 @@ def test_the_text_names_the_parts(path, capsys):
 
 @pytest.mark.parametrize(
     "arguments",
-    [("--program", "nothing"), ("--chip", "abacus"), ("--trace", "/nowhere/trace.json")],
+    [("--program", "nothing"), ("--chip", "abacus"), ("--trace", "/dev/null/trace.json")],
 )
 def test_bad_input(path, arguments, capsys):
     assert main(["predict", path, *arguments]) == 2
