@@ -50,7 +50,7 @@ BAD = {
     "--chip": ("v99",),
     "--target": ("local", "plan > --budget 0"),
     "--dask": ("tcp://127.0.0.1:1", "foo", "tls://127.0.0.1:1"),
-    "-o": ("/missing/folder/result.json > /missing/folder",),
+    "-o": ("/dev/null/result.json > /dev/null",),
     "--objective": ("beauty",),
 }
 
