@@ -159,10 +159,9 @@ def test_the_collectives_of_a_run_are_marked_until_its_programs_are_propagated(f
     assert not is_waiting(page)
 
 
-def test_a_closed_tab_starts_no_propagation(page, fake):
-    page.type(page.rule_key(1, "axes"), "data")
-    page.open_panel("Findings")
-    assert not fake.jobs
+def test_the_head_of_the_page_needs_one_propagation(page, fake):
+    jobs = len(fake.jobs)
+    assert jobs <= 1
     page.open_panel("Collectives")
     assert len(fake.jobs) == 1 and is_waiting(page)
 
