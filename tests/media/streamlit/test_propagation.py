@@ -159,13 +159,6 @@ def test_the_collectives_of_a_run_are_marked_until_its_programs_are_propagated(f
     assert not is_waiting(page)
 
 
-def test_the_head_of_the_page_needs_one_propagation(page, fake):
-    jobs = len(fake.jobs)
-    assert jobs <= 1
-    page.open_panel("Collectives")
-    assert len(fake.jobs) == 1 and is_waiting(page)
-
-
 def test_only_the_newest_layout_follows_a_running_propagation(page, fake):
     page.open_panel("Collectives")
     page.type(page.rule_key(1, "axes"), "data")
