@@ -6,6 +6,9 @@ import re
 import unicodedata
 
 _SPACE = re.compile(r"\s+")
+# The name of an emoji between its colons, as GitHub and Streamlit read it. The names of chips (v5e, h100,
+# tpu7x, gb200) are none.
+EMOJI_NAME = r"(?!(?:tpu|gb|[abhv])\d\w*:)[\w+-]+"
 _UNPRINTABLE = ("Cc", "Cf", "Cs", "Co", "Cn", "Zl", "Zp")
 
 

@@ -11,7 +11,7 @@ import html
 import re
 from collections.abc import Iterable, Sequence
 
-from inspector.core.printable import one_line, printable
+from inspector.core.printable import EMOJI_NAME, one_line, printable
 
 _WORD_JOINER = "\u2060"
 # Markup anywhere, and markup only at the beginning of a line. An underscore inside a word is not markup.
@@ -20,7 +20,7 @@ _BEGINNING = re.compile(r"^(?:[#+=-]|\d+(?=[.)](?:\s|$)))")
 _ENTITIES = str.maketrans({"<": "&lt;", ">": "&gt;", "&": "&amp;"})
 # A word joiner goes after each: mentions, issues, addresses, emoji, commits and `GH-12`.
 _READ_BY_GITHUB = re.compile(
-    r"@(?=\w)|#(?=\d)|:(?=//)|www(?=\.)|:(?=[\w+-]+:)|\bGH(?=-\d)|[0-9a-f]{6}(?=[0-9a-f])",
+    rf"@(?=\w)|#(?=\d)|:(?=//)|www(?=\.)|:(?={EMOJI_NAME}:)|\bGH(?=-\d)|[0-9a-f]{{6}}(?=[0-9a-f])",
     re.IGNORECASE,
 )
 _CODE_WOULD_END = re.compile(r"[`|]|^\s|\s$|^$")

@@ -4,13 +4,14 @@ from __future__ import annotations
 
 import re
 
-from inspector.core.printable import one_line
+from inspector.core.printable import EMOJI_NAME, one_line
 
 # Streamlit makes links of bare addresses even where their characters are escaped; an invisible word
 # joiner inside them prevents it. Names of emoji (`:tada:`), of icons and of its logo become pictures in the
-# same way.
+# same way. No emoji is called like a chip, so the text of a target (`tpu:v5e:4x4`) can be copied from a page.
 _ADDRESS = re.compile(
-    r"(https?:(?=//)|www(?=\.)|(?<=\w)@(?=\w)|:(?=material/|streamlit:|[\w+-]+:))", re.IGNORECASE
+    rf"(https?:(?=//)|www(?=\.)|(?<=\w)@(?=\w)|:(?=material/|streamlit:|{EMOJI_NAME}:))",
+    re.IGNORECASE,
 )
 _WORD_JOINER = "\u2060"
 _MARKDOWN = re.compile(r"([\\`*_{}\[\]()#+.!|<>$:~-])")

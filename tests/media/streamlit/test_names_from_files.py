@@ -9,6 +9,9 @@ from typing import Any
 
 import pytest
 
+from inspector.machines.hardware import CHIPS
+from inspector.media.markdown.text import plain as github_text
+from inspector.media.streamlit.plain_text import plain as page_text
 from tests.media import hostile
 
 BAD = "\u202eevil\x1b[31m\u2028\u200f"
@@ -81,3 +84,10 @@ def test_pages(shown: Any, name: str) -> None:
     assert any("evil" in text for text in texts)
     for text in texts:
         assert not set(BAD) & set("\u202e\x1b\u2028\u200f") & set(text), ascii(text)[:200]
+
+
+@pytest.mark.parametrize("chip", CHIPS)
+def test_a_target_is_copied_from_a_page_as_it_is_typed(chip):
+    target = f"tpu:{chip}:4x4*2"
+    assert re.sub(r"\\(.)", r"\1", page_text(target)) == target
+    assert github_text(target).replace("\\", "") == target
