@@ -59,11 +59,8 @@ _MAX_MAPS = 3  # arrays with shard maps; one if there are more than four Snapsho
 _MAX_SPECS = 60
 _MAX_TITLES = 3
 
-# Remarks that repeat the answer: beginnings of the answer and of its remark.
-_REPEATED = (
-    ("no axis ", "its mesh has no axis "),
-    ("no chip chosen", "no chip was chosen"),
-)
+# A remark that repeats the answer: beginnings of the answer and of the remark.
+_NO_CHIP = ("no chip chosen", "no chip was chosen")
 
 
 def sections(named: Named, chip: Chip | None) -> tuple[Section, ...]:
@@ -257,11 +254,10 @@ def remarks(rows: Sequence[Question]) -> list[list[str]]:
 
 
 def remark(answer: Answer) -> str:
-    """Return the caveat of an answer, unless the answer already contains it, as `no axis fsdp` does."""
-    for beginning, repeated in _REPEATED:
-        if answer.text.startswith(beginning) and answer.remark.startswith(repeated):
-            return ""
-    return answer.remark
+    """Return the caveat of an answer, unless the answer already contains it."""
+    beginning, repeated = _NO_CHIP
+    contained = answer.text.startswith(beginning) and answer.remark.startswith(repeated)
+    return "" if contained else answer.remark
 
 
 def titles_text(titles: Sequence[str]) -> str:

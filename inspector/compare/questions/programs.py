@@ -9,10 +9,11 @@ from functools import partial
 from inspector.compare.questions.question import UNKNOWN, Row, Statement, without_rejected
 from inspector.compare.questions.time_answer import time_answer
 from inspector.compare.verdict import Compared
+from inspector.compiled.collective_roles import ROLES, by_role
 from inspector.core.assessment import Assessment
 from inspector.core.collectives import Traffic, traffic
 from inspector.core.formatting import bytes_text, counted, mesh_axes_text
-from inspector.core.snapshot import Program, Snapshot
+from inspector.core.snapshot import Collective, Program, Snapshot
 from inspector.core.statistics import statistics, statistics_text, sum_known
 from inspector.core.step_program import ONCE
 from inspector.machines import hardware
@@ -25,6 +26,7 @@ _SEPARATE_RUNS = (
     "a reliable ratio."
 )
 _WIRE = "Bytes that one device sends in one run of the program, loops included."
+_BY_ROLE = "The axes of the meshes have different names, so the rows are by what is moved."
 _NEEDED = "Most bytes in use at one time on one device, by the program that needs the most."
 _PREDICTED = (
     "Predicted time of one run, with the interval that is expected to contain 80% of measured steps. The "
@@ -90,7 +92,10 @@ def _ask(name: str, snapshots: Sequence[Snapshot], ask: _AskProgram) -> list[Sta
 
 
 def _collectives(name: str, snapshots: Sequence[Snapshot]) -> Iterator[Row]:
-    """Yield a row for all collectives of a program, then one per tuple of mesh axes."""
+    """Yield a row for all collectives of a program, then one per tuple of mesh axes.
+
+    If the meshes have axes with different names, one per role: what the collectives do for the model.
+    """
     programs = [snapshot.program(name) for snapshot in snapshots]
     found = {
         id(program): traffic(program.collectives)
@@ -102,11 +107,46 @@ def _collectives(name: str, snapshots: Sequence[Snapshot]) -> Iterator[Row]:
     by_axes = sorted(everywhere.keys() - {()}, key=lambda axes: (axes is None, axes or ()))
     statements = _ask(name, snapshots, lambda _, p: _all_traffic(found.get(id(p))))
     yield Row(COLLECTIVES, f"{name}, all", "less", statements, _WIRE, name)
+    meshes = [
+        each.mesh
+        for each, program in zip(snapshots, programs, strict=True)
+        if program and each.mesh
+    ]
+    if any(set(axes or ()) - set(mesh.axis_names) for axes in by_axes for mesh in meshes):
+        yield from _by_role(name, snapshots)
+        return
     for axes in by_axes:
         statements = _ask(name, snapshots, partial(_traffic, axes, found))
         yield Row(
             COLLECTIVES, f"{name}, over {mesh_axes_text(axes)}", "less", statements, _WIRE, name
         )
+
+
+def _by_role(name: str, snapshots: Sequence[Snapshot]) -> Iterator[Row]:
+    """Yield a row per role of the collectives of a program."""
+    found = {
+        id(program): by_role(program, each)
+        for each in snapshots
+        if (program := each.program(name)) is not None and program.collectives is not None
+    }
+    present = {one for each in found.values() for one in each}
+    for title, meaning in ROLES.items():
+        if title in present:
+            statements = _ask(name, snapshots, partial(_traffic_of, title, found))
+            note = f"{meaning} {_BY_ROLE} {_WIRE}"
+            yield Row(COLLECTIVES, f"{name}, {title}", "less", statements, note, name)
+
+
+def _traffic_of(
+    title: str,
+    found: Mapping[int, Mapping[str | None, tuple[Collective, ...]]],
+    _: Snapshot,
+    program: Program,
+) -> Statement:
+    roles = found.get(id(program))
+    if roles is None or None in roles:
+        return Statement(UNKNOWN)
+    return _counted(traffic(roles.get(title, ())))
 
 
 def _all_traffic(rows: Sequence[Traffic] | None) -> Statement:
@@ -125,21 +165,23 @@ def _all_traffic(rows: Sequence[Traffic] | None) -> Statement:
 def _traffic(
     axes: tuple[str, ...] | None,
     found: Mapping[int, Sequence[Traffic]],
-    snapshot: Snapshot,
+    _: Snapshot,
     program: Program,
 ) -> Statement:
     rows = found.get(id(program))
     if rows is None:
         return Statement(UNKNOWN)
-    names = snapshot.mesh.axis_names if snapshot.mesh else ()
-    missing = " and ".join(name for name in axes or () if name not in names)
-    if missing:
-        return Statement(f"no axis {missing}", excluded=f"its mesh has no axis {missing}")
-    own = sorted((row for row in rows if row.mesh_axes == axes), key=lambda row: row.op)
-    counts = (
-        f"{UNKNOWN if row.executions is None else f'{row.executions:,}'} {row.op}" for row in own
-    )
-    return _sent(own, ", ".join(counts))
+    return _counted([row for row in rows if row.mesh_axes == axes])
+
+
+def _counted(rows: Sequence[Traffic]) -> Statement:
+    """Return the bytes of the rows and the executions of each operation."""
+    executions: dict[str, list[int | None]] = {}
+    for row in rows:
+        executions.setdefault(row.op, []).append(row.executions)
+    sums = ((op, sum_known(executions[op])) for op in sorted(executions))
+    counts = (f"{UNKNOWN if times is None else f'{times:,}'} {op}" for op, times in sums)
+    return _sent(rows, ", ".join(counts))
 
 
 def _sent(rows: Sequence[Traffic], executions: str) -> Statement:

@@ -1,0 +1,70 @@
+"""What a collective does for the model: layouts whose mesh axes have other names are compared by it."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Mapping
+
+from inspector.compiled.op_name import parse_op_name
+from inspector.core.collectives import OPERATIONS
+from inspector.core.snapshot import Collective, Program, Snapshot
+
+PARAMETERS, GRADIENTS = "gather of parameters", "sum of gradients"
+OPTIMIZER, EXPERTS, ACTIVATIONS = "optimizer state", "experts", "activations"
+OTHER_ARRAYS = "other arrays"
+# In display order.
+ROLES: Mapping[str, str] = {
+    PARAMETERS: "All-gathers of parameters, and other exchanges that bring them from one layout to another.",
+    GRADIENTS: "Reductions of the gradients of parameters, and of results that are combined with them.",
+    OPTIMIZER: "Exchanges of the optimizer's moments.",
+    EXPERTS: "Exchanges of activations in modules with experts, by the logical axes of their parameters or "
+    "by name.",
+    ACTIVATIONS: "Exchanges that move no array of the state or batch: activations and their gradients.",
+    OTHER_ARRAYS: "Exchanges of the batch, caches, and arrays of other groups.",
+}
+_GROUPS = {
+    "params": PARAMETERS,
+    "opt_state": OPTIMIZER,
+    "gradient": GRADIENTS,
+    "activation": ACTIVATIONS,
+}
+_EXPERT = re.compile(r"expert|(?<![a-z])moe(?![a-z])", re.IGNORECASE)
+
+
+def by_role(program: Program, snapshot: Snapshot) -> Mapping[str | None, tuple[Collective, ...]]:
+    """Return the collectives of a program by role; None is the role if their arrays were not looked for.
+
+    Those that send nothing, in groups of one device, have no role.
+    """
+    groups = {array.path: array.group for array in snapshot.arrays}
+    experts = _modules_with_experts(snapshot)
+    found: dict[str | None, list[Collective]] = {}
+    for collective in program.collectives or ():
+        if collective.wire_bytes_per_device != 0:
+            found.setdefault(_role(collective, groups, experts), []).append(collective)
+    return {name: tuple(every) for name, every in found.items()}
+
+
+def _role(collective: Collective, groups: Mapping[str, str], experts: frozenset[str]) -> str | None:
+    """Return the role. If arrays of several groups are moved, parameters count before optimizer state."""
+    if collective.arrays is None:
+        return None
+    if not collective.arrays:
+        places = parse_op_name(collective.op_name)
+        among_experts = any(place.module in experts for place in places)
+        named = _EXPERT.search(collective.op_name or "") is not None
+        return EXPERTS if among_experts or named else ACTIVATIONS
+    moved = {groups.get(path, "other") for path in collective.arrays}
+    if "params" in moved and OPERATIONS[collective.op].reduces:
+        return GRADIENTS
+    return next((name for group, name in _GROUPS.items() if group in moved), OTHER_ARRAYS)
+
+
+def _modules_with_experts(snapshot: Snapshot) -> frozenset[str]:
+    """Return the modules with a parameter that has a logical axis of experts."""
+    return frozenset(
+        array.path.partition("/")[2].rpartition("/")[0]
+        for array in snapshot.arrays
+        if array.group == "params"
+        and any(_EXPERT.search(axis or "") for axis in array.logical_axes or ())
+    )
