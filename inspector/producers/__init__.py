@@ -13,6 +13,7 @@ JOBS = {
     "describe": "inspector.producers.describe:describe",
     "compile": "inspector.producers.compile:compile_job",
     "compile_lowered": "inspector.producers.program_run.for_target:compile_lowered",
+    "compare_results": "inspector.producers.compare_results.job:compare_results",
     "effects": "inspector.producers.propagation.effects:effects",
     "evaluate": "inspector.producers.propagation.evaluate:evaluate",
     "run": "inspector.producers.run:run_job",

@@ -1,8 +1,8 @@
 """The command line: the verbs in `VERBS`, and one way for all of them to end.
 
-Exit status 0 means done, 1 that `check` found a violation, 2 that an error occurred, with one line on
-standard error. Data goes to the named file or to standard output, progress to standard error. With
-SHARDING_INSPECTOR_DEBUG=1 an unexpected error also prints its traceback.
+Exit status 0 means done, 1 that `check` found a violation or `same` a difference, 2 that an error occurred,
+with one line on standard error. Data goes to the named file or to standard output, progress to standard error.
+With SHARDING_INSPECTOR_DEBUG=1 an unexpected error also prints its traceback.
 """
 
 from __future__ import annotations
@@ -25,6 +25,7 @@ from inspector.core.printable import one_line
 _MODULES = {
     "inspect": "make_verbs",
     "run": "run_verb",
+    "same": "same_verb",
     "import": "make_verbs",
     "show": "read_verbs",
     "shards": "read_verbs",

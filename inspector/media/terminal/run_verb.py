@@ -73,13 +73,7 @@ def _options(parser: argparse.ArgumentParser) -> None:
 def run(options: argparse.Namespace) -> int:
     """Run the program and return its exit status."""
 
-    command = ["-m", *options.module] if options.module is not None else options.program
-    if len(command) < (2 if options.module is not None else 1):
-        raise InvalidInput("no program is given: give a script, or -m and a module")
-    if options.module is None and not Path(command[0]).is_file():
-        raise InvalidInput(
-            f"the script is {shown(command[0])}, but must be an existing Python file, or -m and a module"
-        )
+    command = command_of(options)
     variables, target = _environment(options)
     name = command[1] if options.module is not None else Path(command[0]).stem
     compiler = None if target is None else _compiler(target)
@@ -115,6 +109,22 @@ def run(options: argparse.Namespace) -> int:
         with contextlib.suppress(OSError, ValueError):
             print(f"sharding-inspector: {message}", file=sys.stderr, flush=True)
     return program.end_alike()
+
+
+def command_of(options: argparse.Namespace) -> list[str]:
+    """Return the script or `-m MODULE`, and the arguments of the program.
+
+    Raises:
+      InvalidInput: there is no program, or the script is no file.
+    """
+    command = ["-m", *options.module] if options.module is not None else options.program
+    if len(command) < (2 if options.module is not None else 1):
+        raise InvalidInput("no program is given: give a script, or -m and a module")
+    if options.module is None and not Path(command[0]).is_file():
+        raise InvalidInput(
+            f"the script is {shown(command[0])}, but must be an existing Python file, or -m and a module"
+        )
+    return list(command)
 
 
 @contextlib.contextmanager
@@ -171,11 +181,16 @@ def _environment(options: argparse.Namespace) -> tuple[dict[str, str], targets.T
         target = targets.parse(options.target)
         if lacking := targets.missing_compiler(target):
             raise InvalidInput(lacking)
-        return _emulated(target.devices), target
-    if options.devices is None:
-        return {}, None
+        return emulated(target.devices), target
+    return emulated_devices(options.devices), None
+
+
+def emulated_devices(devices: str | None) -> dict[str, str]:
+    """Return the environment variables for the option --devices, none without it."""
+    if devices is None:
+        return {}
     allowed = f"a number from 1 to {_MOST_DEVICES}"
-    return _emulated(shared.number(options.devices, "--devices", allowed, 1, _MOST_DEVICES)), None
+    return emulated(shared.number(devices, "--devices", allowed, 1, _MOST_DEVICES))
 
 
 def _compiler(target: targets.Target) -> TargetCompiler:
@@ -184,7 +199,8 @@ def _compiler(target: targets.Target) -> TargetCompiler:
     return TargetCompiler(target)
 
 
-def _emulated(devices: int) -> dict[str, str]:
+def emulated(devices: int) -> dict[str, str]:
+    """Return the environment variables for this many emulated devices."""
     return {"JAX_PLATFORMS": "cpu", "JAX_NUM_CPU_DEVICES": str(devices)}
 
 

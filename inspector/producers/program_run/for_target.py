@@ -56,7 +56,7 @@ def compile_lowered(payload: dict[str, Any], report: Any) -> dict[str, Any]:
     used = [devices[place] for place in settings["devices"]]
     started = time.perf_counter()
     try:
-        executable = _compile(base64.b64decode(payload["module"]), used, settings)
+        executable = compile_module(base64.b64decode(payload["module"]), used, settings)
     except jax.errors.JaxRuntimeError as error:
         short = out_of_memory.shortage(str(error))
         if short is None:
@@ -68,7 +68,7 @@ def compile_lowered(payload: dict[str, Any], report: Any) -> dict[str, Any]:
     return _read(found, target, devices, executable, settings, seconds).to_json()
 
 
-def _compile(module: bytes, devices: list[Any], settings: dict[str, Any]) -> Any:
+def compile_module(module: bytes, devices: list[Any], settings: dict[str, Any]) -> Any:
     """Return the executable, as JAX compiles its own modules."""
     assignment = np.array(devices)
     with mlir.make_ir_context():

@@ -173,6 +173,9 @@ class Hook:
         if self.settings.get("platform") is not None:
             with _Problems(self, "questions for the platform cannot be seen"):
                 self._see_questions()
+        if self.settings.get("one_device"):
+            with _Problems(self, "meshes of one device cannot be made"):
+                _use_one_device()
         # After JAX's own exit function was registered, so this one runs before JAX frees its arrays.
         atexit.register(self._end)
 
@@ -328,7 +331,8 @@ class Hook:
     def _recorder(self):
         with self.package.lock:
             if self.recorder is None:
-                name = "inspector.producers.program_run.recorder"
+                package = "inspector.producers.program_run"
+                name = f"{package}.{self.settings.get('recorder', 'recorder')}"
                 self.recorder = importlib.import_module(name).Recorder(self.settings, self)
                 if not self.ended:
                     # Functions that the program has registered since then could free its arrays.
@@ -357,6 +361,24 @@ class Hook:
             self.recorder.forget()
             with self.package.loaded():
                 _forget_results()
+
+
+def _use_one_device():
+    """Give every mesh that the program creates one device, with the same axis names and types.
+
+    Only `sharding-inspector same` asks for this, in its second run of a program.
+    """
+    mesh = sys.modules["jax._src.mesh"].Mesh
+    original = mesh.__new__
+
+    @functools.wraps(original)
+    def create(cls, devices, *args, **kwargs):
+        array = sys.modules["numpy"].asarray(devices, dtype=object)
+        if array.ndim and array.size:
+            devices = array.ravel()[:1].reshape((1,) * array.ndim)
+        return original(cls, devices, *args, **kwargs)
+
+    mesh.__new__ = create
 
 
 def _caller(frame):

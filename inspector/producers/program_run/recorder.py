@@ -79,13 +79,8 @@ class Recorder:
         """
         if not self._writes:
             return
-        name = computation._name.removeprefix("jit(").removesuffix(")")
-        debug = computation.compile_args["all_args_info"].debug_info
-        split = None if traced is None else traced.split
-        source = (split and split.source) or debug.func_src_info or ""
-        if traced is not None:
-            name, source = traced.name or name, traced.source or source
-        if _is_of_jax(source) if traced is None else traced.of_jax:
+        name, source, of_jax = described(computation, traced)
+        if of_jax:
             self._append_operation(name, seconds)
             return
         if not self._is_new_executable(executable):
@@ -260,6 +255,28 @@ def _start_thread(function: Callable[[], None]) -> Callable[[float], Any]:
     _thread.start_new_thread(run, ())
     with started:
         return lambda seconds: locks[0].acquire(timeout=seconds)
+
+
+def described(computation: Any, traced: Any) -> tuple[str, str, bool]:
+    """Return the name and source of a lowered function, and whether it is one of JAX's own.
+
+    Args:
+      computation: JAX's lowered computation.
+      traced: the `Traced` of the hook, None if unknown.
+    """
+    name = computation._name.removeprefix("jit(").removesuffix(")")
+    debug = computation.compile_args["all_args_info"].debug_info
+    split = None if traced is None else traced.split
+    source = (split and split.source) or debug.func_src_info or ""
+    if traced is None:
+        return name, source, _is_of_jax(source)
+    return traced.name or name, traced.source or source, traced.of_jax
+
+
+def paths_of(computation: Any, executable: Any, traced: Any) -> Any:
+    """Return the paths of the arguments and results of a compiled program."""
+    _, paths = _compiled(computation, executable, traced)
+    return paths
 
 
 def lowered_settings(lowered: Any, places: Mapping[int, int]) -> dict[str, Any]:

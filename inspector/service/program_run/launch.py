@@ -12,6 +12,7 @@ import sys
 import time
 from collections.abc import Mapping, Sequence
 from pathlib import Path
+from typing import Any
 
 PROJECT = Path(__file__).resolve().parents[3]
 VARIABLE = "SHARDING_INSPECTOR_RUN"
@@ -36,6 +37,8 @@ class Program:
       folder: where the program records; it has the folder `raw`.
       variables: environment variables on top of those of this process.
       platform: the platform of the target, None without a target.
+      settings: more settings of the hook.
+      streams: standard streams, as `Popen` takes them. By default, those of this process.
     """
 
     def __init__(
@@ -44,25 +47,31 @@ class Program:
         folder: Path,
         variables: Mapping[str, str] | None = None,
         platform: str | None = None,
+        settings: Mapping[str, Any] | None = None,
+        streams: Mapping[str, Any] | None = None,
     ) -> None:
         self.started = time.time()
-        before = os.environ.get("PYTHONPATH")
-        settings = {
+        environment = dict(os.environ) | dict(variables or {})
+        before = environment.get("PYTHONPATH")
+        all_settings = {
             "folder": str(folder.resolve()),
             "root": str(PROJECT),
             "pythonpath": before,
             "started": self.started,
             "platform": platform,
+            **(settings or {}),
         }
-        environment = dict(os.environ) | dict(variables or {})
         environment["PYTHONPATH"] = os.pathsep.join(filter(None, (str(_STARTUP), before)))
-        environment[VARIABLE] = json.dumps(settings)
+        environment[VARIABLE] = json.dumps(all_settings)
         self._handled = [one for one in _PASSED_ON if signal.getsignal(one) is not signal.SIG_IGN]
         # Signals wait until `wait` passes them on. The program starts with the mask of this process.
         self._mask = signal.pthread_sigmask(signal.SIG_BLOCK, {*self._handled, signal.SIGCHLD})
         try:
             self._process = subprocess.Popen(
-                [sys.executable, *arguments], env=environment, preexec_fn=self._before_start
+                [sys.executable, *arguments],
+                env=environment,
+                preexec_fn=self._before_start,
+                **(streams or {}),
             )
         except BaseException:
             self._unblock()

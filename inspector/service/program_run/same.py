@@ -1,0 +1,175 @@
+"""Run a program with its mesh and on one device, and compare the results of its programs.
+
+The program runs twice, each time in a process of its own: as it is, and with every mesh replaced by one of
+the same axes on one device. Worker processes then run the lowered modules with the same arguments.
+"""
+
+from __future__ import annotations
+
+import subprocess
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import closing
+from pathlib import Path
+from typing import Any
+
+from inspector.core import strict_json, typed_json
+from inspector.core.errors import InvalidInput
+from inspector.core.formatting import numbered
+from inspector.core.printable import one_line
+from inspector.core.same_results import ComparedProgram, SameResults
+from inspector.core.temporary_folder import TemporaryFolder
+from inspector.service.engine import Environment, Pool
+from inspector.service.program_run.launch import Program
+
+_TIMEOUT = 3600.0  # seconds for one program
+_MOST_ERROR = 400  # characters
+_RECORDER = "lowered_programs"  # the module of the recorder, next to that of `run`
+
+
+def compare(
+    subject: str,
+    command: Sequence[str],
+    variables: Mapping[str, str],
+    report: Callable[[str], None] = lambda _: None,
+    discards_output: bool = False,
+) -> SameResults:
+    """Run a script twice, and return the comparison of its programs.
+
+    Args:
+      subject: the script or layout, for messages.
+      command: the script or `-m MODULE`, and the arguments of the program.
+      variables: environment variables on top of those of this process.
+      report: called with each phase, for progress.
+      discards_output: whether to discard the standard output of the program.
+
+    Raises:
+      InvalidInput: the script fails, or none of its programs runs on several devices.
+    """
+    folder = TemporaryFolder()
+    try:
+        sharded, single = folder.path / "sharded", folder.path / "single"
+        for run_folder in (sharded, single):
+            (run_folder / "raw").mkdir(parents=True)
+        report("run the program")
+        output: dict[str, Any] = {"stdout": subprocess.DEVNULL} if discards_output else {}
+        ended = _run(command, sharded, variables, {"values": True}, output)
+        if ended:
+            raise InvalidInput(f"{subject} ends with {ended}, so it cannot be checked")
+        records = _records(sharded)
+        _refuse_without_sharding(subject, records, sharded)
+        report("run the program on one device")
+        errors = folder.path / "errors.txt"
+        with errors.open("wb") as file:
+            output = {"stdout": subprocess.DEVNULL, "stderr": file}
+            failure = _run(command, single, variables, {"one_device": True}, output)
+        if failure:
+            failure = f"the program ends with {failure} on a mesh of one device{_last(errors)}"
+        programs = tuple(_compared(records, _records(single), failure, report))
+    finally:
+        folder.remove()
+    return SameResults(subject, programs, sum(record["devices"] <= 1 for _, record in records))
+
+
+def _run(
+    command: Sequence[str],
+    folder: Path,
+    variables: Mapping[str, str],
+    settings: Mapping[str, Any],
+    streams: Mapping[str, Any],
+) -> str | None:
+    """Run the program, and return how it ended, None if it succeeded."""
+    program = Program(
+        command, folder, variables, settings={"recorder": _RECORDER, **settings}, streams=streams
+    )
+    status = program.wait()
+    if status == 0:
+        return None
+    return f"exit status {status}" if status > 0 else f"signal {-status}"
+
+
+def _records(folder: Path) -> list[tuple[str, dict[str, Any]]]:
+    """Return the stem of the files of each program, and its record."""
+    paths = sorted((folder / "raw").glob("[0-9]*.json"))
+    return [(str(path.with_suffix("")), strict_json.read(path)) for path in paths]
+
+
+def _refuse_without_sharding(
+    subject: str, records: Sequence[tuple[str, dict[str, Any]]], folder: Path
+) -> None:
+    """Raise InvalidInput if no program runs on several devices."""
+    if any(record["devices"] > 1 for _, record in records):
+        return
+    problems = folder / "problems.txt"
+    if problems.exists():
+        (first, *_) = problems.read_text(errors="replace").splitlines() or [""]
+        raise InvalidInput(f"the programs of {subject} cannot be recorded: {one_line(first)}")
+    if records:
+        raise InvalidInput(
+            f"all programs of {subject} run on one device; give it more with --devices, or shard its arrays"
+        )
+    if (folder / "raw" / "operations.txt").exists():
+        raise InvalidInput(f"{subject} runs operations of JAX outside of jax.jit only")
+    raise InvalidInput(f"{subject} compiles no program")
+
+
+def _compared(
+    records: Sequence[tuple[str, dict[str, Any]]],
+    singles: Sequence[tuple[str, dict[str, Any]]],
+    failure: str | None,
+    report: Callable[[str], None],
+) -> Iterator[ComparedProgram]:
+    """Yield the comparison of each program that runs on several devices."""
+    names = list(numbered([record["name"] for _, record in records]))
+    checked = {_kind(record) for _, record in records if record["reason"] is None}
+    with closing(Pool(workers=1)) as pool:
+        for name, (stem, record) in zip(names, records, strict=True):
+            if record["devices"] <= 1:
+                continue
+            reason = record["reason"]
+            if reason is not None and _kind(record) in checked:
+                continue  # compiled ahead of time, and again by a call
+            partner = _partner(record, records, singles)
+            if reason is None and partner is None:
+                reason = failure or "on one device, no program has the same name and argument types"
+            if reason is None and partner is not None:
+                report(f"compare {name}")
+                devices = max(record["settings"]["devices"]) + 1
+                payload = {"name": name, "sharded": stem, "single": partner}
+                job = pool.submit("compare_results", payload, Environment(devices), _TIMEOUT)
+                try:
+                    answer = job.wait().answer()
+                    yield typed_json.decode(ComparedProgram, answer)
+                    continue
+                except InvalidInput as error:
+                    reason = str(error)
+            assert reason is not None
+            short = one_line(reason).strip()[:_MOST_ERROR]
+            yield ComparedProgram(name, record["source"], record["devices"], reason=short)
+
+
+def _partner(
+    record: dict[str, Any],
+    records: Sequence[tuple[str, dict[str, Any]]],
+    singles: Sequence[tuple[str, dict[str, Any]]],
+) -> str | None:
+    """Return the stem of the same program on one device, None if there is none.
+
+    Two programs are the same if they have the same name, source and argument types. Of several, the one
+    with the same number counts: with other shardings, JAX compiles a function more or less often.
+    """
+    before = [other for _, other in records if _kind(other) == _kind(record)]
+    stems = [stem for stem, other in singles if _kind(other) == _kind(record)]
+    if not stems:
+        return None
+    number = next(place for place, other in enumerate(before) if other is record)
+    return stems[min(number, len(stems) - 1)]
+
+
+def _kind(record: dict[str, Any]) -> tuple[str, str, tuple[str, ...]]:
+    return record["name"], record["source"], tuple(record["types"])
+
+
+def _last(errors: Path) -> str:
+    """Return the last line of standard error as a part of a sentence."""
+    lines = errors.read_text(errors="replace").strip().splitlines() if errors.exists() else []
+    return f": {one_line(lines[-1]).strip()}" if lines else ""
