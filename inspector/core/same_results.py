@@ -63,12 +63,15 @@ class FirstOperation(Record):
       op_name: JAX's name stack, such as `jit(step)/dot_general`.
       source: Its source line, such as `train.py:31`. None if unknown.
       value: Its result.
+      other_constants: Whether its operands are other constants on one device, because the script computes
+        with the number of devices.
     """
 
     operation: str
     op_name: str
     source: str | None
     value: ComparedValue
+    other_constants: bool = False
 
 
 @dataclass(frozen=True)

@@ -88,7 +88,12 @@ def _first(first: FirstOperation) -> list[Inline]:
     if first.source is not None:
         parts += [" at ", Code(first.source)]
     parts.append(f", {_type_text(first.value)}: ")
-    return [*parts, _difference(first.value), "."]
+    parts += [_difference(first.value), "."]
+    if first.other_constants:
+        parts.append(
+            " Its constants are others on one device: the script computes with the number of devices."
+        )
+    return parts
 
 
 def _difference(value: ComparedValue) -> str:

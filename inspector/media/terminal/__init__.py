@@ -1,8 +1,8 @@
 """The command line: the verbs in `VERBS`, and one way for all of them to end.
 
 Exit status 0 means done, 1 that `check` found a violation or `same` a difference, 2 that an error occurred,
-with one line on standard error. Data goes to the named file or to standard output, progress to standard error.
-With SHARDING_INSPECTOR_DEBUG=1 an unexpected error also prints its traceback.
+with one line on standard error. Data goes to the named file or to standard output, progress to standard
+error. With SHARDING_INSPECTOR_DEBUG=1 an unexpected error also prints its traceback.
 """
 
 from __future__ import annotations

@@ -67,8 +67,8 @@ def same(options: argparse.Namespace) -> int:
             program.command,
             program.variables,
             lambda phase: print(phase, file=sys.stderr, flush=True),
-            # The output of the program would be mixed with the JSON.
-            discards_output=options.json and options.output is None,
+            # The script of a layout prints shardings; other output would be mixed with the JSON.
+            discards_output=program.is_layout or (options.json and options.output is None),
         )
     if options.json:
         text = typed_json.dumps(typed_json.encode(results))
@@ -87,6 +87,7 @@ class _Program:
     subject: str
     command: list[str]
     variables: dict[str, str]
+    is_layout: bool = False
 
 
 @contextmanager
@@ -142,4 +143,4 @@ def _program_of_layout(options: argparse.Namespace, path: Path) -> _Program:
     path.write_text(script(layout), encoding="utf-8")
     python_path = filter(None, (str(PROJECT), os.getcwd(), os.environ.get("PYTHONPATH")))
     variables = {"PYTHONPATH": os.pathsep.join(python_path), **emulated(layout.devices)}
-    return _Program(subject, [str(path)], variables)
+    return _Program(subject, [str(path)], variables, is_layout=True)

@@ -221,7 +221,13 @@ def _with_chosen(written: _Written, count: int) -> dict[str, Any]:
 def _named(candidate: Candidate, value: ComparedValue) -> FirstOperation:
     op_name, source = modules.op_name_of(candidate.operation)
     name = candidate.operation.name.partition(".")[2]
-    return FirstOperation("shard_map" if candidate.is_shard_map else name, op_name, source, value)
+    return FirstOperation(
+        "shard_map" if candidate.is_shard_map else name,
+        op_name,
+        source,
+        value,
+        candidate.has_other_constants,
+    )
 
 
 def _severity(value: ComparedValue) -> tuple[bool, float]:

@@ -111,6 +111,15 @@ class Candidate:
         return bool(self.operation.name == MANUAL)
 
     @property
+    def has_other_constants(self) -> bool:
+        """Return whether operands of the operation are other constants in the other module."""
+        other = None if self.other is None else _owner(self.other)
+        if other is None or len(other.operands) != len(self.operation.operands):
+            return False
+        pairs = zip(self.operation.operands, other.operands, strict=True)
+        return any(_constant(value) != _constant(other_value) for value, other_value in pairs)
+
+    @property
     def bytes(self) -> int:
         """Return the bytes of the value, about 4 per element."""
         return 4 * _size(self.value)
@@ -274,6 +283,14 @@ def _operations(module: Any) -> Iterator[Any]:
 def _token(operation: Any) -> tuple[str, tuple[str, str, int], tuple[str, ...]]:
     types = tuple(str(result.type) for result in operation.results)
     return operation.name, described(operation.location), types
+
+
+def _constant(value: Any) -> str | None:
+    """Return the text of a constant, None for any other value."""
+    owner = _owner(value)
+    if owner is None or owner.name != "stablehlo.constant":
+        return None
+    return str(owner.attributes["value"])
 
 
 def _origin(value: Any) -> Any:
