@@ -39,8 +39,8 @@ def command_line() -> str:
         _NOTE,
         "`sharding-inspector VERB …` and `python -m inspector VERB …` are the same. "
         "Data goes to `-o` or standard output, progress to standard error.\n",
-        "The exit status is 0 for success, 1 if `check` found a violation or a change, and 2 for input "
-        "that cannot be used, with one line on standard error.\n",
+        "The exit status is 0 for success, 1 if `check` found a violation or a change or `same` a "
+        "difference, and 2 for input that cannot be used, with one line on standard error.\n",
         "A rule to several mesh axes is `embed=fsdp+tensor`, to none `embed=`.\n",
     ]
     for verb in VERBS:

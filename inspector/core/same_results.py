@@ -84,7 +84,9 @@ class ComparedProgram(Record):
       devices: Number of devices of the sharded program.
       results: Number of results that were compared.
       values: The results, those that differ most come first, relative to their tolerance.
-      first: The first operation whose result differs. None if no result differs, or it is unknown.
+      first: The first operation whose result differs. None if none differs, or it is unknown. The results of
+        each `shard_map` are compared even if no result of the program differs: a wrong gradient times a small
+        learning rate hardly changes a parameter.
       first_unknown: Why the first operation is unknown. None if it is known or no result differs.
       reason: Why the program cannot be compared. None if it was compared.
     """
@@ -102,6 +104,11 @@ class ComparedProgram(Record):
     def differing(self) -> tuple[ComparedValue, ...]:
         """Return the results that differ."""
         return tuple(value for value in self.values if value.differs)
+
+    @property
+    def differs(self) -> bool:
+        """Return whether a result of the program, or one inside it, differs."""
+        return self.first is not None or bool(self.differing)
 
 
 @dataclass(frozen=True)
@@ -121,7 +128,7 @@ class SameResults(Record):
     @property
     def same(self) -> bool | None:
         """Return False if a program differs, None if one cannot be compared, True otherwise."""
-        if any(program.differing for program in self.programs):
+        if any(program.differs for program in self.programs):
             return False
         if any(program.reason is not None for program in self.programs):
             return None

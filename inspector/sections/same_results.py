@@ -31,7 +31,7 @@ def section(results: SameResults) -> Section:
     """Return one sentence about all programs, a table of them, and the results that differ."""
     blocks: list[Block] = [_summary(results)]
     for program in results.programs:
-        if program.differing:
+        if program.differs:
             blocks.append(notice("error", *_of_program(program)))
         elif program.reason is not None:
             blocks.append(
@@ -51,7 +51,7 @@ def section(results: SameResults) -> Section:
 def _summary(results: SameResults) -> Block:
     checked = [program for program in results.programs if program.reason is None]
     values = [value for program in checked for value in program.values]
-    differing = [program.name for program in results.programs if program.differing]
+    differing = [program.name for program in results.programs if program.differs]
     if differing:
         which = f"{len(differing)} of {len(results.programs)} sharded programs differ"
         if len(results.programs) == 1:
@@ -76,6 +76,10 @@ def _summary(results: SameResults) -> Block:
 def _of_program(program: ComparedProgram) -> list[Inline]:
     """Return where a program begins to differ."""
     count = len(program.differing)
+    if not count:
+        assert program.first is not None
+        start = (": its results agree within rounding, but a value inside it differs. ",)
+        return [Code(program.name), *start, *_first(program.first)]
     which = f"{count} of {counted(program.results, 'result')} differ{'s' if count == 1 else ''}"
     parts: list[Inline] = [Code(program.name), f": {which}. "]
     if program.first is None:
@@ -144,7 +148,11 @@ def _programs(results: SameResults) -> Table:
 def _answer(program: ComparedProgram) -> Mark:
     if program.reason is not None:
         return Mark("not checked", "unknown")
-    return Mark("differs", "error") if program.differing else Mark("same", "success")
+    if not program.differs:
+        return Mark("same", "success")
+    values = [*program.differing, *([program.first.value] if program.first else [])]
+    copies = any(value.unequal is not None for value in values)
+    return Mark("differs, copies are unequal" if copies else "differs", "error")
 
 
 def _results(program: ComparedProgram, number: int) -> list[Block]:

@@ -87,10 +87,11 @@ def _compared(payload: dict[str, Any], report: Any) -> ComparedProgram:
     results = _values(executables, sharded.arguments, tolerance, sharded.record["results"])
     values = tuple(results)
     differing = [place for place, value in enumerate(values) if value.differs]
-    first = unknown = None
     if differing:
         report("find the first operation that differs")
         first, unknown = _first_operation(sharded, single, tolerance, differing)
+    else:
+        first, unknown = _first_shard_map(sharded, single, tolerance, len(values)), None
     return ComparedProgram(
         payload["name"],
         sharded.record["source"],
@@ -173,6 +174,20 @@ def _first_operation(
         f"all {compared:,} values that both programs compute agree; the program on one device has other "
         "operations or constants, for example because it computes with the number of devices"
     )
+
+
+def _first_shard_map(
+    sharded: _Written, single: _Written, tolerance: _Tolerance, outputs: int
+) -> FirstOperation | None:
+    """Return the first `shard_map` whose result differs, None if none does."""
+    everything = modules.candidates(sharded.module, single.module, range(outputs))
+    mapped = [candidate for candidate in everything if candidate.is_shard_map]
+    for some in _groups(mapped[:_MOST_VALUES]):
+        values = _intermediate_values(sharded, single, tolerance, some)
+        for candidate, value in zip(some, values, strict=True):
+            if value.differs:
+                return _named(candidate, value)
+    return None
 
 
 def _groups(everything: Sequence[Candidate]) -> Iterator[list[Candidate]]:

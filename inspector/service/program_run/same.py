@@ -6,6 +6,7 @@ the same axes on one device. Worker processes then run the lowered modules with 
 
 from __future__ import annotations
 
+import re
 import subprocess
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import closing
@@ -24,6 +25,9 @@ from inspector.service.program_run.launch import Program
 _TIMEOUT = 3600.0  # seconds for one program
 _MOST_ERROR = 400  # characters
 _RECORDER = "lowered_programs"  # the module of the recorder, next to that of `run`
+
+# The name of an exception, and its message.
+_ERROR = re.compile(r"[A-Za-z_][\w.]*(: .*)?$")
 
 
 def compare(
@@ -170,6 +174,7 @@ def _kind(record: dict[str, Any]) -> tuple[str, str, tuple[str, ...]]:
 
 
 def _last(errors: Path) -> str:
-    """Return the last line of standard error as a part of a sentence."""
-    lines = errors.read_text(errors="replace").strip().splitlines() if errors.exists() else []
-    return f": {one_line(lines[-1]).strip()}" if lines else ""
+    """Return the error that Python printed last as a part of a sentence."""
+    lines = errors.read_text(errors="replace").splitlines() if errors.exists() else []
+    printed = [line for line in lines if _ERROR.match(line)]
+    return f": {one_line(printed[-1]).strip()}" if printed else ""

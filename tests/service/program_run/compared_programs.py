@@ -86,6 +86,17 @@ x = put(normal(8, 16), "data")
 np.save(sys.argv[1], np.asarray(x))
 jax.jit(step, static_argnums=0)(forgotten, x)
 jax.jit(step, static_argnums=0)(summed, x)
+
+
+@jax.jit
+def update(x):
+    gradient = jax.shard_map(
+        summed, mesh=mesh, in_specs=P("data"), out_specs=P(), check_vma=False
+    )(x)
+    return x - 1e-9 * gradient
+
+
+update(x)
 """
 )
 LINE = 1 + WRONG.splitlines().index("    z = jax.shard_map(  # the line of the operation")

@@ -86,6 +86,19 @@ def test_psum_where_pmean_is_right(wrong: Any) -> None:
     assert program.first.value.factor == pytest.approx(4)  # the size of the mesh axis
 
 
+def test_a_difference_that_no_result_shows(wrong: Any) -> None:
+    _, results, x = wrong
+    program = results.programs[2]
+    assert program.differs and not program.differing
+    (value,) = program.values
+    assert value.difference < 1e-8
+    assert program.first.operation == "shard_map"
+    value = program.first.value
+    (place,) = value.index
+    expected = 4 * x.mean(0)[place], x.mean(0)[place]
+    assert np.allclose([float(text) for text in value.values], expected, rtol=1e-5)
+
+
 def test_a_program_that_computes_with_its_devices(tmp_path: Path) -> None:
     status, results = compared(tmp_path, programs.OTHER)
     scaled, missing = results.programs
