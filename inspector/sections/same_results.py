@@ -24,6 +24,8 @@ from inspector.sections.section import (
     text,
 )
 
+# A larger tolerance hides a forgotten sum over two devices, which changes a result by about a half.
+_MEANINGFUL = 0.25
 _MOST_RESULTS = 20  # of one program in a table
 
 
@@ -41,6 +43,17 @@ def section(results: SameResults) -> Section:
     for number, program in enumerate(results.programs):
         if program.differing:
             blocks += _results(program, number)
+    loose = [
+        value
+        for program in results.programs
+        for value in program.values
+        if value.tolerance > _MEANINGFUL
+    ]
+    if loose:
+        amount = counted(len(loose), "result")
+        have = "has a tolerance" if len(loose) == 1 else "have tolerances"
+        rounding = "a rounding error in the arguments changes as much"
+        blocks.append(text(f"{amount} {have} above {_MEANINGFUL}: {rounding}.", quiet=True))
     if results.unsharded:
         count = counted(results.unsharded, "program")
         runs = "runs" if results.unsharded == 1 else "run"

@@ -95,11 +95,14 @@ def test_other_commands_have_valid_arguments(
 ) -> None:
     for arguments in commands(page, "console", "yaml"):
         # An unknown option ends with status 2; `--help` behind it ends with 0 before anything runs.
-        # After the script of `run`, it would belong to the script.
-        end = next(
-            (n for n, one in enumerate(arguments) if one == "-m" or one.endswith(".py")), None
-        )
-        end = end if end is not None and arguments[0] == "run" else len(arguments)
+        # After the script of `run` or `same`, it would belong to the script.
+        end = len(arguments)
+        if arguments[0] in ("run", "same"):
+            end = next(
+                n
+                for n, one in enumerate(arguments)
+                if one == "-m" or one.endswith((".py", ".json"))
+            )
         with pytest.raises(SystemExit) as ended:
             main([*arguments[:end], "--help"])
         assert ended.value.code == 0, capsys.readouterr().err

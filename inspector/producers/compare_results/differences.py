@@ -32,7 +32,7 @@ _LARGEST_TOLERANCE = 0.25  # a forgotten sum over two devices changes a result b
 # Roundings of a sum of n terms, times the square root of n. JAX sums 16-bit types in float32.
 _SUM_FACTOR = 2.0
 # A difference of so many times what rounded arguments change is still explained by rounding.
-_SENSITIVITY_FACTOR = 10.0
+_SENSITIVITY_FACTOR = 30.0
 # A factor closer to 1 is no factor, and a multiple may differ by this much.
 _LEAST_FACTOR = 1e-3
 
