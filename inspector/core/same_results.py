@@ -88,7 +88,8 @@ class ComparedProgram(Record):
         each `shard_map` are compared even if no result of the program differs: a wrong gradient times a small
         learning rate hardly changes a parameter.
       first_unknown: Why the first operation is unknown. None if it is known or no result differs.
-      reason: Why the program cannot be compared. None if it was compared.
+      reason: Why the program cannot be compared. None if it was compared. Its replicas can be compared
+        anyway: then `values` has the results whose replicas differ.
     """
 
     name: str

@@ -96,7 +96,8 @@ def _of_program(program: ComparedProgram) -> list[Inline]:
     which = f"{count} of {counted(program.results, 'result')} differ{'s' if count == 1 else ''}"
     parts: list[Inline] = [Code(program.name), f": {which}. "]
     if program.first is None:
-        return [*parts, f"The first operation that differs is unknown: {program.first_unknown}."]
+        why = program.first_unknown or program.reason
+        return [*parts, f"The first operation that differs is unknown: {why}."]
     return [*parts, *_first(program.first)]
 
 
@@ -159,10 +160,9 @@ def _programs(results: SameResults) -> Table:
 
 
 def _answer(program: ComparedProgram) -> Mark:
-    if program.reason is not None:
-        return Mark("not checked", "unknown")
     if not program.differs:
-        return Mark("same", "success")
+        checked = program.reason is None
+        return Mark("same", "success") if checked else Mark("not checked", "unknown")
     values = [*program.differing, *([program.first.value] if program.first else [])]
     copies = any(value.unequal is not None for value in values)
     return Mark("differs, copies are unequal" if copies else "differs", "error")

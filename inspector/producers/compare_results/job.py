@@ -29,12 +29,15 @@ def compare_results(payload: dict[str, Any], report: Any) -> dict[str, Any]:
     """Worker job: return the `ComparedProgram` of one program as JSON.
 
     The payload has the `name` and the stems of the files that the recorder wrote: `sharded`, of the program
-    with its mesh, and `single`, of the same program with meshes of one device.
+    with its mesh, and `single`, of the same program with meshes of one device. If `single` is None for a
+    `reason`, only replicas are compared.
 
     Raises:
       InvalidInput: the program cannot be compiled or run, or its arguments have other types on one device.
     """
     with jax.enable_x64(True):  # the program can have 64-bit types
+        if payload["single"] is None:
+            return typed_json.encode(_with_unequal_replicas(payload, report))
         return typed_json.encode(_compared(payload, report))
 
 
@@ -100,6 +103,25 @@ def _compared(payload: dict[str, Any], report: Any) -> ComparedProgram:
         tuple(sorted(values, key=_severity, reverse=True)),
         first,
         unknown,
+    )
+
+
+def _with_unequal_replicas(payload: dict[str, Any], report: Any) -> ComparedProgram:
+    """Return a program that cannot be compared, with the results whose replicas differ."""
+    report("run")
+    sharded = _Written.read(payload["sharded"])
+    results = Executable(sharded.module, sharded.record["settings"])(sharded.arguments)
+    paths = sharded.record["results"]
+    values = [
+        _compared_value(path, value, None, 0.0) for path, value in zip(paths, results, strict=True)
+    ]
+    return ComparedProgram(
+        payload["name"],
+        sharded.record["source"],
+        sharded.record["devices"],
+        len(values),
+        tuple(value for value in values if value.differs),
+        reason=payload["reason"],
     )
 
 

@@ -135,17 +135,17 @@ def _compared(
             partner = _partner(record, records, singles)
             if reason is None and partner is None:
                 reason = failure or "on one device, no program has the same name and argument types"
-            if reason is None and partner is not None:
+                reason = one_line(reason).strip()[:_MOST_ERROR]
+            if record["reason"] is None:
                 report(f"compare {name}")
                 devices = max(record["settings"]["devices"]) + 1
-                payload = {"name": name, "sharded": stem, "single": partner}
+                payload = {"name": name, "sharded": stem, "single": partner, "reason": reason}
                 job = pool.submit("compare_results", payload, Environment(devices), _TIMEOUT)
                 try:
-                    answer = job.wait().answer()
-                    yield typed_json.decode(ComparedProgram, answer)
+                    yield typed_json.decode(ComparedProgram, job.wait().answer())
                     continue
                 except InvalidInput as error:
-                    reason = str(error)
+                    reason = reason or str(error)
             assert reason is not None
             short = one_line(reason).strip()[:_MOST_ERROR]
             yield ComparedProgram(name, record["source"], record["devices"], reason=short)

@@ -101,7 +101,7 @@ update(x)
 )
 LINE = 1 + WRONG.splitlines().index("    z = jax.shard_map(  # the line of the operation")
 
-# The second program exists on eight devices only, and the third one has other constants.
+# The first program has other constants on one device. The second one exists on eight devices only.
 OTHER = (
     _START
     + """
@@ -109,7 +109,10 @@ x = put(normal(8, 4), "data")
 scale = lambda x: x * mesh.size
 jax.jit(scale)(x)
 assert mesh.size == 8
-jax.jit(lambda x: x + 1)(x)
+local = jax.shard_map(
+    lambda part: part.sum(0), mesh=mesh, in_specs=P("data"), out_specs=P(), check_vma=False
+)
+jax.jit(lambda x: (local(x), x + 1))(x)
 """
 )
 

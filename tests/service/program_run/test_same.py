@@ -104,7 +104,9 @@ def test_a_program_that_computes_with_its_devices(tmp_path: Path) -> None:
     scaled, missing = results.programs
     assert status == 1
     assert scaled.first.other_constants and scaled.first.value.factor == pytest.approx(8)
-    assert missing.reason is not None and missing.results == 0
+    assert missing.reason is not None
+    (value,) = missing.differing  # of the two results, the one with unequal replicas
+    assert value.path == "0" and value.unequal is not None
 
 
 @pytest.mark.parametrize(
