@@ -202,7 +202,7 @@ def _first_shard_map(
     sharded: _Written, single: _Written, tolerance: _Tolerance, outputs: int
 ) -> FirstOperation | None:
     """Return the first `shard_map` whose result differs, None if none does."""
-    everything = modules.candidates(sharded.module, single.module, range(outputs))
+    everything = modules.candidates(sharded.module, single.module, range(outputs), by_order=False)
     mapped = [candidate for candidate in everything if candidate.is_shard_map]
     for some in _groups(mapped[:_MOST_VALUES]):
         values = _intermediate_values(sharded, single, tolerance, some)

@@ -7,11 +7,15 @@ around them. So operations are matched by name, place in the code and types, and
 from __future__ import annotations
 
 import difflib
+import functools
 import math
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections import Counter
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from typing import Any
 
+import jax
+import jax.numpy as jnp
 from jax._src.interpreters import mlir
 from jaxlib.mlir import ir
 
@@ -46,12 +50,22 @@ def prepared(bytecode: bytes) -> Any:
         for operation in operations(main):
             if operation.name != "stablehlo.custom_call":
                 continue
-            if "python" not in str(operation.attributes["call_target_name"]):
+            target = ir.StringAttr(operation.attributes["call_target_name"]).value
+            if "lapack" in target:
+                _load_lapack()
+            if "python" not in target:
                 continue
             if any(list(result.uses) for result in operation.results):
                 raise InvalidInput("it calls a Python function on the host and uses the result")
             operation.erase()
     return module
+
+
+@functools.cache
+def _load_lapack() -> None:
+    """Let JAX load LAPACK, which it does when it lowers a function that needs it. XLA crashes without."""
+    with jax.default_device(jax.devices("cpu")[0]):
+        jax.jit(jnp.linalg.eigvalsh).lower(jax.ShapeDtypeStruct((2, 2), "float32"))
 
 
 def main_of(module: Any) -> Any:
@@ -125,15 +139,19 @@ class Candidate:
         return 4 * _size(self.value)
 
 
-def candidates(first: Any, second: Any, outputs: Sequence[int]) -> Iterator[Candidate]:
+def candidates(
+    first: Any, second: Any, outputs: Sequence[int], by_order: bool = True
+) -> Iterator[Candidate]:
     """Yield the results from which some outputs are computed, in the order of the sharded module.
 
     Args:
       first: the sharded module.
       second: the module of one device.
       outputs: the places of the outputs.
+      by_order: also match operations inside of a `shard_map` by their order in one source line. This can be
+        wrong, so it serves to explain a difference and not to find one.
     """
-    matched = _matched(first, second)
+    matched = _matched(first, second, by_order)
     needed = _needed(first, outputs)
     for operation in _operations(first):
         if operation not in needed:
@@ -207,23 +225,23 @@ def _sharding_of(value: Any) -> dict[str, Any]:
     return {} if sharding is None else {SHARDING: sharding}
 
 
-def _matched(first: Any, second: Any) -> dict[Any, Any]:
+def _matched(first: Any, second: Any, by_order: bool) -> dict[Any, Any]:
     """Return the values of the second module by the values of the first one that they correspond to."""
     values: dict[Any, Any] = {}
     values.update(zip(_block(first).arguments, _block(second).arguments, strict=False))
     own, others = list(_operations(first)), list(_operations(second))
     tokens, other_tokens = list(map(_token, own)), list(map(_token, others))
-    left: dict[Any, list[Any]] = {}
+    counts, other_counts = Counter(tokens), Counter(other_tokens)
     pairs = []
     matched_others = set()
     matcher = difflib.SequenceMatcher(None, tokens, other_tokens, autojunk=False)
     for start, other_start, length in matcher.get_matching_blocks():
         for step in range(length):
-            pairs.append((own[start + step], others[other_start + step]))
-            matched_others.add(other_start + step)
-    for place, operation in enumerate(others):
-        if place not in matched_others:
-            left.setdefault(other_tokens[place], []).append(operation)
+            token = tokens[start + step]
+            # Otherwise one of them can be an operation of a `shard_map` in the same line.
+            if counts[token] == other_counts[token]:
+                pairs.append((own[start + step], others[other_start + step]))
+                matched_others.add(other_start + step)
     for operation, other in pairs:
         values.update(zip(operation.results, other.results, strict=True))
     pairs.append((_return_of(main_of(first)), _return_of(main_of(second))))
@@ -231,27 +249,44 @@ def _matched(first: Any, second: Any) -> dict[Any, Any]:
         if len(operation.operands) == len(other.operands):
             for value, other_value in zip(operation.operands, other.operands, strict=True):
                 values.setdefault(_origin(value), _origin(other_value))
-    # What a `shard_map` returns is, on one device, the result of the last operation of its function.
+    if not by_order:
+        return values
+    rest = [other for place, other in enumerate(others) if place not in matched_others]
+    inside = _inside_shard_maps([operation for operation in own if operation.name == MANUAL], rest)
     for operation in own:
-        if operation.name == MANUAL:
-            _match_returned(operation, left, values)
+        if operation.name != MANUAL:
+            continue
+        returned = list(operation.regions[0].blocks[0].operations)[-1].operation
+        for result, inner in zip(operation.results, returned.operands, strict=True):
+            inner = _origin(inner)
+            if result not in values and inner in inside:
+                values[result] = inside[inner]
     return values
 
 
-def _match_returned(operation: Any, left: Mapping[Any, list[Any]], values: dict[Any, Any]) -> None:
-    returned = list(operation.regions[0].blocks[0].operations)[-1].operation
-    for result, inner in zip(operation.results, returned.operands, strict=True):
-        inner = _origin(inner)
-        owner = _owner(inner)
-        if result in values or owner is None:
-            continue
-        number = ir.OpResult(inner).result_number
-        name, (_, file, line), _ = _token(owner)
-        for (other_name, (_, other_file, other_line), types), others in left.items():
-            same_place = (name, file, line) == (other_name, other_file, other_line)
-            if others and same_place and types[number] == str(result.type):
-                values[result] = others.pop(0).results[number]
-                break
+def _inside_shard_maps(mapped: Sequence[Any], rest: Sequence[Any]) -> dict[Any, Any]:
+    """Return the values of one device by the values inside the functions of several `shard_map`.
+
+    Operations of the same name and source line correspond in their order, if both modules have as many.
+
+    Args:
+      mapped: the operations of the `shard_map`.
+      rest: the operations of the module of one device that correspond to none outside of them.
+    """
+    groups: dict[Any, tuple[list[Any], list[Any]]] = {}
+    bodies = (
+        inner.operation for outer in mapped for inner in outer.regions[0].blocks[0].operations
+    )
+    for place, group in enumerate((bodies, rest)):
+        for operation in group:
+            name, (_, file, line), _ = _token(operation)
+            groups.setdefault((name, file, line), ([], []))[place].append(operation)
+    values: dict[Any, Any] = {}
+    for inner, others in groups.values():
+        if len(inner) == len(others):
+            for operation, other in zip(inner, others, strict=True):
+                values.update(zip(operation.results, other.results, strict=False))
+    return values
 
 
 def _needed(module: Any, outputs: Sequence[int]) -> set[Any]:

@@ -60,7 +60,7 @@ def compare(
         if ended:
             raise InvalidInput(f"{subject} ends with {ended}, so it cannot be checked")
         records = _records(sharded)
-        _refuse_without_sharding(subject, records, sharded)
+        _refuse_unusable(subject, records, sharded)
         report("run the program on one device")
         errors = folder.path / "errors.txt"
         with errors.open("wb") as file:
@@ -97,16 +97,16 @@ def _records(folder: Path) -> list[tuple[str, dict[str, Any]]]:
     return [(str(path.with_suffix("")), strict_json.read(path)) for path in paths]
 
 
-def _refuse_without_sharding(
+def _refuse_unusable(
     subject: str, records: Sequence[tuple[str, dict[str, Any]]], folder: Path
 ) -> None:
-    """Raise InvalidInput if no program runs on several devices."""
-    if any(record["devices"] > 1 for _, record in records):
-        return
+    """Raise InvalidInput if a program is not recorded, or if none runs on several devices."""
     problems = folder / "problems.txt"
-    if problems.exists():
+    if problems.exists():  # a program that is not recorded would be missing in the comparison
         (first, *_) = problems.read_text(errors="replace").splitlines() or [""]
         raise InvalidInput(f"the programs of {subject} cannot be recorded: {one_line(first)}")
+    if any(record["devices"] > 1 for _, record in records):
+        return
     if records:
         raise InvalidInput(
             f"all programs of {subject} run on one device; give it more with --devices, or shard its arrays"
@@ -135,7 +135,7 @@ def _compared(
             partner = _partner(record, records, singles)
             if reason is None and partner is None:
                 reason = failure or "on one device, no program has the same name and argument types"
-                reason = one_line(reason).strip()[:_MOST_ERROR]
+                reason = _short(reason)
             if record["reason"] is None:
                 report(f"compare {name}")
                 devices = max(record["settings"]["devices"]) + 1
@@ -147,8 +147,12 @@ def _compared(
                 except InvalidInput as error:
                     reason = reason or str(error)
             assert reason is not None
-            short = one_line(reason).strip()[:_MOST_ERROR]
+            short = _short(reason)
             yield ComparedProgram(name, record["source"], record["devices"], reason=short)
+
+
+def _short(reason: str) -> str:
+    return one_line(reason).strip()[:_MOST_ERROR].rstrip(".")
 
 
 def _partner(

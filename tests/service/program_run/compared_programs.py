@@ -40,6 +40,12 @@ def mapped(x):
 
 mapped(put(normal(8, 16), "data"))
 
+# In one line: forward and backward pass of a `shard_map`, and operations like those inside of it.
+spec = P(None, "data")
+cubes = jax.shard_map(lambda part: (part**3 * 2).sum(0), mesh=mesh, in_specs=spec, out_specs=P("data"))
+gradient = jax.jit(lambda x: (jax.grad(lambda x: cubes(x).sum())(x), (cubes(x * 2) * 2, x**3 * 2)))
+gradient(put(normal(8, 16), "data"))
+
 draw = jax.jit(lambda key, x, count: (*jax.random.split(key), x + jax.random.normal(key, x.shape), count + 1),
                donate_argnums=1)
 draw(jax.random.key(3), put(normal(8, 4), "data"), np.int32(7))
@@ -57,6 +63,8 @@ explicit = jax.make_mesh((4, 2), ("rows", "columns"), axis_types=(AxisType.Expli
 with jax.set_mesh(explicit):
     product = jax.jit(lambda x, w: jnp.einsum("ij,jk->ik", x, w, out_sharding=P("rows", "columns")))
     product(jax.device_put(normal(8, 16), P("rows")), jax.device_put(normal(16, 6), P(None, "columns")))
+
+jax.jit(lambda x: jnp.linalg.svd(x.T @ x, compute_uv=False))(put(normal(8, 4), "data"))  # LAPACK
 
 ahead = jax.jit(jnp.square).lower(np.float32(1)).compile()  # on one device
 """
