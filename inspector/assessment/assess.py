@@ -22,6 +22,7 @@ from inspector.core.assessment import (
     Traffic,
 )
 from inspector.core.collectives import traffic
+from inspector.core.meshes import number_of_devices
 from inspector.core.snapshot import Mesh, Program, Snapshot
 from inspector.core.step_program import step_program
 from inspector.core.totals import state_totals
@@ -68,7 +69,7 @@ def _assessed(snapshot: Snapshot, chip: Chip | None) -> Assessment:
     sent, known, unknown_traffic = _sent(program)
     return Assessment(
         chip=None if chip is None else chip.name,
-        devices=snapshot.mesh.size if snapshot.mesh else None,
+        devices=number_of_devices(snapshot),
         basis=_basis(program, step),
         program=None if program is None else program.name,
         step=step,

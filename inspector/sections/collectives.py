@@ -14,6 +14,7 @@ from inspector.core.formatting import (
     counted,
     exact_bytes_text,
 )
+from inspector.core.meshes import mesh_name, one_mesh_text
 from inspector.core.snapshot import Array, Collective, Program, Snapshot
 from inspector.figures.collective_bars import collective_bars, grouped
 from inspector.figures.device_grid import traffic_map
@@ -65,8 +66,11 @@ def of_program(
     collectives = program.collectives
     if collectives is None:
         return (unknown.unknown(unknown.no_collectives(program, snapshot)),)
-    devices = program.extra.get("devices") if snapshot.mesh is None else snapshot.mesh.size
+    mesh = snapshot.mesh_of(program)
+    devices = program.extra.get("devices") if mesh is None else mesh.size
     blocks: list[Block] = [text(*headline(program.name, collectives, devices))]
+    if snapshot.other_meshes and mesh is not None:
+        blocks.append(text(f"On {mesh_name(program)}: {one_mesh_text(mesh)}.", quiet=True))
     if program.stage == "propagated":
         blocks.append(text(PROPAGATED, quiet=True))
     if not collectives:
@@ -78,7 +82,7 @@ def of_program(
         for row in rows
     }
     if figures:
-        blocks.append(_figures(program.name, collectives, rows, snapshot))
+        blocks.append(_figures(program, collectives, rows, snapshot))
     if disagreeing is not None:
         blocks.append(disagreeing)
     blocks.append(_by_axes(program.name, rows, ranges))
@@ -331,11 +335,14 @@ def matching(
 
 
 def _figures(
-    name: str, collectives: Sequence[Collective], rows: Sequence[Traffic], snapshot: Snapshot
+    program: Program,
+    collectives: Sequence[Collective],
+    rows: Sequence[Traffic],
+    snapshot: Snapshot,
 ) -> Columns:
-    of = run_of(name)
+    of = run_of(program.name)
     bars = Picture.of("collective_bars", "Bytes by mesh axes and op", collective_bars, rows, of=of)
-    mesh = snapshot.mesh
+    mesh = snapshot.mesh_of(program)
     if mesh is None:
         return Columns(((bars,), (unknown.no_mesh(snapshot) or text(),)))
     sent = device_traffic(collectives, mesh)

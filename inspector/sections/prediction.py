@@ -63,9 +63,11 @@ def prediction_of(snapshot: Snapshot, name: str, chip: Chip) -> Predicted:
 def section(snapshot: Snapshot, name: str, chip: Chip) -> Section:
     """Return the prediction for a program, with pictures and the longest operations."""
     program = snapshot.program(name)
-    assert program is not None and snapshot.mesh is not None
+    assert program is not None
+    mesh = snapshot.mesh_of(program)
+    assert mesh is not None
     found = prediction_of(snapshot, name, chip)
-    return Section("prediction", "Predicted step", blocks(found, program, snapshot.mesh.size))
+    return Section("prediction", "Predicted step", blocks(found, program, mesh.size))
 
 
 def sentence(found: Predicted, devices: int) -> Text | Notice:

@@ -102,9 +102,11 @@ def _short(name: str, snapshot: Snapshot, chip: Chip | None) -> list[Block]:
     blocks: list[Block] = [assessed.facts(snapshot, chip), *sharding_errors.sections(snapshot)]
     if chip is not None:
         blocks.append(memory.verdict(snapshot, chip))
-        if snapshot.mesh is not None and (programs := main_first(snapshot)):
+        programs = main_first(snapshot)
+        mesh = snapshot.mesh_of(programs[0]) if programs else None
+        if mesh is not None:
             found = prediction.prediction_of(snapshot, programs[0].name, chip)
-            blocks.append(prediction.sentence(found, snapshot.mesh.size))
+            blocks.append(prediction.sentence(found, mesh.size))
     blocks.append(comparison.board_table("board", [name], rows))
     blocks += propagated_traffic.sections(snapshot)
     if snapshot.effects is not None:

@@ -31,10 +31,11 @@ def check(snapshot: Snapshot, what: str) -> None:
     mesh = snapshot.mesh
     if mesh is not None:
         _check_mesh(mesh, f"{what}: mesh")
+    _check_other_meshes(snapshot, what)
     _check_arrays(snapshot, what)
     for key in ("programs", "propagated"):
         for i, program in enumerate(getattr(snapshot, key) or ()):
-            _check_program(program, mesh, f"{what}: {key}[{i}]")
+            _check_program(program, snapshot.mesh_of(program), f"{what}: {key}[{i}]")
     if snapshot.transfer is not None:
         _check_transfer(snapshot.transfer, f"{what}: transfer")
     _check_sum((one.bytes for one in snapshot.live or ()), f"{what}: live", "bytes")
@@ -63,17 +64,40 @@ def _check_mesh(mesh: Mesh, where: str) -> None:
         )
 
 
+def _check_other_meshes(snapshot: Snapshot, what: str) -> None:
+    if snapshot.other_meshes and snapshot.mesh is None:
+        raise InvalidInput(f"{what} has other_meshes, but must have a mesh too")
+    for i, mesh in enumerate(snapshot.other_meshes):
+        _check_mesh(mesh, f"{what}: other_meshes[{i}]")
+    count = len(snapshot.other_meshes)
+    records: dict[str, Iterable[Array | Program]] = {
+        "arrays": snapshot.arrays,
+        "programs": snapshot.programs,
+        "propagated": snapshot.propagated or (),
+    }
+    for key, those in records.items():
+        for i, record in enumerate(those):
+            if record.mesh is not None and record.mesh >= count:
+                allowed = (
+                    f"an index from 0 to {count - 1}" if count else "null without other_meshes"
+                )
+                raise InvalidInput(
+                    f"{what}: {key}[{i}].mesh is {record.mesh}, but must be {allowed}"
+                )
+
+
 # --- Arrays ---------------------------------------------------------------------------------------
 
 
 def _check_arrays(snapshot: Snapshot, what: str) -> None:
-    names = set(snapshot.mesh.axis_names) if snapshot.mesh else set()
     paths: set[str] = set()
     for array in snapshot.arrays:
         if array.path in paths:
             raise InvalidInput(f"{what}: the array {shown(array.path)} occurs twice")
         paths.add(array.path)
         where = f"{what}: {shown(array.path, 200)}"
+        mesh = snapshot.mesh_of(array)
+        names = () if mesh is None else mesh.sizes.keys()
         rank = None if array.shape is None else len(array.shape)
         for label in ("spec", "logical_axes", "shard_shape"):
             entries = getattr(array, label)
@@ -95,7 +119,7 @@ def _check_arrays(snapshot: Snapshot, what: str) -> None:
         if len(set(used)) != len(used):
             raise InvalidInput(f"{where} has a mesh axis twice in its spec, but may use it once")
         _check_shards(array, where)
-    devices = snapshot.mesh.size if snapshot.mesh else 1
+    devices = max((mesh.size for mesh in snapshot.meshes), default=1)
     _check_sum((one.bytes for one in snapshot.arrays), f"{what}: arrays", "bytes")
     held = (one.bytes_per_device for one in snapshot.arrays)
     _check_sum(held, f"{what}: arrays", "bytes_per_device on all devices", devices)

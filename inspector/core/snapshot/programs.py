@@ -462,6 +462,8 @@ class Program(Record):
       large_constants: Its constants of at least 64 KiB. None if its text is unknown.
       uneven_gathers: Results that are gathered because their parts are uneven. None if its text is unknown.
       sharding_error: The reason why JAX cannot trace the program on explicit mesh axes. None if it can.
+      mesh: The mesh that its mesh axes and specs refer to, as its position in the Snapshot's `other_meshes`,
+        from 0. None for the Snapshot's `mesh`.
     """
 
     name: str
@@ -483,3 +485,4 @@ class Program(Record):
     large_constants: tuple[LargeConstant, ...] | None = field(default=None, metadata=OMIT_NONE)
     uneven_gathers: tuple[UnevenGather, ...] | None = field(default=None, metadata=OMIT_NONE)
     sharding_error: ShardingError | None = field(default=None, metadata=OMIT_NONE)
+    mesh: NonNegativeInt | None = field(default=None, metadata=OMIT_NONE)

@@ -213,11 +213,12 @@ def predicted_in(snapshot: Snapshot, program: Program, chip: Chip) -> Predicted:
     compiler for CPUs fuses and schedules in another way than that of the chip, and published runs say how far
     the estimate before a compile is from a measured step.
     """
-    assert snapshot.mesh is not None
+    mesh = snapshot.mesh_of(program)
+    assert mesh is not None
     before = propagated_in(snapshot, program)
-    if before is not None and _other_machine(snapshot.mesh, chip):
-        return before_compile(before, snapshot.mesh, chip)
-    return predicted(program, snapshot.mesh, chip, propagated=before)
+    if before is not None and _other_machine(mesh, chip):
+        return before_compile(before, mesh, chip)
+    return predicted(program, mesh, chip, propagated=before)
 
 
 def propagated_in(snapshot: Snapshot, program: Program) -> Program | None:

@@ -34,14 +34,14 @@ def show_tree(snapshot: Snapshot, _: Layout | None) -> None:
     if _cannot_show(snapshot, mesh=False):
         return
     part = _choose_part(snapshot, "tree_groups")
-    render.show([arrays.tree_picture(snapshot, part)], {"spec_tree": selection.select})
+    render.show(arrays.tree_pictures(snapshot, part), {"spec_tree": selection.select})
     folded = st.toggle(
         "Fold identical layers",
         value=True,
         key="tree_folded",
         help="Show layers that differ only in their number as one.",
     )
-    render.show([arrays.tree_text(part, folded)])
+    render.show(arrays.tree_texts(snapshot, part, folded))
 
 
 def show_table(snapshot: Snapshot, _: Layout | None) -> None:

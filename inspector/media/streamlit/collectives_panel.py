@@ -45,7 +45,8 @@ def show(snapshot: Snapshot, _: Layout | None) -> None:
 
 def _show_each(snapshot: Snapshot, program: Program, every: Sequence[Collective]) -> None:
     left, right = st.columns(2)
-    mesh_axes = () if snapshot.mesh is None else snapshot.mesh.axis_names
+    mesh = snapshot.mesh_of(program)
+    mesh_axes = () if mesh is None else mesh.axis_names
     axes = [name for name in mesh_axes if any(name in (one.mesh_axes or ()) for one in every)]
     if any(not one.mesh_axes for one in every):
         axes.append(UNKNOWN_AXES)

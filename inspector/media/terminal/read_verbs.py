@@ -84,7 +84,7 @@ def summary_of(snapshot: Snapshot, chip: Chip | None = None) -> list[Block]:
         *sharding_errors.sections(snapshot),
     ]
     if snapshot.arrays:
-        made.append(arrays.tree_text(snapshot.arrays))
+        made += arrays.tree_texts(snapshot, snapshot.arrays)
         made += arrays.host_memory(snapshot.arrays)
         made += arrays.packed(snapshot.arrays)
     if snapshot.programs:
