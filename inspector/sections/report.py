@@ -25,6 +25,7 @@ from inspector.sections import (
     memory,
     prediction,
     propagated_traffic,
+    reshards,
     sharding_errors,
     time,
 )
@@ -71,6 +72,7 @@ def of_snapshot(snapshot: Snapshot, chip: Chip | None, maps: int) -> tuple[Secti
         arrays.maps(snapshot, maps),
         collectives.section(snapshot),
         *propagated_traffic.sections(snapshot),
+        *reshards.sections(snapshot, chip),
         memory.section(snapshot, chip),
         time.section(snapshot, chip),
         *([effects.section(snapshot.effects, assess(snapshot, chip))] if snapshot.effects else []),
@@ -109,6 +111,7 @@ def _short(name: str, snapshot: Snapshot, chip: Chip | None) -> list[Block]:
             blocks.append(prediction.sentence(found, mesh.size))
     blocks.append(comparison.board_table("board", [name], rows))
     blocks += propagated_traffic.sections(snapshot)
+    blocks += reshards.sections(snapshot, chip)
     if snapshot.effects is not None:
         blocks.append(effects.section(snapshot.effects, assess(snapshot, chip)))
     folds = fold(arrays.state_arrays(snapshot))

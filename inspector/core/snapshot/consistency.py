@@ -15,6 +15,7 @@ from inspector.core.snapshot.arrays import Array, Mesh, Spec
 from inspector.core.snapshot.contents import Snapshot, Transfer
 from inspector.core.snapshot.memory_use import MemoryUse
 from inspector.core.snapshot.programs import Collective, Program
+from inspector.core.snapshot.reshards import Reshard
 from inspector.core.typed_json import LARGEST
 
 _TOO_LARGE = "but must be at most 2^63 - 1"
@@ -38,6 +39,8 @@ def check(snapshot: Snapshot, what: str) -> None:
             _check_program(program, snapshot.mesh_of(program), f"{what}: {key}[{i}]")
     if snapshot.transfer is not None:
         _check_transfer(snapshot.transfer, f"{what}: transfer")
+    for i, reshard in enumerate(snapshot.reshards):
+        _check_reshard(reshard, f"{what}: reshards[{i}]")
     _check_sum((one.bytes for one in snapshot.live or ()), f"{what}: live", "bytes")
 
 
@@ -256,6 +259,38 @@ def _check_transfer(transfer: Transfer, where: str) -> None:
     for label in ("elements", "bytes", "kept", "moved"):
         amounts = (getattr(one, label) for one in transfer.arrays)
         _check_sum(amounts, f"{where}.arrays", label)
+
+
+def _check_reshard(reshard: Reshard, where: str) -> None:
+    for label, mesh, devices in (
+        ("source", reshard.source_mesh, reshard.source_devices),
+        ("target", reshard.target_mesh, reshard.target_devices),
+    ):
+        if mesh is not None:
+            _check_mesh(mesh, f"{where}.{label}_mesh")
+            if mesh.devices != devices:
+                raise InvalidInput(
+                    f"{where}.{label}_devices has {len(devices)} devices, but must be those of "
+                    f"{label}_mesh in its order"
+                )
+    sources, targets = set(reshard.source_devices), set(reshard.target_devices)
+    for i, (source, target, _) in enumerate(reshard.routes or ()):
+        for device, devices_of_side, label in (
+            (source, sources, "source_devices"),
+            (target, targets, "target_devices"),
+        ):
+            if device not in devices_of_side:
+                raise InvalidInput(
+                    f"{where}.routes[{i}] has the device {device}, but must have one of {label}"
+                )
+    for i, arrays in enumerate(reshard.arrays):
+        for label, spec in (("source", arrays.source_spec), ("target", arrays.target_spec)):
+            if spec is not None:
+                _check_rank(arrays.shape, spec, f"{where}.arrays[{i}].{label}_spec")
+    every = (route[2] for route in reshard.routes or ())
+    _check_sum(every, f"{where}.routes", "executions × bytes", reshard.executions)
+    held = (arrays.count * arrays.bytes for arrays in reshard.arrays)
+    _check_sum(held, f"{where}.arrays", "executions × count × bytes", reshard.executions)
 
 
 def _check_sum(amounts: Iterable[int | None], where: str, label: str, times: int = 1) -> None:

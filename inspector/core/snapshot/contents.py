@@ -12,6 +12,7 @@ from inspector.core.errors import InvalidInput, shown
 from inspector.core.snapshot.arrays import Array, Mesh
 from inspector.core.snapshot.effects import Effects
 from inspector.core.snapshot.programs import Program
+from inspector.core.snapshot.reshards import Reshard
 from inspector.core.sources import Kind
 from inspector.core.typed_json import OMIT_EMPTY, OMIT_NONE, NonNegativeInt, Record
 
@@ -142,6 +143,8 @@ class Snapshot(Record):
         they are unknown. Only names and collectives are kept.
       other_meshes: The meshes of a job that uses several, without `mesh`. Arrays and programs on them have
         their index in `Array.mesh` and `Program.mesh`.
+      reshards: Arrays that a recorded program moved between devices outside of its compiled programs, those
+        with the most bytes first. Empty if it moved none, or if it was not recorded.
     """
 
     source: Source
@@ -155,6 +158,7 @@ class Snapshot(Record):
     effects: Effects | None = field(default=None, metadata=OMIT_NONE)
     propagated: tuple[Program, ...] | None = field(default=None, metadata=OMIT_NONE)
     other_meshes: tuple[Mesh, ...] = field(default=(), metadata=OMIT_EMPTY)
+    reshards: tuple[Reshard, ...] = field(default=(), metadata=OMIT_EMPTY)
 
     @property
     def meshes(self) -> tuple[Mesh, ...]:
@@ -196,6 +200,7 @@ class Snapshot(Record):
                 ),
                 findings=self.findings if index is None else (),
                 live=self.live if index is None else None,
+                reshards=self.reshards if index is None else (),
                 transfer=self.transfer if index is None else None,
                 effects=self.effects if index is None else None,
                 propagated=self.propagated if index is None else None,

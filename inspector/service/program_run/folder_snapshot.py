@@ -42,7 +42,8 @@ def read(folder: Path) -> Snapshot:
                 f"{folder} has no Snapshot: the program {state} compiled no function, and no array was found"
             )
         found = _of_programs([(one, one.file) for one in run.programs], folder)
-    return replace(found, findings=(*_failure(run), *found.findings))
+    findings = (*_failure(run), *found.findings)
+    return replace(found, findings=findings, reshards=run.reshards)
 
 
 def _of_programs(programs: Sequence[tuple[CompiledRecord, str]], folder: Path) -> Snapshot:

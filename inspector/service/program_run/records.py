@@ -77,6 +77,7 @@ class Folder:
             self._changed = True
             self._read.append(self._program(path))
         self._read_live()
+        self._read_moves()
         self._count_operations()
         self._read_questions()
         if self._changed:
@@ -180,6 +181,18 @@ class Folder:
         self.run = replace(self.run, live=live)
         self._changed = True
 
+    def _read_moves(self) -> None:
+        path = self._raw / "moves.json"
+        if not path.exists():
+            return
+        taken = path.with_name("moves-read.json")
+        path.replace(taken)  # the program may write the next one
+        # Imported while the program runs, not before it starts.
+        from inspector.service.program_run import reshards
+
+        self.run = replace(self.run, reshards=reshards.read(taken))
+        self._changed = True
+
     def _count_operations(self) -> None:
         path = self._raw / "operations.jsonl"
         if not path.exists():
@@ -220,6 +233,7 @@ class Folder:
             other_meshes=meshes.other_meshes,
             programs=programs,
             findings=(*self._live.findings, *self._notes()),
+            reshards=self.run.reshards,
         )
         _write(found, self.path / program_run.SNAPSHOT)
 
