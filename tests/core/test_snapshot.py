@@ -35,6 +35,8 @@ from inspector.core.snapshot import (
     OperandType,
     Phase,
     Program,
+    Reshard,
+    ReshardedArrays,
     ScheduledOperation,
     Seconds,
     Shard,
@@ -112,6 +114,14 @@ CONSISTENT: dict[type, dict[str, st.SearchStrategy]] = {
         "spec": st.tuples(*[st.none() | st.lists(texts, max_size=2).map(tuple)] * 2),
     },
     Program: {"mesh": st.none()},
+    ReshardedArrays: {"source_spec": st.none(), "target_spec": st.none()},
+    Reshard: {
+        "source_devices": st.just((0, 1)),
+        "target_devices": st.just((0, 2)),
+        "source_mesh": st.none(),
+        "target_mesh": st.none(),
+        "routes": st.none() | st.lists(st.just((1, 2, 64)), max_size=2).map(tuple),
+    },
     LiveValue: {"padding": st.just(0)},
     MemoryUse: {
         "instructions": st.just(5),

@@ -40,8 +40,8 @@ class Reshard(Record):
       operation: The operation that moves them. jit: arguments of a jitted function on other devices.
       line: File and line of the program, such as train.py:31. None if unknown.
       executions: How often the line did exactly this.
-      source_devices: Ids of the source devices, in the order of their sharding.
-      target_devices: Ids of the target devices, in the order of their sharding.
+      source_devices: Device ids before the move, in the order of the sharding.
+      target_devices: Device ids after the move, in the order of the sharding.
       source_mesh: The mesh that `source_spec` refers to. None without a NamedSharding.
       target_mesh: The mesh that `target_spec` refers to. None without a NamedSharding.
       arrays: The arrays of one execution, by shape, type and sharding.
