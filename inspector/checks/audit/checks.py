@@ -19,9 +19,9 @@ from inspector.checks.audit import (
     uneven_shards,
     unused_rules,
 )
-from inspector.checks.audit.context import AuditContext
+from inspector.checks.audit.context import AuditContext, with_arrays_of_other_meshes
 from inspector.core.meshes import one_mesh_text
-from inspector.core.snapshot import Finding, Snapshot
+from inspector.core.snapshot import Finding, Mesh, Snapshot
 
 
 @dataclass(frozen=True)
@@ -185,12 +185,17 @@ def audit(snapshot: Snapshot) -> tuple[Finding, ...]:
     several meshes, the arrays and programs on each are audited alone, and findings say which mesh it is.
     """
     ranked: list[tuple[Any, Finding]] = []
-    for number, on_mesh in enumerate(snapshot.on_each_mesh(), start=1):
+    views = snapshot.on_each_mesh()
+    for number, on_mesh in enumerate(views, start=1):
         mesh = on_mesh.mesh
         if mesh is None or (number > 1 and not on_mesh.arrays and not on_mesh.programs):
             continue
-        context = AuditContext.of(on_mesh, mesh)
+        sharing = [one for one in views if one is not on_mesh and _share_devices(one, mesh)]
+        context = AuditContext.of(with_arrays_of_other_meshes(on_mesh, sharing), mesh)
         for finding in (one for check in CHECKS for one in check.findings(context)):
+            # A program on another mesh of these devices may use all of them.
+            if finding.code == mesh_axes.UNUSED and any(one.programs for one in sharing):
+                continue
             rank = (finding.level != "error", -(finding.bytes or 0), _LEVELS.index(finding.level))
             if snapshot.other_meshes:
                 message = f"On mesh {number} ({one_mesh_text(mesh)}): {finding.message}"
@@ -199,6 +204,10 @@ def audit(snapshot: Snapshot) -> tuple[Finding, ...]:
                 finding = replace(finding, bytes=None)
             ranked.append((rank, finding))
     return tuple(finding for _, finding in sorted(ranked, key=lambda one: one[0]))
+
+
+def _share_devices(other: Snapshot, mesh: Mesh) -> bool:
+    return other.mesh is not None and not set(other.mesh.devices).isdisjoint(mesh.devices)
 
 
 def audited(snapshot: Snapshot) -> Snapshot:
