@@ -20,6 +20,7 @@ from jax._src.sharding_impls import GSPMDSharding
 from jax.sharding import Mesh, NamedSharding, Sharding
 
 from inspector.producers.build import Signature
+from inspector.producers.placeholder_devices import TRACED_DEVICE
 
 # How JAX's error for two sets of devices begins.
 MISMATCH = "Received incompatible devices"
@@ -68,9 +69,8 @@ def _without_devices(signature: Signature) -> Signature:
     def abstract(sharding: Any) -> Any:
         if not isinstance(sharding, NamedSharding):
             return sharding
-        return NamedSharding(
-            sharding.mesh.abstract_mesh, sharding.spec, memory_kind=sharding.memory_kind
-        )
+        mesh = sharding.mesh.abstract_mesh.update(abstract_device=TRACED_DEVICE)
+        return NamedSharding(mesh, sharding.spec, memory_kind=sharding.memory_kind)
 
     def each(tree: Any) -> Any:
         return jax.tree.map(abstract, tree, is_leaf=lambda leaf: isinstance(leaf, Sharding))
