@@ -177,6 +177,10 @@ class AheadOfTimeProgram(CompiledProgram):
         )
         self._seconds["lower"] = time.perf_counter() - started
 
+    def _on_devices(self, requested: Any) -> Any:
+        """Return the requested shardings on the devices of the target, to compare them with compiled ones."""
+        return moved_program.on_devices(requested, self._devices) if self._moved else requested
+
     def compile(self) -> None:
         """Compile the program. If it does not fit in memory, keep the shortage."""
         started = time.perf_counter()

@@ -65,6 +65,23 @@ def lower_for(signature: Signature, devices: Sequence[Any], platform: str) -> st
     return stages.Lowered(made, lowered.args_info, lowered.out_tree)
 
 
+def on_devices(tree: Any, devices: Sequence[Any]) -> Any:
+    """Return a tree of shardings whose meshes have these devices, in the order of the mesh."""
+
+    def placed(sharding: Any) -> Any:
+        if not isinstance(sharding, NamedSharding):
+            return sharding
+        shape = sharding.mesh.axis_sizes
+        mesh = Mesh(
+            np.array(devices, dtype=object).reshape(shape),
+            sharding.mesh.axis_names,
+            axis_types=sharding.mesh.axis_types,
+        )
+        return NamedSharding(mesh, sharding.spec, memory_kind=sharding.memory_kind)
+
+    return jax.tree.map(placed, tree, is_leaf=lambda leaf: isinstance(leaf, Sharding))
+
+
 def _without_devices(signature: Signature) -> Signature:
     def abstract(sharding: Any) -> Any:
         if not isinstance(sharding, NamedSharding):

@@ -278,10 +278,10 @@ def test_partial_sums_on_explicit_axes_are_not_copies(service) -> None:
     assert [origin.from_ for origin in product.origins] == [f"constraint {MODULE}.py:{line}"]
 
 
-@pytest.mark.parametrize("target", ["plan", "cpu", "tpu:v5e:2x4"])
+@pytest.mark.parametrize("target", ["plan", "cpu", "tpu:v5e:2x4", "gpu:h100:8"])
 def test_a_shard_map_on_its_own_explicit_mesh_is_the_same_everywhere(service, target) -> None:
     layout = layout_of("mapped_by_its_own_mesh", target=target)
-    if target.startswith("tpu") and (missing := targets.missing_compiler(layout.machine)):
+    if target not in ("plan", "cpu") and (missing := targets.missing_compiler(layout.machine)):
         pytest.skip(missing)
     found = planned(service, layout)
     if target != "plan":
