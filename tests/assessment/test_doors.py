@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import html
 import json
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -19,10 +20,13 @@ from inspector.core.snapshot import Snapshot
 from inspector.machines import hardware, targets
 from inspector.media import report
 from inspector.media.terminal import main
+from inspector.model import own_model
+from inspector.model.built_in import catalogue
 from inspector.service.engine import LOCAL
 from inspector.service.history import History
 from inspector.service.inspection import Inspection
 from tests.media.streamlit.scripted_page import PATIENCE
+from tests.media.terminal.command import inspector
 
 MLP = {"layers": "2", "depth": "64", "steps": "3"}
 TRANSFORMER = {
@@ -30,6 +34,8 @@ TRANSFORMER = {
     "head_dim": "16", "vocab": "128", "seq": "32", "scan": "true", "mesh": "2x4", "axes": "fsdp,tensor",
     "rules": "batch=fsdp,embed=fsdp,heads=tensor,mlp=tensor",
 }  # fmt: skip
+MOE = TRANSFORMER | {"model": "moe", "rules": "batch=fsdp,embed=fsdp,heads=tensor,expert=tensor"}
+OWN = {"model": "examples.linen_mlp:build", "mesh": "2x4", "steps": "2", "hidden": "256"}
 # A layout, and the chip that is chosen for it.
 CASES: dict[str, tuple[dict[str, str], str | None]] = {
     "plan": (MLP | {"target": "plan"}, None),
@@ -42,7 +48,18 @@ CASES: dict[str, tuple[dict[str, str], str | None]] = {
     "emulated, on a chosen chip": (MLP, "v5p"),
     "rejected": (MLP | {"target": "plan", "batch": "3"}, None),
     "v5e": (TRANSFORMER | {"target": "tpu:v5e:2x4"}, None),
+    "v5e that does not fit": (
+        MLP | {"target": "tpu:v5e:2x4", "depth": "65536", "layers": "4", "mesh": "8x1"},
+        None,
+    ),
     "h100": (TRANSFORMER | {"target": "gpu:h100:8"}, None),
+    "experts": (MOE | {"target": "plan"}, "v5p"),
+    "experts, emulated": (MOE | {"steps": "2"}, None),
+    "experts, v5e": (MOE | {"target": "tpu:v5e:2x4"}, None),
+    "experts, h100": (MOE | {"target": "gpu:h100:8"}, None),
+    "own model": (OWN | {"target": "plan"}, None),
+    "own model, emulated": (OWN, "v6e"),
+    "own model, v5e": (OWN | {"target": "tpu:v5e:2x4"}, None),
 }
 SCRIPT = """
 import streamlit as st
@@ -58,16 +75,52 @@ board_comparison.show(board)
 """
 
 
+@pytest.fixture
+def known_models(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
+    """A model that a command registers is forgotten after the test."""
+    before = dict(catalogue.CATALOGUE)
+    monkeypatch.setenv(own_model.VARIABLE, "[]")
+    yield
+    catalogue.CATALOGUE.clear()
+    catalogue.CATALOGUE.update(before)
+
+
 @pytest.fixture(params=CASES)
-def case(request: pytest.FixtureRequest, service: Inspection) -> tuple[Snapshot, str | None]:
+def case(
+    request: pytest.FixtureRequest, service: Inspection, known_models: None, tmp_path: Path
+) -> tuple[Snapshot, str | None]:
     fields, chip = CASES[request.param]
+    if fields.get("model") == OWN["model"]:
+        return inspected(fields, tmp_path / "inspected.json"), chip
     layout = layouts.parse(fields).unwrap()
-    if layout.machine is not None and (missing := targets.missing_compiler(layout.machine)):
-        pytest.skip(missing)
+    skip_without_compiler(layout)
     planned = service.start_state(layout).wait().answer() and service.plan(layout)
     if layout.target == "plan":
         return service.with_programs(planned, layout), chip
     return service.start_run(layout, planned).wait().answer(), chip
+
+
+def inspected(fields: dict[str, str], path: Path) -> Snapshot:
+    """Return the Snapshot of a user's model, which needs a worker of its own."""
+    options = [f"--{name}={fields[name]}" for name in ("model", "mesh", "steps")]
+    target = fields.get("target", "cpu")
+    done = inspector(
+        "inspect",
+        *options,
+        f"--target={target}",
+        f"--set=hidden={fields['hidden']}",
+        "-o",
+        str(path),
+    )
+    if "compiler" in done.stderr and "install" in done.stderr:
+        pytest.skip(done.stderr)
+    assert done.returncode == 0, done.stderr
+    return snapshots.read(path)
+
+
+def skip_without_compiler(layout: layouts.Layout) -> None:
+    if layout.machine is not None and (missing := targets.missing_compiler(layout.machine)):
+        pytest.skip(missing)
 
 
 def test_every_door_has_the_same_assessment(
@@ -124,6 +177,35 @@ def test_every_door_has_the_same_assessment(
         assert number in table, number
         if own.rejected is None:
             assert number in picture, number
+
+
+@pytest.mark.parametrize("target", ["cpu", "tpu:v5e:2x4"])
+def test_a_search_and_a_comparison_of_its_result_have_the_same_assessments(
+    tmp_path: Path, target: str
+) -> None:
+    """Each compiled candidate, in the result, in `compare`, and inspected by itself."""
+    layout = layouts.parse(MLP | {"target": target}).unwrap()
+    skip_without_compiler(layout)
+    written, compared = tmp_path / "result.json", tmp_path / "compared.json"
+    chip = ("--chip", "v5e") if target == "cpu" else ()
+    options = ("--target", target, "--set=depth=64", "--set=layers=2", "--steps=3", *chip)
+    done = inspector("search", *options, "--budget=2", "-o", str(written))
+    assert done.returncode == 0, done.stderr
+    found = json.loads(written.read_text())["candidates"]
+    compiled = {
+        json.dumps(one["layout"]): one["assessment"] for one in found if one["stage"] == "compiled"
+    }
+    assert len(compiled) >= 2
+    assert inspector("compare", str(written), "-o", str(compared)).returncode == 0
+    plain = json.loads(compared.read_text())
+    pairs = [
+        (column["assessment"], compiled[json.dumps(one["layout"])])
+        for column, one in zip(plain["columns"], plain["snapshots"], strict=True)
+        if json.dumps(one["layout"]) in compiled
+    ]
+    assert len(pairs) >= 2
+    for of_column, of_candidate in pairs:
+        assert of_column == of_candidate
 
 
 def numbers(plain: dict[str, Any]) -> list[str]:

@@ -18,6 +18,7 @@ from inspector.machines import targets
 from inspector.machines.hardware import CHIPS
 from inspector.media.streamlit import (
     board_pair,
+    chip_choice,
     downloads,
     job_progress,
     page_switch,
@@ -321,7 +322,7 @@ def _show_one(one: Candidate, found: SearchResult, layout: Layout) -> None:
                 icon=":material/open_in_new:",
                 type="primary",
                 on_click=_open,
-                args=(chosen,),
+                args=(chosen, found.chip),
             )
             pin = st.button("Compare on the board", key="search_pin", icon=":material/view_column:")
             downloads.draw(
@@ -333,9 +334,17 @@ def _show_one(one: Candidate, found: SearchResult, layout: Layout) -> None:
                 icon=":material/code:",
             )
         if pin:
+            _keep_chip(chosen, found.chip)
             board_pair.compare(user.service(), layout, section.name_of(one), chosen, searched=True)
 
 
-def _open(layout: Layout) -> None:
+def _open(layout: Layout, chip: str | None) -> None:
     session.put(layout)
+    _keep_chip(layout, chip)
     st.session_state[_LEAVE] = True  # a callback cannot switch pages
+
+
+def _keep_chip(layout: Layout, chip: str | None) -> None:
+    """Choose the chip for which the search predicted times, unless the target has one."""
+    if layout.machine is None and chip is not None:
+        chip_choice.put(chip)

@@ -82,7 +82,9 @@ def compare(options: argparse.Namespace) -> None:
         if suffix not in (None, ".json"):
             raise InvalidInput(f"{_TIMING} writes text or .json, but --output ends in {suffix}")
     kept = Board() if options.board is None else _board(options.board)
-    read = [*kept.named, *search_files.read_all(paths)]
+    of_files, searched = search_files.read_all(paths)
+    chip = chip or searched
+    read = [*kept.named, *of_files]
     read = list(zip(numbered([name for name, _ in read]), [one for _, one in read], strict=True))
     if len(read) < 2:
         count = counted(len(read), "Snapshot")
@@ -193,10 +195,10 @@ def report(options: argparse.Namespace) -> None:
         if len(given) > len(options.snapshots):
             count = counted(len(options.snapshots), "Snapshot")
             raise InvalidInput(f"{option} is given {len(given)} times, but there is {count}")
-    named = search_files.read_all(options.snapshots, options.name)
+    named, searched = search_files.read_all(options.snapshots, options.name)
     names = [name for name, _ in named]
     notes = {name: note for name, note in zip(names, options.note, strict=False) if note}
-    reports.write(named, options.output, chip, notes)
+    reports.write(named, options.output, chip or searched, notes)
 
 
 @verb(

@@ -13,11 +13,16 @@ from inspector.compare.search import result as results
 from inspector.core import snapshot, strict_json
 from inspector.core.formatting import counted, numbered
 from inspector.core.snapshot import Snapshot
+from inspector.machines.hardware import CHIPS, Chip
 from inspector.media.terminal import options as shared
 
 
-def read_all(paths: Sequence[str], given: Sequence[str] = ()) -> list[tuple[str, Snapshot]]:
+def read_all(
+    paths: Sequence[str], given: Sequence[str] = ()
+) -> tuple[list[tuple[str, Snapshot]], Chip | None]:
     """Return names and Snapshots of files. A search result gives the current layout and the best ones.
+
+    Also return the chip for which all search results predicted their times; None if they differ.
 
     Args:
       given: the names of the first Snapshots.
@@ -27,6 +32,7 @@ def read_all(paths: Sequence[str], given: Sequence[str] = ()) -> list[tuple[str,
     """
     names: list[str] = []
     found: list[Snapshot] = []
+    chips: set[str | None] = set()
     for path in paths:
         if path and Path(path).is_dir():
             found.append(shared.read_snapshot(path))
@@ -41,6 +47,7 @@ def read_all(paths: Sequence[str], given: Sequence[str] = ()) -> list[tuple[str,
         from inspector.service.search.snapshots import snapshots_of
 
         result = results.from_plain(plain, path)
+        chips.add(result.chip)
         with shared.workers() as service:
             best, lost = snapshots_of(result, service)
         if lost:
@@ -55,4 +62,5 @@ def read_all(paths: Sequence[str], given: Sequence[str] = ()) -> list[tuple[str,
             found.append(one)
     # Names that the user gave stay as they are.
     unique = [*given, *list(numbered([*given, *names[len(given) :]]))[len(given) :]]
-    return list(zip(unique, found, strict=True))
+    chip = CHIPS.get(chips.pop() or "") if len(chips) == 1 else None
+    return list(zip(unique, found, strict=True)), chip
