@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import replace
 from typing import Any
 
 from inspector.core import dtypes
@@ -10,11 +11,11 @@ from inspector.core.folding import fold
 from inspector.core.formatting import array_spec_text, counted, logical_text, shape_text
 from inspector.core.memory_kinds import memory_kind
 from inspector.core.meshes import mesh_name, one_mesh_text
-from inspector.core.snapshot import Array, Mesh, Snapshot
+from inspector.core.snapshot import Array, Mesh, Snapshot, Spec
 from inspector.core.totals import STATE_GROUPS
 from inspector.figures.block_map import why_no_map
 from inspector.figures.overview import held, overview
-from inspector.figures.palette import styles_of_specs
+from inspector.figures.palette import SpecStyle, styles_of_specs
 from inspector.figures.small_multiples import small_multiples
 from inspector.figures.spec_tree import spec_tree
 from inspector.sections import array as one_array
@@ -86,9 +87,7 @@ def _bytes_on_mesh(
         "Bytes per device are unknown: the Snapshot has no bytes of arrays."
     )
     if mesh is not None and any(held(array, mesh) is not None for array in arrays):
-        index = next(array.mesh for array in arrays)
-        alike = [array for array in snapshot.arrays if array.mesh == index]
-        styles = styles_of_specs(alike, mesh)
+        styles = _styles(snapshot, arrays, mesh)
         alt = "Bytes on each device by array"
         first = Picture.of("overview", alt, overview, arrays, mesh, styles)
     return first, small
@@ -96,7 +95,9 @@ def _bytes_on_mesh(
 
 def tree_pictures(snapshot: Snapshot, arrays: Sequence[Array]) -> tuple[Block, ...]:
     """Return the arrays as a tree sized by bytes and colored by PartitionSpec, one tree for each mesh."""
-    return _for_each_mesh(snapshot, arrays, "tree", _tree_picture)
+    return _for_each_mesh(
+        snapshot, arrays, "tree", lambda mesh, these: _tree_picture(snapshot, these, mesh)
+    )
 
 
 def _for_each_mesh(
@@ -113,15 +114,40 @@ def _for_each_mesh(
         on_mesh = [array for array in arrays if array.mesh == index]
         if on_mesh and mesh is not None:
             title = f"Mesh {number}: {one_mesh_text(mesh)}"
-            sections.append(Section(f"{key}-{number}", title, blocks_of(mesh, on_mesh)))
+            blocks = [
+                replace(block, key=_key_on_mesh(block.key, number))
+                if isinstance(block, Picture)
+                else block
+                for block in blocks_of(mesh, on_mesh)
+            ]
+            sections.append(Section(f"{key}-{number}", title, tuple(blocks)))
     return tuple(sections)
 
 
-def _tree_picture(mesh: Mesh | None, arrays: Sequence[Array]) -> tuple[Block, ...]:
+def picture_keys(snapshot: Snapshot, key: str) -> tuple[str, ...]:
+    """Return the keys of a picture that is drawn once for each mesh."""
+    return tuple(_key_on_mesh(key, number + 1) for number in range(max(len(snapshot.meshes), 1)))
+
+
+def _key_on_mesh(key: str, number: int) -> str:
+    return key if number == 1 else f"{key}-mesh-{number}"
+
+
+def _styles(
+    snapshot: Snapshot, arrays: Sequence[Array], mesh: Mesh | None
+) -> Mapping[Spec | None, SpecStyle]:
+    """Return the style of each spec on the mesh of these arrays, the same for any part of its arrays."""
+    index = next((array.mesh for array in arrays), None)
+    return styles_of_specs([one for one in snapshot.arrays if one.mesh == index], mesh)
+
+
+def _tree_picture(
+    snapshot: Snapshot, arrays: Sequence[Array], mesh: Mesh | None
+) -> tuple[Block, ...]:
     if all(array.bytes is None and array.shape is None for array in arrays):
         reason = "The tree cannot be drawn to scale: the sizes of the arrays are unknown."
         return (unknown.unknown(reason),)
-    styles = styles_of_specs(arrays, mesh)
+    styles = _styles(snapshot, arrays, mesh)
     alt = "Arrays by bytes and PartitionSpec"
     return (Picture.of("spec_tree", alt, spec_tree, arrays, mesh, styles),)
 
