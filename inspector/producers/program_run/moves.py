@@ -78,7 +78,11 @@ class Moves:
     def _several(self, original, operation):
         @functools.wraps(original)
         def several(*arrays, **parameters):
-            results = original(*arrays, **parameters)
+            try:
+                results = original(*arrays, **parameters)
+            except BaseException as error:
+                _without_this_frame(error)
+                raise
             if self._active():
                 with self._problems("the moves of arrays cannot be counted"):
                     self._note(operation, arrays, results)
@@ -90,7 +94,11 @@ class Moves:
     def _single(self, original, operation):
         @functools.wraps(original)
         def single(array, **parameters):
-            result = original(array, **parameters)
+            try:
+                result = original(array, **parameters)
+            except BaseException as error:
+                _without_this_frame(error)
+                raise
             if self._active():
                 with self._problems("the moves of arrays cannot be counted"):
                     self._note(operation, (array,), (result,))
@@ -104,7 +112,11 @@ class Moves:
 
         @functools.wraps(original)
         def arguments(arrays, shardings, *others, **parameters):
-            results = original(arrays, shardings, *others, **parameters)
+            try:
+                results = original(arrays, shardings, *others, **parameters)
+            except BaseException as error:
+                _without_this_frame(error)
+                raise
             if self._active():
                 with self._problems("the moves of arguments cannot be counted"):
                     moved = {}
@@ -182,3 +194,9 @@ class Moves:
                 kind = _OF_LIBRARY if inside else _OF_PROGRAM
             self._kinds[name] = kind
         return kind
+
+
+def _without_this_frame(error):
+    """Leave the function that calls this out of the traceback of an error that it raises again."""
+    trace = error.__traceback__
+    error.__traceback__ = None if trace is None else trace.tb_next

@@ -20,7 +20,7 @@ from inspector.machines.move_time import least_seconds
 from inspector.sections import reshards
 from inspector.service.program_run import folder_snapshot
 from tests.paths import CASES
-from tests.service.program_run.test_program_run import RUN, call
+from tests.service.program_run.test_program_run import PLAIN, RUN, call
 
 REPORTED = CASES / "reported" / "two_meshes" / "reshard.py"
 
@@ -206,6 +206,41 @@ def test_without_live_arrays_each_program_keeps_its_mesh(two: Any, tmp_path: Pat
         assert owner is not None and found.mesh_of(owner) == found.mesh_of(array)
     assert found.reshards == two.snapshot.reshards
     assert snapshot.from_json(json.loads(snapshot.dumps(found))) == found
+
+
+# What JAX refuses in each function that is replaced, printed whole.
+REFUSED = """
+import traceback
+import jax, jax.numpy as jnp, numpy as np
+from jax.sharding import Mesh, NamedSharding, PartitionSpec as P
+
+uneven = NamedSharding(Mesh(np.array(jax.devices()), ("x",)), P("x"))
+array = jax.device_put(jnp.ones(16), uneven)
+for refused in (jax.device_put, jax.lax.with_sharding_constraint):
+    try:
+        refused(jnp.ones(3), uneven)
+    except ValueError:
+        traceback.print_exc()
+try:
+    jax.sharding.reshard(array, uneven)
+except ValueError:
+    traceback.print_exc()
+array.delete()
+jax.device_put(array, jax.devices()[1])
+"""
+
+
+@pytest.mark.parametrize("filtering", ["auto", "off"])
+def test_tracebacks_of_refused_moves_are_unchanged(
+    tmp_path: Path, filtering: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setitem(PLAIN, "JAX_TRACEBACK_FILTERING", filtering)
+    (tmp_path / "refused.py").write_text(REFUSED)
+    direct = call(tmp_path, "refused.py")
+    recorded = call(tmp_path, *RUN, "refused.py")
+    assert direct.returncode == recorded.returncode == 1
+    *own, _ = recorded.stderr.splitlines(keepends=True)
+    assert "".join(own) == direct.stderr and direct.stderr.count("Traceback") >= 4
 
 
 @pytest.mark.skipif(not REPORTED.is_file(), reason="needs ../shared/cases/reported/two_meshes")
