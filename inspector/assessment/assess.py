@@ -21,7 +21,8 @@ from inspector.core.assessment import (
     Step,
     Traffic,
 )
-from inspector.core.collectives import traffic
+from inspector.core.collectives import traffic, wire_bytes_of_iteration
+from inspector.core.formatting import bytes_text
 from inspector.core.meshes import number_of_devices
 from inspector.core.snapshot import Mesh, Program, Snapshot
 from inspector.core.step_program import step_program
@@ -171,7 +172,8 @@ def _predicted(program: Program, mesh: Mesh, chip: Chip) -> tuple[Step | None, s
 def _as_step(found: Predicted) -> tuple[Step | None, str | None]:
     if found.seconds is None:
         return None, "; ".join(found.unknown) or "nothing is known about the step"
-    return Step(found.seconds, found.low, found.high, "predicted"), None
+    at_least = "; ".join(found.at_least) or None
+    return Step(found.seconds, found.low, found.high, "predicted", at_least), None
 
 
 def _measured(steps: Sequence[float]) -> Step:
@@ -200,7 +202,11 @@ def _sent(program: Program | None) -> tuple[Traffic | None, Traffic | None, str 
     known = Traffic(sum(sent.values()), sent)
     if not unknown:
         return known, None, None
-    return None, known if sent else None, f"the bytes or executions of {unknown[0]} are unknown"
+    reason = f"the bytes or executions of {unknown[0]} are unknown"
+    repeated = wire_bytes_of_iteration(*program.collectives)
+    if repeated is not None:
+        reason += f"; one iteration of the loops sends {bytes_text(repeated)}"
+    return None, known if sent else None, reason
 
 
 def _basis(program: Program | None, step: Step | None) -> Basis:

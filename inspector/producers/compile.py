@@ -14,7 +14,7 @@ import jax
 from inspector import layout as layouts
 from inspector.core import snapshot, typed_json
 from inspector.core.abstract import AbstractState
-from inspector.core.errors import InvalidInput
+from inspector.core.errors import InvalidInput, compiler_text
 from inspector.core.snapshot import Array, Finding, Memory, Program, Seconds, Snapshot, Source, Spec
 from inspector.layout import Layout
 from inspector.layout.plan import INDIVISIBLE, now, plan, propagated_records
@@ -191,7 +191,7 @@ class AheadOfTimeProgram(CompiledProgram):
             if self._short is None:
                 raise InvalidInput(
                     f"the compiler for {self._target.text} cannot compile {self.name}: "
-                    f"{str(error).strip().splitlines()[0]}"
+                    f"{compiler_text(error)}"
                 ) from None
             self._seconds["compile"] = time.perf_counter() - started
 

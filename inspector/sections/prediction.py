@@ -77,7 +77,8 @@ def sentence(found: Predicted, devices: int) -> Text | Notice:
         return unknown.unknown(f"The predicted step of {found.program} is unknown: {reasons}.")
     how = "Predicted" if found.simulated else "Predicted before a compile,"
     machine = f"{counted(devices, 'device')} of {found.chip.title}"
-    return text(f"{how} on {machine}: ", Strong(prediction_text(found)))
+    lacking = f". It can take longer: {and_text(found.at_least[:3])}." if found.at_least else ""
+    return text(f"{how} on {machine}: ", Strong(prediction_text(found)), lacking)
 
 
 def blocks(
@@ -157,9 +158,11 @@ def window_names(found: Predicted, program: Program) -> list[str]:
 
 
 def prediction_text(found: Predicted) -> str:
-    """Return `10.9 s, 9.8 s to 12.1 s with 80%`."""
+    """Return `10.9 s, 9.8 s to 12.1 s with 80%`, or `at least 10.9 s`."""
     if found.seconds is None:
         return "unknown"
+    if found.at_least:
+        return f"at least {seconds_text(found.seconds)}"
     if found.low is None or found.high is None:
         return f"{seconds_text(found.seconds)}, interval unknown"
     low, high = seconds_text(found.low), seconds_text(found.high)
@@ -341,6 +344,7 @@ def json_of(found: Predicted, program: Program) -> dict[str, object]:
         "schedule_seconds": found.schedule_seconds,
         "propagated_seconds": found.propagated_seconds,
         "unknown": list(found.unknown),
+        "at_least": list(found.at_least),
         "runs": found.interval.runs if found.interval else 0,
     }
     if found.simulated is None or found.seconds is None:

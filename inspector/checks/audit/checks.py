@@ -159,6 +159,13 @@ CHECKS = (
         applies=programs.has_caches,
     ),
     Check(
+        "weights that are gathered as a whole stack of layers, or a whole table",
+        (programs.WHOLE_STACK, programs.WHOLE_TABLE),
+        programs.whole_findings,
+        fixable=False,
+        applies=programs.has_weights,
+    ),
+    Check(
         "matrix products that several devices compute",
         (programs.REPEATED_WORK,),
         programs.work_findings,

@@ -61,6 +61,8 @@ class Collective(Record):
       computation: Name of the computation that contains the instruction.
       executions: Number of executions in one run. Each branch of a conditional counts as taken.
         None if the trip count of an enclosing loop is unknown.
+      executions_per_iteration: Number of executions in one iteration of the enclosing loops whose trip count
+        is unknown. None if `executions` is known, or if this is unknown too.
       conditional: Whether the instruction is in a branch of a conditional.
       mesh_axes: The mesh axes that form the groups, or along which a collective-permute moves data. If an
         axis crosses TPU slices, the groups can be its parts inside of each slice or between slices. None if
@@ -104,6 +106,7 @@ class Collective(Record):
     arrays: tuple[str, ...] | None = None
     origins: tuple[Origin, ...] | None = field(default=None, metadata=OMIT_NONE)
     network: str | None = field(default=None, metadata=OMIT_NONE)
+    executions_per_iteration: NonNegativeInt | None = field(default=None, metadata=OMIT_NONE)
     written_groups: str | None = field(default=None, metadata=OMIT_NONE)
 
 

@@ -18,7 +18,7 @@ from jax.sharding import Mesh, NamedSharding
 from jax.sharding import PartitionSpec as P
 
 from inspector.compiled import hlo, program_text
-from inspector.core.collectives import OPS
+from inspector.core.collectives import OPS, traffic
 from inspector.core.snapshot import Collective
 from inspector.producers.records import mesh_record
 
@@ -53,6 +53,33 @@ W = sharded((128, 128), None, "model")
 
 def weights(*leading: int) -> jax.ShapeDtypeStruct:
     return sharded((*leading, 128, 128), *(None for _ in leading), None, "model")
+
+
+def test_a_loop_without_a_trip_count_has_counts_of_one_iteration() -> None:
+    """The same layers in a loop of 5 iterations run 5 times what one iteration of an unknown number does."""
+
+    def until(x: jax.Array, ws: jax.Array, limit: Any) -> jax.Array:
+        def body(state: tuple[Any, jax.Array]) -> tuple[Any, jax.Array]:
+            return state[0] + 1, lax.scan(lambda c, w: (layer(c, w), None), state[1], ws)[0]
+
+        return lax.while_loop(lambda state: state[0] < limit, body, (0, x))[1]
+
+    mesh = mesh_record(GRID)
+    known = compiled(partial(until, limit=5), X, weights(3))
+    limit = jax.ShapeDtypeStruct((), jnp.int32, sharding=NamedSharding(GRID, P()))
+    (module,) = hlo.parse(known.as_text())
+    counted = hlo.collectives(module, mesh)
+    (module,) = hlo.parse(compiled(until, X, weights(3), limit).as_text())
+    unknown = hlo.collectives(module, mesh)
+    inside = [one for one in unknown if one.executions is None]
+    assert inside and all(one.executions_per_iteration == 3 for one in inside)
+    assert {one.executions for one in counted} == {15}
+    assert all(one.executions_per_iteration is None for one in counted)
+    (row,) = traffic(inside)
+    assert row.wire_bytes_per_device is None
+    assert 5 * row.wire_bytes_per_iteration == sum(
+        one.executions * one.wire_bytes_per_device for one in counted
+    )
 
 
 def executed(collectives: tuple[Collective, ...]) -> Counter[tuple]:
