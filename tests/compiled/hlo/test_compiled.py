@@ -18,6 +18,7 @@ from jax.sharding import Mesh, NamedSharding
 from jax.sharding import PartitionSpec as P
 
 from inspector.compiled import hlo, program_text
+from inspector.compiled.op_name import parse_op_name
 from inspector.core.collectives import OPS, traffic
 from inspector.core.snapshot import Collective
 from inspector.producers.records import mesh_record
@@ -296,3 +297,27 @@ def test_instruction_counts_match_xla(name: str) -> None:
     assert counted == Counter(
         {op: n for op in OPS if (n := sum(opcodes[op] for opcodes in expected.values()))}
     )
+
+
+def test_a_merged_all_reduce_has_the_label_of_its_largest_part() -> None:
+    """Three gradients are summed by one instruction; most of its bytes are those of `wide`."""
+
+    def step(params: dict[str, jax.Array], x: jax.Array) -> dict[str, jax.Array]:
+        def loss(params: dict[str, jax.Array]) -> jax.Array:
+            with jax.named_scope("first"):
+                x1 = jnp.tanh(x @ params["first"])
+            with jax.named_scope("wide"):
+                x2 = jnp.tanh(x1 @ params["wide"])
+            with jax.named_scope("last"):
+                return jnp.sum(x2 @ params["last"])
+
+        return jax.grad(loss)(params)
+
+    sizes = {"first": (8, 64), "wide": (64, 1024), "last": (1024, 4)}
+    params = {name: sharded(shape) for name, shape in sizes.items()}
+    (module,) = hlo.parse(compiled(step, params, sharded((64, 8), "data")).as_text())
+    merged = [one for one in hlo.collectives(module, mesh_record(GRID)) if one.op == "all-reduce"]
+    largest = max(merged, key=lambda one: one.payload_bytes)
+    assert largest.payload_bytes >= 64 * 1024 * 4
+    name = parse_op_name(largest.op_name)[0]
+    assert "wide" in name.module or "wide" in largest.op_name.split(":")[0]
