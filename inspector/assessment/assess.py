@@ -21,7 +21,9 @@ from inspector.core.assessment import (
     Step,
     Traffic,
 )
-from inspector.core.collectives import traffic
+from inspector.core.collectives import traffic, wire_bytes_of_iteration
+from inspector.core.formatting import bytes_text
+from inspector.core.meshes import number_of_devices
 from inspector.core.snapshot import Mesh, Program, Snapshot
 from inspector.core.step_program import step_program
 from inspector.core.totals import state_totals
@@ -68,7 +70,7 @@ def _assessed(snapshot: Snapshot, chip: Chip | None) -> Assessment:
     sent, known, unknown_traffic = _sent(program)
     return Assessment(
         chip=None if chip is None else chip.name,
-        devices=snapshot.mesh.size if snapshot.mesh else None,
+        devices=number_of_devices(snapshot),
         basis=_basis(program, step),
         program=None if program is None else program.name,
         step=step,
@@ -170,7 +172,8 @@ def _predicted(program: Program, mesh: Mesh, chip: Chip) -> tuple[Step | None, s
 def _as_step(found: Predicted) -> tuple[Step | None, str | None]:
     if found.seconds is None:
         return None, "; ".join(found.unknown) or "nothing is known about the step"
-    return Step(found.seconds, found.low, found.high, "predicted"), None
+    at_least = "; ".join(found.at_least) or None
+    return Step(found.seconds, found.low, found.high, "predicted", at_least), None
 
 
 def _measured(steps: Sequence[float]) -> Step:
@@ -199,7 +202,11 @@ def _sent(program: Program | None) -> tuple[Traffic | None, Traffic | None, str 
     known = Traffic(sum(sent.values()), sent)
     if not unknown:
         return known, None, None
-    return None, known if sent else None, f"the bytes or executions of {unknown[0]} are unknown"
+    reason = f"the bytes or executions of {unknown[0]} are unknown"
+    repeated = wire_bytes_of_iteration(*program.collectives)
+    if repeated is not None:
+        reason += f"; one iteration of the loops sends {bytes_text(repeated)}"
+    return None, known if sent else None, reason
 
 
 def _basis(program: Program | None, step: Step | None) -> Basis:

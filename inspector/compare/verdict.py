@@ -128,12 +128,12 @@ def _shortest(best: Compared, same: Sequence[Compared], others: dict[str, Verdic
         if alone
         else "has the shortest step by a margin within the uncertainty"
     )
-    return f"{best.name} {which}, {seconds_text(step.seconds)} {measured}"
+    return f"{best.name} {which}, {step.value_text} {measured}"
 
 
 def _with_ratio(one: Compared, found: Verdict) -> str:
     step = one.assessment.step
-    return one.name if step is None else f"{one.name} ({seconds_text(step.seconds)})"
+    return one.name if step is None else f"{one.name} ({step.value_text})"
 
 
 def _cost(one: Compared) -> float:
@@ -255,6 +255,8 @@ def _other_steps(baseline: Compared, candidate: Compared) -> str | None:
 def _unsure(one: Compared) -> str | None:
     """Return why a predicted step is no basis for a verdict; None if it is."""
     step, program = one.assessment.step, step_program(one.snapshot)
+    if step is not None and step.at_least is not None:
+        return f"only a lower bound of the step of {one.name} is known: {step.at_least}"
     if step is None or step.low is None:
         return f"{one.name} was not compiled for this chip, so the interval of its step is unknown"
     if program is not None and one.assessment.basis == "propagated":

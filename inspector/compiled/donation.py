@@ -34,9 +34,10 @@ def with_donation(found: Snapshot) -> Snapshot:
     by_path = {array.path: array for array in found.arrays}
     programs = []
     for program in found.programs:
-        donatable = donatable_bytes(program, by_path, found.mesh)
+        mesh = found.mesh_of(program)
+        donatable = donatable_bytes(program, by_path, mesh)
         if donatable is not None:
-            unused = tuple(_unused(program, by_path, found.mesh))
+            unused = tuple(_unused(program, by_path, mesh))
             program = replace(program, donation=Donation(donatable, unused))
         programs.append(program)
     return replace(found, programs=tuple(programs))

@@ -151,6 +151,29 @@ def _merged(name: str, depth: int) -> Iterator[tuple[str, ...]]:
     yield tuple(parts)
 
 
+def with_first(name: str, first: str) -> str | None:
+    """Return the name of merged operations with one of them in front; None if it is none of them.
+
+    >>> with_first("jit(step)/(a/add:b/mul)", "jit(step)/b/mul")
+    'jit(step)/(b/mul:a/add)'
+    """
+    if name == first:
+        return name
+    parts = _split(name, "/")
+    for number, part in enumerate(parts):
+        if part[:1] == "(" and part[-1:] == ")":
+            before, after = parts[:number], parts[number + 1 :]
+            joined = _split(part[1:-1], ":")
+            if len(joined) > _MAX_MERGED:
+                return None
+            whole = ["/".join((*before, one, *after)) for one in joined]
+            if first not in whole:
+                return None
+            joined.insert(0, joined.pop(whole.index(first)))
+            return "/".join((*before, f"({':'.join(joined)})", *after))
+    return None
+
+
 def _split(text: str, separator: str) -> list[str]:
     """Split at separators outside of parentheses."""
     parts, depth, start = [], 0, 0

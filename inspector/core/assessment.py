@@ -38,17 +38,24 @@ class Step(Record):
       low: Lower end of the interval, in seconds: of 80% of the measured steps. None if unknown.
       high: Upper end of the interval, in seconds. None if unknown.
       kind: Whether the step was measured or is predicted.
+      at_least: Why a predicted step can take longer: what it does not count. None if it counts everything.
     """
 
     seconds: Amount
     low: Amount | None
     high: Amount | None
     kind: Literal["measured", "predicted"]
+    at_least: str | None = field(default=None, metadata=OMIT_NONE)
+
+    @property
+    def value_text(self) -> str:
+        """The seconds: `145 ms`, or `at least 145 ms`."""
+        return f"{'' if self.at_least is None else 'at least '}{seconds_text(self.seconds)}"
 
     @property
     def text(self) -> str:
         """The seconds and the interval: `145 ms (122–169 ms)`; without the interval if it is unknown."""
-        seconds, interval = seconds_text(self.seconds), self.interval
+        seconds, interval = self.value_text, self.interval
         return f"{seconds} ({interval})" if interval else seconds
 
     @property

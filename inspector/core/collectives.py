@@ -99,7 +99,8 @@ class Traffic:
 
     Bytes are those of one device, with every branch of a conditional taken. A sum is None if one of its
     terms is unknown, `mesh_axes` is None if the axes are. `network` is that of the collectives, if rows are
-    by network.
+    by network. `wire_bytes_per_iteration` is the sum for those in loops whose trip count is unknown, in one
+    iteration of them; None without any, or if it is unknown.
     """
 
     mesh_axes: tuple[str, ...] | None
@@ -110,6 +111,7 @@ class Traffic:
     wire_bytes_per_device: int | None
     conditional: bool
     network: str | None = None
+    wire_bytes_per_iteration: int | None = None
 
 
 def traffic(collectives: Iterable[Collective], networks_apart: bool = False) -> tuple[Traffic, ...]:
@@ -132,6 +134,7 @@ def traffic(collectives: Iterable[Collective], networks_apart: bool = False) -> 
             _total((one.executions, one.wire_bytes_per_device) for one in group),
             any(one.conditional for one in group),
             network,
+            wire_bytes_of_iteration(*group),
         )
         for (axes, op, network), group in groups.items()
     ]
@@ -151,6 +154,17 @@ def axes_text(one: Collective | Traffic) -> str:
 def wire_bytes_of_run(*collectives: Collective) -> int | None:
     """Return the bytes that leave one device in all executions of one run, or None if unknown."""
     return _total((one.executions, one.wire_bytes_per_device) for one in collectives)
+
+
+def wire_bytes_of_iteration(*collectives: Collective) -> int | None:
+    """Return the bytes that leave one device in one iteration of the loops whose trip count is unknown.
+
+    Return None if no collective is in such a loop, or if the bytes are unknown.
+    """
+    inside = [one for one in collectives if one.executions_per_iteration is not None]
+    if not inside:
+        return None
+    return _total((one.executions_per_iteration, one.wire_bytes_per_device) for one in inside)
 
 
 def _total(terms: Iterable[tuple[int | None, int | None]]) -> int | None:

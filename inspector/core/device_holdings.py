@@ -8,13 +8,14 @@ from __future__ import annotations
 
 import math
 from collections.abc import Hashable, Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import numpy as np
 
 from inspector.core import sharding
 from inspector.core.errors import InvalidInput, shown
 from inspector.core.memory_kinds import in_host_memory, memory_kind
+from inspector.core.meshes import mesh_of_all_devices
 from inspector.core.snapshot import Array, Mesh, Snapshot
 from inspector.core.statistics import sum_known
 from inspector.core.totals import counted_arrays
@@ -107,7 +108,7 @@ def holdings(
 def copies_of(
     snapshot: Snapshot, devices: Sequence[int], groups: Sequence[str] | None = None
 ) -> np.ndarray:
-    """Return (devices,) bytes in mesh order: copies of the chosen devices' data on each device.
+    """Return (devices,) bytes, in the order of `mesh_of_all_devices`: copies of the chosen devices' data.
 
     For a chosen device these are all its bytes.
 
@@ -175,10 +176,18 @@ def _placed(
     for array in counted_arrays(snapshot):
         if groups is not None and array.group not in groups:
             continue
-        key = array.path if array.shards is not None else (array.shape, array.spec)
+        key = array.path if array.shards is not None else (array.shape, array.spec, array.mesh)
         if key not in known:
-            known[key] = _blocks(array, mesh)
+            known[key] = _blocks(_on_all_devices(array, snapshot), mesh)
         yield array, known[key]
+
+
+def _on_all_devices(array: Array, snapshot: Snapshot) -> Array:
+    """Return the array as it is on the mesh of all devices: with several meshes, its shards are listed."""
+    own = snapshot.mesh_of(array)
+    if not snapshot.other_meshes or own is None or array.shards is not None:
+        return array
+    return replace(array, spec=None, shards=sharding.shards(array, own), mesh=None)
 
 
 def _blocks(array: Array, mesh: Mesh) -> _Blocks | None:
@@ -232,9 +241,10 @@ def _bytes(array: Array, elements: np.ndarray) -> np.ndarray:
 
 
 def _mesh(snapshot: Snapshot) -> Mesh:
-    if snapshot.mesh is None:
+    mesh = mesh_of_all_devices(snapshot)
+    if mesh is None:
         raise InvalidInput("this Snapshot has no mesh, so its devices are unknown")
-    return snapshot.mesh
+    return mesh
 
 
 def _positions(devices: Sequence[int], mesh: Mesh) -> np.ndarray:

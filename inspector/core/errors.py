@@ -8,8 +8,11 @@ import os
 from collections.abc import Sequence
 from typing import Any
 
+from inspector.core.printable import one_line
+
 _MOST_CHOICES = 8  # names that an error lists in full
 _SIMILAR = 3
+_MOST_OF_COMPILER = 2000  # characters: XLA names the cause in one of the first lines
 
 
 class InvalidInput(ValueError):
@@ -29,6 +32,11 @@ def shown(value: Any, limit: int = 60) -> str:
         return f"{'an object' if isinstance(value, dict) else 'a list'} of {len(value)}"
     text = json.dumps(value) if not isinstance(value, str) else repr(value)
     return text if len(text) <= limit else text[: limit - 1] + "…"
+
+
+def compiler_text(error: BaseException) -> str:
+    """Return the message of a compiler on one line, with its cause, which is often not in the first one."""
+    return one_line(str(error)).strip()[:_MOST_OF_COMPILER]
 
 
 def file_name(path: str | os.PathLike[str]) -> str:

@@ -1,6 +1,6 @@
 """Fold identical layers: group arrays whose paths differ only in numbers.
 
-The arrays of one fold have the same group, shape, dtype, logical axes and placement. The path of a fold
+The arrays of one fold have the same group, shape, dtype, logical axes, mesh and placement. The path of a fold
 shows the numbers in braces: `params/DotReluDot_{0…3}/W2`.
 """
 
@@ -118,7 +118,7 @@ def numbers_text(numbers: Sequence[str]) -> str:
 # Equal for all arrays of one fold. `extra` is not shown, so it may differ.
 _ARRAY_KEY = attrgetter(
     *("group", "shape", "dtype", "logical_axes", "spec"),
-    *("shard_shape", "bytes", "bytes_per_device", "replicas", "memory_kind"),
+    *("shard_shape", "bytes", "bytes_per_device", "replicas", "memory_kind", "mesh"),
 )
 _SHARD_KEY = attrgetter("device", "index", "replica", "process")
 

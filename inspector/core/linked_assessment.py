@@ -40,7 +40,9 @@ def to_text(found: Assessment) -> str:
     """
     basis = next(letter for letter, name in _BASES.items() if name == found.basis)
     step, need, sent = found.step, found.memory, found.traffic
-    seconds = (None,) * 3 if step is None else (step.seconds, step.low, step.high)
+    # A link says nothing about a step of which only a lower bound is known.
+    known = step is not None and step.at_least is None
+    seconds = (step.seconds, step.low, step.high) if step is not None and known else (None,) * 3
     fits = None if need is None else need.fits
     fields = [
         basis,

@@ -9,7 +9,8 @@ from typing import Literal
 
 from inspector.core import output, strict_json, typed_json
 from inspector.core.errors import InvalidInput, file_name
-from inspector.core.typed_json import FiniteFloat, NonNegativeInt, Record
+from inspector.core.snapshot import Reshard
+from inspector.core.typed_json import OMIT_EMPTY, FiniteFloat, NonNegativeInt, Record
 
 FORMAT = "sharding-run"
 VERSION = 1
@@ -113,6 +114,8 @@ class ProgramRun(Record):
       problems: Errors of the recorder, which did not affect the program.
       questions: Places in the program that asked for the platform or the kind of a device, such as
         `shard at train.py:6`. The answer was not that of the target. Empty without a target.
+      reshards: Arrays that moved between devices outside of compiled programs, those with the most bytes
+        first.
     """
 
     command: tuple[str, ...]
@@ -126,6 +129,7 @@ class ProgramRun(Record):
     live: LiveRecord | None = None
     problems: tuple[str, ...] = ()
     questions: tuple[str, ...] = ()
+    reshards: tuple[Reshard, ...] = field(default=(), metadata=OMIT_EMPTY)
 
 
 def write(run: ProgramRun, folder: str | os.PathLike[str]) -> None:

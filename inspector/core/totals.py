@@ -12,6 +12,7 @@ from inspector.core.snapshot import Array, Snapshot
 from inspector.core.statistics import sum_known
 
 STATE_GROUPS = ("params", "opt_state", "other")
+_ANY_DEVICE = -1
 
 
 @dataclass(frozen=True)
@@ -58,16 +59,15 @@ def totals(snapshot: Snapshot, groups: tuple[str, ...]) -> Totals:
     once = sum_known(array.bytes for array in arrays)
     if any(array.bytes_per_device is None for array in arrays):
         return Totals(len(arrays), once, None, None, None)
-    mesh, per_memory, everywhere = snapshot.mesh, [], 0
+    per_memory, everywhere = [], 0
     for in_host in (False, True):
-        held = [array for array in arrays if in_host_memory(array, mesh) == in_host]
-        # An array with explicit shards may be on some devices only, such as a step counter.
-        alike = sum(array.bytes_per_device or 0 for array in held if array.shards is None)
-        by_device = shard_bytes(array for array in held if array.shards is not None)
-        per_memory.append(alike + max(by_device.values(), default=0))
-        everywhere += alike * (0 if mesh is None else mesh.size) + sum(by_device.values())
+        held = [a for a in arrays if in_host_memory(a, snapshot.mesh_of(a)) == in_host]
+        by_device = bytes_by_device(snapshot, held)
+        per_memory.append(max(by_device.values(), default=0))
+        everywhere += sum(by_device.values())
     device, host = per_memory
-    return Totals(len(arrays), once, device, None if mesh is None else everywhere, host)
+    known = None if snapshot.mesh is None else everywhere
+    return Totals(len(arrays), once, device, known, host)
 
 
 def by_group(snapshot: Snapshot, groups: tuple[str, ...]) -> dict[str, int] | None:
@@ -79,17 +79,41 @@ def by_group(snapshot: Snapshot, groups: tuple[str, ...]) -> dict[str, int] | No
     arrays = [array for array in counted_arrays(snapshot) if array.group in groups]
     if not arrays or any(array.bytes_per_device is None for array in arrays):
         return None
-    held = [array for array in arrays if not in_host_memory(array, snapshot.mesh)]
-    listed = shard_bytes(array for array in held if array.shards is not None)
-    fullest = max(listed, key=lambda device: listed[device], default=-1)
+    held = [a for a in arrays if not in_host_memory(a, snapshot.mesh_of(a))]
+    by_device = bytes_by_device(snapshot, held)
+    fullest = max(by_device, key=lambda device: by_device[device], default=_ANY_DEVICE)
     found: dict[str, int] = {}
     for group in groups:
         own = [array for array in held if array.group == group]
         if own:
-            alike = sum(array.bytes_per_device or 0 for array in own if array.shards is None)
-            apart = shard_bytes(array for array in own if array.shards is not None)
-            found[group] = alike + apart[fullest]
+            of_group = bytes_by_device(snapshot, own)
+            found[group] = of_group.get(fullest, of_group.get(_ANY_DEVICE, 0))
     return found
+
+
+def bytes_by_device(snapshot: Snapshot, arrays: Iterable[Array]) -> dict[int, int]:
+    """Return the bytes of these arrays of a Snapshot on each device, by device id.
+
+    A device holds its part of the arrays on each mesh that it is on, and the shards that are listed for it.
+    Without a mesh, the id -1 has the bytes of a device without listed shards. Unknown bytes count as 0.
+    """
+    alike: Counter[int | None] = Counter()
+    listed = []
+    for array in arrays:
+        if array.shards is None:
+            alike[array.mesh] += array.bytes_per_device or 0
+        else:
+            # It may be on some devices only, such as a step counter.
+            listed.append(array)
+    held: dict[int, int] = dict(shard_bytes(listed))
+    if snapshot.mesh is None:
+        everywhere = alike[None]
+        return {_ANY_DEVICE: everywhere} | {one: held[one] + everywhere for one in held}
+    for index, mesh in snapshot.indexed_meshes():
+        if mesh is not None and alike[index]:
+            for device in mesh.devices:
+                held[device] = held.get(device, 0) + alike[index]
+    return held
 
 
 def counted_program(snapshot: Snapshot) -> str | None:

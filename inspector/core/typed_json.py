@@ -39,6 +39,9 @@ FiniteFloat = Annotated[float, msgspec.Meta(ge=-_LARGEST_FLOAT, le=_LARGEST_FLOA
 # Metadata of a field that is left out of the JSON form if it is None. The metadata can also have `old_key`,
 # the key of this field in older files.
 OMIT_NONE = {"omit_none": True}
+# Metadata of a list that is left out of the JSON form if it is empty.
+OMIT_EMPTY = {"omit_empty": True}
+_OMITTED = ("omit_none", "omit_empty")
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -97,6 +100,8 @@ def _encode_record(value: Any) -> dict[str, Any]:
     kind: Any = type(value)
     for name, key, optional, encoder in _field_encoders(kind):
         item = getattr(value, name)
+        if item == () and optional and key in _omitted_if_empty(kind):
+            continue
         if item is not None:
             plain[key] = item if encoder is None else encoder(item)
         elif not optional:
@@ -106,10 +111,17 @@ def _encode_record(value: Any) -> dict[str, Any]:
 
 
 @functools.cache
+def _omitted_if_empty(kind: Any) -> frozenset[str]:
+    return frozenset(
+        field.name for field in dataclasses.fields(kind) if "omit_empty" in field.metadata
+    )
+
+
+@functools.cache
 def _field_encoders(
     kind: Any,
 ) -> tuple[tuple[str, str, bool, Callable[[Any], Any] | None], ...]:
-    """Return name, JSON key, whether None is left out, and the encoder, for each field but `extra`."""
+    """Return name, JSON key, whether it can be left out, and the encoder, for each field but `extra`."""
     types_of = hints(kind)
     return tuple(
         (name, key, optional, _encoder(types_of[name])) for name, key, optional in fields(kind)
@@ -185,14 +197,14 @@ def dumps(plain: Mapping[str, Any]) -> str:
 
 
 def fields(kind: Any) -> tuple[tuple[str, str, bool], ...]:
-    """Return name, JSON key, and whether None is left out, for each field but `extra`."""
+    """Return name, JSON key, and whether it can be left out, for each field but `extra`."""
     return _fields(kind)
 
 
 @functools.cache
 def _fields(kind: Any) -> tuple[tuple[str, str, bool], ...]:
     return tuple(
-        (field.name, field.name.rstrip("_"), "omit_none" in field.metadata)
+        (field.name, field.name.rstrip("_"), not field.metadata.keys().isdisjoint(_OMITTED))
         for field in dataclasses.fields(kind)
         if field.name != "extra"
     )

@@ -74,11 +74,18 @@ _AXES_COLORS = tuple(palette.OKABE_ITO[place] for place in (1, 2, 3, 6, 5, 4))
 
 @dataclass(frozen=True)
 class Column:
-    """One layout: its name, its mesh, and the arrays of the maps; None for an array that it lacks."""
+    """One layout: its name, its meshes, and the arrays of the maps; None for an array that it lacks."""
 
     name: str
     mesh: Mesh | None
     arrays: tuple[Array | None, ...] = ()
+    other_meshes: tuple[Mesh, ...] = ()
+
+    def mesh_of(self, array: Array | None) -> Mesh | None:
+        """Return the mesh that the spec of an array refers to."""
+        if array is None or array.mesh is None:
+            return self.mesh
+        return self.other_meshes[array.mesh]
 
 
 @dataclass
@@ -472,7 +479,7 @@ def _draw_maps(sheet: _Sheet, number: int, path: str) -> None:
     sheet.heading(labels.middle_cut(path, max(room - 4, 8)), notes)
     arrays = [column.arrays[number] for column in sheet.columns]
     maps = [
-        _map(array, column.mesh, sheet.each - 24, sheet.y)
+        _map(array, column.mesh_of(array), sheet.each - 24, sheet.y)
         for array, column in zip(arrays, sheet.columns, strict=True)
     ]
     tallest = max(height for _, height in maps)

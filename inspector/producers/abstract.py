@@ -34,6 +34,7 @@ from inspector.producers.build import (
 )
 from inspector.producers.describe import own_code
 from inspector.producers.leaves import Leaf, all_leaves, leaves_of
+from inspector.producers.placeholder_devices import TRACED_DEVICE
 from inspector.producers.records import dimension_axes, spec_of, whole_names
 from inspector.producers.sharding_errors import RefusedPrograms
 from inspector.producers.state_specs import Given, given_specs
@@ -85,8 +86,14 @@ def _abstract_state(
 
 
 def abstract_mesh(layout: Layout) -> AbstractMesh:
-    """Return the layout's mesh without devices."""
-    return AbstractMesh(layout.mesh_shape, layout.axis_names, axis_types=axis_types(layout))
+    """Return the layout's mesh without devices.
+
+    JAX compares it with a mesh that the code of a user's model makes itself, of CPU devices.
+    """
+    device = TRACED_DEVICE if layout.entry.own else None
+    return AbstractMesh(
+        layout.mesh_shape, layout.axis_names, axis_types=axis_types(layout), abstract_device=device
+    )
 
 
 def _own_state(layout: Layout, model: Model, key: Any) -> AbstractState:

@@ -12,6 +12,7 @@ import jax
 import numpy as np
 from flax import linen as nn
 from flax.core import meta, spmd
+from jax.extend.core import Var
 from jax.sharding import AbstractMesh, AxisType, Mesh, NamedSharding, PartitionSpec
 
 from inspector.core.errors import InvalidInput, shown
@@ -161,15 +162,36 @@ def linen_rules(layout: Layout) -> tuple[tuple[str, Any], ...]:
 
 
 def abstract_outputs(layout: Layout, function: Callable[..., Any], *arguments: Any) -> Any:
-    """Return `jax.eval_shape` of a function. On explicit axes, every array also has its sharding type."""
+    """Return `jax.eval_shape` of a function. On explicit axes, every array also has its sharding type.
+
+    A result of a jitted function with `out_shardings` has that sharding, as it has if the function runs
+    outside of any jit. Inside a jit, JAX leaves it out of the type.
+    """
     if not layout.explicit_axes:
         return jax.eval_shape(function, *arguments)
     traced = jax.jit(function).trace(*arguments)
+    types = [
+        type_.sharding if asked is None else NamedSharding(type_.sharding.mesh, asked)
+        for type_, asked in zip(traced.jaxpr.out_avals, _asked_of_jits(traced.jaxpr), strict=True)
+    ]
     leaves = [
-        jax.ShapeDtypeStruct(type_.shape, type_.dtype, sharding=type_.sharding)
-        for type_ in traced.jaxpr.out_avals
+        jax.ShapeDtypeStruct(type_.shape, type_.dtype, sharding=sharding)
+        for type_, sharding in zip(traced.jaxpr.out_avals, types, strict=True)
     ]
     return jax.tree.unflatten(jax.tree.structure(traced.out_info), leaves)
+
+
+def _asked_of_jits(jaxpr: Any) -> list[PartitionSpec | None]:
+    """Return the spec of each result that comes from a jitted function with `out_shardings`, else None."""
+    body = getattr(jaxpr, "jaxpr", jaxpr)
+    asked: dict[Any, PartitionSpec] = {}
+    for operation in body.eqns:
+        shardings = operation.params.get("out_shardings", ())
+        for value, sharding in zip(operation.outvars, shardings, strict=False):
+            if isinstance(sharding, NamedSharding):
+                asked[value] = sharding.spec
+    # A result can be a number, which is no key of a dict.
+    return [asked.get(value) if isinstance(value, Var) else None for value in body.outvars]
 
 
 def abstract_batch(model: Model, layout: Layout, mesh: Mesh | AbstractMesh) -> dict[str, Any]:

@@ -53,8 +53,8 @@ def capture(
 
     Args:
       path: the file to write; None writes none.
-      mesh: the mesh of the Snapshot; if None, the mesh of most arrays. An array on another mesh, or
-        without a NamedSharding, gets explicit shards.
+      mesh: the main mesh of the Snapshot; if None, the mesh of most arrays. The meshes of other arrays and
+        programs are its `other_meshes`. An array without a NamedSharding gets explicit shards.
       logical_axes: a pytree with the same paths, with a tuple of names per array. It replaces the names in
         boxes.
       group: `params`, `opt_state`, `batch`, … for all arrays, or a function of the path. By default it is
@@ -76,7 +76,7 @@ def capture(
     main = main_mesh(shardings, mesh)
     axis_names = () if main is None else tuple(main.axis_names)
     given_names = None if logical_axes is None else _names_by_path(logical_axes, arrays)
-    records, captured = ArrayRecords(main), []
+    records, captured = ArrayRecords(main, shardings), []
     # A key can contain a slash, so two leaves can have one path.
     paths = numbered(leaf.path or "array" for leaf in arrays)
     for leaf, array_path in zip(arrays, paths, strict=True):
@@ -86,7 +86,7 @@ def capture(
         sharding = _sharding(leaf.value)
         made = records.record(leaf, array_path, of_group, sharding, names)
         captured.append(Captured(made, leaf, sharding))
-    found = [one.record(main, records.mesh, matched(one.values, captured)) for one in compiled]
+    found = [one.record(records, matched(one.values, captured)) for one in compiled]
     made = [one.array for one in captured]
     notes = tuple(_left_out(others))
     return _finish(records, made, found, path, notes, grouped=group is not None)
@@ -107,16 +107,17 @@ def capture_compiled(
       compiled: the result of `jitted.lower(...).compile()`, or several of them by name.
       path: the file to write; None writes none.
       name: the name of a single program.
-      mesh: the mesh of the Snapshot; if None, the mesh of most inputs and outputs.
+      mesh: the main mesh of the Snapshot; if None, the mesh of most inputs and outputs.
 
     Raises:
       InvalidInput: the file cannot be written, or `compiled` is something else.
     """
     by_name = compiled if isinstance(compiled, Mapping) else {name: compiled}
     programs = [CapturedProgram(str(key), one) for key, one in by_name.items()]
-    main = main_mesh([sharding for one in programs for sharding in one.shardings()], mesh)
+    shardings = [sharding for one in programs for sharding in one.shardings()]
+    main = main_mesh(shardings, mesh)
     axis_names = () if main is None else tuple(main.axis_names)
-    records = ArrayRecords(main)
+    records = ArrayRecords(main, shardings)
     arrays = [
         records.record(
             value.leaf,
@@ -130,7 +131,7 @@ def capture_compiled(
         for value in program.values
         if value.used
     ]
-    made = [program.record(main, records.mesh) for program in programs]
+    made = [program.record(records) for program in programs]
     return _finish(records, arrays, made, path)
 
 
@@ -159,6 +160,7 @@ def _finish(
         arrays=tuple(arrays),
         programs=tuple(programs),
         findings=(*records.findings(), *findings),
+        other_meshes=records.other_meshes,
     )
     if not grouped:
         found = with_roles(found)

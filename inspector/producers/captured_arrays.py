@@ -39,7 +39,7 @@ LISTED_PATHS = 3
 
 # Finding code -> what the arrays have in common.
 _NOTES = {
-    OTHER_MESH: "on another mesh than most, with shards listed one by one",
+    OTHER_MESH: "on an abstract mesh with other axes than the meshes of devices: their shards are unknown",
     UNREDUCED: "unreduced: devices hold partial sums, not copies",
     HOST_LOCAL: "local to one process: other processes may have their own",
 }
@@ -50,6 +50,7 @@ class _Placement:
     """The fields that all arrays with one sharding and one shape share."""
 
     spec: snapshot.Spec | None = None
+    mesh: int | None = None
     shard_shape: tuple[int, ...] | None = None
     replicas: int | None = None
     shards: tuple[Shard, ...] | None = None
@@ -83,13 +84,34 @@ def main_mesh(shardings: Iterable[Any], given: Any = None) -> Any:
     return meshes[best]
 
 
-class ArrayRecords:
-    """Makes Array records on one mesh. Each sharding is read once per shape."""
+def _other_meshes(main: Any, shardings: Iterable[Any]) -> list[Any]:
+    """Return the meshes of devices of these shardings without `main`, those of most shardings first."""
+    counts: Counter[Any] = Counter()
+    meshes: dict[Any, Any] = {}
+    for sharding in shardings:
+        if isinstance(sharding, NamedSharding) and isinstance(sharding.mesh, Mesh):
+            key = _key(sharding.mesh)
+            if not sharding.mesh.empty and key != _key(main):
+                counts[key] += 1
+                meshes.setdefault(key, sharding.mesh)
+    return [meshes[key] for key, _ in counts.most_common()]
 
-    def __init__(self, mesh: Any) -> None:
-        self.mesh = None if mesh is None else mesh_record(mesh)
-        self._jax_mesh = mesh
-        self._key = None if mesh is None else _key(mesh)
+
+class ArrayRecords:
+    """Makes Array records. Each sharding is read once per shape.
+
+    Attributes:
+      mesh: The main mesh, None if there is none.
+      other_meshes: The other meshes of devices, in the order of `Snapshot.other_meshes`.
+    """
+
+    def __init__(self, mesh: Any, shardings: Iterable[Any] = ()) -> None:
+        """Args: the main JAX mesh, None if there is none, and all shardings that can be on other meshes."""
+        self._jax_meshes = [] if mesh is None else [mesh, *_other_meshes(mesh, shardings)]
+        self._meshes = [mesh_record(one) for one in self._jax_meshes]
+        self.mesh = self._meshes[0] if self._meshes else None
+        self.other_meshes = tuple(self._meshes[1:])
+        self._places = {_key(one): place for place, one in enumerate(self._jax_meshes)}
         self._order = (
             {} if self.mesh is None else {device: n for n, device in enumerate(self.mesh.devices)}
         )
@@ -138,6 +160,7 @@ class ArrayRecords:
             box=leaf.box,
             facts=facts,
             program=program,
+            mesh=placement.mesh,
             extra=extra,
         )
 
@@ -147,7 +170,7 @@ class ArrayRecords:
         if self.mesh is None:
             message = "No array has a NamedSharding, so the mesh is unknown."
             notes.append(Finding("note", NO_MESH, message))
-        elif isinstance(self._jax_mesh, AbstractMesh):
+        elif isinstance(self._jax_meshes[0], AbstractMesh):
             message = "The mesh is abstract, so devices are numbered in mesh order."
             notes.append(Finding("note", ABSTRACT_MESH, message))
         for code, paths in self._noted.items():
@@ -165,12 +188,31 @@ class ArrayRecords:
             extra["deleted"] = True
         return facts
 
-    def _is_main(self, mesh: Any) -> bool:
+    def mesh_of_program(
+        self, shardings: Iterable[Any]
+    ) -> tuple[Any, snapshot.Mesh | None, int | None]:
+        """Return the JAX mesh of most of a program's shardings, its record, and its value of `Program.mesh`.
+
+        Without a NamedSharding these are those of the main mesh.
+        """
         if self.mesh is None:
-            return False
+            return None, None, None
+        counts = Counter(
+            place
+            for sharding in shardings
+            if isinstance(sharding, NamedSharding)
+            and (place := self._place(sharding.mesh)) is not None
+        )
+        place = max(counts, key=lambda one: counts[one], default=0)
+        return self._jax_meshes[place], self._meshes[place], _index(place)
+
+    def _place(self, mesh: Any) -> int | None:
+        """Return the position of a mesh in the list of all meshes, None if it is in none."""
         if isinstance(mesh, AbstractMesh):  # it fits every mesh of the same axes
-            return tuple(mesh.shape.items()) == tuple(self._jax_mesh.shape.items())
-        return _key(mesh) == self._key
+            axes = tuple(mesh.shape.items())
+            known = (tuple(one.shape.items()) for one in self._jax_meshes)
+            return next((place for place, one in enumerate(known) if one == axes), None)
+        return self._places.get(_key(mesh))
 
     def _note(self, code: str, path: str) -> None:
         self._noted.setdefault(code, []).append(path)
@@ -181,7 +223,7 @@ class ArrayRecords:
             self._placements[key] = self._read(sharding, shape)
         placement = self._placements[key]
         if isinstance(sharding, NamedSharding):
-            if not self._is_main(sharding.mesh):
+            if self._place(sharding.mesh) is None:
                 self._note(OTHER_MESH, path)
             if placement.extra.get("unreduced"):
                 self._note(UNREDUCED, path)
@@ -193,8 +235,10 @@ class ArrayRecords:
     def _read(self, sharding: Any, shape: tuple[int, ...]) -> _Placement:
         if sharding is None:
             return _Placement()
-        if isinstance(sharding, NamedSharding) and self._is_main(sharding.mesh):
-            return self._named(sharding, shape)
+        if isinstance(sharding, NamedSharding):
+            place = self._place(sharding.mesh)
+            if place is not None:
+                return self._named(sharding, shape, place)
         extra = {"sharding": type(sharding).__name__}
         if isinstance(sharding, NamedSharding):
             extra |= _unreduced(sharding.spec)
@@ -204,19 +248,20 @@ class ArrayRecords:
         except Exception:  # sharding types raise different errors for shapes they cannot shard
             return _Placement(extra=extra)
 
-    def _named(self, sharding: NamedSharding, shape: tuple[int, ...]) -> _Placement:
+    def _named(self, sharding: NamedSharding, shape: tuple[int, ...], place: int) -> _Placement:
+        mesh, index = self._meshes[place], _index(place)
         extra = _unreduced(sharding.spec)
         if PartitionSpec.UNCONSTRAINED in entries_of(sharding.spec):
-            return _Placement(extra=extra | {"sharding": str(sharding.spec)})
+            return _Placement(mesh=index, extra=extra | {"sharding": str(sharding.spec)})
         spec = spec_of(sharding.spec, len(shape))
         try:
             shard_shape = tuple(sharding.shard_shape(shape))
         except ValueError:  # the mesh axes need not divide a dimension of an abstract array
-            return _Placement(spec=spec, extra=extra)
+            return _Placement(spec, index, extra=extra)
         split = [axis for axes in spec for axis in axes or ()]
         # Partial sums on unreduced axes are not replicas.
-        different = self.mesh.ways((*split, *extra.get("unreduced", ())))
-        return _Placement(spec, shard_shape, self.mesh.size // different, extra=extra)
+        different = mesh.ways((*split, *extra.get("unreduced", ())))
+        return _Placement(spec, index, shard_shape, mesh.size // different, extra=extra)
 
     def _explicit(self, sharding: Any, shape: tuple[int, ...], extra: dict[str, Any]) -> _Placement:
         shards = shards_of(sharding, shape)
@@ -224,11 +269,17 @@ class ArrayRecords:
         last = len(self._order)
         return _Placement(
             None,
+            None,
             largest_shape(shards),
             copies.pop() if len(copies) == 1 and not extra.get("unreduced") else None,
             tuple(sorted(shards, key=lambda one: (self._order.get(one.device, last), one.device))),
             extra,
         )
+
+
+def _index(place: int) -> int | None:
+    """Return the value of `Array.mesh` for a position in the list of all meshes."""
+    return place - 1 if place else None
 
 
 def first_paths(paths: Sequence[str]) -> str:

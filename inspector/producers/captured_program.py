@@ -10,9 +10,9 @@ import jax
 from jax.sharding import Mesh, NamedSharding, PartitionSpec
 
 from inspector.compiled import program_text
-from inspector.core import snapshot
 from inspector.core.errors import InvalidInput
 from inspector.core.snapshot import Program, ProgramArray
+from inspector.producers.captured_arrays import ArrayRecords
 from inspector.producers.leaves import Leaf
 from inspector.producers.records import entries_of, memory_of, spec_of
 from inspector.producers.split_modules import arguments
@@ -52,16 +52,16 @@ class CapturedProgram:
         """Yield the sharding of every value that the program uses."""
         return (value.sharding for value in self.values if value.used)
 
-    def record(
-        self, jax_mesh: Any, mesh: snapshot.Mesh | None, values: Sequence[Value] | None = None
-    ) -> Program:
+    def record(self, records: ArrayRecords, values: Sequence[Value] | None = None) -> Program:
         """Return the record.
 
-        Collectives have mesh axes if all shardings of the program are on the devices of `jax_mesh`.
+        Collectives have mesh axes if all shardings of the program are on the devices of its mesh.
 
         Args:
+          records: knows the meshes.
           values: the inputs and outputs with the paths of captured arrays; by default those of the program.
         """
+        jax_mesh, mesh, index = records.mesh_of_program(self.shardings())
         arrays = tuple(_program_array(value) for value in values or self.values)
         on_mesh = all(
             sharding.mesh.shape == jax_mesh.shape
@@ -84,6 +84,7 @@ class CapturedProgram:
             uneven_gathers=found.uneven_gathers,
             memory_use=found.memory_use,
             stage="compiled",
+            mesh=index,
         )
 
     def _inputs(self) -> Iterator[Value]:

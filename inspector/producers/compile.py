@@ -14,7 +14,7 @@ import jax
 from inspector import layout as layouts
 from inspector.core import snapshot, typed_json
 from inspector.core.abstract import AbstractState
-from inspector.core.errors import InvalidInput
+from inspector.core.errors import InvalidInput, compiler_text
 from inspector.core.snapshot import Array, Finding, Memory, Program, Seconds, Snapshot, Source, Spec
 from inspector.layout import Layout
 from inspector.layout.plan import INDIVISIBLE, now, plan, propagated_records
@@ -24,7 +24,7 @@ from inspector.machines.prediction.predicted import predicted_in
 from inspector.machines.targets import Target
 from inspector.model.built_in.watching import Watched
 from inspector.producers import moved_program
-from inspector.producers.abstract import abstract_state, versions
+from inspector.producers.abstract import abstract_mesh, abstract_state, versions
 from inspector.producers.build import Signature, axis_types, build_model, signatures, tracing
 from inspector.producers.compiled_program import (
     CompiledProgram,
@@ -87,10 +87,14 @@ def compile_layout(
     devices = tuple(mesh.devices.flat)
     # The devices of a target cannot compute the constants of a model. Under a mesh without devices, JAX
     # computes them on the CPU.
-    with tracing(layout, mesh.abstract_mesh):
+    # On explicit axes, types name the mesh, so code with a mesh of its own is traced without devices.
+    moved = layout.entry.own and bool(layout.explicit_axes)
+    traced = abstract_mesh(layout) if moved else mesh.abstract_mesh
+    with tracing(layout, traced):
+        wanted = signatures(model, layout, traced if moved else mesh)
         compiled = compile_all(
-            [one for one in signatures(model, layout, mesh) if only in (None, one.name)],
-            lambda name: AheadOfTimeProgram(name, report, target, devices),
+            [one for one in wanted if only in (None, one.name)],
+            lambda name: AheadOfTimeProgram(name, report, target, devices, moved),
             mesh_of_record,
             watched,
         )
@@ -138,24 +142,44 @@ def _propagated(layout: Layout, only: str | None) -> tuple[Program, ...] | None:
 class AheadOfTimeProgram(CompiledProgram):
     """A program compiled for a target, or the figures of the compiler if it does not fit in memory."""
 
-    def __init__(self, name: str, report: Report, target: Target, devices: Sequence[Any]) -> None:
+    def __init__(
+        self,
+        name: str,
+        report: Report,
+        target: Target,
+        devices: Sequence[Any],
+        moved: bool = False,
+    ) -> None:
         super().__init__(name, report)
         self._target = target
         self._devices = devices
+        self._moved = moved
         self._short: Shortage | None = None
 
     def lower(self, signature: Signature) -> None:
         """Lower the function. If its code names devices of this machine, move them to the target."""
+        if self._moved:
+            self._signature = signature
+            self._report("lower", program=self.name)
+            self._lower_without_devices(signature)
+            return
         try:
             super().lower(signature)
         except ValueError as error:
             if moved_program.MISMATCH not in str(error):
                 raise
-            started = time.perf_counter()
-            self._lowered = moved_program.lower_for(
-                signature, self._devices, targets.PLATFORMS[self._target.kind]
-            )
-            self._seconds["lower"] = time.perf_counter() - started
+            self._lower_without_devices(signature)
+
+    def _lower_without_devices(self, signature: Signature) -> None:
+        started = time.perf_counter()
+        self._lowered = moved_program.lower_for(
+            signature, self._devices, targets.PLATFORMS[self._target.kind]
+        )
+        self._seconds["lower"] = time.perf_counter() - started
+
+    def _on_devices(self, requested: Any) -> Any:
+        """Return the requested shardings on the devices of the target, to compare them with compiled ones."""
+        return moved_program.on_devices(requested, self._devices) if self._moved else requested
 
     def compile(self) -> None:
         """Compile the program. If it does not fit in memory, keep the shortage."""
@@ -167,7 +191,7 @@ class AheadOfTimeProgram(CompiledProgram):
             if self._short is None:
                 raise InvalidInput(
                     f"the compiler for {self._target.text} cannot compile {self.name}: "
-                    f"{str(error).strip().splitlines()[0]}"
+                    f"{compiler_text(error)}"
                 ) from None
             self._seconds["compile"] = time.perf_counter() - started
 

@@ -106,12 +106,17 @@ class CompiledProgram:
         compiled_outputs, results = self._executable.output_shardings, self._lowered.out_info
         if len(outputs) == 1:
             compiled_outputs, results = (compiled_outputs,), (results,)
-        requested_inputs = (requested for _, requested in inputs.values())
+        requested_inputs = (self._on_devices(requested) for _, requested in inputs.values())
+        requested_outputs = map(self._on_devices, outputs.values())
         arguments = self._signature.arguments
         self._shardings = (
             *_compare("input", inputs, arguments, requested_inputs, compiled_inputs),
-            *_compare("output", outputs, results, outputs.values(), compiled_outputs),
+            *_compare("output", outputs, results, requested_outputs, compiled_outputs),
         )
+
+    def _on_devices(self, requested: Any) -> Any:
+        """Return the requested shardings of one argument or result, which have devices here."""
+        return requested
 
     def _compiled(self) -> Any:
         """Return the executable.

@@ -20,6 +20,7 @@ from jax._src.sharding_impls import GSPMDSharding
 from jax.sharding import Mesh, NamedSharding, Sharding
 
 from inspector.producers.build import Signature
+from inspector.producers.placeholder_devices import TRACED_DEVICE
 
 # How JAX's error for two sets of devices begins.
 MISMATCH = "Received incompatible devices"
@@ -64,13 +65,29 @@ def lower_for(signature: Signature, devices: Sequence[Any], platform: str) -> st
     return stages.Lowered(made, lowered.args_info, lowered.out_tree)
 
 
+def on_devices(tree: Any, devices: Sequence[Any]) -> Any:
+    """Return a tree of shardings whose meshes have these devices, in the order of the mesh."""
+
+    def placed(sharding: Any) -> Any:
+        if not isinstance(sharding, NamedSharding):
+            return sharding
+        shape = sharding.mesh.axis_sizes
+        mesh = Mesh(
+            np.array(devices, dtype=object).reshape(shape),
+            sharding.mesh.axis_names,
+            axis_types=sharding.mesh.axis_types,
+        )
+        return NamedSharding(mesh, sharding.spec, memory_kind=sharding.memory_kind)
+
+    return jax.tree.map(placed, tree, is_leaf=lambda leaf: isinstance(leaf, Sharding))
+
+
 def _without_devices(signature: Signature) -> Signature:
     def abstract(sharding: Any) -> Any:
         if not isinstance(sharding, NamedSharding):
             return sharding
-        return NamedSharding(
-            sharding.mesh.abstract_mesh, sharding.spec, memory_kind=sharding.memory_kind
-        )
+        mesh = sharding.mesh.abstract_mesh.update(abstract_device=TRACED_DEVICE)
+        return NamedSharding(mesh, sharding.spec, memory_kind=sharding.memory_kind)
 
     def each(tree: Any) -> Any:
         return jax.tree.map(abstract, tree, is_leaf=lambda leaf: isinstance(leaf, Sharding))

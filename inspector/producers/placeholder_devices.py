@@ -13,8 +13,11 @@ from typing import Any
 
 import jax
 from jax._src import xla_bridge
+from jax.sharding import AbstractDevice
 from jaxlib import xla_client
 
+# What `Mesh.abstract_mesh` says of the devices of a mesh of CPU devices.
+TRACED_DEVICE = AbstractDevice(device_kind="cpu", num_cores=None, platform="cpu")
 MOST = 4096  # devices; a client of as many takes 1.6 s and 0.4 GB
 
 _count = 1

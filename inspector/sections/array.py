@@ -27,7 +27,7 @@ from inspector.sections.section import (
 
 def maps(array: Array, snapshot: Snapshot) -> tuple[Block, ...]:
     """Return the array cut into its blocks, and the mesh colored by them."""
-    mesh = snapshot.mesh
+    mesh = snapshot.mesh_of(array)
     if mesh is None:
         return tuple(filter(None, (unknown.no_mesh(snapshot),)))
     reason = why_no_map(array, mesh)
@@ -48,11 +48,12 @@ def notes(array: Array) -> tuple[Block, ...]:
 
 def why(array: Array, snapshot: Snapshot, layout: Layout | None) -> tuple[Block, ...]:
     """Return the reason for the sharding of each dimension, with every rule that was tried on it."""
-    if layout is None or snapshot.mesh is None:
+    mesh = snapshot.mesh_of(array)
+    if layout is None or mesh is None:
         source = unknown.source_text(snapshot)
         return (text(f"The reasons are unknown: {source} contains no rules.", quiet=True),)
     rules = layout.rules if layout.entry.has_rules else None
-    given = reasons.reasons(array, snapshot.mesh, rules, layout.entry.rules_semantics)
+    given = reasons.reasons(array, mesh, rules, layout.entry.rules_semantics)
     if not given:
         return ()
     items: list[tuple[Inline, ...]] = []
@@ -124,7 +125,8 @@ def shards(array: Array, snapshot: Snapshot) -> Block:
 
 def shard_rows(array: Array, snapshot: Snapshot) -> list[dict[str, Any]] | None:
     """Return one record per shard as `shards --json` prints it, or None if the placement is unknown."""
-    found = array.shards if snapshot.mesh is None else sharding.shards(array, snapshot.mesh)
+    mesh = snapshot.mesh_of(array)
+    found = array.shards if mesh is None else sharding.shards(array, mesh)
     if found is None:
         return None
     elements = math.prod(array.shape or ())

@@ -2,18 +2,20 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import replace
 from typing import Any
 
 from inspector.core import dtypes
 from inspector.core.folding import fold
 from inspector.core.formatting import array_spec_text, counted, logical_text, shape_text
 from inspector.core.memory_kinds import memory_kind
-from inspector.core.snapshot import Array, Snapshot
+from inspector.core.meshes import mesh_name, one_mesh_text
+from inspector.core.snapshot import Array, Mesh, Snapshot, Spec
 from inspector.core.totals import STATE_GROUPS
 from inspector.figures.block_map import why_no_map
 from inspector.figures.overview import held, overview
-from inspector.figures.palette import styles_of_specs
+from inspector.figures.palette import SpecStyle, styles_of_specs
 from inspector.figures.small_multiples import small_multiples
 from inspector.figures.spec_tree import spec_tree
 from inspector.sections import array as one_array
@@ -65,9 +67,18 @@ def bytes_on_devices(
       maps: the number of small maps; all of them by default.
     """
     missing = unknown.no_arrays(snapshot) or unknown.no_mesh(snapshot)
-    mesh = snapshot.mesh
-    if missing is not None or mesh is None:
+    if missing is not None or snapshot.mesh is None:
         return Section("bytes", "Bytes on each device", (missing,) if missing else ())
+    blocks = _for_each_mesh(
+        snapshot, arrays, "bytes", lambda mesh, these: _bytes_on_mesh(snapshot, these, mesh, maps)
+    )
+    return Section("bytes", "Bytes on each device", blocks)
+
+
+def _bytes_on_mesh(
+    snapshot: Snapshot, arrays: Sequence[Array], mesh: Mesh | None, maps: int | None
+) -> tuple[Block, ...]:
+    """Return the figures of `bytes_on_devices` for the arrays on one mesh."""
     parameters = [array for array in arrays if array.group == "params"] or arrays
     settings: dict[str, Any] = {} if maps is None else {"most_maps": maps}
     alt = "Small shard maps of the parameters"
@@ -75,27 +86,79 @@ def bytes_on_devices(
     first: Block = unknown.unknown(
         "Bytes per device are unknown: the Snapshot has no bytes of arrays."
     )
-    if any(held(array, mesh) is not None for array in arrays):
-        styles = styles_of_specs(snapshot.arrays, mesh)
+    if mesh is not None and any(held(array, mesh) is not None for array in arrays):
+        styles = _styles(snapshot, arrays, mesh)
         alt = "Bytes on each device by array"
         first = Picture.of("overview", alt, overview, arrays, mesh, styles)
-    return Section("bytes", "Bytes on each device", (first, small))
+    return first, small
 
 
-def tree_picture(snapshot: Snapshot, arrays: Sequence[Array]) -> Block:
-    """Return the arrays as a tree sized by bytes and colored by PartitionSpec."""
+def tree_pictures(snapshot: Snapshot, arrays: Sequence[Array]) -> tuple[Block, ...]:
+    """Return the arrays as a tree sized by bytes and colored by PartitionSpec, one tree for each mesh."""
+    return _for_each_mesh(
+        snapshot, arrays, "tree", lambda mesh, these: _tree_picture(snapshot, these, mesh)
+    )
+
+
+def _for_each_mesh(
+    snapshot: Snapshot,
+    arrays: Sequence[Array],
+    key: str,
+    blocks_of: Callable[[Mesh | None, Sequence[Array]], tuple[Block, ...]],
+) -> tuple[Block, ...]:
+    """Return the blocks of the arrays on each mesh, below the name of the mesh if there are several."""
+    if not snapshot.other_meshes:
+        return blocks_of(snapshot.mesh, arrays)
+    sections: list[Block] = []
+    for number, (index, mesh) in enumerate(snapshot.indexed_meshes(), start=1):
+        on_mesh = [array for array in arrays if array.mesh == index]
+        if on_mesh and mesh is not None:
+            title = f"Mesh {number}: {one_mesh_text(mesh)}"
+            blocks = [
+                replace(block, key=_key_on_mesh(block.key, number))
+                if isinstance(block, Picture)
+                else block
+                for block in blocks_of(mesh, on_mesh)
+            ]
+            sections.append(Section(f"{key}-{number}", title, tuple(blocks)))
+    return tuple(sections)
+
+
+def picture_keys(snapshot: Snapshot, key: str) -> tuple[str, ...]:
+    """Return the keys of a picture that is drawn once for each mesh."""
+    return tuple(_key_on_mesh(key, number + 1) for number in range(max(len(snapshot.meshes), 1)))
+
+
+def _key_on_mesh(key: str, number: int) -> str:
+    return key if number == 1 else f"{key}-mesh-{number}"
+
+
+def _styles(
+    snapshot: Snapshot, arrays: Sequence[Array], mesh: Mesh | None
+) -> Mapping[Spec | None, SpecStyle]:
+    """Return the style of each spec on the mesh of these arrays, the same for any part of its arrays."""
+    index = next((array.mesh for array in arrays), None)
+    return styles_of_specs([one for one in snapshot.arrays if one.mesh == index], mesh)
+
+
+def _tree_picture(
+    snapshot: Snapshot, arrays: Sequence[Array], mesh: Mesh | None
+) -> tuple[Block, ...]:
     if all(array.bytes is None and array.shape is None for array in arrays):
-        return unknown.unknown(
-            "The tree cannot be drawn to scale: the sizes of the arrays are unknown."
-        )
-    styles = styles_of_specs(snapshot.arrays, snapshot.mesh)
+        reason = "The tree cannot be drawn to scale: the sizes of the arrays are unknown."
+        return (unknown.unknown(reason),)
+    styles = _styles(snapshot, arrays, mesh)
     alt = "Arrays by bytes and PartitionSpec"
-    return Picture.of("spec_tree", alt, spec_tree, arrays, snapshot.mesh, styles)
+    return (Picture.of("spec_tree", alt, spec_tree, arrays, mesh, styles),)
 
 
-def tree_text(arrays: Sequence[Array], folded: bool = True) -> Preformatted:
-    """Return the arrays as a text tree to copy. `folded` joins identical layers."""
-    return Preformatted(text_tree(arrays, folded))
+def tree_texts(
+    snapshot: Snapshot, arrays: Sequence[Array], folded: bool = True
+) -> tuple[Block, ...]:
+    """Return the arrays as a text tree to copy, one tree for each mesh. `folded` joins identical layers."""
+    return _for_each_mesh(
+        snapshot, arrays, "text-tree", lambda _, these: (Preformatted(text_tree(these, folded)),)
+    )
 
 
 def tree(snapshot: Snapshot) -> Section:
@@ -104,8 +167,8 @@ def tree(snapshot: Snapshot) -> Section:
     if missing is not None:
         return Section("tree", "PartitionSpecs", (missing,))
     arrays = state_arrays(snapshot)
-    as_text = Folded("As text", (tree_text(arrays),))
-    return Section("tree", "PartitionSpecs", (tree_picture(snapshot, arrays), as_text))
+    as_text = Folded("As text", tree_texts(snapshot, arrays))
+    return Section("tree", "PartitionSpecs", (*tree_pictures(snapshot, arrays), as_text))
 
 
 def maps(snapshot: Snapshot, most: int) -> Section:
@@ -122,12 +185,13 @@ def maps(snapshot: Snapshot, most: int) -> Section:
 
 def largest(snapshot: Snapshot, most: int) -> list[Array]:
     """Return the first array of each of the largest groups of identical layers that have a shard map."""
-    mesh = snapshot.mesh
-    if mesh is None:
+    if snapshot.mesh is None:
         return []
     parameters = [array for array in snapshot.arrays if array.group == "params"]
     folds = [
-        one for one in fold(parameters or snapshot.arrays) if why_no_map(one.first, mesh) is None
+        one
+        for one in fold(parameters or snapshot.arrays)
+        if (mesh := snapshot.mesh_of(one.first)) is not None and why_no_map(one.first, mesh) is None
     ]
     ranked = sorted(folds, key=lambda one: -size_of(one.first) * one.count)
     return [one.first for one in ranked[:most]]
@@ -163,6 +227,8 @@ def table(arrays: Sequence[Array]) -> Table:
         "Type": lambda array: array.dtype,
         "Group": lambda array: GROUP_TITLES.get(array.group, array.group),
     }
+    if any(array.mesh is not None for array in arrays):
+        cells["Mesh"] = mesh_name
     if any(memory_kind(array) not in _DEVICE_MEMORY for array in arrays):
         cells["Memory"] = memory_kind
     if any(map(dtypes.is_packed, arrays)):

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from inspector.assessment import assess
 from inspector.core.assessment import UNKNOWN_AXES, Assessment, MemoryNeed
-from inspector.core.formatting import bytes_text, counted, mesh_axes_text, seconds_text
+from inspector.core.formatting import bytes_text, counted, mesh_axes_text
 from inspector.core.snapshot import Snapshot
 from inspector.machines import hardware
 from inspector.machines.hardware import Chip
@@ -36,10 +36,11 @@ def of_assessment(found: Assessment) -> Facts:
     if sent is not None and sent.largest is not None:
         most = "" if len(sent.by_axes) == 1 else "most "
         traffic = f"Traffic, {most}over {_axes_text(sent.largest)}"
-    seconds = None if known is None else known.seconds
     answers = (
         Fact(_FITS_LABELS[fits(found)], _memory_text(found), f"{_fits_help(found)} {based}"),
-        Fact(step, seconds_text(seconds), f"{_step_help(found)} {based}"),
+        Fact(
+            step, "unknown" if known is None else known.value_text, f"{_step_help(found)} {based}"
+        ),
         Fact(traffic, _sent_text(found), f"{_traffic_help(found)} {based}"),
         Fact("Findings", findings_text(found), "Of the audit, and of the source."),
     )
@@ -186,4 +187,6 @@ def _step_help(found: Assessment) -> str:
     if found.step.kind == "measured":
         machine = "emulated devices of this machine" if found.chip is None else where(found)
         return f"{program}, measured on {machine}: the median, and the range of 80% of the steps."
+    if found.step.at_least is not None:
+        return f"{program}, predicted on {where(found)}. It can take longer: {found.step.at_least}."
     return f"{program}, predicted on {where(found)}, with an interval of 80%."

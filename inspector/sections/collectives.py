@@ -3,17 +3,25 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
+from typing import Any
 
 from inspector.compiled import array_collectives
 from inspector.compiled.device_traffic import device_traffic, sent_by_device
 from inspector.compiled.op_name import PHASES, Phase, parse_op_name
-from inspector.core.collectives import Traffic, axes_text, traffic, wire_bytes_of_run
+from inspector.core.collectives import (
+    Traffic,
+    axes_text,
+    traffic,
+    wire_bytes_of_iteration,
+    wire_bytes_of_run,
+)
 from inspector.core.formatting import (
     and_text,
     bytes_text,
     counted,
     exact_bytes_text,
 )
+from inspector.core.meshes import mesh_name, one_mesh_text
 from inspector.core.snapshot import Array, Collective, Program, Snapshot
 from inspector.figures.collective_bars import collective_bars, grouped
 from inspector.figures.device_grid import traffic_map
@@ -65,8 +73,11 @@ def of_program(
     collectives = program.collectives
     if collectives is None:
         return (unknown.unknown(unknown.no_collectives(program, snapshot)),)
-    devices = program.extra.get("devices") if snapshot.mesh is None else snapshot.mesh.size
+    mesh = snapshot.mesh_of(program)
+    devices = program.extra.get("devices") if mesh is None else mesh.size
     blocks: list[Block] = [text(*headline(program.name, collectives, devices))]
+    if snapshot.other_meshes and mesh is not None:
+        blocks.append(text(f"On {mesh_name(program)}: {one_mesh_text(mesh)}.", quiet=True))
     if program.stage == "propagated":
         blocks.append(text(PROPAGATED, quiet=True))
     if not collectives:
@@ -78,7 +89,7 @@ def of_program(
         for row in rows
     }
     if figures:
-        blocks.append(_figures(program.name, collectives, rows, snapshot))
+        blocks.append(_figures(program, collectives, rows, snapshot))
     if disagreeing is not None:
         blocks.append(disagreeing)
     blocks.append(_by_axes(program.name, rows, ranges))
@@ -141,7 +152,15 @@ def headline(
     largest = max(sent, key=sent.__getitem__)
     if total and len(sent) > 1 and by_axes[largest][0].mesh_axes:
         parts += [f", {sent[largest] / total:.0%} of it over ", Code(largest)]
-    if uncounted:
+    repeated = wire_bytes_of_iteration(*collectives)
+    if repeated is not None:
+        inside = [one for one in collectives if one.executions_per_iteration is not None]
+        uncounted -= len(inside)
+        parts.append(
+            f"; {counted(len(inside), 'collective')} in loops whose trip count is unknown: "
+            f"{bytes_text(repeated)} leave each device in one iteration"
+        )
+    if uncounted > 0:
         parts.append(f"; {counted(uncounted, 'collective')} with unknown bytes")
     conditional = sum(one.conditional for one in collectives)
     if conditional:
@@ -165,6 +184,7 @@ def each(program: Program, collectives: Sequence[Collective]) -> Table:
                 one.payload_bytes
             ),
             Column("On the wire", "bytes", wire): wire_bytes_of_run,
+            **_of_iteration(collectives, wire_bytes_of_iteration),
             "Phase": phases_text,
             "Module": modules_text,
             "Arrays": _arrays_text,
@@ -190,6 +210,7 @@ def largest(program: Program) -> tuple[Block, ...]:
             "Mesh axes": _axes,
             Column("Executions", "count"): lambda one: one.executions,
             Column("On the wire", "bytes"): wire_bytes_of_run,
+            **_of_iteration(ranked, wire_bytes_of_iteration),
             "Source": lambda one: one.source or "unknown",
             "Operation": lambda one: _operation(one),
         },
@@ -213,13 +234,17 @@ def detail(one: Collective) -> tuple[Inline, ...]:
     groups = "Unknown groups of devices"
     if one.groups is not None and one.group_size is not None:
         groups = f"{counted(one.groups, 'group')} of {counted(one.group_size, 'device')}"
-    times = "execution" if one.executions == 1 else "executions"
+    times = f"{runs} {'execution' if one.executions == 1 else 'executions'}"
+    sent, period = wire_bytes_of_run(one), "in one run"
+    if one.executions_per_iteration is not None:
+        times = f"{counted(one.executions_per_iteration, 'execution')} in one iteration of its loops, whose "
+        times += "trip count is unknown,"
+        sent, period = wire_bytes_of_iteration(one), "in one iteration"
     return (
         Strong(f"{one.op} over {_axes(one)}"),
-        f" in {modules_text(one, most=6)}. {groups}; {runs} {times} with "
+        f" in {modules_text(one, most=6)}. {groups}; {times} with "
         f"{exact_bytes_text(one.payload_bytes)} payload each; "
-        f"{exact_bytes_text(wire_bytes_of_run(one))} leave each device in one run."
-        + _idle_text(one),
+        f"{exact_bytes_text(sent)} leave each device {period}." + _idle_text(one),
         *((" Groups in the text: ", Code(one.written_groups), ".") if one.written_groups else ()),
     )
 
@@ -331,11 +356,14 @@ def matching(
 
 
 def _figures(
-    name: str, collectives: Sequence[Collective], rows: Sequence[Traffic], snapshot: Snapshot
+    program: Program,
+    collectives: Sequence[Collective],
+    rows: Sequence[Traffic],
+    snapshot: Snapshot,
 ) -> Columns:
-    of = run_of(name)
+    of = run_of(program.name)
     bars = Picture.of("collective_bars", "Bytes by mesh axes and op", collective_bars, rows, of=of)
-    mesh = snapshot.mesh
+    mesh = snapshot.mesh_of(program)
     if mesh is None:
         return Columns(((bars,), (unknown.no_mesh(snapshot) or text(),)))
     sent = device_traffic(collectives, mesh)
@@ -371,9 +399,22 @@ def _by_axes(
             "Payload of one run:bytes": lambda row: row.payload_bytes,
             "On the wire, per device:bytes": most,
             **fewest,
+            **_of_iteration(rows, lambda row: row.wire_bytes_per_iteration),
             "Conditional": lambda row: "yes" if row.conditional else "no",
         },
     )
+
+
+def _of_iteration(
+    rows: Iterable[Any], sent: Callable[[Any], int | None]
+) -> dict[str | Column, Callable[[Any], Cell]]:
+    """Return a column of bytes in one iteration, if a row is in a loop whose trip count is unknown."""
+    if all(sent(row) is None for row in rows):
+        return {}
+    meaning = (
+        "Bytes that leave one device in one iteration of the loops whose trip count is unknown."
+    )
+    return {Column("In one iteration", "bytes", meaning): sent}
 
 
 def _count_text(op: str, rows: Iterable[Traffic]) -> str:

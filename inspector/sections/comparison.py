@@ -207,9 +207,8 @@ def differing(named: Named, rows: Sequence[SpecRow], most: int) -> list[str]:
         for array in snapshot.arrays:
             size = (array.group == "params", size_of(array))
             sizes[array.path] = max(sizes.get(array.path, (False, 0)), size)
-            drawn[array.path] += (
-                snapshot.mesh is not None and why_no_map(array, snapshot.mesh) is None
-            )
+            mesh = snapshot.mesh_of(array)
+            drawn[array.path] += mesh is not None and why_no_map(array, mesh) is None
     paths = [[path for path in row.paths if drawn[path] > 1] for row in rows if row.differs]
     largest = [max(each, key=lambda path: sizes[path]) for each in paths if each]
     return sorted(largest, key=lambda path: sizes[path], reverse=True)[:most]
@@ -295,10 +294,10 @@ def _spec_table(key: str, named: Named, rows: Sequence[SpecRow]) -> Table:
 
 def _map(path: str, name: str, snapshot: Snapshot) -> Block:
     array = next((one for one in snapshot.arrays if one.path == path), None)
-    mesh = snapshot.mesh
+    mesh = None if array is None else snapshot.mesh_of(array)
     if array is None or mesh is None:
         return unknown.unknown(
-            "This Snapshot has no such array." if mesh else "The mesh is unknown."
+            "This Snapshot has no such array." if snapshot.mesh else "The mesh is unknown."
         )
     reason = why_no_map(array, mesh)
     if reason is not None:

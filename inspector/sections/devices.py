@@ -7,6 +7,7 @@ from collections.abc import Callable, Sequence
 from inspector.core import device_holdings
 from inspector.core.device_holdings import Holdings, Piece
 from inspector.core.formatting import bytes_text, counted, devices_text, ranges_text
+from inspector.core.meshes import mesh_of_all_devices
 from inspector.core.snapshot import Snapshot
 from inspector.figures.holding_bars import holding_bars
 from inspector.figures.mesh_map import copies_map
@@ -55,7 +56,7 @@ def figures(
     Args:
       groups: the groups of arrays that count; None for all.
     """
-    mesh = snapshot.mesh
+    mesh = mesh_of_all_devices(snapshot)
     assert mesh is not None
     bars = Picture.of("holding_bars", "Bytes held, by group", holding_bars, held)
     copies = device_holdings.copies_of(snapshot, held.devices, groups)

@@ -60,7 +60,12 @@ def of(named: Named, chip: Chip | None, baseline: int = 0) -> Glance:
     return Glance(
         measures(compared(named, chip), baseline),
         tuple(
-            Column(name, found.mesh, tuple(_array(found, path) for path in paths))
+            Column(
+                name,
+                found.mesh,
+                tuple(_array(found, path) for path in paths),
+                found.other_meshes,
+            )
             for name, found in named
         ),
         tuple(paths),
@@ -162,4 +167,4 @@ def _interval(measure: Measure, one: Amount) -> str:
 
 def _array(snapshot: Snapshot, path: str) -> Array | None:
     array = next((one for one in snapshot.arrays if one.path == path), None)
-    return None if array is None else without_idle_axes(array, snapshot.mesh)
+    return None if array is None else without_idle_axes(array, snapshot.mesh_of(array))

@@ -63,9 +63,11 @@ def prediction_of(snapshot: Snapshot, name: str, chip: Chip) -> Predicted:
 def section(snapshot: Snapshot, name: str, chip: Chip) -> Section:
     """Return the prediction for a program, with pictures and the longest operations."""
     program = snapshot.program(name)
-    assert program is not None and snapshot.mesh is not None
+    assert program is not None
+    mesh = snapshot.mesh_of(program)
+    assert mesh is not None
     found = prediction_of(snapshot, name, chip)
-    return Section("prediction", "Predicted step", blocks(found, program, snapshot.mesh.size))
+    return Section("prediction", "Predicted step", blocks(found, program, mesh.size))
 
 
 def sentence(found: Predicted, devices: int) -> Text | Notice:
@@ -75,7 +77,8 @@ def sentence(found: Predicted, devices: int) -> Text | Notice:
         return unknown.unknown(f"The predicted step of {found.program} is unknown: {reasons}.")
     how = "Predicted" if found.simulated else "Predicted before a compile,"
     machine = f"{counted(devices, 'device')} of {found.chip.title}"
-    return text(f"{how} on {machine}: ", Strong(prediction_text(found)))
+    lacking = f". It can take longer: {and_text(found.at_least[:3])}." if found.at_least else ""
+    return text(f"{how} on {machine}: ", Strong(prediction_text(found)), lacking)
 
 
 def blocks(
@@ -155,9 +158,11 @@ def window_names(found: Predicted, program: Program) -> list[str]:
 
 
 def prediction_text(found: Predicted) -> str:
-    """Return `10.9 s, 9.8 s to 12.1 s with 80%`."""
+    """Return `10.9 s, 9.8 s to 12.1 s with 80%`, or `at least 10.9 s`."""
     if found.seconds is None:
         return "unknown"
+    if found.at_least:
+        return f"at least {seconds_text(found.seconds)}"
     if found.low is None or found.high is None:
         return f"{seconds_text(found.seconds)}, interval unknown"
     low, high = seconds_text(found.low), seconds_text(found.high)
@@ -339,6 +344,7 @@ def json_of(found: Predicted, program: Program) -> dict[str, object]:
         "schedule_seconds": found.schedule_seconds,
         "propagated_seconds": found.propagated_seconds,
         "unknown": list(found.unknown),
+        "at_least": list(found.at_least),
         "runs": found.interval.runs if found.interval else 0,
     }
     if found.simulated is None or found.seconds is None:

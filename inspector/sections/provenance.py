@@ -9,7 +9,8 @@ import datetime
 from collections.abc import Iterable, Mapping, Sequence
 
 from inspector.compare.board_link import layout_of
-from inspector.core.formatting import counted, mesh_text, spec_text
+from inspector.core.formatting import counted, spec_text
+from inspector.core.meshes import meshes_text, number_of_devices
 from inspector.core.snapshot import Mesh, Snapshot, Source
 from inspector.core.sources import SOURCES
 from inspector.layout import Layout, print_row_spec
@@ -99,10 +100,10 @@ def _model(layout: Layout | None) -> str:
 def _mesh(snapshot: Snapshot) -> str:
     if snapshot.mesh is None:
         return UNKNOWN
-    axes = mesh_text(snapshot.mesh)
+    axes = meshes_text(snapshot)
     kind = snapshot.mesh.device_kind
     on = "" if kind in (None, "cpu") else f" of {kind}"
-    return f"{axes} ({counted(snapshot.mesh.size, 'device')}{on})"
+    return f"{axes} ({counted(number_of_devices(snapshot) or 0, 'device')}{on})"
 
 
 def _rules(layout: Layout | None) -> str:

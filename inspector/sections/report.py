@@ -25,6 +25,7 @@ from inspector.sections import (
     memory,
     prediction,
     propagated_traffic,
+    reshards,
     sharding_errors,
     time,
 )
@@ -71,6 +72,7 @@ def of_snapshot(snapshot: Snapshot, chip: Chip | None, maps: int) -> tuple[Secti
         arrays.maps(snapshot, maps),
         collectives.section(snapshot),
         *propagated_traffic.sections(snapshot),
+        *reshards.sections(snapshot, chip),
         memory.section(snapshot, chip),
         time.section(snapshot, chip),
         *([effects.section(snapshot.effects, assess(snapshot, chip))] if snapshot.effects else []),
@@ -102,11 +104,14 @@ def _short(name: str, snapshot: Snapshot, chip: Chip | None) -> list[Block]:
     blocks: list[Block] = [assessed.facts(snapshot, chip), *sharding_errors.sections(snapshot)]
     if chip is not None:
         blocks.append(memory.verdict(snapshot, chip))
-        if snapshot.mesh is not None and (programs := main_first(snapshot)):
+        programs = main_first(snapshot)
+        mesh = snapshot.mesh_of(programs[0]) if programs else None
+        if mesh is not None:
             found = prediction.prediction_of(snapshot, programs[0].name, chip)
-            blocks.append(prediction.sentence(found, snapshot.mesh.size))
+            blocks.append(prediction.sentence(found, mesh.size))
     blocks.append(comparison.board_table("board", [name], rows))
     blocks += propagated_traffic.sections(snapshot)
+    blocks += reshards.sections(snapshot, chip)
     if snapshot.effects is not None:
         blocks.append(effects.section(snapshot.effects, assess(snapshot, chip)))
     folds = fold(arrays.state_arrays(snapshot))

@@ -28,7 +28,7 @@ def ledgers(snapshot: Snapshot, rules: Sequence[Rule]) -> list[tuple[Array, Ledg
     known = [
         (array, ledger)
         for array in snapshot.arrays
-        if (ledger := ledger_of(array, snapshot.mesh, rules, reading)) is not None
+        if (ledger := ledger_of(array, snapshot.mesh_of(array), rules, reading)) is not None
     ]
     return sorted(known, key=lambda pair: pair[1].follows is not False)
 

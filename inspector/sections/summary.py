@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from typing import Any
 
-from inspector.core import formatting
 from inspector.core.formatting import bytes_text, counted, elements_text, times_text
+from inspector.core.meshes import meshes_text, number_of_devices
 from inspector.core.snapshot import Snapshot
 from inspector.core.totals import Totals, counted_program, in_elements, state_totals
 from inspector.sections import provenance
@@ -58,9 +58,9 @@ def totals(snapshot: Snapshot) -> Facts:
 
 
 def device_count(snapshot: Snapshot) -> int | None:
-    """Return the devices of the mesh, else those of all programs, or None if these differ."""
+    """Return the devices of all meshes, else those of all programs, or None if these differ."""
     if snapshot.mesh is not None:
-        return snapshot.mesh.size
+        return number_of_devices(snapshot)
     counts = {program.extra.get("devices") for program in snapshot.programs}
     (count,) = counts if len(counts) == 1 else (None,)
     return count if type(count) is int else None
@@ -71,7 +71,7 @@ def mesh_text(snapshot: Snapshot) -> str:
     programs = f"{counted(len(snapshot.programs), 'program')}, " if snapshot.programs else ""
     if snapshot.mesh is None:
         return f"{programs}mesh unknown"
-    return programs + formatting.mesh_text(snapshot.mesh, max_axes_of_size_1=0)
+    return programs + meshes_text(snapshot, max_axes_of_size_1=0)
 
 
 def state_text(state: Totals, devices: int | None) -> str:

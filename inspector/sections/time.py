@@ -6,6 +6,7 @@ from collections.abc import Callable, Iterable, Sequence
 from typing import Any
 
 from inspector.core.formatting import counted, seconds_text
+from inspector.core.meshes import number_of_devices
 from inspector.core.snapshot import Program, Snapshot
 from inspector.core.statistics import statistics, statistics_text
 from inspector.figures import timings
@@ -61,15 +62,20 @@ def section(snapshot: Snapshot, chip: Chip | None) -> Section:
 
 
 def _predicted(snapshot: Snapshot, program: Program, chip: Chip) -> tuple[Block, ...]:
-    assert snapshot.mesh is not None
+    mesh = snapshot.mesh_of(program)
+    assert mesh is not None
     found = prediction.prediction_of(snapshot, program.name, chip)
-    return prediction.blocks(found, program, snapshot.mesh.size)
+    return prediction.blocks(found, program, mesh.size)
 
 
 def models_of(snapshot: Snapshot, chip: Chip) -> dict[str, Modelled]:
     """Return the modelled step of each program by name. The Snapshot must have a mesh."""
-    assert snapshot.mesh is not None
-    return {program.name: modelled(program, snapshot.mesh, chip) for program in snapshot.programs}
+    models = {}
+    for program in snapshot.programs:
+        mesh = snapshot.mesh_of(program)
+        assert mesh is not None
+        models[program.name] = modelled(program, mesh, chip)
+    return models
 
 
 def modelled_step(
@@ -192,14 +198,13 @@ def modelled_and_measured(snapshot: Snapshot) -> tuple[Block, ...]:
 
 def by_operation(snapshot: Snapshot) -> tuple[Block, ...]:
     """Return the profiled time by kind of operation; empty if nothing was profiled."""
-    mesh = snapshot.mesh
     profiled = [program for program in snapshot.programs if program.trace is not None]
-    if not profiled or mesh is None:
+    if not profiled or snapshot.mesh is None:
         return ()
     blocks: list[Block] = []
     for program in profiled:
-        trace = program.trace
-        assert trace is not None
+        trace, mesh = program.trace, snapshot.mesh_of(program)
+        assert trace is not None and mesh is not None
         blocks += [
             Picture.of(
                 f"operation_times:{program.name}",
@@ -221,10 +226,10 @@ def by_operation(snapshot: Snapshot) -> tuple[Block, ...]:
 
 def devices_text(snapshot: Snapshot) -> str:
     """Return the number and kind of the devices: `8 devices (NVIDIA H200)`."""
-    mesh = snapshot.mesh
-    if mesh is None:
+    mesh, devices = snapshot.mesh, number_of_devices(snapshot)
+    if mesh is None or devices is None:
         return "devices"
-    return f"{counted(mesh.size, 'device')} ({mesh.device_kind or 'of unknown kind'})"
+    return f"{counted(devices, 'device')} ({mesh.device_kind or 'of unknown kind'})"
 
 
 def share_text(share: float | None) -> str:

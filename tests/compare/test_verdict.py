@@ -34,6 +34,14 @@ def with_step(one: Compared, **changed) -> Compared:
     return replace(one, assessment=replace(own, step=replace(own.step, **changed)))
 
 
+def test_a_lower_bound_gives_no_verdict() -> None:
+    a, b = of(step(1e12), step(1e12))
+    for pair in ((with_step(a, at_least="a kernel"), b), (a, with_step(b, at_least="a kernel"))):
+        found = verdict(*pair)
+        assert (found.answer, found.ratio) == ("not comparable", None)
+        assert found.reason is not None and "a kernel" in found.reason
+
+
 @given(st.floats(1e-4, 1e2), st.floats(1e-4, 1e2))
 def test_an_answer_needs_the_whole_interval(first: float, second: float) -> None:
     a, b = of(step(1e12), step(1e12))

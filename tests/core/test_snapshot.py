@@ -35,6 +35,8 @@ from inspector.core.snapshot import (
     OperandType,
     Phase,
     Program,
+    Reshard,
+    ReshardedArrays,
     ScheduledOperation,
     Seconds,
     Shard,
@@ -111,6 +113,15 @@ CONSISTENT: dict[type, dict[str, st.SearchStrategy]] = {
         "shape": st.tuples(naturals, naturals),
         "spec": st.tuples(*[st.none() | st.lists(texts, max_size=2).map(tuple)] * 2),
     },
+    Program: {"mesh": st.none()},
+    ReshardedArrays: {"source_spec": st.none(), "target_spec": st.none()},
+    Reshard: {
+        "source_devices": st.just((0, 1)),
+        "target_devices": st.just((0, 2)),
+        "source_mesh": st.none(),
+        "target_mesh": st.none(),
+        "routes": st.none() | st.lists(st.just((1, 2, 64)), max_size=2).map(tuple),
+    },
     LiveValue: {"padding": st.just(0)},
     MemoryUse: {
         "instructions": st.just(5),
@@ -161,7 +172,9 @@ def per_dimension(entries: st.SearchStrategy, rank: int) -> st.SearchStrategy:
 
 
 @st.composite
-def arrays(draw: st.DrawFn, path: str, mesh: Mesh | None) -> Array:
+def arrays(draw: st.DrawFn, path: str, every: tuple[Mesh | None, ...]) -> Array:
+    place = draw(st.integers(0, len(every) - 1))
+    mesh = every[place]
     shape = tuple(draw(st.lists(st.integers(0, 9), max_size=3)))
     owners: list[list[str]] = [[] for _ in shape]
     for axis in mesh.axis_names if mesh else ():
@@ -177,6 +190,7 @@ def arrays(draw: st.DrawFn, path: str, mesh: Mesh | None) -> Array:
         of(
             Array,
             path=st.just(path),
+            mesh=st.just(place - 1 if place else None),
             shape=st.just(shape),
             spec=st.none() | st.just(spec),
             logical_axes=per_dimension(st.none() | texts, len(shape)),
@@ -189,12 +203,14 @@ def arrays(draw: st.DrawFn, path: str, mesh: Mesh | None) -> Array:
 @st.composite
 def snapshots(draw: st.DrawFn) -> Snapshot:
     mesh = draw(st.none() | meshes())
+    others = tuple(draw(st.lists(meshes(), max_size=2))) if mesh else ()
     paths = draw(st.lists(texts, unique=True, max_size=3))
     return draw(
         of(
             Snapshot,
             mesh=st.just(mesh),
-            arrays=st.just(tuple(draw(arrays(path, mesh)) for path in paths)),
+            other_meshes=st.just(others),
+            arrays=st.just(tuple(draw(arrays(path, (mesh, *others))) for path in paths)),
             layout=st.none() | st.dictionaries(texts, plain, max_size=2),
         )
     )

@@ -76,7 +76,7 @@ def placed(found: Snapshot) -> list[tuple]:
     rows = []
     for array in found.arrays:
         facts = array.facts and (array.facts.committed, array.facts.fully_replicated)
-        shards = sharding.shards(array, found.mesh)
+        shards = sharding.shards(array, found.mesh_of(array))
         rows.append(
             (
                 dataclasses.replace(array, shards=None, facts=None),
@@ -94,7 +94,8 @@ def test_two_processes_capture_the_same_as_one(both) -> None:
     assert (alone.source.processes, two.source.processes) == (1, 2)
     assert two.mesh.processes == (0,) * 4 + (1,) * 4
     assert [axis.type for axis in two.mesh.axes] == ["auto", "auto"]
-    assert {shard.process for shard in two.array("other").shards} == {0, 1}
+    turned = two.mesh_of(two.array("other"))
+    assert turned.axis_names == ("rows", "columns") and set(turned.processes) == {0, 1}
     assert two.array("state/params/Dense_0/kernel").facts.placement == "several processes"
     assert placed(both[2]["program"]) == placed(both[1]["program"])
     one, other = (both[count]["program"].program("step") for count in (1, 2))
@@ -243,7 +244,7 @@ def test_unreduced_and_unconstrained_specs() -> None:
     assert codes(found) == ["indivisible", "unreduced"]
 
 
-def test_arrays_on_another_mesh_have_explicit_shards() -> None:
+def test_arrays_on_another_mesh_have_specs_of_that_mesh() -> None:
     line = Mesh(np.array(jax.devices()[2:6]), ("line",))
     state = {
         "a": put(jnp.ones((8, 4)), "data"),
@@ -254,14 +255,18 @@ def test_arrays_on_another_mesh_have_explicit_shards() -> None:
     found = capture(state)
     assert found.mesh.axis_names == ("data", "model")
     other = found.array("c")
-    assert other.spec is None
-    assert [(one.device, one.index) for one in other.shards] == [
+    assert other.spec == (("line",), None)
+    mesh = found.mesh_of(other)
+    assert (mesh.axis_names, mesh.devices) == (("line",), (2, 3, 4, 5))
+    assert found.mesh_of(found.array("a")) == found.mesh
+    assert [(one.device, one.index) for one in sharding.shards(other, mesh)] == [
         (device, ((2 * place, 2 * place + 2), (0, 4))) for place, device in enumerate((2, 3, 4, 5))
     ]
     assert (other.shard_shape, other.replicas) == ((2, 4), 1)
     assert [shard.device for shard in found.array("d").shards] == [jax.devices()[0].id]
-    assert codes(found) == ["other-mesh"]
-    assert capture(state, mesh=line).array("c").spec == (("line",), None)
+    assert codes(found) == []
+    chosen = capture(state, mesh=line)
+    assert chosen.mesh.axis_names == ("line",) and chosen.array("c").mesh is None
     assert codes(capture({"d": state["d"]})) == ["no-mesh"]
 
 
@@ -564,7 +569,7 @@ def test_every_kind_of_placement_equals_that_of_jax(
         assert array.extra.get("unreduced", []) == jax_array["unreduced"], key
         held = {
             str(shard.device): [list(part) for part in shard.index]
-            for shard in sharding.shards(array, found.mesh)
+            for shard in sharding.shards(array, found.mesh_of(array))
         }
         assert held == jax_array["shards"], key
         compared += 1

@@ -119,12 +119,32 @@ def partial_sums():
     )
 
 
+def mapped_by_its_own_mesh():
+    mesh = jax.make_mesh((4, 2), ("data", "model"), axis_types=(jax.sharding.AxisType.Explicit,) * 2)
+    rows = NamedSharding(mesh, P("model", None))
+
+    def init(key, batch):
+        return {"w": jax.jit(lambda key: jax.random.normal(key, (16, 32)), out_shardings=rows)(key)}
+
+    def apply(params, batch):
+        local = lambda w, x: jax.lax.psum(x @ w, "model")
+        specs = (P("model", None), P("data", "model"))
+        mapped = jax.shard_map(local, mesh=mesh, in_specs=specs, out_specs=P("data", None))
+        return mapped(params["w"], reshard(batch["x"], P("data", "model")))
+
+    return Model(
+        init=init, apply=apply, names="mesh", mesh=mesh,
+        batch={"x": jax.ShapeDtypeStruct((8, 16), "float32")}, batch_axes={"x": ("data", None)},
+    )
+
+
 def explicit():
     jax.make_mesh((4, 2), ("data", "model"))
     return build()
 """
 
-FUNCTIONS = ("build", "by_names", "sixteen", "counted", "explicit", "on_host", "partial_sums")
+FUNCTIONS = ("build", "by_names", "sixteen", "counted", "explicit", "on_host", "partial_sums",
+             "mapped_by_its_own_mesh")  # fmt: skip
 
 
 @pytest.fixture(scope="module")
@@ -256,3 +276,18 @@ def test_partial_sums_on_explicit_axes_are_not_copies(service) -> None:
     assert (collective.op, collective.mesh_axes) == ("all-reduce", ("model",))
     line = 1 + SOURCE[: SOURCE.index("y = jnp.dot")].count("\n")
     assert [origin.from_ for origin in product.origins] == [f"constraint {MODULE}.py:{line}"]
+
+
+@pytest.mark.parametrize("target", ["plan", "cpu", "tpu:v5e:2x4", "gpu:h100:8"])
+def test_a_shard_map_on_its_own_explicit_mesh_is_the_same_everywhere(service, target) -> None:
+    layout = layout_of("mapped_by_its_own_mesh", target=target)
+    if target not in ("plan", "cpu") and (missing := targets.missing_compiler(layout.machine)):
+        pytest.skip(missing)
+    found = planned(service, layout)
+    if target != "plan":
+        found = service.start_run(layout, service.plan(layout)).wait().answer()
+    assert [one for one in found.findings if one.level == "error"] == []
+    assert found.array("w").spec == (("model",), None)
+    (reduced,) = [one for one in found.program("apply").collectives if one.op == "all-reduce"]
+    # 2 of 8 rows on each device, times 32 float32.
+    assert (reduced.mesh_axes, reduced.payload_bytes) == (("model",), 2 * 32 * 4)

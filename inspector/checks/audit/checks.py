@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass, replace
+from typing import Any
 
 from inspector.checks.audit import (
     activation_traffic,
@@ -18,8 +19,9 @@ from inspector.checks.audit import (
     uneven_shards,
     unused_rules,
 )
-from inspector.checks.audit.context import AuditContext
-from inspector.core.snapshot import Finding, Snapshot
+from inspector.checks.audit.context import AuditContext, with_arrays_of_other_meshes
+from inspector.core.meshes import one_mesh_text
+from inspector.core.snapshot import Finding, Mesh, Snapshot
 
 
 @dataclass(frozen=True)
@@ -157,6 +159,13 @@ CHECKS = (
         applies=programs.has_caches,
     ),
     Check(
+        "weights that are gathered as a whole stack of layers, or a whole table",
+        (programs.WHOLE_STACK, programs.WHOLE_TABLE),
+        programs.whole_findings,
+        fixable=False,
+        applies=programs.has_weights,
+    ),
+    Check(
         "matrix products that several devices compute",
         (programs.REPEATED_WORK,),
         programs.work_findings,
@@ -179,18 +188,33 @@ _LEVELS = ("error", "warning", "note")
 def audit(snapshot: Snapshot) -> tuple[Finding, ...]:
     """Return all findings: errors first, then by the bytes per device that a fix saves.
 
-    The result is empty without a mesh. If no dtype is known, messages give elements and no bytes.
+    The result is empty without a mesh. If no dtype is known, messages give elements and no bytes. With
+    several meshes, the arrays and programs on each are audited alone, and findings say which mesh it is.
     """
-    if snapshot.mesh is None:
-        return ()
-    context = AuditContext.of(snapshot, snapshot.mesh)
-    ranked = sorted(
-        (finding for check in CHECKS for finding in check.findings(context)),
-        key=lambda one: (one.level != "error", -(one.bytes or 0), _LEVELS.index(one.level)),
-    )
-    if context.in_elements:
-        return tuple(replace(finding, bytes=None) for finding in ranked)
-    return tuple(ranked)
+    ranked: list[tuple[Any, Finding]] = []
+    views = snapshot.on_each_mesh()
+    for number, on_mesh in enumerate(views, start=1):
+        mesh = on_mesh.mesh
+        if mesh is None or (number > 1 and not on_mesh.arrays and not on_mesh.programs):
+            continue
+        sharing = [one for one in views if one is not on_mesh and _share_devices(one, mesh)]
+        context = AuditContext.of(with_arrays_of_other_meshes(on_mesh, sharing), mesh)
+        for finding in (one for check in CHECKS for one in check.findings(context)):
+            # A program on another mesh of these devices may use all of them.
+            if finding.code == mesh_axes.UNUSED and any(one.programs for one in sharing):
+                continue
+            rank = (finding.level != "error", -(finding.bytes or 0), _LEVELS.index(finding.level))
+            if snapshot.other_meshes:
+                message = f"On mesh {number} ({one_mesh_text(mesh)}): {finding.message}"
+                finding = replace(finding, message=message)
+            if context.in_elements:
+                finding = replace(finding, bytes=None)
+            ranked.append((rank, finding))
+    return tuple(finding for _, finding in sorted(ranked, key=lambda one: one[0]))
+
+
+def _share_devices(other: Snapshot, mesh: Mesh) -> bool:
+    return other.mesh is not None and not set(other.mesh.devices).isdisjoint(mesh.devices)
 
 
 def audited(snapshot: Snapshot) -> Snapshot:

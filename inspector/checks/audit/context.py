@@ -7,14 +7,15 @@ import itertools
 import math
 from collections import defaultdict
 from collections.abc import Iterable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
+from inspector.core import sharding
 from inspector.core.folding import Fold, fold
 from inspector.core.formatting import bytes_text, counted
 from inspector.core.memory_kinds import in_host_memory
 from inspector.core.rules import Rule, RulesSemantics
 from inspector.core.rules.written import recorded
-from inspector.core.snapshot import Array, Finding, Level, Mesh, Snapshot, Spec
+from inspector.core.snapshot import Array, Finding, Level, Mesh, Shard, Snapshot, Spec
 from inspector.core.totals import STATE_GROUPS, in_elements
 from inspector.model.built_in.catalogue import semantics
 
@@ -148,6 +149,28 @@ class AuditContext:
     def saved(self, array: Array) -> int:
         """Return the bytes per device that `finest` saves."""
         return (array.bytes_per_device or 0) - self.finest(array)[0]
+
+
+def with_arrays_of_other_meshes(on_mesh: Snapshot, others: Sequence[Snapshot]) -> Snapshot:
+    """Return the Snapshot of one mesh with the arrays of other meshes on the same devices, without specs.
+
+    They take memory of the devices, and may be sharded over devices that differ along an axis of this mesh.
+    Their shards are listed, and their replicas unknown: they have findings of their own mesh.
+    """
+    known: dict[object, tuple[Shard, ...] | None] = {}
+    arrays = []
+    for other in others:
+        assert other.mesh is not None
+        for array in other.arrays:
+            key = (other.mesh, array.shape, array.spec)
+            if array.shards is not None:
+                shards: tuple[Shard, ...] | None = array.shards
+            else:
+                if key not in known:
+                    known[key] = sharding.shards(array, other.mesh)
+                shards = known[key]
+            arrays.append(replace(array, spec=None, shards=shards, replicas=None))
+    return replace(on_mesh, arrays=(*on_mesh.arrays, *arrays)) if arrays else on_mesh
 
 
 def finest_split(

@@ -63,6 +63,9 @@ def _not_following(context: AuditContext) -> Iterator[Finding]:
         yield finding("warning", NOT_FOLLOWING, message, folds=folds, saved=saved, remedy=_REMEDY)
 
 
+_FLOATS = ("float", "bfloat", "complex")
+
+
 def _unexplained(context: AuditContext) -> Iterator[Finding]:
     parameters = sum(array.bytes_per_device or 0 for array in context.of_group("params"))
     if not parameters:
@@ -70,7 +73,9 @@ def _unexplained(context: AuditContext) -> Iterator[Finding]:
     candidates = []
     shapes = {array.shape for array in context.of_group("params")}
     for one in context.folds("opt_state", "other"):
-        alone = tuple(array for array in one.arrays if array.shape not in shapes)
+        # Tokens, masks and counters are no state of an optimizer.
+        numbers = [array for array in one.arrays if (array.dtype or "float").startswith(_FLOATS)]
+        alone = tuple(array for array in numbers if array.shape not in shapes)
         # Replicated arrays have a separate finding.
         if alone and not context.is_replicated(alone[0]):
             own = Fold(one.path, alone)

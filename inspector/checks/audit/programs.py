@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 from inspector.checks.audit.context import AuditContext, finding
+from inspector.compiled.op_name import parse_op_name
 from inspector.core.collectives import wire_bytes_of_run
 from inspector.core.formatting import and_text, bytes_text, counted
 from inspector.core.snapshot import Finding, Program
@@ -13,11 +14,15 @@ UNEVEN_RESULT = "uneven-result-gathered"
 CONSTANT = "large-constant"
 CACHE = "cache-moved"
 REPEATED_WORK = "repeated-work"
+WHOLE_STACK, WHOLE_TABLE = "stack-gathered", "table-gathered"
 
 _MOST_OF_A_PROGRAM = 5
 _LEAST_CACHE = 2**20  # bytes of a cache whose size is unknown
 # Of the matrix products of all devices. Below it, uneven parts and padding explain the difference.
 _LEAST_REPEATED = 1.1
+# A stack of fewer layers can be one array of another kind, and gathering it at once costs little.
+_LEAST_LAYERS = 4
+_LOOKUPS = frozenset({"gather", "take"})  # primitives that read some rows of a table
 
 
 def uneven_findings(context: AuditContext) -> Iterator[Finding]:
@@ -78,6 +83,74 @@ def cache_findings(context: AuditContext) -> Iterator[Finding]:
             yield finding(
                 "warning", CACHE, message, collective=one.name, source=one.source, wire_bytes=sent
             )
+
+
+def whole_findings(context: AuditContext) -> Iterator[Finding]:
+    """Yield a warning per all-gather of all layers of a stack at once, a note per one of a whole table."""
+    weights = {
+        array.path: array
+        for array in context.snapshot.arrays
+        if array.group == "params" and array.shape and (array.bytes or 0) >= context.least
+    }
+    for program in context.snapshot.programs:
+        loops = _trip_counts(program)
+        for one in program.collectives or ():
+            if one.op != "all-gather" or one.payload_bytes is None:
+                continue
+            for array in (weights[path] for path in one.arrays or () if path in weights):
+                # A program that computes in bfloat16 gathers half of the bytes of float32 weights.
+                if 2 * one.payload_bytes < (array.bytes or 0):
+                    continue
+                layers = (array.shape or (0,))[0]
+                held = f"{bytes_text(one.payload_bytes)} on each device{_at(one.source)}"
+                if layers >= _LEAST_LAYERS and layers in loops and len(array.shape or ()) > 1:
+                    message = (
+                        f"{program.name} gathers all {layers} layers of {array.path} at once ({one.name}, "
+                        f"{held}), but its loop uses one layer in each iteration."
+                    )
+                    remedy = (
+                        "Shard another dimension than that of the layers, so that each iteration gathers its "
+                        "own layer, or constrain the slice inside of the loop."
+                    )
+                    saved = one.payload_bytes - one.payload_bytes // layers
+                    yield finding(
+                        "warning", WHOLE_STACK, message, saved=saved, remedy=remedy, path=array.path,
+                        collective=one.name, source=one.source,
+                    )  # fmt: skip
+                elif {each.primitive for each in parse_op_name(one.op_name)} & _LOOKUPS:
+                    message = (
+                        f"{program.name} gathers the whole table {array.path} ({one.name}, {held}) before it "
+                        "looks up rows."
+                    )
+                    remedy = (
+                        "If the rows that a device looks up are fewer, shard the rows of the table and "
+                        "constrain the result: each device then looks up its own rows, and the results are "
+                        "summed."
+                    )
+                    yield finding(
+                        "note", WHOLE_TABLE, message, saved=one.payload_bytes, remedy=remedy,
+                        path=array.path, collective=one.name, source=one.source,
+                    )  # fmt: skip
+
+
+def has_weights(context: AuditContext) -> bool:
+    """Return whether the collectives of a program are connected with the parameters that they move."""
+    return any(
+        one.arrays is not None
+        for program in context.snapshot.programs
+        for one in program.collectives or ()
+    ) and any(array.group == "params" for array in context.snapshot.arrays)
+
+
+def _trip_counts(program: Program) -> set[int]:
+    """Return the trip counts of the loops of a compiled program."""
+    computations = program.schedule.computations if program.schedule else ()
+    return {
+        operation.times
+        for computation in computations
+        for operation in computation.operations
+        if operation.opcode == "while" and operation.times is not None
+    }
 
 
 def work_findings(context: AuditContext) -> Iterator[Finding]:

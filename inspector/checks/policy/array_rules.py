@@ -7,7 +7,13 @@ from decimal import Decimal
 
 from inspector.checks.policy.fields import Fields, check_known
 from inspector.checks.policy.outcome import Check, Violation, name, unknown_text
-from inspector.checks.policy.selection import larger_axes, mesh_of, read_selection, unsplit_axes
+from inspector.checks.policy.selection import (
+    axis_names,
+    larger_axes,
+    mesh_of,
+    read_selection,
+    unsplit_axes,
+)
 from inspector.core.formatting import (
     bytes_text,
     counted,
@@ -18,7 +24,7 @@ from inspector.core.formatting import (
 )
 from inspector.core.memory_kinds import in_host_memory
 from inspector.core.snapshot import Snapshot
-from inspector.core.totals import STATE_GROUPS, shard_bytes
+from inspector.core.totals import STATE_GROUPS, bytes_by_device
 from inspector.machines.prediction import memory
 
 _MAX_NAMED = 5  # arrays in a violation about many
@@ -33,15 +39,16 @@ def replicated(fields: Fields) -> Check:
     selection, along = read_selection(fields, ("params",)), fields.texts("along")
 
     def check(snapshot: Snapshot) -> tuple[list[Violation], str | None]:
-        mesh = mesh_of(snapshot)
+        names = axis_names(snapshot)
         for axis in along or ():
-            check_known(axis, mesh.axis_names, "along")
-        wanted = set(larger_axes(mesh))
+            check_known(axis, names, "along")
         violations, unknown = [], []
         arrays = selection.arrays(snapshot)
         for array in sorted(arrays, key=lambda one: (-(one.bytes or 0), one.path)):
             if array.bytes is not None and array.bytes <= over:
                 continue
+            mesh = mesh_of(snapshot, array)
+            wanted = set(larger_axes(mesh))
             unsplit = unsplit_axes(array, mesh)
             how = [
                 f"not sharded over {name(axis)}" for axis in along or () if axis in (unsplit or ())
@@ -71,8 +78,11 @@ def duplicated(fields: Fields) -> Check:
     selection = read_selection(fields, STATE_GROUPS)
 
     def check(snapshot: Snapshot) -> tuple[list[Violation], str | None]:
-        mesh, arrays = mesh_of(snapshot), selection.arrays(snapshot)
-        held = {array.path: memory.bytes_everywhere(array, mesh) for array in arrays}
+        axis_names(snapshot)
+        arrays = selection.arrays(snapshot)
+        held = {
+            array.path: memory.bytes_everywhere(array, mesh_of(snapshot, array)) for array in arrays
+        }
         missing = [one.path for one in arrays if one.bytes is None or held[one.path] is None]
         if missing:
             return [], unknown_text("bytes", missing)
@@ -101,15 +111,16 @@ def not_fully_sharded(fields: Fields) -> Check:
     selection, axes = read_selection(fields, ("params",)), fields.texts("axes")
 
     def check(snapshot: Snapshot) -> tuple[list[Violation], str | None]:
-        mesh = mesh_of(snapshot)
+        names = axis_names(snapshot)
         for axis in axes or ():
-            check_known(axis, mesh.axis_names, "axes")
-        wanted = [axis for axis in larger_axes(mesh) if axes is None or axis in axes]
+            check_known(axis, names, "axes")
+        larger = dict.fromkeys(axis for mesh in snapshot.meshes for axis in larger_axes(mesh))
+        wanted = [axis for axis in larger if axes is None or axis in axes]
         arrays = {one.path: one for one in selection.arrays(snapshot)}
         missing: dict[str, list[str]] = {}
         unknown = []
         for path, array in arrays.items():
-            unsplit = unsplit_axes(array, mesh)
+            unsplit = unsplit_axes(array, mesh_of(snapshot, array))
             if unsplit is None:
                 unknown.append(path)
             elif not_over := [axis for axis in wanted if axis in unsplit]:
@@ -147,21 +158,26 @@ def bytes_per_device(fields: Fields) -> Check:
     selection = read_selection(fields, STATE_GROUPS)
 
     def check(snapshot: Snapshot) -> tuple[list[Violation], str | None]:
-        arrays = [a for a in selection.arrays(snapshot) if not in_host_memory(a, snapshot.mesh)]
+        arrays = [
+            array
+            for array in selection.arrays(snapshot)
+            if not in_host_memory(array, snapshot.mesh_of(array))
+        ]
         unknown = [a.path for a in arrays if a.shards is None and a.bytes_per_device is None]
         unknown += [a.path for a in arrays if a.shards is not None and a.bytes is None]
         if unknown:
             return [], unknown_text("bytes per device", unknown)
-        everywhere = sum(one.bytes_per_device or 0 for one in arrays if one.shards is None)
-        on_device: list[tuple[int | None, int]] = [*shard_bytes(arrays).items()]
-        device, more = max(on_device, key=lambda one: one[1], default=(None, 0))
-        if everywhere + more <= most:
+        held = bytes_by_device(snapshot, arrays)
+        device = max(held, key=lambda one: held[one], default=-1)
+        number = held.get(device, 0)
+        if number <= most:
             return [], None
-        where = "each device" if device is None else f"device {device}"
+        alike = not snapshot.other_meshes and all(one.shards is None for one in arrays)
+        where = "each device" if alike else f"device {device}"
         per_device = {one.path: one.bytes_per_device or 0 for one in arrays}
         return [
             Violation(
-                f"{exact_bytes_text(everywhere + more)} of {', '.join(selection.groups)} on {where} "
+                f"{exact_bytes_text(number)} of {', '.join(selection.groups)} on {where} "
                 f"(limit {exact_bytes_text(most)}); {_largest(per_device, bytes_text)}"
             )
         ], None

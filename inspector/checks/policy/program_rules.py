@@ -58,8 +58,9 @@ def collectives(fields: Fields) -> Check:
 
     def check(snapshot: Snapshot) -> tuple[list[Violation], str | None]:
         (program,) = _programs(snapshot, wanted)
-        if axis is not None and snapshot.mesh is not None:
-            check_known(axis, snapshot.mesh.axis_names, "axis")
+        mesh = snapshot.mesh_of(program)
+        if axis is not None and mesh is not None:
+            check_known(axis, mesh.axis_names, "axis")
         if program.collectives is None:
             return [], f"unknown collectives of {name(program.name)}"
         of_op = [one for one in program.collectives if op in (None, one.op) and one.executions != 0]

@@ -65,11 +65,19 @@ def larger_axes(mesh: Mesh) -> tuple[str, ...]:
     return tuple(axis.name for axis in mesh.axes if axis.size > 1)
 
 
-def mesh_of(snapshot: Snapshot) -> Mesh:
-    """Return the mesh; raise InvalidInput if it is unknown."""
+def mesh_of(snapshot: Snapshot, array: Array) -> Mesh:
+    """Return the mesh of an array; raise InvalidInput if the Snapshot has no mesh."""
+    mesh = snapshot.mesh_of(array)
+    if mesh is None:
+        raise InvalidInput("the Snapshot has no mesh")
+    return mesh
+
+
+def axis_names(snapshot: Snapshot) -> tuple[str, ...]:
+    """Return the names of the axes of all meshes; raise InvalidInput if the Snapshot has no mesh."""
     if snapshot.mesh is None:
         raise InvalidInput("the Snapshot has no mesh")
-    return snapshot.mesh
+    return tuple(dict.fromkeys(name for mesh in snapshot.meshes for name in mesh.axis_names))
 
 
 def unsplit_axes(array: Array, mesh: Mesh) -> tuple[str, ...] | None:

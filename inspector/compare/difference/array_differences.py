@@ -66,15 +66,23 @@ class ArrayDifference:
 def arrays(before: Snapshot, after: Snapshot) -> tuple[ArrayDifference, ...]:
     """Pair the arrays by path: first in the order of `before`, then those that only `after` has."""
     old, new = ({array.path: array for array in each.arrays} for each in (before, after))
-    same = same_placement(before.mesh, after.mesh)
+    # Of each pair of meshes once: it compares all their devices.
+    same = {
+        (was, now): same_placement(old_mesh, new_mesh)
+        for was, old_mesh in before.indexed_meshes()
+        for now, new_mesh in after.indexed_meshes()
+    }
     found = []
     for path in {**old, **new}:
         was, now = old.get(path), new.get(path)
-        splits = split_of(was, before.mesh), split_of(now, after.mesh)
+        splits = (
+            split_of(was, before.mesh_of(was) if was else None),
+            split_of(now, after.mesh_of(now) if now else None),
+        )
         changed: tuple[str, ...] = (ONLY_BEFORE if was else ONLY_AFTER,)
         placement: Placement = "unknown"
         if was and now:
-            changed, placement = _changed(was, now, splits, same(was, now))
+            changed, placement = _changed(was, now, splits, same[was.mesh, now.mesh](was, now))
         found.append(ArrayDifference(path, was, now, changed, placement, *splits))
     return tuple(found)
 

@@ -111,7 +111,9 @@ class Causes:
 
 def causes(before: Snapshot, after: Snapshot) -> Causes:
     """Return all changes between two Snapshots."""
-    names = _renames(before.mesh, after.mesh)
+    # With several meshes, an axis of the same name can be one of another mesh.
+    several = before.other_meshes or after.other_meshes
+    names = {} if several else _renames(before.mesh, after.mesh)
     before = renamed_axes(before, names)
     rules = RuleCauses.between(before, after)
     old, new = _entries(before), _entries(after)

@@ -116,7 +116,7 @@ def axis_changes(one: ArrayDifference, meshes: _Meshes = (None, None)) -> dict[C
     changes = {}
     for dimension in one.split_dimensions():
         was, now = (
-            (array and mesh and _named(array, dimension, mesh, larger))
+            (array and mesh and array.mesh is None and _named(array, dimension, mesh, larger))
             or (split[dimension] if dimension < len(split) else ())
             for array, split, mesh in sides
         )

@@ -42,12 +42,14 @@ def spec_rows(snapshots: Sequence[Snapshot]) -> tuple[SpecRow, ...]:
         for array in snapshot.arrays:
             if array.group in STATE_GROUPS:
                 by_path.setdefault(array.path, [None] * len(snapshots))[place] = array
-    meshes = [snapshot.mesh for snapshot in snapshots]
     by_cells: dict[tuple[_Cell, ...], list[str]] = {}
     for path, arrays in by_path.items():
         # Without a shape, it is unknown whether a spec omits unsharded dimensions at its end.
         trim = any(array is not None and array.shape is None for array in arrays)
-        cells = tuple(_cell(array, mesh, trim) for array, mesh in zip(arrays, meshes, strict=True))
+        cells = tuple(
+            _cell(array, snapshot.mesh_of(array) if array else None, trim)
+            for array, snapshot in zip(arrays, snapshots, strict=True)
+        )
         by_cells.setdefault(cells, []).append(path)
     rows = [_row(cells, paths, by_path) for cells, paths in by_cells.items()]
     return tuple(

@@ -349,8 +349,8 @@ def predicted_row(row: Row, snapshot: Snapshot, planned: Snapshot | None = None)
         return _with_reason(row, "its train step was not compiled")
     before = None if planned is None else planned.program("train_step")
     found = predicted(program, snapshot.mesh, chip, propagated=before)
-    if found.seconds is None:
-        return _with_reason(row, found.unknown[0])
+    if found.seconds is None or found.at_least:
+        return _with_reason(row, (*found.unknown, *found.at_least)[0])
     return replace(
         row,
         predicted=found.seconds,

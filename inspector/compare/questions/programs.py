@@ -108,9 +108,9 @@ def _collectives(name: str, snapshots: Sequence[Snapshot]) -> Iterator[Row]:
     statements = _ask(name, snapshots, lambda _, p: _all_traffic(found.get(id(p))))
     yield Row(COLLECTIVES, f"{name}, all", "less", statements, _WIRE, name)
     meshes = [
-        each.mesh
+        mesh
         for each, program in zip(snapshots, programs, strict=True)
-        if program and each.mesh
+        if program and (mesh := each.mesh_of(program))
     ]
     if any(set(axes or ()) - set(mesh.axis_names) for axes in by_axes for mesh in meshes):
         yield from _by_role(name, snapshots)
@@ -254,7 +254,8 @@ def _repeated(snapshot: Snapshot, program: Program) -> Statement:
     """Return the share of matrix products that more than one device computes."""
     work = program.work.matmul if program.work else None
     ideal = program.ideal.matmul if program.ideal else None
-    done = sum(one.flops for one in work or ()) * (snapshot.mesh.size if snapshot.mesh else 0)
+    mesh = snapshot.mesh_of(program)
+    done = sum(one.flops for one in work or ()) * (mesh.size if mesh else 0)
     if ideal is None or not done:
         return Statement(UNKNOWN)
     # The compiler can also find a shorter way than the program as written.

@@ -11,7 +11,8 @@ from inspector.compare.questions.question import UNKNOWN, Better, Question, Row,
 from inspector.compare.questions.train_state import state_rows
 from inspector.compare.verdict import Compared, other_model
 from inspector.core.errors import InvalidInput
-from inspector.core.formatting import counted, mesh_text
+from inspector.core.formatting import counted
+from inspector.core.meshes import meshes_text, number_of_devices
 from inspector.core.rules.rule import rule_text
 from inspector.core.rules.written import recorded
 from inspector.core.snapshot import Level, Snapshot
@@ -74,7 +75,7 @@ def _rules(snapshot: Snapshot) -> Statement:
 _LAYOUT: tuple[tuple[str, Callable[[Snapshot], Statement]], ...] = (
     ("Source", lambda each: Statement(origin.text(each))),
     ("Model", lambda each: Statement(origin.model(each) or UNKNOWN)),
-    ("Mesh", lambda each: Statement(mesh_text(each.mesh, max_axes_of_size_1=0))),
-    ("Devices", lambda each: Statement.of_number(each.mesh.size if each.mesh else None)),
+    ("Mesh", lambda each: Statement(meshes_text(each, max_axes_of_size_1=0))),
+    ("Devices", lambda each: Statement.of_number(number_of_devices(each))),
     ("Rules", _rules),
 )

@@ -41,7 +41,7 @@ def _in_elements(snapshot: Snapshot) -> Snapshot:
         replace(
             array,
             bytes=array.elements,
-            bytes_per_device=elements_per_device(array, snapshot.mesh),
+            bytes_per_device=elements_per_device(array, snapshot.mesh_of(array)),
         )
         for array in snapshot.arrays
     )
@@ -57,7 +57,7 @@ def _largest(snapshot: Snapshot) -> Statement:
     arrays = [
         array
         for array in snapshot.arrays
-        if array.group in STATE_GROUPS and not in_host_memory(array, snapshot.mesh)
+        if array.group in STATE_GROUPS and not in_host_memory(array, snapshot.mesh_of(array))
     ]
     if not arrays:
         return _NO_ARRAYS

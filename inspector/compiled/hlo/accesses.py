@@ -9,6 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 
+from inspector.compiled.hlo import kernel_costs
 from inspector.compiled.hlo.flops import product_shape
 from inspector.compiled.hlo.module import (
     Computation,
@@ -64,6 +65,9 @@ def accessed(
     if opcode == "custom-call" and instruction.target in ANNOTATIONS:
         return 0
     if opcode == "custom-call":
+        cost = kernel_costs.stated(instruction)
+        if cost is not None and cost.bytes is not None:
+            return cost.bytes
         result = product_shape(instruction)
         written = None if result is None else result.bytes
     if opcode in _TRIANGULAR:

@@ -20,12 +20,15 @@ class Runs:
     """Executions of a computation in one run of the program.
 
     count: None if unknown. Each branch of a conditional counts as taken.
+    per_iteration: the executions in one iteration of each loop whose trip count is unknown, in any depth;
+      equal to the count without such loops. None if unknown for another reason.
     conditional: a branch is on the way. asynchronous: an asynchronous call is on the way.
     """
 
     count: int | None
     conditional: bool = False
     asynchronous: bool = False
+    per_iteration: int | None = None
 
 
 class Analysis:
@@ -64,6 +67,7 @@ def _runs_of(
     count: int | None = 1 if name == module.entry else 0
     if module.truncated and name != module.entry:
         count = None
+    per_iteration = count
     conditional = asynchronous = False
     for site in sites.get(name, ()):
         # A caller that is not found is recursive.
@@ -73,13 +77,19 @@ def _runs_of(
         conditional |= caller.conditional or site.role == "branch"
         asynchronous |= caller.asynchronous or site.instruction.opcode.endswith("-start")
         times = _times(site, loops)
-        if count is None or caller.count is None or times is None:
-            count = None
-        else:
-            count += caller.count * times
-    if count is not None and count > LARGEST:
-        count = None
-    return Runs(count, conditional, asynchronous)
+        count = _sum(count, caller.count, times)
+        if times is None and site.role == "body":
+            times = 1
+        per_iteration = _sum(per_iteration, caller.per_iteration, times)
+    return Runs(count, conditional, asynchronous, per_iteration)
+
+
+def _sum(count: int | None, caller: int | None, times: int | None) -> int | None:
+    """Return the count with those of one more call site; None if one is unknown or the sum is too large."""
+    if count is None or caller is None or times is None:
+        return None
+    total = count + caller * times
+    return total if total <= LARGEST else None
 
 
 def _times(site: CallSite, loops: Loops) -> int | None:

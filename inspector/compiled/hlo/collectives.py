@@ -5,7 +5,7 @@ from __future__ import annotations
 import functools
 import math
 import re
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 
 from inspector.compiled.hlo import replica_groups, text
 from inspector.compiled.hlo.analysis import Analysis
@@ -16,10 +16,17 @@ from inspector.compiled.hlo.mesh_groups import (
     axes_of_parts,
     in_each_slice,
 )
-from inspector.compiled.hlo.module import Computation, Instruction, Module, operand_shapes
+from inspector.compiled.hlo.module import (
+    Computation,
+    Instruction,
+    Module,
+    operand_names,
+    operand_shapes,
+)
 from inspector.compiled.hlo.replica_groups import Groups, Mode, Room
 from inspector.compiled.hlo.shapes import Shape, total_bytes
 from inspector.compiled.hlo.slice_transfers import Transfer, transfers
+from inspector.compiled.op_name import with_first
 from inspector.core.collectives import BY_OPCODE, OPERATIONS
 from inspector.core.errors import InvalidInput
 from inspector.core.snapshot import Collective, Mesh
@@ -27,6 +34,9 @@ from inspector.core.tpu_slices import DCN
 from inspector.core.typed_json import LARGEST
 
 _LONGEST_GROUPS = 200  # characters of groups that are not listed
+# Operations between one that computes a value and the collective that sends it.
+_SAME_VALUE = frozenset({"bitcast", "copy", "reshape", "transpose", "convert"})
+_MOST_STEPS = 8
 _SIZE = re.compile(r"\d{1,18}")
 _GENERATED = re.compile(r'\bis_spmd_generated\s*+=\s*+"?true\b')
 
@@ -193,7 +203,7 @@ def _collective(
     listed = groups if mesh and not whole and pairs is None else None
     kept = (groups is not None or mesh is None) and room.keeps(listed) and room.keeps(pairs)
     runs = analysis.runs[computation.name]
-    metadata = instruction.metadata
+    metadata = _of_largest_part(computation, instruction)
     generated = _GENERATED.search(instruction.attributes.get("frontend_attributes", ""))
     return Collective(
         op=operation.name,
@@ -203,6 +213,7 @@ def _collective(
         name=instruction.name,
         computation=computation.name,
         executions=runs.count,
+        executions_per_iteration=runs.per_iteration if runs.count is None else None,
         conditional=runs.conditional,
         mesh_axes=axes,
         group_size=group_size,
@@ -216,6 +227,30 @@ def _collective(
         device_groups=listed if kept else None,
         written_groups=None if kept else _written(instruction)[:_LONGEST_GROUPS],
     )
+
+
+def _of_largest_part(computation: Computation, instruction: Instruction) -> Mapping[str, str]:
+    """Return the metadata. Of merged collectives, the operation with the largest operand comes first.
+
+    The compiler writes the names of merged operations in its own order, and the source line of one of them.
+    """
+    metadata = instruction.metadata
+    shapes = operand_shapes(computation, instruction)
+    parts = list(zip(operand_names(instruction), shapes, strict=False))
+    if len(parts) < 2:
+        return metadata
+    largest, _ = max(parts, key=lambda part: (part[1] and part[1].bytes) or 0)
+    source = computation.by_name.get(largest or "")
+    for _ in range(_MOST_STEPS):
+        if source is None or source.opcode not in _SAME_VALUE:
+            break
+        names = operand_names(source)
+        source = computation.by_name.get(names[0] or "") if names else None
+    own = {} if source is None else source.metadata
+    ordered = with_first(metadata.get("op_name", ""), own.get("op_name", ""))
+    if not ordered:
+        return metadata
+    return {**metadata, **own, "op_name": ordered}
 
 
 def _pairs(pairs: Groups | None) -> tuple[tuple[int, int], ...] | None:
@@ -247,6 +282,7 @@ def _between_slices(
         name=transfer.send.name,
         computation=transfer.computation.name,
         executions=runs.count,
+        executions_per_iteration=runs.per_iteration if runs.count is None else None,
         conditional=runs.conditional,
         mesh_axes=axes,
         group_size=group_size,

@@ -13,7 +13,7 @@ import re
 from collections.abc import Callable
 from typing import NamedTuple
 
-from inspector.compiled.hlo import attention_kernels, text
+from inspector.compiled.hlo import attention_kernels, kernel_costs, text
 from inspector.compiled.hlo.module import Computation, Instruction, operand_shapes
 from inspector.compiled.hlo.shapes import MAX_COUNT, Shape
 from inspector.core.statistics import sum_known
@@ -53,13 +53,17 @@ class Product(NamedTuple):
 
 
 def product(computation: Computation, instruction: Instruction) -> Product | None:
-    """Return the FLOPs of a dot, a convolution, a library call like these, or an attention kernel.
+    """Return the FLOPs of a dot, a convolution, a library call like these, or a kernel that states them.
 
-    Return None for any other instruction.
+    Those of an attention kernel are known. Return None for any other instruction.
     """
     opcode = instruction.opcode
     if name := attention_kernels.kernel(instruction):
         return Product(*attention_kernels.flops(name, operand_shapes(computation, instruction)))
+    cost = kernel_costs.stated(instruction)
+    if cost is not None and cost.flops is not None:
+        dtype = kernel_costs.operand_type(operand_shapes(computation, instruction))
+        return Product(cost.flops, dtype)
     count = _PRODUCTS.get(opcode) or _library(instruction)
     if count is None:
         return None

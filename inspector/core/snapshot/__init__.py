@@ -62,6 +62,7 @@ from inspector.core.snapshot.programs import (
     UnusedDonation,
     Work,
 )
+from inspector.core.snapshot.reshards import MoveOperation, Reshard, ReshardedArrays
 from inspector.core.snapshot.schedule import (
     Schedule,
     ScheduledComputation,

@@ -151,6 +151,8 @@ class Array(Record):
       origins: Where the sharding over each mesh axis comes from. None if this was not recorded.
       pattern: The regular expression of the layout's `state_specs` that gives the path its PartitionSpec.
         None if names or code of the model give it.
+      mesh: The mesh that `spec` refers to, as its position in the Snapshot's `other_meshes`, from 0. None for
+        the Snapshot's `mesh`.
     """
 
     path: str
@@ -170,6 +172,7 @@ class Array(Record):
     memory_kind: str | None = None
     origins: tuple[Origin, ...] | None = field(default=None, metadata=OMIT_NONE)
     pattern: str | None = field(default=None, metadata=OMIT_NONE)
+    mesh: NonNegativeInt | None = field(default=None, metadata=OMIT_NONE)
 
     @property
     def elements(self) -> int | None:

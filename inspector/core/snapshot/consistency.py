@@ -15,6 +15,7 @@ from inspector.core.snapshot.arrays import Array, Mesh, Spec
 from inspector.core.snapshot.contents import Snapshot, Transfer
 from inspector.core.snapshot.memory_use import MemoryUse
 from inspector.core.snapshot.programs import Collective, Program
+from inspector.core.snapshot.reshards import Reshard
 from inspector.core.typed_json import LARGEST
 
 _TOO_LARGE = "but must be at most 2^63 - 1"
@@ -31,12 +32,15 @@ def check(snapshot: Snapshot, what: str) -> None:
     mesh = snapshot.mesh
     if mesh is not None:
         _check_mesh(mesh, f"{what}: mesh")
+    _check_other_meshes(snapshot, what)
     _check_arrays(snapshot, what)
     for key in ("programs", "propagated"):
         for i, program in enumerate(getattr(snapshot, key) or ()):
-            _check_program(program, mesh, f"{what}: {key}[{i}]")
+            _check_program(program, snapshot.mesh_of(program), f"{what}: {key}[{i}]")
     if snapshot.transfer is not None:
         _check_transfer(snapshot.transfer, f"{what}: transfer")
+    for i, reshard in enumerate(snapshot.reshards):
+        _check_reshard(reshard, f"{what}: reshards[{i}]")
     _check_sum((one.bytes for one in snapshot.live or ()), f"{what}: live", "bytes")
 
 
@@ -63,17 +67,40 @@ def _check_mesh(mesh: Mesh, where: str) -> None:
         )
 
 
+def _check_other_meshes(snapshot: Snapshot, what: str) -> None:
+    if snapshot.other_meshes and snapshot.mesh is None:
+        raise InvalidInput(f"{what} has other_meshes, but must have a mesh too")
+    for i, mesh in enumerate(snapshot.other_meshes):
+        _check_mesh(mesh, f"{what}: other_meshes[{i}]")
+    count = len(snapshot.other_meshes)
+    records: dict[str, Iterable[Array | Program]] = {
+        "arrays": snapshot.arrays,
+        "programs": snapshot.programs,
+        "propagated": snapshot.propagated or (),
+    }
+    for key, those in records.items():
+        for i, record in enumerate(those):
+            if record.mesh is not None and record.mesh >= count:
+                allowed = (
+                    f"an index from 0 to {count - 1}" if count else "null without other_meshes"
+                )
+                raise InvalidInput(
+                    f"{what}: {key}[{i}].mesh is {record.mesh}, but must be {allowed}"
+                )
+
+
 # --- Arrays ---------------------------------------------------------------------------------------
 
 
 def _check_arrays(snapshot: Snapshot, what: str) -> None:
-    names = set(snapshot.mesh.axis_names) if snapshot.mesh else set()
     paths: set[str] = set()
     for array in snapshot.arrays:
         if array.path in paths:
             raise InvalidInput(f"{what}: the array {shown(array.path)} occurs twice")
         paths.add(array.path)
         where = f"{what}: {shown(array.path, 200)}"
+        mesh = snapshot.mesh_of(array)
+        names = () if mesh is None else mesh.sizes.keys()
         rank = None if array.shape is None else len(array.shape)
         for label in ("spec", "logical_axes", "shard_shape"):
             entries = getattr(array, label)
@@ -95,7 +122,7 @@ def _check_arrays(snapshot: Snapshot, what: str) -> None:
         if len(set(used)) != len(used):
             raise InvalidInput(f"{where} has a mesh axis twice in its spec, but may use it once")
         _check_shards(array, where)
-    devices = snapshot.mesh.size if snapshot.mesh else 1
+    devices = max((mesh.size for mesh in snapshot.meshes), default=1)
     _check_sum((one.bytes for one in snapshot.arrays), f"{what}: arrays", "bytes")
     held = (one.bytes_per_device for one in snapshot.arrays)
     _check_sum(held, f"{what}: arrays", "bytes_per_device on all devices", devices)
@@ -232,6 +259,38 @@ def _check_transfer(transfer: Transfer, where: str) -> None:
     for label in ("elements", "bytes", "kept", "moved"):
         amounts = (getattr(one, label) for one in transfer.arrays)
         _check_sum(amounts, f"{where}.arrays", label)
+
+
+def _check_reshard(reshard: Reshard, where: str) -> None:
+    for label, mesh, devices in (
+        ("source", reshard.source_mesh, reshard.source_devices),
+        ("target", reshard.target_mesh, reshard.target_devices),
+    ):
+        if mesh is not None:
+            _check_mesh(mesh, f"{where}.{label}_mesh")
+            if mesh.devices != devices:
+                raise InvalidInput(
+                    f"{where}.{label}_devices has {len(devices)} devices, but must be those of "
+                    f"{label}_mesh in its order"
+                )
+    sources, targets = set(reshard.source_devices), set(reshard.target_devices)
+    for i, (source, target, _) in enumerate(reshard.routes or ()):
+        for device, devices_of_side, label in (
+            (source, sources, "source_devices"),
+            (target, targets, "target_devices"),
+        ):
+            if device not in devices_of_side:
+                raise InvalidInput(
+                    f"{where}.routes[{i}] has the device {device}, but must have one of {label}"
+                )
+    for i, arrays in enumerate(reshard.arrays):
+        for label, spec in (("source", arrays.source_spec), ("target", arrays.target_spec)):
+            if spec is not None:
+                _check_rank(arrays.shape, spec, f"{where}.arrays[{i}].{label}_spec")
+    every = (route[2] for route in reshard.routes or ())
+    _check_sum(every, f"{where}.routes", "executions × bytes", reshard.executions)
+    held = (arrays.count * arrays.bytes for arrays in reshard.arrays)
+    _check_sum(held, f"{where}.arrays", "executions × count × bytes", reshard.executions)
 
 
 def _check_sum(amounts: Iterable[int | None], where: str, label: str, times: int = 1) -> None:

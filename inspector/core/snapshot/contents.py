@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import difflib
-from dataclasses import dataclass, field
+from collections.abc import Iterator
+from dataclasses import dataclass, field, replace
 from typing import Any, Literal
 
 from inspector.core import typed_json
@@ -11,8 +12,9 @@ from inspector.core.errors import InvalidInput, shown
 from inspector.core.snapshot.arrays import Array, Mesh
 from inspector.core.snapshot.effects import Effects
 from inspector.core.snapshot.programs import Program
+from inspector.core.snapshot.reshards import Reshard
 from inspector.core.sources import Kind
-from inspector.core.typed_json import OMIT_NONE, NonNegativeInt, Record
+from inspector.core.typed_json import OMIT_EMPTY, OMIT_NONE, NonNegativeInt, Record
 
 FORMAT = "sharding-snapshot"
 VERSION = 1
@@ -139,6 +141,10 @@ class Snapshot(Record):
       effects: The effect of changes of the layout. None if they were not computed.
       propagated: In a Snapshot with compiled programs, the propagated ones of the same layout. None if
         they are unknown. Only names and collectives are kept.
+      other_meshes: The meshes of a job that uses several, without `mesh`. Arrays and programs on them have
+        their index in `Array.mesh` and `Program.mesh`.
+      reshards: Arrays that a recorded program moved between devices outside of its compiled programs, those
+        with the most bytes first. Empty if it moved none, or if it was not recorded.
     """
 
     source: Source
@@ -151,6 +157,56 @@ class Snapshot(Record):
     transfer: Transfer | None = None
     effects: Effects | None = field(default=None, metadata=OMIT_NONE)
     propagated: tuple[Program, ...] | None = field(default=None, metadata=OMIT_NONE)
+    other_meshes: tuple[Mesh, ...] = field(default=(), metadata=OMIT_EMPTY)
+    reshards: tuple[Reshard, ...] = field(default=(), metadata=OMIT_EMPTY)
+
+    @property
+    def meshes(self) -> tuple[Mesh, ...]:
+        """All meshes, `mesh` first. Mesh 2 in texts is the second of these."""
+        return (() if self.mesh is None else (self.mesh,)) + self.other_meshes
+
+    def mesh_of(self, record: Array | Program) -> Mesh | None:
+        """Return the mesh that the spec of an array, or the mesh axes of a program, refer to.
+
+        Two meshes can have axes of the same name, so never read a spec with another mesh.
+        """
+        return self.mesh if record.mesh is None else self.other_meshes[record.mesh]
+
+    def indexed_meshes(self) -> Iterator[tuple[int | None, Mesh | None]]:
+        """Yield each mesh with its index in `Array.mesh` and `Program.mesh`: `mesh` with None, first."""
+        yield None, self.mesh
+        yield from enumerate(self.other_meshes)
+
+    def on_each_mesh(self) -> tuple[Snapshot, ...]:
+        """Return a Snapshot for each mesh, with the arrays and programs on it.
+
+        For questions about one mesh, such as which arrays are replicated on it. A Snapshot with at most one
+        mesh is returned as it is. Findings and facts of the whole job are left out of those of other meshes.
+        """
+        if not self.other_meshes:
+            return (self,)
+        return tuple(
+            replace(
+                self,
+                mesh=mesh,
+                other_meshes=(),
+                arrays=tuple(
+                    replace(array, mesh=None) for array in self.arrays if array.mesh == index
+                ),
+                programs=tuple(
+                    replace(program, mesh=None)
+                    for program in self.programs
+                    if program.mesh == index
+                ),
+                findings=self.findings if index is None else (),
+                live=self.live if index is None else None,
+                reshards=self.reshards if index is None else (),
+                transfer=self.transfer if index is None else None,
+                effects=self.effects if index is None else None,
+                propagated=self.propagated if index is None else None,
+            )
+            for index, mesh in self.indexed_meshes()
+        )
 
     def array(self, path: str) -> Array:
         """Return the array at `path`.

@@ -61,6 +61,8 @@ class Collective(Record):
       computation: Name of the computation that contains the instruction.
       executions: Number of executions in one run. Each branch of a conditional counts as taken.
         None if the trip count of an enclosing loop is unknown.
+      executions_per_iteration: Number of executions in one iteration of the enclosing loops whose trip count
+        is unknown. None if `executions` is known, or if this is unknown too.
       conditional: Whether the instruction is in a branch of a conditional.
       mesh_axes: The mesh axes that form the groups, or along which a collective-permute moves data. If an
         axis crosses TPU slices, the groups can be its parts inside of each slice or between slices. None if
@@ -104,6 +106,7 @@ class Collective(Record):
     arrays: tuple[str, ...] | None = None
     origins: tuple[Origin, ...] | None = field(default=None, metadata=OMIT_NONE)
     network: str | None = field(default=None, metadata=OMIT_NONE)
+    executions_per_iteration: NonNegativeInt | None = field(default=None, metadata=OMIT_NONE)
     written_groups: str | None = field(default=None, metadata=OMIT_NONE)
 
 
@@ -462,6 +465,8 @@ class Program(Record):
       large_constants: Its constants of at least 64 KiB. None if its text is unknown.
       uneven_gathers: Results that are gathered because their parts are uneven. None if its text is unknown.
       sharding_error: The reason why JAX cannot trace the program on explicit mesh axes. None if it can.
+      mesh: The mesh that its mesh axes and specs refer to, as its position in the Snapshot's `other_meshes`,
+        from 0. None for the Snapshot's `mesh`.
     """
 
     name: str
@@ -483,3 +488,4 @@ class Program(Record):
     large_constants: tuple[LargeConstant, ...] | None = field(default=None, metadata=OMIT_NONE)
     uneven_gathers: tuple[UnevenGather, ...] | None = field(default=None, metadata=OMIT_NONE)
     sharding_error: ShardingError | None = field(default=None, metadata=OMIT_NONE)
+    mesh: NonNegativeInt | None = field(default=None, metadata=OMIT_NONE)

@@ -230,6 +230,10 @@ def _percent(part: int, whole: int) -> str:
 def _mesh(found: Snapshot, which: str) -> Mesh:
     if found.mesh is None:
         raise InvalidInput(f"the mesh of the {which} train state is unknown")
+    if any(array.mesh is not None for array in found.arrays if array.group in STATE_GROUPS):
+        raise InvalidInput(
+            f"the {which} train state is on {len(found.meshes)} meshes, but must be on one"
+        )
     return found.mesh
 
 

@@ -320,8 +320,8 @@ def duplication_by_group(snapshot: Snapshot) -> tuple[Duplication, ...]:
             style.heading,
             group,
             len(groups[group]),
-            sum_known(_different(array, snapshot.mesh) for array in groups[group]),
-            sum_known(bytes_everywhere(array, snapshot.mesh) for array in groups[group]),
+            sum_known(_different(array, snapshot.mesh_of(array)) for array in groups[group]),
+            sum_known(bytes_everywhere(array, snapshot.mesh_of(array)) for array in groups[group]),
         )
         for group, style in ARRAY_GROUPS.items()
         if group in groups
@@ -335,8 +335,8 @@ def duplication_by_array(snapshot: Snapshot) -> tuple[Duplication, ...]:
             array.path,
             array.group,
             1,
-            _different(array, snapshot.mesh),
-            bytes_everywhere(array, snapshot.mesh),
+            _different(array, snapshot.mesh_of(array)),
+            bytes_everywhere(array, snapshot.mesh_of(array)),
         )
         for array in _on_devices(snapshot)
     )
@@ -346,7 +346,7 @@ def duplication_by_array(snapshot: Snapshot) -> tuple[Duplication, ...]:
 
 def _on_devices(snapshot: Snapshot) -> list[Array]:
     arrays = totals.counted_arrays(snapshot)
-    return [array for array in arrays if not in_host_memory(array, snapshot.mesh)]
+    return [array for array in arrays if not in_host_memory(array, snapshot.mesh_of(array))]
 
 
 def _different(array: Array, mesh: Mesh | None) -> int | None:
@@ -479,16 +479,16 @@ def _packed(snapshot: Snapshot) -> Snapshot:
 def _parts(
     snapshot: Snapshot, program: Program, role: str, counted: int | None
 ) -> tuple[Part, ...]:
-    by_path = {array.path: array for array in snapshot.arrays}
+    by_path, mesh = {array.path: array for array in snapshot.arrays}, snapshot.mesh_of(program)
     held: dict[tuple[str, bool], list[int]] = defaultdict(list)
     for one in program.shardings:
         array = by_path.get(one.path)
         if one.role != role or not one.used or array is None:
             continue
-        number = bytes_in_program(array, one, snapshot.mesh)
-        in_host = in_host_memory(array, snapshot.mesh)
+        number = bytes_in_program(array, one, mesh)
+        in_host = in_host_memory(array, mesh)
         # Other compilers count host memory apart.
-        if number is not None and (not in_host or is_emulated(snapshot.mesh)):
+        if number is not None and (not in_host or is_emulated(mesh)):
             held[array.group, in_host].append(number)
     parts = [
         Part(group, len(held[group, in_host]), sum(held[group, in_host]), in_host)
@@ -506,4 +506,4 @@ def _donatable(snapshot: Snapshot, program: Program) -> int | None:
     if program.donation is not None:
         return program.donation.donatable
     by_path = {array.path: array for array in snapshot.arrays}
-    return donatable_bytes(program, by_path, snapshot.mesh)
+    return donatable_bytes(program, by_path, snapshot.mesh_of(program))

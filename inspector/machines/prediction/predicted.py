@@ -88,6 +88,8 @@ class Predicted:
       before_compile: Seconds by reason of a propagated program; None for others.
       schedule_seconds: Predicted seconds from the schedule alone; None without a schedule.
       propagated_seconds: Predicted seconds from the propagated program alone; None if it is not at hand.
+      at_least: Why the step can take longer than `seconds`, one clause for each reason: kernels and loops
+        whose cost is unknown. There is no interval then.
     """
 
     program: str
@@ -100,6 +102,7 @@ class Predicted:
     before_compile: Totals | None = None
     schedule_seconds: float | None = None
     propagated_seconds: float | None = None
+    at_least: tuple[str, ...] = ()
 
     @property
     def totals(self) -> Totals | None:
@@ -125,6 +128,8 @@ class Predicted:
     @property
     def runs_text(self) -> str:
         """How many runs the interval is based on, or why it is unknown, in words."""
+        if self.at_least:
+            return "only a lower bound is known: the interval is unknown"
         if self.compiled_for:
             return f"compiled for {self.compiled_for}, not for this chip: the interval is unknown"
         if self.interval is None:
@@ -188,9 +193,16 @@ def predicted(
     compiled_for = _other_machine(mesh, chip)
     interval = None if compiled_for else interval_of(chip.name, "compiled")
     alone = Predicted(
-        program.name, chip, found.seconds, interval, found, found.unknown, compiled_for
+        program.name,
+        chip,
+        found.seconds,
+        None if found.at_least else interval,
+        found,
+        found.unknown,
+        compiled_for,
+        at_least=found.at_least,
     )
-    if found.seconds is None or compiled_for:
+    if found.seconds is None or compiled_for or found.at_least:
         return alone
     before = None if propagated is None else before_compile(propagated, mesh, chip).seconds
     seconds = found.seconds if before is None else combined(found.seconds, before)
@@ -213,11 +225,12 @@ def predicted_in(snapshot: Snapshot, program: Program, chip: Chip) -> Predicted:
     compiler for CPUs fuses and schedules in another way than that of the chip, and published runs say how far
     the estimate before a compile is from a measured step.
     """
-    assert snapshot.mesh is not None
+    mesh = snapshot.mesh_of(program)
+    assert mesh is not None
     before = propagated_in(snapshot, program)
-    if before is not None and _other_machine(snapshot.mesh, chip):
-        return before_compile(before, snapshot.mesh, chip)
-    return predicted(program, snapshot.mesh, chip, propagated=before)
+    if before is not None and _other_machine(mesh, chip):
+        return before_compile(before, mesh, chip)
+    return predicted(program, mesh, chip, propagated=before)
 
 
 def propagated_in(snapshot: Snapshot, program: Program) -> Program | None:
@@ -287,7 +300,8 @@ def before_compile(
     if unknown or not totals.seconds:
         reasons = unknown or ("the program computes and moves nothing",)
         return Predicted(program.name, chip, None, None, None, reasons)
-    between = interval_of(chip.name, "before_compile")
+    calls = () if program.work is None else program.work.not_counted
+    between = None if calls else interval_of(chip.name, "before_compile")
     if between is not None and short:
         between = replace(
             between,
@@ -299,7 +313,12 @@ def before_compile(
         between = replace(
             between, low=max(between.low, (bounds.lower_seconds or 0.0) / totals.seconds)
         )
-    return Predicted(program.name, chip, totals.seconds, between, None, before_compile=totals)
+    at_least = tuple(
+        f"custom calls of {name} are not counted, because their FLOPs are unknown" for name in calls
+    )
+    return Predicted(
+        program.name, chip, totals.seconds, between, None, before_compile=totals, at_least=at_least
+    )
 
 
 def boundary_seconds(program: Program, chip: Chip) -> float:

@@ -12,7 +12,8 @@ The time of an operation is, in this order:
 3. of another operation with cycles: the shorter of these and of its bytes over the HBM bandwidth;
 4. the longer of FLOPs over the peak and bytes over the HBM bandwidth, each times its efficiency.
 
-An operation with none of these makes the whole step unknown.
+An operation with none of these makes the whole step unknown. A custom kernel without FLOPs counts with its
+bytes, and a loop without a trip count with one iteration: the step then takes at least so long.
 """
 
 from __future__ import annotations
@@ -106,12 +107,14 @@ class Simulated:
       totals: The seconds by reason.
       spans: What occupies each resource, with one iteration of each loop.
       unknown: Why the step is unknown, one sentence for each reason.
+      at_least: Why the step can take longer than `seconds`, one clause for each reason.
     """
 
     seconds: float | None
     totals: Totals
     spans: tuple[Span, ...]
     unknown: tuple[str, ...] = ()
+    at_least: tuple[str, ...] = ()
 
 
 def simulate(
@@ -131,7 +134,8 @@ def simulate(
     seconds = None if reasons else machine.now + constants.overhead_seconds
     if seconds is not None and not math.isfinite(seconds):
         seconds, reasons = None, ("the simulated time is not a finite number",)
-    return Simulated(seconds, machine.totals, tuple(machine.spans), reasons)
+    at_least = tuple(dict.fromkeys(machine.at_least))
+    return Simulated(seconds, machine.totals, tuple(machine.spans), reasons, at_least)
 
 
 def scaled(found: Simulated, factor: float) -> Simulated:
@@ -142,7 +146,7 @@ def scaled(found: Simulated, factor: float) -> Simulated:
         replace(one, start=one.start * factor, end=one.end * factor) for one in found.spans
     )
     seconds = None if found.seconds is None else found.seconds * factor
-    return Simulated(seconds, totals, spans, found.unknown)
+    return Simulated(seconds, totals, spans, found.unknown, found.at_least)
 
 
 def executions(program: Program) -> dict[str, int]:
@@ -199,6 +203,7 @@ class _Machine:
         self.totals = Totals()
         self.spans: list[Span] = []
         self.unknown: list[str] = []
+        self.at_least: list[str] = []
 
     def run(self, name: str, depth: int) -> None:
         """Execute a computation once."""
@@ -234,7 +239,9 @@ class _Machine:
             return
         times = operation.times
         if times is None:
-            self.unknown.append(f"the trip count of {operation.name} is unknown")
+            self.at_least.append(
+                f"{operation.name} counts with one iteration, because its trip count is unknown"
+            )
             times = 1
         before = self._recording
         for name in operation.runs:
@@ -389,7 +396,12 @@ class _Machine:
             # needs. It is lower for data that stays in VMEM.
             return (estimated, "compiler") if estimated < seconds else (seconds, "roofline")
         if operation.flops is None:
-            self.unknown.append(f"the FLOPs of {operation.name} are unknown")
+            if operation.opcode == "custom-call":
+                self.at_least.append(
+                    f"{_kernel_name(operation)} counts with its bytes, because its FLOPs are unknown"
+                )
+            else:
+                self.unknown.append(f"the FLOPs of {operation.name} are unknown")
         elif operation.flops:
             peak = chip.peak(operation.dtype or "")
             if peak is None:
@@ -437,3 +449,9 @@ class _Machine:
             self.spans.append(
                 Span(computation.name, position, resource, start, end, basis, awaited)
             )
+
+
+def _kernel_name(operation: ScheduledOperation) -> str:
+    """Return the name of a custom kernel with its source line, without the number of its instruction."""
+    name = operation.name.rstrip("0123456789").rstrip(".")
+    return f"{name} ({operation.source})" if operation.source else name

@@ -81,10 +81,13 @@ def as_text(found: Snapshot) -> list[Block]:
     if len(found.arrays) == 1 and not found.programs:
         (one,) = found.arrays
         rows = array.shard_rows(one, found)
-        return [arrays.tree_text(found.arrays), *([array.shards(one, found)] if rows else [])]
+        return [
+            *arrays.tree_texts(found, found.arrays),
+            *([array.shards(one, found)] if rows else []),
+        ]
     blocks: list[Block] = [summary.facts(found), *sharding_errors.sections(found)]
     if found.arrays:
-        blocks.append(arrays.tree_text(found.arrays))
+        blocks += arrays.tree_texts(found, found.arrays)
     if found.programs:
         blocks += [collectives.section(found), memory.section(found, targets.chip_of(found))]
     if found.findings:

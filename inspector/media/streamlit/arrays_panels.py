@@ -24,7 +24,12 @@ def show_overview(snapshot: Snapshot, _: Layout | None) -> None:
     if _cannot_show(snapshot):
         return
     part = _choose_part(snapshot, "overview_groups", whole_first=True)
-    picks = {"overview": selection.select, "small_multiples": selection.select}
+    keys = [
+        key
+        for name in ("overview", "small_multiples")
+        for key in arrays.picture_keys(snapshot, name)
+    ]
+    picks = dict.fromkeys(keys, selection.select)
     render.show(arrays.bytes_on_devices(snapshot, part).blocks, picks)
     st.caption("Click a row or a small map to open that array in the shard map.")
 
@@ -34,14 +39,15 @@ def show_tree(snapshot: Snapshot, _: Layout | None) -> None:
     if _cannot_show(snapshot, mesh=False):
         return
     part = _choose_part(snapshot, "tree_groups")
-    render.show([arrays.tree_picture(snapshot, part)], {"spec_tree": selection.select})
+    picks = dict.fromkeys(arrays.picture_keys(snapshot, "spec_tree"), selection.select)
+    render.show(arrays.tree_pictures(snapshot, part), picks)
     folded = st.toggle(
         "Fold identical layers",
         value=True,
         key="tree_folded",
         help="Show layers that differ only in their number as one.",
     )
-    render.show([arrays.tree_text(part, folded)])
+    render.show(arrays.tree_texts(snapshot, part, folded))
 
 
 def show_table(snapshot: Snapshot, _: Layout | None) -> None:

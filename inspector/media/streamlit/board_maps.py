@@ -34,7 +34,10 @@ def show(board: Board) -> None:
             label_visibility="collapsed",
             on_change=_select,
         )
-    held: Held = [(_array(pin.snapshot, path), pin.snapshot.mesh) for pin in board.pins]
+    held: Held = []
+    for pin in board.pins:
+        shown = _array(pin.snapshot, path)
+        held.append((shown, pin.snapshot.mesh_of(shown) if shown else pin.snapshot.mesh))
     known = [
         (array, mesh)
         for array, mesh in held
@@ -91,7 +94,7 @@ def _first(board: Board, paths: list[str]) -> str:
 def _array(snapshot: Snapshot, path: str) -> Array | None:
     """Return the array; its spec is without mesh axes of size 1."""
     array = next((array for array in snapshot.arrays if array.path == path), None)
-    return None if array is None else without_idle_axes(array, snapshot.mesh)
+    return None if array is None else without_idle_axes(array, snapshot.mesh_of(array))
 
 
 def _cut(lead: Array, held: list[tuple[Array, Mesh]]) -> Cut:

@@ -68,7 +68,7 @@ def _tree(board: Board, place: int, groups: tuple[str, ...]) -> Column:
     """Return the arrays of one layout, and the paths that differ from the baseline."""
     name, snapshot = board.named[place]
     arrays = tuple(
-        without_idle_axes(array, snapshot.mesh)
+        without_idle_axes(array, snapshot.mesh_of(array))
         for array in snapshot.arrays
         if array.group in groups
     )

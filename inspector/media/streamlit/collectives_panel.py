@@ -12,9 +12,10 @@ from inspector.core.formatting import counted
 from inspector.core.printable import one_line
 from inspector.core.snapshot import Collective, Program, Snapshot
 from inspector.layout import Layout
+from inspector.machines import targets
 from inspector.media.streamlit import program_choice, render, selection
 from inspector.media.streamlit.plain_text import plain
-from inspector.sections import causes, collectives, propagated_traffic, unknown
+from inspector.sections import causes, collectives, propagated_traffic, reshards, unknown
 from inspector.sections.collectives import UNKNOWN_AXES
 
 _MAX_BUTTONS = 24  # further arrays are only counted
@@ -24,7 +25,7 @@ def show(snapshot: Snapshot, _: Layout | None) -> None:
     """Draw the choice of a program, its sum, two figures, and tables of its collectives."""
     missing = unknown.no_programs(snapshot, "collectives are", propagated=True)
     if missing is not None:
-        render.show([missing])
+        render.show([missing, *reshards.sections(snapshot, targets.chip_of(snapshot))])
         return
     names = [program.name for program in snapshot.programs]
     name = program_choice.choose(names, program_choice.KEYS["Collectives"])
@@ -41,11 +42,13 @@ def show(snapshot: Snapshot, _: Layout | None) -> None:
     if program.collectives:
         _show_each(snapshot, program, program.collectives)
     render.show(propagated_traffic.sections(snapshot))
+    render.show(reshards.sections(snapshot, targets.chip_of(snapshot)))
 
 
 def _show_each(snapshot: Snapshot, program: Program, every: Sequence[Collective]) -> None:
     left, right = st.columns(2)
-    mesh_axes = () if snapshot.mesh is None else snapshot.mesh.axis_names
+    mesh = snapshot.mesh_of(program)
+    mesh_axes = () if mesh is None else mesh.axis_names
     axes = [name for name in mesh_axes if any(name in (one.mesh_axes or ()) for one in every)]
     if any(not one.mesh_axes for one in every):
         axes.append(UNKNOWN_AXES)

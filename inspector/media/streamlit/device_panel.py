@@ -5,6 +5,7 @@ from __future__ import annotations
 import streamlit as st
 
 from inspector.core import device_holdings
+from inspector.core.meshes import mesh_of_all_devices
 from inspector.core.snapshot import Mesh, Snapshot
 from inspector.core.totals import STATE_GROUPS
 from inspector.layout import Layout
@@ -20,7 +21,7 @@ _DEVICE, _GROUPS = "device_device", "device_groups"
 
 def show(snapshot: Snapshot, _: Layout | None) -> None:
     """Draw the choice of devices, the loss if they fail, and everything that they hold."""
-    mesh = snapshot.mesh
+    mesh = mesh_of_all_devices(snapshot)
     missing = unknown.no_arrays(snapshot) or unknown.no_mesh(snapshot)
     if missing is not None or mesh is None:
         render.show(filter(None, [missing]))

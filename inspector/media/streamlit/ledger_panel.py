@@ -43,7 +43,7 @@ def show(snapshot: Snapshot, layout: Layout | None) -> None:
             return
     reading = semantics(snapshot)
     array = _choose(snapshot, named)
-    ledger = ledger_of(array, snapshot.mesh, rules, reading)
+    ledger = ledger_of(array, snapshot.mesh_of(array), rules, reading)
     if ledger is None:
         st.info("This array has no logical axes, so no rule applies.", icon=":material/block:")
     else:

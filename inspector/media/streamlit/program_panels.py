@@ -110,7 +110,8 @@ def _show_own_run(snapshot: Snapshot) -> None:
 def _show_prediction(snapshot: Snapshot, name: str, chip: Chip) -> None:
     """Draw the predicted step, with a choice of the period that the timeline shows."""
     program = snapshot.program(name)
-    assert program is not None and snapshot.mesh is not None
+    mesh = None if program is None else snapshot.mesh_of(program)
+    assert program is not None and mesh is not None
     found = prediction.prediction_of(snapshot, name, chip)
     periods = prediction.window_names(found, program)
     period = None
@@ -122,7 +123,7 @@ def _show_prediction(snapshot: Snapshot, name: str, chip: Chip) -> None:
     def pick(name: Any) -> None:
         st.session_state["timeline_operation"] = name if isinstance(name, str) else None
 
-    blocks = prediction.blocks(found, program, snapshot.mesh.size, period)
+    blocks = prediction.blocks(found, program, mesh.size, period)
     shown = next((n + 1 for n, one in enumerate(blocks) if _is_timeline(one)), len(blocks))
     render.show(blocks[:shown], {"timeline": pick})
     if shown < len(blocks):

@@ -33,8 +33,8 @@ def show(snapshot: Snapshot, layout: Layout | None) -> None:
     if missing is not None:
         render.show([missing])
         return
-    mesh = snapshot.mesh
     array = selection.selected(snapshot)
+    mesh = snapshot.mesh_of(array)
     selection.draw([candidate.path for candidate in snapshot.arrays])
     reason = why_no_map(array, mesh)
     if reason is not None:
@@ -75,8 +75,9 @@ def prepare(snapshot: Snapshot) -> None:
     """
     if snapshot.arrays and snapshot.mesh is not None:
         array = selection.selected(snapshot)
-        if why_no_map(array, snapshot.mesh) is None:
-            _maps(array, snapshot.mesh, Arrangement())
+        mesh = snapshot.mesh_of(array)
+        if mesh is not None and why_no_map(array, mesh) is None:
+            _maps(array, mesh, Arrangement())
 
 
 def _maps(array: Array, mesh: Mesh, arrangement: Arrangement) -> tuple[go.Figure, go.Figure]:

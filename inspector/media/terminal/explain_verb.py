@@ -133,7 +133,7 @@ def _all_arrays(snapshot: Snapshot, given: tuple[Rule, ...]) -> Answer:
 
 def _array(snapshot: Snapshot, chosen: Array, given: tuple[Rule, ...]) -> Answer:
     reading = semantics(snapshot)
-    found = ledger_of(chosen, snapshot.mesh, given, reading)
+    found = ledger_of(chosen, snapshot.mesh_of(chosen), given, reading)
     if found is None:
         raise InvalidInput(f"{chosen.path} has no logical axes, so no rule applies to it")
     origins = {} if chosen.origins is None else {"origins": typed_json.encode(chosen.origins)}

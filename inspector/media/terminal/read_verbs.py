@@ -32,6 +32,7 @@ from inspector.sections import (
     findings,
     memory,
     propagated_traffic,
+    reshards,
     sharding_errors,
     summary,
     time,
@@ -60,6 +61,7 @@ def show(options: argparse.Namespace) -> None:
                 "source": typed_json.encode(shown.source),
                 "layout": shown.layout,
                 "assessment": typed_json.encode(assess(shown, chip)),
+                **({"reshards": reshards.plain(shown, chip)} if shown.reshards else {}),
             }
         )
         return
@@ -84,12 +86,13 @@ def summary_of(snapshot: Snapshot, chip: Chip | None = None) -> list[Block]:
         *sharding_errors.sections(snapshot),
     ]
     if snapshot.arrays:
-        made.append(arrays.tree_text(snapshot.arrays))
+        made += arrays.tree_texts(snapshot, snapshot.arrays)
         made += arrays.host_memory(snapshot.arrays)
         made += arrays.packed(snapshot.arrays)
     if snapshot.programs:
         made.append(collectives.section(snapshot, listed=True))
         made += propagated_traffic.sections(snapshot)
+    made += reshards.sections(snapshot, chip)
     if snapshot.programs or chip is not None:
         made.append(memory.section(snapshot, chip, replicated=False))
     if chip is not None:

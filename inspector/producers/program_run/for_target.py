@@ -24,8 +24,7 @@ from inspector.compiled import program_text
 from inspector.compiled.donation import with_donation
 from inspector.core import snapshot
 from inspector.core.array_roles import with_roles
-from inspector.core.errors import InvalidInput
-from inspector.core.printable import one_line
+from inspector.core.errors import InvalidInput, compiler_text
 from inspector.core.snapshot import Array, Finding, Memory, Program, Seconds, Snapshot, Source, Spec
 from inspector.machines import out_of_memory, targets
 from inspector.machines.targets import Target
@@ -34,8 +33,6 @@ from inspector.producers.compile import compiler_versions
 from inspector.producers.live_arrays import with_spec
 from inspector.producers.records import memory_of, mesh_record, spec_of
 from inspector.producers.topology import devices_of, places_of
-
-_MOST_ERROR = 2000  # characters: XLA names the cause in one of the first lines
 
 
 def compile_lowered(payload: dict[str, Any], report: Any) -> dict[str, Any]:
@@ -60,8 +57,9 @@ def compile_lowered(payload: dict[str, Any], report: Any) -> dict[str, Any]:
     except jax.errors.JaxRuntimeError as error:
         short = out_of_memory.shortage(str(error))
         if short is None:
-            message = one_line(str(error)).strip()[:_MOST_ERROR]
-            raise InvalidInput(f"the compiler for {target.text} fails: {message}") from None
+            raise InvalidInput(
+                f"the compiler for {target.text} fails: {compiler_text(error)}"
+            ) from None
         return _too_large(found, target, devices, short).to_json()
     seconds = time.perf_counter() - started
     report("read")

@@ -11,6 +11,7 @@ import atexit
 import contextlib
 import functools
 import importlib
+import importlib.util
 import inspect
 import os
 import signal
@@ -27,6 +28,8 @@ _LAST = "jax._src.api"
 _NAME = "_sharding_inspector"
 # The files of JAX through which a call of `jax.jit` goes.
 _INSIDE_JIT = ("pjit.py", "api.py", "traceback_util.py")
+# The file of functions that call JAX for a program.
+_MOVES = os.path.join(os.path.dirname(__file__), "moves.py")
 _MOST_PROBLEMS = 5  # after this many errors, nothing more is recorded
 # Modules whose jit splits the arguments of a function into arrays and one static argument.
 _SPLITTERS = {"equinox._jit": "equinox", "haliax.partitioning": "haliax"}
@@ -150,6 +153,7 @@ class Hook:
         self.problems = 0
         self.questions = set()  # places in the program that ask for the platform
         self.traced = {}  # id of a jaxpr -> (weak reference to it, Traced)
+        self.moves = None  # the Moves, None if this version of JAX has other internal functions
 
     def install(self):
         """Replace JAX's functions. If this version of JAX lacks one, write that down and change nothing."""
@@ -170,6 +174,8 @@ class Hook:
             return
         for owner, name, wrapper in made:
             setattr(owner, name, wrapper)
+        with _Problems(self, "moves of arrays cannot be seen"):
+            self._see_moves()
         if self.settings.get("platform") is not None:
             with _Problems(self, "questions for the platform cannot be seen"):
                 self._see_questions()
@@ -178,6 +184,20 @@ class Hook:
                 _use_one_device()
         # After JAX's own exit function was registered, so this one runs before JAX frees its arrays.
         atexit.register(self._end)
+
+    def _see_moves(self):
+        """Count the arrays that move between devices outside of compiled programs."""
+        # As this file: not in `sys.modules`, where the program could see it.
+        spec = importlib.util.spec_from_file_location("_sharding_inspector_moves", _MOVES)
+        module = importlib.util.module_from_spec(spec)
+        spec.loader.exec_module(module)
+        # JAX leaves this file out of the tracebacks of errors and out of the lines of operations.
+        for name in ("traceback_util", "source_info_util"):
+            with contextlib.suppress(KeyError, AttributeError):
+                sys.modules[f"jax._src.{name}"].register_exclusion(_MOVES)
+        moves = module.Moves(lambda: self.active, functools.partial(_Problems, self))
+        moves.install()
+        self.moves = moves
 
     def _see_questions(self):
         """Write down which functions of the program ask for the platform, which is not that of the target."""
@@ -356,7 +376,16 @@ class Hook:
                         self._recorder().read_at_end()
             except Exception:
                 self.problem("the live arrays cannot be read at the end")
+        with contextlib.suppress(BaseException):
+            try:
+                if self.active and self.moves is not None and self.moves.counts:
+                    with self.package.loaded():
+                        self._recorder().write_moves(self.moves)
+            except Exception:
+                self.problem("the moves of arrays cannot be written at the end")
         self.traced.clear()
+        if self.moves is not None:
+            self.moves.forget()
         if self.recorder is not None:
             self.recorder.forget()
             with self.package.loaded():
@@ -389,6 +418,7 @@ def _caller(frame):
     """
     package = os.path.join(os.path.dirname(sys.modules["jax"].__file__), "")
     inside = {os.path.join(package, "_src", name) for name in _INSIDE_JIT}
+    inside.add(_MOVES)
     while frame is not None and frame.f_code.co_filename in inside:
         frame = frame.f_back
     if frame is None or not frame.f_code.co_filename.startswith(package):

@@ -22,9 +22,11 @@ import jax
 
 from inspector.core import output
 from inspector.producers.capture import capture_compiled
+from inspector.producers.program_run import moved_arrays
 from inspector.producers.program_run.live import LiveArrays
 from inspector.producers.program_run.named_arguments import argument_paths, with_argument_names
 
+MOVES = "moves.json"
 REQUEST = "capture"  # a file of this name in the folder asks for the live arrays
 _POLL_SECONDS = 0.5
 _MOST_WAIT_SECONDS = 30.0  # for the thread of the recorder; reading live arrays takes much less
@@ -47,7 +49,8 @@ class Recorder:
         self._executables: dict[int, Any] = {}  # id of XLA's object -> weak reference to JAX's
         self._live = LiveArrays()
         self._written_bytes = 0
-        self._next_read = self._next_at_compile = 0.0
+        self._next_read = self._next_at_compile = self._next_moves = 0.0
+        self._written_moves = 0
         self._ended = _thread.allocate_lock()  # released when the thread must end
         self._ended.acquire()
         self._join: Callable[[float], Any] | None = None
@@ -182,6 +185,9 @@ class Recorder:
         while not self._ended.acquire(timeout=_POLL_SECONDS) and self._hook.active:
             try:
                 asked = self._request.exists()
+                if self._hook.moves is not None and time.time() >= self._next_moves:
+                    with self._lock, self._hook.package.loaded():
+                        self.write_moves(self._hook.moves)
                 if not (asked or time.time() >= self._next_read):
                     continue
                 with self._lock, self._hook.package.loaded():
@@ -192,6 +198,16 @@ class Recorder:
                     self._request.unlink(missing_ok=True)
             except Exception:
                 self._hook.problem("the live arrays cannot be read")
+
+    def write_moves(self, moves: Any) -> None:
+        """Write the arrays that moved between devices so far, unless the file has all of them."""
+        if not self._writes or (total := moves.total.value()) == self._written_moves:
+            return
+        started, self._written_moves = time.time(), total
+        text = json.dumps(moved_arrays.plain(moves.counts))
+        output.write_text(text, self._raw / MOVES)
+        spent = time.time() - started
+        self._next_moves = time.time() + max(_LEAST_PAUSE_SECONDS, spent / _MOST_SHARE)
 
     def stop(self) -> None:
         """End the thread that reads live arrays: in a finalized interpreter it would crash the program."""

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 from collections import Counter
 from collections.abc import Sequence
 from dataclasses import replace
@@ -9,21 +10,20 @@ from pathlib import Path
 
 from inspector.core import program_run, snapshot
 from inspector.core.errors import InvalidInput
-from inspector.core.formatting import and_text
+from inspector.core.meshes import MeshList, mesh_key
 from inspector.core.program_run import CompiledRecord, ProgramRun
-from inspector.core.snapshot import Finding, Mesh, Snapshot
+from inspector.core.snapshot import Finding, Snapshot
 from inspector.service.program_run.records import with_live_paths
 
 FAILED = "program-failed"
-OTHER_MESH = "program-on-another-mesh"
 _DONE = "exit 0"
 
 
 def read(folder: Path) -> Snapshot:
     """Return the live arrays with all programs; without live arrays, all programs with their arrays.
 
-    If programs were compiled for a target, these are returned, on the devices of the target. Programs on
-    another mesh than most are left out if no live arrays were captured, and a finding names them.
+    If programs were compiled for a target, these are returned, on the devices of the target. Each array and
+    program has its own mesh.
 
     Raises:
       InvalidInput: the folder is not one of a recorded program, or it has neither arrays nor programs.
@@ -42,26 +42,26 @@ def read(folder: Path) -> Snapshot:
                 f"{folder} has no Snapshot: the program {state} compiled no function, and no array was found"
             )
         found = _of_programs([(one, one.file) for one in run.programs], folder)
-    return replace(found, findings=(*_failure(run), *found.findings))
+    findings = (*_failure(run), *found.findings)
+    return replace(found, findings=findings, reshards=run.reshards)
 
 
 def _of_programs(programs: Sequence[tuple[CompiledRecord, str]], folder: Path) -> Snapshot:
     """Return the programs in these files as one Snapshot."""
     found = [_named(snapshot.read(folder / file), record) for record, file in programs]
-    meshes = Counter(_key(one.mesh) for one in found if one.mesh is not None)
-    chosen = max(meshes, key=lambda key: meshes[key]) if meshes else None
-    same = [one for one in found if one.mesh is None or _key(one.mesh) == chosen]
-    others = [program.name for one in found if one not in same for program in one.programs]
-    notes: tuple[Finding, ...] = ()
-    if others:
-        message = f"Not included, because they are on another mesh: {and_text(others)}."
-        notes = (Finding("note", OTHER_MESH, message),)
-    first = next((one for one in same if one.mesh is not None), same[0])
+    counts = Counter(mesh_key(one.mesh) for one in found if one.mesh is not None)
+    chosen = max(counts, key=lambda key: counts[key]) if counts else None
+    on_chosen = (one.mesh for one in found if one.mesh and mesh_key(one.mesh) == chosen)
+    meshes = MeshList(itertools.islice(on_chosen, 1))
+    arrays = tuple(array for one in found for array in meshes.arrays(one))
+    programs_of_all = tuple(program for one in found for program in meshes.programs(one))
     return replace(
-        first,
-        arrays=tuple(array for one in same for array in one.arrays),
-        programs=tuple(program for one in same for program in one.programs),
-        findings=(*notes, *(finding for one in same for finding in one.findings)),
+        found[0],
+        mesh=meshes.mesh,
+        other_meshes=meshes.other_meshes,
+        arrays=arrays,
+        programs=programs_of_all,
+        findings=tuple(finding for one in found for finding in one.findings),
     )
 
 
@@ -101,6 +101,9 @@ def _on_target(live: Snapshot, target: Snapshot) -> Snapshot:
     here, there = live.mesh, target.mesh
     if here is None or there is None or here.axes != there.axes:
         return target
+    # Live arrays of several meshes have no place on the devices of the target.
+    if live.other_meshes or target.other_meshes:
+        return target
     devices = dict(zip(here.devices, there.devices, strict=True))
     arrays = tuple(
         one
@@ -120,10 +123,6 @@ def _on_target(live: Snapshot, target: Snapshot) -> Snapshot:
         arrays=arrays,
         programs=tuple(with_live_paths(one, there, moved) for one in target.programs),
     )
-
-
-def _key(mesh: Mesh | None) -> object:
-    return None if mesh is None else (tuple((a.name, a.size) for a in mesh.axes), mesh.devices)
 
 
 def _failure(run: ProgramRun) -> tuple[Finding, ...]:

@@ -14,6 +14,7 @@ from inspector.core import output, program_run, snapshot, strict_json
 from inspector.core.array_roles import with_roles
 from inspector.core.errors import InvalidInput
 from inspector.core.formatting import numbered
+from inspector.core.meshes import MeshList, mesh_key
 from inspector.core.printable import file_name, one_line
 from inspector.core.program_run import CompiledRecord, LiveRecord, ProgramRun
 from inspector.core.snapshot import Finding, Program, Seconds, Snapshot
@@ -24,7 +25,6 @@ CompileForTarget = Callable[[Snapshot, bytes, dict[str, Any]], Snapshot]
 
 _QUESTIONS = "questions.txt"  # the recorder writes it
 _MOST_ERROR = 400  # characters
-OTHER_MESH = "other-mesh"
 FREED = "freed-before-the-end"
 
 
@@ -77,6 +77,7 @@ class Folder:
             self._changed = True
             self._read.append(self._program(path))
         self._read_live()
+        self._read_moves()
         self._count_operations()
         self._read_questions()
         if self._changed:
@@ -149,7 +150,8 @@ class Folder:
             )
         for done in (path, text):
             done.unlink(missing_ok=True)
-        return _Read(meta, record, found.programs[0], found.mesh, later)
+        program = found.programs[0]
+        return _Read(meta, record, program, found.mesh_of(program), later)
 
     def _compiled_for_target(
         self, record: CompiledRecord, found: Snapshot, settings: dict[str, Any], module: Path
@@ -179,6 +181,18 @@ class Folder:
         self.run = replace(self.run, live=live)
         self._changed = True
 
+    def _read_moves(self) -> None:
+        path = self._raw / "moves.json"
+        if not path.exists():
+            return
+        taken = path.with_name("moves-read.json")
+        path.replace(taken)  # the program may write the next one
+        # Imported while the program runs, not before it starts.
+        from inspector.service.program_run import reshards
+
+        self.run = replace(self.run, reshards=reshards.read(taken))
+        self._changed = True
+
     def _count_operations(self) -> None:
         path = self._raw / "operations.jsonl"
         if not path.exists():
@@ -201,15 +215,25 @@ class Folder:
                 self._changed = True
 
     def _write_snapshot(self) -> None:
-        """Write the live arrays with all programs; without live arrays, the last program's Snapshot."""
+        """Write the live arrays with all programs, if there are live arrays."""
         if self._live is None:
             return
+        meshes = MeshList(self._live.meshes)
         programs = tuple(
-            replace(with_live_paths(one.program, one.mesh, self._live), name=one.record.name)
+            replace(
+                with_live_paths(one.program, one.mesh, self._live),
+                name=one.record.name,
+                mesh=meshes.index_of(one.mesh),
+            )
             for one in self._read
         )
         found = replace(
-            self._live, programs=programs, findings=(*self._live.findings, *self._notes())
+            self._live,
+            mesh=meshes.mesh,
+            other_meshes=meshes.other_meshes,
+            programs=programs,
+            findings=(*self._live.findings, *self._notes()),
+            reshards=self.run.reshards,
         )
         _write(found, self.path / program_run.SNAPSHOT)
 
@@ -245,9 +269,7 @@ def _completed(found: Snapshot, record: CompiledRecord, hlo: str | None) -> Snap
     from inspector.compiled.donation import with_donation
 
     (program,) = found.programs
-    on_mesh = not any(one.code == OTHER_MESH for one in found.findings)
-    mesh = found.mesh if on_mesh else None
-    facts = program_text.read(hlo, mesh, program.shardings, program.memory)
+    facts = program_text.read(hlo, found.mesh_of(program), program.shardings, program.memory)
     known = [one for one in (record.trace, record.lower) if one is not None]
     program = replace(
         program,
@@ -273,9 +295,15 @@ def with_live_paths(program: Program, mesh: snapshot.Mesh | None, live: Snapshot
     """Return the program for the Snapshot of the live arrays: inputs and outputs that are live arrays have
     their paths.
 
-    A program on another mesh keeps its collectives, but their mesh axes are unknown there.
+    Args:
+      mesh: the mesh of the program; None if unknown. Only arrays on the same mesh are its inputs and outputs.
     """
-    specs = {array.path: array.spec for array in live.arrays}
+    key = None if mesh is None else mesh_key(mesh)
+    specs = {}
+    for array in live.arrays:
+        own = live.mesh_of(array)
+        if array.spec is None or own is None or mesh_key(own) == key:
+            specs[array.path] = array.spec
     below: dict[str, list[str]] = {}
     for path in specs:
         below.setdefault(path.partition("/")[2] or path, []).append(path)
@@ -288,11 +316,6 @@ def with_live_paths(program: Program, mesh: snapshot.Mesh | None, live: Snapshot
             path = found[0] if len(found) == 1 else ""
         same = path in specs and specs[path] == one.compiled
         shardings.append(replace(one, path=path) if same else one)
-    on_mesh = (
-        mesh is not None
-        and live.mesh is not None
-        and ((mesh.axes, mesh.devices) == (live.mesh.axes, live.mesh.devices))
-    )
     collectives = program.collectives
     if collectives is not None:
         live_paths = {
@@ -302,6 +325,4 @@ def with_live_paths(program: Program, mesh: snapshot.Mesh | None, live: Snapshot
             replace(one, arrays=one.arrays and tuple(live_paths.get(p, p) for p in one.arrays))
             for one in collectives
         )
-    if not on_mesh and collectives is not None:
-        collectives = tuple(replace(one, mesh_axes=None) for one in collectives)
     return replace(program, shardings=tuple(shardings), collectives=collectives)

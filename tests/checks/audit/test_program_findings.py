@@ -114,3 +114,50 @@ def test_repeated_work_is_the_flops_of_all_devices_over_those_of_the_program(mes
     assert finding.extra["ratio"] == pytest.approx(4.0)
     shared = inspect(lambda w, x: jnp.tanh(x @ w) @ w, w, placed(mesh, (16, 64), "x"))
     assert of(shared, "repeated-work") == []
+
+
+@pytest.mark.parametrize("sharded", ["layers", "columns"])
+def test_a_stack_of_layers_that_is_gathered_at_once_is_found(mesh, sharded: str) -> None:
+    """XLA gathers before the loop only if the dimension of the layers is sharded."""
+    layers, width = 8, 256
+    spec = P("x", None, None) if sharded == "layers" else P(None, None, "x")
+    on = NamedSharding(mesh, P("x", None))
+
+    def step(params, x):
+        def layer(x, w):
+            whole = jax.lax.with_sharding_constraint(w, NamedSharding(mesh, P()))
+            return jax.lax.with_sharding_constraint(jnp.tanh(x @ whole), on), None
+
+        return jax.lax.scan(layer, x, params["stack"])[0]
+
+    shape = (layers, width, width)
+    stack = jax.ShapeDtypeStruct(shape, "float32", sharding=NamedSharding(mesh, spec))
+    found = inspect(step, {"stack": stack}, placed(mesh, (64, width), "x", None))
+    findings = of(found, "stack-gathered")
+    (program,) = found.programs
+    whole = 4 * layers * width * width
+    gathers = [one for one in program.collectives if one.op == "all-gather"]
+    assert gathers
+    at_once = [one for one in gathers if one.payload_bytes == whole]
+    assert len(findings) == len(at_once) == (sharded == "layers")
+    if findings:
+        assert findings[0].bytes == whole - whole // layers
+        assert findings[0].extra["collective"] == at_once[0].name
+
+
+@pytest.mark.parametrize(("tokens", "gathered"), [((64, 16), False), ((4096, 512), True)])
+def test_a_table_that_is_gathered_for_a_lookup_is_noted(mesh, tokens, gathered: bool) -> None:
+    """XLA gathers the table if that is less than gathering what is looked up."""
+    rows, width = 4096, 64
+
+    def lookup(params, tokens):
+        return jnp.take(params["table"], tokens, axis=0)
+
+    at = placed(mesh, tokens, "x", None, dtype="int32")
+    found = inspect(lookup, {"table": placed(mesh, (rows, width), None, "x")}, at)
+    gathers = [one for one in found.programs[0].collectives if one.op == "all-gather"]
+    whole = [one for one in gathers if one.payload_bytes == rows * width * 4]
+    assert bool(whole) == gathered
+    assert len(of(found, "table-gathered")) == len(whole)
+    replicated = inspect(lookup, {"table": placed(mesh, (rows, width))}, at)
+    assert of(replicated, "table-gathered") == []

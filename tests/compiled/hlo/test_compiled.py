@@ -18,7 +18,8 @@ from jax.sharding import Mesh, NamedSharding
 from jax.sharding import PartitionSpec as P
 
 from inspector.compiled import hlo, program_text
-from inspector.core.collectives import OPS
+from inspector.compiled.op_name import parse_op_name
+from inspector.core.collectives import OPS, traffic
 from inspector.core.snapshot import Collective
 from inspector.producers.records import mesh_record
 
@@ -53,6 +54,33 @@ W = sharded((128, 128), None, "model")
 
 def weights(*leading: int) -> jax.ShapeDtypeStruct:
     return sharded((*leading, 128, 128), *(None for _ in leading), None, "model")
+
+
+def test_a_loop_without_a_trip_count_has_counts_of_one_iteration() -> None:
+    """The same layers in a loop of 5 iterations run 5 times what one iteration of an unknown number does."""
+
+    def until(x: jax.Array, ws: jax.Array, limit: Any) -> jax.Array:
+        def body(state: tuple[Any, jax.Array]) -> tuple[Any, jax.Array]:
+            return state[0] + 1, lax.scan(lambda c, w: (layer(c, w), None), state[1], ws)[0]
+
+        return lax.while_loop(lambda state: state[0] < limit, body, (0, x))[1]
+
+    mesh = mesh_record(GRID)
+    known = compiled(partial(until, limit=5), X, weights(3))
+    limit = jax.ShapeDtypeStruct((), jnp.int32, sharding=NamedSharding(GRID, P()))
+    (module,) = hlo.parse(known.as_text())
+    counted = hlo.collectives(module, mesh)
+    (module,) = hlo.parse(compiled(until, X, weights(3), limit).as_text())
+    unknown = hlo.collectives(module, mesh)
+    inside = [one for one in unknown if one.executions is None]
+    assert inside and all(one.executions_per_iteration == 3 for one in inside)
+    assert {one.executions for one in counted} == {15}
+    assert all(one.executions_per_iteration is None for one in counted)
+    (row,) = traffic(inside)
+    assert row.wire_bytes_per_device is None
+    assert 5 * row.wire_bytes_per_iteration == sum(
+        one.executions * one.wire_bytes_per_device for one in counted
+    )
 
 
 def executed(collectives: tuple[Collective, ...]) -> Counter[tuple]:
@@ -269,3 +297,27 @@ def test_instruction_counts_match_xla(name: str) -> None:
     assert counted == Counter(
         {op: n for op in OPS if (n := sum(opcodes[op] for opcodes in expected.values()))}
     )
+
+
+def test_a_merged_all_reduce_has_the_label_of_its_largest_part() -> None:
+    """Three gradients are summed by one instruction; most of its bytes are those of `wide`."""
+
+    def step(params: dict[str, jax.Array], x: jax.Array) -> dict[str, jax.Array]:
+        def loss(params: dict[str, jax.Array]) -> jax.Array:
+            with jax.named_scope("first"):
+                x1 = jnp.tanh(x @ params["first"])
+            with jax.named_scope("wide"):
+                x2 = jnp.tanh(x1 @ params["wide"])
+            with jax.named_scope("last"):
+                return jnp.sum(x2 @ params["last"])
+
+        return jax.grad(loss)(params)
+
+    sizes = {"first": (8, 64), "wide": (64, 1024), "last": (1024, 4)}
+    params = {name: sharded(shape) for name, shape in sizes.items()}
+    (module,) = hlo.parse(compiled(step, params, sharded((64, 8), "data")).as_text())
+    merged = [one for one in hlo.collectives(module, mesh_record(GRID)) if one.op == "all-reduce"]
+    largest = max(merged, key=lambda one: one.payload_bytes)
+    assert largest.payload_bytes >= 64 * 1024 * 4
+    name = parse_op_name(largest.op_name)[0]
+    assert "wide" in name.module or "wide" in largest.op_name.split(":")[0]

@@ -102,13 +102,12 @@ def test_without_an_estimate_the_roofline_counts():
 
 
 UNKNOWN = {
-    "unknown trips": operation("w", "while", runs=("main2",), times=None),
     "a missing body": operation("w", "while", runs=("nowhere",), times=2),
     "a computation that runs itself": operation("w", "call", runs=("main",), times=1),
     "no mesh axes": operation("g", "all-gather", collective=1),
     "a missing collective": operation("g", "all-gather", collective=7),
     "no estimate": operation("x", "custom-call"),
-    "FLOPs of a kernel": operation("x", "custom-call", bytes=8),
+    "FLOPs of a product": operation("x", "dot", bytes=8),
     "an unknown type": operation("m", bytes=8, flops=1e12, dtype="c64"),
     "a start that is missing": operation("d", awaits=9),
 }
@@ -119,6 +118,24 @@ def test_what_cannot_be_priced_makes_the_step_unknown(name):
     found = run(SHORT, UNKNOWN[name], main2=(SHORT,))
     assert found.seconds is None
     assert found.unknown
+
+
+BYTES = int(CHIP.hbm_bytes_per_second * 0.01)
+
+
+@pytest.mark.parametrize(
+    ("unsure", "least"),
+    [
+        (operation("scale.12", "custom-call", bytes=BYTES), 0.01),
+        (operation("w", "while", runs=("body",), times=None), 0.001),
+    ],
+)
+def test_a_kernel_without_flops_and_a_loop_without_a_count_give_a_lower_bound(unsure, least):
+    found = run(SHORT, unsure, body=(SHORT,))
+    assert found.seconds == pytest.approx(0.001 + least)
+    (reason,) = found.at_least
+    assert unsure.name.partition(".")[0] in reason and not found.unknown
+    assert run(SHORT).at_least == ()
 
 
 operations = st.lists(

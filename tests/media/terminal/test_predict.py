@@ -22,7 +22,7 @@ from inspector.core.snapshot import (
     Work,
 )
 from inspector.machines import hardware
-from inspector.media.terminal import main
+from inspector.media.terminal import main, options
 from inspector.sections import prediction
 from inspector.sections.section import plain
 from tests.machines.prediction.schedules import schedule
@@ -161,9 +161,14 @@ def test_a_run_with_a_snapshot_in_the_folder_is_not_compiled(path, tmp_path, cap
     assert before["predicted"] is None and before["reason"]
     (run,) = published_runs.read(runs)
     made = replace(snapshot.read(path), layout=run.layout.to_json())
-    (folder / "a_run.json").write_text(snapshot.dumps(made))
+    kept = folder / "a_run.json"
+    kept.write_text(snapshot.dumps(made))
     (after,) = printed(capsys, *command)["rows"]
-    assert after["predicted"] == printed(capsys, "predict", path)["seconds"]
+    # With the programs before the compile, as a Snapshot of a compile has them.
+    with options.workers() as service:
+        service.propagate(run.layout)
+        kept.write_text(snapshot.dumps(service.with_propagated(made, run.layout)))
+    assert after["predicted"] == printed(capsys, "predict", str(kept))["seconds"]
     assert after["error"] == after["predicted"] / 0.02 - 1
 
 

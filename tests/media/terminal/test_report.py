@@ -58,7 +58,7 @@ def test_equal_file_names_are_told_apart(files: list[str], tmp_path: Path) -> No
     ("arguments", "words"),
     [
         (["{0}", "-o", "{tmp}/x.pdf"], "must end in .html, .md"),
-        (["{0}", "-o", "{tmp}/none/x.html"], "the folder"),
+        (["{0}", "-o", "/dev/null/none/x.html"], "/dev/null"),
         (["{tmp}/none.json", "-o", "{tmp}/x.html"], "cannot be read"),
         (["{0}", "-o", "{tmp}/x.html", "--chip", "v99"], "v99"),
         (["{0}", "-o", "{tmp}/x.html", "--name", "a", "--name", "b"], "--name is given 2 times"),

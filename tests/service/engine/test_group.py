@@ -300,11 +300,10 @@ def test_a_follower_ends_with_the_first_process():
     try:
         os.close(theirs)
         follower.stdin.write(
-            b'{"kind":"run","run":1,"job":"together","payload":{"acts":["stuck","stuck"]}}\n'
+            b'{"kind":"run","run":1,"job":"together","payload":{"acts":["stuck","stuck"]},"memory":null}\n'
         )
         follower.stdin.flush()
-        while b"stuck" not in follower.stdout.readline():
-            pass
+        assert any(b"stuck" in line for line in follower.stdout)
         os.close(lifeline)
         assert follower.wait(PATIENCE) == -signal.SIGIO
     finally:

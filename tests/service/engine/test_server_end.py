@@ -81,7 +81,7 @@ def test_either_pipe_is_enough_to_end_a_worker(closed):
     worker = start_worker(theirs, new_session=True)
     try:
         os.close(theirs)
-        worker.stdin.write(encode("run", run=1, job="stubborn", payload={}))
+        worker.stdin.write(encode("run", run=1, job="stubborn", payload={}, memory=None))
         worker.stdin.flush()
         assert decode(worker.stdout.readline()) == {"kind": "started", "run": 1}
         assert decode(worker.stdout.readline())["kind"] == "progress"

@@ -1,0 +1,143 @@
+"""Arrays that a program moves between meshes or devices, outside of its compiled programs."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+from inspector.core import typed_json
+from inspector.core.formatting import (
+    bytes_text,
+    counted,
+    devices_text,
+    mesh_text,
+    seconds_text,
+    shape_text,
+    spec_text,
+)
+from inspector.core.meshes import mesh_key
+from inspector.core.snapshot import Mesh, Reshard, ReshardedArrays, Snapshot
+from inspector.machines.hardware import Chip
+from inspector.machines.move_time import least_seconds
+from inspector.sections.section import Block, Column, Folded, Section, Table, more_text, text
+
+_MOST_ROWS = 50
+_MOST_ARRAYS = 200
+NO_CHIP = "no chip is chosen"
+NO_ROUTES = "the sharding of an array is unknown"
+
+
+def sections(snapshot: Snapshot, chip: Chip | None) -> tuple[Section, ...]:
+    """Return the moves, those with the most bytes first; empty if the Snapshot has none.
+
+    chip: the chip whose links the time is modelled on; None without one.
+    """
+    every = snapshot.reshards
+    if not every:
+        return ()
+    blocks: list[Block] = [text(_headline(every)), _table(every[:_MOST_ROWS], snapshot, chip)]
+    if len(every) > _MOST_ROWS:
+        blocks.append(text(more_text(len(every) - _MOST_ROWS, "move"), quiet=True))
+    if chip is not None:
+        blocks.append(text(_model_text(chip), quiet=True))
+    blocks.append(Folded("Moved arrays", (_arrays_table(every),)))
+    return (Section("reshards", "Moves between meshes", tuple(blocks)),)
+
+
+def plain(snapshot: Snapshot, chip: Chip | None) -> list[dict[str, Any]]:
+    """Return the moves as `show --json` prints them: the records with their sums and modelled time."""
+    return [
+        {
+            **typed_json.encode(one),
+            "bytes": one.bytes,
+            "moved_bytes": one.moved,
+            "least_seconds": None if chip is None else least_seconds(one, chip),
+            "unknown_seconds": _unknown_seconds(one, chip),
+        }
+        for one in snapshot.reshards
+    ]
+
+
+def _headline(every: Sequence[Reshard]) -> str:
+    """Return the bytes of all moves in a sentence."""
+    known = sum(one.executions * one.moved for one in every if one.moved is not None)
+    unknown = sum(one.moved is None for one in every)
+    times = counted(sum(one.executions for one in every), "time")
+    least = "at least " if unknown else ""
+    return (
+        f"The program moved arrays to other devices or shardings {times}, outside of its compiled programs: "
+        f"{least}{bytes_text(known)} went from one device to another."
+    )
+
+
+def _table(every: Sequence[Reshard], snapshot: Snapshot, chip: Chip | None) -> Table:
+    between = "Bytes that were not on the same device before, summed over the target devices."
+    cells: dict[str | Column, Any] = {
+        "Source": lambda one: one.line or "unknown",
+        "Operation": lambda one: one.operation,
+        "From": lambda one: _side_text(one.source_mesh, one.source_devices, snapshot),
+        "To": lambda one: _side_text(one.target_mesh, one.target_devices, snapshot),
+        Column("Arrays", "count", "Arrays of one execution."): lambda one: one.count,
+        Column("Bytes", "bytes", "Bytes of these arrays, each counted once."): lambda one: (
+            one.bytes
+        ),
+        Column("Between devices", "bytes", between): lambda one: one.moved,
+        Column("Executions", "count", "How often the program did this."): lambda one: (
+            one.executions
+        ),
+    }
+    if chip is not None:
+        cells[Column("At least", "text", _model_text(chip))] = lambda one: _time_text(one, chip)
+    return Table.of("reshards", every, cells)
+
+
+def _arrays_table(every: Sequence[Reshard]) -> Table:
+    rows = [(one, arrays) for one in every for arrays in one.arrays][:_MOST_ARRAYS]
+    return Table.of(
+        "resharded_arrays",
+        rows,
+        {
+            "Source": lambda row: row[0].line or "unknown",
+            "Arrays:count": lambda row: row[1].count,
+            "Shape": lambda row: shape_text(row[1].shape),
+            "Type": lambda row: row[1].dtype,
+            "Bytes of each:bytes": lambda row: row[1].bytes,
+            "PartitionSpec before": lambda row: _spec_text(row[1], "source"),
+            "PartitionSpec after": lambda row: _spec_text(row[1], "target"),
+        },
+    )
+
+
+def _spec_text(arrays: ReshardedArrays, side: str) -> str:
+    spec = arrays.source_spec if side == "source" else arrays.target_spec
+    return "no NamedSharding" if spec is None else spec_text(spec)
+
+
+def _side_text(mesh: Mesh | None, devices: Sequence[int], snapshot: Snapshot) -> str:
+    """Return `mesh 2: fsdp 2 × tp 2, devices 0, 1, 2, 3`, or the devices alone without a mesh."""
+    noun = "device" if len(devices) == 1 else "devices"
+    where = f"{noun} {devices_text(devices)}"
+    if mesh is None:
+        return where
+    keys = [mesh_key(one) for one in snapshot.meshes]
+    key = mesh_key(mesh)
+    name = f"mesh {keys.index(key) + 1}: " if key in keys else ""
+    return f"{name}{mesh_text(mesh)}, {where}"
+
+
+def _time_text(one: Reshard, chip: Chip) -> str:
+    seconds = least_seconds(one, chip)
+    return f"unknown: {NO_ROUTES}" if seconds is None else seconds_text(seconds)
+
+
+def _unknown_seconds(one: Reshard, chip: Chip | None) -> str | None:
+    if chip is None:
+        return NO_CHIP
+    return NO_ROUTES if one.routes is None else None
+
+
+def _model_text(chip: Chip) -> str:
+    return (
+        f"The least time of one execution: all links of each {chip.title} carry these bytes at once, and "
+        "nothing else."
+    )

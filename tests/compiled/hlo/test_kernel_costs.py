@@ -1,0 +1,126 @@
+"""What a kernel states about its cost, against XLA's own cost analysis of the text of a TPU compiler."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from inspector.assessment import assess
+from inspector.compiled import hlo
+from inspector.compiled.hlo import kernel_costs
+from inspector.core import snapshot as snapshots
+from inspector.machines import targets
+from tests.media.terminal.command import inspector
+from tests.model.importable import importable
+
+TEXT = """HloModule m
+
+ENTRY main {{
+  x = f32[64,128] parameter(0)
+  ROOT k = bf16[64,128] custom-call(x), custom_call_target="tpu_custom_call", backend_config={config}
+}}
+"""
+STATED = (
+    '{"custom_call_config":{"body":"TUzv","cost_estimate":{"flops":"12345","transcendentals":"4",'
+    '"bytes_accessed":"777"}}}'
+)
+FLOPS, MOVED = 12_345, 777
+WHOLE = 64 * 128 * (4 + 2)  # bytes of the operand and the result
+
+
+@pytest.mark.parametrize(
+    ("config", "flops", "moved"),
+    [
+        (STATED, FLOPS, MOVED),
+        (STATED.replace('"', "").replace("TUzv", "x"), None, WHOLE),
+        (STATED.replace('"777"', '"0"'), FLOPS, WHOLE),
+        (STATED.replace('"777"', "777").replace('"12345"', "12345"), FLOPS, MOVED),
+        (STATED.replace("12345", "9" * 30), None, MOVED),
+        ('{"custom_call_config":{"body":"TUzv"}}', None, WHOLE),
+    ],
+)
+def test_a_stated_cost_counts(config: str, flops: int | None, moved: int) -> None:
+    (module,) = hlo.parse(TEXT.format(config=config))
+    found = hlo.work(module)
+    assert found.bytes_accessed == moved
+    if flops is None:
+        assert found.flops == 0 and found.not_counted == ("tpu_custom_call",)
+    else:
+        assert found.flops == flops and not found.not_counted
+        assert [(one.dtype, one.flops) for one in found.matmul or ()] == [("f32", flops)]
+
+
+def test_other_instructions_state_nothing() -> None:
+    (module,) = hlo.parse(TEXT.format(config=STATED))
+    entry = module.by_name["main"]
+    assert kernel_costs.stated(entry.by_name["x"]) is None
+    assert kernel_costs.stated(entry.by_name["k"]) == (FLOPS, MOVED)
+
+
+KERNEL = """
+import jax
+import jax.numpy as jnp
+from jax.experimental import pallas as pl
+from jax.sharding import PartitionSpec as P
+
+from inspector.model import Model, by_regex
+
+
+def doubled(ref, result):
+    result[...] = ref[...] * 2
+
+
+def build(*, rows: int = 1024, stated: bool = True):
+    cost = pl.CostEstimate(flops=123_456_789, bytes_accessed=1_000_000, transcendentals=0)
+    kernel = pl.pallas_call(
+        doubled, out_shape=jax.ShapeDtypeStruct((rows // 8, 512), jnp.float32),
+        cost_estimate=cost if stated else None, name="twice",
+    )
+
+    def apply(params, batch):
+        mesh = jax.make_mesh((8,), ("data",), axis_types=(jax.sharding.AxisType.Auto,))
+        mapped = jax.shard_map(
+            kernel, mesh=mesh, in_specs=P("data", None), out_specs=P("data", None), check_vma=False
+        )
+        return mapped(batch["x"] @ params["w"])
+
+    return Model(
+        init=lambda key, batch: {"w": jnp.ones((512, 512))}, programs={"forward": apply},
+        batch={"x": jax.ShapeDtypeStruct((rows, 512), jnp.float32)}, batch_axes={"x": ("data", None)},
+        mesh={"data": 8}, state_specs=by_regex([(".*", P())]),
+    )
+"""
+
+
+@pytest.fixture(scope="module")
+def kernel_model(tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
+    with importable(tmp_path_factory.mktemp("kernel"), "their_kernel", KERNEL):
+        yield "their_kernel:build"
+
+
+@pytest.mark.parametrize("stated", [True, False])
+def test_the_estimate_of_a_pallas_kernel_reaches_the_step(
+    kernel_model: str, stated: bool, tmp_path: Path
+) -> None:
+    """Each device multiplies 128 rows with 512 × 512 weights, and runs the kernel once."""
+    target = targets.parse("tpu:v5e:2x4")
+    if missing := targets.missing_compiler(target):
+        pytest.skip(missing)
+    path = tmp_path / "s.json"
+    options = ("--target", target.text, "--set", f"stated={stated}".lower(), "-o", str(path))
+    done = inspector("inspect", "--model", kernel_model, *options)
+    assert done.returncode == 0, done.stderr
+    found = snapshots.read(path)
+    (program,) = (one for one in found.programs if one.name == "forward")
+    products = 2 * 128 * 512 * 512
+    step = assess(found).step
+    assert step is not None
+    if stated:
+        assert program.flops_per_device == products + 123_456_789
+        assert step.at_least is None and step.low < step.seconds < step.high
+    else:
+        assert program.flops_per_device == products
+        assert step.at_least is not None and "twice" in step.at_least
+        assert (step.low, step.high) == (None, None)

@@ -1,0 +1,259 @@
+"""A program with two meshes under `run`: specs, axes and bytes of each mesh, and moves between them."""
+
+from __future__ import annotations
+
+import json
+from collections import Counter
+from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
+
+import pytest
+
+from inspector.core import device_holdings, program_run, sharding, snapshot
+from inspector.core.meshes import mesh_of_all_devices
+from inspector.core.snapshot import Reshard, Snapshot
+from inspector.core.totals import bytes_by_device
+from inspector.machines import hardware
+from inspector.machines.hardware import Torus
+from inspector.machines.move_time import least_seconds
+from inspector.sections import reshards
+from inspector.service.program_run import folder_snapshot
+from tests.paths import CASES
+from tests.service.program_run.test_program_run import PLAIN, RUN, call
+
+REPORTED = CASES / "reported" / "two_meshes" / "reshard.py"
+
+# An actor and a rollout whose meshes have axes of equal names. It prints what JAX knows.
+TWO_MESHES = """
+import json, os, threading
+import jax, jax.numpy as jnp, numpy as np
+from jax.sharding import Mesh, NamedSharding, PartitionSpec as P
+
+devices = np.array(jax.devices())
+actor = Mesh(devices[:4].reshape(2, 2), ("fsdp", "tp"))
+rollout = Mesh(devices[4:].reshape(1, 4), ("fsdp", "tp"))
+params = {
+    "w": jax.device_put(jnp.ones((16, 8)), NamedSharding(actor, P("fsdp", "tp"))),
+    "b": jax.device_put(jnp.ones(8, "bfloat16"), NamedSharding(actor, P("tp"))),
+}
+step = jax.jit(lambda params, x: jax.tree.map(lambda p: p - (x @ params["w"]).sum().astype(p.dtype), params))
+generate = jax.jit(lambda weights, y: y @ weights["w"] @ weights["w"].T)
+x = jax.device_put(jnp.ones((4, 16)), NamedSharding(actor, P("fsdp")))
+y = jax.device_put(jnp.ones((4, 16)), NamedSharding(rollout, P()))
+on_rollout = {"w": NamedSharding(rollout, P(None, "tp")), "b": NamedSharding(rollout, P("tp"))}
+for number in range(3):
+    params = step(params, x)
+    weights = jax.device_put(params, on_rollout)
+    tokens = generate(weights, y)
+
+turned = [jax.lax.with_sharding_constraint(params["w"], NamedSharding(actor, P("tp"))) for _ in range(2)]
+params["w"] = jax.device_put(params["w"], NamedSharding(actor, P("fsdp", "tp")))  # it is there
+
+
+def copy():
+    for _ in range(25):
+        jax.device_put(params["b"], devices[7])
+
+
+threads = [threading.Thread(target=copy) for _ in range(4)]
+[thread.start() for thread in threads]
+[thread.join() for thread in threads]
+try:
+    jax.lax.with_sharding_constraint(x, NamedSharding(rollout, P()))
+except ValueError as error:
+    print(type(error).__name__, len(str(error)))
+
+
+def bytes_on_devices():
+    held = {}
+    arrays = {"params/w": params["w"], "params/b": params["b"], "weights/w": weights["w"], "x": x, "y": y}
+    arrays |= {"weights/b": weights["b"], "tokens": tokens, "turned/0": turned[0], "turned/1": turned[1]}
+    for array in arrays.values():
+        for shard in array.addressable_shards:
+            held[shard.device.id] = held.get(shard.device.id, 0) + shard.data.nbytes
+    specs = {path: [str(array.sharding.spec), sorted(d.id for d in array.sharding.device_set)]
+             for path, array in arrays.items()}
+    print(json.dumps({"held": held, "specs": specs}))
+
+
+bytes_on_devices()
+raise SystemExit(3)
+"""
+
+
+@pytest.fixture(scope="module")
+def two(tmp_path_factory: pytest.TempPathFactory) -> Any:
+    """The program directly and under `run`."""
+    folder = tmp_path_factory.mktemp("two_meshes")
+    (folder / "two.py").write_text(TWO_MESHES)
+    direct = call(folder, "two.py")
+    recorded = call(folder, *RUN, "two.py")
+    return SimpleNamespace(
+        folder=folder / "recorded",
+        direct=direct,
+        recorded=recorded,
+        printed=json.loads(direct.stdout.splitlines()[-1]),
+        run=program_run.read(folder / "recorded"),
+        snapshot=folder_snapshot.read(folder / "recorded"),
+    )
+
+
+def test_the_program_behaves_as_without_a_recorder(two: Any) -> None:
+    assert two.direct.returncode == two.recorded.returncode == 3, two.recorded.stderr
+    assert two.recorded.stdout == two.direct.stdout
+    assert two.run.problems == ()
+
+
+def test_each_array_has_the_spec_of_its_own_mesh(two: Any) -> None:
+    found: Snapshot = two.snapshot
+    assert {mesh.devices for mesh in found.meshes} == {(0, 1, 2, 3), (4, 5, 6, 7)}
+    for path, (spec, devices) in two.printed["specs"].items():
+        array = found.array(path)
+        mesh = found.mesh_of(array)
+        assert mesh is not None and list(mesh.devices) == devices, path
+        whole = eval(spec.replace("PartitionSpec", "P"), {"P": lambda *entries: entries})
+        entries = (*whole, *(None,) * (len(array.shape or ()) - len(whole)))
+        assert array.spec == tuple(None if one is None else (one,) for one in entries), path
+
+
+def test_bytes_per_device_are_those_of_jax(two: Any) -> None:
+    found: Snapshot = two.snapshot
+    expected = {int(device): held for device, held in two.printed["held"].items()}
+    mine = [array for array in found.arrays if array.path in two.printed["specs"]]
+    assert bytes_by_device(found, mine) == expected
+    every = mesh_of_all_devices(found)
+    assert every is not None and every.devices == tuple(range(8))
+    for device in every.devices:
+        held = device_holdings.holdings(found, [device])
+        pieces = [one for one in held.pieces if one.path in two.printed["specs"]]
+        assert sum(one.bytes or 0 for one in pieces) == expected[device]
+
+
+def test_each_program_has_the_axes_of_its_own_mesh(two: Any) -> None:
+    found: Snapshot = two.snapshot
+    devices = {"step": (0, 1, 2, 3), "generate": (4, 5, 6, 7)}
+    name = two.run.programs[0].name
+    for program in found.programs:
+        mesh = found.mesh_of(program)
+        assert (
+            mesh is not None
+            and mesh.devices == devices["step" if program.name == name else "generate"]
+        )
+        assert program.collectives is not None
+        for one in program.collectives:
+            assert one.mesh_axes is not None and set(one.mesh_axes) <= set(mesh.axis_names)
+            assert one.group_size == mesh.ways(one.mesh_axes)
+
+
+def moves(found: Snapshot) -> dict[tuple[str, int], Reshard]:
+    return {(one.operation, one.count): one for one in found.reshards}
+
+
+def test_moves_are_counted_with_their_bytes(two: Any) -> None:
+    found = moves(two.snapshot)
+    assert len(found) == len(two.snapshot.reshards) == 3
+    copied = found["device_put", 2]
+    line = 1 + TWO_MESHES.splitlines().index("    weights = jax.device_put(params, on_rollout)")
+    assert (copied.line, copied.executions) == (f"two.py:{line}", 3)
+    assert (copied.source_devices, copied.target_devices) == ((0, 1, 2, 3), (4, 5, 6, 7))
+    assert copied.bytes == 16 * 8 * 4 + 8 * 2
+    assert copied.moved == copied.bytes  # no copies on the rollout, and no device has it before
+    specs = {arrays.shape: (arrays.source_spec, arrays.target_spec) for arrays in copied.arrays}
+    assert specs[16, 8] == ((("fsdp",), ("tp",)), (None, ("tp",)))
+    constrained = found["with_sharding_constraint", 1]
+    assert constrained.executions == 2
+    to_device = found["device_put", 1]
+    assert (to_device.executions, to_device.target_devices) == (100, (7,))
+    assert to_device.target_mesh is None and to_device.moved == 8 * 2
+
+
+def test_the_sections_name_meshes_and_devices(two: Any) -> None:
+    found: Snapshot = two.snapshot
+    (section,) = reshards.sections(found, None)
+    assert section.heading == "Moves between meshes"
+    plain = reshards.plain(found, hardware.chip("v5e"))
+    assert {one["moved_bytes"] for one in plain} == {one.moved for one in found.reshards}
+    assert all(one["unknown_seconds"] is None for one in plain)
+    assert {one["unknown_seconds"] for one in reshards.plain(found, None)} == {reshards.NO_CHIP}
+
+
+def test_the_least_time_is_that_of_the_links(two: Any) -> None:
+    copied = moves(two.snapshot)["device_put", 2]
+    chip = hardware.chip("v5p")
+    assert isinstance(chip.network, Torus)
+    received = Counter(dict.fromkeys(copied.target_devices, 0))
+    for _, target, size in copied.routes or ():
+        received[target] += size
+    assert set(received.values()) == {(16 * 8 * 4 + 8 * 2) // 4}
+    seconds = least_seconds(copied, chip)
+    links = 6 * chip.network.bytes_per_second
+    assert seconds == pytest.approx((16 * 8 * 4 + 8 * 2) / 4 / links)
+
+
+def test_without_live_arrays_each_program_keeps_its_mesh(two: Any, tmp_path: Path) -> None:
+    alone = tmp_path / "alone"
+    (alone / "programs").mkdir(parents=True)
+    for file in two.folder.rglob("*.json"):
+        if file.name != program_run.SNAPSHOT:
+            (alone / file.relative_to(two.folder)).write_text(file.read_text())
+    found = folder_snapshot.read(alone)
+    assert [program.name for program in found.programs] == [one.name for one in two.run.programs]
+    meshes = [found.mesh_of(program) for program in found.programs]
+    assert [mesh and mesh.devices for mesh in meshes] == [(0, 1, 2, 3), (4, 5, 6, 7)]
+    for array in found.arrays:
+        owner = found.program(array.program or "")
+        assert owner is not None and found.mesh_of(owner) == found.mesh_of(array)
+    assert found.reshards == two.snapshot.reshards
+    assert snapshot.from_json(json.loads(snapshot.dumps(found))) == found
+
+
+# What JAX refuses in each function that is replaced, printed whole.
+REFUSED = """
+import traceback
+import jax, jax.numpy as jnp, numpy as np
+from jax.sharding import Mesh, NamedSharding, PartitionSpec as P
+
+uneven = NamedSharding(Mesh(np.array(jax.devices()), ("x",)), P("x"))
+array = jax.device_put(jnp.ones(16), uneven)
+for refused in (jax.device_put, jax.lax.with_sharding_constraint):
+    try:
+        refused(jnp.ones(3), uneven)
+    except ValueError:
+        traceback.print_exc()
+try:
+    jax.sharding.reshard(array, uneven)
+except ValueError:
+    traceback.print_exc()
+array.delete()
+jax.device_put(array, jax.devices()[1])
+"""
+
+
+@pytest.mark.parametrize("filtering", ["auto", "off"])
+def test_tracebacks_of_refused_moves_are_unchanged(
+    tmp_path: Path, filtering: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setitem(PLAIN, "JAX_TRACEBACK_FILTERING", filtering)
+    (tmp_path / "refused.py").write_text(REFUSED)
+    direct = call(tmp_path, "refused.py")
+    recorded = call(tmp_path, *RUN, "refused.py")
+    assert direct.returncode == recorded.returncode == 1
+    *own, _ = recorded.stderr.splitlines(keepends=True)
+    assert "".join(own) == direct.stderr and direct.stderr.count("Traceback") >= 4
+
+
+@pytest.mark.skipif(not REPORTED.is_file(), reason="needs ../shared/cases/reported/two_meshes")
+def test_the_reported_program(tmp_path: Path) -> None:
+    (tmp_path / "reshard.py").write_text(REPORTED.read_text())
+    ended = call(tmp_path, *RUN, "reshard.py")
+    assert (ended.returncode, ended.stdout) == (0, "done\n"), ended.stderr
+    found = folder_snapshot.read(tmp_path / "recorded")
+    params = [array for array in found.arrays if "params" in array.path]
+    held = bytes_by_device(found, params)
+    assert held == dict.fromkeys(range(8), 2 * 2**20)
+    assert all(array.spec is not None for array in params)
+    assert sharding.shards(found.array("params/up"), found.mesh_of(found.array("params/up")))  # type: ignore[arg-type]
+    (moved,) = found.reshards
+    assert (moved.executions, moved.count, moved.bytes, moved.moved) == (3, 2, 2**23, 2**23)
+    assert device_holdings.holdings(found, [0]).bytes == device_holdings.holdings(found, [1]).bytes
