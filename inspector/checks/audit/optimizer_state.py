@@ -73,8 +73,12 @@ def _unexplained(context: AuditContext) -> Iterator[Finding]:
     candidates = []
     shapes = {array.shape for array in context.of_group("params")}
     for one in context.folds("opt_state", "other"):
-        # Tokens, masks and counters are no state of an optimizer.
-        numbers = [array for array in one.arrays if (array.dtype or "float").startswith(_FLOATS)]
+        # Tokens, masks and counters are no state of an optimizer, and neither is an array on one device.
+        numbers = [
+            array
+            for array in one.arrays
+            if array.spec is not None and (array.dtype or "float").startswith(_FLOATS)
+        ]
         alone = tuple(array for array in numbers if array.shape not in shapes)
         # Replicated arrays have a separate finding.
         if alone and not context.is_replicated(alone[0]):

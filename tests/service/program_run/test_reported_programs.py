@@ -1,0 +1,114 @@
+"""Programs of public reports under `run`: arrays, programs and findings are what plain JAX says of each."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+
+from inspector.checks import audit
+from inspector.core import program_run
+from inspector.core.program_run import ProgramRun
+from inspector.core.snapshot import Snapshot
+from inspector.service.program_run import folder_snapshot
+from tests.paths import CASES, ROOT
+from tests.service.program_run.test_program_run import RUN, call
+
+REPORTED = CASES / "reported"
+MIB = 2**20
+
+
+def held(found: Snapshot) -> dict[str, tuple[int | None, object]]:
+    return {one.path: (one.bytes, one.spec) for one in found.arrays if one.program is None}
+
+
+def codes(found: Snapshot) -> dict[str, int | None]:
+    return {one.code: one.bytes for one in audit.audited(found).findings}
+
+
+def moments_move_the_parameters(run: ProgramRun, found: Snapshot) -> None:
+    assert [one.function for one in run.programs] == ["train_step"] * 2
+    assert held(found)["params/w"] == (256 * 512 * 4, (("x",), ("y",)))
+
+
+def a_cast_uses_no_donated_buffer(run: ProgramRun, found: Snapshot) -> None:
+    """Of three donations, JAX aliases those of equal type; the bfloat16 one has 524,288 bytes on a device."""
+    assert codes(found)["donation-not-used"] == 524_288
+
+
+def a_cache_is_gathered_for_each_token(run: ProgramRun, found: Snapshot) -> None:
+    (program,) = (one for one in found.programs if one.name == "slice_")
+    gathers = [one for one in program.collectives if one.op == "all-gather"]
+    assert sorted(one.payload_bytes for one in gathers)[-2:] == [2 * MIB, 2 * MIB]
+    assert "cache-moved" in codes(found)
+
+
+def equal_layouts_compile_once(run: ProgramRun, found: Snapshot) -> None:
+    """JAX_LOG_COMPILES: `double` three times, `draw` once."""
+    assert [one.function for one in run.programs] == ["double"] * 3 + ["draw"]
+
+
+def a_dropped_constraint_is_named(run: ProgramRun, found: Snapshot) -> None:
+    assert held(found)["keep/0/embed"] == (12_865_792, (None, None))
+    assert "uneven-result-gathered" in codes(found)
+
+
+def an_array_without_a_program(run: ProgramRun, found: Snapshot) -> None:
+    assert not run.programs
+    assert held(found) == {"x": (4 * MIB, (("x",), None))}
+
+
+def functions_of_libraries(run: ProgramRun, found: Snapshot) -> None:
+    assert [one.name for one in run.programs] == ["fft", "softmax", "<lambda>", "update_fn"]
+    gathered = found.program("fft").collectives
+    assert gathered and gathered[0].op == "all-gather"
+
+
+def a_state_of_one_array(run: ProgramRun, found: Snapshot) -> None:
+    assert "state-larger-than-parameters" not in codes(found)
+
+
+def partial_sums(run: ProgramRun, found: Snapshot) -> None:
+    """`jax.typeof(c)` is float32[8@x,8]{U:y}."""
+    assert "unreduced" in codes(found) and "replicated-array" not in codes(found)
+
+
+def a_key_hides_no_finding(run: ProgramRun, found: Snapshot) -> None:
+    """Four devices hold the same 16 MiB of eight arrays, with or without a key on one device."""
+    assert codes(found)["state-repeated-over-axis"] == 12 * MIB
+
+
+def a_mapped_step(run: ProgramRun, found: Snapshot) -> None:
+    assert {one.function for one in run.programs} == {"train_step"}
+    assert held(found)["w"][0] == 8 * 16 * 16 * 4
+    assert "state-larger-than-parameters" not in codes(found)
+
+
+PROGRAMS: dict[tuple[str, ...], Callable[[ProgramRun, Snapshot], None]] = {
+    ("06-opt-flip/repro.py",): moments_move_the_parameters,
+    ("07-donate/repro.py",): a_cast_uses_no_donated_buffer,
+    ("17-kv-cache/repro.py",): a_cache_is_gathered_for_each_token,
+    ("21-recompile/repro.py",): equal_layouts_compile_once,
+    ("24-silent-replication/repro.py",): a_dropped_constraint_is_named,
+    **{(f"27-noprog/{name}.py",): an_array_without_a_program for name in "abce"},
+    ("28-jaxfun/repro.py",): functions_of_libraries,
+    ("29-donation-name/same_name.py",): a_state_of_one_array,
+    ("37-unreduced/repro.py",): partial_sums,
+    ("audit_rng/train.py",): a_key_hides_no_finding,
+    ("audit_rng/train.py", "key"): a_key_hides_no_finding,
+    ("pmap/repro.py",): a_mapped_step,
+}
+
+
+@pytest.mark.skipif(not REPORTED.is_dir(), reason="needs ../shared/cases/reported")
+@pytest.mark.parametrize("command", PROGRAMS, ids=" ".join)
+def test_a_reported_program_has_the_answer_of_jax(command: tuple[str, ...], tmp_path: Path) -> None:
+    script, *arguments = command
+    # One of them calls this package.
+    path = f"import sys; sys.path.append({str(ROOT)!r})\n"
+    (tmp_path / "program.py").write_text(path + (REPORTED / script).read_text())
+    ended = call(tmp_path, *RUN, "program.py", *arguments)
+    assert ended.returncode == 0, ended.stderr
+    folder = tmp_path / "recorded"
+    PROGRAMS[command](program_run.read(folder), folder_snapshot.read(folder))
