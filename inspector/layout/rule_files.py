@@ -398,6 +398,10 @@ def _rules(value: Any, name: str) -> tuple[Rule, ...]:
         raise InvalidInput(f"{name}: {error}") from None
     for logical, axes in rules:
         _names((logical, *axes), name)
+        if len(set(axes)) != len(axes):
+            raise InvalidInput(
+                f"{name}: rule {logical} is {shown('+'.join(axes))}, but may use each mesh axis only once"
+            )
     return rules
 
 

@@ -65,7 +65,7 @@ def one(found: Snapshot) -> Iterator[View]:
     yield "fixes", lambda: _fixes(found)
     yield "provenance", lambda: (provenance.line(found), provenance.facts(found))
     yield "Overview", lambda: _draw([arrays.bytes_on_devices(found, found.arrays)])
-    yield "tree", lambda: _draw([arrays.tree_picture(found, found.arrays), arrays.tree(found)])
+    yield "tree", lambda: _draw([*arrays.tree_pictures(found, found.arrays), arrays.tree(found)])
     yield "Arrays", lambda: _draw([arrays.table(found.arrays), arrays.folded_table(found)])
     yield "maps", lambda: _draw([arrays.maps(found, 8)])
     for each in found.arrays:

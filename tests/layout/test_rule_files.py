@@ -149,3 +149,13 @@ def test_a_file_of_rules_that_does_not_exist_is_named(name, tmp_path, monkeypatc
     assert command_line.main(["inspect", "--target", "plan", "--rules", name]) == 2
     assert f"--rules is {name!r}, but must be" in capsys.readouterr().err
     assert not any(map(rule_files.is_file_name, ("", "batch=data", "batch.data~hidden.model")))
+
+
+def test_a_rule_with_one_mesh_axis_twice_is_refused() -> None:
+    """JAX refuses such a PartitionSpec, and a layout with such a rule could not be read back."""
+    text = "logical_axis_rules: [['heads', ['tensor', 'tensor']]]"
+    with pytest.raises(InvalidInput, match="heads.*only once"):
+        rule_files.rule_sets(text, "base.yml")
+    # In Python, it is taken for a list of something else.
+    with pytest.raises(InvalidInput, match="contains no rules"):
+        rule_files.rule_sets("rules = [('heads', ('tensor', 'tensor'))]", "rules.py")
