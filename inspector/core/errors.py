@@ -12,6 +12,7 @@ from inspector.core.printable import one_line
 
 _MOST_CHOICES = 8  # names that an error lists in full
 _SIMILAR = 3
+_TRACEBACK = "Traceback (most recent call last):"
 _MOST_OF_COMPILER = 2000  # characters: XLA names the cause in one of the first lines
 
 
@@ -35,8 +36,15 @@ def shown(value: Any, limit: int = 60) -> str:
 
 
 def compiler_text(error: BaseException) -> str:
-    """Return the message of a compiler on one line, with its cause, which is often not in the first one."""
-    return one_line(str(error)).strip()[:_MOST_OF_COMPILER]
+    """Return the message of a compiler on one line, with its cause, which is often not in the first one.
+
+    Of a traceback, in a function that the compiler calls, the error is the last line.
+    """
+    message, traceback, rest = str(error).partition(_TRACEBACK)
+    if traceback:
+        lines = (line for line in rest.splitlines() if line and not line[0].isspace())
+        message += next(lines, "")
+    return one_line(message).strip()[:_MOST_OF_COMPILER]
 
 
 def file_name(path: str | os.PathLike[str]) -> str:

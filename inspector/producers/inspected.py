@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import functools
 import os
 import sys
 from collections.abc import Callable, Iterator
@@ -24,6 +25,7 @@ from inspector.core.errors import InvalidInput, shown
 from inspector.core.snapshot import Snapshot
 from inspector.machines import targets
 from inspector.producers.capture import capture_compiled
+from inspector.producers.program_run import custom_partitions
 from inspector.producers.program_run.named_arguments import argument_paths, with_argument_names
 from inspector.producers.program_run.recorder import lowered_settings
 
@@ -114,7 +116,11 @@ def _lowered_for(platform: str | None) -> Iterator[list[Any]]:
         runs_now = sys._getframe(1).f_code is pjit._pjit_call_impl_python.__code__
         if runs_now or params.get("lowering_platforms"):
             return original(args, jaxpr=jaxpr, **params)
-        lowered = original(args, jaxpr=jaxpr, **params | {"lowering_platforms": (platform,)})
+        lower = functools.partial(original, args, jaxpr=jaxpr, **params)
+        before = custom_partitions.known()
+        lowered = lower(lowering_platforms=(platform,))
+        if theirs := list(custom_partitions.since(before)):
+            _record_partitions(lower, lowered, theirs, platform)
         found.append(lowered)
         return original(args, jaxpr=_without_body(jaxpr, lowered), **params)
 
@@ -126,6 +132,23 @@ def _lowered_for(platform: str | None) -> Iterator[list[Any]]:
         yield found
     finally:
         pjit._resolve_and_lower = original
+
+
+def _record_partitions(
+    lower: Callable[[], Any], lowered: Any, names: list[str], platform: str | None
+) -> None:
+    """Compile here too, to record what the partitioning functions answer.
+
+    The compiler of the target runs in another process, which lacks these functions. If the function cannot be
+    compiled here, because it has a kernel for the target, nothing is recorded, and that compiler says so.
+    """
+    before = custom_partitions.known()
+    with contextlib.suppress(NotImplementedError, ValueError, jax.errors.JaxRuntimeError):
+        computation = lower()
+        own = list(custom_partitions.since(before).values())
+        calls = custom_partitions.watch(own, names, platform or "cpu")
+        setattr(lowered, custom_partitions.ATTRIBUTE, calls)
+        computation.compile()
 
 
 def _without_body(jaxpr: Any, lowered: Any) -> Any:
@@ -171,10 +194,10 @@ def _for_target(found: Snapshot, lowered: Any, target: targets.Target) -> Snapsh
     mesh = found.mesh
     if mesh is not None and mesh.device_kind is not None:
         mesh = replace(mesh, devices=tuple(places[device] for device in mesh.devices))
+    settings = lowered_settings(lowered, places)
+    settings["partitions"] = getattr(lowered, custom_partitions.ATTRIBUTE, [])
     compiler = TargetCompiler(target)
     try:
-        return compiler(
-            replace(found, mesh=mesh), buffer.getvalue(), lowered_settings(lowered, places)
-        )
+        return compiler(replace(found, mesh=mesh), buffer.getvalue(), settings)
     finally:
         compiler.close()

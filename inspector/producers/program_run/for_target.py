@@ -31,6 +31,7 @@ from inspector.machines.targets import Target
 from inspector.producers.abstract import versions
 from inspector.producers.compile import compiler_versions
 from inspector.producers.live_arrays import with_spec
+from inspector.producers.program_run.custom_partitions import ANSWERS
 from inspector.producers.records import memory_of, mesh_record, spec_of
 from inspector.producers.topology import devices_of, places_of
 
@@ -46,10 +47,12 @@ def compile_lowered(payload: dict[str, Any], report: Any) -> dict[str, Any]:
     """
     target = targets.parse(payload["target"])
     report("topology")
+    ANSWERS.register()
     devices = devices_of(target)
     found = snapshot.from_json(payload["snapshot"], "the program")
     settings = payload["settings"]
     report("compile")
+    ANSWERS.use(settings.get("partitions", ()))
     used = [devices[place] for place in settings["devices"]]
     started = time.perf_counter()
     try:

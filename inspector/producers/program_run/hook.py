@@ -26,6 +26,7 @@ _PJIT, _PXLA = "jax._src.pjit", "jax._src.interpreters.pxla"
 # JAX registers its own exit function at the end of this module.
 _LAST = "jax._src.api"
 _NAME = "_sharding_inspector"
+_PARTITIONING = "jax._src.custom_partitioning"
 # The files of JAX through which a call of `jax.jit` goes.
 _INSIDE_JIT = ("pjit.py", "api.py", "traceback_util.py")
 # The file of functions that call JAX for a program.
@@ -294,6 +295,7 @@ class Hook:
         @functools.wraps(original)
         def resolve_and_lower(args, jaxpr, **params):
             started = time.perf_counter()
+            before = self._partitioned()
             computation = original(args, jaxpr=jaxpr, **params)
             if self.active:
                 with _Problems(self, "a lowered function cannot be read"):
@@ -301,22 +303,43 @@ class Hook:
                         seconds = time.perf_counter() - started
                         _, traced = self.traced.get(id(jaxpr), (None, None))
                         again = functools.partial(original, args, jaxpr=jaxpr, **params)
-                        note = (traced, seconds, self._for_target(again, params))
+                        note = (traced, seconds, self._for_target(again, params, before))
                         setattr(computation, _NAME, note)
             return computation
 
         return resolve_and_lower
 
-    def _for_target(self, lower, params):
+    def _partitioned(self):
+        """Return the operations with partitioning functions by JAX's name, without a target none."""
+        module = sys.modules.get(_PARTITIONING)
+        if module is None or self.settings.get("platform") is None:
+            return {}
+        return dict(module._sharding_callbacks)
+
+    def _for_target(self, lower, params, before):
         """Return the function lowered for the platform of the target, None without a target.
 
         An error of JAX is returned as text: the function uses something that the platform lacks.
+
+        Args:
+          before: what `_partitioned` returned before the function was lowered for this machine.
         """
         platform = self.settings.get("platform")
         if platform is None or params.get("lowering_platforms"):
             return None
+        here = self._partitioned()
+        own = [one for name, one in here.items() if name not in before]
         try:
-            return lower(lowering_platforms=(platform,))
+            lowered = lower(lowering_platforms=(platform,))
+            theirs = [name for name in self._partitioned() if name not in here]
+            if own and len(own) == len(theirs):
+                with self.package.loaded():
+                    name = "inspector.producers.program_run.custom_partitions"
+                    partitions = importlib.import_module(name)
+                    keys = [one.decode() for one in theirs]
+                    calls = partitions.watch(own, keys, platform)
+                    setattr(lowered, partitions.ATTRIBUTE, calls)
+            return lowered
         except Exception as error:
             if _of_signal_handler(error):
                 raise

@@ -22,7 +22,7 @@ import jax
 
 from inspector.core import output
 from inspector.producers.capture import capture_compiled
-from inspector.producers.program_run import moved_arrays
+from inspector.producers.program_run import custom_partitions, moved_arrays
 from inspector.producers.program_run.live import LiveArrays
 from inspector.producers.program_run.named_arguments import argument_paths, with_argument_names
 
@@ -152,7 +152,10 @@ class Recorder:
         target.stablehlo().operation.write_bytecode(buffer)
         output.write_bytes(buffer.getvalue(), self._raw / f"{stem}.mlirbc")
         # Emulated devices are numbered from 0, in the order of `jax.devices()`.
-        return lowered_settings(target, {device.id: device.id for device in target._device_list})
+        settings = lowered_settings(
+            target, {device.id: device.id for device in target._device_list}
+        )
+        return settings | {"partitions": getattr(target, custom_partitions.ATTRIBUTE, [])}
 
     def _write_json(self, name: str, meta: dict[str, Any], found: Any) -> None:
         text = json.dumps({"meta": meta, "snapshot": found.to_json()})
