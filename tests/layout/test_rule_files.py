@@ -154,7 +154,7 @@ def test_a_file_of_rules_that_does_not_exist_is_named(name, tmp_path, monkeypatc
 def test_a_rule_with_one_mesh_axis_twice_is_refused() -> None:
     """JAX refuses such a PartitionSpec, and a layout with such a rule could not be read back."""
     text = "logical_axis_rules: [['heads', ['tensor', 'tensor']]]"
-    with pytest.raises(InvalidInput, match="heads.*only once"):
+    with pytest.raises(InvalidInput, match=r"heads.*only once"):
         rule_files.rule_sets(text, "base.yml")
     # In Python, it is taken for a list of something else.
     with pytest.raises(InvalidInput, match="contains no rules"):
