@@ -38,7 +38,7 @@ def shown(value: Any, limit: int = 60) -> str:
 def compiler_text(error: BaseException) -> str:
     """Return the message of a compiler on one line, with its cause, which is often not in the first one.
 
-    Of a traceback, in a function that the compiler calls, the error is the last line.
+    If the compiler calls a function that fails, the error below the lines of the traceback is kept.
     """
     message, traceback, rest = str(error).partition(_TRACEBACK)
     if traceback:

@@ -41,8 +41,8 @@ def to_text(found: Assessment) -> str:
     basis = next(letter for letter, name in _BASES.items() if name == found.basis)
     step, need, sent = found.step, found.memory, found.traffic
     # A link says nothing about a step of which only a lower bound is known.
-    known = step is not None and step.at_least is None
-    seconds = (step.seconds, step.low, step.high) if step is not None and known else (None,) * 3
+    whole = None if step is None or step.at_least is not None else step
+    seconds = (None,) * 3 if whole is None else (whole.seconds, whole.low, whole.high)
     fits = None if need is None else need.fits
     fields = [
         basis,

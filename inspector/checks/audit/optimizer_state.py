@@ -12,6 +12,7 @@ from inspector.core.snapshot import Array, Finding
 
 NOT_FOLLOWING = "optimizer-not-following"
 UNEXPLAINED = "state-larger-than-parameters"
+_FLOATS = ("float", "bfloat", "complex")  # beginnings of the types that an optimizer computes with
 _REMEDY = (
     "Give the optimizer state the shardings of its parameters, for example as out_shardings of the jitted "
     "init."
@@ -61,9 +62,6 @@ def _not_following(context: AuditContext) -> Iterator[Finding]:
             f"takes {context.amount(saved)} per device."
         )
         yield finding("warning", NOT_FOLLOWING, message, folds=folds, saved=saved, remedy=_REMEDY)
-
-
-_FLOATS = ("float", "bfloat", "complex")
 
 
 def _unexplained(context: AuditContext) -> Iterator[Finding]:

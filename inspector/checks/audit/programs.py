@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from typing import Any
 
 from inspector.checks.audit.context import AuditContext, finding
 from inspector.compiled.op_name import parse_op_name
 from inspector.core.collectives import wire_bytes_of_run
 from inspector.core.formatting import and_text, bytes_text, counted
-from inspector.core.snapshot import Finding, Program
+from inspector.core.snapshot import Array, Collective, Finding, Program
 
 UNEVEN_RESULT = "uneven-result-gathered"
 CONSTANT = "large-constant"
@@ -22,6 +23,14 @@ _LEAST_CACHE = 2**20  # bytes of a cache whose size is unknown
 _LEAST_REPEATED = 1.1
 # A stack of fewer layers can be one array of another kind, and gathering it at once costs little.
 _LEAST_LAYERS = 4
+_GATHER_INSIDE = (
+    "Shard another dimension than that of the layers, so that each iteration gathers its own layer, or "
+    "constrain the slice inside of the loop."
+)
+_LOOK_UP_OWN_ROWS = (
+    "If the rows that a device looks up are fewer, shard the rows of the table and constrain the result: "
+    "each device then looks up its own rows, and the results are summed."
+)
 _LOOKUPS = frozenset({"gather", "take"})  # primitives that read some rows of a table
 
 
@@ -87,50 +96,47 @@ def cache_findings(context: AuditContext) -> Iterator[Finding]:
 
 def whole_findings(context: AuditContext) -> Iterator[Finding]:
     """Yield a warning per all-gather of all layers of a stack at once, a note per one of a whole table."""
+    for program in context.snapshot.programs:
+        loops = _trip_counts(program)
+        for one, array in _whole_weights(program, context):
+            layers = (array.shape or (0,))[0]
+            facts: dict[str, Any] = {
+                "path": array.path,
+                "collective": one.name,
+                "source": one.source,
+            }
+            held = f"{one.name}, {bytes_text(one.payload_bytes)} on each device{_at(one.source)}"
+            if layers >= _LEAST_LAYERS and layers in loops and len(array.shape or ()) > 1:
+                message = (
+                    f"{program.name} gathers all {layers} layers of {array.path} at once ({held}), but its "
+                    "loop uses one layer in each iteration."
+                )
+                whole = one.payload_bytes or 0
+                saved = whole - whole // layers
+                yield finding(
+                    "warning", WHOLE_STACK, message, saved=saved, remedy=_GATHER_INSIDE, **facts
+                )
+            elif {name.primitive for name in parse_op_name(one.op_name)} & _LOOKUPS:
+                table = f"the whole table {array.path} ({held})"
+                message = f"{program.name} gathers {table} before it looks up rows."
+                yield finding("note", WHOLE_TABLE, message, remedy=_LOOK_UP_OWN_ROWS, **facts)
+
+
+def _whole_weights(program: Program, context: AuditContext) -> Iterator[tuple[Collective, Array]]:
+    """Yield each all-gather of the whole of a parameter that is worth it, with the parameter.
+
+    A program that computes in bfloat16 gathers half of the bytes of float32 parameters.
+    """
     weights = {
         array.path: array
         for array in context.snapshot.arrays
         if array.group == "params" and array.shape and (array.bytes or 0) >= context.least
     }
-    for program in context.snapshot.programs:
-        loops = _trip_counts(program)
-        for one in program.collectives or ():
-            if one.op != "all-gather" or one.payload_bytes is None:
-                continue
-            for array in (weights[path] for path in one.arrays or () if path in weights):
-                # A program that computes in bfloat16 gathers half of the bytes of float32 weights.
-                if 2 * one.payload_bytes < (array.bytes or 0):
-                    continue
-                layers = (array.shape or (0,))[0]
-                held = f"{bytes_text(one.payload_bytes)} on each device{_at(one.source)}"
-                if layers >= _LEAST_LAYERS and layers in loops and len(array.shape or ()) > 1:
-                    message = (
-                        f"{program.name} gathers all {layers} layers of {array.path} at once ({one.name}, "
-                        f"{held}), but its loop uses one layer in each iteration."
-                    )
-                    remedy = (
-                        "Shard another dimension than that of the layers, so that each iteration gathers its "
-                        "own layer, or constrain the slice inside of the loop."
-                    )
-                    saved = one.payload_bytes - one.payload_bytes // layers
-                    yield finding(
-                        "warning", WHOLE_STACK, message, saved=saved, remedy=remedy, path=array.path,
-                        collective=one.name, source=one.source,
-                    )  # fmt: skip
-                elif {each.primitive for each in parse_op_name(one.op_name)} & _LOOKUPS:
-                    message = (
-                        f"{program.name} gathers the whole table {array.path} ({one.name}, {held}) before it "
-                        "looks up rows."
-                    )
-                    remedy = (
-                        "If the rows that a device looks up are fewer, shard the rows of the table and "
-                        "constrain the result: each device then looks up its own rows, and the results are "
-                        "summed."
-                    )
-                    yield finding(
-                        "note", WHOLE_TABLE, message, saved=one.payload_bytes, remedy=remedy,
-                        path=array.path, collective=one.name, source=one.source,
-                    )  # fmt: skip
+    for one in program.collectives or ():
+        for path in (one.arrays or ()) if one.op == "all-gather" else ():
+            array = weights.get(path)
+            if array is not None and 2 * (one.payload_bytes or 0) >= (array.bytes or 0):
+                yield one, array
 
 
 def has_weights(context: AuditContext) -> bool:

@@ -111,6 +111,16 @@ def chip_of(options: argparse.Namespace, *snapshots: Snapshot) -> Chip | None:
     return chosen
 
 
+def add_program(parser: argparse.ArgumentParser, program: str) -> None:
+    """Add a program and its arguments, which end the options. `program` says what it can be."""
+    parser.allow_abbrev = False  # the program can have an option with such a beginning
+    rest = argparse.REMAINDER
+    parser.add_argument(
+        "-m", dest="module", nargs=rest, metavar="MODULE", help="a module, as `python -m`"
+    )
+    parser.add_argument("program", nargs=rest, metavar="SCRIPT.py ARGS", help=program)
+
+
 def register_own_model(name: str | None) -> None:
     """Load the model of --model if it is one of the user's own.
 

@@ -36,20 +36,10 @@ _MOST_DEVICES = 4096
 
 
 def _options(parser: argparse.ArgumentParser) -> None:
-    parser.allow_abbrev = False
     parser.usage = (
         "%(prog)s [--devices N | --target T] [-o FOLDER] [--open] (SCRIPT.py | -m MODULE) [ARGS...]"
     )
-    parser.add_argument(
-        "-m",
-        dest="module",
-        nargs=argparse.REMAINDER,
-        metavar="MODULE",
-        help="a module, as `python -m`",
-    )
-    parser.add_argument(
-        "program", nargs=argparse.REMAINDER, metavar="SCRIPT.py ARGS", help="a script"
-    )
+    shared.add_program(parser, "a script")
 
 
 @verb(

@@ -27,24 +27,11 @@ DIFFERENT, UNCHECKED = 1, 2
 
 
 def _options(parser: argparse.ArgumentParser) -> None:
-    parser.allow_abbrev = False
     parser.usage = (
         "%(prog)s [--devices N] [--model NAME] [--json] [-o FILE] "
         "(SCRIPT.py [ARGS...] | -m MODULE [ARGS...] | LAYOUT.json)"
     )
-    parser.add_argument(
-        "-m",
-        dest="module",
-        nargs=argparse.REMAINDER,
-        metavar="MODULE",
-        help="a module, as `python -m`",
-    )
-    parser.add_argument(
-        "program",
-        nargs=argparse.REMAINDER,
-        metavar="SCRIPT.py ARGS",
-        help="a script, a layout, or a Snapshot with a layout",
-    )
+    shared.add_program(parser, "a script, a layout, or a Snapshot with a layout")
 
 
 @verb(

@@ -168,25 +168,28 @@ class Folder:
         _write(made, self.path / file)
         return replace(record, target_file=file)
 
-    def _read_live(self) -> None:
-        path = self._raw / "arrays.json"
+    def _taken(self, name: str) -> Path | None:
+        """Rename a file of the recorder, which may write the next one. Return None if there is none."""
+        path = self._raw / f"{name}.json"
         if not path.exists():
+            return None
+        return path.replace(path.with_name(f"{name}-read.json"))
+
+    def _read_live(self) -> None:
+        taken = self._taken("arrays")
+        if taken is None:
             return
-        taken = path.with_name("arrays-read.json")
-        path.replace(taken)  # the program may write the next one
         plain = strict_json.read(taken)
         meta = plain["meta"]
-        self._live = snapshot.from_json(plain["snapshot"], str(path))
+        self._live = snapshot.from_json(plain["snapshot"], str(taken))
         live = LiveRecord(meta["when"], meta["at"], meta["bytes"], meta["names"])
         self.run = replace(self.run, live=live)
         self._changed = True
 
     def _read_moves(self) -> None:
-        path = self._raw / "moves.json"
-        if not path.exists():
+        taken = self._taken("moves")
+        if taken is None:
             return
-        taken = path.with_name("moves-read.json")
-        path.replace(taken)  # the program may write the next one
         # Imported while the program runs, not before it starts.
         from inspector.service.program_run import reshards
 
