@@ -17,6 +17,8 @@ from inspector.compare.board import Board
 from inspector.core import snapshot
 from inspector.core.snapshot import Snapshot, Source
 from inspector.service import inspection
+from inspector.service.compile_cache import CompileCache
+from inspector.service.inspection import Inspection
 from tests.figures import samples
 from tests.media.streamlit.scripted_page import PATIENCE, ScriptedPage
 
@@ -61,8 +63,14 @@ def three() -> Board:
     return board.pinned(HOSTILE, hostile)
 
 
+@pytest.fixture(autouse=True)
+def _own_cache(service: Inspection, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A cache without the results of other tests, which a link would open instead of a plan."""
+    monkeypatch.setattr(service, "compiled", CompileCache(tmp_path / "compiled.sqlite3"))
+
+
 @pytest.fixture
-def page_of(_shared_workers: None, tmp_path: Path):
+def page_of(tmp_path: Path):
     """The page as a new session that has this board, or that opened this link."""
 
     def show(
