@@ -62,7 +62,6 @@ LONGEST = (
     "producers/propagation/test_propagate.py",
     "service/search/test_dask.py",
     "service/engine/test_group.py",
-    "producers/propagation/test_xla_passes.py",
     "service/test_restoration.py",
     "media/streamlit/test_layout_page.py",
     "service/engine/test_pool.py",

@@ -88,9 +88,9 @@ def _assessed(snapshot: Snapshot, chip: Chip | None) -> Assessment:
 def assess_candidate(
     program: Program, mesh: Mesh, chip: Chip | None, state_bytes: int | None, peak_bytes: int | None
 ) -> Assessment:
-    """Return the assessment of a layout of a search from its propagated program on a mesh of such chips.
+    """Return the assessment of a layout of a search from its partitioned program on a mesh of such chips.
 
-    Thousands of layouts are propagated, or scaled from another one, so they are not audited.
+    Thousands of layouts are partitioned, or scaled from another one, so they are not audited.
 
     Args:
       state_bytes: bytes of the train state and the batch on one device; None if unknown.
@@ -110,7 +110,7 @@ def assess_candidate(
     return Assessment(
         chip=None if chip is None else chip.name,
         devices=mesh.size,
-        basis="propagated",
+        basis="partitioned",
         program=program.name,
         step=step,
         memory=need,
@@ -214,10 +214,12 @@ def _basis(program: Program | None, step: Step | None) -> Basis:
         return "planned"
     if step is not None and step.kind == "measured":
         return "measured"
-    return "propagated" if program.stage == "propagated" else "compiled"
+    if program.stage == "propagated" or program.stage == "partitioned":
+        return program.stage
+    return "compiled"
 
 
 def _no_program(snapshot: Snapshot) -> str:
     if snapshot.source.kind == "plan":
-        return "the programs of this plan were not propagated"
+        return "the programs of this plan were not partitioned"
     return "there is no program"

@@ -11,7 +11,7 @@ from inspector.compare.caveats import remark
 from inspector.compare.questions.question import REJECTED, Answer, Row, Statement
 from inspector.compare.questions.time_answer import time_answer
 from inspector.compare.verdict import Compared, other_model
-from inspector.core.assessment import UNKNOWN_AXES
+from inspector.core.assessment import BEFORE_COMPILE, UNKNOWN_AXES
 from inspector.core.formatting import bytes_text, mesh_axes_text, seconds_text
 from inspector.core.snapshot import Snapshot
 from inspector.core.step_program import step_program
@@ -199,7 +199,8 @@ def _traffic(one: Compared) -> Amount:
         Part(mesh_axes_text(None if axes == UNKNOWN_AXES else axes.split("+")), size, axes=True)
         for axes, size in known.by_axes.items()
     )
-    stage = "propagated" if one.assessment.basis == "propagated" else _compiled(one.snapshot)
+    basis = one.assessment.basis
+    stage = basis if basis in BEFORE_COMPILE else _compiled(one.snapshot)
     unknown = one.assessment.unknown_traffic or ""
     return Amount(parts, None if sent is None else sent.bytes, stage, unknown=unknown)
 

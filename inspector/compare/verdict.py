@@ -12,7 +12,7 @@ from dataclasses import dataclass, replace
 
 from inspector.assessment import assess
 from inspector.compare import origin
-from inspector.core.assessment import LEAST_CHANGE, Answer, Assessment, Verdict
+from inspector.core.assessment import BEFORE_COMPILE, LEAST_CHANGE, Answer, Assessment, Verdict
 from inspector.core.formatting import and_text, bytes_text, seconds_text
 from inspector.core.snapshot import Snapshot
 from inspector.core.statistics import sum_known
@@ -259,7 +259,7 @@ def _unsure(one: Compared) -> str | None:
         return f"only a lower bound of the step of {one.name} is known: {step.at_least}"
     if step is None or step.low is None:
         return f"{one.name} was not compiled for this chip, so the interval of its step is unknown"
-    if program is not None and one.assessment.basis == "propagated":
+    if program is not None and one.assessment.basis in BEFORE_COMPILE:
         work = program.work
         if work is None or work.boundary_bytes is None:
             return f"the memory traffic of {one.name} is unknown before a compile"

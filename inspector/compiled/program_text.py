@@ -65,7 +65,7 @@ def read(
 
     Text that cannot be parsed gives unknown facts and no error, because XLA changes its format.
     """
-    module = _module(text)
+    module = parsed(text)
     return ProgramFacts() if module is None else read_module(module, mesh, shardings, memory)
 
 
@@ -158,14 +158,14 @@ def ideal_work(text: str | None) -> Work | None:
 
     Before fusion, each intermediate value would count as memory traffic.
     """
-    module = _module(text)
+    module = parsed(text)
     try:
         return None if module is None else replace(hlo.work(module), bytes_accessed=None)
     except InvalidInput:
         return None
 
 
-def _module(text: str | None) -> hlo.Module | None:
+def parsed(text: str | None) -> hlo.Module | None:
     if not text:
         return None
     try:

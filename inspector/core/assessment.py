@@ -21,6 +21,8 @@ from inspector.core.typed_json import (
 
 # What the figures are based on, from the strongest evidence to the weakest.
 Basis = Literal["measured", "compiled", "partitioned", "propagated", "planned"]
+# Those of programs that no compiler has changed yet.
+BEFORE_COMPILE: frozenset[Basis] = frozenset({"partitioned", "propagated"})
 Answer = Literal["better", "worse", "not distinguishable", "not comparable"]
 
 # A difference below this share is not a difference: the figures are rounded to more than that.

@@ -75,7 +75,7 @@ def propagated_records(propagated: Iterable[Program]) -> tuple[Program, ...]:
             if program.collectives is None
             else tuple(replace(each, origins=None) for each in program.collectives),
             work=program.work,
-            stage="propagated",
+            stage=program.stage,
         )
         for program in propagated
     )

@@ -1,6 +1,6 @@
 """Find changes of an operation that JAX accepts where it refuses the operation on explicit mesh axes.
 
-Each candidate is traced alone, on the abstract mesh of its operands. Sharding propagation gives its
+Each candidate is traced alone, on the abstract mesh of its operands. XLA's partitioner gives its
 collectives.
 """
 
@@ -19,8 +19,7 @@ from jax.sharding import AbstractMesh, NamedSharding, PartitionSpec
 from inspector.compiled import program_text
 from inspector.core.errors import InvalidInput
 from inspector.core.snapshot import Collective, ShardingChoice, Spec
-from inspector.producers.propagation import device_program, shardy
-from inspector.producers.propagation.xla_form import xla_form
+from inspector.producers.propagation import xla_partitioner
 from inspector.producers.records import mesh_record, spec_of
 
 _MOST_CHOICES = 3
@@ -317,14 +316,13 @@ def _tried(operation: Operation, candidate: _Candidate) -> ShardingChoice:
 
 
 def _collectives(traced: Any, mesh: AbstractMesh) -> tuple[Collective, ...] | None:
+    record = mesh_record(mesh)
     try:
-        lowered = traced.lower(lowering_platforms=("cpu",)).compiler_ir("stablehlo")
-        propagated = shardy.propagate(xla_form(lowered), origins=False)
-        with propagated.module.context:
-            written = device_program.Writer(propagated.module, dict(mesh.shape)).write()
+        module = traced.lower(lowering_platforms=("cpu",)).compiler_ir("stablehlo")
+        text = xla_partitioner.partitioned(module, record.size)
     except InvalidInput:
         return None
-    return program_text.read_module(written.module, mesh_record(mesh)).collectives
+    return program_text.read(text, record).collectives
 
 
 def _in_order(spec: Spec, operation: Operation) -> Spec:

@@ -26,7 +26,7 @@ from inspector.core.snapshot import Array, Collective, Program, Snapshot
 from inspector.figures.collective_bars import collective_bars, grouped
 from inspector.figures.device_grid import traffic_map
 from inspector.sections import causes, unknown
-from inspector.sections.programs import PROPAGATED, RUNS, main_first, run_of, title
+from inspector.sections.programs import BEFORE_COMPILE, RUNS, main_first, run_of, title
 from inspector.sections.section import (
     Block,
     Cell,
@@ -78,8 +78,8 @@ def of_program(
     blocks: list[Block] = [text(*headline(program.name, collectives, devices))]
     if snapshot.other_meshes and mesh is not None:
         blocks.append(text(f"On {mesh_name(program)}: {one_mesh_text(mesh)}.", quiet=True))
-    if program.stage == "propagated":
-        blocks.append(text(PROPAGATED, quiet=True))
+    if program.before_compile:
+        blocks.append(text(BEFORE_COMPILE, quiet=True))
     if not collectives:
         return tuple(blocks)
     rows = traffic(collectives, networks_apart=True)

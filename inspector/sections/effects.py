@@ -20,7 +20,7 @@ from inspector.core.snapshot.effects import UNKNOWN_AXES
 from inspector.figures.effect_bars import Row, effect_bars
 from inspector.machines import hardware
 from inspector.sections.assessed import step_text, traffic_text
-from inspector.sections.programs import PROPAGATED, run_of, title
+from inspector.sections.programs import BEFORE_COMPILE, run_of, title
 from inspector.sections.section import (
     Block,
     Cell,
@@ -262,7 +262,7 @@ def _current(effects: Effects, assessed: Assessment | None) -> tuple[Inline, ...
 
 
 def _notes(effects: Effects) -> Iterable[str]:
-    yield f"{PROPAGATED} Every change keeps the number of devices. "
+    yield f"{BEFORE_COMPILE} Every change keeps the number of devices. "
     if effects.chip is None:
         yield "No chip is chosen, so times are unknown."
     else:

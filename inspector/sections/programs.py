@@ -8,8 +8,8 @@ from inspector.core.step_program import step_program
 TITLES = {"init": "Initialization", "train_step": "Train step", "apply": "Inference"}
 RUNS = {"init": "Initialization", "train_step": "A train step", "apply": "An inference"}
 
-PROPAGATED = (
-    "Propagated by Shardy without a compile; for TPUs and GPUs, passes of XLA follow. "
+BEFORE_COMPILE = (
+    "Partitioned by XLA without a compile; for TPUs and GPUs, passes of XLA follow. "
     "A TPU sends float32 operands of matrix products as bfloat16, unless their precision is higher. "
     "The compiler can also combine, split or replace these collectives."
 )

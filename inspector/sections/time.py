@@ -17,7 +17,7 @@ from inspector.machines.hardware import Chip
 from inspector.machines.prediction.cost import si_text
 from inspector.machines.prediction.step_model import Intensity, Modelled, bound_text, modelled
 from inspector.sections import prediction, unknown
-from inspector.sections.programs import PROPAGATED, main_first, title
+from inspector.sections.programs import BEFORE_COMPILE, main_first, title
 from inspector.sections.section import (
     Block,
     Code,
@@ -54,7 +54,7 @@ def section(snapshot: Snapshot, chip: Chip | None) -> Section:
             parts = modelled_step(
                 snapshot, models[program.name], models.values() if not number else ()
             )
-            if program.schedule is not None or program.stage == "propagated":
+            if program.schedule is not None or program.before_compile:
                 parts = (*_predicted(snapshot, program, chip), *parts)
             inside.append(Section(f"modelled-{program.name}", title(program.name), parts))
         blocks.append(Section("modelled", f"Modelled on {chip.title}", tuple(inside)))
@@ -117,9 +117,8 @@ def modelled_step(
         ),
     ]
     program = snapshot.program(model.program)
-    is_propagated = program is not None and program.stage == "propagated"
-    if is_propagated:
-        blocks.append(text(PROPAGATED, quiet=True))
+    if program is not None and program.before_compile:
+        blocks.append(text(BEFORE_COMPILE, quiet=True))
     points = list(roofline_of)
     if points:
         terms = Picture.of("step_model", "Modelled terms of a step", step_model, model)
@@ -275,8 +274,8 @@ def flops_counts(model: Modelled, program: Program | None) -> dict[str, float]:
 
 def _formulas(model: Modelled, program: Program | None) -> Folded:
     """Return the formula of each term, the FLOPs, and the assumptions."""
-    is_propagated = program is not None and program.stage == "propagated"
-    stage = "propagated" if is_propagated else "compiled"
+    is_planned = program is not None and program.before_compile
+    stage = program.stage if program is not None and is_planned else "compiled"
     counts = flops_counts(model, program)
     flops = [f"{si_text(count, 'FLOP')} {what}" for what, count in counts.items()]
     terms = Table.of(

@@ -41,7 +41,7 @@ def no_programs(snapshot: Snapshot, subject: str, *, propagated: bool = False) -
       subject: the unknown thing and its verb, such as `collectives are`.
       propagated: whether propagated programs, which are not compiled, contain it.
     """
-    if any(propagated or program.stage != "propagated" for program in snapshot.programs):
+    if any(propagated or not program.before_compile for program in snapshot.programs):
         return None
     failed = next((one for one in snapshot.findings if one.code == NOT_PROPAGATED), None)
     if propagated and failed is not None:
@@ -68,7 +68,7 @@ def _no_collectives(program: Program, snapshot: Snapshot) -> str:
     ]
     if too_large:
         return "the compiler refuses it, because it does not fit into the memory of a device."
-    if program.stage == "propagated":
+    if program.before_compile:
         failed = next((one for one in snapshot.findings if one.code == NOT_PROPAGATED), None)
         if failed is not None:
             return f"its shardings cannot be propagated. {failed.message}"

@@ -36,7 +36,7 @@ def test_the_json_form_has_the_keys_of_the_contract() -> None:
         plain = typed_json.encode(assess(found, V5E))
         assert list(plain)[: len(KEYS)] == KEYS
         assert typed_json.decode(Assessment, json.loads(json.dumps(plain))) == assess(found, V5E)
-        assert plain["basis"] in ("measured", "compiled", "propagated", "planned")
+        assert plain["basis"] in ("measured", "compiled", "partitioned", "propagated", "planned")
 
 
 def test_the_chip_is_the_own_one_of_a_snapshot() -> None:
@@ -49,7 +49,7 @@ def test_a_plan_has_the_prediction_of_its_propagated_step() -> None:
     found = planned(sent(("data",), 1000), sent(("model",), 10, 5))
     own = assess(found, V5E)
     expected = predicted(found.programs[0], found.mesh, V5E)
-    assert own.basis == "propagated" and own.step.kind == "predicted"
+    assert own.basis == "partitioned" and own.step.kind == "predicted"
     assert (own.step.seconds, own.step.low, own.step.high) == (
         *(expected.seconds, expected.low, expected.high),
     )

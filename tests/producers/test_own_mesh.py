@@ -176,7 +176,7 @@ def test_its_own_mesh_is_the_default_and_is_planned(service, function, mesh) -> 
     layout = layout_of(function)
     assert "x".join(map(str, layout.mesh_shape)) == mesh
     found = planned(service, layout)
-    assert [program.stage for program in found.programs] == ["propagated"] * 3
+    assert [program.stage for program in found.programs] == ["partitioned"] * 3
     assert found.array("activation/sharding_constraint").spec == (("data",), ("model",))
     assert found.findings == ()
 

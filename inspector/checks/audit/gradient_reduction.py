@@ -59,7 +59,7 @@ def applies(context: AuditContext) -> bool:
     program = context.snapshot.program(_STEP)
     emulated = context.mesh.device_kind in (None, "cpu")
     known = program is not None and program.collectives is not None
-    return known and program is not None and program.stage != "propagated" and not emulated
+    return known and program is not None and not program.before_compile and not emulated
 
 
 _REMEDY = (

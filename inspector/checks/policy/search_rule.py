@@ -67,4 +67,4 @@ def _seconds(
 
 
 def _is_propagated(program: Program) -> bool:
-    return program.stage == "propagated"
+    return program.before_compile

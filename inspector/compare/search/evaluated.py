@@ -30,7 +30,7 @@ class Evaluated(Record):
       peak_bytes: The compiler's peak on one device, or its estimate before a compile. What the program needs
         if the compiler rejected it.
       wire_bytes: Bytes that one device sends in one step, by mesh axes joined by commas.
-      scaled: Whether it was computed from the propagation of another mesh with the same axes.
+      scaled: Whether it was computed from the partitioned program of another mesh with the same axes.
       measured: Median seconds of the measured steps on emulated devices.
       assessment: The figures as all other places show them. None for a rejected candidate.
     """
@@ -62,7 +62,7 @@ def evaluated(
     peak_bytes: int | None = None,
     scaled: bool = False,
 ) -> Evaluated:
-    """Return the cost of a candidate from its propagated program on a mesh of such chips.
+    """Return the cost of a candidate from its partitioned program on a mesh of such chips.
 
     chip: None for emulated devices, whose time before a run has no interval.
     """

@@ -18,7 +18,7 @@ from inspector.core.typed_json import (
     Record,
 )
 
-Stage = Literal["propagated", "compiled", "run"]
+Stage = Literal["propagated", "partitioned", "compiled", "run"]
 # weight: an operand of matrix products, or a table. moment: the new weight is computed from it elementwise.
 # cache: the program writes other data into it at an index. data: in an argument of the function with none of
 # these, nothing of which the program updates, while another argument has weights or caches.
@@ -456,7 +456,8 @@ class Program(Record):
       work: FLOPs and memory traffic of one device. None if not counted.
       ideal: FLOPs and memory traffic of all devices before partitioning. None if not counted.
       trace: A summary of what JAX's profiler recorded. None if it did not run.
-      stage: How far the program got: propagated (sharding propagation only), compiled, or run.
+      stage: How far the program got: propagated (sharding propagation only), partitioned (after XLA's
+        partitioner, before its passes for a platform), compiled, or run.
       prediction: The predicted time of one step. None if there is no prediction.
       schedule: The compiler's schedule. None if the text is not scheduled, or cannot be read.
       memory_use: Bytes in memory while it runs. None if the text is not scheduled, or cannot be read.
@@ -489,3 +490,8 @@ class Program(Record):
     uneven_gathers: tuple[UnevenGather, ...] | None = field(default=None, metadata=OMIT_NONE)
     sharding_error: ShardingError | None = field(default=None, metadata=OMIT_NONE)
     mesh: NonNegativeInt | None = field(default=None, metadata=OMIT_NONE)
+
+    @property
+    def before_compile(self) -> bool:
+        """Whether it was not compiled, so that its figures lack what the passes of a compiler change."""
+        return self.stage in ("propagated", "partitioned")

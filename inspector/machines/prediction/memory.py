@@ -275,7 +275,7 @@ def needed_parts(snapshot: Snapshot, needed: int) -> tuple[tuple[str, int], ...]
             return one.parts
     program = step_program(snapshot)
     use = None if program is None else program.memory_use
-    if program is not None and program.stage == "propagated" and use is not None and use.points:
+    if program is not None and program.before_compile and use is not None and use.points:
         held = [(USE_GROUPS[one.group].heading, one.bytes[use.peak]) for one in use.groups]
         return _adding_up(held, needed)
     state = state_segments(snapshot)
@@ -447,7 +447,7 @@ def estimate(snapshot: Snapshot, at_least: int = 0) -> Estimate | None:
     """
     program = step_program(snapshot)
     use = None if program is None else program.memory_use
-    if program is None or use is None or program.stage != "propagated":
+    if program is None or use is None or not program.before_compile:
         return None
     low, high = peak_interval(use.peak_bytes, at_least)
     return Estimate(program.name, max(use.peak_bytes, at_least), low, high)

@@ -179,7 +179,7 @@ def predicted(
       constants: those of the chip by default.
       propagated: the same program before its compile, if it is known.
     """
-    if program.stage == "propagated":
+    if program.before_compile:
         return before_compile(program, mesh, chip)
     if program.schedule is None:
         reason = "the program has no schedule, because it is not compiled or its text lacks one"

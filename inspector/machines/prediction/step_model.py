@@ -139,7 +139,7 @@ def modelled(
     whole = len(known) == len(seconds)
     lower = None
     # Without a compile the HBM bytes are unknown; a step still takes at least its longest known term.
-    if known and (whole or program.stage == "propagated"):
+    if known and (whole or program.before_compile):
         lower = max(term.least for term in terms if term.least is not None)
     flops = _matmul_flops(program.work.matmul if program.work else None)
     ideal = _matmul_flops(program.ideal.matmul if program.ideal else None)
@@ -216,7 +216,7 @@ def _hbm_bytes(program: Program, chip: Chip) -> float | None:
     An operation that the compiler expects to end before HBM could have moved its bytes has some of them on
     the chip, or moves only parts of its operands. Then the bytes in this time count.
     """
-    if program.work is None or program.stage == "propagated":
+    if program.work is None or program.before_compile:
         return None
     counted = program.work.bytes_accessed
     scheduled = _scheduled_bytes(program, chip)
@@ -248,7 +248,7 @@ def _scheduled_bytes(program: Program, chip: Chip) -> float | None:
 
 
 def _memory(program: Program, mesh: Mesh, chip: Chip) -> Term:
-    if program.stage == "propagated":
+    if program.before_compile:
         return Term("HBM", "memory", None, "", NOT_FUSED)
     count = _hbm_bytes(program, chip)
     if count is None:

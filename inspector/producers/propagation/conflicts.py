@@ -2,16 +2,17 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from dataclasses import dataclass
+import math
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
 from typing import Any
 
 from jaxlib.mlir import ir
-from jaxlib.mlir.dialects import sdy
 
-from inspector.core.snapshot import Conflict, ConflictSide
+from inspector.core.snapshot import Collective, Conflict, ConflictSide
 from inspector.producers.propagation.history import History
-from inspector.producers.propagation.locations import described, marked
+from inspector.producers.propagation.locations import described
+from inspector.producers.propagation.numbers import Made
 from inspector.producers.propagation.origins import Sources, origins_of_value
 from inspector.producers.propagation.shardings import (
     Axis,
@@ -22,105 +23,134 @@ from inspector.producers.propagation.shardings import (
 
 # The mesh axes of each dimension of a value.
 Axes = tuple[tuple[Axis, ...], ...]
+_CONSTRAINT = "sdy.sharding_constraint"
 
 
 @dataclass(frozen=True)
 class Side:
-    """An operand or a result: its name, its type, and its mesh axes before and in the operation.
-
-    `value` is in the module of a `History`, or None if propagation did not know it.
-    """
+    """An operand or a result of an operation: its mesh axes next to it and in the operation."""
 
     name: str
-    type: Any
+    value: Any
     axes: Axes
     used: Axes
-    value: Any | None
+
+    @property
+    def shape(self) -> tuple[int, ...]:
+        return tuple(ir.RankedTensorType(self.value.type).shape)
+
+    def on_device(self, axes: Axes, sizes: Mapping[str, int]) -> tuple[int, ...]:
+        """Return the shape on one device if these mesh axes shard the value."""
+        ways = (math.prod(sizes[n] if p is None else p[1] for n, p in each) for each in axes)
+        return tuple(-(-size // count) for size, count in zip(self.shape, ways, strict=True))
 
 
 @dataclass(frozen=True)
 class Conflicting:
-    """One operation with a conflict. `mark` is that of the reshards that resolve it."""
+    """One operation of a `History` with a conflict, and the collectives that resolve it."""
 
-    mark: str
-    operation: str
-    location: tuple[str, str, int]
+    operation: Any
     sides: tuple[Side, ...]
-
-
-class Conflicts:
-    """Collects the conflicts of one module while its reshards are inserted."""
-
-    def __init__(self, history: History) -> None:
-        self._history = history
-        self._found: list[Conflicting] = []
+    collectives: tuple[str, ...]
 
     @property
-    def found(self) -> tuple[Conflicting, ...]:
-        return tuple(self._found)
-
-    def location(self, operation: Any, used: Sequence[Axes]) -> Any:
-        """Note the conflict of an operation, and return the location for its reshards.
-
-        Args:
-          used: the mesh axes in which each operand and each result is used.
-        """
-        names = [f"operand {number}" for number in range(len(operation.operands))]
-        names += [f"result {number}" for number in range(len(operation.results))]
-        sides = tuple(
-            self._side(name, value, axes)
-            for name, value, axes in zip(
-                names, (*operation.operands, *operation.results), used, strict=True
-            )
-        )
-        return self._add(operation, operation.name.partition(".")[2], sides)
-
-    def note_constraint(self, reshard: Any) -> None:
-        """Note the conflict of a sharding constraint, which is now a reshard, and put its mark there."""
-        operand = reshard.operands[0]
-        sharding = sdy.TensorShardingAttr(reshard.attributes["sharding"])
-        side = self._side("operand 0", operand, axes_of_dimensions(sharding))
-        if side.axes == side.used:
-            return
-        location = self._add(reshard, "sharding_constraint", (side,))
-        with ir.InsertionPoint(reshard), location:
-            again = sdy.ReshardOp(operand, sharding)
-        reshard.results[0].replace_all_uses_with(again.result)
-        reshard.erase()
-
-    def _side(self, name: str, value: Any, used: Axes) -> Side:
-        sharding = sharding_of(value)
-        axes = tuple(() for _ in used) if sharding is None else axes_of_dimensions(sharding)
-        return Side(name, value.type, axes, used, self._history.earlier(value))
-
-    def _add(self, operation: Any, name: str, sides: tuple[Side, ...]) -> Any:
-        mark = str(len(self._found))
-        self._found.append(Conflicting(mark, name, described(operation.location), sides))
-        return marked(operation.location, mark)
+    def moved(self) -> tuple[Side, ...]:
+        """The operands and results that the operation uses in another sharding than their own."""
+        return tuple(side for side in self.sides if side.axes != side.used)
 
 
-def conflict(
-    found: Conflicting, collectives: Sequence[str], history: History | None, sources: Sources
-) -> Conflict:
-    """Return the record of a conflict.
+def conflicts_of(
+    collectives: Sequence[Collective],
+    made: Mapping[str, Made],
+    history: History,
+    sizes: Mapping[str, int],
+) -> dict[int, Conflicting]:
+    """Return the operations for which shards of an operand or result are moved, by their numbers.
+
+    An all-gather leads to the operand that it gathers, or to the result. Other collectives are those of
+    sharding constraints, because their text does not say which dimension becomes which.
 
     Args:
-      collectives: names of the collectives that reshard its operands and results.
-      history: where to look up origins; None if they were not recorded.
+      made: for which operation each collective was made, by its name.
+      sizes: the size of each mesh axis.
     """
-    name, file, line = found.location
+    found: dict[int, Conflicting] = {}
+    for one in collectives:
+        about = made.get(one.name)
+        operation = None if about is None else history.by_number.get(about.number)
+        if about is None or operation is None or one.op in ("all-reduce", "reduce-scatter"):
+            continue
+        before = found.get(about.number) or Conflicting(operation, tuple(_sides(operation)), ())
+        if operation.name == _CONSTRAINT:
+            sides = _constrained(operation)
+        else:
+            sides = _gathered(before.sides, one, about, sizes)
+        if sides is not None:
+            names = (*before.collectives, one.name)
+            found[about.number] = Conflicting(operation, sides, names)
+    return found
+
+
+def _sides(operation: Any) -> Iterator[Side]:
+    for kind, values in (("operand", operation.operands), ("result", operation.results)):
+        for number, value in enumerate(values):
+            try:
+                rank = ir.RankedTensorType(value.type).rank
+            except ValueError:  # such as a token
+                continue
+            sharding = sharding_of(value)
+            axes: Axes = ((),) * rank if sharding is None else axes_of_dimensions(sharding)
+            yield Side(f"{kind} {number}", value, axes, axes)
+
+
+def _constrained(operation: Any) -> tuple[Side, ...] | None:
+    """Return the operand of a sharding constraint; None if it has the sharding that is asked for."""
+    operand, result = _sides(operation)
+    return None if operand.axes == result.axes else (replace(operand, used=result.axes),)
+
+
+def _gathered(
+    sides: tuple[Side, ...], collective: Collective, about: Made, sizes: Mapping[str, int]
+) -> tuple[Side, ...] | None:
+    """Return the sides with the one that an all-gather changes; None if it cannot be told."""
+    axes, dimension = set(collective.mesh_axes or ()), about.dimension
+    if collective.op != "all-gather" or dimension is None:
+        return None
+    for number, side in enumerate(sides):
+        if dimension >= len(side.used):
+            continue
+        is_operand = side.name.startswith("operand")
+        inside = [axis for axis in side.used[dimension] if axis[0] not in axes]
+        if is_operand and axes <= {name for name, _ in side.used[dimension]}:
+            used = (*side.used[:dimension], tuple(inside), *side.used[dimension + 1 :])
+            if side.on_device(side.used, sizes) == about.operand:
+                return (*sides[:number], replace(side, used=used), *sides[number + 1 :])
+        is_new = not axes & {name for each in side.used for name, _ in each}
+        if not is_operand and is_new and side.on_device(side.used, sizes) == about.result:
+            more = tuple((axis, None) for axis in collective.mesh_axes or ())
+            before = (*side.used[dimension], *more)
+            used = (*side.used[:dimension], before, *side.used[dimension + 1 :])
+            return (*sides[:number], replace(side, used=used), *sides[number + 1 :])
+    return None
+
+
+def conflict(found: Conflicting, origins: bool, history: History, sources: Sources) -> Conflict:
+    """Return the record of a conflict.
+
+    origins: whether the sources of shardings were recorded.
+    """
+    name, file, line = described(found.operation.location)
     sides = tuple(
         ConflictSide(
             side.name,
-            tuple(ir.RankedTensorType(side.type).shape),
-            str(ir.RankedTensorType(side.type).element_type),
+            side.shape,
+            str(ir.RankedTensorType(side.value.type).element_type),
             spec_of(side.axes),
             spec_of(side.used),
-            None
-            if history is None or side.value is None
-            else origins_of_value(side.value, history, sources),
+            origins_of_value(side.value, history, sources) if origins else None,
         )
         for side in found.sides
     )
     place = f"{file.rpartition('/')[2]}:{line}" if file else None
-    return Conflict(found.operation, sides, tuple(collectives), name or None, place)
+    operation = found.operation.name.partition(".")[2]
+    return Conflict(operation, sides, found.collectives, name or None, place)

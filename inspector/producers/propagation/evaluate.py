@@ -1,4 +1,4 @@
-"""Worker job: the cost of search candidates by propagation, without a compile."""
+"""Worker job: the cost of search candidates after XLA's partitioner, without a compile."""
 
 from __future__ import annotations
 
@@ -28,8 +28,9 @@ from inspector.producers.propagation.template import template_of
 def evaluate(payload: dict[str, Any], report: Callable[..., None]) -> dict[str, Any]:
     """Worker job: `layouts` that differ only in the sizes of their mesh axes in, `Evaluated` of each out.
 
-    The payload has the name of the `chip`, None for emulated devices. One layout is propagated and the others
-    are scaled from it: with `first` the first one, otherwise one in the middle. Needs no particular devices.
+    The payload has the name of the `chip`, None for emulated devices. One layout is partitioned, from which
+    the others are scaled: with `first` the first one, otherwise one in the middle. Needs no particular
+    devices.
     """
     report("propagate")
     layouts = [from_json(each) for each in payload["layouts"]]
@@ -43,9 +44,10 @@ def evaluate(payload: dict[str, Any], report: Callable[..., None]) -> dict[str, 
 def costs(layouts: Sequence[Layout], chip: Chip | None, first: bool) -> list[Evaluated]:
     """Return the cost of each layout, in order.
 
-    One layout is propagated, the `first` or one in the middle. If it can be scaled, the others with the same
+    One layout is partitioned, the `first` or one in the middle. If it can be scaled, the others with the same
     PartitionSpecs are scaled from it. `optimizer_axes` and `state_specs` give an array another PartitionSpec
-    if the sizes of mesh axes do not divide it. Then the next one is propagated.
+    if the sizes of mesh axes do not divide it. Then the next one is partitioned. A layout with a mesh axis of
+    one device comes last, because nothing can be scaled from it.
     """
     found: dict[int, Evaluated] = {}
     planned: dict[int, _Planned] = {}
@@ -61,18 +63,24 @@ def costs(layouts: Sequence[Layout], chip: Chip | None, first: bool) -> list[Eva
             del planned[number]
     rest = list(planned)
     while rest:
-        own = rest.pop(0 if first else len(rest) // 2)
+        whole = [n for n in rest if min(layouts[n].mesh_shape) > 1] or rest
+        own = rest[0] if first else whole[len(whole) // 2]
+        rest.remove(own)
+        alike = [n for n in rest if planned[n].specs == planned[own].specs]
         try:
-            program = _scaled(layouts[own])
+            program = _scaled(layouts[own], len(alike) >= _FEW)
         except InvalidInput as error:
             found[own] = rejected(str(error))
             continue
         found[own] = _cost(program, layouts[own], planned[own], chip)
         if program.scalable:
-            alike = [n for n in rest if planned[n].specs == planned[own].specs]
             found |= {n: _cost(program, layouts[n], planned[n], chip, planned[own]) for n in alike}
             rest = [n for n in rest if n not in alike]
     return [found[number] for number in range(len(layouts))]
+
+
+# So many other layouts are scaled from one. Fewer are partitioned, which takes no longer.
+_FEW = 2
 
 
 @dataclass(frozen=True)
@@ -128,11 +136,12 @@ def _cost(
     return evaluated(own, mesh, chip, state, peak, scaled=scaled)
 
 
-def _scaled(layout: Layout) -> ScaledProgram:
+def _scaled(layout: Layout, scalable: bool) -> ScaledProgram:
     template = template_of(layout)
     name = layout.entry.watched_program
     lowered = next((each for each in template.programs if each.name == name), None)
     if lowered is None:
         reasons = [text for failed, text in template.failed if failed == name]
         raise InvalidInput(reasons[0] if reasons else f"JAX refuses to trace {name}")
-    return scaled_program(lowered, replace(Setting.of(layout), watched=None), template.logical)
+    setting = replace(Setting.of(layout), watched=None)
+    return scaled_program(lowered, setting, template.logical, scalable)

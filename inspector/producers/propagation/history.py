@@ -2,8 +2,7 @@
 
 With its debug options, Shardy notes at each value the source of each mesh axis, and at each operation the
 steps in which it carried an axis from one operand or result to others. A `History` is a copy of the module
-with these notes, from before constraints and reshards are replaced by collectives. Operations have numbers,
-which later passes keep, so that a value of the final module can be found in the copy.
+with these notes, from before constraints are replaced. Its operations have numbers (`numbers`).
 """
 
 from __future__ import annotations
@@ -104,14 +103,10 @@ class History:
     """A copy of a propagated module with the notes of Shardy.
 
     Args:
-      module: a module after propagation. Its operations get numbers.
-      found: all of its operations, each before those inside of it.
+      module: a module after propagation, whose operations have numbers.
     """
 
-    def __init__(self, module: Any, found: Iterable[Any]) -> None:
-        kind = ir.IntegerType.get_signless(64)
-        for number, operation in enumerate(found):
-            operation.attributes[NUMBER] = ir.IntegerAttr.get(kind, number)
+    def __init__(self, module: Any) -> None:
         self.module = module.clone()
         self._operations = operations(self.module)
         self._constraints = {
@@ -126,35 +121,25 @@ class History:
         """All operations, each before those inside of it."""
         return self._operations
 
-    def earlier(self, value: Any) -> Any | None:
-        """Return the value of this module that became `value` of a later one; None if it is new."""
-        owner = value.owner
-        block = isinstance(owner, ir.Block)
-        operation = owner.owner.operation if block else owner.operation
-        if NUMBER not in operation.attributes:
-            return None
-        before = self._operations[ir.IntegerAttr(operation.attributes[NUMBER]).value]
-        if not block:
-            number = ir.OpResult(value).result_number
-            return before.results[number] if number < len(before.results) else None
-        region = next(
-            place for place, one in enumerate(operation.regions) if one.blocks[0] == owner
-        )
-        arguments = before.regions[region].blocks[0].arguments
-        number = ir.BlockArgument(value).arg_number
-        return arguments[number] if number < len(arguments) else None
+    @functools.cached_property
+    def by_number(self) -> dict[int, Any]:
+        """The operation with each number. Of one that a pass has copied, the first."""
+        found: dict[int, Any] = {}
+        for each in self._operations:
+            if NUMBER in each.attributes:
+                found.setdefault(ir.IntegerAttr(each.attributes[NUMBER]).value, each)
+        return found
 
     def find(self, value: Any, axis: str) -> Found | None:
-        """Return the source of a mesh axis at a value of a later module, or at the values it is made from."""
+        """Return the source of a mesh axis at a value, or at the values it is made from."""
         waiting, seen = [value], 0
         while waiting and seen < _MOST_OPERATIONS:
             value, seen = waiting.pop(0), seen + 1
             if not _has_axis(value, axis):
                 continue
-            before = self.earlier(value)
-            source = None if before is None else self._source(before, axis)
-            if before is not None and source is not None:
-                return Found(self._argument(source, axis) or source, self._steps(before, axis))
+            source = self._source(value, axis)
+            if source is not None:
+                return Found(self._argument(source, axis) or source, self._steps(value, axis))
             waiting += _made_from(value)
         return None
 

@@ -9,7 +9,6 @@ from typing import Any
 
 from jaxlib.mlir import ir
 
-_MARK = "inspector-mark:"
 _PACKAGE = f"{Path(__file__).resolve().parents[2]}{os.sep}"
 _MODELS = os.path.join(_PACKAGE, "model", "built_in", "")
 
@@ -43,28 +42,9 @@ def _called_at(attribute: Any) -> str | None:
     return ", called at ".join(dict.fromkeys(lines[:2])) or None
 
 
-def marked(location: Any, mark: str) -> Any:
-    """Return the location with a mark that passes keep. The name stack does not contain it."""
-    return ir.Location.name(f"{_MARK}{mark}", location)
-
-
-def mark_of(location: Any) -> str | None:
-    """Return the mark of an operation, or None."""
-    if isinstance(location, ir.FusedLoc):
-        return next((mark for each in location.locations if (mark := mark_of(each))), None)
-    if isinstance(location, ir.CallSiteLoc):
-        return mark_of(location.callee)
-    if not isinstance(location, ir.NameLoc) or not location.name_str.startswith(_MARK):
-        return None
-    return location.name_str.removeprefix(_MARK)
-
-
 def _collect(location: Any, names: list[str], frames: list[tuple[str, int]]) -> None:
     """Collect the names of an operation and of the calls around it, and its frames, the innermost first."""
     if isinstance(location, ir.NameLoc):
-        if location.name_str.startswith(_MARK):
-            _collect(location.child_loc, names, frames)
-            return
         names.append(location.name_str)
         _collect_frames(location.child_loc, frames)
     elif isinstance(location, ir.CallSiteLoc):  # an operation of an inlined function, and its call

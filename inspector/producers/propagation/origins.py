@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import json
 import re
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -23,7 +23,6 @@ from inspector.producers.propagation.shardings import axes_of_dimensions, shardi
 LOGICAL_AXES = "mhlo.logical_axes"  # a dialect prefix that every module of JAX knows
 
 _ARGUMENT = re.compile(r"(input|output): (\d+)")
-_SUMS = frozenset({"sdy.all_reduce", "sdy.reduce_scatter"})
 
 
 # The logical axis of each dimension; None for a dimension without one.
@@ -99,18 +98,6 @@ def noted_axes(operation: Any) -> LogicalAxes:
     return tuple(json.loads(ir.StringAttr(operation.attributes[LOGICAL_AXES]).value))
 
 
-def origins_of(
-    operation: Any, axes: Sequence[str], history: History, sources: Sources
-) -> tuple[Origin, ...]:
-    """Return the origins of the sharding behind a collective, for each of its mesh axes."""
-    found = (
-        sources.origin(axis, history.find(value, axis))
-        for value in _values(operation)
-        for axis in axes
-    )
-    return unique(found)
-
-
 def origins_of_value(value: Any, history: History, sources: Sources) -> tuple[Origin, ...]:
     """Return where each mesh axis of a value's sharding came from."""
     sharding = sharding_of(value)
@@ -127,21 +114,3 @@ def unique(origins: Iterable[Origin | None]) -> tuple[Origin, ...]:
         if each is not None:
             first.setdefault((each.mesh_axis, each.from_), each)
     return tuple(first.values())
-
-
-def _values(operation: Any) -> list[Any]:
-    """Return the values whose sharding made the collective necessary."""
-    operand = operation.operands[0]
-    return list(_summed(operand)) if operation.name in _SUMS else [operand]
-
-
-def _summed(partial: Any) -> Iterator[Any]:
-    """Yield the operands of the operation that made partial sums, also if `xla_passes` changed them since."""
-    owner = partial.owner
-    if isinstance(owner, ir.Block):
-        yield partial
-    elif owner.name == "stablehlo.add" or owner.name in _SUMS:
-        for each in owner.operation.operands:
-            yield from _summed(each)
-    else:
-        yield from owner.operation.operands

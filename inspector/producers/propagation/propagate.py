@@ -5,13 +5,14 @@ from __future__ import annotations
 import contextlib
 import functools
 import math
-from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
+from collections.abc import Callable, Collection, Iterable, Iterator
 from dataclasses import dataclass, replace
 from typing import Any
 
 import jax
+from jaxlib.mlir import ir
 
-from inspector.compiled import program_text
+from inspector.compiled import hlo, program_text
 from inspector.compiled.hlo import attention_kernels
 from inspector.compiled.hlo.analysis import Analysis
 from inspector.compiled.hlo.fused_traffic import FusedTraffic, fused_traffic
@@ -28,12 +29,10 @@ from inspector.core.rules import Rule
 from inspector.core.sharding import on_more_axes, with_unreduced
 from inspector.core.snapshot import (
     Array,
-    Collective,
     Finding,
     KernelWork,
     MemoryUse,
     Mesh,
-    Origin,
     Program,
     ProgramArray,
     Spec,
@@ -43,14 +42,24 @@ from inspector.layout import Layout, from_json
 from inspector.layout.plan import NOT_PROPAGATED
 from inspector.machines.hardware import Kind
 from inspector.producers.live_arrays import with_spec
-from inspector.producers.propagation import collector, device_program, shardy, xla_passes
-from inspector.producers.propagation.conflicts import conflict
+from inspector.producers.propagation import collector, shardy
+from inspector.producers.propagation.causes import Causes
+from inspector.producers.propagation.conflicts import conflict, conflicts_of
 from inspector.producers.propagation.history import History
 from inspector.producers.propagation.intermediates import intermediates
-from inspector.producers.propagation.locations import mark_of
+from inspector.producers.propagation.large_mesh import (
+    on_axes_of,
+    on_large_mesh,
+    smaller,
+)
 from inspector.producers.propagation.manual import manual_axes_around
+from inspector.producers.propagation.numbers import (
+    for_partitioner,
+    made_for,
+    with_names,
+)
 from inspector.producers.propagation.one_mesh import OTHER_MESHES, meshes_of
-from inspector.producers.propagation.origins import Sources, origins_of, origins_of_value
+from inspector.producers.propagation.origins import Sources, origins_of_value
 from inspector.producers.propagation.shardings import (
     axes_of_dimensions,
     sharding_of,
@@ -60,6 +69,7 @@ from inspector.producers.propagation.shardings import (
 )
 from inspector.producers.propagation.shardy import Propagated
 from inspector.producers.propagation.template import Lowered, template_of
+from inspector.producers.propagation.xla_partitioner import partitioned
 
 # Devices of a mesh on which the shards of a value over parts of axes are listed, half a kilobyte each.
 MOST_LISTED = 512
@@ -130,6 +140,10 @@ class Setting:
             }
         mapping = functools.partial(partition_spec, self.rules)
         return shardy.rewrite(lowered.module, sizes, mapping, more)
+
+    def resized(self, lowered: Lowered) -> Any:
+        """Return the module of a program with mesh axes, with the sizes of this mesh."""
+        return shardy.rewrite(lowered.module, self.mesh.sizes, lambda spec: spec)
 
     def memory_use(self, analysis: Analysis, lowered: Lowered) -> MemoryUse | None:
         """Return an estimate of the memory of a program; None if it is unknown."""
@@ -239,6 +253,22 @@ def partition_spec(given: tuple[Rule, ...], names: Spec) -> Spec:
     return rules.partition_spec([axes[0] if axes else None for axes in names], given)
 
 
+def partitioned_text(lowered: Lowered, setting: Setting, logical: bool) -> str:
+    """Return the text of a program of one device after XLA's partitioner, without names of operations.
+
+    Args:
+      lowered: a program without marks.
+      logical: whether the module has logical axes, to which the rules are applied.
+
+    Raises:
+      InvalidInput: XLA refuses the program.
+    """
+    module = setting.module_of(lowered) if logical else setting.resized(lowered)
+    with lowered.module.context:
+        text = module.operation.get_asm(enable_debug_info=False)
+        return partitioned(ir.Module.parse(text), setting.mesh.size)
+
+
 def propagated_program(
     lowered: Lowered, setting: Setting, logical: bool, origins: bool = True
 ) -> tuple[Program, list[Array]]:
@@ -263,16 +293,21 @@ def propagated_program(
 def described_program(
     propagated: Propagated, lowered: Lowered, setting: Setting, origins: bool, watched: bool
 ) -> tuple[Program, list[Array]]:
-    """Return the record of a propagated program, and the values in it if it is `watched`."""
-    sizes = setting.mesh.sizes
-    xla_passes.run(propagated.module, setting.kind)
-    with propagated.module.context:
-        written = device_program.Writer(propagated.module, sizes).write()
+    """Return the record of a program that XLA partitions, and the values in it if it is `watched`.
+
+    Raises:
+      InvalidInput: XLA refuses the program.
+    """
+    history = propagated.history
+    module, mesh = _partitioned_module(propagated, setting.mesh)
     arrays = [
         *(ProgramArray("input", path, None, None, None) for path in lowered.inputs),
         *(ProgramArray("output", path, None, None, None) for path in lowered.outputs),
     ]
-    read = program_text.read_module(written.module, setting.mesh, arrays)
+    read = program_text.read_module(module, mesh, arrays)
+    if mesh is not setting.mesh and read.collectives is not None:
+        large = tuple(on_axes_of(each, setting.mesh) for each in read.collectives)
+        read = replace(read, collectives=large)
     sources = Sources(
         lowered.inputs,
         lowered.outputs,
@@ -280,34 +315,64 @@ def described_program(
         lowered.logical_axes,
         setting.rules,
     )
-    history = propagated.history if origins else None
+    made = made_for(module)
     with propagated.module.context:
+        conflicting = conflicts_of(read.collectives or (), made, history, setting.mesh.sizes)
+        causes = Causes(history, made, conflicting, sources, origins)
         collectives = tuple(
-            replace(
-                each, origins=_origins(each, written.operations.get(each.name), history, sources)
-            )
-            for each in read.collectives or ()
+            replace(each, origins=causes.origins(each)) for each in read.collectives or ()
         )
-        named = _names_by_mark(written.operations)
         conflicts = tuple(
-            conflict(each, named[each.mark], history, sources)
-            for each in propagated.conflicts
-            if each.mark in named
+            conflict(each, origins, history, sources) for each in conflicting.values()
         )
-        arrays = []
+        values = []
         if watched:
-            arrays = _arrays(propagated.history, origins, sources, setting, lowered.name)
+            values = _arrays(history, origins, sources, setting, lowered.name)
     traffic = None if read.analysis is None else setting.traffic(read.analysis)
     program = Program(
         lowered.name,
-        stage="propagated",
+        stage="partitioned",
         flops_per_device=None if read.work is None else read.work.flops,
         collectives=None if read.collectives is None else collectives,
         work=None if read.work is None else with_traffic(read.work, traffic, setting.kernel_square),
         memory_use=None if read.analysis is None else setting.memory_use(read.analysis, lowered),
         conflicts=conflicts,
     )
-    return program, arrays
+    return program, values
+
+
+def _partitioned_module(propagated: Propagated, mesh: Mesh) -> tuple[hlo.Module, Mesh]:
+    """Return the program of one device of a mesh, and the mesh of the groups of its collectives.
+
+    The mesh is another one with the same axes if it cannot be emulated.
+
+    Raises:
+      InvalidInput: XLA refuses the program, or it cannot be scaled to a mesh that cannot be emulated.
+    """
+
+    def on(sizes: Mesh) -> hlo.Module:
+        given = propagated.given
+        if sizes is not mesh:
+            given = shardy.rewrite(given, sizes.sizes, lambda spec: spec)
+        text = partitioned(for_partitioner(given), sizes.size)
+        module = program_text.parsed(with_names(text, propagated.history.by_number))
+        if module is None:
+            raise InvalidInput("the partitioned program cannot be read")
+        return module
+
+    with propagated.module.context, ir.Location.unknown():
+        pairs = smaller(mesh)
+        if not pairs:
+            return on(mesh), mesh
+        for number, meshes in enumerate(pairs, 1):
+            try:
+                scaled = on_large_mesh(on(meshes.first), on(meshes.second), meshes)
+            except InvalidInput:
+                if number == len(pairs):
+                    raise
+            else:
+                return scaled, meshes.first
+    raise AssertionError("unreachable")
 
 
 def with_traffic(work: Work, traffic: FusedTraffic | None, kernel_square: int | None) -> Work:
@@ -388,20 +453,3 @@ def _on_parts_of_axes(array: Array, sharding: Any, mesh: Mesh) -> Array:
         shards=shards_of(parsed, array.shape, mesh.devices) if mesh.size <= MOST_LISTED else None,
         extra={"sharding": str(sharding)},
     )
-
-
-def _origins(
-    collective: Collective, operation: Any, history: History | None, sources: Sources
-) -> tuple[Origin, ...] | None:
-    if operation is None or history is None or collective.mesh_axes is None:
-        return None
-    return origins_of(operation, collective.mesh_axes, history, sources) or None
-
-
-def _names_by_mark(operations: Mapping[str, Any]) -> dict[str, list[str]]:
-    """Return the names of the collectives with each mark."""
-    named: dict[str, list[str]] = {}
-    for name, operation in operations.items():
-        if (mark := mark_of(operation.location)) is not None:
-            named.setdefault(mark, []).append(name)
-    return named

@@ -1,37 +1,44 @@
-"""The same propagated program on meshes that differ only in the sizes of their axes.
+"""The same program on meshes that differ only in the sizes of their axes.
 
-Propagation decides by the names of mesh axes which axis shards which dimension. So programs that differ only
-in the sizes of their mesh axes are propagated once. The bytes of each collective and the FLOPs of each
-matrix product, and the memory in use, then follow from the axes that shard the values: one whose dimensions
-are sharded over `fsdp` and `tensor` has global bytes / (fsdp × tensor) on each device.
+XLA partitions the program on two meshes, the second with other sizes. Bytes and FLOPs that are divided by the
+ratio of an axis are sharded over it: an array that is sharded over `fsdp` and `tensor` has global
+bytes / (fsdp × tensor) on each device. Bytes of each collective, FLOPs of each matrix product and the memory
+in use on a mesh of any other sizes then follow.
 
 The partitioner compares costs in a few places, so that another size can lead to other transfers. Callers
-propagate the mesh itself before they rely on a program.
+partition the mesh itself before they rely on a program.
 """
 
 from __future__ import annotations
 
+import contextlib
+import itertools
 import math
-from collections.abc import Collection, Hashable, Mapping, Sequence
+from collections.abc import Hashable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 
-from inspector.compiled import hlo
+from inspector.compiled import hlo, program_text
 from inspector.compiled.hlo.analysis import Analysis
-from inspector.compiled.hlo.flops import product
+from inspector.compiled.hlo.flops import Product, product
 from inspector.compiled.hlo.fused_traffic import FusedTraffic
+from inspector.compiled.hlo.live_values import LiveValues
 from inspector.core.collectives import OPERATIONS
+from inspector.core.errors import InvalidInput
 from inspector.core.snapshot import Collective, MatmulFlops, Mesh, Program, Work
 from inspector.core.statistics import sum_known
-from inspector.producers.propagation import device_program, shardy, xla_passes
-from inspector.producers.propagation.propagate import Setting, kernel_work, with_traffic
-from inspector.producers.propagation.scaled_memory import ScaledMemory, scaled_memory
-from inspector.producers.propagation.shardings import (
-    Axes,
-    result_shardings,
-    sharding_of,
-    whole_axes,
+from inspector.producers.propagation.propagate import (
+    Setting,
+    kernel_work,
+    partitioned_text,
+    with_traffic,
 )
+from inspector.producers.propagation.scaled_memory import ScaledMemory, scaled_memory
+from inspector.producers.propagation.shardings import Axes
 from inspector.producers.propagation.template import Lowered
+from inspector.producers.propagation.xla_partitioner import MOST_DEVICES
+
+_MOST_TRIES = 3  # of other meshes, if the sizes of the first do not divide the arrays
+_POWERS = (-3, -2, -1, 1, 2, 3, 4)
 
 
 @dataclass(frozen=True)
@@ -50,10 +57,10 @@ class _Moved:
 
 @dataclass(frozen=True)
 class ScaledProgram:
-    """A propagated program that can be computed for other sizes of its mesh axes.
+    """A partitioned program that can be computed for other sizes of its mesh axes.
 
     Attributes:
-      program: the program on the mesh that was propagated.
+      program: the program on the mesh for which it was partitioned.
       scalable: whether `on` can compute others. Not if it has a `shard_map`, a part of an axis, or a
         dimension that its axes do not divide.
       memory: the bytes in use at each instruction; None if unknown.
@@ -133,53 +140,157 @@ class ScaledProgram:
         )
 
 
-def scaled_program(lowered: Lowered, setting: Setting, logical: bool) -> ScaledProgram:
-    """Propagate a program, and return it with what other sizes of the mesh axes need.
+def scaled_program(
+    lowered: Lowered, setting: Setting, logical: bool, scalable: bool = True
+) -> ScaledProgram:
+    """Partition a program, and return it with what other sizes of the mesh axes need.
 
     The program has no origins, arrays or conflicts.
 
+    Args:
+      scalable: whether other sizes are wanted, for which it is partitioned once more.
+
     Raises:
-      InvalidInput: Shardy refuses the program.
+      InvalidInput: XLA or Shardy refuses the program.
     """
-    unmarked = lowered.unmarked
-    module = setting.module_of(unmarked) if logical else unmarked.module.operation.clone()
-    shardy.transfers(module)
-    xla_passes.run(module, setting.kind)
-    with module.context:
-        writer = device_program.Writer(module, setting.mesh.sizes, locations=False)
-        written = writer.write()
-        analysis = Analysis(written.module)
-        collectives = hlo.collectives(written.module, setting.mesh, analysis)
-        work = hlo.work(written.module, analysis)
-        fused = setting.traffic(analysis)
-        program = Program(
-            lowered.name,
-            stage="propagated",
-            flops_per_device=work.flops,
-            collectives=collectives,
-            work=with_traffic(work, fused, setting.kernel_square),
-        )
-        moved = _moved(collectives, written, setting.mesh)
-        kernels = fused.attention if fused is not None else ()
-        products = _products(analysis, written, setting.mesh, kernels)
-        traffic = _traffic(fused, written, setting.mesh)
-        live = setting.live_values(analysis, lowered)
-        memory = None if live is None else scaled_memory(live, written, setting.mesh)
-    scalable = (
-        moved is not None
-        and products is not None
-        and not written.not_partitioned
-        and not lowered.has_manual_part
-        and _adds_up(products[0], setting.mesh, work)
+    own = _partitioned(lowered, setting, logical)
+    axes = [axis.name for axis in setting.mesh.axes if axis.size > 1]
+    if scalable and not lowered.has_manual_part and len(axes) == len(setting.mesh.axes):
+        for exponents in _exponents(setting.mesh, axes):
+            with contextlib.suppress(InvalidInput):
+                other = _partitioned(lowered, _resized(setting, exponents), logical)
+                found = _compared(own, other, setting, exponents)
+                if found is not None:
+                    return found
+    memory = None
+    if own.live is not None:
+        memory = scaled_memory(own.live, own.live, setting.mesh, lambda *_: None)
+    return ScaledProgram(own.program, False, (), {}, memory)
+
+
+@dataclass(frozen=True)
+class _Partitioned:
+    """One program after XLA's partitioner, and what is compared with another mesh."""
+
+    program: Program
+    products: tuple[
+        tuple[Product, int | None, bool], ...
+    ]  # executions, and whether a kernel replaces it
+    traffic: FusedTraffic | None
+    live: LiveValues | None
+
+
+def _partitioned(lowered: Lowered, setting: Setting, logical: bool) -> _Partitioned:
+    text = partitioned_text(lowered.unmarked, setting, logical)
+    module = program_text.parsed(text)
+    if module is None:
+        raise InvalidInput("the partitioned program cannot be read")
+    analysis = Analysis(module)
+    collectives = hlo.collectives(module, setting.mesh, analysis)
+    work = hlo.work(module, analysis)
+    fused = setting.traffic(analysis)
+    kernels = fused.attention if fused is not None else ()
+    products = tuple(
+        (found, analysis.runs[computation.name].count, instruction.name in kernels)
+        for computation, instruction in module.instructions
+        if (found := product(computation, instruction)) is not None
     )
+    program = Program(
+        lowered.name,
+        stage="partitioned",
+        flops_per_device=work.flops,
+        collectives=collectives,
+        work=with_traffic(work, fused, setting.kernel_square),
+    )
+    return _Partitioned(program, products, fused, setting.live_values(analysis, lowered))
+
+
+def _exponents(mesh: Mesh, axes: Sequence[str]) -> Iterator[dict[str, int]]:
+    """Yield powers of two by which the sizes of axes are multiplied, no two sums of which are equal.
+
+    Smaller meshes come first, because the sizes of larger ones more often do not divide the arrays.
+    """
+    allowed = [
+        [power for power in _POWERS if power > 0 or mesh.sizes[axis] % 2 ** (1 - power) == 0]
+        for axis in axes
+    ]
+    every = [
+        powers
+        for powers in itertools.product(*allowed)
+        if len({sum(chosen) for chosen in _subsets(powers)}) == 2 ** len(powers)
+        and mesh.size * 2.0 ** sum(powers) <= MOST_DEVICES
+    ]
+    for powers in sorted(every, key=lambda powers: (max(0, *powers), sum(map(abs, powers))))[
+        :_MOST_TRIES
+    ]:
+        yield dict(zip(axes, powers, strict=True))
+
+
+def _subsets(powers: Sequence[int]) -> Iterator[tuple[int, ...]]:
+    for count in range(len(powers) + 1):
+        yield from itertools.combinations(powers, count)
+
+
+def _resized(setting: Setting, exponents: Mapping[str, int]) -> Setting:
+    axes = tuple(
+        replace(axis, size=int(axis.size * 2.0 ** exponents.get(axis.name, 0)))
+        for axis in setting.mesh.axes
+    )
+    count = math.prod(axis.size for axis in axes)
+    return replace(setting, mesh=Mesh(axes, tuple(range(count))))
+
+
+def _axes(own: float, other: float, exponents: Mapping[str, int]) -> Axes | None:
+    """Return the axes by whose ratios an amount was divided; None if it is no product of some of them."""
+    if own == other:
+        return frozenset()
+    if not own or not other:
+        return None
+    power = math.log2(own / other)
+    if not power.is_integer():
+        return None
+    return next(
+        (
+            frozenset(axes)
+            for count in range(1, len(exponents) + 1)
+            for axes in itertools.combinations(exponents, count)
+            if sum(exponents[axis] for axis in axes) == power
+        ),
+        None,
+    )
+
+
+def _compared(
+    own: _Partitioned, other: _Partitioned, setting: Setting, exponents: Mapping[str, int]
+) -> ScaledProgram | None:
+    """Return what shards each amount of a program; None if the programs of two meshes are not alike."""
+    moved = _moved(own.program, other.program, setting.mesh, exponents)
+    products = _products(own, other, setting.mesh, exponents)
+    if moved is None or products is None:
+        return None
+    by_name: dict[str, Axes] = {}
+    if own.traffic is not None and other.traffic is not None:
+        if own.traffic.bytes.keys() != other.traffic.bytes.keys():
+            return None
+        by_name = {
+            name: _axes(amount, other.traffic.bytes[name], exponents) or frozenset()
+            for name, amount in own.traffic.bytes.items()
+        }
+    memory = None
+    if own.live is not None and other.live is not None:
+        memory = scaled_memory(
+            own.live, other.live, setting.mesh, lambda one, two: _axes(one, two, exponents)
+        )
+        if memory is None:
+            return None
     return ScaledProgram(
-        program,
-        scalable,
-        moved or (),
-        products[0] if products else {},
+        own.program,
+        True,
+        moved,
+        products[0],
         memory,
-        traffic,
-        products[1] if products else {},
+        _traffic(own.traffic, by_name, setting.mesh),
+        products[1],
         setting.kernel_square,
     )
 
@@ -190,25 +301,22 @@ def _on(amounts: Mapping[Axes, float], sizes: Mapping[str, int]) -> float:
 
 
 def _moved(
-    collectives: tuple[Collective, ...], written: device_program.DeviceProgram, mesh: Mesh
+    own: Program, other: Program, mesh: Mesh, exponents: Mapping[str, int]
 ) -> tuple[_Moved, ...] | None:
     """Return the collectives with the axes of their payloads; None if one is not of whole axes."""
+    before, after = own.collectives or (), other.collectives or ()
+    if len(before) != len(after):
+        return None
     equal: dict[Hashable, list[_Moved]] = {}
-    for one in collectives:
-        operation = written.operations.get(one.name)
-        if operation is None or one.mesh_axes is None or one.payload_bytes is None or one.network:
+    for one, two in zip(before, after, strict=True):
+        alike = (one.op, one.mesh_axes, one.executions) == (two.op, two.mesh_axes, two.executions)
+        known = one.payload_bytes is not None and two.payload_bytes is not None
+        if not alike or not known or one.mesh_axes is None or one.network:
             return None
-        is_result = OPERATIONS[one.op].payload == "result"
-        if is_result:
-            shardings = list(result_shardings(operation))
-        else:
-            shardings = [sharding_of(value) for value in operation.operands]
-        every = [whole_axes(sharding) for sharding in shardings]
-        if len(set(every)) != 1 or every[0] is None:
+        axes = _axes(one.payload_bytes or 0, two.payload_bytes or 0, exponents)
+        if axes is None:
             return None
-        axes = every[0]
-        ways = math.prod(mesh.sizes[axis] for axis in axes)
-        global_bytes = one.payload_bytes * ways
+        global_bytes = (one.payload_bytes or 0) * math.prod(mesh.sizes[axis] for axis in axes)
         key: Hashable = one.op, one.mesh_axes, one.conditional, global_bytes, axes
         if one.executions is None or one.source_target_pairs:
             key = one.name  # it is not known to be equal to another one
@@ -223,63 +331,39 @@ def _together(equal: Sequence[_Moved]) -> _Moved:
 
 
 def _products(
-    analysis: Analysis,
-    written: device_program.DeviceProgram,
-    mesh: Mesh,
-    kernels: Collection[str],
+    own: _Partitioned, other: _Partitioned, mesh: Mesh, exponents: Mapping[str, int]
 ) -> tuple[dict[tuple[str, Axes], float], dict[Axes, float]] | None:
     """Return the FLOPs of all devices by operand type and the axes that share the work; None if unknown.
 
-    The second part are those of the products that a kernel of attention replaces, whose names are given.
+    The second part are those of the products that a kernel of attention replaces.
     """
+    if len(own.products) != len(other.products):
+        return None
     found: dict[tuple[str, Axes], float] = {}
     attention: dict[Axes, float] = {}
-    for computation, instruction in analysis.module.instructions:
-        each = product(computation, instruction)
-        if each is None:
-            continue
-        times = analysis.runs[computation.name].count
-        operation = written.products.get(instruction.name)
-        if operation is None or each.flops is None or each.dtype is None or times is None:
+    for (one, times, kernel), (two, _, _) in zip(own.products, other.products, strict=True):
+        if one.flops is None or two.flops is None or one.dtype is None or times is None:
             return None
-        shardings = [sharding_of(value) for value in operation.operands]
-        every = [whole_axes(one) for one in (*shardings, *result_shardings(operation))]
-        if None in every:
+        axes = _axes(one.flops, two.flops, exponents)
+        if axes is None:
             return None
-        axes = frozenset[str]().union(*(one for one in every if one is not None))
         ways = math.prod(mesh.sizes[axis] for axis in axes)
-        key = (each.dtype, axes)
-        amount = float(each.flops) * times * ways
+        amount = float(one.flops) * times * ways
+        key = (one.dtype, axes)
         found[key] = found.get(key, 0.0) + amount
-        if instruction.name in kernels:
+        if kernel:
             attention[axes] = attention.get(axes, 0.0) + amount
     return found, attention
 
 
 def _traffic(
-    traffic: FusedTraffic | None, written: device_program.DeviceProgram, mesh: Mesh
+    traffic: FusedTraffic | None, axes: Mapping[str, Axes], mesh: Mesh
 ) -> dict[Axes, float] | None:
-    """Return the traffic by the axes that shard each array, of all devices with different parts of it.
-
-    An array that is sharded over a part of a mesh axis keeps its bytes on every mesh.
-    """
-    if traffic is None:
+    """Return the traffic by the axes that shard each array, of all devices with different parts of it."""
+    if traffic is None or not axes:
         return None
     found: dict[Axes, float] = {}
     for name, count in traffic.bytes.items():
-        value = written.values.get(name)
-        axes = whole_axes(None if value is None else sharding_of(value)) or frozenset()
-        ways = math.prod(mesh.sizes[axis] for axis in axes)
-        found[axes] = found.get(axes, 0.0) + count * ways
+        ways = math.prod(mesh.sizes[axis] for axis in axes[name])
+        found[axes[name]] = found.get(axes[name], 0.0) + count * ways
     return found
-
-
-def _adds_up(products: Mapping[tuple[str, Axes], float], mesh: Mesh, work: Work) -> bool:
-    """Return whether the FLOPs by axes are those of the program on its own mesh."""
-    if work.matmul is None:
-        return False
-    own = sum(
-        number / math.prod(mesh.sizes[axis] for axis in axes)
-        for (_, axes), number in products.items()
-    )
-    return math.isclose(own, sum(each.flops for each in work.matmul), rel_tol=1e-9)

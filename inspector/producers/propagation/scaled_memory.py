@@ -1,4 +1,4 @@
-"""The memory of a propagated program on meshes that differ only in the sizes of their axes.
+"""The memory of a partitioned program on meshes that differ only in the sizes of their axes.
 
 When a value is in use does not depend on the sizes of the mesh axes, and its bytes on a device are its global
 bytes / the sizes of the axes that shard it. So there is one curve of global bytes for each set of mesh axes,
@@ -8,18 +8,17 @@ and the memory of another mesh is their sum, each divided by the sizes of its ax
 from __future__ import annotations
 
 import math
-from collections import defaultdict
-from collections.abc import Mapping
+from collections import Counter, defaultdict
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 
 import numpy as np
 
-from inspector.compiled.hlo.live_values import LiveValues
+from inspector.compiled.hlo.live_values import Buffer, LiveValues
 from inspector.compiled.memory_use import counted
 from inspector.core.snapshot import Mesh
 from inspector.core.typed_json import LARGEST
-from inspector.producers.propagation.device_program import DeviceProgram
-from inspector.producers.propagation.shardings import Axes, sharding_of, whole_axes
+from inspector.producers.propagation.shardings import Axes
 
 
 @dataclass(frozen=True, eq=False)
@@ -40,22 +39,43 @@ class ScaledMemory:
         return round(float(np.max(1 / np.array(ways) @ self.curves)))
 
 
-def scaled_memory(live: LiveValues, written: DeviceProgram, mesh: Mesh) -> ScaledMemory | None:
+def scaled_memory(
+    live: LiveValues,
+    other: LiveValues,
+    mesh: Mesh,
+    axes_of: Callable[[int, int], Axes | None],
+) -> ScaledMemory | None:
     """Return the memory of a program as curves by mesh axes.
 
-    A value that is sharded over a part of a mesh axis keeps its bytes on every mesh. Return None if nothing
-    is in memory, or more than a device can have.
+    A value whose axes are unknown keeps its bytes on every mesh. Return None if nothing is in memory, or more
+    than a device can have.
+
+    Args:
+      other: the buffers of the program on another mesh.
+      axes_of: returns the axes that shard a buffer from its bytes on both meshes; None if unknown.
     """
     changes: dict[Axes, np.ndarray] = defaultdict(lambda: np.zeros(count + 1))
     buffers, count = counted(live), len(live.instructions)
     if not buffers or sum(one.bytes for one in buffers) > LARGEST:
         return None
-    for one in buffers:
-        value = written.values.get(one.value)
-        axes = whole_axes(None if value is None else sharding_of(value)) or frozenset()
+    elsewhere = _bytes_by_name(counted(other))
+    for name, one in _named(buffers):
+        axes = axes_of(one.bytes, elsewhere.get(name, 0)) or frozenset()
         everywhere = one.bytes * math.prod(mesh.sizes[axis] for axis in axes)
         first, last = (0, count - 1) if one.whole_program else (one.first, one.last)
         changes[axes][first] += everywhere
         changes[axes][last + 1] -= everywhere
     curves = np.cumsum(np.stack([*changes.values()]), axis=1)[:, :-1]
     return ScaledMemory(tuple(changes), curves)
+
+
+def _named(buffers: Sequence[Buffer]) -> Iterator[tuple[tuple[str, int], Buffer]]:
+    """Yield each buffer with the name of its value, and its place among those of a tuple."""
+    seen: Counter[str] = Counter()
+    for one in buffers:
+        yield (one.value, seen[one.value]), one
+        seen[one.value] += 1
+
+
+def _bytes_by_name(buffers: Sequence[Buffer]) -> dict[tuple[str, int], int]:
+    return {name: one.bytes for name, one in _named(buffers)}

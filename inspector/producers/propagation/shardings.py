@@ -3,9 +3,8 @@
 from __future__ import annotations
 
 import functools
-import math
 import re
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from typing import Any
 
 from jaxlib.mlir import ir
@@ -143,60 +142,6 @@ def axis_of(axis: Any) -> Axis:
     return axis.name, (part.pre_size, part.size)
 
 
-@functools.lru_cache(maxsize=4096)
-def ways_of_dimensions(sharding: Any, mesh: tuple[tuple[str, int], ...]) -> tuple[int, ...]:
-    sizes = dict(mesh)
-    ways = []
-    for dimension in _dimensions(sharding):
-        parts = [axis_of(axis) for axis in _axes(dimension)]
-        ways.append(math.prod(part[1] if part else sizes[name] for name, part in parts))
-    return tuple(ways)
-
-
-def collective_axes(operation: Any) -> Iterator[tuple[Axis, ...]]:
-    """Yield the mesh axes of each collective of an `sdy` operation, in group order.
-
-    Python has no class for these attributes, such as `#sdy<list_of_axis_ref_lists[{"x"}, {"y":(1)2}]>`.
-    """
-    attributes = operation.attributes
-    key = next((one for one in _AXES_KEYS if one in attributes), "params")
-    if key == "reduction_axes":
-        yield from _one_dimension_each(operation, _parsed_axes(str(attributes[key])))
-        return
-    lists = [_parsed_axes(found) for found in _BRACES.findall(str(attributes[key]))]
-    if key == "params":
-        yield from lists
-    else:
-        yield tuple(axis for each in lists for axis in each)
-
-
-def sliced_axes(operation: Any) -> list[tuple[Axis, ...]]:
-    """Return for each dimension the mesh axes over which an `sdy.all_slice` divides it."""
-    written = str(operation.attributes["slicing_axes"])
-    return [_parsed_axes(found) for found in _BRACES.findall(written)]
-
-
-def _one_dimension_each(operation: Any, axes: tuple[Axis, ...]) -> Iterator[tuple[Axis, ...]]:
-    """Yield the axes of an all-reduce by the dimension that they shard in the operand of its sum.
-
-    XLA's partitioner reduces over one dimension after the other.
-    """
-    rest = list(axes)
-    owner = operation.operands[0].owner
-    if not isinstance(owner, ir.Block):
-        for value in owner.operation.operands:
-            found = sharding_of(value)
-            for dimension in axes_of_dimensions(found) if found is not None else ():
-                together = tuple(axis for axis in dimension if axis in rest)
-                if together:
-                    yield together
-                    rest = [axis for axis in rest if axis not in together]
-    if rest:
-        yield tuple(rest)
-
-
-_AXES_KEYS = ("reduction_axes", "gathering_axes", "reduce_scatter_axes", "axes")
-_BRACES = re.compile(r"\{([^{}]*)\}")
 _AXIS = re.compile(r'"((?:[^"\\]|\\.)*)"(?::\((\d+)\)(\d+))?')
 
 

@@ -18,9 +18,8 @@ from jaxlib.mlir.dialects import sdy
 
 from inspector.core.errors import InvalidInput
 from inspector.core.snapshot import Spec
-from inspector.producers.propagation import partitioner
-from inspector.producers.propagation.conflicts import Conflicting, Conflicts
 from inspector.producers.propagation.history import History, erase_marks
+from inspector.producers.propagation.numbers import give_numbers
 from inspector.producers.propagation.origins import (
     Constraint,
     LogicalAxes,
@@ -43,23 +42,23 @@ _NOTES = ("debug-sharding-origins", "debug-propagation-edge-sharding")
 
 @dataclass(frozen=True)
 class Propagated:
-    """A module after propagation, with every transfer between devices explicit.
+    """A module after propagation.
 
     Attributes:
+      given: the module before propagation, with the numbers of its operations.
       module: the module; every value has an `sdy.sharding`.
       constraints: each sharding constraint, by the name that origins give it.
-      history: the module before its collectives, with the notes about origins, if these are recorded.
-      conflicts: operations whose operands and results have conflicting shardings.
+      history: the module with its constraints, and with the notes about origins, if these are recorded.
     """
 
+    given: Any
     module: Any
     constraints: Mapping[str, Constraint]
     history: History
-    conflicts: tuple[Conflicting, ...]
 
 
 def propagate(module: Any, origins: bool = True) -> Propagated:
-    """Run propagation, and make the transfers between devices explicit.
+    """Run propagation.
 
     Args:
       module: an `ir.Module` with `sdy.sharding` attributes. It is not changed.
@@ -69,10 +68,12 @@ def propagate(module: Any, origins: bool = True) -> Propagated:
     Raises:
       InvalidInput: Shardy refuses the module; the sentence has its own words. Or it cannot record origins.
     """
-    propagation, export, after = _pipelines(origins)
+    propagation, export = _pipelines(origins)
     with module.context, ir.Location.unknown(), _refusals():
         copy = module.operation.clone()
         inline_calls(copy)
+        give_numbers(copy)
+        given = copy.clone()
         if origins and _maps_in_a_loop(copy):
             raise InvalidInput("Shardy cannot record origins of a shard_map inside a loop")
         if not origins:
@@ -84,38 +85,13 @@ def propagate(module: Any, origins: bool = True) -> Propagated:
             restore(outlined)
         found = operations(copy)
         constraints = constraints_of(found)
-        history = History(copy, found)
+        history = History(copy)
         erase_marks(found)
         if outlined is not None:
             close_signature(copy)
         _run(export, copy)
-        conflicts = Conflicts(history)
-        partitioner.insert_reshards(copy, mesh_sizes(copy), conflicts)
-        _run(after, copy)
         copy.verify()
-    return Propagated(copy, constraints, history, conflicts.found)
-
-
-def transfers(module: Any) -> None:
-    """Propagate a module as `propagate` does, without origins, constraints, history and conflicts.
-
-    Args:
-      module: a module without marks of watched values. It is changed, and MLIR does not verify it.
-
-    Raises:
-      InvalidInput: Shardy refuses the module.
-    """
-    propagation, export, after = _pipelines(origins=False)
-    with module.context, ir.Location.unknown(), _refusals():
-        inline_calls(module)
-        outlined = outline(module, origins=False)
-        _run(propagation, module)
-        if outlined is not None:
-            restore(outlined)
-            close_signature(module)
-        _run(export, module)
-        partitioner.insert_reshards(module, mesh_sizes(module))
-        _run(after, module)
+    return Propagated(given, copy, constraints, history)
 
 
 @contextlib.contextmanager
@@ -133,15 +109,6 @@ def _run(pipeline: str, module: Any) -> None:
     manager = passmanager.PassManager.parse(pipeline)
     manager.enable_verifier(False)  # after each pass, which takes longer than most passes
     manager.run(module)
-
-
-def mesh_sizes(module: Any) -> dict[str, int]:
-    """Return the size of each mesh axis of a module, in mesh order."""
-    meshes = (
-        each for each in module.regions[0].blocks[0].operations if each.operation.name == "sdy.mesh"
-    )
-    mesh = sdy.MeshAttr(next(meshes).attributes["mesh"])
-    return {each.name: each.size for each in map(sdy.MeshAxisAttr, mesh.axes)}
 
 
 def _maps_in_a_loop(module: Any) -> bool:
@@ -228,10 +195,11 @@ def redirect(operation: Any, values: Mapping[Any, Any], caller: Any) -> None:
 
 
 @functools.cache
-def _pipelines(origins: bool) -> tuple[str, str, str]:
-    """Return the pipeline that jaxlib itself runs, in three parts, with notes about origins if wanted.
+def _pipelines(origins: bool) -> tuple[str, str]:
+    """Return the pipeline that jaxlib itself runs, in two parts, with notes about origins if wanted.
 
-    After the first, sharding constraints still have their names. Before the third, reshards are inserted.
+    After the first, sharding constraints still have their names. The second ends before Shardy would make
+    reshards explicit, which XLA's partitioner does on its own.
 
     The pipeline's own name takes no options, but its printed form names every pass with its options.
     """
@@ -239,20 +207,17 @@ def _pipelines(origins: bool) -> tuple[str, str, str]:
         printed = str(passmanager.PassManager.parse("builtin.module(sdy-propagation-pipeline)"))
     text = printed.removeprefix("builtin.module(").removesuffix(")")
     text = text.replace("sdy-save-module,", "").replace("module-dump-directory= ", "")
-    # The canonicalizer would merge equal reshards that XLA makes more than once.
+    # The canonicalizer would merge equal constraints.
     text = re.sub(r"canonicalize\{[^{}]*\{[^{}]*\}[^{}]*\},", "", text)
     for note in _NOTES if origins else ():  # also `sink-` of it, which moves the notes to values
         text = text.replace(f"{note}=false", f"{note}=true")
-    before, _, after = text.partition("func.func(sdy-insert-explicit-reshards{")
+    before, _, _ = text.partition("func.func(sdy-insert-explicit-reshards{")
     propagation, constraint, export = before.partition(
         "func.func(sdy-sharding-constraint-to-reshard)"
     )
-    full = after.replace("enable-full-version=false", "enable-full-version=true")
     return (
         f"builtin.module({propagation.rstrip(',')})",
         f"builtin.module({constraint}{export.rstrip(',')})",
-        f"builtin.module(func.func(sdy-insert-explicit-reshards{{{full},"
-        "func.func(sdy-reshard-to-collectives))",
     )
 
 

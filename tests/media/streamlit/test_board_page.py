@@ -160,7 +160,7 @@ def test_plans_of_a_link_get_their_propagated_programs(page_of) -> None:
         service.propagate(board_link.layout_of(found))
     checked(page.run())
     for found in board_of(page).snapshots:
-        assert found.program("train_step").stage == "propagated"
+        assert found.program("train_step").stage == "partitioned"
     (picture,) = [one for one in page.get("plotly_chart") if one.key == "glance"]
     for name in ("one", "FSDP"):
         assert f"{name} unknown" not in picture.proto.alt and name in picture.proto.alt

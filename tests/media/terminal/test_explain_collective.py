@@ -20,7 +20,7 @@ def plan(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 def collectives(plan: Path) -> list[dict]:
     programs = json.loads(plan.read_text())["programs"]
-    assert {program["stage"] for program in programs} == {"propagated"}
+    assert {program["stage"] for program in programs} == {"partitioned"}
     return next(each["collectives"] for each in programs if each["name"] == "train_step")
 
 

@@ -50,7 +50,7 @@ def test_plan_goes_to_standard_output_and_agrees_with_the_run(ran: Path) -> None
     done = inspector("inspect", "--target", "plan", *SMALL)
     assert done.returncode == 0
     planned = snapshot.from_json(json.loads(done.stdout))
-    assert {program.stage for program in planned.programs} == {"propagated"}
+    assert {program.stage for program in planned.programs} == {"partitioned"}
     assert disagreements(planned, snapshot.read(ran)) == ()
 
 

@@ -14,9 +14,15 @@ from jaxlib.mlir import ir
 from inspector import layout as layouts
 from inspector.compiled import program_text
 from inspector.core.errors import InvalidInput
-from inspector.core.snapshot import Mesh, MeshAxis
+from inspector.core.snapshot import Collective, Mesh, MeshAxis
 from inspector.layout.plan import NOT_PROPAGATED
-from inspector.producers.propagation import device_program, propagate, shardy, template
+from inspector.producers.propagation import (
+    numbers,
+    propagate,
+    shardy,
+    template,
+    xla_partitioner,
+)
 from inspector.producers.propagation.xla_form import xla_form
 
 SIZES = {"data": 2, "model": 4}
@@ -33,13 +39,18 @@ def lowered(function):
         return traced.lower(lowering_platforms=("cpu",)).compiler_ir("stablehlo")
 
 
+def collectives(module) -> tuple[Collective, ...]:
+    """The collectives of a module after XLA's partitioner."""
+    propagated = shardy.propagate(module, origins=False)
+    with propagated.module.context, ir.Location.unknown():
+        text = xla_partitioner.partitioned(numbers.for_partitioner(propagated.given), MESH.size)
+    return program_text.read(text, MESH).collectives or ()
+
+
 def sent(module) -> Counter:
     """Payload bytes by operation and mesh axes."""
-    propagated = shardy.propagate(module, origins=False)
-    with propagated.module.context:
-        written = device_program.Writer(propagated.module, SIZES).write()
     found: Counter = Counter()
-    for each in program_text.read_module(written.module, MESH).collectives or ():
+    for each in collectives(module):
         found[each.op, each.mesh_axes] += each.payload_bytes or 0
     return found
 
@@ -79,11 +90,8 @@ def test_a_loop_without_a_known_trip_count_has_unknown_executions() -> None:
     def function(x):
         return jax.lax.while_loop(lambda c: jnp.sum(c) < 10, lambda c: c @ jnp.ones((16, 16)), x)
 
-    propagated = shardy.propagate(xla_form(lowered(function)), origins=False)
-    with propagated.module.context:
-        written = device_program.Writer(propagated.module, SIZES).write()
-    collectives = program_text.read_module(written.module, MESH).collectives
-    assert collectives and {each.executions for each in collectives} == {None}
+    found = collectives(xla_form(lowered(function)))
+    assert found and {each.executions for each in found} == {None}
 
 
 def parsed(text: str):

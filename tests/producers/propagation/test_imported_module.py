@@ -64,7 +64,7 @@ def test_text_of_a_lowered_program_is_propagated_with_origins(tmp_path: Path, te
     assert (up.group, up.spec, up.shard_shape) == ("params", (("data",), ("model",)), (8, 8))
     assert found.array("jit_step/output/params/up").spec == up.spec
     (program,) = found.programs
-    assert program.stage == "propagated" and program.flops_per_device
+    assert program.stage == "partitioned" and program.flops_per_device
     gathers = {each.arrays: each for each in program.collectives or () if each.op == "all-gather"}
     gather = gathers[(up.path,)]
     assert gather.mesh_axes == ("data",)

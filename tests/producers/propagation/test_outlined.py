@@ -83,7 +83,7 @@ def outcome(text: str, origins: bool) -> tuple[str, list[object]]:
         if origins:
             # Shardy numbers the constraints of arguments too, so others have higher numbers.
             names = sorted(found.constraints, key=lambda name: int(name.rpartition("_")[2]))
-            for operation in operations(found.module):
+            for operation in found.history.operations:
                 values = list(operation.results)
                 if operation.name == "func.func":
                     values += operation.regions[0].blocks[0].arguments

@@ -91,9 +91,9 @@ def test_bytes_and_flops_are_those_of_the_other_mesh(name):
 def test_a_mesh_on_which_arrays_are_sharded_otherwise_is_propagated_itself():
     # The state's 64 rows are sharded over 2 or 16 devices of `data`, and not over 128.
     fields = {"target": "plan", "axes": "data,model", "depth": "64", "optimizer_axes": "data"}
-    meshes = {"2x4": False, "16x2": True, "128x2": False}
+    meshes = {"2x4": False, "16x2": True, "8x4": True, "128x2": False}
     every = [layouts.parse({**fields, "batch": "128", "mesh": mesh}).unwrap() for mesh in meshes]
     found = costs(every, None, first=True)
     assert [each.scaled for each in found] == list(meshes.values())
-    assert found[0].state_bytes is not None and found[2].state_bytes is not None
-    assert found[2].state_bytes > found[1].state_bytes
+    assert found[0].state_bytes is not None and found[3].state_bytes is not None
+    assert found[3].state_bytes > found[1].state_bytes

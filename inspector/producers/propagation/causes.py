@@ -1,0 +1,72 @@
+"""Why XLA's partitioner made each collective: the operation that needs it, and sources of shardings."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+from typing import Any
+
+from inspector.core.snapshot import Collective, Origin
+from inspector.producers.propagation.conflicts import Conflicting
+from inspector.producers.propagation.history import History
+from inspector.producers.propagation.numbers import Made
+from inspector.producers.propagation.origins import Sources, unique
+from inspector.producers.propagation.shardings import axes_of_dimensions, sharding_of
+
+# They add partial sums. Any other collective moves shards.
+_SUMS = frozenset({"all-reduce", "reduce-scatter"})
+
+
+@dataclass(frozen=True)
+class Causes:
+    """Looks up the causes of the collectives of one program.
+
+    Attributes:
+      history: the program after propagation.
+      made: for which operation XLA made each collective, by its name.
+      conflicting: the operations for which shards are moved, by their numbers.
+      sources: what the shardings of the program can come from.
+      recorded: whether the history has notes about origins.
+    """
+
+    history: History
+    made: Mapping[str, Made]
+    conflicting: Mapping[int, Conflicting]
+    sources: Sources
+    recorded: bool
+
+    def origins(self, collective: Collective) -> tuple[Origin, ...] | None:
+        """Return where the shardings come from for which XLA made a collective; None if unknown."""
+        about = self.made.get(collective.name)
+        if about is None or not self.recorded or collective.mesh_axes is None:
+            return None
+        return (
+            unique(
+                self.sources.origin(axis, self.history.find(value, axis))
+                for axis in collective.mesh_axes
+                for value in self._values(about.number, collective.op, axis)
+            )
+            or None
+        )
+
+    def _values(self, number: int, op: str, axis: str) -> Iterator[Any]:
+        """Yield the operands, or else the results, of an operation whose sharding over an axis matters."""
+        operation = self.history.by_number.get(number)
+        if operation is None:
+            return
+        if op not in _SUMS and number in self.conflicting:
+            moved = [side.value for side in self.conflicting[number].moved]
+            if any(_is_sharded(value, axis) for value in moved):
+                yield from moved
+                return
+        operands, results = list(operation.operands), list(operation.results)
+        yield from [one for one in operands if _is_sharded(one, axis)] or [
+            one for one in results if _is_sharded(one, axis)
+        ]
+
+
+def _is_sharded(value: Any, axis: str) -> bool:
+    sharding = sharding_of(value)
+    return sharding is not None and any(
+        axis == name for dimension in axes_of_dimensions(sharding) for name, _ in dimension
+    )

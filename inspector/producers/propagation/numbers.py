@@ -1,0 +1,117 @@
+"""Numbers of operations, by which an instruction of the partitioned program leads back to the program.
+
+Each operation of a lowered module gets a number before propagation, which Shardy's passes keep. In the copy
+that XLA partitions, the number is the operation's location, so XLA writes it as the `op_name` of every
+instruction that it makes for this operation, collectives included. Their names and source lines are put back
+into the text.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any
+
+from jaxlib.mlir import ir
+
+from inspector.compiled.hlo.module import Module
+from inspector.compiled.hlo.shapes import Shape
+from inspector.core.collectives import OPERATIONS
+from inspector.producers.propagation.history import NUMBER, erase_marks
+from inspector.producers.propagation.locations import described
+from inspector.producers.propagation.walk import operations
+
+_WRITTEN = re.compile(r'metadata=\{op_name="(\d+)"[^{}]*\}')
+_ONE_DIMENSION = re.compile(r"\{(\d+)\}")
+_FIELD = "operation_number"  # of the metadata of an instruction
+
+
+def give_numbers(module: Any) -> None:
+    """Give each operation of a module a number."""
+    kind = ir.IntegerType.get_signless(64)
+    for number, operation in enumerate(operations(module)):
+        operation.attributes[NUMBER] = ir.IntegerAttr.get(kind, number)
+
+
+def for_partitioner(module: Any) -> ir.Module:
+    """Return a copy of a module with numbers, without marks and with each number as the location."""
+    copy = module.clone()
+    found = operations(copy)
+    for operation in found:
+        attributes = operation.attributes
+        if NUMBER in attributes:
+            number = ir.IntegerAttr(attributes[NUMBER]).value
+            operation.location = ir.Location.name(str(number))
+            del attributes[NUMBER]
+    erase_marks(found)
+    text = copy.operation.get_asm(enable_debug_info=True, large_elements_limit=None)
+    return ir.Module.parse(text, copy.context)
+
+
+def with_names(text: str, by_number: Mapping[int, Any]) -> str:
+    """Return the text of a partitioned program with the names and source lines of its operations.
+
+    Args:
+      by_number: the operations of the program with their locations.
+    """
+    known: dict[str, str] = {}
+
+    def named(found: re.Match[str]) -> str:
+        number = found[1]
+        if number not in known:
+            operation = by_number.get(int(number))
+            known[number] = "" if operation is None else _metadata(operation.location, number)
+        return known[number]
+
+    return _WRITTEN.sub(named, text)
+
+
+@dataclass(frozen=True)
+class Made:
+    """For which operation the partitioner made a collective.
+
+    Attributes:
+      number: that of the operation.
+      operand, result: shapes of the collective's first operand and of its result on one device.
+      dimension: the one along which it gathers or splits; None without one.
+    """
+
+    number: int
+    operand: tuple[int, ...]
+    result: tuple[int, ...]
+    dimension: int | None
+
+
+def made_for(module: Module) -> dict[str, Made]:
+    """Return for which operation each collective of a partitioned program was made, by its name."""
+    found = {}
+    for computation, one in module.instructions:
+        written = one.metadata.get(_FIELD, "") if one.opcode in OPERATIONS else ""
+        if not written.isdigit():
+            continue
+        operand = next((computation.shape_of(each) for each in one.operands), None)
+        dimension = _ONE_DIMENSION.fullmatch(one.attributes.get("dimensions", ""))
+        found[one.name] = Made(
+            int(written),
+            _dimensions(operand),
+            _dimensions(one.shape),
+            int(dimension[1]) if dimension else None,
+        )
+    return found
+
+
+def _dimensions(shape: Shape | None) -> tuple[int, ...]:
+    return () if shape is None else tuple(size or 0 for size in shape.dimensions)
+
+
+def _metadata(location: Any, number: str) -> str:
+    name, file, line = described(location)
+    fields = [f'op_name="{_escaped(name)}"'] if name else []
+    if file:
+        fields += [f'source_file="{_escaped(file)}"', f"source_line={line}"]
+    return f"metadata={{{' '.join((*fields, f'{_FIELD}={number}'))}}}"
+
+
+def _escaped(text: str) -> str:
+    return text.replace("\\", "\\\\").replace('"', '\\"').replace("\n", "\\n")

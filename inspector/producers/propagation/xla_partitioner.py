@@ -1,0 +1,148 @@
+"""XLA's own SPMD partitioner, run in this process: the program of one device, before any pass for a platform.
+
+A compile on emulated CPU devices writes the module right after the partitioner, as `xla_dump_to` asks it to.
+The passes that follow for CPUs, and the machine code, take most of its time and are not needed. So the module
+has one more result that the first of these passes cannot expand, and the compile ends there. The partitioned
+module is the same without that result, which is removed again.
+
+The devices belong to a client of their own, so that JAX's own devices in this process can be any others.
+"""
+
+from __future__ import annotations
+
+import functools
+import re
+import shutil
+import tempfile
+from pathlib import Path
+from typing import Any
+
+import jax
+import numpy as np
+from jax._src import compiler
+from jax._src.lib import _jax, xla_client
+from jaxlib.mlir import ir
+
+from inspector.core.errors import InvalidInput
+
+# Devices of a client. More than the last cannot be emulated: ids of other processes begin there.
+_CLIENTS = (8, 64, 256, 1024, 2048)
+MOST_DEVICES = _CLIENTS[-1]
+_OPTIONS: dict[str, Any] = {
+    "xla_backend_optimization_level": 0,
+    "xla_cpu_parallel_codegen_split_count": 1,
+    "xla_dump_hlo_pass_re": "spmd-partitioning",
+    "xla_dump_hlo_as_text": True,
+}
+_WRITTEN = "*.after_spmd-partitioning.*.txt"
+_MEMORY = Path("/dev/shm")  # of Linux: files in memory
+# The last result, in the type and the operands of the root, and in the layout of the entry.
+_LAST = r", (?:/\*index=\d+\*/)?"
+_ROOT = re.compile(
+    rf"^(  ROOT \S+ = )\((.*){_LAST}u32\[\]\) tuple\((.*){_LAST}%?([^\s,()]+)\)", re.M
+)
+_LAYOUT = re.compile(rf"\A(HloModule [^\n]*->\(.*){_LAST}u32\[\]\)\}}")
+_ENTRY = re.compile(r"^ENTRY ", re.M)
+
+
+def partitioned(module: ir.Module, devices: int) -> str:
+    """Return the HLO text of one device after the partitioner.
+
+    Args:
+      module: StableHLO with shardings on a mesh of `devices` devices. It is changed.
+      devices: at most `MOST_DEVICES`.
+
+    Raises:
+      InvalidInput: XLA refuses the module; the sentence has its words.
+    """
+    with module.context, ir.Location.unknown():
+        _add_end(module)
+    folder = tempfile.mkdtemp(prefix="xla", dir=_MEMORY if _MEMORY.is_dir() else None)
+    reason = ""
+    try:
+        client = _client(next(count for count in _CLIENTS if count >= devices))
+        used = client.devices()[:devices]
+        options = compiler.get_compile_options(
+            num_replicas=1,
+            num_partitions=devices,
+            device_assignment=np.array([[one.id for one in used]]),
+            env_options_overrides=_OPTIONS | {"xla_dump_to": folder},
+        )
+        try:
+            client.compile_and_load(
+                module, executable_devices=_jax.DeviceList(tuple(used)), compile_options=options
+            )
+        except (jax.errors.JaxRuntimeError, ValueError, NotImplementedError) as error:
+            reason = str(error).strip().partition("\n")[0][:300]
+        text = next((path.read_text() for path in Path(folder).glob(_WRITTEN)), None)
+    finally:
+        shutil.rmtree(folder, ignore_errors=True)
+    if text is None:
+        raise InvalidInput(f"XLA cannot partition this program: {reason}")
+    return _without_end(text)
+
+
+@functools.cache
+def _client(devices: int) -> Any:
+    """Return a client with this many emulated CPU devices: 4 MB for 8 of them, 200 MB for 2,048."""
+    return xla_client.make_cpu_client(num_devices=devices)
+
+
+def _add_end(module: ir.Module) -> None:
+    """Add a result that no pass for CPUs can expand: random numbers from a key of the wrong length."""
+    main = next(
+        each.operation
+        for each in module.body.operations
+        if each.operation.name == "func.func"
+        and ir.StringAttr(each.attributes["sym_name"]).value == "main"
+    )
+    block = main.regions[0].blocks[0]
+    key = ir.RankedTensorType.get([7], ir.IntegerType.get_unsigned(64))
+    number = ir.RankedTensorType.get([], ir.IntegerType.get_unsigned(32))
+    point = ir.InsertionPoint.at_block_begin(block)
+    zeros = ir.Operation.create(
+        "stablehlo.constant",
+        results=[key],
+        attributes={"value": ir.Attribute.parse("dense<0> : tensor<7xui64>")},
+        ip=point,
+    )
+    end = ir.Operation.create(
+        "stablehlo.rng_bit_generator",
+        results=[key, number],
+        operands=list(zeros.results),
+        attributes={"rng_algorithm": ir.Attribute.parse("#stablehlo<rng_algorithm DEFAULT>")},
+        ip=point,
+    )
+    kind = ir.FunctionType(ir.TypeAttr(main.attributes["function_type"]).value)
+    longer = ir.FunctionType.get(list(kind.inputs), [*kind.results, number])
+    main.attributes["function_type"] = ir.TypeAttr.get(longer)
+    attributes = (
+        list(ir.ArrayAttr(main.attributes["res_attrs"]))
+        if "res_attrs" in main.attributes
+        else [ir.DictAttr.get({})] * len(kind.results)
+    )
+    main.attributes["res_attrs"] = ir.ArrayAttr.get([*attributes, ir.DictAttr.get({})])
+    last = block.operations[len(block.operations) - 1].operation
+    ir.Operation.create(
+        "func.return", operands=[*last.operands, end.results[1]], ip=ir.InsertionPoint(last)
+    )
+    last.erase()
+
+
+def _without_end(text: str) -> str:
+    """Return the text without the last result of the program, and without the operation that makes it."""
+    entry = _ENTRY.search(text)
+    root = None if entry is None else _ROOT.search(text, entry.start())
+    if root is None:
+        raise InvalidInput("XLA wrote the partitioned program in a form that is not known here")
+    text = f"{text[: root.start()]}{root[1]}({root[2]}) tuple({root[3]}){text[root.end() :]}"
+    name: str | None = root[4]
+    for _ in range(2):  # the element of a tuple, and the operation
+        line = re.search(
+            rf"^  %?{re.escape(name or '')} = [^\n]*?\(%?([^\s,()]*)\)[^\n]*\n", text, re.M
+        )
+        if line is None:
+            break
+        name = line[1]
+        text = text[: line.start()] + text[line.end() :]
+    return _LAYOUT.sub(r"\1)}", text, count=1)
