@@ -197,7 +197,8 @@ def _sent(program: Program | None) -> tuple[Traffic | None, Traffic | None, str 
         if row.wire_bytes_per_device is None:
             unknown.append(row.op)
         elif row.wire_bytes_per_device:
-            axes = UNKNOWN_AXES if row.mesh_axes is None else "+".join(row.mesh_axes)
+            named = row.axis_parts if row.mesh_axes is None else row.mesh_axes
+            axes = UNKNOWN_AXES if named is None else "+".join(named)
             sent[axes] = sent.get(axes, 0) + row.wire_bytes_per_device
     known = Traffic(sum(sent.values()), sent)
     if not unknown:

@@ -1,9 +1,10 @@
-"""Origins of compiled collectives: those of the propagated collectives for the same operations of the model.
+"""Origins of compiled collectives: those of the partitioned collectives for the same operations of the model.
 
 The text of a compiled program does not say where shardings come from. Its instructions keep the names of the
-operations and the arrays that they serve, as propagated ones do. So a compiled collective has the origins of
-the propagated ones over its mesh axes that share an operation or an array with it. The path over the
-operations is that of the propagated program, so it is left out.
+operations and the arrays that they serve, as partitioned ones do. So a compiled collective has the origins of
+the partitioned one that sends the same bytes for the same operation. If there is none, because a compiler has
+merged or changed it, it has those over its mesh axes that share an operation or an array with it. The path
+over the operations is then left out.
 """
 
 from __future__ import annotations
@@ -20,19 +21,38 @@ _SUMS = frozenset({"all-reduce", "reduce-scatter"})
 
 
 def with_origins(compiled: Sequence[Program], propagated: Sequence[Program]) -> tuple[Program, ...]:
-    """Return compiled programs in which each collective with matching propagated ones has their origins."""
-    known = {program.name: _by_place(program.collectives or ()) for program in propagated}
+    """Return compiled programs in which each collective with matching partitioned ones has their origins.
+
+    A program without conflicts of its own has those of the partitioned one, with its own collectives.
+    """
+    before = {program.name: program for program in propagated}
     return tuple(
         program
-        if program.collectives is None or program.name not in known
-        else replace(
-            program,
-            collectives=tuple(
-                _with_origins(each, known[program.name]) for each in program.collectives
-            ),
-        )
+        if program.collectives is None or program.name not in before
+        else _with_causes(program, program.collectives, before[program.name])
         for program in compiled
     )
+
+
+def _with_causes(program: Program, collectives: tuple[Collective, ...], before: Program) -> Program:
+    known = _by_place(before.collectives or ())
+    found = tuple(_with_origins(each, known) for each in collectives)
+    conflicts = program.conflicts
+    if conflicts is None and before.conflicts is not None:
+        own: dict[Hashable, list[str]] = defaultdict(list)
+        for each in collectives:
+            own[_same(each)].append(each.name)
+        names = {each.name: own.get(_same(each), ()) for each in before.collectives or ()}
+        conflicts = tuple(
+            replace(each, collectives=tuple(n for name in each.collectives for n in names[name]))
+            for each in before.conflicts
+        )
+    return replace(program, collectives=found, conflicts=conflicts)
+
+
+def _same(one: Collective) -> Hashable:
+    """Return a key that a compiled and a partitioned collective share if they are one."""
+    return one.op, one.op_name, one.mesh_axes, one.axis_parts, one.payload_bytes
 
 
 def _by_place(collectives: Sequence[Collective]) -> Mapping[Hashable, list[Collective]]:
@@ -50,12 +70,15 @@ def _places(one: Collective) -> Iterator[Hashable]:
 
 
 def _with_origins(one: Collective, known: Mapping[Hashable, Sequence[Collective]]) -> Collective:
-    if one.origins is not None or one.mesh_axes is None:
+    axes = frozenset(one.axis_names)
+    if one.origins is not None or not axes:
         return one
-    axes = frozenset(one.mesh_axes)
     near = {id(each): each for place in _places(one) for each in known.get(place, ())}
-    near = {key: each for key, each in near.items() if axes & frozenset(each.mesh_axes or ())}
+    near = {key: each for key, each in near.items() if axes & frozenset(each.axis_names)}
     same = [each for each in near.values() if _kind(each.op) == _kind(one.op)]
+    exact = next((each for each in same if _same(each) == _same(one)), None)
+    if exact is not None:
+        return replace(one, origins=exact.origins)
     origins: dict[tuple[str, str], Origin] = {}
     for each in same or near.values():
         for origin in each.origins or ():

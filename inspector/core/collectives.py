@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from types import MappingProxyType
-from typing import TYPE_CHECKING, Literal
+from typing import TYPE_CHECKING, Literal, TypeAlias
 
 from inspector.core.formatting import mesh_axes_text
 
@@ -93,13 +93,17 @@ BY_OPCODE: Mapping[str, Operation] = MappingProxyType(
 )
 
 
+Axes: TypeAlias = tuple[str, ...] | None
+
+
 @dataclass(frozen=True)
 class Traffic:
     """The collectives of one operation along the same mesh axes, summed over one run of the program.
 
     Bytes are those of one device, with every branch of a conditional taken. A sum is None if one of its
     terms is unknown, `mesh_axes` is None if the axes are. `network` is that of the collectives, if rows are
-    by network. `wire_bytes_per_iteration` is the sum for those in loops whose trip count is unknown, in one
+    by network. `axis_parts` are the parts of mesh axes along which they send, if `mesh_axes` are unknown.
+    `wire_bytes_per_iteration` is the sum for those in loops whose trip count is unknown, in one
     iteration of them; None without any, or if it is unknown.
     """
 
@@ -112,6 +116,7 @@ class Traffic:
     conditional: bool
     network: str | None = None
     wire_bytes_per_iteration: int | None = None
+    axis_parts: tuple[str, ...] | None = None
 
 
 def traffic(collectives: Iterable[Collective], networks_apart: bool = False) -> tuple[Traffic, ...]:
@@ -120,9 +125,10 @@ def traffic(collectives: Iterable[Collective], networks_apart: bool = False) -> 
     Args:
       networks_apart: make a row of its own for the collectives between TPU slices.
     """
-    groups: dict[tuple[tuple[str, ...] | None, str, str | None], list[Collective]] = {}
+    groups: dict[tuple[Axes, Axes, str, str | None], list[Collective]] = {}
     for one in collectives:
-        key = (one.mesh_axes, one.op, one.network if networks_apart else None)
+        parts = one.axis_parts if one.mesh_axes is None else None
+        key = (one.mesh_axes, parts, one.op, one.network if networks_apart else None)
         groups.setdefault(key, []).append(one)
     rows = [
         Traffic(
@@ -135,8 +141,9 @@ def traffic(collectives: Iterable[Collective], networks_apart: bool = False) -> 
             any(one.conditional for one in group),
             network,
             wire_bytes_of_iteration(*group),
+            parts,
         )
-        for (axes, op, network), group in groups.items()
+        for (axes, parts, op, network), group in groups.items()
     ]
 
     def rank(row: Traffic) -> tuple[bool, int]:
@@ -146,8 +153,11 @@ def traffic(collectives: Iterable[Collective], networks_apart: bool = False) -> 
 
 
 def axes_text(one: Collective | Traffic) -> str:
-    """Return the mesh axes as text, and the network if it is not that of a slice: `data (DCN)`."""
-    text = mesh_axes_text(one.mesh_axes)
+    """Return the mesh axes as text, and the network if it is not that of a slice: `data (DCN)`.
+
+    Parts of mesh axes are written as Shardy does: `data:(1)2`.
+    """
+    text = mesh_axes_text(one.axis_parts if one.mesh_axes is None else one.mesh_axes)
     return text if one.network is None else f"{text} ({one.network.upper()})"
 
 

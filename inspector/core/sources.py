@@ -92,7 +92,7 @@ READERS: dict[str, Reader] = {
         module="inspector.producers.readers.stablehlo",
         path="text or bytecode of a lowered program, such as jax.jit(f).lower(…).as_text()",
         upload="text or bytecode of `jax.jit(f).lower(…)`",
-        contains="inputs, outputs, mesh, propagated shardings and collectives",
+        contains="inputs, outputs, mesh, shardings and collectives",
     ),
     "hlo": Reader(
         name="HLO text",

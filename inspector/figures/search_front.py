@@ -34,7 +34,7 @@ def search_front(found: SearchResult, *, width_px: int = 640) -> go.Figure | Non
     estimated = any(one.peak_bytes for one in near if one.stage == "propagated")
     kinds: list[tuple[str, Callable[[Candidate], bool], dict[str, object]]] = [
         (
-            f"propagated; memory: {'an estimate' if estimated else 'state and batch'}",
+            f"partitioned; memory: {'an estimate' if estimated else 'state and batch'}",
             lambda one: one.stage == "propagated",
             {"symbol": "circle-open", "size": 6, "color": frame.MIDDLE_GREY},
         ),

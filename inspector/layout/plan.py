@@ -49,16 +49,16 @@ def rejection(snapshot: Snapshot) -> str:
 
 
 def with_programs(planned: Snapshot, propagated: PropagatedPrograms) -> Snapshot:
-    """Return a plan with its propagated programs, and with the activations and gradients in them."""
+    """Return a plan with its partitioned programs, and with the activations and gradients in them."""
     arrays = (*planned.arrays, *propagated.arrays)
     findings = (*planned.findings, *propagated.findings)
     return replace(planned, arrays=arrays, programs=propagated.programs, findings=findings)
 
 
 def with_propagated(compiled: Snapshot, propagated: PropagatedPrograms) -> Snapshot:
-    """Return a Snapshot of compiled programs with collectives and work of the propagated ones in addition.
+    """Return a Snapshot of compiled programs with collectives and work of the partitioned ones in addition.
 
-    Compiled collectives get the origins of the propagated ones for the same operations.
+    Compiled collectives get the origins of the partitioned ones for the same operations.
     """
     compiled_programs = with_origins(compiled.programs, propagated.programs)
     return replace(
@@ -67,7 +67,7 @@ def with_propagated(compiled: Snapshot, propagated: PropagatedPrograms) -> Snaps
 
 
 def propagated_records(propagated: Iterable[Program]) -> tuple[Program, ...]:
-    """Return what a Snapshot of compiled programs keeps of the propagated ones."""
+    """Return what a Snapshot of compiled programs keeps of the partitioned ones."""
     return tuple(
         Program(
             program.name,
@@ -142,7 +142,7 @@ def merged_by_logical_axis(findings: Iterable[Finding]) -> tuple[Finding, ...]:
 
 
 def programs_key(layout: Layout) -> str:
-    """Return text that two layouts share if their propagated programs are the same.
+    """Return text that two layouts share if their partitioned programs are the same.
 
     These depend on the kind of machine too, whose compiler passes follow the propagation.
     """

@@ -19,6 +19,7 @@ JOBS = {
     "run": "inspector.producers.run:run_job",
     "exchange": "inspector.producers.host_local_arrays:exchange",
     "import": "inspector.producers.import_file:import_job",
+    "partition_lowered": "inspector.producers.propagation.lowered_module:partition_lowered",
     "propagate": "inspector.producers.propagation.propagate:propagate",
     "rules": "inspector.producers.import_file:rules_job",
     "restore_checkpoint": "inspector.producers.checkpoint:restore",

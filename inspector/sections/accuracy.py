@@ -99,7 +99,7 @@ def summary(found: Accuracy) -> Facts:
         (
             "Before a compile",
             _percent(statistics.median(before)) if before else "unknown",
-            f"{counted(len(before), 'published run')}, predicted from propagated programs.",
+            f"{counted(len(before), 'published run')}, predicted from partitioned programs.",
         ),
         (f"Inside the {CLAIMED:.0%} interval", f"{inside} of {known}" if known else "unknown"),
         (
@@ -132,7 +132,7 @@ def estimates(found: Accuracy) -> tuple[Block, ...]:
             "90th percentile": lambda row: _percent(row[2]["percentile_90"]),
         },
     )
-    said = "A prediction combines the estimates from the schedule and from the propagated program."
+    said = "A prediction combines the estimates from the schedule and from the partitioned program."
     return (Folded("Errors by chip and estimate", (text(said), table)),)
 
 

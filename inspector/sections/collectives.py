@@ -9,6 +9,7 @@ from inspector.compiled import array_collectives
 from inspector.compiled.device_traffic import device_traffic, sent_by_device
 from inspector.compiled.op_name import PHASES, Phase, parse_op_name
 from inspector.core.collectives import (
+    Axes,
     Traffic,
     axes_text,
     traffic,
@@ -25,7 +26,7 @@ from inspector.core.meshes import mesh_name, one_mesh_text
 from inspector.core.snapshot import Array, Collective, Program, Snapshot
 from inspector.figures.collective_bars import collective_bars, grouped
 from inspector.figures.device_grid import traffic_map
-from inspector.sections import causes, unknown
+from inspector.sections import causes, reasons, unknown
 from inspector.sections.programs import BEFORE_COMPILE, RUNS, main_first, run_of, title
 from inspector.sections.section import (
     Block,
@@ -260,7 +261,7 @@ def _idle_text(one: Collective) -> str:
 
 
 _MATCHED = (
-    "The compiled text has no sources. These are of the propagated collectives for the same operations and "
+    "The compiled text has no sources. These are of the partitioned collectives for the same operations and "
     "arrays; a plan of the layout has their paths."
 )
 
@@ -272,6 +273,8 @@ def cause(program: Program, one: Collective, planned: bool = True) -> Section:
     """
     step = f"{title(program.name)}, {phases_text(one)}, source line "
     blocks: list[Block] = [text(*detail(one)), text(step, Code(one.source or "unknown"), ".")]
+    if (why := reasons.reason(program, one)) is not None:
+        blocks.append(text(why))
     if one.origins:
         if program.stage == "compiled":
             blocks.append(text(_MATCHED, quiet=True))
@@ -374,7 +377,7 @@ def _figures(
 def _by_axes(
     name: str,
     rows: Sequence[Traffic],
-    ranges: Mapping[tuple[tuple[str, ...] | None, str, str | None], Range],
+    ranges: Mapping[tuple[Axes, Axes, str, str | None], Range],
 ) -> Table:
     """Return a table by mesh axes and operation. `ranges` has the bytes that leave a device."""
 
@@ -425,11 +428,12 @@ def _count_text(op: str, rows: Iterable[Traffic]) -> str:
 
 
 def _axes(one: Collective) -> str:
-    return axes_text(one) if one.mesh_axes is not None else UNKNOWN_AXES
+    known = one.mesh_axes is not None or one.axis_parts is not None
+    return axes_text(one) if known else UNKNOWN_AXES
 
 
-def _key(one: Collective | Traffic) -> tuple[tuple[str, ...] | None, str, str | None]:
-    return one.mesh_axes, one.op, one.network
+def _key(one: Collective | Traffic) -> tuple[Axes, Axes, str, str | None]:
+    return one.mesh_axes, one.axis_parts, one.op, one.network
 
 
 def _payload_text(one: Collective) -> str:

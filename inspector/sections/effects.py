@@ -216,7 +216,7 @@ def _basis(effects: Effects, measure: _Measure) -> str:
         if measure is _STATE
         else f"that one device sends in {run_of(effects.program)}"
     )
-    return f"bytes {where}, propagated without a compile"
+    return f"bytes {where}, partitioned without a compile"
 
 
 def _sentence(effects: Effects, changed: list[Effect], shares: bool) -> tuple[Inline, ...]:
@@ -237,7 +237,7 @@ def _sentence(effects: Effects, changed: list[Effect], shares: bool) -> tuple[In
 
 
 def _current(effects: Effects, assessed: Assessment | None) -> tuple[Inline, ...]:
-    """Return the cost of the layout as it is: what all other places show, else what was propagated."""
+    """Return the cost of the layout as it is: what all other places show, else what was partitioned."""
     current = effects.current
     if assessed is not None and assessed.program == effects.program and _is_compiled(assessed):
         return (
@@ -247,7 +247,7 @@ def _current(effects: Effects, assessed: Assessment | None) -> tuple[Inline, ...
             Strong(bytes_text(assessed.state_bytes_per_device)),
             " per device, step ",
             Strong(step_text(assessed)),
-            ". Changes are propagated without a compile, so they are shares of what was propagated for it.",
+            ". Changes are partitioned without a compile, so they are shares of what was partitioned for it.",
         )
     parts: list[Inline] = ["The layout as it is: "]
     parts += [Strong(bytes_text(current.wire_total)), " on the wire per device"]

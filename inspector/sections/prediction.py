@@ -312,18 +312,18 @@ def basis(found: Predicted) -> Block:
 
 
 def _two_estimates(found: Predicted) -> tuple[str, ...]:
-    """Return how the prediction follows from the schedule and the propagated program, if both are known."""
+    """Return how the prediction follows from the schedule and the partitioned program, if both are known."""
     if found.propagated_seconds is None or not found.schedule_seconds or not found.seconds:
         return ()
     factor = math.exp(agreement())
     said = (
-        f"The schedule alone takes {seconds_text(found.schedule_seconds)}, the propagated program "
+        f"The schedule alone takes {seconds_text(found.schedule_seconds)}, the partitioned program "
         f"{seconds_text(found.propagated_seconds)}. "
     )
     if math.isclose(found.seconds, found.propagated_seconds):
         said += (
             f"Both agree within a factor of {factor:.2f}, which was fitted to published runs. Then the "
-            "estimate from the propagated program is the better one."
+            "estimate from the partitioned program is the better one."
         )
     else:
         said += (

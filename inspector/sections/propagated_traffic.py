@@ -1,4 +1,4 @@
-"""Propagated against compiled collectives: a sentence, and a table with the reason of each difference."""
+"""Partitioned against compiled collectives: a sentence, and a table with the reason of each difference."""
 
 from __future__ import annotations
 
@@ -30,15 +30,13 @@ from inspector.sections.section import (
     text,
 )
 
-HEADING = "Propagated and compiled collectives"
-NOTHING = (
-    "has no propagated and compiled programs of the same layout: `inspect` of a layout records both"
-)
+HEADING = "Partitioned and compiled collectives"
+NOTHING = "has no partitioned and compiled programs of the same layout: `inspect` of a layout records both"
 _UNKNOWN_AXES = "unknown"
 
 
 def sections(snapshot: Snapshot) -> tuple[Section, ...]:
-    """Return the comparison; nothing if the Snapshot has no propagated or no compiled programs."""
+    """Return the comparison; nothing if the Snapshot has no partitioned or no compiled programs."""
     rows = rows_of(snapshot)
     if rows is None:
         return ()
@@ -47,7 +45,7 @@ def sections(snapshot: Snapshot) -> tuple[Section, ...]:
     blocks: list[Block] = [text(*headline(found))] if found or not others else []
     if others:
         names = and_text([title(name) for name in others])
-        why = "propagated or compiled collectives are unknown"
+        why = "partitioned or compiled collectives are unknown"
         blocks.append(text(f"Not compared, because {why}: {names}.", quiet=True))
     if rows:
         blocks.append(
@@ -59,10 +57,10 @@ def sections(snapshot: Snapshot) -> tuple[Section, ...]:
 def headline(found: Sequence[Pair]) -> tuple[Inline, ...]:
     """Return the number of pairs that agree, and the reasons of the other differences."""
     if not found:
-        return ("Neither the propagated nor the compiled programs send anything.",)
+        return ("Neither the partitioned nor the compiled programs send anything.",)
     agreeing = sum(each.agrees for each in found)
     parts: list[Inline] = [
-        "Propagation and compiler agree within 1% on ",
+        "Partitioner and compiler agree within 1% on ",
         Strong(f"{agreeing} of {counted(len(found), 'pair')}"),
         " of a program and its mesh axes.",
     ]
@@ -112,13 +110,13 @@ def _table(rows: Sequence[Row]) -> Table:
                 _UNKNOWN_AXES if row.mesh_axes is None else mesh_axes_text(row.mesh_axes)
             ),
             "Op": lambda row: row.op,
-            Column("Propagated", "bytes", "Bytes that one device sends in one run."): lambda row: (
+            Column("Partitioned", "bytes", "Bytes that one device sends in one run."): lambda row: (
                 row.propagated.wire_bytes
             ),
             Column("Compiled", "bytes", "Bytes that one device sends in one run."): lambda row: (
                 row.compiled.wire_bytes
             ),
-            Column("Executions propagated", "count"): lambda row: row.propagated.executions,
+            Column("Executions partitioned", "count"): lambda row: row.propagated.executions,
             Column("Executions compiled", "count"): lambda row: row.compiled.executions,
             "Reason": lambda row: ", ".join(row.reasons) or "equal",
         },

@@ -49,8 +49,8 @@ SHOWN = 12  # candidates of the table
 TABLE = "search"
 _WIDEST_PX = 1040
 _PHASES = {
-    "propagate": "Propagating candidates",
-    "verify": "Propagating the best candidates on their own mesh",
+    "propagate": "Partitioning candidates",
+    "verify": "Partitioning the best candidates on their own mesh",
     "improve": "Changing single rules of the best candidate",
     "compile": "Compiling the most promising candidates",
     "sensitivity": "Searching under other conditions",
@@ -123,7 +123,7 @@ def summary(found: SearchResult) -> Facts:
         Fact(
             "Candidates",
             f"{counts.considered:,}",
-            f"{counts.propagated:,} propagated ({counts.exact:,} on their own mesh), "
+            f"{counts.propagated:,} partitioned ({counts.exact:,} on their own mesh), "
             f"{counts.compiled:,} compiled, {counts.rejected:,} rejected",
         )
     )
@@ -179,7 +179,7 @@ def _none_better(found: SearchResult) -> str:
     how = "measured" if found.chip is None else "compiled"
     return (
         f"Ended because no other candidate is likely to be better: {how} steps take {least} to {most} times "
-        "as long as propagated."
+        "as long as partitioned."
     )
 
 
@@ -224,7 +224,7 @@ def table(found: SearchResult) -> Table:
                 "Interval", "text", "Where eight of ten measured steps are expected"
             ): interval_text,
             Column(
-                "Propagated", "text", "Predicted seconds of a step before the compile"
+                "Partitioned", "text", "Predicted seconds of a step before the compile"
             ): lambda one: seconds_text(one.propagated_seconds),
             Column(
                 "Memory",
@@ -286,7 +286,7 @@ def why(found: SearchResult, one: Candidate) -> Section:
     elif one.propagated_seconds and current.propagated_seconds:
         change = one.propagated_seconds / current.propagated_seconds - 1
         items.append(
-            f"Step, propagated: {seconds_text(current.propagated_seconds)} → "
+            f"Step, partitioned: {seconds_text(current.propagated_seconds)} → "
             f"{seconds_text(one.propagated_seconds)} ({change:+.0%})."
         )
     return Section("search_why", "Differences from the current layout", (listing(*items),))
@@ -402,7 +402,7 @@ def stage_text(one: Candidate) -> str:
     if one.stage == "compiled":
         return "compiled, does not fit" if one.fits is False else "compiled"
     if one.stage == "propagated":
-        return "propagated on another mesh" if one.scaled else "propagated"
+        return "partitioned on another mesh" if one.scaled else "partitioned"
     return "rejected"
 
 

@@ -81,7 +81,7 @@ def _refusal(error: ShardingError, names: list[str], number: int) -> Iterable[Bl
                 spec_text(one.result)
             ),
             Column(
-                "Collectives", help="Of one execution of the operation, by sharding propagation."
+                "Collectives", help="Of one execution of the operation, by XLA's partitioner."
             ): _collectives,
             Column(
                 "Bytes sent", "bytes", "Bytes that leave one device in one execution."

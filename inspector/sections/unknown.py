@@ -39,7 +39,7 @@ def no_programs(snapshot: Snapshot, subject: str, *, propagated: bool = False) -
 
     Args:
       subject: the unknown thing and its verb, such as `collectives are`.
-      propagated: whether propagated programs, which are not compiled, contain it.
+      propagated: whether programs before a compile contain it.
     """
     if any(propagated or not program.before_compile for program in snapshot.programs):
         return None
@@ -71,10 +71,10 @@ def _no_collectives(program: Program, snapshot: Snapshot) -> str:
     if program.before_compile:
         failed = next((one for one in snapshot.findings if one.code == NOT_PROPAGATED), None)
         if failed is not None:
-            return f"its shardings cannot be propagated. {failed.message}"
+            return f"it cannot be partitioned. {failed.message}"
         if snapshot.mesh is None:
-            return "it names no mesh, so its shardings cannot be propagated."
-        return "sharding propagation found none of its operations."
+            return "it names no mesh, so it cannot be partitioned."
+        return "the partitioned program cannot be read."
     if program.stage is None and program.ideal is not None:
         return (
             "its text is from before partitioning, when XLA has not added any. Give the text after "

@@ -19,7 +19,7 @@ def gaps(snapshot: Snapshot) -> tuple[str, ...]:
     if not snapshot.programs:
         unknown = "Activations, gradients and collectives are unknown, so they are not checked."
         if snapshot.source.kind == "plan":
-            unknown += " They are known once the programs are propagated, compiled or run."
+            unknown += " They are known once the programs are partitioned, compiled or run."
         said.append(unknown)
     without = [
         one.name

@@ -1,4 +1,4 @@
-"""Published trials of layouts on one machine, some of which did not fit: what propagation predicts for them.
+"""Published trials of layouts on one machine, some of which did not fit: what is predicted for them.
 
 The file format is a JSON object with `models`, which have `layers`, `d_model`, `heads` and `d_ff`, and
 `rows`: model, sequence length, number of GPUs, degrees of tensor (`tp`), pipeline (`pp`) and data (`dp`)
@@ -7,9 +7,9 @@ a trial that ran out of memory, which its optional `status` then names. The tria
 2311.05610: a PyTorch system on A100 GPUs that shards the optimizer state over the data axis (ZeRO-1). A step
 has about 4.2 million tokens.
 
-Times are those of the propagated program. The memory is predicted twice: as this program needs it in JAX, and
-as PyTorch needs it, which keeps other values (`scaling_memory`). The second is compared with the trials. Its
-one fitted constant is fitted without the trials of the same model and sequence length.
+Times are those of the partitioned program. The memory is predicted twice: as this program needs it in JAX,
+and as PyTorch needs it, which keeps other values (`scaling_memory`). The second is compared with the trials.
+Its one fitted constant is fitted without the trials of the same model and sequence length.
 """
 
 from __future__ import annotations
@@ -137,7 +137,7 @@ def judged(trials: tuple[Trial, ...], propagate: Callable[[Layout], Snapshot | N
     """Return how many predictions are right in each sweep with a trial that the models can express.
 
     Args:
-      propagate: returns the plan of a layout with its propagated programs; None if they are unknown. It is
+      propagate: returns the plan of a layout with its partitioned programs; None if they are unknown. It is
         called once for each layout.
     """
     known: dict[str, _Propagated] = {}

@@ -45,7 +45,7 @@ class Counts(Record):
     Attributes:
       considered: All.
       propagated: Those whose step was predicted without a compile, also if they were compiled later.
-      exact: Those of them that were propagated on their own mesh. The others were scaled.
+      exact: Those of them that were partitioned on their own mesh. The others were scaled.
       compiled: Those that the compiler accepted or found too large.
       rejected: Those that cannot run.
     """
@@ -59,7 +59,7 @@ class Counts(Record):
 
 @dataclass(frozen=True)
 class Sensitivity(Record):
-    """The best layout under one condition, by propagation, and the rank of the rules that the search found.
+    """The best layout under one condition, before a compile, and the rank of the rules that the search found.
 
     Attributes:
       condition: What changed, such as `batch 512` or `tpu:v5p:4x4x8`.
@@ -89,7 +89,7 @@ class SearchResult(Record):
       chip: Name of the chip of predicted times.
       created: When the search ended, in ISO 8601.
       counts: The candidates by what happened to them.
-      candidates: The best first: compiled, then propagated, then rejected ones.
+      candidates: The best first: compiled, then partitioned, then rejected ones.
       best: Index of the best compiled candidate that fits. None if none was found.
       objective: What the best one has the least of.
       finished: Why the search ended; None if it was stopped.

@@ -15,6 +15,7 @@ from inspector.compiled.hlo.mesh_groups import (
     axes_of_pairs,
     axes_of_parts,
     in_each_slice,
+    parts_of_axes,
 )
 from inspector.compiled.hlo.module import (
     Computation,
@@ -202,6 +203,9 @@ def _collective(
     axes, whole = _axes(groups, pairs, mesh)
     listed = groups if mesh and not whole and pairs is None else None
     kept = (groups is not None or mesh is None) and room.keeps(listed) and room.keeps(pairs)
+    parts = None
+    if mesh is not None and axes is None and pairs is None and groups is not None:
+        parts = parts_of_axes(groups, mesh)
     runs = analysis.runs[computation.name]
     metadata = _of_largest_part(computation, instruction)
     generated = _GENERATED.search(instruction.attributes.get("frontend_attributes", ""))
@@ -226,6 +230,7 @@ def _collective(
         source_target_pairs=_pairs(pairs if kept else None),
         device_groups=listed if kept else None,
         written_groups=None if kept else _written(instruction)[:_LONGEST_GROUPS],
+        axis_parts=parts,
     )
 
 

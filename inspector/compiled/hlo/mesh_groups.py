@@ -6,7 +6,9 @@ Groups contain positions in the device assignment, which is the row-major order 
 from __future__ import annotations
 
 import functools
-from collections.abc import Sequence
+import itertools
+import math
+from collections.abc import Iterator, Sequence
 
 import numpy as np
 
@@ -55,6 +57,44 @@ def axes_of_pairs(pairs: Groups, mesh: Mesh) -> tuple[str, ...] | None:
     source, target = (np.array(np.unravel_index(side, mesh.shape)) for side in ends.T)
     differs = (source != target).any(axis=1)
     return tuple(name for name, moved in zip(mesh.axis_names, differs, strict=True) if moved)
+
+
+def parts_of_axes(groups: Groups, mesh: Mesh) -> tuple[str, ...] | None:
+    """Return the parts of mesh axes that form exactly these groups, as Shardy writes them; None without any.
+
+    `data:(2)4` are the four parts of each half of `data`. Whole axes are names.
+    """
+    factors = [(name, factor) for name in mesh.axis_names for factor in _primes(mesh.sizes[name])]
+    numbers = _axes_of_groups(groups, tuple(factor for _, factor in factors))
+    if not numbers:
+        return None
+    parts: list[str] = []
+    for name in mesh.axis_names:
+        own = [number for number, (axis, _) in enumerate(factors) if axis == name]
+        for first, count in _runs([number in numbers for number in own]):
+            before = math.prod(factors[number][1] for number in own[:first])
+            size = math.prod(factors[number][1] for number in own[first : first + count])
+            parts.append(name if size == mesh.sizes[name] else f"{name}:({before}){size}")
+    return tuple(parts)
+
+
+def _primes(size: int) -> list[int]:
+    """Return the prime factors of a number, the smallest first."""
+    found, factor = [], 2
+    while factor * factor <= size:
+        while size % factor == 0:
+            found.append(factor)
+            size //= factor
+        factor += 1
+    return [*found, size] if size > 1 else found
+
+
+def _runs(chosen: Sequence[bool]) -> Iterator[tuple[int, int]]:
+    """Yield the first place and the number of neighbors that are chosen."""
+    for is_chosen, places in itertools.groupby(range(len(chosen)), key=chosen.__getitem__):
+        if is_chosen:
+            listed = list(places)
+            yield listed[0], len(listed)
 
 
 @functools.lru_cache(maxsize=64)

@@ -1,4 +1,4 @@
-"""Records of how changes of a layout affect its cost, by sharding propagation."""
+"""Records of how changes of a layout affect its cost before a compile."""
 
 from __future__ import annotations
 

@@ -85,6 +85,9 @@ class Collective(Record):
       arrays: Paths of the arrays of this Snapshot that it moves. None if this was not analyzed.
       origins: The origin of the sharding over each mesh axis.
       network: `dcn` if it sends between TPU slices, over the data center network. None for other networks.
+      axis_parts: The parts of mesh axes that form the groups, if whole axes do not: `data:(1)2` for two
+        neighbors along `data`, `data:(2)4` for the four parts of each half of it. None if they do, or if no
+        parts of axes form them.
     """
 
     op: str
@@ -108,6 +111,14 @@ class Collective(Record):
     network: str | None = field(default=None, metadata=OMIT_NONE)
     executions_per_iteration: NonNegativeInt | None = field(default=None, metadata=OMIT_NONE)
     written_groups: str | None = field(default=None, metadata=OMIT_NONE)
+    axis_parts: tuple[str, ...] | None = field(default=None, metadata=OMIT_NONE)
+
+    @property
+    def axis_names(self) -> tuple[str, ...]:
+        """The mesh axes along which it sends, also if only parts of them form the groups; () if unknown."""
+        if self.mesh_axes is not None:
+            return self.mesh_axes
+        return tuple(dict.fromkeys(part.partition(":")[0] for part in self.axis_parts or ()))
 
 
 @dataclass(frozen=True)

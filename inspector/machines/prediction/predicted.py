@@ -1,6 +1,6 @@
 """The predicted time of a step with its interval, from all evidence at hand and from published runs.
 
-A propagated program has one estimate (`before_compile`), a compiled one the simulated schedule. If both
+A partitioned program has one estimate (`before_compile`), a compiled one the simulated schedule. If both
 programs of a layout are known, both estimates are combined (`combined`). `predicted_in` predicts a program of
 a Snapshot; whatever shows a predicted step calls it, or `predicted` where there is no Snapshot.
 
@@ -85,9 +85,9 @@ class Predicted:
       compiled_for: The kind of machine that the program was compiled for, such as `CPUs`; "" if it is that of
         the chip. The compiler of the chip fuses and schedules differently, so published runs say nothing
         about this prediction.
-      before_compile: Seconds by reason of a propagated program; None for others.
+      before_compile: Seconds by reason of a partitioned program; None for others.
       schedule_seconds: Predicted seconds from the schedule alone; None without a schedule.
-      propagated_seconds: Predicted seconds from the propagated program alone; None if it is not at hand.
+      propagated_seconds: Predicted seconds from the partitioned program alone; None if it is not at hand.
       at_least: Why the step can take longer than `seconds`, one clause for each reason: kernels and loops
         whose cost is unknown. There is no interval then.
     """
@@ -242,10 +242,10 @@ def propagated_in(snapshot: Snapshot, program: Program) -> Program | None:
 def combined(schedule: float, propagated: float, within: float | None = None) -> float:
     """Return the seconds of a step from two estimates of it.
 
-    If the estimate from the schedule is within a factor of the one from the propagated program, it confirms
+    If the estimate from the schedule is within a factor of the one from the partitioned program, it confirms
     it. Otherwise it corrects it: the result differs from the schedule by this factor. This is the most
     probable value if the logarithm of measured over predicted seconds is Laplace distributed with scale s for
-    the propagated program, most of whose estimates are near and some far away, and normal with variance v for
+    the partitioned program, most of whose estimates are near and some far, and normal with variance v for
     the schedule. The logarithm of the factor is then v / s (soft thresholding, Donoho and Johnstone 1994,
     doi:10.1093/biomet/81.3.425).
 
@@ -279,7 +279,7 @@ def on_whole_axes(program: Program, mesh: Mesh) -> Program:
 def before_compile(
     program: Program, mesh: Mesh, chip: Chip, constants: BeforeCompile | None = None
 ) -> Predicted:
-    """Predict one run of a propagated program: matrix products at a share of the peak, what remains of its
+    """Predict one run of a partitioned program: matrix products at a share of the peak, what remains of its
     HBM traffic when a compiler has fused it, and exposed communication.
 
     Of transfers inside of a slice a share is exposed, the same for all programs. Those between slices count
@@ -328,7 +328,7 @@ def boundary_seconds(program: Program, chip: Chip) -> float:
 
 
 def traffic_seconds(program: Program, chip: Chip) -> float:
-    """Return the seconds in which a propagated program reads and writes HBM outside of its collectives.
+    """Return the seconds in which a partitioned program reads and writes HBM outside of its collectives.
 
     Each fusion that a GPU runs also has to be started. If only the bytes of arguments and results are known,
     these are read and written once. Without them, a step with a replicated train state would take no longer
@@ -363,7 +363,7 @@ def attention_seconds(program: Program, chip: Chip) -> tuple[float, float]:
 def _totals_before_compile(
     program: Program, bounds: Modelled, chip: Chip, known: BeforeCompile, exposed_share: float
 ) -> tuple[Totals, tuple[str, ...]]:
-    """Return seconds by reason of a propagated program, and why others are unknown.
+    """Return seconds by reason of a partitioned program, and why others are unknown.
 
     Args:
       exposed_share: of the transfers inside of a slice.

@@ -26,7 +26,7 @@ def compare(
     searched: whether each is pinned as a search found it, compiled or not.
     """
     try:
-        with st.spinner("Propagating both layouts …"):
+        with st.spinner("Partitioning both layouts …"):
             pins.put(_with_pair(service, current, name, other, searched))
     except InvalidInput as error:
         st.error(plain(str(error)), icon=":material/error:")

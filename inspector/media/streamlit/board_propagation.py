@@ -1,4 +1,4 @@
-"""Propagated programs of the plans on the board, made in the background one after the other.
+"""Partitioned programs of the plans on the board, made in the background one after the other.
 
 A link contains only layouts, and a plan that was pinned early has no programs. Without them, the time and
 the traffic of a layout are unknown.
@@ -28,7 +28,7 @@ _STATE = "board_propagation"
 
 @dataclass(eq=False)
 class _Work:
-    """The propagation that runs for the board of a session, and the layouts that cannot be propagated.
+    """The propagation that runs for the board of a session, and the layouts that cannot be partitioned.
 
     origins: whether the job records where shardings come from. If that fails, it is tried without.
     """
@@ -62,8 +62,7 @@ def _poll(service: Inspection, waiting: list[Layout]) -> None:
     if work.job is None:
         _start(service, work, left[0], work.layout != left[0])
     st.info(
-        f"Propagating shardings through the programs of {counted(len(left), 'layout')}, without a "
-        "compile …",
+        f"Partitioning the programs of {counted(len(left), 'layout')}, without a compile …",
         icon=":material/hourglass_top:",
     )
 

@@ -130,7 +130,7 @@ def _progress(status: Status) -> Progress:
     left = ""
     if done:
         left = f", about {seconds_text(status.elapsed * (of - done) / done)} left"
-    label = f"Propagating shardings, change {min(done + 1, of)} of {of}"
+    label = f"Partitioning the programs, change {min(done + 1, of)} of {of}"
     return Progress(label, done / of, f"{seconds_text(status.elapsed)} elapsed{left}.")
 
 

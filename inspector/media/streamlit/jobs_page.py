@@ -33,8 +33,8 @@ _KINDS = {
     "search": "Search",
 }
 _PHASES = PHASE_NAMES | {
-    "propagate": "Propagating candidates",
-    "verify": "Propagating the best candidates",
+    "propagate": "Partitioning candidates",
+    "verify": "Partitioning the best candidates",
     "sensitivity": "Searching under other conditions",
     "unpack": "Unpacking",
 }

@@ -1,4 +1,4 @@
-"""Propagated programs of a plan, made in the background while a panel that shows them is open."""
+"""Partitioned programs of a plan, made in the background while a panel that shows them is open."""
 
 from __future__ import annotations
 
@@ -57,7 +57,7 @@ def needed(layout: Layout) -> tuple[str, ...]:
 
 
 def with_known(service: Inspection, planned: Snapshot, layout: Layout) -> Snapshot:
-    """Return the plan with its propagated programs, or with a note if they cannot be propagated.
+    """Return the plan with its partitioned programs, or with a note if they cannot be partitioned.
 
     Return the plan itself if they are not known yet.
     """
@@ -89,7 +89,7 @@ def wait(service: Inspection, layout: Layout, seconds: float = PATIENCE_SECONDS)
 
 
 def is_known(service: Inspection, snapshot: Snapshot, layout: Layout) -> bool:
-    """Return whether the propagated programs of the layout are known, or known to fail."""
+    """Return whether the partitioned programs of the layout are known, or known to fail."""
     if service.known_programs(layout, needed(layout)) is not None:
         return True
     failed_layout, _ = st.session_state.get(_FAILED, (None, ""))
@@ -131,7 +131,7 @@ def _poll(service: Inspection, layout: Layout, then: str) -> None:
     if _is_finished(service, layout):
         st.rerun()
     st.info(
-        f"Propagating shardings through the programs, without a compile … {then}".rstrip(),
+        f"Partitioning the programs, without a compile … {then}".rstrip(),
         icon=":material/hourglass_top:",
     )
 
@@ -154,7 +154,7 @@ def _poll_rest(service: Inspection, layout: Layout, say_so: bool) -> None:
     elif running is not None and running.layout == layout and running.job.finished:
         return  # it failed, or another job took its place
     if say_so:
-        st.caption("The other programs are not propagated yet …")
+        st.caption("The other programs are not partitioned yet …")
 
 
 def _is_finished(service: Inspection, layout: Layout) -> bool:

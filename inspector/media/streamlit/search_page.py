@@ -82,7 +82,7 @@ def show() -> None:
     service = user.service()
     st.caption(
         f"The best layouts for {plain(layout.model)} on {plain(_machine_text(layout))}, from the layout of "
-        "the Layout page. All candidates are propagated, the most promising ones are compiled."
+        "the Layout page. All candidates are partitioned, the most promising ones are compiled."
     )
     if planning.planned(service, layout) is None:
         return

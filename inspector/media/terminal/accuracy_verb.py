@@ -66,7 +66,7 @@ from inspector.service.inspection import Inspection
         "--trials",
         metavar="FILE",
         help="published trials of layouts on A100 GPUs in JSON, some of which did not fit; each is "
-        "propagated, and the command prints whether it is predicted to fit and in the right order",
+        "partitioned, and the command prints whether it is predicted to fit and in the right order",
     ),
     argument(
         "--add",
@@ -143,7 +143,7 @@ def accuracy(options: argparse.Namespace) -> None:
 
 
 def _trials(options: argparse.Namespace) -> None:
-    """Print what propagation predicts for the trials of a file."""
+    """Print what a partitioned program predicts for the trials of a file."""
     trials = layout_trials.read(options.trials)
     total = len({one.layout.key() for one in trials if one.layout is not None})
     with shared.workers() as service:

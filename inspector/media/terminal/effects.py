@@ -19,7 +19,7 @@ OPTION = argument(
     "--effects",
     action="store_true",
     help="the change in bytes and time without each rule, sharding constraint and mesh axis, and with two "
-    "rules swapped, by propagation; the file can also be a layout",
+    "rules swapped, after XLA's partitioner; the file can also be a layout",
 )
 PROGRAM = argument(
     "--program",

@@ -50,7 +50,7 @@ Answer = tuple[Any, list[Block]]
         argument(
             "--agreement",
             action="store_true",
-            help="propagated against compiled collectives, with the reason of each difference",
+            help="partitioned against compiled collectives, with the reason of each difference",
         ),
         effects.OPTION,
     ),

@@ -28,6 +28,7 @@ from inspector.service.program_run.launch import PROJECT, Program
 from inspector.service.program_run.records import Folder
 
 if TYPE_CHECKING:
+    from inspector.service.program_run.causes import CauseFinder
     from inspector.service.program_run.for_target import TargetCompiler
 
 _UPDATE_SECONDS = 1.0
@@ -84,14 +85,16 @@ def run(options: argparse.Namespace) -> int:
             status = program.wait()
     ended = f"exit {status}" if status >= 0 else f"signal {signal.Signals(-status).name}"
     seconds = time.time() - program.started
+    causes = _cause_finder()  # imported when the program has ended
     try:
-        folder.end(ended, seconds)
+        folder.end(ended, seconds, causes)
         message = _summary(folder.run, folder.path)
     except KeyboardInterrupt:
         message = "interrupted; the record is not complete"
     except Exception as error:  # the exit status is that of the program, whatever happens here
         message = f"the record is not complete: {one_line(str(error) or type(error).__name__)}"
     finally:
+        causes.close()
         if compiler is not None:
             compiler.close()
     if sys.stderr is not None:
@@ -187,6 +190,12 @@ def _compiler(target: targets.Target) -> TargetCompiler:
     from inspector.service.program_run.for_target import TargetCompiler
 
     return TargetCompiler(target)
+
+
+def _cause_finder() -> CauseFinder:
+    from inspector.service.program_run.causes import CauseFinder
+
+    return CauseFinder()
 
 
 def emulated(devices: int) -> dict[str, str]:

@@ -32,14 +32,14 @@ from inspector.service.search.run import DEFAULT_BUDGET, MOST_BUDGET, Search
 
 @verb(
     "search",
-    "find the best layouts for a model on a machine: propagate all, compile the most promising",
+    "find the best layouts for a model on a machine: partition all, compile the most promising",
     *LAYOUT,
     CHIP,
     argument(
         "--budget",
         metavar="N",
         default=str(DEFAULT_BUDGET),
-        help=f"the most compiles, {DEFAULT_BUDGET} by default; 0 only propagates",
+        help=f"the most compiles, {DEFAULT_BUDGET} by default; 0 only partitions",
     ),
     argument(
         "--objective",

@@ -38,12 +38,12 @@ class Causes:
     def origins(self, collective: Collective) -> tuple[Origin, ...] | None:
         """Return where the shardings come from for which XLA made a collective; None if unknown."""
         about = self.made.get(collective.name)
-        if about is None or not self.recorded or collective.mesh_axes is None:
+        if about is None or not self.recorded or not collective.axis_names:
             return None
         return (
             unique(
                 self.sources.origin(axis, self.history.find(value, axis))
-                for axis in collective.mesh_axes
+                for axis in collective.axis_names
                 for value in self._values(about.number, collective.op, axis)
             )
             or None

@@ -1,7 +1,7 @@
 """Make a Snapshot of a StableHLO module that a user's JAX lowered: `jax.jit(f).lower(…).as_text()`.
 
-Its arguments and results have Shardy's shardings. Propagation gives the others, the collectives and their
-origins. Nothing is compiled.
+Its arguments and results have Shardy's shardings. Propagation gives the others and their origins, XLA's
+partitioner the collectives. Nothing is compiled.
 """
 
 from __future__ import annotations
@@ -24,19 +24,14 @@ from inspector.core.errors import InvalidInput, shown
 from inspector.core.formatting import mesh_text
 from inspector.core.snapshot import Array, Finding, Mesh, Program, Snapshot, Source
 from inspector.layout.plan import NOT_PROPAGATED, now
-from inspector.producers.propagation import shardy
+from inspector.producers.propagation.lowered_module import PartitionedModule, partitioned_module
 from inspector.producers.propagation.one_mesh import OTHER_MESHES, meshes_of, on_first_mesh
-from inspector.producers.propagation.propagate import Setting, described_program
-from inspector.producers.propagation.template import Lowered
-from inspector.producers.propagation.xla_form import remove_dead_code, xla_form
 from inspector.producers.readers import content, hlo_arrays, hlo_mesh, limits
 from inspector.producers.readers.content import MLIR_BYTECODE
 from inspector.producers.readers.hlo_arrays import HloArrays
 
 MESH_UNKNOWN = "mesh-unknown"
 ABSTRACT_MESH = "abstract-mesh"
-# Shardy's record of origins ends the process for some programs that draw random numbers.
-_RANDOM = ("stablehlo.rng", "threefry")
 _MEMORY_SPACES = {kind: space for space, kind in hlo_arrays.MEMORY_KINDS.items()}
 
 
@@ -64,14 +59,16 @@ def read(path: Path, what: str) -> Snapshot:
         name = _symbol(module.operation, "module")
         found = _mesh(meshes)
         findings: list[Finding] = []
-        program, inside, values = Program(name, stage="propagated"), list[Array](), module
+        program, values = Program(name, stage="partitioned"), module
+        inside: tuple[Array, ...] = ()
         if found is None:
             note = "The program names no mesh, so nothing in it is sharded."
             findings.append(Finding("note", MESH_UNKNOWN, note))
         else:
             try:
                 single = on_first_mesh(module, meshes)
-                program, inside, values = _propagated(single, name, found.record, main)
+                one = _partitioned(single, name, found.record, main)
+                program, inside, values = one.program, one.arrays, one.module
             except InvalidInput as error:
                 findings.append(Finding("note", NOT_PROPAGATED, f"{name}: {error}"))
             findings += _about_meshes(meshes, found.record)
@@ -154,39 +151,22 @@ def _about_meshes(meshes: dict[str, NamedMesh], main: Mesh) -> Iterator[Finding]
     yield Finding("note", ABSTRACT_MESH, note)
 
 
-def _propagated(module: Any, name: str, mesh: Mesh, main: Any) -> tuple[Program, list[Array], Any]:
-    """Return the propagated program, the values in it, and its module.
+def _partitioned(module: Any, name: str, mesh: Mesh, main: Any) -> PartitionedModule:
+    """Return the partitioned program with the paths of its arguments and results.
 
     Raises:
-      InvalidInput: Shardy refuses the program.
+      InvalidInput: Shardy or XLA refuses the program.
     """
-    if "sdy.manual_computation" in str(module):  # HLO has no such operation
-        prepared = ir.Module.parse(module.operation.get_asm(enable_debug_info=True))
-    else:
-        prepared = xla_form(module)
-    origins = not any(word in str(module) for word in _RANDOM)
-    with prepared.context, ir.Location.unknown():
-        shardy.inline_calls(prepared.operation)
-        remove_dead_code(prepared.operation)
-    paths = [
-        tuple(
+    inputs, outputs = (
+        [
             f"{name}/{hlo_arrays.path_of_value(role, number, one)}"
             for number, one in enumerate(_values(main, main, {}, side))
-        )
+        ]
         for role, side in (("input", "arg"), ("output", "res"))
-    ]
-    lowered = Lowered(name, prepared, paths[0], paths[1], {})
-    setting = Setting(mesh)
-    try:
-        propagated = shardy.propagate(prepared, origins)
-    except InvalidInput:
-        if not origins:
-            raise
-        origins = False
-        propagated = shardy.propagate(prepared, origins)
-    program, inside = described_program(propagated, lowered, setting, origins, watched=True)
-    listed = [replace(one, path=f"{name}/{one.path}") for one in inside]
-    return program, listed, propagated.module
+    )
+    found = partitioned_module(module, name, mesh, inputs, outputs)
+    listed = tuple(replace(one, path=f"{name}/{one.path}") for one in found.arrays)
+    return replace(found, arrays=listed)
 
 
 def _values(

@@ -69,7 +69,9 @@ from inspector.producers.propagation.shardings import (
 )
 from inspector.producers.propagation.shardy import Propagated
 from inspector.producers.propagation.template import Lowered, template_of
-from inspector.producers.propagation.xla_partitioner import partitioned
+from inspector.producers.propagation.xla_partitioner import MOST_DEVICES, partitioned
+
+SCALED = "scaled-programs"
 
 # Devices of a mesh on which the shards of a value over parts of axes are listed, half a kilobyte each.
 MOST_LISTED = 512
@@ -213,6 +215,12 @@ def propagated_programs(
     if failed and not programs:
         raise InvalidInput(failed[0][1])
     findings = [Finding("note", NOT_PROPAGATED, f"{name}: {reason}") for name, reason in failed]
+    if programs and layout.devices > MOST_DEVICES:
+        note = (
+            f"The mesh has {layout.devices:,} devices, so the programs were partitioned for at most "
+            f"{MOST_DEVICES:,} on a mesh with the same axes, and scaled."
+        )
+        findings.append(Finding("note", SCALED, note))
     if not template.logical:
         findings += _about_meshes(template.programs, layout)
     return PropagatedPrograms((*programs, *template.refused), tuple(arrays), tuple(findings))

@@ -12,6 +12,7 @@ from typing import Any
 
 from inspector.core import output, program_run, snapshot, strict_json
 from inspector.core.array_roles import with_roles
+from inspector.core.collectives import wire_bytes_of_run
 from inspector.core.errors import InvalidInput
 from inspector.core.formatting import numbered
 from inspector.core.meshes import MeshList, mesh_key
@@ -20,11 +21,14 @@ from inspector.core.program_run import CompiledRecord, LiveRecord, ProgramRun
 from inspector.core.snapshot import Finding, Program, Seconds, Snapshot
 from inspector.service.program_run.recompilation import reasons
 
+# Adds the causes of the collectives of the only program of a Snapshot, from its lowered module.
+FindCauses = Callable[[Snapshot, bytes], Snapshot]
 # Compiles a lowered module for the target of the run: the program's Snapshot, the module, its settings.
 CompileForTarget = Callable[[Snapshot, bytes, dict[str, Any]], Snapshot]
 
 _QUESTIONS = "questions.txt"  # the recorder writes it
 _MOST_ERROR = 400  # characters
+LOWERED = ".lowered.mlirbc"  # the recorder writes such files; it imports JAX
 FREED = "freed-before-the-end"
 
 
@@ -37,6 +41,8 @@ class _Read:
     program: Program
     mesh: snapshot.Mesh | None
     for_target: Callable[[CompiledRecord], CompiledRecord] | None = None
+    lowered: Path | None = None
+    propagated: tuple[Program, ...] = ()
 
 
 class Folder:
@@ -46,7 +52,10 @@ class Folder:
     """
 
     def __init__(
-        self, path: Path, run: ProgramRun, for_target: CompileForTarget | None = None
+        self,
+        path: Path,
+        run: ProgramRun,
+        for_target: CompileForTarget | None = None,
     ) -> None:
         self.path = path
         self._for_target = for_target
@@ -86,9 +95,14 @@ class Folder:
             program_run.write(self.run, self.path)
             self._changed = False
 
-    def end(self, ended: str, seconds: float) -> None:
-        """Read the last raw records, compile for the target, and write how the program ended."""
+    def end(self, ended: str, seconds: float, find_causes: FindCauses | None = None) -> None:
+        """Read the last raw records, compile for the target, and write how the program ended.
+
+        find_causes: finds the causes of the collectives of a program.
+        """
         self.update()
+        if find_causes is not None:
+            self._add_causes(find_causes)
         for one in self._read:
             if one.for_target is not None:
                 one.record = one.for_target(one.record)
@@ -103,6 +117,22 @@ class Folder:
         program_run.write(self.run, self.path)
         shutil.rmtree(self._raw, ignore_errors=True)
         (self.path / _QUESTIONS).unlink(missing_ok=True)
+
+    def _add_causes(self, find_causes: FindCauses) -> None:
+        """Write the causes of collectives, those of the programs that send most first."""
+        waiting = []
+        for one in self._read:
+            if one.lowered is not None:
+                found = snapshot.read(self.path / one.record.file)
+                waiting.append((sends(found), one, found))
+        for _, one, found in sorted(waiting, key=lambda each: -each[0]):
+            assert one.lowered is not None
+            known = find_causes(found, one.lowered.read_bytes())
+            _write(known, self.path / one.record.file)
+            one.program, one.propagated = known.programs[0], known.propagated or ()
+            one.lowered.unlink(missing_ok=True)
+        if waiting:
+            self._write_snapshot()
 
     def _empty(self) -> None:
         program_run_file = self.path / program_run.FILE
@@ -151,7 +181,15 @@ class Folder:
         for done in (path, text):
             done.unlink(missing_ok=True)
         program = found.programs[0]
-        return _Read(meta, record, program, found.mesh_of(program), later)
+        lowered = path.with_name(f"{path.stem}{LOWERED}")
+        return _Read(
+            meta,
+            record,
+            program,
+            found.mesh_of(program),
+            later,
+            lowered if lowered.exists() else None,
+        )
 
     def _compiled_for_target(
         self, record: CompiledRecord, found: Snapshot, settings: dict[str, Any], module: Path
@@ -230,11 +268,15 @@ class Folder:
             )
             for one in self._read
         )
+        propagated = tuple(
+            replace(each, name=one.record.name) for one in self._read for each in one.propagated
+        )
         found = replace(
             self._live,
             mesh=meshes.mesh,
             other_meshes=meshes.other_meshes,
             programs=programs,
+            propagated=propagated or None,
             findings=(*self._live.findings, *self._notes()),
             reshards=self.run.reshards,
         )
@@ -256,6 +298,12 @@ def _write(found: Snapshot, path: Path) -> None:
     from inspector.checks import audit  # imported while the program runs, not before it starts
 
     output.write_text(snapshot.dumps(audit.audited(with_roles(found))), path)
+
+
+def sends(found: Snapshot) -> int:
+    """Return the bytes that a device sends in one run of the only program; 0 if they are unknown."""
+    (program,) = found.programs
+    return wire_bytes_of_run(*(program.collectives or ())) or 0
 
 
 def _function(meta: dict[str, Any]) -> tuple[str, str]:

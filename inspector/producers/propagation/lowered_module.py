@@ -1,0 +1,110 @@
+"""The partitioned program of a module that JAX lowered, of a function that is not a model of this project."""
+
+from __future__ import annotations
+
+import base64
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, replace
+from typing import Any
+
+from jax._src.interpreters import mlir as jax_mlir
+from jax._src.lib import _jax
+from jaxlib.mlir import ir
+
+from inspector.compiled import program_text
+from inspector.core import typed_json
+from inspector.core.errors import InvalidInput
+from inspector.core.formatting import mesh_text
+from inspector.core.snapshot import Array, Mesh, Program
+from inspector.producers.propagation import shardy
+from inspector.producers.propagation.one_mesh import meshes_of, on_first_mesh
+from inspector.producers.propagation.propagate import Setting, described_program
+from inspector.producers.propagation.shardings import MANUAL
+from inspector.producers.propagation.template import Lowered
+from inspector.producers.propagation.walk import operations
+from inspector.producers.propagation.xla_form import remove_dead_code, xla_form
+
+# Shardy's record of origins ends the process for some programs that draw random numbers.
+_RANDOM = ("stablehlo.rng", "threefry")
+
+
+@dataclass(frozen=True)
+class PartitionedModule:
+    """A module after propagation, its program after XLA's partitioner, and values in it."""
+
+    module: Any
+    program: Program
+    arrays: tuple[Array, ...]
+
+
+def partition_lowered(payload: dict[str, Any], report: Callable[..., None]) -> dict[str, Any]:
+    """Worker job: a lowered module in, its partitioned `Program` with the work of all devices as JSON out.
+
+    The payload has the `module` as base64 text of MLIR bytecode, the `name` of the program, its `mesh`, and
+    the paths of its `inputs` and `outputs`, in order.
+
+    Raises:
+      InvalidInput: the module is on another mesh, or Shardy or XLA refuses it.
+    """
+    report("partition")
+    mesh = typed_json.decode(Mesh, payload["mesh"], "the mesh")
+    with jax_mlir.make_ir_context() as context, ir.Location.unknown():
+        context.allow_unregistered_dialects = True
+        module = ir.Module.parse(base64.b64decode(payload["module"]))
+        meshes = meshes_of(module.operation)
+        first = next((one for one in meshes.values() if one.axes), None)
+        if first is None or dict(first.axes) != mesh.sizes:
+            raise InvalidInput(f"the lowered program is not on the mesh {mesh_text(mesh)}")
+        single = on_first_mesh(module, meshes)
+        found = partitioned_module(
+            single, payload["name"], mesh, payload["inputs"], payload["outputs"]
+        )
+        program = replace(found.program, ideal=program_text.ideal_work(_hlo(single)))
+    return typed_json.encode(program)
+
+
+def partitioned_module(
+    module: ir.Module, name: str, mesh: Mesh, inputs: Sequence[str], outputs: Sequence[str]
+) -> PartitionedModule:
+    """Partition a lowered module, with origins if Shardy can record them.
+
+    Raises:
+      InvalidInput: Shardy or XLA refuses it.
+    """
+    prepared = _prepared(module)
+    written = str(module)
+    lowered = Lowered(name, prepared, tuple(inputs), tuple(outputs), {})
+    setting = Setting(mesh)
+    origins = not any(word in written for word in _RANDOM)
+    try:
+        propagated = shardy.propagate(prepared, origins)
+    except InvalidInput:
+        if not origins:
+            raise
+        origins = False
+        propagated = shardy.propagate(prepared, origins)
+    program, values = described_program(propagated, lowered, setting, origins, watched=True)
+    return PartitionedModule(propagated.module, program, tuple(values))
+
+
+def _prepared(module: ir.Module) -> ir.Module:
+    """Return a copy in the form in which XLA propagates shardings. HLO has no `shard_map`."""
+    if any(each.name == MANUAL for each in operations(module.operation)):
+        prepared = ir.Module.parse(module.operation.get_asm(enable_debug_info=True))
+    else:
+        prepared = xla_form(module)
+    with prepared.context, ir.Location.unknown():
+        shardy.inline_calls(prepared.operation)
+        remove_dead_code(prepared.operation)
+    return prepared
+
+
+def _hlo(module: ir.Module) -> str | None:
+    """Return the text of the program of all devices; None if it has no HLO form."""
+    try:
+        computation = _jax.mlir.mlir_module_to_xla_computation(
+            module.operation.get_asm(), use_tuple_args=False, return_tuple=False
+        )
+    except (ValueError, RuntimeError):
+        return None
+    return str(computation.as_hlo_text())

@@ -1,0 +1,88 @@
+"""Why the collectives of a recorded program are there: its lowered module is partitioned in a worker."""
+
+from __future__ import annotations
+
+import base64
+import time
+from dataclasses import replace
+
+from inspector.compiled import program_text
+from inspector.core import typed_json
+from inspector.core.abstract import PropagatedPrograms
+from inspector.core.errors import InvalidInput
+from inspector.core.formatting import seconds_text
+from inspector.core.snapshot import Finding, Program, Snapshot
+from inspector.layout.plan import with_propagated
+from inspector.service.engine import Environment, Pool
+
+CAUSES_UNKNOWN = "causes-unknown"
+_MOST_SECONDS = 30.0  # for one program
+_MOST_SECONDS_OF_RUN = 60.0  # for all programs of a run
+
+
+class CauseFinder:
+    """Partitions one program after the other. The worker starts with the first one."""
+
+    def __init__(self) -> None:
+        self._pool = Pool(workers=1)
+        self._left = _MOST_SECONDS_OF_RUN
+
+    def __call__(self, found: Snapshot, module: bytes) -> Snapshot:
+        """Return the Snapshot of one compiled program with the causes of its collectives.
+
+        It also has the collectives of the partitioned program, and the work of all devices. If the causes are
+        unknown, a note says why.
+
+        Args:
+          module: the program as JAX lowered it, as MLIR bytecode.
+        """
+        try:
+            program = self._partitioned(found, module)
+        except InvalidInput as error:
+            return _with_note(found, str(error))
+        known = with_propagated(found, PropagatedPrograms((program,)))
+        (compiled,) = known.programs
+        return _with_work(known, compiled, program)
+
+    def _partitioned(self, found: Snapshot, module: bytes) -> Program:
+        (program,) = found.programs
+        mesh = found.mesh_of(program)
+        if mesh is None:
+            raise InvalidInput("its mesh is unknown")
+        if self._left <= 0:
+            raise InvalidInput(
+                "the programs of a run are partitioned for at most "
+                f"{seconds_text(_MOST_SECONDS_OF_RUN)} in all"
+            )
+        inputs, outputs = program_text.flat_paths(program.shardings)
+        payload = {
+            "module": base64.b64encode(module).decode(),
+            "name": program.name,
+            "mesh": typed_json.encode(mesh),
+            "inputs": inputs,
+            "outputs": outputs,
+        }
+        started = time.monotonic()
+        job = self._pool.submit("partition_lowered", payload, Environment(devices=1), _MOST_SECONDS)
+        try:
+            return typed_json.decode(Program, job.wait().answer(), "the partitioned program")
+        finally:
+            self._left -= time.monotonic() - started
+
+    def close(self) -> None:
+        """End the worker."""
+        self._pool.close()
+
+
+def _with_note(found: Snapshot, reason: str) -> Snapshot:
+    (program,) = found.programs
+    note = Finding(
+        "note",
+        CAUSES_UNKNOWN,
+        f"The causes of the collectives of {program.name} are unknown: {reason}",
+    )
+    return replace(found, findings=(*found.findings, note))
+
+
+def _with_work(found: Snapshot, compiled: Program, partitioned: Program) -> Snapshot:
+    return replace(found, programs=(replace(compiled, ideal=partitioned.ideal),))
