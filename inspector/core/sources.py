@@ -93,6 +93,7 @@ READERS: dict[str, Reader] = {
         path="text or bytecode of a lowered program, such as jax.jit(f).lower(…).as_text()",
         upload="text or bytecode of `jax.jit(f).lower(…)`",
         contains="inputs, outputs, mesh, shardings and collectives",
+        takes_mesh=True,
     ),
     "hlo": Reader(
         name="HLO text",

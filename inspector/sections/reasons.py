@@ -91,7 +91,8 @@ def _of_conflict(conflict: Conflict, one: Collective) -> str:
     )
     if conflict.operation == "sharding_constraint":
         where = f" ({conflict.source})" if conflict.source else ""
-        return f"The value is sharded as {before}, and a sharding constraint{where} asks for {after}: {moves}."
+        asked = f"a sharding constraint{where} asks for {after}"
+        return f"The value is sharded as {before}, and {asked}: {moves}."
     name = _named(one.arrays) if one.arrays else _side_name(side)
     return f"{name} is sharded as {before}, and {conflict.operation} uses it as {after}: {moves}."
 

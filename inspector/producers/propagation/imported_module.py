@@ -26,6 +26,7 @@ from inspector.core.snapshot import Array, Finding, Mesh, Program, Snapshot, Sou
 from inspector.layout.plan import NOT_PROPAGATED, now
 from inspector.producers.propagation.lowered_module import PartitionedModule, partitioned_module
 from inspector.producers.propagation.one_mesh import OTHER_MESHES, meshes_of, on_first_mesh
+from inspector.producers.propagation.written_shardings import with_sdy
 from inspector.producers.readers import content, hlo_arrays, hlo_mesh, limits
 from inspector.producers.readers.content import MLIR_BYTECODE
 from inspector.producers.readers.hlo_arrays import HloArrays
@@ -44,8 +45,10 @@ class _Named:
     location: Any = None
 
 
-def read(path: Path, what: str) -> Snapshot:
+def read(path: Path, what: str, given: NamedMesh | None = None) -> Snapshot:
     """Return the Snapshot of a module.
+
+    given: its mesh, if its shardings name none.
 
     Raises:
       InvalidInput: the file is not a StableHLO module with a main function.
@@ -54,8 +57,11 @@ def read(path: Path, what: str) -> Snapshot:
     with jax_mlir.make_ir_context() as context, ir.Location.unknown():
         context.allow_unregistered_dialects = True
         module = _parsed(text, what, context)
-        main = _main(module, what)
         meshes = meshes_of(_operation(module))
+        if not any(mesh.axes for mesh in meshes.values()):
+            module = with_sdy(module, given) or module
+            meshes = meshes_of(_operation(module))
+        main = _main(module, what)
         name = _symbol(module.operation, "module")
         found = _mesh(meshes)
         findings: list[Finding] = []

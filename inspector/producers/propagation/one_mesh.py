@@ -57,14 +57,14 @@ def on_first_mesh(module: ir.Module, meshes: Mapping[str, NamedMesh]) -> ir.Modu
         sharding = shardings.parse_sdy(f"#sdy.sharding<@m, [{found[2]}]{found[3]}>", {"m": mesh})
         entries = [
             "{"
-            + ", ".join([*_axes(parts, main), *(["?"] if "?" in one[1] else [])])
+            + ", ".join([*axes_of_parts(parts, main), *(["?"] if "?" in one[1] else [])])
             + "}"
             + (one[2] or "")
             for parts, one in zip(sharding.dimensions, _ENTRY.finditer(found[2]), strict=True)
         ]
         extras = {"unreduced": sharding.unreduced}
         more = "".join(
-            f", {kind}={{{', '.join(_axes(extras[kind], main))}}}"
+            f", {kind}={{{', '.join(axes_of_parts(extras[kind], main))}}}"
             for kind, _ in _EXTRA.findall(found[3])
             if kind in extras
         )
@@ -78,7 +78,7 @@ def on_first_mesh(module: ir.Module, meshes: Mapping[str, NamedMesh]) -> ir.Modu
         raise InvalidInput("it has manual axes on several meshes") from None
 
 
-def _axes(parts: tuple[Part, ...], mesh: NamedMesh) -> Iterator[str]:
+def axes_of_parts(parts: tuple[Part, ...], mesh: NamedMesh) -> Iterator[str]:
     """Yield the axes of the mesh, or parts of them, that a dimension's parts are. Major first."""
     strides = mesh.strides
     for part in parts:

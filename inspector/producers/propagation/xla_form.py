@@ -59,12 +59,12 @@ def xla_form(module: Any) -> Any:
     written = _jax.mlir.xla_computation_to_mlir_module(computation)
     with jax_mlir.make_ir_context(), ir.Location.unknown():
         found = ir.Module.parse(written)
-        _restore(found, meshes)
+        restore_shardings(found, meshes)
         add_shardings(found.operation, signature)
     return found
 
 
-def _restore(module: Any, meshes: dict[str, str]) -> None:
+def restore_shardings(module: Any, meshes: dict[str, str]) -> None:
     """Put the meshes and the shardings back, which HLO carries as text in frontend attributes."""
     if _FRONTEND in module.operation.attributes:
         del module.operation.attributes[_FRONTEND]
@@ -97,8 +97,7 @@ def _restore_function(function: Any) -> None:
         if _FRONTEND in operation.attributes:
             named = ir.DictAttr(operation.attributes[_FRONTEND])
             if _RULE in named:
-                rule = ir.StringAttr(named[_RULE]).value
-                operation.attributes["sdy.sharding_rule"] = ir.Attribute.parse(rule)
+                operation.attributes["sdy.sharding_rule"] = parsed_attribute(named[_RULE])
         if operation.name != "stablehlo.custom_call" and _FRONTEND in operation.attributes:
             found = _sharding(operation.attributes[_FRONTEND])
             del operation.attributes[_FRONTEND]
@@ -204,7 +203,12 @@ def _sharding(frontend: Any) -> Any:
     named = ir.DictAttr(frontend)
     if _IN_FRONTEND not in named:
         return None
-    return ir.Attribute.parse(ir.StringAttr(named[_IN_FRONTEND]).value)
+    return parsed_attribute(named[_IN_FRONTEND])
+
+
+def parsed_attribute(text: Any) -> Any:
+    """Return an attribute that a StringAttr has as text. Some front ends escape its quotes twice."""
+    return ir.Attribute.parse(ir.StringAttr(text).value.replace('\\"', '"'))
 
 
 def remove_dead_code(operation: Any) -> None:

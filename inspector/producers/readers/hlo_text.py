@@ -87,7 +87,7 @@ def read(
       InvalidInput: the text cannot be read, or `mesh` has another number of devices.
     """
     if stablehlo.recognizes(Sample(path, what)):
-        return stablehlo.read(path, what)
+        return stablehlo.read(path, what, mesh=mesh)
     findings: list[Finding] = []
     if path.is_dir():
         texts = _read_folder(path, what, findings, report)

@@ -6,6 +6,7 @@ import importlib
 import re
 from pathlib import Path
 
+from inspector.compiled.hlo.shardings import NamedMesh
 from inspector.core import input_file
 from inspector.core.snapshot import Snapshot
 from inspector.producers.readers.content import MLIR_BYTECODE, Report, Sample, no_report
@@ -28,11 +29,19 @@ def recognizes(sample: Sample) -> bool:
     return TEXT.search(head) is not None
 
 
-def read(path: Path, what: str, step: int | None = None, report: Report = no_report) -> Snapshot:
+def read(
+    path: Path,
+    what: str,
+    step: int | None = None,
+    report: Report = no_report,
+    mesh: NamedMesh | None = None,
+) -> Snapshot:
     """Return a Snapshot of a program that JAX lowered, after sharding propagation.
 
+    mesh: that of the program, if its shardings name none.
+
     Raises:
-      InvalidInput: the file is not a StableHLO module.
+      InvalidInput: the file is not a StableHLO module, or its program runs on another number of devices.
     """
-    found: Snapshot = importlib.import_module(_PRODUCER).read(path, what)
+    found: Snapshot = importlib.import_module(_PRODUCER).read(path, what, mesh)
     return found

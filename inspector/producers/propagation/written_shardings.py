@@ -1,0 +1,158 @@
+"""Modules whose shardings are not in Shardy's dialect: those of JAX before Shardy, and of other front ends.
+
+They have `mhlo.sharding` at arguments, results and custom calls, or Shardy's shardings as text in
+`mhlo.frontend_attributes`. Both are rewritten to `sdy.sharding` on one mesh.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import Any
+
+from jaxlib.mlir import ir
+from jaxlib.mlir.dialects import sdy
+
+from inspector.compiled.hlo import shardings
+from inspector.compiled.hlo.shardings import HloSharding, NamedMesh
+from inspector.core.errors import InvalidInput
+from inspector.core.formatting import counted
+from inspector.producers.propagation.one_mesh import axes_of_parts
+from inspector.producers.propagation.shardings import SHARDING
+from inspector.producers.propagation.walk import operations
+from inspector.producers.propagation.xla_form import parsed_attribute, restore_shardings
+
+_FRONTEND, _MESHES = "mhlo.frontend_attributes", "xla.sdy.meshes"
+_OLD = "mhlo.sharding"
+_CONSTRAINT = "Sharding"
+_KEYS = ("arg_attrs", "res_attrs")
+_MESH = "mesh"
+
+
+def with_sdy(module: ir.Module, given: NamedMesh | None = None) -> ir.Module | None:
+    """Return a copy with `sdy` shardings; None if the module has none of another form.
+
+    Args:
+      given: the mesh that the user names, for shardings without names of axes.
+
+    Raises:
+      InvalidInput: the given mesh has another number of devices, or no mesh expresses the shardings.
+    """
+    copy = ir.Module.parse(module.operation.get_asm(enable_debug_info=True))
+    meshes = _meshes_in_text(copy)
+    if meshes:
+        with copy.context, ir.Location.unknown():
+            restore_shardings(copy, meshes)
+        return copy
+    written = dict.fromkeys(_old_shardings(copy))
+    devices = _devices(copy)
+    if not written or devices < 2:
+        return None
+    mesh = given or shardings.derived_mesh([shardings.parse(one) for one in written], devices)
+    if mesh is None:
+        raise InvalidInput("no mesh expresses the shardings of the program; give it with --mesh")
+    if mesh.size != devices:
+        raise InvalidInput(
+            f"--mesh has {counted(mesh.size, 'device')}, but the program runs on {devices:,}"
+        )
+    known = {one: _attribute(shardings.parse(one), mesh) for one in written}
+    with copy.context, ir.Location.unknown():
+        with ir.InsertionPoint.at_block_begin(copy.body):
+            axes = [sdy.MeshAxisAttr.get(name, size) for name, size in mesh.axes]
+            sdy.MeshOp(_MESH, sdy.MeshAttr.get(axes))
+        _rewrite(copy, known)
+    return copy
+
+
+def _meshes_in_text(module: ir.Module) -> dict[str, str]:
+    """Return the text of each mesh in the attributes of a module, by its name."""
+    attributes = module.operation.attributes
+    if _FRONTEND not in attributes:
+        return {}
+    named = ir.DictAttr(attributes[_FRONTEND])
+    if _MESHES not in named:
+        return {}
+    with module.context:
+        listed = ir.DictAttr(parsed_attribute(named[_MESHES]))
+        return {one.name: str(one.attr) for one in listed}
+
+
+def _devices(module: ir.Module) -> int:
+    attributes = module.operation.attributes
+    counts = [
+        ir.IntegerAttr(attributes[key]).value
+        for key in ("mhlo.num_partitions", "mhlo.num_replicas")
+        if key in attributes
+    ]
+    return counts[0] if counts else 1
+
+
+def _old_shardings(module: ir.Module) -> Iterator[str]:
+    for operation in operations(module.operation):
+        if operation.name == "func.func":
+            for key in _KEYS:
+                if key in operation.attributes:
+                    for each in ir.ArrayAttr(operation.attributes[key]):
+                        named = ir.DictAttr(each)
+                        if _OLD in named:
+                            yield ir.StringAttr(named[_OLD]).value
+        elif _OLD in operation.attributes:
+            yield ir.StringAttr(operation.attributes[_OLD]).value
+
+
+def _attribute(found: HloSharding, mesh: NamedMesh) -> str | None:
+    """Return a sharding as Shardy writes it; None if it says nothing about tiles."""
+    if found.device is not None or found.problem is not None or found.manual:
+        return None
+    dimensions = [f"{{{', '.join(axes_of_parts(parts, mesh))}}}" for parts in found.dimensions]
+    return f"#sdy.sharding<@{_MESH}, [{', '.join(dimensions)}]>"
+
+
+def _rewrite(module: ir.Module, known: dict[str, str | None]) -> None:
+    def of(written: Any, rank: int) -> Any:
+        text = known[ir.StringAttr(written).value]
+        if text is None:
+            return None
+        found = sdy.TensorShardingAttr(ir.Attribute.parse(text))
+        missing = rank - len(found.dimension_shardings)
+        if missing <= 0:
+            return found
+        more = [sdy.DimensionShardingAttr.get([], is_closed=True)] * missing
+        return sdy.TensorShardingAttr.get(_MESH, [*found.dimension_shardings, *more])
+
+    for operation in operations(module.operation):
+        if operation.name == "func.func":
+            kind = ir.FunctionType(ir.TypeAttr(operation.attributes["function_type"]).value)
+            for key, types in zip(_KEYS, (kind.inputs, kind.results), strict=True):
+                if key in operation.attributes:
+                    listed = zip(ir.ArrayAttr(operation.attributes[key]), types, strict=True)
+                    operation.attributes[key] = ir.ArrayAttr.get(
+                        [_with_sharding(ir.DictAttr(one), _rank(each), of) for one, each in listed]
+                    )
+        elif _OLD in operation.attributes:
+            written = operation.attributes[_OLD]
+            del operation.attributes[_OLD]
+            if operation.name != "stablehlo.custom_call" or len(operation.results) != 1:
+                continue
+            sharding = of(written, _rank(operation.results[0].type))
+            target = ir.StringAttr(operation.attributes["call_target_name"]).value
+            if sharding is not None and target == _CONSTRAINT:
+                with ir.InsertionPoint(operation), operation.location:
+                    value = sdy.ShardingConstraintOp(operation.operands[0], sharding).result
+                operation.results[0].replace_all_uses_with(value)
+                operation.erase()
+
+
+def _with_sharding(named: Any, rank: int, of: Any) -> Any:
+    attributes = {one.name: one.attr for one in named}
+    written = attributes.pop(_OLD, None)
+    sharding = None if written is None else of(written, rank)
+    if sharding is not None:
+        attributes[SHARDING] = sharding
+    return ir.DictAttr.get(attributes)
+
+
+def _rank(kind: Any) -> int:
+    try:
+        return int(ir.RankedTensorType(kind).rank)
+    except ValueError:  # such as a token
+        return 0
