@@ -1,0 +1,79 @@
+"""Collectives in a loop that give the same result in each iteration, which compilers move out of the loop.
+
+XLA's pass `while-loop-invariant-code-motion` follows the partitioner on every platform. It moves each
+instruction whose operands do not change in the loop.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from dataclasses import replace
+
+from inspector.compiled.hlo.analysis import Analysis
+from inspector.compiled.hlo.module import Computation, Module, operand_names
+from inspector.core.collectives import BY_OPCODE
+from inspector.core.snapshot import Collective
+
+# They call computations, or do something else than return a result.
+_STAY = frozenset({
+    "parameter", "while", "conditional", "call", "custom-call", "rng", "rng-bit-generator", "infeed",
+    "outfeed", "send", "recv", "rng-get-and-update-state", "after-all",
+})  # fmt: skip
+
+
+def moved_out(collectives: Iterable[Collective], analysis: Analysis) -> tuple[Collective, ...]:
+    """Return the collectives of a partitioned program with the executions that they have outside of loops."""
+    outside = _outside(analysis.module)
+    return tuple(
+        one
+        if (computation := outside.get((one.computation, one.name))) is None
+        else replace(
+            one,
+            executions=analysis.runs[computation].count,
+            executions_per_iteration=analysis.runs[computation].per_iteration
+            if analysis.runs[computation].count is None
+            else None,
+        )
+        for one in collectives
+    )
+
+
+def _outside(module: Module) -> Mapping[tuple[str, str], str]:
+    """Return the computation to which each collective of a loop is moved, by its computation and name."""
+    found: dict[tuple[str, str], str] = {}
+    for computation, instruction in module.instructions:
+        if instruction.opcode != "while":
+            continue
+        body = next((one.computation for one in instruction.called if one.role == "body"), None)
+        inside = module.by_name.get(body or "")
+        if inside is None:
+            continue
+        for name in _unchanging(inside):
+            found[inside.name, name] = computation.name
+    return found
+
+
+def _unchanging(body: Computation) -> list[str]:
+    """Return the names of the collectives of a loop body whose operands are the same in each iteration."""
+    root = body.root
+    if root is None or root.opcode != "tuple":
+        return []
+    returned = operand_names(root)
+    same: set[str] = set()
+    found = []
+    for one in body.instructions:
+        names = operand_names(one)
+        if one.opcode == "get-tuple-element":
+            number = one.tuple_index
+            source = body.by_name.get(names[0] or "") if names else None
+            if source is not None and source.opcode == "parameter":
+                kept = number is not None and number < len(returned)
+                if kept and returned[number or 0] == one.name:
+                    same.add(one.name)
+                continue
+        if one.opcode in _STAY or not all(name in same for name in names):
+            continue
+        same.add(one.name)
+        if one.opcode in BY_OPCODE:
+            found.append(one.name)
+    return found

@@ -1,0 +1,55 @@
+"""Why a collective exists: the operation that needs it, on both sides of each sentence."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+import pytest
+
+from inspector.core.snapshot import Collective, Conflict, ConflictSide, Program
+from inspector.sections.reasons import reason
+
+ONE = Collective(
+    "all-reduce", False, "all-reduce.1", "main", 1, False, ("data",), 2, 4, 64, 64,
+    op_name="jit(step)/dot_general",
+)  # fmt: skip
+
+
+@pytest.mark.parametrize(
+    ("op", "primitive", "said"),
+    [
+        ("all-reduce", "dot_general", "partial sum"),
+        ("reduce-scatter", "dot_general", "keeps its part"),
+        ("all-reduce", "gather", "zeros"),
+        ("all-reduce", "scatter-add", "updates"),
+        ("all-reduce", "reduce_max", "largest value"),
+        ("all-reduce", "psum", "shard_map"),
+        ("collective-permute", "roll", "moves shards"),
+    ],
+)
+def test_the_operation_says_why(op: str, primitive: str, said: str) -> None:
+    one = replace(ONE, op=op, op_name=f"jit(step)/{primitive}")
+    found = reason(Program("step", collectives=(one,)), one)
+    assert found is not None and said in found and "data" in found and primitive in found
+
+
+def test_a_gathered_operand_has_both_shardings() -> None:
+    side = ConflictSide("operand 1", (8, 8), "f32", (("data",), None), (None, None))
+    one = replace(ONE, op="all-gather", arrays=("params/w",))
+    program = Program(
+        "step", collectives=(one,), conflicts=(Conflict("dot_general", (side,), (one.name,)),)
+    )
+    found = reason(program, one)
+    assert found is not None
+    assert "params/w" in found and "P('data', None)" in found and "P(None, None)" in found
+    # Another collective of the same operation is not explained by it.
+    other = replace(ONE, name="all-reduce.2")
+    assert "P(" not in (reason(program, other) or "")
+
+
+def test_without_an_operation_or_axes_nothing_is_said() -> None:
+    program = Program("step")
+    assert reason(program, replace(ONE, op_name=None)) is None
+    assert reason(program, replace(ONE, mesh_axes=None)) is None
+    parts = replace(ONE, mesh_axes=None, axis_parts=("data:(1)2",))
+    assert "data:(1)2" in (reason(program, parts) or "")
