@@ -1,131 +1,202 @@
-"""Compare propagated with compiled collectives for every model and preset, on CPU, TPU and GPU.
+"""Compare partitioned with compiled collectives of random layouts, on CPU, TPUs, two TPU slices and GPUs.
 
-For each target, the report has the number of pairs (a program and one set of mesh axes) whose wire bytes are
-equal within 1%, and all other pairs with the reasons of the difference. Sizes are small, so compiles take
-seconds. Targets without their compiler are left out.
+A partitioned program is XLA's own after its partitioner, with the passes of the target's compiler that
+change what is sent (`inspector.compiled.hlo.later_passes`). A pair is a program and one set of mesh axes,
+with the bytes on the wire of all executions. For each target, the report has the number of pairs whose bytes
+agree, the traffic between slices, and a line with reasons for each other pair. Layouts that JAX or a
+compiler refuses are not compared. Compiled results stay in the user's cache. Targets without their compiler
+are left out.
 """
 
 from __future__ import annotations
 
+import itertools
 import sys
-import tempfile
 from collections import Counter
-from collections.abc import Iterator
-from dataclasses import dataclass, field, replace
-from pathlib import Path
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass, field
 
+from benchmarks.random_layouts import USERS_MODELS, random_layouts
 from inspector import layout as layouts
 from inspector.compare.propagated_traffic import Pair, compared, pairs
+from inspector.compiled import hlo
+from inspector.compiled.hlo import later_passes
 from inspector.core.errors import InvalidInput
 from inspector.core.formatting import mesh_axes_text
-from inspector.layout import Layout, presets
+from inspector.core.snapshot import Collective, Mesh, Program, Snapshot
+from inspector.core.tpu_slices import DCN, crossing_axes, slices_of
+from inspector.layout import Layout
 from inspector.machines import targets
-from inspector.model.built_in.catalogue import CATALOGUE
-from inspector.service.compile_cache import CompileCache
 from inspector.service.inspection import Inspection
+from inspector.service.own_model_registration import register_own
 
-MLP = {"batch": "16", "layers": "2", "depth": "64", "steps": "1"}
-TRANSFORMER = {
-    "batch": "16", "seq": "32", "embed": "64", "mlp": "128", "vocab": "256", "layers": "2", "steps": "1",
-}  # fmt: skip
-# Compilers for TPUs narrow operands of matrix products, but not those that are smaller than a few tiles.
-LARGER_MLP = MLP | {"batch": "64", "depth": "512"}
-LARGER_TRANSFORMER = TRANSFORMER | {
-    "seq": "64", "embed": "512", "mlp": "1024", "vocab": "1024", "head_dim": "64",
-}  # fmt: skip
-# Meshes by target.
-TARGETS: dict[str, tuple[tuple[int, ...], ...]] = {
-    "cpu": ((8,), (2, 4), (2, 2, 2)),
-    "tpu:v5e:4x4": ((16,), (4, 4), (2, 2, 4)),
-    "gpu:h100:8": ((8,), (2, 4), (2, 2, 2)),
-}
-SHARE = 0.9  # of the pairs on CPU
+# Returns the HLO text of one device after XLA's partitioner, by the name of the program. A service has it as
+# the method `partition`.
+Partition = Callable[[Layout], Mapping[str, str]]
+
+SEED = 1
+# Layouts by target.
+TARGETS = {"cpu": 60, "tpu:v5e:2x4": 20, "tpu:v5e:2x4*2": 20, "gpu:h100:8": 20}
+# Difference of bytes that counts as agreement, and the share of the pairs that should agree.
+CPU = (0.01, 1.0)
+ACCELERATOR = (0.05, 0.9)
+BETWEEN_SLICES = 0.1  # difference of the traffic between slices that counts as agreement
 
 
 @dataclass
-class Found:
-    """The pairs of one target, and the layouts that could not be compared."""
+class Agreement:
+    """The pairs of one target, and the layouts that could not be compared.
 
+    between_slices: the name of each layout on several slices, and the bytes that a device sends between them,
+      partitioned and compiled.
+    changes: how often the passes after the partitioner changed collectives, by reason.
+    """
+
+    target: str
     pairs: list[tuple[str, Pair]] = field(default_factory=list)
+    between_slices: list[tuple[str, int, int]] = field(default_factory=list)
+    changes: Counter[str] = field(default_factory=Counter)
     failed: list[str] = field(default_factory=list)
 
     @property
-    def agreeing(self) -> int:
-        return sum(pair.agrees for _, pair in self.pairs)
+    def goal(self) -> tuple[float, float]:
+        return CPU if self.target == "cpu" else ACCELERATOR
+
+    def agrees(self, pair: Pair) -> bool:
+        return _close(pair.propagated, pair.compiled, self.goal[0])
 
 
-def report() -> str:
-    """Return the agreement of all targets as text."""
-    return "\n\n".join(text(target, measure(target, meshes)) for target, meshes in TARGETS.items())
+def report(partition: Partition | None = None) -> str:
+    """Return the agreement of all targets as text.
+
+    partition: by default the method of the service.
+    """
+    for name in USERS_MODELS:
+        register_own(name)
+    service = Inspection(run_workers=1)
+    try:
+        partition = partition or getattr(service, "partition", None)
+        if partition is None:
+            return "not measured: the service has no method `partition`"
+        measured = [measure(target, count, partition, service) for target, count in TARGETS.items()]
+    finally:
+        service.close()
+    return "\n\n".join(map(text, measured))
 
 
-def cases(target: str, meshes: tuple[tuple[int, ...], ...]) -> Iterator[tuple[str, Layout]]:
-    """Yield every model with every preset that has as many mesh axes as one of the meshes."""
-    for model, entry in CATALOGUE.items():
-        if entry.own:
-            continue
-        small, larger = MLP, LARGER_MLP
-        if "seq" in entry.logical_axes:
-            small, larger = TRANSFORMER, LARGER_TRANSFORMER
-        sizes = larger if target.startswith("tpu:") else small
-        start = layouts.parse({"model": model, "target": target, **sizes}).unwrap()
-        for mesh in meshes:
-            for preset in presets.fitting(entry):
-                if len(preset.axis_names) == len(mesh):
-                    layout = replace(preset.applied_to(start), mesh_shape=mesh)
-                    yield f"{model}, {preset.name}, {'x'.join(map(str, mesh))}", layout
+def measure(
+    target: str,
+    count: int,
+    partition: Partition,
+    service: Inspection,
+    only: Sequence[str] = (),
+) -> Agreement:
+    """Partition and compile the first layouts of a target. The users' models must be registered.
 
-
-def measure(target: str, meshes: tuple[tuple[int, ...], ...], most: int | None = None) -> Found:
-    """Propagate and compile the cases of a target; at most `most` of them."""
-    found = Found()
-    machine = layouts.parse({"target": target}).value
-    lacking = machine and machine.machine and targets.missing_compiler(machine.machine)
-    if lacking:
-        found.failed.append(lacking)
-        return found
-    with tempfile.TemporaryDirectory() as folder:
-        cache = CompileCache(Path(folder) / "compiled.sqlite3")
-        service = Inspection(run_workers=1, compiled=cache)
+    only: the names of the programs to compare; all if it is empty.
+    """
+    result = Agreement(target)
+    machine = layouts.parse({"target": target}).unwrap().machine
+    if machine and (lacking := targets.missing_compiler(machine)):
+        result.failed.append(lacking)
+        return result
+    for name, layout in itertools.islice(random_layouts(target, SEED), count):
+        print(f"  {target}: {name}", file=sys.stderr, flush=True)
         try:
-            for number, (name, layout) in enumerate(cases(target, meshes)):
-                if number == most:
-                    break
-                print(f"  {target}: {name}", file=sys.stderr, flush=True)
-                try:
-                    propagation = service.start_propagation(layout, origins=False)
-                    compiled = service.start_run(layout, service.plan(layout)).wait().answer()
-                    programs = propagation.wait().answer().programs
-                except InvalidInput as error:
-                    found.failed.append(f"{name}: {error}")
-                    continue
-                rows = compared(programs, compiled.programs)
-                found.pairs += [(name, pair) for pair in pairs(rows)]
-        finally:
-            service.close()
-    return found
+            planned = service.plan(layout)
+            texts = partition(layout)
+            compiled = service.cached_compile(layout)
+            if compiled is None:
+                compiled = service.start_run(layout, planned).wait().answer()
+        except InvalidInput as error:
+            result.failed.append(f"{name}: {error}")
+            continue
+        texts = {program: text for program, text in texts.items() if not only or program in only}
+        add(result, name, texts, compiled, None if machine is None else machine.kind)
+    return result
 
 
-def text(target: str, found: Found) -> str:
-    """Return the counts of one target, and a line for each pair that differs."""
-    total = len(found.pairs)
-    lines = [f"{target}: {found.agreeing} of {total} pairs agree within 1%"]
-    if total:
-        lines[0] += f" ({found.agreeing / total:.0%})"
-    if target == "cpu":
-        verdict = "pass" if total and found.agreeing >= SHARE * total else "under"
-        lines[0] += f", target at least {SHARE:.0%}: {verdict}"
-    different = [(name, pair) for name, pair in found.pairs if not pair.agrees]
-    reasons = Counter(reason for _, pair in different for reason in pair.reasons)
-    if reasons:
-        counts = ", ".join(f"{reason} {count}" for reason, count in reasons.most_common())
-        lines.append(f"  reasons: {counts}")
-    for name, pair in different:
-        axes = "unknown axes" if pair.mesh_axes is None else mesh_axes_text(pair.mesh_axes)
-        sent = [
-            "unknown" if one is None else f"{one:,}" for one in (pair.propagated, pair.compiled)
-        ]
-        lines.append(
-            f"  {name}, {pair.program}, {axes}: {sent[0]} → {sent[1]} bytes ({', '.join(pair.reasons)})"
+def add(
+    result: Agreement,
+    name: str,
+    texts: Mapping[str, str],
+    compiled: Snapshot,
+    kind: targets.Kind | None,
+) -> None:
+    """Add the pairs of one layout."""
+    mesh = compiled.mesh
+    slices = slices_of(mesh)
+    programs = []
+    for program, written in texts.items():
+        (module,) = hlo.parse(written)
+        passed = later_passes.with_changes(
+            module, kind, None if slices is None else slices.tolist()
         )
-    return "\n".join([*lines, *(f"  not compared: {each}" for each in found.failed)])
+        result.changes.update(change.reason for change in passed.changes)
+        programs.append(Program(program, collectives=hlo.collectives(passed.module, mesh)))
+    same = [one for one in compiled.programs if one.name in texts]
+    result.pairs += [(name, pair) for pair in pairs(compared(programs, same))]
+    if slices is not None:
+        sent = [
+            sum(_between_slices(one.collectives or (), mesh) for one in either)
+            for either in (programs, same)
+        ]
+        result.between_slices.append((name, sent[0], sent[1]))
+
+
+def _between_slices(collectives: Iterable[Collective], mesh: Mesh) -> int:
+    """Return the bytes of collectives whose groups have devices of several slices."""
+    return sum(
+        (one.wire_bytes_per_device or 0) * (one.executions or 0)
+        for one in collectives
+        if one.network == DCN or _crosses(one, mesh)
+    )
+
+
+def _crosses(collective: Collective, mesh: Mesh) -> bool:
+    slices = slices_of(mesh)
+    groups = collective.device_groups or collective.source_target_pairs
+    if slices is None or groups is None:
+        return bool(set(collective.mesh_axes or ()) & set(crossing_axes(mesh)))
+    return any(len({int(slices[device]) for device in group}) > 1 for group in groups)
+
+
+def text(result: Agreement) -> str:
+    """Return the counts of one target, and a line for each pair that differs."""
+    tolerance, share = result.goal
+    total = len(result.pairs)
+    agreeing = sum(result.agrees(pair) for _, pair in result.pairs)
+    lines = [f"{result.target}: {agreeing} of {total} pairs agree within {tolerance:.0%}"]
+    if total:
+        verdict = "pass" if agreeing >= share * total else "under"
+        lines[0] += f" ({agreeing / total:.0%}), target at least {share:.0%}: {verdict}"
+    if result.between_slices:
+        near = sum(_close(sent[1], sent[2], BETWEEN_SLICES) for sent in result.between_slices)
+        lines.append(
+            f"  between slices: {near} of {len(result.between_slices)} layouts within {BETWEEN_SLICES:.0%}"
+        )
+        lines += [
+            f"  {name}, between slices: {partitioned:,} → {compiled:,} bytes"
+            for name, partitioned, compiled in result.between_slices
+            if not _close(partitioned, compiled, BETWEEN_SLICES)
+        ]
+    if result.changes:
+        counts = ", ".join(f"{reason} {count}" for reason, count in result.changes.most_common())
+        lines.append(f"  passes: {counts}")
+    for name, pair in result.pairs:
+        if not result.agrees(pair):
+            axes = "unknown axes" if pair.mesh_axes is None else mesh_axes_text(pair.mesh_axes)
+            sent = [
+                "unknown" if one is None else f"{one:,}" for one in (pair.propagated, pair.compiled)
+            ]
+            lines.append(
+                f"  {name}, {pair.program}, {axes}: {sent[0]} → {sent[1]} bytes "
+                f"({', '.join(pair.reasons)})"
+            )
+    return "\n".join([*lines, *(f"  not compared: {each}" for each in result.failed)])
+
+
+def _close(partitioned: int | None, compiled: int | None, tolerance: float) -> bool:
+    if partitioned is None or compiled is None:
+        return False
+    return abs(partitioned - compiled) <= tolerance * max(partitioned, compiled)

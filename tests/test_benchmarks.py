@@ -24,6 +24,7 @@ from benchmarks import (
     pairing,
     plain_script,
     preview,
+    random_layouts,
     rule_change,
     simulation,
     train_step,
@@ -39,6 +40,8 @@ from inspector.layout.plan import plan
 from inspector.machines import targets
 from inspector.model.built_in.catalogue import CATALOGUE
 from inspector.producers.abstract import abstract_state
+from inspector.service.inspection import Inspection
+from inspector.service.own_model_registration import register_own
 
 SMALL = {"batch": "8", "layers": "2", "depth": "16", "steps": "2"}
 seconds = st.floats(1e-6, 1e3)
@@ -128,10 +131,37 @@ def test_a_run_is_compared_with_the_plain_script(module) -> None:
     check(found, pairs=1)
 
 
-def test_the_agreement_of_the_first_layouts_is_counted() -> None:
-    found = agreement.measure("cpu", ((2, 4),), most=1)
-    assert not found.failed and found.agreeing == len(found.pairs) > 0
-    assert f"{len(found.pairs)} of {len(found.pairs)} pairs" in agreement.text("cpu", found)
+def test_the_agreement_of_the_first_layout_is_counted() -> None:
+    service = Inspection(run_workers=1)
+    nothing_sent = "HloModule m, num_partitions=8\nENTRY e { ROOT a = f32[8] parameter(0) }"
+    try:
+        found = agreement.measure("cpu", 1, lambda layout: {"train_step": nothing_sent}, service)
+    finally:
+        service.close()
+    assert not found.failed and found.pairs
+    assert f"0 of {len(found.pairs)} pairs agree within 1% (0%)" in agreement.text(found)
+    assert all(pair.propagated == 0 and pair.reasons for _, pair in found.pairs)
+
+
+def test_random_layouts_are_the_same_for_a_seed_and_fit_their_mesh() -> None:
+    for name in random_layouts.USERS_MODELS:
+        register_own(name)
+    first, again, other = (
+        [
+            layout
+            for _, layout in itertools.islice(
+                random_layouts.random_layouts("tpu:v5e:2x4*2", seed), 20
+            )
+        ]
+        for seed in (1, 1, 2)
+    )
+    assert first == again != other
+    assert {2, 3} <= {len(layout.axis_names) for layout in first} <= {2, 3, 4}
+    assert {layout.model for layout in first} == set(random_layouts.MODELS)
+    for layout in first:
+        assert layout.devices == 16
+        rules = layout.rules if layout.entry.has_rules else ()
+        assert all(len(axes) <= 2 for _, axes in rules)
 
 
 def test_the_preview_is_compared_with_jax() -> None:

@@ -113,6 +113,9 @@ def _expanded(
             "channel_id" in attributes, flag if operation.global_ids else None
         )
         if operation.route == "pairs":
+            if not replica_groups.pairs(written):
+                # No device sends. The partitioner writes this for a halo that no shard needs.
+                return (), ()
             sent = _positions(replica_groups.pairs, written, mode, *devices) or ()
             pairs = _of_all_slices(module, sent, mesh)
             return replica_groups.connected(pairs), pairs

@@ -209,6 +209,8 @@ FLAT = "channel_id=1, use_global_device_ids=true"
          (2, 1, 256, 256)),
         ("r = f32[64] collective-permute(a), channel_id=1, source_target_pairs={{0,0},{1,1}}",
          (1, 2, 256, 0)),
+        ("r = f32[64] collective-permute(a), channel_id=1, source_target_pairs={}",
+         (None, 0, 256, 0)),
         ("r = f32[64] collective-permute(a, a, z, z), channel_id=1, source_target_pairs={{0,1}}, "
          "slice_sizes={{16}}", (2, 1, 64, 64)),
         ("r = (f32[64], bf16[32]) collective-permute(a, b), channel_id=1, "

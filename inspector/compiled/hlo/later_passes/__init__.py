@@ -1,0 +1,124 @@
+"""Passes of XLA that follow its partitioner and change how much is sent, on the HLO of one device.
+
+The partitioned program is the same for every platform, apart from what a compiler simplifies before. The
+compilers for TPUs and GPUs then change its collectives. Their passes that change the bytes on the wire are
+applied here; passes that only combine collectives, or run them asynchronously, are not. The compiler for CPUs
+has none of these passes.
+
+The sources of the passes for GPUs are public: `RunCollectiveOptimizationPasses` in
+`xla/service/gpu/gpu_compiler.cc` has their order, `xla/hlo/transforms/collectives` and `xla/service` have the
+passes. `AllReduceSplitter` is one of them, but changed no program that was compiled for comparison. What the
+compiler for TPUs does was measured with libtpu 0.0.42 (`benchmarks/agreement.py`).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
+from types import MappingProxyType
+
+from inspector.compiled.hlo.later_passes import gathers, narrowing, reductions, slices
+from inspector.compiled.hlo.later_passes.passes import (
+    MOVES,
+    REASONS,
+    REDUCTIONS,
+    Change,
+    Passes,
+    Reason,
+)
+from inspector.compiled.hlo.module import Instruction, Module
+from inspector.core.collectives import BY_OPCODE
+from inspector.machines.hardware import Kind
+
+__all__ = ["MEANINGS", "REASONS", "Change", "Passed", "Reason", "as_compiled_for", "with_changes"]
+
+MEANINGS: Mapping[Reason, str] = MappingProxyType({
+    "reassociated": "one all-reduce of a sum replaces one of each summand",
+    "folded": "one collective over several mesh axes replaces one over each",
+    "reduce-scatter": "a reduce-scatter replaces an all-reduce and a slice",
+    "narrower": "the same elements in a type of half the size or less",
+    "broadcast": "an array is gathered before it is broadcast",
+    "merged": "merged with an equal one",
+    "gathered-again": "the backward pass gathers the array again",
+    "between-slices": "done inside of each TPU slice and between slices apart",
+})  # fmt: skip
+
+
+@dataclass(frozen=True)
+class Passed:
+    """A module after the passes, and what they changed, in their order."""
+
+    module: Module
+    changes: tuple[Change, ...] = ()
+
+
+def as_compiled_for(
+    module: Module, kind: Kind | None, slice_numbers: Sequence[int] | None = None
+) -> Module:
+    """Return a partitioned module after the passes of a kind of machine that change what is sent.
+
+    Collectives that stay keep their names, and all have the metadata of those that they replace. A collective
+    that replaces others has the name of the first of them, with its own operation: `reduce-scatter.7`
+    replaces `all-reduce.7`.
+
+    Args:
+      module: the program of one device after XLA's partitioner.
+      kind: None for emulated devices and unknown machines, for which nothing is changed.
+      slice_numbers: the number of the TPU slice of each partition; None for one slice.
+    """
+    return with_changes(module, kind, slice_numbers).module
+
+
+def with_changes(
+    module: Module, kind: Kind | None, slice_numbers: Sequence[int] | None = None
+) -> Passed:
+    """Return what `as_compiled_for` returns, with the reason of each change."""
+    if kind is None:
+        return Passed(module)
+    changes: list[Change] = []
+    computations = []
+    for computation in module.computations:
+        changed = computation
+        if computation.complete and any(
+            instruction.opcode in BY_OPCODE for instruction in computation.instructions
+        ):
+            passes = Passes(module, computation, slice_numbers)
+            passes.each(("copy",), _remove_copy)
+            (_run_for_gpu if kind == "gpu" else _run_for_tpu)(passes)
+            changes += passes.changes
+            changed = passes.edited.computation()
+        computations.append(changed)
+    if not changes:
+        return Passed(module)
+    return Passed(replace(module, computations=tuple(computations)), tuple(changes))
+
+
+def _remove_copy(passes: Passes, copy: Instruction) -> None:
+    """Use a collective itself instead of a copy of it: `AlgebraicSimplifier`.
+
+    Sharding constraints leave such copies.
+    """
+    source = passes.edited.operand(copy)
+    if source.opcode in BY_OPCODE and source.shape_text == copy.shape_text:
+        passes.edited.replace(copy, source)
+
+
+def _run_for_gpu(passes: Passes) -> None:
+    passes.each(("all-reduce",), reductions.fold)
+    passes.each(REDUCTIONS, reductions.reassociate)
+    passes.each(MOVES, narrowing.narrow_around_conversion)
+    passes.each(("all-reduce",), reductions.scatter)
+    passes.each(("all-gather",), gathers.gather_before_broadcast)
+
+
+def _run_for_tpu(passes: Passes) -> None:
+    passes.each(("all-reduce",), reductions.fold)
+    passes.each(("all-gather",), gathers.fold_gathers)
+    passes.each(REDUCTIONS, reductions.reassociate)
+    gathers.gather_again(passes)
+    if passes.slices is not None:
+        passes.each(("all-reduce",), slices.scatter_between_slices)
+        passes.each(("all-reduce",), slices.reduce_in_slices)
+        passes.each(("all-gather",), slices.gather_in_slices)
+    passes.each(MOVES, narrowing.narrow_for_products)
+    gathers.merge_equal(passes)

@@ -1,0 +1,144 @@
+"""Partitioned programs after the passes send what the real compilers for TPUs and GPUs send."""
+
+from __future__ import annotations
+
+import json
+from collections import Counter
+from typing import Any
+
+import pytest
+
+from inspector.compiled import hlo
+from inspector.compiled.hlo import later_passes
+from inspector.compiled.hlo.module import Module, operand_names
+from inspector.core.snapshot import Mesh, MeshAxis
+from tests.compiled.hlo.later_programs import FILE, SHAPES
+
+CASES: list[dict[str, Any]] = json.loads(FILE.read_text(encoding="utf-8"))
+SLICES = [0] * 8 + [1] * 8
+each_case = pytest.mark.parametrize(
+    "case", CASES, ids=[f"{case['program']}, {case['kind']}" for case in CASES]
+)
+
+
+def module_of(case: dict[str, Any]) -> Module:
+    (module,) = hlo.parse(case["text"])
+    return module
+
+
+def passed(case: dict[str, Any]) -> later_passes.Passed:
+    several = case["kind"] == "slices"
+    kind = "gpu" if case["kind"] == "gpu" else "tpu"
+    return later_passes.with_changes(module_of(case), kind, SLICES if several else None)
+
+
+def mesh_of(case: dict[str, Any]) -> Mesh:
+    sizes = SHAPES[case["kind"]]
+    axes = tuple(MeshAxis(name, size) for name, size in zip("ab", sizes, strict=True))
+    extra = {"slice_index": SLICES} if case["kind"] == "slices" else {}
+    return Mesh(axes, tuple(range(sizes[0] * sizes[1])), extra=extra)
+
+
+def sent(rows: list[list[Any]]) -> Counter[tuple[Any, ...]]:
+    """Return the wire bytes by operation and mesh axes."""
+    total: Counter[tuple[Any, ...]] = Counter()
+    for op, axes, wire_bytes in rows:
+        total[op, None if axes is None else tuple(axes)] += wire_bytes
+    return +total
+
+
+@each_case
+def test_a_program_sends_what_the_compiled_one_does(case) -> None:
+    collectives = hlo.collectives(passed(case).module, mesh_of(case))
+    rows = [[one.op, one.mesh_axes, one.wire_bytes_per_device] for one in collectives]
+    assert sent(rows) == sent(case["collectives"])
+
+
+@each_case
+def test_operands_come_before_their_users_and_roots_stay(case) -> None:
+    before, after = module_of(case), passed(case).module
+    for computation in after.computations:
+        known: set[str | None] = set()
+        for instruction in computation.instructions:
+            if instruction.opcode not in ("parameter", "constant"):
+                assert known.issuperset(operand_names(instruction))
+            assert instruction.name not in known
+            known.add(instruction.name)
+        (root,) = [one for one in computation.instructions if one.root]
+        assert computation.root == root
+        old = before.by_name[computation.name].root
+        assert old is not None and root.shape == old.shape
+
+
+@each_case
+def test_changes_name_collectives_of_both_programs(case) -> None:
+    result = passed(case)
+    last = result.module.by_name[result.module.entry or ""].by_name
+    replaced = {name for change in result.changes for name in change.before}
+    for change in result.changes:
+        assert change.reason in later_passes.MEANINGS
+        assert all(name in last or name in replaced for name in change.after)
+
+
+@each_case
+def test_emulated_devices_change_nothing(case) -> None:
+    module = module_of(case)
+    assert later_passes.as_compiled_for(module, None) is module
+
+
+def test_every_reason_has_a_meaning() -> None:
+    assert set(later_passes.MEANINGS) == set(later_passes.REASONS)
+
+
+SUM = """HloModule m, num_partitions=4
+sum { x = f32[] parameter(0)
+  y = f32[] parameter(1)
+  ROOT z = f32[] add(x, y) }
+"""
+REDUCED = "use_global_device_ids=true, to_apply=sum"
+
+
+def reasons_of(entry: str, kind: str = "gpu") -> list[str]:
+    (module,) = hlo.parse(f"{SUM}ENTRY e {{\n{entry}\n}}\n")
+    result = later_passes.with_changes(module, "gpu" if kind == "gpu" else "tpu")
+    return [change.reason for change in result.changes]
+
+
+@pytest.mark.parametrize(
+    ("second", "expected"),
+    [
+        (f"all-reduce(b), channel_id=2, replica_groups=[2,2]<=[4], {REDUCED}", ["reassociated"]),
+        # Other groups, or another user of the result.
+        (f"all-reduce(b), channel_id=2, replica_groups=[2,2]<=[2,2]T(1,0), {REDUCED}", []),
+        ("multiply(first, b)", []),
+    ],
+)
+def test_sums_are_reduced_together_if_their_groups_are_equal(second, expected) -> None:
+    entry = f"""a = f32[8] parameter(0)
+      b = f32[8] parameter(1)
+      first = f32[8] all-reduce(a), channel_id=1, replica_groups=[2,2]<=[4], {REDUCED}
+      second = f32[8] {second}
+      ROOT r = f32[8] add(first, second)"""
+    assert reasons_of(entry) == expected
+    assert reasons_of(entry, "tpu") == expected
+
+
+@pytest.mark.parametrize(
+    ("table", "expected"),
+    [
+        ("{0, 4, 0, 4}", ["reduce-scatter"]),
+        ("{4, 0, 4, 0}", []),  # each device keeps the part of another one
+        ("{0, 0, 4, 4}", []),
+        ("{...}", ["reduce-scatter"]),  # as XLA writes large tables
+    ],
+)
+def test_an_all_reduce_is_scattered_if_each_device_keeps_its_part(table, expected) -> None:
+    entry = f"""a = f32[8] parameter(0)
+      whole = f32[8] all-reduce(a), channel_id=1, replica_groups=[2,2]<=[4], {REDUCED}
+      table = s32[4] constant({table})
+      id = u32[] partition-id()
+      start = s32[1] dynamic-slice(table, id), dynamic_slice_sizes={{1}}
+      offset = s32[] reshape(start)
+      ROOT r = f32[4] dynamic-slice(whole, offset), dynamic_slice_sizes={{4}}"""
+    assert reasons_of(entry) == expected
+    assert reasons_of(entry, "tpu") == []
