@@ -1,7 +1,7 @@
 """Compare partitioned with compiled collectives of random layouts, on CPU, TPUs, two TPU slices and GPUs.
 
 A partitioned program is XLA's own after its partitioner, with the passes of the target's compiler that
-change what is sent (`inspector.compiled.hlo.later_passes`). A pair is a program and one set of mesh axes,
+change what is sent. A pair is a program and one set of mesh axes,
 with the bytes on the wire of all executions. For each target, the report has the number of pairs whose bytes
 agree, the traffic between slices, and a line with reasons for each other pair. Layouts that JAX or a
 compiler refuses are not compared. Compiled results stay in the user's cache. Targets without their compiler
@@ -12,27 +12,19 @@ from __future__ import annotations
 
 import itertools
 import sys
-from collections import Counter
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
 
 from benchmarks.random_layouts import USERS_MODELS, random_layouts
 from inspector import layout as layouts
 from inspector.compare.propagated_traffic import Pair, compared, pairs
-from inspector.compiled import hlo
-from inspector.compiled.hlo import later_passes
 from inspector.core.errors import InvalidInput
 from inspector.core.formatting import mesh_axes_text
 from inspector.core.snapshot import Collective, Mesh, Program, Snapshot
 from inspector.core.tpu_slices import DCN, crossing_axes, slices_of
-from inspector.layout import Layout
 from inspector.machines import targets
 from inspector.service.inspection import Inspection
 from inspector.service.own_model_registration import register_own
-
-# Returns the HLO text of one device after XLA's partitioner, by the name of the program. A service has it as
-# the method `partition`.
-Partition = Callable[[Layout], Mapping[str, str]]
 
 SEED = 1
 # Layouts by target.
@@ -49,13 +41,11 @@ class Agreement:
 
     between_slices: the name of each layout on several slices, and the bytes that a device sends between them,
       partitioned and compiled.
-    changes: how often the passes after the partitioner changed collectives, by reason.
     """
 
     target: str
     pairs: list[tuple[str, Pair]] = field(default_factory=list)
     between_slices: list[tuple[str, int, int]] = field(default_factory=list)
-    changes: Counter[str] = field(default_factory=Counter)
     failed: list[str] = field(default_factory=list)
 
     @property
@@ -66,19 +56,13 @@ class Agreement:
         return _close(pair.propagated, pair.compiled, self.goal[0])
 
 
-def report(partition: Partition | None = None) -> str:
-    """Return the agreement of all targets as text.
-
-    partition: by default the method of the service.
-    """
+def report() -> str:
+    """Return the agreement of all targets as text."""
     for name in USERS_MODELS:
         register_own(name)
     service = Inspection(run_workers=1)
     try:
-        partition = partition or getattr(service, "partition", None)
-        if partition is None:
-            return "not measured: the service has no method `partition`"
-        measured = [measure(target, count, partition, service) for target, count in TARGETS.items()]
+        measured = [measure(target, count, service) for target, count in TARGETS.items()]
     finally:
         service.close()
     return "\n\n".join(map(text, measured))
@@ -87,7 +71,6 @@ def report(partition: Partition | None = None) -> str:
 def measure(
     target: str,
     count: int,
-    partition: Partition,
     service: Inspection,
     only: Sequence[str] = (),
 ) -> Agreement:
@@ -104,37 +87,29 @@ def measure(
         print(f"  {target}: {name}", file=sys.stderr, flush=True)
         try:
             planned = service.plan(layout)
-            texts = partition(layout)
+            partitioned = service.start_propagation(layout, origins=False).wait().answer()
             compiled = service.cached_compile(layout)
             if compiled is None:
                 compiled = service.start_run(layout, planned).wait().answer()
         except InvalidInput as error:
             result.failed.append(f"{name}: {error}")
             continue
-        texts = {program: text for program, text in texts.items() if not only or program in only}
-        add(result, name, texts, compiled, None if machine is None else machine.kind)
+        programs = [one for one in partitioned.programs if not only or one.name in only]
+        add(result, name, programs, compiled)
     return result
 
 
 def add(
     result: Agreement,
     name: str,
-    texts: Mapping[str, str],
+    programs: Sequence[Program],
     compiled: Snapshot,
-    kind: targets.Kind | None,
 ) -> None:
     """Add the pairs of one layout."""
     mesh = compiled.mesh
-    slices = slices_of(mesh)
-    programs = []
-    for program, written in texts.items():
-        (module,) = hlo.parse(written)
-        passed = later_passes.with_changes(
-            module, kind, None if slices is None else slices.tolist()
-        )
-        result.changes.update(change.reason for change in passed.changes)
-        programs.append(Program(program, collectives=hlo.collectives(passed.module, mesh)))
-    same = [one for one in compiled.programs if one.name in texts]
+    slices = None if mesh is None else slices_of(mesh)
+    names = {one.name for one in programs}
+    same = [one for one in compiled.programs if one.name in names]
     result.pairs += [(name, pair) for pair in pairs(compared(programs, same))]
     if slices is not None:
         sent = [
@@ -180,9 +155,6 @@ def text(result: Agreement) -> str:
             for name, partitioned, compiled in result.between_slices
             if not _close(partitioned, compiled, BETWEEN_SLICES)
         ]
-    if result.changes:
-        counts = ", ".join(f"{reason} {count}" for reason, count in result.changes.most_common())
-        lines.append(f"  passes: {counts}")
     for name, pair in result.pairs:
         if not result.agrees(pair):
             axes = "unknown axes" if pair.mesh_axes is None else mesh_axes_text(pair.mesh_axes)

@@ -16,6 +16,7 @@ from inspector.compiled import hlo, program_text
 from inspector.compiled.hlo import attention_kernels
 from inspector.compiled.hlo.analysis import Analysis
 from inspector.compiled.hlo.fused_traffic import FusedTraffic, fused_traffic
+from inspector.compiled.hlo.later_passes import as_compiled_for
 from inspector.compiled.hlo.live_values import LiveValues
 from inspector.compiled.hlo.loop_invariants import moved_out
 from inspector.compiled.hlo.shardings import NamedMesh, parse_sdy
@@ -39,6 +40,7 @@ from inspector.core.snapshot import (
     Spec,
     Work,
 )
+from inspector.core.tpu_slices import slices_of
 from inspector.layout import Layout, from_json
 from inspector.layout.plan import NOT_PROPAGATED
 from inspector.machines.hardware import Kind
@@ -147,6 +149,14 @@ class Setting:
     def resized(self, lowered: Lowered) -> Any:
         """Return the module of a program with mesh axes, with the sizes of this mesh."""
         return shardy.rewrite(lowered.module, self.mesh.sizes, lambda spec: spec)
+
+    def as_compiled(self, module: hlo.Module, mesh: Mesh) -> hlo.Module:
+        """Return a partitioned program after the passes for this kind of machine that change what is sent.
+
+        mesh: that for which it was partitioned.
+        """
+        slices = slices_of(mesh)
+        return as_compiled_for(module, self.kind, None if slices is None else slices.tolist())
 
     def memory_use(self, analysis: Analysis, lowered: Lowered) -> MemoryUse | None:
         """Return an estimate of the memory of a program; None if it is unknown."""
@@ -309,6 +319,7 @@ def described_program(
     """
     history = propagated.history
     module, mesh = _partitioned_module(propagated, setting.mesh)
+    module = setting.as_compiled(module, mesh)
     arrays = [
         *(ProgramArray("input", path, None, None, None) for path in lowered.inputs),
         *(ProgramArray("output", path, None, None, None) for path in lowered.outputs),

@@ -154,7 +154,7 @@ def scaled_program(
     Raises:
       InvalidInput: XLA or Shardy refuses the program.
     """
-    own = _partitioned(lowered, setting, logical)
+    own = _partitioned(lowered, setting, logical, not scalable)
     axes = [axis.name for axis in setting.mesh.axes if axis.size > 1]
     if scalable and not lowered.has_manual_part and len(axes) == len(setting.mesh.axes):
         for exponents in _exponents(setting.mesh, axes):
@@ -181,11 +181,19 @@ class _Partitioned:
     live: LiveValues | None
 
 
-def _partitioned(lowered: Lowered, setting: Setting, logical: bool) -> _Partitioned:
+def _partitioned(
+    lowered: Lowered, setting: Setting, logical: bool, in_slices: bool = False
+) -> _Partitioned:
+    """Partition a program.
+
+    in_slices: whether transfers between TPU slices are done apart, which depends on the sizes of mesh axes.
+    """
     text = partitioned_text(lowered.unmarked, setting, logical)
     module = program_text.parsed(text)
+    mesh = setting.mesh if in_slices else replace(setting.mesh, extra={})
     if module is None:
         raise InvalidInput("the partitioned program cannot be read")
+    module = setting.as_compiled(module, mesh)
     analysis = Analysis(module)
     collectives = moved_out(hlo.collectives(module, setting.mesh, analysis), analysis)
     work = hlo.work(module, analysis)
