@@ -71,6 +71,9 @@ def _layout(model: str, target: str, source: random.Random) -> Layout:
             "weight_dtype": "float32",
             "remat": source.choice(("none", "none", "full")),
         }
+        if target == "cpu":
+            # The compiler for CPUs has no bfloat16, so it sends float32.
+            chosen["dtype"] = "float32"
         if model == "moe":
             chosen["experts"] = 16
     fields = {
