@@ -33,6 +33,7 @@ _OPTIONS: dict[str, Any] = {
     "xla_cpu_parallel_codegen_split_count": 1,
     "xla_dump_hlo_pass_re": "spmd-partitioning",
     "xla_dump_hlo_as_text": True,
+    "xla_dump_large_constants": True,  # tables with a row for each device, which later passes read
 }
 _WRITTEN = "*.after_spmd-partitioning.*.txt"
 _MEMORY = Path("/dev/shm")  # of Linux: files in memory
