@@ -167,9 +167,7 @@ class Hook:
                 (pxla.MeshComputation, "compile", self._compile),
             )
             made = [(owner, name, wrap(getattr(owner, name))) for owner, name, wrap in wrapped]
-            # JAX leaves these frames out of the tracebacks of errors, as it does with its own.
-            with contextlib.suppress(KeyError, AttributeError):
-                sys.modules["jax._src.traceback_util"].register_exclusion(__file__)
+            _leave_out_frames(__file__)
         except Exception:
             self.problem("this version of JAX has other internal functions")
             return
@@ -192,10 +190,7 @@ class Hook:
         spec = importlib.util.spec_from_file_location("_sharding_inspector_moves", _MOVES)
         module = importlib.util.module_from_spec(spec)
         spec.loader.exec_module(module)
-        # JAX leaves this file out of the tracebacks of errors and out of the lines of operations.
-        for name in ("traceback_util", "source_info_util"):
-            with contextlib.suppress(KeyError, AttributeError):
-                sys.modules[f"jax._src.{name}"].register_exclusion(_MOVES)
+        _leave_out_frames(_MOVES)
         moves = module.Moves(lambda: self.active, functools.partial(_Problems, self))
         moves.install()
         self.moves = moves
@@ -413,6 +408,16 @@ class Hook:
             self.recorder.forget()
             with self.package.loaded():
                 _forget_results()
+
+
+def _leave_out_frames(path):
+    """Make JAX treat a file as its own: in no traceback of an error, and the source of no operation.
+
+    Some operations are traced while JAX lowers a function, so the recorder is on the stack.
+    """
+    for name in ("traceback_util", "source_info_util"):
+        with contextlib.suppress(KeyError, AttributeError):
+            sys.modules[f"jax._src.{name}"].register_exclusion(path)
 
 
 def _use_one_device():

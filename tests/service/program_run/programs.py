@@ -86,6 +86,21 @@ if sys.argv[1] == "raise":
     jax.jit(lambda x: x.no_such_attribute)(1.0)
 """
 
+# JAX traces a part of `argmax` while it lowers the function.
+PRINTS_TEXT = """
+import jax, jax.numpy as jnp
+
+print(jax.jit(jnp.argmax).lower(jnp.ones((8, 8))).compile().as_text())
+
+
+@jax.jit
+def largest(x):
+    return jnp.argmax(x, axis=-1)
+
+
+print(largest.lower(jnp.ones((8, 8))).as_text(debug_info=True))
+"""
+
 # It jits in the ways that put a function of JAX between `jax.jit` and the program, and copies arrays.
 USES_LIBRARIES = """
 import functools

@@ -61,6 +61,14 @@ def test_the_program_behaves_as_without_a_recorder(trained: Any) -> None:
     assert line.startswith("sharding-inspector: ")
 
 
+def test_compiled_text_names_the_lines_of_the_program_as_without_a_recorder(tmp_path: Path) -> None:
+    (tmp_path / "prints.py").write_text(programs.PRINTS_TEXT)
+    direct = call(tmp_path, "prints.py")
+    recorded = call(tmp_path, *RUN, "prints.py")
+    assert "prints.py" in direct.stdout
+    assert recorded.stdout == direct.stdout
+
+
 def test_live_arrays_are_those_of_jax(trained: Any) -> None:
     said = json.loads(trained.direct.stdout.splitlines()[0])
     found: Snapshot = trained.snapshot
