@@ -101,7 +101,8 @@ class Mapped:
     """
 
     def __init__(self, function, static, in_tree):
-        self.name = getattr(function, "__name__", type(function).__name__)
+        named = _without_partials(function)
+        self.name = getattr(named, "__name__", type(named).__name__)
         self.source, self.in_tree = _source(function), in_tree
         names = [None] * in_tree.num_leaves
         with contextlib.suppress(TypeError, ValueError):  # a function without a signature
@@ -575,10 +576,16 @@ def _static_leaves(split, static):
     return found
 
 
-def _source(function):
+def _without_partials(function):
+    """Return the function inside of decorators and `functools.partial`."""
     function = inspect.unwrap(function)
     while isinstance(function, functools.partial):
         function = inspect.unwrap(function.func)
+    return function
+
+
+def _source(function):
+    function = _without_partials(function)
     code = getattr(getattr(function, "__func__", function), "__code__", None)
     return code and f"{function.__name__} at {code.co_filename}:{code.co_firstlineno}"
 
