@@ -259,8 +259,8 @@ class Folder:
         if live is None or self.run.ended is None or live.when == "at the end":
             return ()
         message = (
-            f"These arrays were captured {live.when}, {live.at:.1f} s after the start. When the program ended, "
-            "it had freed most of its arrays, or Python called no exit functions."
+            f"These arrays were captured {live.when}, {live.at:.1f} s after the start. When the program "
+            "ended, it had freed most of its arrays, or Python called no exit functions."
         )
         notes = [Finding("note", FREED, message)]
         assert self._live is not None
