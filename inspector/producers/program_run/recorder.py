@@ -53,6 +53,7 @@ class Recorder:
         self._executables: dict[int, Any] = {}  # id of XLA's object -> weak reference to JAX's
         self._live = LiveArrays()
         self._written_bytes = 0
+        self._read_bytes = 0  # at the last reading
         self._first_read = time.time()
         self._spent = 0.0  # seconds, on reading live arrays
         self._next_read = self._next_at_compile = self._next_moves = 0.0
@@ -185,8 +186,10 @@ class Recorder:
             if found is None:
                 return
             held = sum(array.bytes or 0 for array in found.arrays)
-            is_new = self._live.share_of_new > 0.5 and held >= self._written_bytes / 100
-            if held >= self._written_bytes / 2 or (is_new and not final):
+            # At the end, as many as at the last reading are still in use.
+            goes_on = held >= self._read_bytes / 2 if final else self._live.share_of_new > 0.5
+            self._read_bytes = held
+            if held >= self._written_bytes / 2 or (goes_on and held >= self._written_bytes / 100):
                 self._written_bytes = held
                 meta = {"when": when, "at": now - self._started, "names": counts, "bytes": held}
                 self._write_json("arrays.json", meta, found)
