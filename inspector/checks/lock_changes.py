@@ -141,6 +141,14 @@ def _facts(old: LockedArray, new: LockedArray) -> list[str]:
         )
         if (was := getattr(old, what)) != (now := getattr(new, what))
     ]
+    texts = [
+        "the first mesh" if one.mesh is None else f"mesh {_mesh_text(one.mesh)}"
+        for one in (old, new)
+    ]
+    if texts[0] != texts[1]:
+        facts.append(f"{texts[0]} → {texts[1]}")
+    elif old.mesh != new.mesh:
+        facts.append("other devices of the mesh")
     return facts + (["other shards per device"] if old.shards != new.shards else [])
 
 

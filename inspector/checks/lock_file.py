@@ -51,7 +51,10 @@ class LockedMesh(Record):
 
 @dataclass(frozen=True)
 class LockedArray(Record):
-    """One array. `shards` is a digest of each device's index ranges if no spec expresses them."""
+    """One array. `shards` is a digest of each device's index ranges if no spec expresses them.
+
+    `mesh` is the mesh of its spec, None if it is the mesh of the lock file.
+    """
 
     path: str
     group: Group
@@ -59,6 +62,7 @@ class LockedArray(Record):
     dtype: str
     spec: Spec | None
     shards: str | None = field(default=None, metadata=OMIT_NONE)
+    mesh: LockedMesh | None = field(default=None, metadata=OMIT_NONE)
 
 
 @dataclass(frozen=True)
@@ -108,7 +112,9 @@ def locked(snapshot: Snapshot) -> LockFile:
         source=LockedSource(snapshot.source.kind, snapshot.source.target),
         versions=dict(sorted(snapshot.source.versions.items())),
         mesh=None if snapshot.mesh is None else _mesh(snapshot.mesh),
-        arrays=tuple(_array(one) for one in sorted(snapshot.arrays, key=lambda one: one.path)),
+        arrays=tuple(
+            _array(one, snapshot) for one in sorted(snapshot.arrays, key=lambda one: one.path)
+        ),
         programs=tuple(sorted({program.name for program in counted})),
         collectives=tuple(sorted(collectives, key=lambda one: one.key)),
     )
@@ -158,12 +164,14 @@ def _mesh(mesh: Mesh) -> LockedMesh:
     )
 
 
-def _array(array: Array) -> LockedArray:
+def _array(array: Array, snapshot: Snapshot) -> LockedArray:
     shards = None
     if array.shards is not None:
         shards = _digest(sorted((shard.device, shard.index) for shard in array.shards))
     spec = None if array.spec is None else tuple(axes or None for axes in array.spec)
-    return LockedArray(array.path, array.group, array.shape, array.dtype, spec, shards)
+    mesh = None if array.mesh is None else snapshot.mesh_of(array)
+    own = None if mesh is None else _mesh(mesh)
+    return LockedArray(array.path, array.group, array.shape, array.dtype, spec, shards, own)
 
 
 def _digest(value: Any) -> str:

@@ -70,6 +70,20 @@ def bytes_text(count: int | None) -> str:
     return f"{value:.{0 if value >= 99.95 else 1}f} {_BINARY_UNITS[power]}"
 
 
+def share_text(share: float | None, decimals: int = 1) -> str:
+    """Return a share from 0 to 1 as a percentage: `64%`, `99.7%`, `unknown` for None.
+
+    A share below 1 is never shown as 100%, and one above 0 never as 0%.
+    """
+    if share is None:
+        return "unknown"
+    for places in (decimals, max(decimals, 1)):
+        text = f"{share:.{places}%}"
+        if (float(text[:-1]) < 100 or share >= 1) and (float(text[:-1]) > 0 or share <= 0):
+            return text
+    return "below 0.1%" if share < 0.5 else "above 99.9%"
+
+
 def signed_text(change: float, text: Callable[[Any], str]) -> str:
     """Return a change with its sign: `+8.0 MiB`, `−1.25 s`, `0`. `text` formats its size."""
     if not change:

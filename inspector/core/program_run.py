@@ -25,6 +25,15 @@ ReasonKind = Literal[
 ]
 
 
+def when_compiled(function: str) -> str:
+    """Return the `when` of a LiveRecord that was captured at a compile, before the program ran.
+
+    >>> when_compiled("train_step")
+    'when train_step was compiled'
+    """
+    return f"when {function} was compiled"
+
+
 @dataclass(frozen=True)
 class Reason(Record):
     """One difference between two compiles of a function.

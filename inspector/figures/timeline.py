@@ -7,7 +7,7 @@ from typing import Any
 
 import plotly.graph_objects as go
 
-from inspector.core.formatting import bytes_text, mesh_axes_text, seconds_text
+from inspector.core.formatting import bytes_text, mesh_axes_text, seconds_text, share_text
 from inspector.core.snapshot import Program, Schedule
 from inspector.figures import bars, frame, labels, palette
 from inspector.machines.prediction.cost import si_text
@@ -62,7 +62,10 @@ def step_parts(found: Predicted, *, width_px: int = 480) -> go.Figure | None:
             seconds,
             COLORS[kind],
             frame.hover(
-                [f"{name}: {seconds_text(seconds)}", f"{seconds / found.seconds:.0%} of the step"]
+                [
+                    f"{name}: {seconds_text(seconds)}",
+                    f"{share_text(seconds / found.seconds, 0)} of the step",
+                ]
             ),
             (f"{name} {seconds_text(seconds)}", seconds_text(seconds)),
             hatch="/" if kind == "waiting for communication" else "",

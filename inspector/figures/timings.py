@@ -232,14 +232,13 @@ def operation_times(
     drawn = []
     for kind, seconds, events in rows:
         share = seconds / total
-        percent = "< 0.1%" if 0 < share < 0.001 else f"{share:.1%}"
         each = formatting.seconds_text(seconds / trace.steps / devices)
         hover = [kind, f"{seconds!r} s on all devices", f"events: {events:,}" if events else ""]
         drawn.append(
             bars.Row(
                 labels.cut(WORDS.get(kind, kind), 30),
                 seconds,
-                f"{percent}, {each}",
+                f"{formatting.share_text(share)}, {each}",
                 _color(kind),
                 frame.hover([line for line in hover if line]),
             )

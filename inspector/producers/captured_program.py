@@ -9,7 +9,6 @@ from typing import Any, TypeVar
 import jax
 from jax.sharding import Mesh, NamedSharding, PartitionSpec
 
-from inspector.compiled import program_text
 from inspector.core.errors import InvalidInput
 from inspector.core.snapshot import Program, ProgramArray
 from inspector.producers.captured_arrays import ArrayRecords
@@ -71,6 +70,11 @@ class CapturedProgram:
         )
         text = _if_available(self._compiled.as_text)
         memory = _if_available(lambda: memory_of(self._compiled))
+        if text is None:
+            return Program(self.name, memory=memory, shardings=arrays, stage="compiled", mesh=index)
+        # Not imported in the process of a program under `run`, whose text is read later by another one.
+        from inspector.compiled import program_text
+
         found = program_text.read(text, mesh if on_mesh else None, arrays, memory)
         return Program(
             self.name,

@@ -8,7 +8,7 @@ from collections.abc import Callable, Sequence
 from inspector.compare.measured.accuracy import ESTIMATES, Accuracy, Row, by_chip
 from inspector.compare.measured.layout_trials import Trials
 from inspector.compare.measured.sweeps import Sweep
-from inspector.core.formatting import and_text, counted, seconds_text
+from inspector.core.formatting import and_text, counted, seconds_text, share_text
 from inspector.core.grouping import by_key
 from inspector.figures.accuracy_scatter import accuracy_scatter
 from inspector.machines.prediction.own_runs import OwnRun, counts, path
@@ -243,7 +243,7 @@ def trials(found: Trials) -> Section:
 
     def counts(part: str, whole: str) -> str:
         one, other = (sum(getattr(each, name) for each in sweeps) for name in (part, whole))
-        return f"{one} of {other}" + (f" ({one / other:.0%})" if other else "")
+        return f"{one} of {other}" + (f" ({share_text(one / other, 0)})" if other else "")
 
     leading = [each for each in sweeps if each.best is not None and each.best <= LEADING]
     ran = sum(each.ran > 0 for each in sweeps)

@@ -21,6 +21,7 @@ from inspector.core.formatting import (
     bytes_text,
     counted,
     exact_bytes_text,
+    share_text,
 )
 from inspector.core.meshes import mesh_name, one_mesh_text
 from inspector.core.snapshot import Array, Collective, Program, Snapshot
@@ -152,7 +153,7 @@ def headline(
         parts += [f": {at_least}", Strong(sent_range), " leave each device"]
     largest = max(sent, key=sent.__getitem__)
     if total and len(sent) > 1 and by_axes[largest][0].mesh_axes:
-        parts += [f", {sent[largest] / total:.0%} of it over ", Code(largest)]
+        parts += [f", {share_text(sent[largest] / total, 0)} of it over ", Code(largest)]
     repeated = wire_bytes_of_iteration(*collectives)
     if repeated is not None:
         inside = [one for one in collectives if one.executions_per_iteration is not None]

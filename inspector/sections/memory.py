@@ -7,7 +7,7 @@ from collections.abc import Iterator, Sequence
 from inspector.compare.questions.question import change_text
 from inspector.compiled.op_name import parse_op_name
 from inspector.core.array_groups import USE_GROUPS
-from inspector.core.formatting import bytes_text, counted
+from inspector.core.formatting import bytes_text, counted, share_text
 from inspector.core.snapshot import LiveValue, MemoryUse, Snapshot
 from inspector.core.statistics import sum_known
 from inspector.figures.memory_bars import memory_bars
@@ -281,8 +281,9 @@ def _values_at_peak(name: str, use: MemoryUse, estimated: bool = False) -> Folde
     )
     count = counted(sum(map(len, rows)), "value")
     note = (
-        f"{count}, {share:.0%} of the peak. A value is in memory from the instruction that writes it to the "
-        "last one that reads it; arguments and results always are. The instructions are in the order of the "
+        f"{count}, {share_text(share, 0)} of the peak. A value is in memory from the instruction that writes "
+        "it to the last one that reads it; arguments and results always are. The instructions are in the "
+        "order of the "
         f"{'model' if estimated else 'schedule of the compiler'}, with each loop body once."
     )
     return Folded(f"Largest values at the peak of {name}", (text(note, quiet=True), table))

@@ -13,6 +13,7 @@ from inspector.core.formatting import (
     counted,
     mesh_axes_text,
     seconds_text,
+    share_text,
 )
 from inspector.core.snapshot import Phase, Program, Snapshot
 from inspector.figures.labels import middle_cut
@@ -179,7 +180,7 @@ def parts_table(found: Predicted) -> Table:
         {
             "Part of the step": lambda part: part[0],
             "Seconds:seconds": lambda part: part[2],
-            "Share": lambda part: f"{part[2] / seconds:.1%}",
+            "Share": lambda part: share_text(part[2] / seconds),
         },
     )
 
@@ -238,7 +239,7 @@ def modules_table(found: Predicted, program: Program) -> Table:
             module or "outside of modules",
             *(row.get(phase, 0.0) for phase in phases),
             sum(row.values()),
-            f"{sum(row.values()) / whole:.1%}",
+            share_text(sum(row.values()) / whole),
         )
         for module, row in rows
     )
@@ -284,7 +285,7 @@ def operations(found: Predicted, program: Program) -> Table:
         {
             "Operation": lambda row: row[0].name,
             "Seconds:seconds": lambda row: row[3],
-            "Share": lambda row: f"{row[3] / found.seconds:.1%}" if found.seconds else "unknown",
+            "Share": lambda row: share_text(row[3] / found.seconds if found.seconds else None),
             "Executions": lambda row: row[2],
             "Basis": lambda row: _WORDS.get(row[1].basis, row[1].basis),
             "Source": lambda row: row[0].source or "–",
@@ -301,8 +302,8 @@ def basis(found: Predicted) -> Block:
     estimated = max(totals.compute - totals.by_roofline, 0.0)
     compute = totals.compute or 1.0
     return listing(
-        f"The compiled schedule is executed in order on one device: {estimated / compute:.0%} of its "
-        "compute time are the compiler's own cycles at the clock of the chip, the rest is the longer of "
+        f"The compiled schedule is executed in order on one device: {share_text(estimated / compute, 0)} of "
+        "its compute time are the compiler's own cycles at the clock of the chip, the rest is the longer of "
         "FLOPs over peak and bytes over HBM bandwidth.",
         "Collectives and copies that the compiler made asynchronous run beside the core, which waits at "
         "their end.",

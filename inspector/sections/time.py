@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Sequence
 from typing import Any
 
-from inspector.core.formatting import counted, seconds_text
+from inspector.core.formatting import counted, seconds_text, share_text
 from inspector.core.meshes import number_of_devices
 from inspector.core.snapshot import Program, Snapshot
 from inspector.core.statistics import statistics, statistics_text
@@ -229,13 +229,6 @@ def devices_text(snapshot: Snapshot) -> str:
     if mesh is None or devices is None:
         return "devices"
     return f"{counted(devices, 'device')} ({mesh.device_kind or 'of unknown kind'})"
-
-
-def share_text(share: float | None) -> str:
-    """Return a share as a percentage."""
-    if share is None:
-        return "unknown"
-    return "below 0.1%" if 0 < share < 0.001 else f"{share:.1%}"
 
 
 def wasted_text(model: Modelled) -> str:

@@ -186,6 +186,35 @@ def test_the_order_of_devices_and_the_type_of_an_axis_are_changes() -> None:
         assert changed(found, dataclasses.replace(found, mesh=mesh)) == (line,)
 
 
+def test_an_array_on_another_mesh_is_a_change_although_its_spec_is_the_same() -> None:
+    alone = samples.snapshot()
+    moved, *_ = (array for array in alone.arrays if array.spec is not None)
+    half = dataclasses.replace(MESH, axes=(MESH.axes[0],), devices=(6, 7))
+    turned = dataclasses.replace(half, devices=(7, 6))
+    on_half, on_turned = (
+        dataclasses.replace(
+            alone,
+            other_meshes=(mesh,),
+            arrays=tuple(
+                dataclasses.replace(one, mesh=0) if one is moved else one for one in alone.arrays
+            ),
+        )
+        for mesh in (half, turned)
+    )
+    assert changed(alone, alone) == changed(on_half, on_half) == ()
+    for before, after, words in (
+        (alone, on_half, "the first mesh → mesh data 2"),
+        (on_half, alone, "mesh data 2 → the first mesh"),
+        (on_half, on_turned, "other devices of the mesh"),
+    ):
+        assert changed(before, after) == (f"changed array {moved.path}: {words}",)
+    lock = lock_file.locked(on_half)
+    assert lock_file.from_json(json.loads(lock_file.dumps(lock))) == lock
+    assert '"mesh"' not in json.dumps(
+        json.loads(lock_file.dumps(lock_file.locked(alone)))["arrays"]
+    )
+
+
 def test_other_versions_and_targets_are_notes() -> None:
     found = samples.snapshot()
     sources = [

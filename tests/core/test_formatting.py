@@ -109,3 +109,18 @@ def test_dimension() -> None:
     kernel = Array("kernel", "params", (1024, 1024), "float32", logical_axes=axes, spec=spec)
     assert formatting.dimension_text(kernel, MESH, 0) == "dim 0 · embed · 1024"
     assert formatting.dimension_text(kernel, MESH, 1) == "dim 1 · hidden · 1024 ÷ 4 over model"
+
+
+@pytest.mark.parametrize("decimals", [0, 1])
+def test_only_the_whole_is_100_percent_and_only_nothing_is_0(decimals: int) -> None:
+    assert formatting.share_text(1.0, decimals).startswith("100")
+    assert formatting.share_text(0.0, decimals).strip(".%") in ("0", "0.0")
+    for part in (1, 2, 7, 51, 500, 9_949, 9_950, 9_997, 9_999):
+        text = formatting.share_text(part / 10_000, decimals)
+        words, _, figure = text[:-1].rpartition(" ")
+        exact = part / 100
+        assert 0 < float(figure) < 100
+        if not words:
+            assert abs(float(figure) - exact) <= 0.5
+        else:
+            assert exact < float(figure) if words == "below" else exact > float(figure)

@@ -113,7 +113,8 @@ def _of_axis(context: AuditContext, axis: MeshAxis) -> Finding | None:
         return None
     plain = ""
     if not any(axis.name in _used(array) for array in context.state):
-        plain = " (plain data parallelism)" if using else ""
+        # The compiler can also use the axis on its own, for values between inputs and outputs.
+        plain = " (plain data parallelism)" if _shards_inputs(context, axis.name) else ""
     unknown = (
         ""
         if known or using
@@ -163,6 +164,18 @@ def _in_programs(context: AuditContext, axis: str) -> bool:
         if any(axis in (one.mesh_axes or ()) for one in program.collectives or ()):
             return True
     return False
+
+
+def _shards_inputs(context: AuditContext, axis: str) -> bool:
+    """Return whether the batch, or an input of a program, is sharded over the axis."""
+    specs = [array.spec for array in context.of_group("batch")]
+    specs += [
+        one.compiled or one.requested
+        for program in context.snapshot.programs
+        for one in program.shardings
+        if one.role == "input" and one.used
+    ]
+    return any(axis in (axes or ()) for spec in specs for axes in spec or ())
 
 
 def _knows_batch(context: AuditContext) -> bool:

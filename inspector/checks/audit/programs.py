@@ -8,7 +8,7 @@ from typing import Any
 from inspector.checks.audit.context import AuditContext, finding
 from inspector.compiled.op_name import parse_op_name
 from inspector.core.collectives import wire_bytes_of_run
-from inspector.core.formatting import and_text, bytes_text, counted
+from inspector.core.formatting import and_text, bytes_text, counted, share_text
 from inspector.core.snapshot import Array, Collective, Finding, Program
 
 UNEVEN_RESULT = "uneven-result-gathered"
@@ -166,9 +166,10 @@ def work_findings(context: AuditContext) -> Iterator[Finding]:
         if ratio is None or ratio < _LEAST_REPEATED or context.snapshot.layout is not None:
             continue
         own = sum(one.flops for one in (program.work and program.work.matmul) or ())
+        share = share_text(1 - 1 / ratio, 0)
         message = (
             f"{program.name}: the matrix products of all {context.mesh.size} devices have {ratio:.2f} times "
-            f"the FLOPs of the program. Each device computes {own:,.0f}; {1 - 1 / ratio:.0%} are repeated on "
+            f"the FLOPs of the program. Each device computes {own:,.0f}; {share} are repeated on "
             "other devices, or padding."
         )
         yield finding("note", REPEATED_WORK, message, ratio=ratio)

@@ -9,24 +9,21 @@ from collections.abc import Callable, Iterator, Sequence
 from contextlib import closing, contextmanager
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, TypeAlias, TypeVar
+from typing import TYPE_CHECKING, Any, TypeAlias, TypeVar
 
-from inspector import layout as layouts
 from inspector.core import output, snapshot, strict_json
 from inspector.core.errors import InvalidInput, choices, shown
 from inspector.core.formatting import numbered
 from inspector.core.printable import one_line
 from inspector.core.snapshot import Snapshot
-from inspector.layout import Layout
 from inspector.machines import hardware, targets
 from inspector.machines.hardware import Chip
-from inspector.model.built_in.catalogue import CATALOGUE
-from inspector.service.engine import Job, Status
-from inspector.service.history import History
-from inspector.service.inspection import Inspection
-from inspector.service.library import Library
-from inspector.service.own_model_registration import register_own
-from inspector.service.program_run import folder_snapshot
+
+if TYPE_CHECKING:  # imported by the functions that need them: `run` starts the user's program
+    from inspector.layout import Layout
+    from inspector.service.engine import Job, Status
+    from inspector.service.inspection import Inspection
+    from inspector.service.library import Library
 
 Answer = TypeVar("Answer")
 # Adds one or more arguments to a parser or to a group of a parser.
@@ -127,7 +124,12 @@ def register_own_model(name: str | None) -> None:
     Raises:
       InvalidInput: there is no such model.
     """
-    if name is None or name in CATALOGUE:
+    if name is None:
+        return
+    from inspector.model.built_in.catalogue import CATALOGUE
+    from inspector.service.own_model_registration import register_own
+
+    if name in CATALOGUE:
         return
     if ":" not in name:
         built_in = ", ".join(CATALOGUE)
@@ -167,6 +169,8 @@ def read_layout(path: str) -> Layout:
     Raises:
       InvalidInput: the file cannot be read or contains no layout.
     """
+    from inspector import layout as layouts
+
     plain = strict_json.read(path)
     if isinstance(plain, dict) and plain.get("format") == snapshot.FORMAT:
         source, plain = plain.get("source"), plain.get("layout")
@@ -188,6 +192,8 @@ def read_snapshot(path: str) -> Snapshot:
       InvalidInput: there is no such file or folder, or it cannot be read.
     """
     if path and Path(path).is_dir():
+        from inspector.service.program_run import folder_snapshot
+
         return folder_snapshot.read(Path(path))
     return snapshot.read(path)
 
@@ -215,6 +221,9 @@ def print_json(value: Any) -> None:
 @contextmanager
 def workers() -> Iterator[Inspection]:
     """Start worker processes for one command, and stop them at its end."""
+    from inspector.service.history import History
+    from inspector.service.inspection import Inspection
+
     with closing(Inspection(run_workers=1, history=History())) as service:
         yield service
 

@@ -101,7 +101,8 @@ class Mapped:
     """
 
     def __init__(self, function, static, in_tree):
-        self.name = getattr(function, "__name__", type(function).__name__)
+        named = _without_partials(function)
+        self.name = getattr(named, "__name__", type(named).__name__)
         self.source, self.in_tree = _source(function), in_tree
         names = [None] * in_tree.num_leaves
         with contextlib.suppress(TypeError, ValueError):  # a function without a signature
@@ -167,9 +168,7 @@ class Hook:
                 (pxla.MeshComputation, "compile", self._compile),
             )
             made = [(owner, name, wrap(getattr(owner, name))) for owner, name, wrap in wrapped]
-            # JAX leaves these frames out of the tracebacks of errors, as it does with its own.
-            with contextlib.suppress(KeyError, AttributeError):
-                sys.modules["jax._src.traceback_util"].register_exclusion(__file__)
+            _leave_out_frames(__file__)
         except Exception:
             self.problem("this version of JAX has other internal functions")
             return
@@ -192,10 +191,7 @@ class Hook:
         spec = importlib.util.spec_from_file_location("_sharding_inspector_moves", _MOVES)
         module = importlib.util.module_from_spec(spec)
         spec.loader.exec_module(module)
-        # JAX leaves this file out of the tracebacks of errors and out of the lines of operations.
-        for name in ("traceback_util", "source_info_util"):
-            with contextlib.suppress(KeyError, AttributeError):
-                sys.modules[f"jax._src.{name}"].register_exclusion(_MOVES)
+        _leave_out_frames(_MOVES)
         moves = module.Moves(lambda: self.active, functools.partial(_Problems, self))
         moves.install()
         self.moves = moves
@@ -415,6 +411,16 @@ class Hook:
                 _forget_results()
 
 
+def _leave_out_frames(path):
+    """Make JAX treat a file as its own: in no traceback of an error, and the source of no operation.
+
+    Some operations are traced while JAX lowers a function, so the recorder is on the stack.
+    """
+    for name in ("traceback_util", "source_info_util"):
+        with contextlib.suppress(KeyError, AttributeError):
+            sys.modules[f"jax._src.{name}"].register_exclusion(path)
+
+
 def _use_one_device():
     """Give every mesh that the program creates one device, with the same axis names and types.
 
@@ -570,10 +576,16 @@ def _static_leaves(split, static):
     return found
 
 
-def _source(function):
+def _without_partials(function):
+    """Return the function inside of decorators and `functools.partial`."""
     function = inspect.unwrap(function)
     while isinstance(function, functools.partial):
         function = inspect.unwrap(function.func)
+    return function
+
+
+def _source(function):
+    function = _without_partials(function)
     code = getattr(getattr(function, "__func__", function), "__code__", None)
     return code and f"{function.__name__} at {code.co_filename}:{code.co_firstlineno}"
 

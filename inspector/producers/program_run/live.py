@@ -36,6 +36,8 @@ class LiveArrays:
         self._arguments: dict[int, tuple[Any, str]] = {}  # id -> (weak reference, path)
         self._outputs: dict[str, list[tuple[Signature, str, str]]] = {}
         self._numbers: dict[Signature, int] = {}
+        self._seen: dict[int, Any] = {}  # id -> weak reference to an array of the last capture
+        self.share_of_new = 1.0
 
     def compiled(
         self,
@@ -70,9 +72,11 @@ class LiveArrays:
           trees: pytrees with their names, which are the arguments of a program.
           final: whether the program has ended, and sees no array that this function creates.
 
-        The Snapshot is None if no array is alive.
+        The Snapshot is None if no array is alive. `share_of_new` becomes the share of the bytes in arrays
+        that were created after the last capture.
         """
         live = _without_views([one for one in jax.live_arrays() if not one.is_deleted()], final)
+        self._compare_with_last(live)
         if not live:
             return None, {}
         named: dict[str, Any] = {}
@@ -95,6 +99,16 @@ class LiveArrays:
         # Numbers and functions in a pytree are not arrays of the program.
         findings = tuple(one for one in found.findings if one.code != "left-out")
         return replace(found, findings=findings), counts
+
+    def _compare_with_last(self, live: list[Any]) -> None:
+        sizes = [one.size * one.dtype.itemsize for one in live]
+        new = (
+            size
+            for one, size in zip(live, sizes, strict=True)
+            if (reference := self._seen.get(id(one))) is None or reference() is not one
+        )
+        self.share_of_new = sum(new) / max(sum(sizes), 1)
+        self._seen = {id(one): weakref.ref(one) for one in live}
 
     def _remember(self, array: Any, path: str) -> None:
         key = id(array)

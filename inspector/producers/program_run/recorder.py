@@ -21,6 +21,7 @@ from typing import Any
 import jax
 
 from inspector.core import output
+from inspector.core.program_run import when_compiled
 from inspector.producers.capture import capture_compiled
 from inspector.producers.program_run import custom_partitions, moved_arrays
 from inspector.producers.program_run.live import LiveArrays
@@ -31,9 +32,12 @@ LOWERED = ".lowered.mlirbc"  # the end of the file with the module of a program 
 REQUEST = "capture"  # a file of this name in the folder asks for the live arrays
 _POLL_SECONDS = 0.5
 _MOST_WAIT_SECONDS = 30.0  # for the thread of the recorder; reading live arrays takes much less
-# Live arrays are read at most this often, and at most this share of the time is spent on it.
+# Live arrays are read at most this often, and at most this share of the time is spent on it. After a compile,
+# they are read soon: the program has results that it did not have before, and a short one ends.
 _LEAST_PAUSE_SECONDS = 5.0
+_PAUSE_AFTER_COMPILE_SECONDS = 0.5
 _MOST_SHARE = 0.01
+_FREE_SECONDS = 0.1  # on top, so that a short program is read more than once
 
 
 class Recorder:
@@ -50,6 +54,9 @@ class Recorder:
         self._executables: dict[int, Any] = {}  # id of XLA's object -> weak reference to JAX's
         self._live = LiveArrays()
         self._written_bytes = 0
+        self._read_bytes = 0  # at the last reading
+        self._first_read = time.time()
+        self._spent = 0.0  # seconds, on reading live arrays
         self._next_read = self._next_at_compile = self._next_moves = 0.0
         self._written_moves = 0
         self._ended = _thread.allocate_lock()  # released when the thread must end
@@ -122,7 +129,9 @@ class Recorder:
         self._live.compiled(name, executable, paths, trees)
         # A program of many small functions would otherwise spend its time on this.
         if time.time() >= self._next_at_compile:
-            self._read_live(f"when {name} was compiled", trees)
+            self._read_live(when_compiled(name), trees)
+        soon = time.time() + _PAUSE_AFTER_COMPILE_SECONDS
+        self._next_read = min(self._next_read, max(soon, self._next_at_compile))
 
     def _is_new_executable(self, executable: Any) -> bool:
         """Return whether XLA compiled. JAX also lowers again for equal types in other objects."""
@@ -163,7 +172,11 @@ class Recorder:
     # --- Live arrays -------------------------------------------------------------------------------------
 
     def _read_live(self, when: str, trees: Any = (), final: bool = False) -> None:
-        """Write the live arrays, unless far fewer are left than before: a program ends by freeing them."""
+        """Write the live arrays, unless far fewer are left than before: a program ends by freeing them.
+
+        While the program runs, fewer arrays that are mostly new are those of its next phase, unless they are
+        as small as a loss.
+        """
         now = time.time()
         if not self._lock.acquire(blocking=final):
             return
@@ -172,14 +185,18 @@ class Recorder:
             if found is None:
                 return
             held = sum(array.bytes or 0 for array in found.arrays)
-            if held >= self._written_bytes / 2:
+            # At the end, as many as at the last reading are still in use.
+            goes_on = held >= self._read_bytes / 2 if final else self._live.share_of_new > 0.5
+            self._read_bytes = held
+            if held >= self._written_bytes / 2 or (goes_on and held >= self._written_bytes / 100):
                 self._written_bytes = held
                 meta = {"when": when, "at": now - self._started, "names": counts, "bytes": held}
                 self._write_json("arrays.json", meta, found)
         finally:
             self._lock.release()
-        spent = time.time() - now
-        self._next_at_compile = time.time() + spent / _MOST_SHARE
+        self._spent += time.time() - now
+        pause = (self._spent - _FREE_SECONDS) / _MOST_SHARE
+        self._next_at_compile = self._first_read + max(pause, 0.0)
         self._next_read = max(time.time() + _LEAST_PAUSE_SECONDS, self._next_at_compile)
 
     def _poll(self) -> None:

@@ -4,18 +4,21 @@ from __future__ import annotations
 
 import itertools
 from collections import Counter
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
 
+from inspector.checks import audit
 from inspector.core import program_run, snapshot
 from inspector.core.errors import InvalidInput
+from inspector.core.formatting import counted
 from inspector.core.meshes import MeshList, mesh_key
 from inspector.core.program_run import CompiledRecord, ProgramRun
-from inspector.core.snapshot import Finding, Snapshot
+from inspector.core.snapshot import Array, Finding, Mesh, Snapshot
 from inspector.service.program_run.records import with_live_paths
 
 FAILED = "program-failed"
+LEFT_OUT = "live-arrays-left-out"
 _DONE = "exit 0"
 
 
@@ -34,14 +37,17 @@ def read(folder: Path) -> Snapshot:
     compiled = [(one, one.target_file) for one in run.programs if one.target_file is not None]
     if compiled:
         merged = _of_programs(compiled, folder)
-        found = merged if found is None else _on_target(found, merged)
+        if found is not None:
+            merged = _on_target(found, merged, _devices_of_target(compiled, folder))
+        # The programs were audited one by one, as if each had all arrays.
+        found = audit.audited(merged)
     elif found is None:
         if not run.programs:
             state = "is running and has" if run.ended is None else f"ended with {run.ended} and had"
             raise InvalidInput(
                 f"{folder} has no Snapshot: the program {state} compiled no function, and no array was found"
             )
-        found = _of_programs([(one, one.file) for one in run.programs], folder)
+        found = audit.audited(_of_programs([(one, one.file) for one in run.programs], folder))
     findings = (*_failure(run), *found.findings)
     return replace(found, findings=findings, reshards=run.reshards)
 
@@ -96,33 +102,79 @@ def _named(found: Snapshot, record: CompiledRecord) -> Snapshot:
     )
 
 
-def _on_target(live: Snapshot, target: Snapshot) -> Snapshot:
-    """Return the programs for a target with the live arrays of the run, if both have the same mesh axes."""
-    here, there = live.mesh, target.mesh
-    if here is None or there is None or here.axes != there.axes:
-        return target
-    # Live arrays of several meshes have no place on the devices of the target.
-    if live.other_meshes or target.other_meshes:
-        return target
-    devices = dict(zip(here.devices, there.devices, strict=True))
-    arrays = tuple(
-        one
-        if one.shards is None
-        else replace(
-            one,
-            shards=tuple(
-                replace(shard, device=devices.get(shard.device, shard.device))
-                for shard in one.shards
-            ),
-        )
-        for one in live.arrays
-    )
-    moved = replace(live, mesh=there, arrays=arrays)
-    return replace(
+def _devices_of_target(
+    compiled: Sequence[tuple[CompiledRecord, str]], folder: Path
+) -> dict[int, int]:
+    """Return the device of the target for each emulated device that a program runs on."""
+    devices: dict[int, int] = {}
+    for record, file in compiled:
+        here, there = (snapshot.read(folder / one).mesh for one in (record.file, file))
+        if here is not None and there is not None:
+            devices |= zip(here.devices, there.devices, strict=True)
+    return devices
+
+
+def _on_target(live: Snapshot, target: Snapshot, devices: Mapping[int, int]) -> Snapshot:
+    """Return the programs for a target with the live arrays of the run, each on its own mesh.
+
+    Args:
+      devices: the device of the target for each emulated device. Arrays on other devices are left out, and
+        a finding says so.
+    """
+    meshes = MeshList(target.meshes)
+    programs = meshes.programs(target)
+    arrays = []
+    for array in live.arrays:
+        mesh = live.mesh_of(array)
+        held = {one.device for one in array.shards or ()} or set(mesh.devices if mesh else ())
+        if held <= devices.keys():
+            arrays.append(_moved(array, mesh, target, meshes, devices))
+    there = replace(
         target,
-        arrays=arrays,
-        programs=tuple(with_live_paths(one, there, moved) for one in target.programs),
+        mesh=meshes.mesh,
+        other_meshes=meshes.other_meshes,
+        arrays=tuple(arrays),
+        programs=programs,
     )
+    missing = len(live.arrays) - len(arrays)
+    message = (
+        f"{counted(missing, 'live array')} on devices that no program was compiled for are left out: their "
+        f"devices of {target.source.target} are unknown."
+    )
+    return replace(
+        there,
+        programs=tuple(with_live_paths(one, there.mesh_of(one), there) for one in programs),
+        findings=(*target.findings, *([Finding("note", LEFT_OUT, message)] if missing else ())),
+    )
+
+
+def _moved(
+    array: Array, mesh: Mesh | None, target: Snapshot, meshes: MeshList, devices: Mapping[int, int]
+) -> Array:
+    """Return a live array on the devices of the target, with the index of its mesh in `meshes`."""
+    shards = array.shards and tuple(
+        replace(one, device=devices[one.device]) for one in array.shards
+    )
+    if array.spec is None:
+        # The array has a list of its shards, so any mesh with its devices will do.
+        held = {one.device for one in shards or ()}
+        around = (one for one in target.meshes if held <= set(one.devices))
+        index = meshes.index_of(next(around, target.mesh))
+    elif mesh is None:
+        index = None
+    else:
+        owners = {
+            device: owner
+            for known in target.meshes
+            for device, owner in zip(known.devices, known.processes or (), strict=False)
+        }
+        placed = tuple(devices[one] for one in mesh.devices)
+        processes = tuple(owners[one] for one in placed) if owners else None
+        kind = None if target.mesh is None else target.mesh.device_kind
+        index = meshes.index_of(
+            replace(mesh, devices=placed, processes=processes, device_kind=kind)
+        )
+    return replace(array, mesh=index, shards=shards)
 
 
 def _failure(run: ProgramRun) -> tuple[Finding, ...]:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import shutil
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from functools import partial
 from pathlib import Path
@@ -14,10 +14,15 @@ from inspector.core import output, program_run, snapshot, strict_json
 from inspector.core.array_roles import with_roles
 from inspector.core.collectives import wire_bytes_of_run
 from inspector.core.errors import InvalidInput
-from inspector.core.formatting import numbered
+from inspector.core.formatting import and_text, bytes_text, counted, numbered
 from inspector.core.meshes import MeshList, mesh_key
 from inspector.core.printable import file_name, one_line
-from inspector.core.program_run import CompiledRecord, LiveRecord, ProgramRun
+from inspector.core.program_run import (
+    CompiledRecord,
+    LiveRecord,
+    ProgramRun,
+    when_compiled,
+)
 from inspector.core.snapshot import Finding, Program, Seconds, Snapshot
 from inspector.service.program_run.recompilation import reasons
 
@@ -30,6 +35,8 @@ _QUESTIONS = "questions.txt"  # the recorder writes it
 _MOST_ERROR = 400  # characters
 LOWERED = ".lowered.mlirbc"  # the recorder writes such files; it imports JAX
 FREED = "freed-before-the-end"
+MISSING = "results-not-captured"
+_MOST_NAMED = 3
 
 
 @dataclass
@@ -40,6 +47,7 @@ class _Read:
     record: CompiledRecord
     program: Program
     mesh: snapshot.Mesh | None
+    output_bytes: dict[str, int | None]  # by path, of all devices together
     for_target: Callable[[CompiledRecord], CompiledRecord] | None = None
     lowered: Path | None = None
     propagated: tuple[Program, ...] = ()
@@ -182,11 +190,16 @@ class Folder:
             done.unlink(missing_ok=True)
         program = found.programs[0]
         lowered = path.with_name(f"{path.stem}{LOWERED}")
+        sizes = {array.path: array.bytes for array in found.arrays}
+        outputs = {
+            one.path: sizes.get(one.path) for one in program.shardings if one.role == "output"
+        }
         return _Read(
             meta,
             record,
             program,
             found.mesh_of(program),
+            outputs,
             later,
             lowered if lowered.exists() else None,
         )
@@ -260,13 +273,10 @@ class Folder:
         if self._live is None:
             return
         meshes = MeshList(self._live.meshes)
+        by_live_paths = [with_live_paths(one.program, one.mesh, self._live) for one in self._read]
         programs = tuple(
-            replace(
-                with_live_paths(one.program, one.mesh, self._live),
-                name=one.record.name,
-                mesh=meshes.index_of(one.mesh),
-            )
-            for one in self._read
+            replace(program, name=one.record.name, mesh=meshes.index_of(one.mesh))
+            for one, program in zip(self._read, by_live_paths, strict=True)
         )
         propagated = tuple(
             replace(each, name=one.record.name) for one in self._read for each in one.propagated
@@ -277,20 +287,56 @@ class Folder:
             other_meshes=meshes.other_meshes,
             programs=programs,
             propagated=propagated or None,
-            findings=(*self._live.findings, *self._notes()),
+            findings=(*self._live.findings, *self._notes(by_live_paths)),
             reshards=self.run.reshards,
         )
         _write(found, self.path / program_run.SNAPSHOT)
 
-    def _notes(self) -> tuple[Finding, ...]:
+    def _notes(self, programs: Sequence[Program]) -> tuple[Finding, ...]:
+        """Return which arrays are missing if the last capture was before the end.
+
+        Args:
+          programs: all programs, with the paths of the live arrays.
+        """
         live = self.run.live
         if live is None or self.run.ended is None or live.when == "at the end":
             return ()
         message = (
-            f"The program had freed most arrays when it ended. These arrays were captured {live.when}, "
-            f"{live.at:.1f} s after the start."
+            f"These arrays were captured {live.when}, {live.at:.1f} s after the start. When the program "
+            "ended, it had freed most of its arrays, or Python called no exit functions."
         )
-        return (Finding("note", FREED, message),)
+        notes = [Finding("note", FREED, message)]
+        assert self._live is not None
+        captured = {array.path for array in self._live.arrays}
+        for one, program in zip(self._read, programs, strict=True):
+            if not self._ran_later(one.record, live):
+                continue
+            missing = [
+                before.path
+                for before, after in zip(one.program.shardings, program.shardings, strict=True)
+                if before.role == "output" and after.path not in captured
+            ]
+            if missing:
+                notes.append(_missing(one, missing))
+        return tuple(notes)
+
+    def _ran_later(self, record: CompiledRecord, live: LiveRecord) -> bool:
+        """Return whether a program can only have run after the live arrays were captured."""
+        compiled = [one.record for one in self._read if one.record.at <= live.at]
+        last = bool(compiled) and record is compiled[-1]
+        return record.at > live.at or (last and live.when == when_compiled(record.function))
+
+
+def _missing(one: _Read, paths: Sequence[str]) -> Finding:
+    """Return a finding that names results of a program which are not among the live arrays."""
+    sizes = [one.output_bytes[path] for path in paths]
+    size = "" if None in sizes else f", {bytes_text(sum(filter(None, sizes)))}"
+    named = and_text([*paths[:_MOST_NAMED], *(["more"] if len(paths) > _MOST_NAMED else [])])
+    message = (
+        f"{one.record.name} can only have run after that, so {counted(len(paths), 'result')} of it{size}, "
+        f"{'is' if len(paths) == 1 else 'are'} not among these arrays: {named}."
+    )
+    return Finding("note", MISSING, message, extra={"program": one.record.name})
 
 
 def _write(found: Snapshot, path: Path) -> None:

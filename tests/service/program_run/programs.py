@@ -86,6 +86,72 @@ if sys.argv[1] == "raise":
     jax.jit(lambda x: x.no_such_attribute)(1.0)
 """
 
+# JAX traces a part of `argmax` while it lowers the function.
+PRINTS_TEXT = """
+import jax, jax.numpy as jnp
+
+print(jax.jit(jnp.argmax).lower(jnp.ones((8, 8))).compile().as_text())
+
+
+@jax.jit
+def largest(x):
+    return jnp.argmax(x, axis=-1)
+
+
+print(largest.lower(jnp.ones((8, 8))).as_text(debug_info=True))
+"""
+
+# `main` owns all arrays, and they die when it returns. The argument says when and how that is.
+TRAINS_IN_MAIN = """
+import os, signal, sys, time
+import jax, jax.numpy as jnp, numpy as np
+from jax.sharding import NamedSharding, PartitionSpec as P
+
+mesh = jax.make_mesh((8,), ("x",), axis_types=(jax.sharding.AxisType.Auto,))
+rows = NamedSharding(mesh, P("x"))
+
+
+class Trainer:
+    def __init__(self):
+        self.me = self  # only the garbage collector frees it
+        self.params = {"w": jax.device_put(np.ones((64, 64), "float32"), rows)}
+        self.mu = {"w": jax.device_put(np.zeros((64, 64), "float32"), rows)}
+
+
+@jax.jit
+def init(key):
+    return jax.lax.with_sharding_constraint(jnp.ones((128, 64)), rows)
+
+
+@jax.jit
+def step(params, mu):
+    mu = jax.tree.map(lambda m, p: m + p * p, mu, params)
+    return jax.tree.map(lambda p, m: p - m, params, mu), mu, jax.tree.map(jnp.sum, mu)
+
+
+def main(how):
+    cache = init(jax.random.key(0))
+    trainer = Trainer()
+    if how == "phases":
+        step(trainer.params, trainer.mu)
+        time.sleep(2)
+        cache.delete()
+        for _ in range(35):
+            trainer.params, trainer.mu, total = step(trainer.params, trainer.mu)
+            time.sleep(0.2)
+    trainer.params, trainer.mu, total = step(trainer.params, trainer.mu)
+    total["w"].block_until_ready()
+    if how == "slowly":
+        time.sleep(2)
+    elif how == "killed":
+        os.kill(os.getpid(), signal.SIGKILL)
+    elif how in ("returns", "phases"):
+        trainer.me = None
+
+
+main(sys.argv[1])
+"""
+
 # It jits in the ways that put a function of JAX between `jax.jit` and the program, and copies arrays.
 USES_LIBRARIES = """
 import functools

@@ -3,16 +3,19 @@
 from __future__ import annotations
 
 import json
+import shutil
 from collections import Counter
+from dataclasses import replace
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
 
 import pytest
 
+from inspector.checks import audit
 from inspector.core import device_holdings, program_run, sharding, snapshot
 from inspector.core.meshes import mesh_of_all_devices
-from inspector.core.snapshot import Reshard, Snapshot
+from inspector.core.snapshot import Array, Reshard, Snapshot
 from inspector.core.totals import bytes_by_device
 from inspector.machines import hardware
 from inspector.machines.hardware import Torus
@@ -206,6 +209,51 @@ def test_without_live_arrays_each_program_keeps_its_mesh(two: Any, tmp_path: Pat
         assert owner is not None and found.mesh_of(owner) == found.mesh_of(array)
     assert found.reshards == two.snapshot.reshards
     assert snapshot.from_json(json.loads(snapshot.dumps(found))) == found
+
+
+def test_for_a_target_live_arrays_keep_their_mesh_and_are_audited_once(two: Any) -> None:
+    folder = two.folder.with_name("target")
+    arguments = [*RUN[:-2], "--target", "tpu:v5e:2x4", "-o", str(folder)]
+    done = call(two.folder.parent, *arguments, "two.py")
+    assert done.returncode == 3, done.stderr
+    found = folder_snapshot.read(folder)
+    assert found.source.kind == "tpu"
+    here = {array.path: array for array in two.snapshot.arrays}
+    assert {array.path for array in found.arrays} == here.keys()
+    # The emulated device n is the nth device of the target.
+    all_devices = mesh_of_all_devices(found)
+    assert all_devices is not None and len(all_devices.devices) == 8
+    for array in found.arrays:
+        expected = sharding.shards(here[array.path], two.snapshot.mesh_of(here[array.path]))
+        shards = sharding.shards(array, found.mesh_of(array))
+        assert {(all_devices.devices.index(one.device), one.index) for one in shards} == {
+            (one.device, one.index) for one in expected
+        }
+    checked = [one for one in found.findings if one.code in audit.CODES]
+    assert checked == list(audit.audit(found))
+    assert len({one.message for one in checked}) == len(checked)
+
+
+def test_live_arrays_without_a_device_of_the_target_are_named(two: Any, tmp_path: Path) -> None:
+    """A program for a target on 4 of 8 devices: where the target has the others is unknown."""
+    folder = tmp_path / "half"
+    shutil.copytree(two.folder.with_name("target"), folder)
+    run = program_run.read(folder)
+    program_run.write(replace(run, programs=run.programs[:1]), folder)
+    found = folder_snapshot.read(folder)
+    (mesh,) = found.meshes
+    on_mesh = {
+        a.path for a in two.snapshot.arrays if set(_devices(two.snapshot, a)) <= {0, 1, 2, 3}
+    }
+    assert {array.path for array in found.arrays} == on_mesh
+    assert all(set(_devices(found, array)) <= set(mesh.devices) for array in found.arrays)
+    (note,) = (one for one in found.findings if one.code == folder_snapshot.LEFT_OUT)
+    missing = len(two.snapshot.arrays) - len(on_mesh)
+    assert missing and note.message.startswith(f"{missing} live arrays")
+
+
+def _devices(found: Snapshot, array: Array) -> list[int]:
+    return [one.device for one in sharding.shards(array, found.mesh_of(array)) or ()]
 
 
 # What JAX refuses in each function that is replaced, printed whole.

@@ -16,7 +16,7 @@ import pytest
 from inspector.core import program_run, sharding, snapshot
 from inspector.core.program_run import ProgramRun, Reason
 from inspector.core.snapshot import Snapshot
-from inspector.service.program_run import folder_snapshot
+from inspector.service.program_run import folder_snapshot, records
 from tests.paths import ROOT
 from tests.service.program_run import programs
 
@@ -61,6 +61,14 @@ def test_the_program_behaves_as_without_a_recorder(trained: Any) -> None:
     assert line.startswith("sharding-inspector: ")
 
 
+def test_compiled_text_names_the_lines_of_the_program_as_without_a_recorder(tmp_path: Path) -> None:
+    (tmp_path / "prints.py").write_text(programs.PRINTS_TEXT)
+    direct = call(tmp_path, "prints.py")
+    recorded = call(tmp_path, *RUN, "prints.py")
+    assert "prints.py" in direct.stdout
+    assert recorded.stdout == direct.stdout
+
+
 def test_live_arrays_are_those_of_jax(trained: Any) -> None:
     said = json.loads(trained.direct.stdout.splitlines()[0])
     found: Snapshot = trained.snapshot
@@ -98,6 +106,40 @@ def test_a_second_compile_has_its_reasons(trained: Any) -> None:
     assert first.reasons == ()
     assert Reason("shape", "batch", "[4, 16]", "[2, 16]") in second.reasons
     assert Reason("static", "scale", None, "2") in second.reasons
+
+
+@pytest.mark.parametrize("how", ["cycle", "slowly", "returns", "killed"])
+def test_state_of_a_short_program_is_captured_or_named_as_missing(tmp_path: Path, how: str) -> None:
+    (tmp_path / "main.py").write_text(programs.TRAINS_IN_MAIN)
+    call(tmp_path, *RUN, "main.py", how)
+    run = program_run.read(tmp_path / "recorded")
+    found = folder_snapshot.read(tmp_path / "recorded")
+    assert run.problems == ()
+    (missing,) = [
+        one for one in found.findings if one.code == records.MISSING and "step" in one.message
+    ] or [None]
+    totals = [array for array in found.arrays if array.shape == () and array.dtype == "float32"]
+    captured = [array for array in found.arrays if array.shape == (64, 64)]
+    if how == "cycle":
+        assert run.live.when == "at the end" and len(captured) == 2 and missing is None
+    elif how == "slowly":
+        outputs = {"step/output/0/w", "step/output/1/w"}
+        assert missing is None and outputs <= {array.path for array in captured}
+    else:  # at least the arguments of the step
+        assert {(64, 64), (128, 64)} <= {array.shape for array in found.arrays}
+        assert not totals and missing is not None
+        assert missing.extra["program"] == "step" and "step/output/2/w" in missing.message
+
+
+def test_a_later_phase_with_fewer_arrays_replaces_an_earlier_one(tmp_path: Path) -> None:
+    (tmp_path / "main.py").write_text(programs.TRAINS_IN_MAIN)
+    call(tmp_path, *RUN, "main.py", "phases")
+    run = program_run.read(tmp_path / "recorded")
+    found = folder_snapshot.read(tmp_path / "recorded")
+    # The cache of the first phase is gone, and the state is that of the second phase.
+    assert (128, 64) not in {array.shape for array in found.arrays}
+    assert [array.shape for array in found.arrays].count((64, 64)) >= 2
+    assert run.live.when == "while the program ran" and run.live.at > 4
 
 
 @pytest.mark.parametrize(
