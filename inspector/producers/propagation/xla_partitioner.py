@@ -35,6 +35,7 @@ _OPTIONS: dict[str, Any] = {
     "xla_dump_hlo_as_text": True,
     "xla_dump_large_constants": True,  # tables with a row for each device, which later passes read
 }
+_OLD = "mhlo.sharding"
 _WRITTEN = "*.after_spmd-partitioning.*.txt"
 _MEMORY = Path("/dev/shm")  # of Linux: files in memory
 # The last result, in the type and the operands of the root, and in the layout of the entry.
@@ -57,6 +58,7 @@ def partitioned(module: ir.Module, devices: int) -> str:
       InvalidInput: XLA refuses the module; the sentence has its words.
     """
     with module.context, ir.Location.unknown():
+        _remove_old_shardings(module)
         _add_end(module)
     folder = tempfile.mkdtemp(prefix="xla", dir=_MEMORY if _MEMORY.is_dir() else None)
     reason = ""
@@ -87,6 +89,30 @@ def partitioned(module: ir.Module, devices: int) -> str:
 def _client(devices: int) -> Any:
     """Return a client with this many emulated CPU devices: 4 MB for 8 of them, 200 MB for 2,048."""
     return xla_client.make_cpu_client(num_devices=devices)
+
+
+def _remove_old_shardings(module: ir.Module) -> None:
+    """Remove the shardings that a round trip through HLO leaves beside those of Shardy.
+
+    With one of them, XLA would not use Shardy.
+    """
+    if not any(each.operation.name == "sdy.mesh" for each in module.body.operations):
+        return
+
+    def visit(operation: Any) -> Any:
+        attributes = operation.attributes
+        if _OLD in attributes:
+            del attributes[_OLD]
+        for key in ("arg_attrs", "res_attrs"):
+            if key in attributes:
+                listed = [
+                    {one.name: one.attr for one in ir.DictAttr(each) if one.name != _OLD}
+                    for each in ir.ArrayAttr(attributes[key])
+                ]
+                attributes[key] = ir.ArrayAttr.get([ir.DictAttr.get(each) for each in listed])
+        return ir.WalkResult.ADVANCE
+
+    module.operation.walk(visit)
 
 
 def _add_end(module: ir.Module) -> None:
