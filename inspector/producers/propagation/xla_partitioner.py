@@ -36,6 +36,8 @@ _OPTIONS: dict[str, Any] = {
     "xla_dump_large_constants": True,  # tables with a row for each device, which later passes read
 }
 _OLD = "mhlo.sharding"
+# Layouts of the results, without one for the result that ends the compile.
+_LAYOUTS = ("mhlo.xla_entry_computation_result_layout", "mhlo.xla_entry_computation_result_tiles")
 _WRITTEN = "*.after_spmd-partitioning.*.txt"
 _MEMORY = Path("/dev/shm")  # of Linux: files in memory
 # The last result, in the type and the operands of the root, and in the layout of the entry.
@@ -154,6 +156,9 @@ def _add_end(module: ir.Module) -> None:
         "func.return", operands=[*last.operands, end.results[1]], ip=ir.InsertionPoint(last)
     )
     last.erase()
+    for name in _LAYOUTS:
+        if name in module.operation.attributes:
+            del module.operation.attributes[name]
 
 
 def _without_end(text: str) -> str:

@@ -111,6 +111,25 @@ def jax_context() -> Any:
     return jax_mlir.make_ir_context()
 
 
+def test_a_result_with_a_layout_of_its_own(mesh: jax.sharding.Mesh) -> None:
+    """The product of the gradient is transposed, which a round trip through HLO writes as a layout."""
+
+    def step(w: Any, x: Any) -> Any:
+        return jax.grad(lambda w: jnp.tanh(x @ w).sum())(w)
+
+    shapes = [
+        jax.ShapeDtypeStruct(shape, jnp.float32, sharding=NamedSharding(mesh, spec))
+        for shape, spec in (((64, 32), P("model")), ((16, 64), P(("data", "model"))))
+    ]
+    lowered = jax.jit(step).lower(*shapes)
+    record = mesh_record(mesh)
+    found = partitioned_module(
+        lowered.compiler_ir("stablehlo"), "step", record, ["w", "x"], ["gradient"]
+    )
+    expected = program_text.read(lowered.compile().as_text(), record).collectives
+    assert sent(found.program.collectives) == sent(expected)
+
+
 def test_causes_name_arguments_and_lines(mesh: jax.sharding.Mesh) -> None:
     def step(x: Any, w: Any) -> Any:
         return (x @ w).sum()

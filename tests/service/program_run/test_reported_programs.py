@@ -85,7 +85,41 @@ def a_mapped_step(run: ProgramRun, found: Snapshot) -> None:
     assert "state-larger-than-parameters" not in codes(found)
 
 
+def halves_of_an_axis_repeat_the_work(run: ProgramRun, found: Snapshot) -> None:
+    """Each half of the batch is on half of the devices, so its products are computed twice."""
+    (program,) = (one for one in found.programs if one.name == "split_outer")
+    assert {one.axis_parts for one in program.collectives} == {("data:(2)4",), ("data:(1)2",)}
+    assert codes_of(found, "split_outer") >= {"repeated-work"}
+    assert "repeated-work" not in codes_of(found, "split_inner")
+
+
+def each_device_orthogonalizes_whole_matrices(run: ProgramRun, found: Snapshot) -> None:
+    (program,) = (one for one in found.programs if one.name == "per_leaf")
+    assert 8 * program.work.flops / program.ideal.flops == pytest.approx(3.33, rel=0.02)
+    reduced = [one for one in program.collectives if one.op == "all-reduce"]
+    # The compiler merges some of the 40 of 256 KiB.
+    assert sum(one.executions * one.payload_bytes for one in reduced) // (256 * 1024) == 40
+    assert codes_of(found, "per_leaf") >= {"repeated-work"}
+
+
+def a_gradient_is_reduced_over_one_axis_after_the_other(run: ProgramRun, found: Snapshot) -> None:
+    (program,) = found.programs
+    assert sorted((one.op, one.mesh_axes) for one in program.collectives) == [
+        ("all-gather", ("fsdp",)),
+        ("all-reduce", ("fsdp",)),
+        ("all-reduce", ("replica",)),
+    ]
+    assert all(one.origins for one in program.collectives)
+
+
+def codes_of(found: Snapshot, program: str) -> set[str]:
+    findings = audit.audited(found).findings
+    return {one.code for one in findings if one.message.startswith(f"{program}:")}
+
+
 PROGRAMS: dict[tuple[str, ...], Callable[[ProgramRun, Snapshot], None]] = {
+    ("03-grad-accum/repro.py",): halves_of_an_axis_repeat_the_work,
+    ("04-muon/repro.py",): each_device_orthogonalizes_whole_matrices,
     ("06-opt-flip/repro.py",): moments_move_the_parameters,
     ("07-donate/repro.py",): a_cast_uses_no_donated_buffer,
     ("17-kv-cache/repro.py",): a_cache_is_gathered_for_each_token,
@@ -97,6 +131,7 @@ PROGRAMS: dict[tuple[str, ...], Callable[[ProgramRun, Snapshot], None]] = {
     ("37-unreduced/repro.py",): partial_sums,
     ("audit_rng/train.py",): a_key_hides_no_finding,
     ("audit_rng/train.py", "key"): a_key_hides_no_finding,
+    ("hybrid-gradient/repro.py",): a_gradient_is_reduced_over_one_axis_after_the_other,
     ("pmap/repro.py",): a_mapped_step,
 }
 

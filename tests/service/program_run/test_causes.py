@@ -1,0 +1,82 @@
+"""Causes of the collectives of a recorded program, and computation that its devices repeat."""
+
+from __future__ import annotations
+
+import pytest
+
+from inspector.checks import audit
+from inspector.core.snapshot import Snapshot
+from inspector.sections.reasons import reason
+from inspector.service.program_run import folder_snapshot
+from tests.service.program_run.test_program_run import RUN, call
+
+SCRIPT = """
+import jax, jax.numpy as jnp
+from jax.sharding import NamedSharding, PartitionSpec as P
+
+mesh = jax.make_mesh((2, 4), ("data", "fsdp"), axis_types=(jax.sharding.AxisType.Auto,) * 2)
+weights = jax.device_put(jnp.ones((64, 32)), NamedSharding(mesh, P("fsdp")))
+batch = jax.device_put(jnp.ones((16, 64)), NamedSharding(mesh, P(("data", "fsdp"))))
+
+
+@jax.jit
+def step(weights, batch):
+    return jax.grad(lambda w: jnp.tanh(batch @ w).sum())(weights)
+
+
+@jax.jit
+def accumulated(weights, batch):
+    # Each part of the batch is on half of the devices, so each product is computed twice.
+    return jax.lax.map(lambda part: part @ weights, batch.reshape(2, 8, 64)).sum()
+
+
+jax.block_until_ready((step(weights, batch), accumulated(weights, batch)))
+"""
+
+
+@pytest.fixture(scope="module")
+def found(tmp_path_factory: pytest.TempPathFactory) -> Snapshot:
+    folder = tmp_path_factory.mktemp("causes")
+    (folder / "script.py").write_text(SCRIPT)
+    ended = call(folder, *RUN, "script.py")
+    assert ended.returncode == 0, ended.stderr
+    assert not list((folder / "recorded").rglob("*.mlirbc"))
+    return folder_snapshot.read(folder / "recorded")
+
+
+def test_each_collective_has_a_cause_in_terms_of_the_program(found: Snapshot) -> None:
+    program = found.program("step")
+    assert program is not None and program.collectives
+    gather = next(one for one in program.collectives if one.op == "all-gather")
+    assert gather.mesh_axes == ("fsdp",)
+    assert [one.from_.rpartition("/")[2] for one in gather.origins or ()] == ["weights"]
+    said = reason(program, gather)
+    assert said is not None and "P('fsdp', None)" in said and "P(None, None)" in said
+    line = 1 + SCRIPT[: SCRIPT.index("jnp.tanh")].count("\n")
+    assert gather.source == f"script.py:{line}"
+    for one in program.collectives:
+        assert one.origins and reason(program, one)
+
+
+def test_conflicts_have_their_source_line_and_compiled_collectives(found: Snapshot) -> None:
+    program = found.program("step")
+    assert program is not None and program.conflicts
+    names = {one.name for one in program.collectives or ()}
+    for conflict in program.conflicts:
+        assert conflict.source and conflict.source.startswith("script.py:")
+        assert set(conflict.collectives) <= names and conflict.collectives
+
+
+def test_partitioned_and_compiled_programs_agree(found: Snapshot) -> None:
+    assert {one.name for one in found.propagated or ()} == {"step", "accumulated"}
+
+
+def test_repeated_computation_and_parts_of_axes(found: Snapshot) -> None:
+    program = found.program("accumulated")
+    assert program is not None and program.ideal is not None and program.work is not None
+    assert program.ideal.flops and program.work.flops
+    repeated = 8 * program.work.flops / program.ideal.flops
+    codes = {one.code for one in audit.audited(found).findings if "accumulated" in one.message}
+    assert ("repeated-work" in codes) == (repeated > 1.5)
+    for one in program.collectives or ():
+        assert one.mesh_axes is not None or one.axis_parts
