@@ -67,6 +67,7 @@ class Folder:
     ) -> None:
         self.path = path
         self._for_target = for_target
+        self._find_causes: FindCauses | None = None
         self.run = run
         self._raw = path / "raw"
         self._read: list[_Read] = []
@@ -109,6 +110,7 @@ class Folder:
         find_causes: finds the causes of the collectives of a program.
         """
         self.update()
+        self._find_causes = find_causes
         if find_causes is not None:
             self._add_causes(find_causes)
         for one in self._read:
@@ -214,6 +216,8 @@ class Folder:
         file = record.file.removesuffix(".json") + "-target.json"
         try:
             made = self._for_target(found, module.read_bytes(), settings)
+            if self._find_causes is not None and len(settings["devices"]) > 1:
+                made = self._find_causes(made, module.read_bytes())
         except InvalidInput as error:
             return replace(record, target_error=one_line(str(error))[:_MOST_ERROR])
         _write(made, self.path / file)
