@@ -1,8 +1,8 @@
 """Programs of meshes with more devices than can be emulated.
 
 XLA partitions the program on two smaller meshes that differ in the sizes of some axes. A dimension that is
-divided by the ratio of an axis is sharded over it, so its size on the large mesh follows. Both programs must
-have the same instructions.
+divided by the ratio of an axis is sharded over it, so its size on the large mesh follows. The partitioner
+compares costs, so that a few instructions can be in one of the programs only; those keep their sizes.
 """
 
 from __future__ import annotations
@@ -10,6 +10,7 @@ from __future__ import annotations
 import itertools
 import math
 import re
+from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 
@@ -31,7 +32,7 @@ class SmallerMeshes:
       first: the mesh whose program is scaled.
       second: the mesh with which it is compared.
       growth: how much larger each axis of the large mesh is than that of the first.
-      powers: the power of two by which each of these axes of the second mesh is larger. No two have the
+      powers: the power of two by which each of these axes of the second mesh is smaller. No two have the
         same sum.
     """
 
@@ -73,30 +74,38 @@ def _halved(mesh: Mesh, preferred: str) -> SmallerMeshes | None:
         name = preferred if preferred in halved else max(halved, key=lambda name: sizes[name])
         sizes[name] //= 2
         powers.setdefault(name, 2 ** len(powers))
-    growth = {name: mesh.sizes[name] // sizes[name] for name in powers}
     larger = {name: size * 2 ** powers.get(name, 0) for name, size in sizes.items()}
-    return SmallerMeshes(_mesh(mesh, sizes), _mesh(mesh, larger), growth, powers)
+    growth = {name: mesh.sizes[name] // larger[name] for name in powers}
+    return SmallerMeshes(_mesh(mesh, larger), _mesh(mesh, sizes), growth, powers)
 
 
 def on_large_mesh(first: Module, second: Module, meshes: SmallerMeshes) -> Module:
     """Return the program of the first mesh with the shapes of the large one.
 
     Raises:
-      InvalidInput: the two programs are not alike, or a dimension is not divided evenly.
+      InvalidInput: the two programs are not alike.
     """
-    names = [one.name for one in first.computations], [one.name for one in second.computations]
-    if len(names[0]) != len(names[1]):
+    if len(first.computations) != len(second.computations):
         raise InvalidInput(_NOT_ALIKE)
     computations = []
     for one, two in zip(first.computations, second.computations, strict=True):
-        if [i.opcode for i in one.instructions] != [i.opcode for i in two.instructions]:
-            raise InvalidInput(_NOT_ALIKE)
+        others = _by_operation(two)
         instructions = tuple(
-            _scaled(before, after, meshes)
-            for before, after in zip(one.instructions, two.instructions, strict=True)
+            _scaled(before, others.get(key), meshes) for key, before in _by_operation(one).items()
         )
         computations.append(Computation(one.name, one.entry, instructions, one.complete))
     return replace(first, computations=tuple(computations))
+
+
+def _by_operation(computation: Computation) -> dict[tuple[str, str, int], Instruction]:
+    """Return the instructions by what they have in common on all meshes: name of the operation and opcode."""
+    seen: Counter[tuple[str, str]] = Counter()
+    found = {}
+    for one in computation.instructions:
+        key = (one.opcode, one.attributes.get("metadata", ""))
+        found[*key, seen[key]] = one
+        seen[key] += 1
+    return found
 
 
 def on_axes_of(collective: Collective, mesh: Mesh) -> Collective:
@@ -126,17 +135,20 @@ def _mesh(mesh: Mesh, sizes: Mapping[str, int]) -> Mesh:
     return Mesh(axes, tuple(range(math.prod(sizes.values()))), None, mesh.device_kind)
 
 
-def _scaled(first: Instruction, second: Instruction, meshes: SmallerMeshes) -> Instruction:
-    if first.shape_text is None or first.shape_text == second.shape_text:
+def _scaled(first: Instruction, second: Instruction | None, meshes: SmallerMeshes) -> Instruction:
+    if second is None or first.shape_text is None or first.shape_text == second.shape_text:
         return first
-    others = iter(_ARRAY.findall(second.shape_text or ""))
+    arrays = _ARRAY.findall(first.shape_text)
+    others = [sizes for _, sizes in _ARRAY.findall(second.shape_text or "")]
+    if len(arrays) != len(others):
+        return first
+    rest = iter(others)
 
     def array(found: re.Match[str]) -> str:
-        sizes = [int(size) for size in found[2].split(",")]
-        other = next(others, ("", ""))[1].split(",")
+        sizes, other = found[2].split(","), next(rest).split(",")
         if len(other) != len(sizes):
-            raise InvalidInput(_NOT_ALIKE)
-        large = (_size(a, int(b), meshes) for a, b in zip(sizes, other, strict=True))
+            return found[0]
+        large = (_size(int(a), int(b), meshes) for a, b in zip(sizes, other, strict=True))
         return f"{found[1]}[{','.join(map(str, large))}]"
 
     return first._replace(shape_text=_ARRAY.sub(array, first.shape_text))
@@ -144,16 +156,15 @@ def _scaled(first: Instruction, second: Instruction, meshes: SmallerMeshes) -> I
 
 def _size(first: int, second: int, meshes: SmallerMeshes) -> int:
     """Return the size of a dimension on a device of the large mesh."""
-    if first == second:
+    if first == second or not first or not second:
         return first
-    smaller, larger = sorted((first, second))
-    power = math.log2(larger / smaller) if smaller else 0.5
+    power = math.log2(max(first, second) / min(first, second))
     axes = _axes(power, list(meshes.powers.items()))
     if axes is None:
-        raise InvalidInput(_NOT_ALIKE)
+        return first
     growth = math.prod(meshes.growth[axis] for axis in axes)
     # A table with a row for each device grows, and all else shrinks.
-    return first * growth if second > first else -(-first // growth)
+    return first * growth if first > second else -(-first // growth)
 
 
 def _axes(power: float, powers: Sequence[tuple[str, int]]) -> tuple[str, ...] | None:
