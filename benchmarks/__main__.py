@@ -16,7 +16,7 @@ from inspector.core.errors import InvalidInput
 # if it counts something.
 BENCHMARKS = (
     "warm_run", "page_run", "train_step", "preview", "first_map", "rule_change", "analysis", "board",
-    "target_compile", "capture", "propagation", "propagated_change", "effects", "agreement",
+    "target_compile", "capture", "partition", "partitioned_change", "effects", "agreement",
     "before_compile",
     "origins", "recorded_run", "simulation", "memory_peak", "search_tasks", "candidates",
     "search",

@@ -6,7 +6,7 @@ import time
 from dataclasses import replace
 
 from benchmarks.pairing import Result
-from benchmarks.propagation import FIELDS, compared_with_lowering
+from benchmarks.partition import FIELDS, compared_with_lowering
 from inspector import layout as layouts
 from inspector.machines import hardware
 from inspector.producers.propagation import effects, template

@@ -65,6 +65,7 @@ def inspect(
     found = _with_names(capture_compiled(compiled, name=name), compiled, name)
     if wanted is None:
         found = _with_ideal(found, lambda: lowered_here.as_text(dialect="hlo"))
+        found = _with_causes(found, lambda: lowered_here.compiler_ir("stablehlo"))
     else:
         if not lowered:
             raise InvalidInput(
@@ -72,6 +73,7 @@ def inspect(
             )
         found = _with_ideal(found, lambda: lowered[-1].hlo().as_hlo_text())
         found = _for_target(found, lowered[-1], wanted)
+        found = _with_causes(found, lowered[-1].stablehlo)
     found = audit.audited(with_donation(with_roles(found)))
     if path is not None:
         output.refuse_unwritable(path)
@@ -87,6 +89,30 @@ def _with_ideal(found: Snapshot, hlo: Callable[[], str]) -> Snapshot:
         return found  # Flax and Equinox wrap what JAX lowers
     ideal = program_text.ideal_work(text)
     return replace(found, programs=tuple(replace(one, ideal=ideal) for one in found.programs))
+
+
+def _with_causes(found: Snapshot, module: Callable[[], Any]) -> Snapshot:
+    """Add the causes of the collectives, which a worker process finds in the lowered function."""
+    (program,) = found.programs
+    if not program.collectives:
+        return found
+    try:
+        lowered = module()
+    except (AttributeError, TypeError, NotImplementedError):
+        return found  # Flax and Equinox wrap what JAX lowers
+    from inspector.service.program_run.causes import CauseFinder
+
+    finder = CauseFinder()
+    try:
+        return finder(found, _bytecode(lowered))
+    finally:
+        finder.close()
+
+
+def _bytecode(module: Any) -> bytes:
+    buffer = BytesIO()
+    module.operation.write_bytecode(buffer)
+    return buffer.getvalue()
 
 
 def _with_names(found: Snapshot, compiled: Any, name: str) -> Snapshot:
@@ -187,8 +213,6 @@ def _for_target(found: Snapshot, lowered: Any, target: targets.Target) -> Snapsh
         raise InvalidInput(
             f"the function uses {used} devices, but {target.text} has {target.devices}"
         )
-    buffer = BytesIO()
-    lowered.stablehlo().operation.write_bytecode(buffer)
     # The compiler's devices are numbered from 0, in the order of `jax.devices()`.
     places = {device.id: place for place, device in enumerate(jax.devices())}
     mesh = found.mesh
@@ -198,6 +222,6 @@ def _for_target(found: Snapshot, lowered: Any, target: targets.Target) -> Snapsh
     settings["partitions"] = getattr(lowered, custom_partitions.ATTRIBUTE, [])
     compiler = TargetCompiler(target)
     try:
-        return compiler(replace(found, mesh=mesh), buffer.getvalue(), settings)
+        return compiler(replace(found, mesh=mesh), _bytecode(lowered.stablehlo()), settings)
     finally:
         compiler.close()

@@ -25,6 +25,7 @@ from inspector.producers.propagation.walk import operations
 from inspector.producers.propagation.xla_form import remove_dead_code, xla_form
 
 # Shardy's record of origins ends the process for some programs that draw random numbers.
+_OWN_PARTITIONING = "CustomSPMDPartitioning"  # a Python function, which another process lacks
 _RANDOM = ("stablehlo.rng", "threefry")
 
 
@@ -71,8 +72,10 @@ def partitioned_module(
     Raises:
       InvalidInput: Shardy or XLA refuses it.
     """
-    prepared = _prepared(module)
     written = str(module)
+    if _OWN_PARTITIONING in written:
+        raise InvalidInput("it has operations with partitioning functions of the program's own")
+    prepared = _prepared(module)
     lowered = Lowered(name, prepared, tuple(inputs), tuple(outputs), {})
     setting = Setting(mesh)
     origins = not any(word in written for word in _RANDOM)

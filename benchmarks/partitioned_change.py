@@ -1,4 +1,4 @@
-"""From a change of the rules to the propagated collectives, compared with a field of a bare page."""
+"""From a change of the rules to the exact collectives, compared with a field of a bare page."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from benchmarks.rule_change import seconds_of_changes
 
 PAIRS = 15
 LIMIT = 4.0
-# Milliseconds until the programs of another batch size are traced and propagated, by model.
+# Milliseconds until the programs of another batch size are traced and partitioned, by model.
 TRACED = {"logical_mlp": 1500, "transformer": 8000, "moe": 8000}
 TRAFFIC = ".st-key-traffic_map .heatmaplayer"
 
@@ -36,8 +36,8 @@ def _measure(model: str, pairs: int) -> Result:
 
     return ratio_result(
         LIMIT,
-        name=f"propagated_change, {model}",
-        ours="from a change of the rules to the propagated traffic between devices",
+        name=f"partitioned_change, {model}",
+        ours="from a change of the rules to the traffic between devices after XLA's partitioner",
         baseline="from a change of the field of a bare page to its redrawn chart",
         pairs=seconds_of_changes(pairs, prepare, f"model={model}"),
     )
