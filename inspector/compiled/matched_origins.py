@@ -65,7 +65,13 @@ def _by_place(collectives: Sequence[Collective]) -> Mapping[Hashable, list[Colle
 
 
 def _places(one: Collective) -> Iterator[Hashable]:
-    yield from parse_op_name(one.op_name) if one.op_name else (one.source,)
+    if one.op_name:
+        for operation in parse_op_name(one.op_name):
+            yield operation
+            if operation.module:  # a value is gathered in one pass and used in both
+                yield operation.module, operation.primitive
+    else:
+        yield one.source
     yield from one.arrays or ()
 
 

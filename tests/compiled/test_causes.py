@@ -59,7 +59,9 @@ def test_compiled_collectives_have_the_origins_of_propagated_ones(name: str) -> 
         axes = {origin.mesh_axis for origin in one.origins or ()}
         assert axes == set(one.mesh_axes or ()), one.name
         assert {origin.rule for origin in one.origins or ()} <= rules
-        assert all(origin.steps is None for origin in one.origins or ())
+    # Those that the compiler did not merge have the path of the partitioned one.
+    paths = [origin.steps is not None for one in found.collectives for origin in one.origins or ()]
+    assert any(paths)
 
 
 def test_a_collective_over_other_mesh_axes_has_no_origins() -> None:

@@ -32,7 +32,7 @@ def test_the_best_and_the_current_layout_are_shown_however_slow_they_are() -> No
         best, candidate("propagated", 1.0), candidate("propagated", 3.5), current, best=0
     )
     assert seconds["best"] == [9.0] and seconds["current"] == [20.0]
-    assert seconds["propagated"] == [1.0, 20.0] and seconds["compiled"] == [9.0]
+    assert seconds["partitioned"] == [1.0, 20.0] and seconds["compiled"] == [9.0]
     assert any("1 slower candidate" in one.text for one in figure.layout.annotations)
 
 

@@ -12,6 +12,7 @@ from __future__ import annotations
 
 import functools
 import re
+import resource
 import shutil
 import tempfile
 from pathlib import Path
@@ -23,6 +24,7 @@ from jax._src import compiler
 from jax._src.lib import _jax, xla_client
 from jaxlib.mlir import ir
 
+from inspector.core import host_memory
 from inspector.core.errors import InvalidInput
 
 # Devices of a client. More than the last cannot be emulated: ids of other processes begin there.
@@ -89,8 +91,26 @@ def partitioned(module: ir.Module, devices: int) -> str:
 
 @functools.cache
 def _client(devices: int) -> Any:
-    """Return a client with this many emulated CPU devices: 4 MB for 8 of them, 200 MB for 2,048."""
-    return xla_client.make_cpu_client(num_devices=devices)
+    """Return a client with this many emulated CPU devices: 4 MB for 8 of them, 200 MB for 2,048.
+
+    A job that parses a file has a limit of its data, which counts the stacks of threads that are never used.
+    So the limit grows by what the client takes. What is really in memory has a limit of its own.
+    """
+    soft, hard = resource.getrlimit(resource.RLIMIT_DATA)
+    before = host_memory.private_data_bytes()
+    if soft == resource.RLIM_INFINITY or before is None:
+        return xla_client.make_cpu_client(num_devices=devices)
+    resource.setrlimit(resource.RLIMIT_DATA, (hard, hard))
+    try:
+        client = xla_client.make_cpu_client(num_devices=devices)
+    finally:
+        grown = (host_memory.private_data_bytes() or before) - before
+        soft += max(0, grown)
+        resource.setrlimit(
+            resource.RLIMIT_DATA,
+            (soft if hard == resource.RLIM_INFINITY else min(soft, hard), hard),
+        )
+    return client
 
 
 def _remove_old_shardings(module: ir.Module) -> None:

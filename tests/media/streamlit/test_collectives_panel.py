@@ -102,7 +102,7 @@ def test_propagated_programs_of_an_opened_plan(shown) -> None:
     planned = plan(LAYOUT, abstract_state(LAYOUT))
     page = shown(with_programs(planned, propagated_programs(LAYOUT)))
     assert charts(page) == ["collective_bars", "traffic_map"]
-    assert page.caption[0].value.startswith("Propagated")
+    assert page.caption[0].value.startswith("Partitioned")
     failed = Finding("note", NOT_PROPAGATED, "No rule for op.")
     page = shown(dataclasses.replace(planned, findings=(failed,)))
     assert "No rule for op." in texts(page.warning)

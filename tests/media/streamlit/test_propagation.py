@@ -67,7 +67,7 @@ def fake(monkeypatch) -> FakePropagation:
 
 
 def is_waiting(page) -> bool:
-    return any("Propagating shardings" in info.value for info in page.test.main.info)
+    return any("Partitioning the programs" in info.value for info in page.test.main.info)
 
 
 def run_snapshot(layout: Layout) -> Snapshot:
@@ -94,13 +94,13 @@ def test_collectives_follow_the_rules_without_a_run(open_page):
     page.open_panel("Collectives")
     wait(page)
     assert mesh_axes(page) == {"data", "model"}
-    assert any(one.value.startswith("Propagated") for one in page.test.main.caption)
+    assert any(one.value.startswith("Partitioned") for one in page.test.main.caption)
     page.type(page.rule_key(1, "axes"), "")
     wait(page)
     assert mesh_axes(page) == {"data"}
-    for panel in ("Time", "Train state"):
+    for panel, said in (("Time", "Partitioned"), ("Train state", "Propagated")):
         page.open_panel(panel)
-        assert any(one.value.startswith("Propagated") for one in page.test.main.caption)
+        assert any(one.value.startswith(said) for one in page.test.main.caption)
     page.open_panel("Memory")
     assert any("Estimated before a compile" in one.value for one in page.test.main.markdown)
 
@@ -227,7 +227,7 @@ def test_the_other_programs_follow_the_train_step(open_page, asked):
     until = time.monotonic() + 60
     while () not in asked:
         assert time.monotonic() < until
-        assert "not propagated yet" in "".join(one.value for one in page.test.main.caption)
+        assert "not partitioned yet" in "".join(one.value for one in page.test.main.caption)
         time.sleep(0.1)
         page.test.run()
     assert asked == [("train_step",), ()] and mesh_axes(page) == {"data", "model"}

@@ -26,7 +26,7 @@ def test_a_search_prints_the_best_layouts_and_writes_all_candidates(tmp_path):
     assert done.returncode == 0, done.stderr
     found = results.read(path)
     assert found.counts.compiled == 1 and found.best_candidate is not None
-    assert "Best compiled layout" in done.stdout and "Propagating" in done.stderr
+    assert "Best compiled layout" in done.stdout and "Partitioning" in done.stderr
     plain = inspector("search", *SMALL, "--chip", "v5e", "--budget", "1", "--json")
     again = results.from_plain(json.loads(plain.stdout), "standard output")
     assert again.candidates == found.candidates
