@@ -14,24 +14,26 @@ from typing import Any
 
 from jax._src.interpreters import mlir as jax_mlir
 from jaxlib.mlir import ir
-from jaxlib.mlir.dialects import stablehlo
+from jaxlib.mlir.dialects import sdy, stablehlo
 
 from inspector.compiled.hlo import shapes, shardings
 from inspector.compiled.hlo.entry import EntryValue
 from inspector.compiled.hlo.shardings import NamedMesh
 from inspector.core import input_file
 from inspector.core.errors import InvalidInput, shown
-from inspector.core.formatting import mesh_text
+from inspector.core.formatting import and_text, mesh_text
 from inspector.core.snapshot import Array, Finding, Mesh, Program, Snapshot, Source
 from inspector.layout.plan import NOT_PROPAGATED, now
 from inspector.producers.propagation.lowered_module import PartitionedModule, partitioned_module
 from inspector.producers.propagation.one_mesh import OTHER_MESHES, meshes_of, on_first_mesh
+from inspector.producers.propagation.shardings import SHARDING, axes_of_dimensions
 from inspector.producers.propagation.written_shardings import with_sdy
 from inspector.producers.readers import content, hlo_arrays, hlo_mesh, limits
 from inspector.producers.readers.content import MLIR_BYTECODE
 from inspector.producers.readers.hlo_arrays import HloArrays
 
 MESH_UNKNOWN = "mesh-unknown"
+NOT_GIVEN = "sharding-not-given"
 ABSTRACT_MESH = "abstract-mesh"
 _MEMORY_SPACES = {kind: space for space, kind in hlo_arrays.MEMORY_KINDS.items()}
 
@@ -79,6 +81,7 @@ def read(path: Path, what: str, given: NamedMesh | None = None) -> Snapshot:
                 findings.append(Finding("note", NOT_PROPAGATED, f"{name}: {error}"))
             findings += _about_meshes(meshes, found.record)
         arrays = HloArrays(found)
+        findings += _dropped(main, _main(values, what), meshes, name)
         inputs = _values(main, _main(values, what), meshes, "arg")
         outputs = _values(main, _main(values, what), meshes, "res")
         devices = 1 if found is None else found.mesh.size
@@ -200,6 +203,31 @@ def _values(
         space = _MEMORY_SPACES.get(ir.StringAttr(kind).value, 0) if kind is not None else 0
         found.append(EntryValue(_shape(one.kind), _name(one), space, sharding, problem))
     return found
+
+
+def _dropped(
+    main: Any, propagated: Any, meshes: dict[str, NamedMesh], name: str
+) -> Iterator[Finding]:
+    """Yield a note for each argument that XLA does not shard over all mesh axes that the program asks for.
+
+    XLA gives an argument only shards of equal size.
+    """
+    listed = zip(_attributes(main, "arg"), _attributes(propagated, "arg"), strict=False)
+    for number, (asked, got) in enumerate(listed):
+        if SHARDING not in asked or SHARDING not in got:
+            continue
+        before, after = (
+            axes_of_dimensions(sdy.TensorShardingAttr(one[SHARDING])) for one in (asked, got)
+        )
+        for dimension, (wanted, given) in enumerate(zip(before, after, strict=True)):
+            lost = [axis for axis, _ in wanted if axis not in {other for other, _ in given}]
+            if lost:
+                yield Finding(
+                    "note",
+                    NOT_GIVEN,
+                    f"{name}/input/{number} asks for {and_text(lost)} on dimension {dimension}, which XLA "
+                    "does not shard over it, because the size is not divisible. So its shards are larger.",
+                )
 
 
 def _signature(main: Any, side: str) -> list[_Named]:

@@ -152,3 +152,39 @@ def test_a_mesh_of_real_devices_gives_the_same(tmp_path: Path, text: str) -> Non
     real = [(array.path, array.spec) for array in opened(path).arrays]
     path.write_text(text)
     assert [(array.path, array.spec) for array in opened(path).arrays] == real
+
+
+# Of another front end: shardings as text, quotes escaped twice, and a dimension that is not divisible.
+UNEVEN = r"""
+module @step attributes {mhlo.frontend_attributes = {xla.sdy.meshes =
+    "{mesh = #sdy.mesh<[\\\22data\\\22=2, \\\22model\\\22=4]>}"}, mhlo.num_partitions = 8 : i64} {
+  func.func @main(
+    %arg0: tensor<7x10xf32> {mhlo.frontend_attributes = {xla.sdy.sharding =
+      "#sdy.sharding<@mesh, [{\\\22model\\\22}, {\\\22data\\\22}]>"},
+      mhlo.sharding = "{devices=[4,2]<=[2,4]T(1,0)}"},
+    %arg1: tensor<10x3xf32> {mhlo.frontend_attributes = {xla.sdy.sharding =
+      "#sdy.sharding<@mesh, [{\\\22data\\\22}, {}]>"},
+      mhlo.sharding = "{devices=[2,1,4]<=[8] last_tile_dim_replicate}"}) -> tensor<7x3xf32> {
+    %0 = stablehlo.dot_general %arg0, %arg1, contracting_dims = [1] x [0]
+        : (tensor<7x10xf32>, tensor<10x3xf32>) -> tensor<7x3xf32>
+    %1 = stablehlo.tanh %0 : tensor<7x3xf32>
+    return %1 : tensor<7x3xf32>
+  }
+}
+"""
+
+
+def test_shardings_as_text_and_an_axis_that_xla_drops(tmp_path: Path) -> None:
+    """Compiled by XLA: argument 0 is f32[7,5], an all-reduce of f32[2,3], an all-gather of f32[8,3]."""
+    path = tmp_path / "step.mlir"
+    path.write_text(UNEVEN)
+    found = opened(path)
+    assert found.mesh is not None and found.mesh.sizes == {"data": 2, "model": 4}
+    argument = found.array("step/input/0")
+    assert (argument.spec, argument.shard_shape) == ((None, ("data",)), (7, 5))
+    (program,) = found.programs
+    moved = {(one.op, one.mesh_axes): one.payload_bytes for one in program.collectives or ()}
+    assert moved == {("all-reduce", ("data",)): 2 * 3 * 4, ("all-gather", ("model",)): 8 * 3 * 4}
+    (note,) = (one for one in found.findings if one.code == "sharding-not-given")
+    assert "model" in note.message and "step/input/0" in note.message
+    assert sum(one.code == "sharding-not-given" for one in found.findings) == 1
