@@ -12,6 +12,7 @@ from inspector import layout as layouts
 from inspector.checks import audit
 from inspector.core import output, snapshot
 from inspector.core.errors import InvalidInput, shown
+from inspector.core.formatting import and_text
 from inspector.core.printable import one_line
 from inspector.core.snapshot import Snapshot
 from inspector.core.sources import IMPORT_KINDS, READERS
@@ -112,7 +113,7 @@ def import_(options: argparse.Namespace) -> None:
         options.mesh, options.axes, limits.MOST_DEVICES, limits.MOST_AXES
     )
     if mesh is not None and not READERS[options.kind].takes_mesh:
-        names = ", ".join(reader.name for reader in READERS.values() if reader.takes_mesh)
+        names = and_text([reader.name for reader in READERS.values() if reader.takes_mesh])
         raise InvalidInput(f"--mesh is {shown(options.mesh)}, but is only for {names}")
     if options.output is not None:
         output.refuse_unwritable(options.output)

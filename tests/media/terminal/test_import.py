@@ -102,7 +102,7 @@ def test_bad_input_is_one_line_and_leaves_no_file(
         (["maxtext", step], "not JSON"),
         (["sharding", step], "not JSON"),
         (["hlo", step, "--step", "3"], "only an Orbax checkpoint has steps"),
-        (["orbax", step, "--mesh", "2x4"], "is only for HLO text"),
+        (["orbax", step, "--mesh", "2x4"], "is only for StableHLO and HLO text"),
         (["hlo", step, "--axes", "a,b"], "needs mesh"),
         (["hlo", step, "--mesh", "2x4", "--axes", "a"], "has 2 axes"),
         (["orbax", tmp_path, "--step", "-3"], "must be the number of a step"),
