@@ -106,6 +106,19 @@ def service(_shared_workers: None) -> Inspection:
     return inspection.shared()
 
 
+@pytest.fixture
+def known_models(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
+    """A model that a test registers is forgotten after it."""
+    from inspector.model import own_model
+    from inspector.model.built_in import catalogue
+
+    before = dict(catalogue.CATALOGUE)
+    monkeypatch.setenv(own_model.VARIABLE, "[]")
+    yield
+    catalogue.CATALOGUE.clear()
+    catalogue.CATALOGUE.update(before)
+
+
 @pytest.fixture(scope="session")
 def commands_share_workers(_shared_workers: None) -> Iterator[None]:
     """Give commands the shared service, except commands with a model of the user's own."""

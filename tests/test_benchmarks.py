@@ -131,7 +131,7 @@ def test_a_run_is_compared_with_the_plain_script(module) -> None:
     check(found, pairs=1)
 
 
-def test_the_agreement_of_the_first_layout_is_counted() -> None:
+def test_the_agreement_of_the_first_layout_is_counted(known_models: None) -> None:
     service = Inspection(run_workers=1)
     try:
         found = agreement.measure("cpu", 1, service)
@@ -142,7 +142,7 @@ def test_the_agreement_of_the_first_layout_is_counted() -> None:
     assert f"{count} of {count} pairs agree within 1% (100%)" in agreement.text(found)
 
 
-def test_random_layouts_are_the_same_for_a_seed_and_fit_their_mesh() -> None:
+def test_random_layouts_are_the_same_for_a_seed_and_fit_their_mesh(known_models: None) -> None:
     for name in random_layouts.USERS_MODELS:
         register_own(name)
     first, again, other = (

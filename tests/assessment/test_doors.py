@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import html
 import json
-from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -20,8 +19,6 @@ from inspector.core.snapshot import Snapshot
 from inspector.machines import hardware, targets
 from inspector.media import report
 from inspector.media.terminal import main
-from inspector.model import own_model
-from inspector.model.built_in import catalogue
 from inspector.service.engine import LOCAL
 from inspector.service.history import History
 from inspector.service.inspection import Inspection
@@ -73,16 +70,6 @@ chip = st.session_state["chosen"]
 board = Board(chip=chip).pinned("one", found).pinned("two", found)
 board_comparison.show(board)
 """
-
-
-@pytest.fixture
-def known_models(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
-    """A model that a command registers is forgotten after the test."""
-    before = dict(catalogue.CATALOGUE)
-    monkeypatch.setenv(own_model.VARIABLE, "[]")
-    yield
-    catalogue.CATALOGUE.clear()
-    catalogue.CATALOGUE.update(before)
 
 
 @pytest.fixture(params=CASES)

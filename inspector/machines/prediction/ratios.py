@@ -2,7 +2,8 @@
 
 Two layouts of one model on one chip share most of the error of their predictions: the efficiency of its
 products, the overhead of its framework. So the interval of their ratio is narrower than that of each step.
-It is as narrow as the published pairs allow if 95% of those that are called better or worse are to be right.
+It is as narrow as the published pairs allow if 95% of those that are called better or worse are to be right,
+and half of the measured ratios are to be inside.
 Each prediction was made without the runs of its model.
 """
 
@@ -77,13 +78,16 @@ def ratio_interval(compiled: bool) -> RatioInterval | None:
 def interval(found: Sequence[Pair]) -> RatioInterval | None:
     """Return the smallest factor with which at least `RIGHT` of the called pairs are right.
 
-    Return None without pairs. A pair is right if the step that is predicted to be shorter was measured to be
-    shorter.
+    It is at least the factor that contains half of the measured ratios: the order of two steps can be right
+    more often than their ratio is near. Return None without pairs. A pair is right if the step that is
+    predicted to be shorter was measured to be shorter.
     """
     if not found:
         return None
     sizes = sorted(abs(pair.predicted) for pair in found)
-    return counted(found, next(size for size in sizes if _share_right(found, size) >= RIGHT))
+    least = next(size for size in sizes if _share_right(found, size) >= RIGHT)
+    errors = sorted(abs(pair.error) for pair in found)
+    return counted(found, max(least, errors[(len(errors) - 1) // 2]))
 
 
 def counted(found: Sequence[Pair], limit: float) -> RatioInterval:
