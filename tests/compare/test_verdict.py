@@ -65,7 +65,7 @@ def test_equal_layouts_are_not_distinguishable() -> None:
 
 def test_the_interval_is_as_narrow_as_the_share_of_right_pairs_allows() -> None:
     # Small predicted differences are wrong, larger ones right.
-    found = [Pair("m", "v5e", 0.1 if n > 10 else -0.1, 0.01 * n) for n in range(1, 31)]
+    found = [Pair("m", "v5e", 0.01 * n if n > 10 else -0.1, 0.01 * n) for n in range(1, 31)]
     own = interval(found)
     right = [pair for pair in found if math.exp(pair.predicted) > own.factor]
     wrong = sum(pair.measured < 0 for pair in right)
@@ -75,7 +75,14 @@ def test_the_interval_is_as_narrow_as_the_share_of_right_pairs_allows() -> None:
     assert sum(pair.measured < 0 for pair in more) / len(more) > 0.05
     assert interval([]) is None
     nothing = interval([Pair("m", "v5e", -1.0, 0.5)])
-    assert nothing.called == 0 and nothing.factor == pytest.approx(math.exp(0.5))
+    assert nothing.called == 0 and nothing.factor == pytest.approx(math.exp(1.5))
+
+
+def test_the_interval_contains_half_of_the_measured_ratios() -> None:
+    # The order of all is right, and each ratio is wrong by 5%.
+    found = [Pair("m", "v5e", 0.01 * n + 0.05, 0.01 * n) for n in range(1, 31)]
+    own = interval(found)
+    assert own.inside >= 0.5 and own.factor == pytest.approx(math.exp(0.05))
 
 
 @pytest.mark.parametrize("compiled", [True, False])

@@ -84,10 +84,11 @@ def interval(found: Sequence[Pair]) -> RatioInterval | None:
     """
     if not found:
         return None
-    sizes = sorted(abs(pair.predicted) for pair in found)
-    least = next(size for size in sizes if _share_right(found, size) >= RIGHT)
     errors = sorted(abs(pair.error) for pair in found)
-    return counted(found, max(least, errors[(len(errors) - 1) // 2]))
+    half = errors[(len(errors) - 1) // 2]
+    sizes = sorted({half, *(abs(pair.predicted) for pair in found)})
+    limit = next(size for size in sizes if size >= half and _share_right(found, size) >= RIGHT)
+    return counted(found, limit)
 
 
 def counted(found: Sequence[Pair], limit: float) -> RatioInterval:
