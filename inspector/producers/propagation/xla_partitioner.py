@@ -37,6 +37,8 @@ _OPTIONS: dict[str, Any] = {
     "xla_dump_hlo_as_text": True,
     "xla_dump_large_constants": True,  # tables with a row for each device, which later passes read
 }
+if jax.__version_info__ >= (0, 12):
+    _OPTIONS["xla_dump_compact_gte"] = False  # else elements of tuples are written as `%while#1`
 _OLD = "mhlo.sharding"
 # Layouts of the results, without one for the result that ends the compile.
 _LAYOUTS = ("mhlo.xla_entry_computation_result_layout", "mhlo.xla_entry_computation_result_tiles")
