@@ -12,7 +12,7 @@ from itertools import product
 from typing import Any
 
 import pytest
-from hypothesis import assume, given
+from hypothesis import HealthCheck, assume, given, settings
 from hypothesis import strategies as st
 
 from inspector import layout as layouts
@@ -187,6 +187,8 @@ def test_the_mesh_of_a_layout_is_emulated_devices_in_order() -> None:
     assert mesh.processes == (0,) * 6
 
 
+# Few models have partitions.
+@settings(suppress_health_check=[HealthCheck.filter_too_much])
 @given(layout_values())
 def test_default_specs_are_the_default_rules_on_each_place(layout: Layout) -> None:
     assume(layout.entry.partitions)
