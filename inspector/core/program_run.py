@@ -16,6 +16,7 @@ FORMAT = "sharding-run"
 VERSION = 1
 FILE = "run.json"
 SNAPSHOT = "snapshot.json"
+LOWERED = ".lowered.mlirbc"  # the end of a raw file with the module of a program on several devices
 REQUEST = "capture"  # a file of this name asks a running program for its live arrays
 # The folder of the run that the dashboard shows. Only the command line sets it.
 FOLDER_VARIABLE = "SHARDING_INSPECTOR_SHOWN_RUN"

@@ -8,7 +8,6 @@ import os
 import sys
 from collections.abc import Callable, Iterator
 from dataclasses import replace
-from io import BytesIO
 from typing import Any
 
 import jax
@@ -24,6 +23,7 @@ from inspector.core.array_roles import with_roles
 from inspector.core.errors import InvalidInput, shown
 from inspector.core.snapshot import Snapshot
 from inspector.machines import targets
+from inspector.producers import bytecode
 from inspector.producers.capture import capture_compiled
 from inspector.producers.program_run import custom_partitions
 from inspector.producers.program_run.named_arguments import argument_paths, with_argument_names
@@ -104,15 +104,9 @@ def _with_causes(found: Snapshot, module: Callable[[], Any]) -> Snapshot:
 
     finder = CauseFinder()
     try:
-        return finder(found, _bytecode(lowered))
+        return finder(found, bytecode.of_module(lowered))
     finally:
         finder.close()
-
-
-def _bytecode(module: Any) -> bytes:
-    buffer = BytesIO()
-    module.operation.write_bytecode(buffer)
-    return buffer.getvalue()
 
 
 def _with_names(found: Snapshot, compiled: Any, name: str) -> Snapshot:
@@ -222,6 +216,8 @@ def _for_target(found: Snapshot, lowered: Any, target: targets.Target) -> Snapsh
     settings["partitions"] = getattr(lowered, custom_partitions.ATTRIBUTE, [])
     compiler = TargetCompiler(target)
     try:
-        return compiler(replace(found, mesh=mesh), _bytecode(lowered.stablehlo()), settings)
+        return compiler(
+            replace(found, mesh=mesh), bytecode.of_module(lowered.stablehlo()), settings
+        )
     finally:
         compiler.close()

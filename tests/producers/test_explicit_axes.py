@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import importlib
 from collections import Counter
-from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -22,7 +21,6 @@ from inspector.core.errors import InvalidInput
 from inspector.core.snapshot import Collective, Program, ShardingError
 from inspector.layout import Layout
 from inspector.layout.plan import plan
-from inspector.model import own_model
 from inspector.model.built_in import catalogue
 from inspector.producers import sharding_errors
 from inspector.producers.abstract import abstract_state
@@ -41,13 +39,7 @@ EXAMPLES = {
 EXPLICIT = (AxisType.Explicit, AxisType.Explicit)
 
 
-@pytest.fixture(autouse=True)
-def restore_catalogue(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
-    before = dict(catalogue.CATALOGUE)
-    monkeypatch.setenv(own_model.VARIABLE, "[]")
-    yield
-    catalogue.CATALOGUE.clear()
-    catalogue.CATALOGUE.update(before)
+pytestmark = pytest.mark.usefixtures("known_models")
 
 
 def layout_of(model: str, axes: tuple[str, ...]) -> Layout:

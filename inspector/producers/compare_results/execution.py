@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from io import BytesIO
 from typing import Any
 
 import jax
@@ -14,6 +13,7 @@ from jax._src.sharding_impls import GSPMDSharding
 from inspector.core.errors import InvalidInput
 from inspector.core.printable import one_line
 from inspector.core.same_results import UnequalReplicas
+from inspector.producers import bytecode
 from inspector.producers.compare_results.differences import difference
 from inspector.producers.program_run.for_target import compile_module
 
@@ -78,10 +78,10 @@ class Executable:
         devices = jax.devices()
         self._devices = tuple(devices[place] for place in settings["devices"])
         self._shapes = _result_shapes(module)
-        buffer = BytesIO()
-        module.operation.write_bytecode(buffer)
         with _errors("the compiler fails"):
-            self._executable = compile_module(buffer.getvalue(), list(self._devices), settings)
+            self._executable = compile_module(
+                bytecode.of_module(module), list(self._devices), settings
+            )
         self._inputs = self._executable.get_parameter_shardings()
         self._outputs = self._executable.get_output_shardings()
 
@@ -140,7 +140,9 @@ class _errors:
 def _result_shapes(module: Any) -> list[tuple[int, ...]]:
     from jaxlib.mlir import ir
 
-    from inspector.producers.compare_results.modules import main_of
+    from inspector.producers.propagation.walk import main_function
 
-    kind = ir.FunctionType(ir.TypeAttr(main_of(module).attributes["function_type"]).value)
+    kind = ir.FunctionType(
+        ir.TypeAttr(main_function(module.operation).attributes["function_type"]).value
+    )
     return [tuple(ir.RankedTensorType(result).shape) for result in kind.results]

@@ -20,10 +20,11 @@ from jax._src.interpreters import mlir
 from jaxlib.mlir import ir
 
 from inspector.core.errors import InvalidInput
+from inspector.producers import bytecode
 from inspector.producers.propagation.locations import described
 from inspector.producers.propagation.shardings import MANUAL, SHARDING, result_shardings
 from inspector.producers.propagation.shardy import inline_calls
-from inspector.producers.propagation.walk import operations
+from inspector.producers.propagation.walk import main_function, operations
 
 # They return their operand.
 _CONSTRAINTS = frozenset({"sdy.sharding_constraint", "sdy.reshard"})
@@ -32,7 +33,7 @@ _DONATION = ("tf.aliasing_output", "jax.buffer_donor")
 _SUMS = frozenset({"stablehlo.dot", "stablehlo.dot_general"})
 
 
-def prepared(bytecode: bytes) -> Any:
+def prepared(written: bytes) -> Any:
     """Return the module with all calls inlined, no donated arguments, and no `jax.debug.print`.
 
     Raises:
@@ -40,9 +41,9 @@ def prepared(bytecode: bytes) -> Any:
     """
     context = mlir.make_ir_context()
     with context, ir.Location.unknown():
-        module = ir.Module.parse(bytecode)
+        module = ir.Module.parse(written)
         inline_calls(module.operation)
-        main = main_of(module)
+        main = main_function(module.operation)
         if "arg_attrs" in main.attributes:
             main.attributes["arg_attrs"] = ir.ArrayAttr.get(
                 [_without(attributes, _DONATION) for attributes in main.attributes["arg_attrs"]]
@@ -66,16 +67,6 @@ def _load_lapack() -> None:
     """Let JAX load LAPACK, which it does when it lowers a function that needs it. XLA crashes without."""
     with jax.default_device(jax.devices("cpu")[0]):
         jax.jit(jnp.linalg.eigvalsh).lower(jax.ShapeDtypeStruct((2, 2), "float32"))
-
-
-def main_of(module: Any) -> Any:
-    """Return the operation of the function `main`."""
-    return next(
-        function.operation
-        for function in module.operation.regions[0].blocks[0].operations
-        if function.operation.name == "func.func"
-        and ir.StringAttr(function.attributes["sym_name"]).value == "main"
-    )
 
 
 def float_kinds(module: Any) -> list[str]:
@@ -172,7 +163,7 @@ def with_results(module: Any, values: Sequence[Any]) -> Any:
     The result of a `shard_map` gets its own sharding. The compiler chooses that of the others.
     """
     with module.context, ir.Location.unknown():
-        main = main_of(module)
+        main = main_function(module.operation)
         last = _return_of(main)
         before = list(last.operands)
         kind = ir.FunctionType(ir.TypeAttr(main.attributes["function_type"]).value)
@@ -183,7 +174,7 @@ def with_results(module: Any, values: Sequence[Any]) -> Any:
         types = [*kind.results, *(value.type for value in values)]
         main.attributes["function_type"] = ir.TypeAttr.get(ir.FunctionType.get(kind.inputs, types))
         main.attributes["res_attrs"] = ir.ArrayAttr.get([*given, *added])
-        copy = ir.Module.parse(str_of(module))
+        copy = ir.Module.parse(bytecode.of_module(module))
         # The module itself stays as it was.
         _replace_return(replaced, before)
         main.attributes["function_type"] = ir.TypeAttr.get(kind)
@@ -192,15 +183,6 @@ def with_results(module: Any, values: Sequence[Any]) -> Any:
         else:
             main.attributes["res_attrs"] = attributes
     return copy
-
-
-def str_of(module: Any) -> bytes:
-    """Return the module as bytecode."""
-    from io import BytesIO
-
-    buffer = BytesIO()
-    module.operation.write_bytecode(buffer)
-    return buffer.getvalue()
 
 
 def op_name_of(operation: Any) -> tuple[str, str | None]:
@@ -244,7 +226,9 @@ def _matched(first: Any, second: Any, by_order: bool) -> dict[Any, Any]:
                 matched_others.add(other_start + step)
     for operation, other in pairs:
         values.update(zip(operation.results, other.results, strict=True))
-    pairs.append((_return_of(main_of(first)), _return_of(main_of(second))))
+    pairs.append(
+        (_return_of(main_function(first.operation)), _return_of(main_function(second.operation)))
+    )
     for operation, other in pairs:
         if len(operation.operands) == len(other.operands):
             for value, other_value in zip(operation.operands, other.operands, strict=True):
@@ -291,7 +275,7 @@ def _inside_shard_maps(mapped: Sequence[Any], rest: Sequence[Any]) -> dict[Any, 
 
 def _needed(module: Any, outputs: Sequence[int]) -> set[Any]:
     """Return the operations of `main` from which outputs are computed."""
-    operands = _return_of(main_of(module)).operands
+    operands = _return_of(main_function(module.operation)).operands
     block = _block(module)
     waiting = [operands[place] for place in outputs]
     needed: set[Any] = set()
@@ -341,7 +325,7 @@ def _owner(value: Any) -> Any:
 
 
 def _block(module: Any) -> Any:
-    return main_of(module).regions[0].blocks[0]
+    return main_function(module.operation).regions[0].blocks[0]
 
 
 def _return_of(main: Any) -> Any:

@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import json
 import threading
-from io import BytesIO
 from pathlib import Path
 from typing import Any
 
@@ -17,6 +16,7 @@ import numpy as np
 
 from inspector.core import output
 from inspector.core.formatting import bytes_text
+from inspector.producers import bytecode
 from inspector.producers.program_run.recorder import described, lowered_settings, paths_of
 
 MOST_BYTES = 512 * 2**20  # of the arguments of all programs of a run, on disk
@@ -57,9 +57,8 @@ class Recorder:
         with self._lock:
             self._count += 1
             stem = f"{self._count:04d}"
-        buffer = BytesIO()
-        computation.stablehlo().operation.write_bytecode(buffer)
-        output.write_bytes(buffer.getvalue(), self._raw / f"{stem}.mlirbc")
+        module = bytecode.of_module(computation.stablehlo())
+        output.write_bytes(module, self._raw / f"{stem}.mlirbc")
         devices = computation._device_list or ()
         information = computation.compile_args["all_args_info"]
         places = {device.id: place for place, device in enumerate(jax.devices())}

@@ -21,14 +21,14 @@ from typing import Any
 import jax
 
 from inspector.core import output
-from inspector.core.program_run import when_compiled
+from inspector.core.program_run import LOWERED, when_compiled
+from inspector.producers import bytecode
 from inspector.producers.capture import capture_compiled
 from inspector.producers.program_run import custom_partitions, moved_arrays
 from inspector.producers.program_run.live import LiveArrays
 from inspector.producers.program_run.named_arguments import argument_paths, with_argument_names
 
 MOVES = "moves.json"
-LOWERED = ".lowered.mlirbc"  # the end of the file with the module of a program on several devices
 REQUEST = "capture"  # a file of this name in the folder asks for the live arrays
 _POLL_SECONDS = 0.5
 _MOST_WAIT_SECONDS = 30.0  # for the thread of the recorder; reading live arrays takes much less
@@ -119,7 +119,8 @@ class Recorder:
             "devices": len(computation._device_list or ()),
         }
         if meta["devices"] > 1:
-            _write_module(computation, self._raw / f"{stem}{LOWERED}")
+            module = bytecode.of_module(computation.stablehlo())
+            output.write_bytes(module, self._raw / f"{stem}{LOWERED}")
         if target is not None:
             meta["target"] = self._write_target(stem, target)
         self._write_json(f"{stem}.json", meta, record)
@@ -158,7 +159,8 @@ class Recorder:
     def _write_target(self, stem: str, target: Any) -> dict[str, Any]:
         if isinstance(target, str):
             return {"error": target}
-        _write_module(target, self._raw / f"{stem}.mlirbc")
+        module = bytecode.of_module(target.stablehlo())
+        output.write_bytes(module, self._raw / f"{stem}.mlirbc")
         # Emulated devices are numbered from 0, in the order of `jax.devices()`.
         settings = lowered_settings(
             target, {device.id: device.id for device in target._device_list}
@@ -249,15 +251,6 @@ class Recorder:
         """
         self._live = LiveArrays()
         self._last.clear()
-
-
-def _write_module(lowered: Any, path: Path) -> None:
-    """Write a lowered module as MLIR bytecode."""
-    from io import BytesIO
-
-    buffer = BytesIO()
-    lowered.stablehlo().operation.write_bytecode(buffer)
-    output.write_bytes(buffer.getvalue(), path)
 
 
 def _let_no_fork_interrupt(lock: Any) -> None:

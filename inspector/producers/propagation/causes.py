@@ -11,7 +11,7 @@ from inspector.producers.propagation.conflicts import Conflicting
 from inspector.producers.propagation.history import History
 from inspector.producers.propagation.numbers import Made
 from inspector.producers.propagation.origins import Sources, unique
-from inspector.producers.propagation.shardings import axes_of_dimensions, sharding_of
+from inspector.producers.propagation.shardings import has_axis
 
 # They add partial sums. Any other collective moves shards.
 _SUMS = frozenset({"all-reduce", "reduce-scatter"})
@@ -56,17 +56,10 @@ class Causes:
             return
         if op not in _SUMS and number in self.conflicting:
             moved = [side.value for side in self.conflicting[number].moved]
-            if any(_is_sharded(value, axis) for value in moved):
+            if any(has_axis(value, axis) for value in moved):
                 yield from moved
                 return
         operands, results = list(operation.operands), list(operation.results)
-        yield from [one for one in operands if _is_sharded(one, axis)] or [
-            one for one in results if _is_sharded(one, axis)
+        yield from [one for one in operands if has_axis(one, axis)] or [
+            one for one in results if has_axis(one, axis)
         ]
-
-
-def _is_sharded(value: Any, axis: str) -> bool:
-    sharding = sharding_of(value)
-    return sharding is not None and any(
-        axis == name for dimension in axes_of_dimensions(sharding) for name, _ in dimension
-    )

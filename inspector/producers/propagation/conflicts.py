@@ -17,6 +17,7 @@ from inspector.producers.propagation.origins import Sources, origins_of_value
 from inspector.producers.propagation.shardings import (
     Axis,
     axes_of_dimensions,
+    rank_of,
     sharding_of,
     spec_of,
 )
@@ -94,9 +95,8 @@ def conflicts_of(
 def _sides(operation: Any) -> Iterator[Side]:
     for kind, values in (("operand", operation.operands), ("result", operation.results)):
         for number, value in enumerate(values):
-            try:
-                rank = ir.RankedTensorType(value.type).rank
-            except ValueError:  # such as a token
+            rank = rank_of(value.type)
+            if rank is None:
                 continue
             sharding = sharding_of(value)
             axes: Axes = ((),) * rank if sharding is None else axes_of_dimensions(sharding)

@@ -19,7 +19,12 @@ from jaxlib.mlir.dialects import sdy
 from inspector.core.snapshot import Direction, PropagationStep
 from inspector.model.built_in.watching import MARK
 from inspector.producers.propagation.locations import described
-from inspector.producers.propagation.shardings import axes_of_dimensions, sharding_of
+from inspector.producers.propagation.shardings import (
+    axes_of_dimensions,
+    has_axis,
+    rank_of,
+    sharding_of,
+)
 from inspector.producers.propagation.walk import operations
 
 NUMBER = "mhlo.number"  # a dialect prefix that every module of JAX knows
@@ -135,7 +140,7 @@ class History:
         waiting, seen = [value], 0
         while waiting and seen < _MOST_OPERATIONS:
             value, seen = waiting.pop(0), seen + 1
-            if not _has_axis(value, axis):
+            if not has_axis(value, axis):
                 continue
             source = self._source(value, axis)
             if source is not None:
@@ -222,13 +227,6 @@ def is_mark(operation: Any) -> bool:
     )
 
 
-def _has_axis(value: Any, axis: str) -> bool:
-    sharding = sharding_of(value)
-    return sharding is not None and any(
-        axis == name for each in axes_of_dimensions(sharding) for name, _ in each
-    )
-
-
 def _is_given(value: Any, axis: str) -> bool:
     """Return whether a dimension that is sharded over this mesh axis is closed.
 
@@ -279,19 +277,12 @@ def _named(operation: Any, axis: str, number: int) -> str | None:
 
 def _of_result(operation: Any, key: str, number: int) -> Any | None:
     """Return the note of a loop about one of its results. Shardy makes no note for scalars."""
-    ranks = [_rank(each.type) for each in operation.results]
+    ranks = [rank_of(each.type) for each in operation.results]
     listed = list(ir.ArrayAttr(operation.attributes[key]))
     noted = [place for place, rank in enumerate(ranks) if rank]
     if number not in noted or len(listed) != len(noted):
         return None
     return listed[noted.index(number)]
-
-
-def _rank(kind: Any) -> int:
-    try:
-        return int(ir.RankedTensorType(kind).rank)
-    except ValueError:  # not a tensor, such as a token
-        return 0
 
 
 def _text(notes: Any, axis: str) -> str | None:

@@ -7,17 +7,17 @@ compares costs, so that a few instructions can be in one of the programs only; t
 
 from __future__ import annotations
 
-import itertools
 import math
 import re
 from collections import Counter
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from dataclasses import dataclass, replace
 
 from inspector.compiled.hlo.module import Computation, Instruction, Module
 from inspector.core.collectives import OPERATIONS
 from inspector.core.errors import InvalidInput
 from inspector.core.snapshot import Collective, Mesh
+from inspector.producers.propagation.size_ratios import axes_of, resized
 from inspector.producers.propagation.xla_partitioner import MOST_DEVICES
 
 _MOST_PAIRS = 3
@@ -66,7 +66,7 @@ def smaller(mesh: Mesh) -> tuple[SmallerMeshes, ...]:
 def _halved(mesh: Mesh, preferred: str) -> SmallerMeshes | None:
     """Return a pair of meshes with fewer devices along one axis, and along others if this is not enough."""
     sizes = dict(mesh.sizes)
-    powers: dict[str, int] = {}
+    powers: dict[str, int] = {}  # of the first mesh, compared with the second
     while math.prod(sizes.values()) * 2 ** sum(powers.values()) > MOST_DEVICES:
         halved = [name for name, size in sizes.items() if size % 2 == 0 and size > 2]
         if not halved:
@@ -74,9 +74,11 @@ def _halved(mesh: Mesh, preferred: str) -> SmallerMeshes | None:
         name = preferred if preferred in halved else max(halved, key=lambda name: sizes[name])
         sizes[name] //= 2
         powers.setdefault(name, 2 ** len(powers))
-    larger = {name: size * 2 ** powers.get(name, 0) for name, size in sizes.items()}
-    growth = {name: mesh.sizes[name] // larger[name] for name in powers}
-    return SmallerMeshes(_mesh(mesh, larger), _mesh(mesh, sizes), growth, powers)
+    halvings = {name: -int(math.log2(mesh.sizes[name] // sizes[name])) for name in powers}
+    second = resized(mesh, halvings)
+    first = resized(second, powers)
+    growth = {name: mesh.sizes[name] // first.sizes[name] for name in powers}
+    return SmallerMeshes(first, second, growth, powers)
 
 
 def on_large_mesh(first: Module, second: Module, meshes: SmallerMeshes) -> Module:
@@ -130,11 +132,6 @@ _NOT_ALIKE = (
 )
 
 
-def _mesh(mesh: Mesh, sizes: Mapping[str, int]) -> Mesh:
-    axes = tuple(replace(axis, size=sizes[axis.name]) for axis in mesh.axes)
-    return Mesh(axes, tuple(range(math.prod(sizes.values()))), None, mesh.device_kind)
-
-
 def _scaled(first: Instruction, second: Instruction | None, meshes: SmallerMeshes) -> Instruction:
     if second is None or first.shape_text is None or first.shape_text == second.shape_text:
         return first
@@ -156,20 +153,7 @@ def _scaled(first: Instruction, second: Instruction | None, meshes: SmallerMeshe
 
 def _size(first: int, second: int, meshes: SmallerMeshes) -> int:
     """Return the size of a dimension on a device of the large mesh."""
-    if first == second or not first or not second:
-        return first
-    power = math.log2(max(first, second) / min(first, second))
-    axes = _axes(power, list(meshes.powers.items()))
-    if axes is None:
-        return first
-    growth = math.prod(meshes.growth[axis] for axis in axes)
     # A table with a row for each device grows, and all else shrinks.
+    axes = axes_of(max(first, second), min(first, second), meshes.powers)
+    growth = math.prod(meshes.growth[axis] for axis in axes or ())
     return first * growth if first > second else -(-first // growth)
-
-
-def _axes(power: float, powers: Sequence[tuple[str, int]]) -> tuple[str, ...] | None:
-    for count in range(1, len(powers) + 1):
-        for chosen in itertools.combinations(powers, count):
-            if sum(number for _, number in chosen) == power:
-                return tuple(name for name, _ in chosen)
-    return None

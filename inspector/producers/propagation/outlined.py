@@ -25,6 +25,7 @@ from inspector.producers.propagation.shardings import (
     sharding_of,
     tensor_sharding,
 )
+from inspector.producers.propagation.walk import main_function
 
 # A signature of more arguments and results is outlined. 1,000 cost 8 MB when all are written once.
 FEW = 1_000
@@ -64,7 +65,7 @@ def outline(module: Any, origins: bool) -> Outlined | None:
       module: the operation of a module, which is changed.
       origins: name the arguments as sources of shardings: each is then behind a sharding constraint.
     """
-    function = _main(module)
+    function = main_function(module)
     block = function.regions[0].blocks[0]
     kind = ir.FunctionType(ir.TypeAttr(function.attributes["function_type"]).value)
     if len(kind.inputs) + len(kind.results) <= FEW:
@@ -170,7 +171,7 @@ def without_shardings(module: Any) -> Iterator[dict[str, list[Any]]]:
     Yields for `arg_attrs` and `res_attrs` the sharding of each argument and result, None for one without.
     XLA's conversions write them one by one too.
     """
-    function = _main(module)
+    function = main_function(module)
     found: dict[str, list[Any]] = {}
     before: dict[str, Any] = {}
     for key in _KEYS:
@@ -188,7 +189,7 @@ def without_shardings(module: Any) -> Iterator[dict[str, list[Any]]]:
 
 def add_shardings(module: Any, found: dict[str, list[Any]]) -> None:
     """Give the signature of `main` the shardings that `without_shardings` took, perhaps from a copy."""
-    function = _main(module)
+    function = main_function(module)
     parsed: dict[Any, Any] = {}
     for key, shardings in found.items():
         if any(one is not None for one in shardings):
@@ -203,7 +204,7 @@ def add_shardings(module: Any, found: dict[str, list[Any]]) -> None:
 
 def close_signature(module: Any) -> None:
     """Close all dimensions of arguments and results at once, as `sdy-close-shardings` does one by one."""
-    function = _main(module)
+    function = main_function(module)
     closed: dict[Any, Any] = {}
     for key in _KEYS:
         if key not in function.attributes:
@@ -316,15 +317,6 @@ def _call(target: str, types: list[Any], operands: list[Any], location: Any) -> 
             "has_side_effect": ir.BoolAttr.get(True),
         },
         loc=location,
-    )
-
-
-def _main(module: Any) -> Any:
-    return next(
-        each.operation
-        for each in module.regions[0].blocks[0].operations
-        if each.operation.name == "func.func"
-        and ir.StringAttr(each.operation.attributes["sym_name"]).value == "main"
     )
 
 

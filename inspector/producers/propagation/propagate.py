@@ -383,18 +383,13 @@ def _partitioned_module(propagated: Propagated, mesh: Mesh) -> tuple[hlo.Module,
         return module
 
     with propagated.module.context, ir.Location.unknown():
-        pairs = smaller(mesh)
-        if not pairs:
+        *others, last = smaller(mesh) or (None,)
+        if last is None:
             return on(mesh), mesh
-        for number, meshes in enumerate(pairs, 1):
-            try:
-                scaled = on_large_mesh(on(meshes.first), on(meshes.second), meshes)
-            except InvalidInput:
-                if number == len(pairs):
-                    raise
-            else:
-                return scaled, meshes.first
-    raise AssertionError("unreachable")
+        for meshes in others:
+            with contextlib.suppress(InvalidInput):
+                return on_large_mesh(on(meshes.first), on(meshes.second), meshes), meshes.first
+        return on_large_mesh(on(last.first), on(last.second), last), last.first
 
 
 def with_traffic(work: Work, traffic: FusedTraffic | None, kernel_square: int | None) -> Work:

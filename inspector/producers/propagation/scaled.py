@@ -35,6 +35,7 @@ from inspector.producers.propagation.propagate import (
 )
 from inspector.producers.propagation.scaled_memory import ScaledMemory, scaled_memory
 from inspector.producers.propagation.shardings import Axes
+from inspector.producers.propagation.size_ratios import are_distinct, axes_of, resized
 from inspector.producers.propagation.template import Lowered
 from inspector.producers.propagation.xla_partitioner import MOST_DEVICES
 
@@ -159,7 +160,9 @@ def scaled_program(
     if scalable and not lowered.has_manual_part and len(axes) == len(setting.mesh.axes):
         for exponents in _exponents(setting.mesh, axes):
             with contextlib.suppress(InvalidInput):
-                other = _partitioned(lowered, _resized(setting, exponents), logical)
+                other = _partitioned(
+                    lowered, replace(setting, mesh=resized(setting.mesh, exponents)), logical
+                )
                 found = _compared(own, other, setting, exponents)
                 if found is not None:
                     return found
@@ -174,9 +177,8 @@ class _Partitioned:
     """One program after XLA's partitioner, and what is compared with another mesh."""
 
     program: Program
-    products: tuple[
-        tuple[Product, int | None, bool], ...
-    ]  # executions, and whether a kernel replaces it
+    # Each with its executions, and whether a kernel of attention replaces it.
+    products: tuple[tuple[Product, int | None, bool], ...]
     traffic: FusedTraffic | None
     live: LiveValues | None
 
@@ -223,50 +225,14 @@ def _exponents(mesh: Mesh, axes: Sequence[str]) -> Iterator[dict[str, int]]:
         [power for power in _POWERS if power > 0 or mesh.sizes[axis] % 2 ** (1 - power) == 0]
         for axis in axes
     ]
-    every = [
+    every = [dict(zip(axes, powers, strict=True)) for powers in itertools.product(*allowed)]
+    usable = [
         powers
-        for powers in itertools.product(*allowed)
-        if len({sum(chosen) for chosen in _subsets(powers)}) == 2 ** len(powers)
-        and mesh.size * 2.0 ** sum(powers) <= MOST_DEVICES
+        for powers in every
+        if are_distinct(powers) and mesh.size * 2.0 ** sum(powers.values()) <= MOST_DEVICES
     ]
-    for powers in sorted(every, key=lambda powers: (max(0, *powers), sum(map(abs, powers))))[
-        :_MOST_TRIES
-    ]:
-        yield dict(zip(axes, powers, strict=True))
-
-
-def _subsets(powers: Sequence[int]) -> Iterator[tuple[int, ...]]:
-    for count in range(len(powers) + 1):
-        yield from itertools.combinations(powers, count)
-
-
-def _resized(setting: Setting, exponents: Mapping[str, int]) -> Setting:
-    axes = tuple(
-        replace(axis, size=int(axis.size * 2.0 ** exponents.get(axis.name, 0)))
-        for axis in setting.mesh.axes
-    )
-    count = math.prod(axis.size for axis in axes)
-    return replace(setting, mesh=Mesh(axes, tuple(range(count))))
-
-
-def _axes(own: float, other: float, exponents: Mapping[str, int]) -> Axes | None:
-    """Return the axes by whose ratios an amount was divided; None if it is no product of some of them."""
-    if own == other:
-        return frozenset()
-    if not own or not other:
-        return None
-    power = math.log2(own / other)
-    if not power.is_integer():
-        return None
-    return next(
-        (
-            frozenset(axes)
-            for count in range(1, len(exponents) + 1)
-            for axes in itertools.combinations(exponents, count)
-            if sum(exponents[axis] for axis in axes) == power
-        ),
-        None,
-    )
+    usable.sort(key=lambda one: (max(0, *one.values()), sum(map(abs, one.values()))))
+    yield from usable[:_MOST_TRIES]
 
 
 def _compared(
@@ -282,13 +248,13 @@ def _compared(
         if own.traffic.bytes.keys() != other.traffic.bytes.keys():
             return None
         by_name = {
-            name: _axes(amount, other.traffic.bytes[name], exponents) or frozenset()
+            name: axes_of(amount, other.traffic.bytes[name], exponents) or frozenset()
             for name, amount in own.traffic.bytes.items()
         }
     memory = None
     if own.live is not None and other.live is not None:
         memory = scaled_memory(
-            own.live, other.live, setting.mesh, lambda one, two: _axes(one, two, exponents)
+            own.live, other.live, setting.mesh, lambda one, two: axes_of(one, two, exponents)
         )
         if memory is None:
             return None
@@ -322,7 +288,7 @@ def _moved(
         known = one.payload_bytes is not None and two.payload_bytes is not None
         if not alike or not known or one.mesh_axes is None or one.network:
             return None
-        axes = _axes(one.payload_bytes or 0, two.payload_bytes or 0, exponents)
+        axes = axes_of(one.payload_bytes or 0, two.payload_bytes or 0, exponents)
         if axes is None:
             return None
         global_bytes = (one.payload_bytes or 0) * math.prod(mesh.sizes[axis] for axis in axes)
@@ -353,7 +319,7 @@ def _products(
     for (one, times, kernel), (two, _, _) in zip(own.products, other.products, strict=True):
         if one.flops is None or two.flops is None or one.dtype is None or times is None:
             return None
-        axes = _axes(one.flops, two.flops, exponents)
+        axes = axes_of(one.flops, two.flops, exponents)
         if axes is None:
             return None
         ways = math.prod(mesh.sizes[axis] for axis in axes)

@@ -37,6 +37,22 @@ def sharding_of(value: Any) -> Any:
     return result_shardings(parent)[number] if name == "stablehlo.while" else None
 
 
+def has_axis(value: Any, axis: str) -> bool:
+    """Return whether a mesh axis, or a part of it, shards a value."""
+    sharding = sharding_of(value)
+    return sharding is not None and any(
+        axis == name for each in axes_of_dimensions(sharding) for name, _ in each
+    )
+
+
+def rank_of(kind: Any) -> int | None:
+    """Return the number of dimensions of a type; None for one that is no tensor, such as a token."""
+    try:
+        return int(ir.RankedTensorType(kind).rank)
+    except ValueError:
+        return None
+
+
 def manual_axes(operation: Any) -> tuple[str, ...]:
     """Return the mesh axes of an `sdy.manual_computation` over which each device has its own values."""
     return tuple(name for name, _ in _parsed_axes(str(operation.attributes["manual_axes"])))

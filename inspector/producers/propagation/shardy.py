@@ -34,7 +34,7 @@ from inspector.producers.propagation.shardings import (
     spec_of,
     tensor_sharding,
 )
-from inspector.producers.propagation.walk import operations
+from inspector.producers.propagation.walk import main_function, operations
 
 # The options with which passes note the source of each mesh axis, and the steps of its propagation.
 _NOTES = ("debug-sharding-origins", "debug-propagation-edge-sharding")
@@ -294,7 +294,7 @@ def names_of_arguments(
 
 def shapes_of_main(module: Any) -> tuple[list[tuple[int, ...]], list[tuple[int, ...]]]:
     """Return the shapes of the arguments and of the results of `main`."""
-    (main,) = (each for each in module.body.operations if _is_main(each.operation))
+    main = main_function(module.operation)
     kind = ir.FunctionType(ir.TypeAttr(main.attributes["function_type"]).value)
 
     def shapes(types: Sequence[Any]) -> list[tuple[int, ...]]:

@@ -1,4 +1,4 @@
-"""All operations of an MLIR module."""
+"""All operations of an MLIR module, and its main function."""
 
 from __future__ import annotations
 
@@ -20,3 +20,13 @@ def operations(operation: Any, inner_first: bool = False) -> list[Any]:
 
     operation.walk(visit, ir.WalkOrder.POST_ORDER if inner_first else ir.WalkOrder.PRE_ORDER)
     return found[:-1] if inner_first else found[1:]
+
+
+def main_function(module: Any) -> Any:
+    """Return the function that the program of a module's operation runs."""
+    return next(
+        each.operation
+        for each in module.regions[0].blocks[0].operations
+        if each.operation.name == "func.func"
+        and ir.StringAttr(each.operation.attributes["sym_name"]).value == "main"
+    )

@@ -17,7 +17,7 @@ from inspector.compiled.hlo.shardings import HloSharding, NamedMesh
 from inspector.core.errors import InvalidInput
 from inspector.core.formatting import counted
 from inspector.producers.propagation.one_mesh import axes_of_parts
-from inspector.producers.propagation.shardings import SHARDING
+from inspector.producers.propagation.shardings import SHARDING, rank_of
 from inspector.producers.propagation.walk import operations
 from inspector.producers.propagation.xla_form import parsed_attribute, restore_shardings
 
@@ -35,8 +35,20 @@ def with_sdy(module: ir.Module, given: NamedMesh | None = None) -> ir.Module | N
       given: the mesh that the user names, for shardings without names of axes.
 
     Raises:
-      InvalidInput: the given mesh has another number of devices, or no mesh expresses the shardings.
+      InvalidInput: the given mesh has another number of devices, no mesh expresses the shardings, or one of
+        them is not valid.
     """
+    try:
+        return _with_sdy(module, given)
+    except InvalidInput:
+        raise
+    # Attributes of other kinds, text that MLIR cannot parse, and shardings of more dimensions than the value.
+    except (ir.MLIRError, ValueError, TypeError, IndexError, RuntimeError) as error:
+        reason = " ".join(str(error).split())[:200]
+        raise InvalidInput(f"the shardings of the program cannot be read: {reason}") from None
+
+
+def _with_sdy(module: ir.Module, given: NamedMesh | None) -> ir.Module | None:
     copy = ir.Module.parse(module.operation.get_asm(enable_debug_info=True))
     meshes = _meshes_in_text(copy)
     if meshes:
@@ -126,14 +138,17 @@ def _rewrite(module: ir.Module, known: dict[str, str | None]) -> None:
                 if key in operation.attributes:
                     listed = zip(ir.ArrayAttr(operation.attributes[key]), types, strict=True)
                     operation.attributes[key] = ir.ArrayAttr.get(
-                        [_with_sharding(ir.DictAttr(one), _rank(each), of) for one, each in listed]
+                        [
+                            _with_sharding(ir.DictAttr(one), rank_of(each) or 0, of)
+                            for one, each in listed
+                        ]
                     )
         elif _OLD in operation.attributes:
             written = operation.attributes[_OLD]
             del operation.attributes[_OLD]
             if operation.name != "stablehlo.custom_call" or len(operation.results) != 1:
                 continue
-            sharding = of(written, _rank(operation.results[0].type))
+            sharding = of(written, rank_of(operation.results[0].type) or 0)
             target = ir.StringAttr(operation.attributes["call_target_name"]).value
             if sharding is not None and target == _CONSTRAINT:
                 with ir.InsertionPoint(operation), operation.location:
@@ -149,10 +164,3 @@ def _with_sharding(named: Any, rank: int, of: Any) -> Any:
     if sharding is not None:
         attributes[SHARDING] = sharding
     return ir.DictAttr.get(attributes)
-
-
-def _rank(kind: Any) -> int:
-    try:
-        return int(ir.RankedTensorType(kind).rank)
-    except ValueError:  # such as a token
-        return 0

@@ -26,6 +26,7 @@ from jaxlib.mlir import ir
 
 from inspector.core import host_memory
 from inspector.core.errors import InvalidInput
+from inspector.producers.propagation.walk import main_function
 
 # Devices of a client. More than the last cannot be emulated: ids of other processes begin there.
 _CLIENTS = (8, 64, 256, 1024, 2048)
@@ -141,12 +142,7 @@ def _remove_old_shardings(module: ir.Module) -> None:
 
 def _add_end(module: ir.Module) -> None:
     """Add a result that no pass for CPUs can expand: random numbers from a key of the wrong length."""
-    main = next(
-        each.operation
-        for each in module.body.operations
-        if each.operation.name == "func.func"
-        and ir.StringAttr(each.attributes["sym_name"]).value == "main"
-    )
+    main = main_function(module.operation)
     block = main.regions[0].blocks[0]
     key = ir.RankedTensorType.get([7], ir.IntegerType.get_unsigned(64))
     number = ir.RankedTensorType.get([], ir.IntegerType.get_unsigned(32))

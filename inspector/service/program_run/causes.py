@@ -85,4 +85,5 @@ def _with_note(found: Snapshot, reason: str) -> Snapshot:
 
 
 def _with_work(found: Snapshot, compiled: Program, partitioned: Program) -> Snapshot:
-    return replace(found, programs=(replace(compiled, ideal=partitioned.ideal),))
+    ideal = partitioned.ideal or compiled.ideal
+    return replace(found, programs=(replace(compiled, ideal=ideal),))

@@ -18,6 +18,7 @@ from inspector.core.formatting import and_text, bytes_text, counted, numbered
 from inspector.core.meshes import MeshList, mesh_key
 from inspector.core.printable import file_name, one_line
 from inspector.core.program_run import (
+    LOWERED,
     CompiledRecord,
     LiveRecord,
     ProgramRun,
@@ -33,7 +34,6 @@ CompileForTarget = Callable[[Snapshot, bytes, dict[str, Any]], Snapshot]
 
 _QUESTIONS = "questions.txt"  # the recorder writes it
 _MOST_ERROR = 400  # characters
-LOWERED = ".lowered.mlirbc"  # the recorder writes such files; it imports JAX
 FREED = "freed-before-the-end"
 MISSING = "results-not-captured"
 _MOST_NAMED = 3

@@ -31,10 +31,8 @@ _OTHER_ATTRIBUTES = frozenset({
 def fold_gathers(passes: Passes, outer: Instruction) -> None:
     """Make one all-gather of an all-gather of an all-gather, along the same or another dimension."""
     edited = passes.edited
-    inner = edited.operand(outer)
-    if inner.opcode != "all-gather" or edited.only_user(inner) is None:
-        return
-    if not passes.has_one_operand(inner) or not passes.has_one_operand(outer):
+    inner = passes.only_inner(outer)
+    if inner is None:
         return
     groups, outer_groups = passes.groups(inner), passes.groups(outer)
     product = product_of_groups(groups, outer_groups)

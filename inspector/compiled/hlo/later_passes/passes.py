@@ -125,6 +125,13 @@ class Passes:
                 return False
         return any(len({self.slices[one] for one in group}) > 1 for group in groups or ())
 
+    def only_inner(self, outer: Instruction) -> Instruction | None:
+        """Return the operand of a collective if it is the same operation and has no other user."""
+        inner = self.edited.operand(outer)
+        if inner.opcode != outer.opcode or self.edited.only_user(inner) is None:
+            return None
+        return inner if self.has_one_operand(inner) and self.has_one_operand(outer) else None
+
     def has_one_operand(self, collective: Instruction) -> bool:
         return len(self.edited.operands(collective)) == 1
 

@@ -26,12 +26,8 @@ _FORMATTING = frozenset({"reshape", "pad", "slice", "convert"})
 def fold(passes: Passes, outer: Instruction) -> None:
     """Make one all-reduce of an all-reduce of an all-reduce: `AllReduceFolder`."""
     edited = passes.edited
-    inner = edited.operand(outer)
-    if inner.opcode != "all-reduce" or edited.only_user(inner) is None:
-        return
-    if not passes.has_one_operand(inner) or not passes.has_one_operand(outer):
-        return
-    if passes.reduction(inner) != passes.reduction(outer):
+    inner = passes.only_inner(outer)
+    if inner is None or passes.reduction(inner) != passes.reduction(outer):
         return
     groups = product_of_groups(passes.groups(inner), passes.groups(outer))
     if groups is None:

@@ -1,0 +1,13 @@
+"""MLIR modules as bytecode, in which they go to files and to other processes."""
+
+from __future__ import annotations
+
+from io import BytesIO
+from typing import Any
+
+
+def of_module(module: Any) -> bytes:
+    """Return the bytecode of an `ir.Module`."""
+    buffer = BytesIO()
+    module.operation.write_bytecode(buffer)
+    return buffer.getvalue()
