@@ -26,7 +26,7 @@ from inspector.core.snapshot import Array, Finding, Mesh, Program, Snapshot, Sou
 from inspector.layout.plan import NOT_PROPAGATED, now
 from inspector.producers.propagation.lowered_module import PartitionedModule, partitioned_module
 from inspector.producers.propagation.one_mesh import OTHER_MESHES, meshes_of, on_first_mesh
-from inspector.producers.propagation.shardings import SHARDING, axes_of_dimensions
+from inspector.producers.propagation.shardings import SHARDING, axes_of_dimensions, rank_of
 from inspector.producers.propagation.written_shardings import with_sdy
 from inspector.producers.readers import content, hlo_arrays, hlo_mesh, limits
 from inspector.producers.readers.content import MLIR_BYTECODE
@@ -59,20 +59,25 @@ def read(path: Path, what: str, given: NamedMesh | None = None) -> Snapshot:
     with jax_mlir.make_ir_context() as context, ir.Location.unknown():
         context.allow_unregistered_dialects = True
         module = _parsed(text, what, context)
+        name = _symbol(module.operation, "module")
         meshes = meshes_of(_operation(module))
+        findings: list[Finding] = []
         if not any(mesh.axes for mesh in meshes.values()):
-            module = with_sdy(module, given) or module
+            try:
+                module = with_sdy(module, given) or module
+            except InvalidInput as error:
+                if given is not None:
+                    raise
+                findings.append(Finding("note", NOT_PROPAGATED, f"{name}: {error}"))
             meshes = meshes_of(_operation(module))
         main = _main(module, what)
-        name = _symbol(module.operation, "module")
         found = _mesh(meshes)
-        findings: list[Finding] = []
         program, values = Program(name, stage="partitioned"), module
         inside: tuple[Array, ...] = ()
-        if found is None:
+        if found is None and not findings:
             note = "The program names no mesh, so nothing in it is sharded."
             findings.append(Finding("note", MESH_UNKNOWN, note))
-        else:
+        elif found is not None:
             try:
                 single = on_first_mesh(module, meshes)
                 one = _partitioned(single, name, found.record, main)
@@ -193,7 +198,9 @@ def _values(
                 sharding = shardings.parse_sdy(str(written), meshes)
             elif "mhlo.sharding" in one.attributes:
                 sharding = shardings.parse(ir.StringAttr(one.attributes["mhlo.sharding"]).value)
-        except InvalidInput as refused:
+            if sharding is not None and len(sharding.dimensions) > (rank_of(one.kind) or 0):
+                sharding, problem = None, "a sharding with more dimensions than the array"
+        except (InvalidInput, ValueError) as refused:  # ValueError: an attribute that is no text
             problem = str(refused)
         if sharding is None and problem is None and meshes:
             sharding = (
@@ -225,8 +232,8 @@ def _dropped(
                 yield Finding(
                     "note",
                     NOT_GIVEN,
-                    f"{name}/input/{number} asks for {and_text(lost)} on dimension {dimension}, which XLA "
-                    "does not shard over it, because the size is not divisible. So its shards are larger.",
+                    f"{name}/input/{number} asks for {and_text(lost)} on dimension {dimension}, and XLA does "
+                    "not shard it so: all shards of an argument must have one size.",
                 )
 
 

@@ -188,3 +188,43 @@ def test_shardings_as_text_and_an_axis_that_xla_drops(tmp_path: Path) -> None:
     (note,) = (one for one in found.findings if one.code == "sharding-not-given")
     assert "model" in note.message and "step/input/0" in note.message
     assert sum(one.code == "sharding-not-given" for one in found.findings) == 1
+
+
+@pytest.mark.parametrize(
+    ("of_module", "of_argument"),
+    [
+        ('mhlo.frontend_attributes = {xla.sdy.meshes = "{mesh = #sdy.mesh<[garbage"}', "[8]<=[8]"),
+        ('mhlo.frontend_attributes = {xla.sdy.meshes = "3 : i64"}', "[8]<=[8]"),
+        ('mhlo.num_partitions = "x"', "[8]<=[8]"),
+        ("mhlo.num_partitions = 8 : i64", None),
+        ("mhlo.num_partitions = 8 : i64", "[2,3]<=[6]"),
+        ("mhlo.num_partitions = 8 : i64", "nonsense"),
+        ("mhlo.num_partitions = 8 : i64", "[2,2,2]<=[8]"),
+        ("mhlo.num_partitions = 1000000000 : i64", "[1000000000]<=[1000000000]"),
+    ],
+)
+def test_shardings_that_are_not_valid_are_unknown(
+    of_module: str, of_argument: str | None, tmp_path: Path
+) -> None:
+    sharding = "3 : i64" if of_argument is None else f'"{{devices={of_argument}}}"'
+    path = tmp_path / "step.mlir"
+    path.write_text(
+        f"module @step attributes {{{of_module}}} {{ func.func @main(%0: tensor<8xf32> {{mhlo.sharding = "
+        f"{sharding}}}) -> tensor<8xf32> {{ return %0 : tensor<8xf32> }} }}"
+    )
+    found = opened(path)
+    assert found.array("step/input/0").spec is None
+    said = " ".join(one.message for one in found.findings)
+    assert "Error" not in said and "nothing in it is sharded" not in said
+
+
+def test_a_given_mesh_of_other_devices_is_refused(tmp_path: Path) -> None:
+    path = tmp_path / "step.mlir"
+    path.write_text(
+        "module @step attributes {mhlo.num_partitions = 8 : i64} { func.func @main(%0: tensor<8xf32> "
+        '{mhlo.sharding = "{devices=[8]<=[8]}"}) -> tensor<8xf32> { return %0 : tensor<8xf32> } }'
+    )
+    payload: dict[str, Any] = {"path": str(path), "name": path.name, "kind": None, "step": None}
+    payload |= {"folder": None, "mesh": [["a", 2], ["b", 2]]}
+    with pytest.raises(InvalidInput, match=r"^--mesh has 4 devices"):
+        import_file.import_job(payload, lambda *_, **__: None)
