@@ -242,9 +242,11 @@ def detail(one: Collective) -> tuple[Inline, ...]:
         times = f"{counted(one.executions_per_iteration, 'execution')} in one iteration of its loops, whose "
         times += "trip count is unknown,"
         sent, period = wire_bytes_of_iteration(one), "in one iteration"
+    modules = modules_text(one, most=6)
+    place = "" if modules == _NO_MODULE else f" in {modules}"
     return (
         Strong(f"{one.op} over {_axes(one)}"),
-        f" in {modules_text(one, most=6)}. {groups}; {times} with "
+        f"{place}. {groups}; {times} with "
         f"{exact_bytes_text(one.payload_bytes)} payload each; "
         f"{exact_bytes_text(sent)} leave each device {period}." + _idle_text(one),
         *((" Groups in the text: ", Code(one.written_groups), ".") if one.written_groups else ()),
@@ -262,9 +264,10 @@ def _idle_text(one: Collective) -> str:
 
 
 _MATCHED = (
-    "The compiled text has no sources. These are of the partitioned collectives for the same operations and "
-    "arrays; a plan of the layout has their paths."
+    "The compiled text has no sources. These are of the partitioned collectives for the same operations or "
+    "arrays."
 )
+_NO_MODULE = "no module"
 
 
 def cause(program: Program, one: Collective, planned: bool = True) -> Section:
@@ -333,7 +336,7 @@ def modules_text(one: Collective, most: int = 1) -> str:
     operations = parse_op_name(one.op_name)
     modules = list(dict.fromkeys(each.module for each in operations if each.module))
     if not modules:
-        return "no module"
+        return _NO_MODULE
     more = f" + {len(modules) - most} more" if len(modules) > most else ""
     return ", ".join(modules[:most]) + more
 
