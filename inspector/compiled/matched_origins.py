@@ -23,7 +23,7 @@ _SUMS = frozenset({"all-reduce", "reduce-scatter"})
 def with_origins(compiled: Sequence[Program], propagated: Sequence[Program]) -> tuple[Program, ...]:
     """Return compiled programs in which each collective with matching partitioned ones has their origins.
 
-    A program without conflicts of its own has those of the partitioned one, with its own collectives.
+    A compiled program gets the conflicts of the partitioned one, with the names of its collectives.
     """
     before = {program.name: program for program in propagated}
     return tuple(

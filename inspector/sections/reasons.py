@@ -13,7 +13,7 @@ _SUMS = frozenset({"all-reduce", "reduce-scatter"})
 _PRODUCTS = frozenset({"dot", "dot_general", "conv_general_dilated", "ragged_dot", "einsum"})
 _READS = frozenset({"gather", "dynamic_slice", "take", "dynamic-slice", "_take"})
 _UPDATES = frozenset({"scatter", "scatter-add", "scatter_add", "dynamic_update_slice"})
-# Reductions other than sums, and what they combine.
+# The result of each reduction other than a sum.
 _OTHERS = {
     "reduce_max": "the largest value",
     "reduce_min": "the smallest value",
@@ -67,7 +67,7 @@ def _of_sum(primitive: str, axes: str, op: str) -> str:
         )
     if primitive in _UPDATES:
         return (
-            f"{primitive} gets updates that are sharded over {axes}: each device has the sum of its own, "
+            f"{primitive} gets updates that are sharded over {axes}: each device has a sum of some of them, "
             f"and the {op} {adds}."
         )
     if primitive in _OTHERS:

@@ -25,7 +25,7 @@ class Causes:
       history: the program after propagation.
       made: for which operation XLA made each collective, by its name.
       conflicting: the operations for which shards are moved, by their numbers.
-      sources: what the shardings of the program can come from.
+      sources: the arrays, constraints and rules that shardings of the program can come from.
       recorded: whether the history has notes about origins.
     """
 

@@ -31,7 +31,7 @@ class SmallerMeshes:
     Attributes:
       first: the mesh whose program is scaled.
       second: the mesh with which it is compared.
-      growth: how much larger each axis of the large mesh is than that of the first.
+      growth: size of each axis of the large mesh / size of that of the first.
       powers: the power of two by which each of these axes of the second mesh is smaller. No two have the
         same sum.
     """

@@ -151,7 +151,7 @@ class Setting:
         return shardy.rewrite(lowered.module, self.mesh.sizes, lambda spec: spec)
 
     def as_compiled(self, module: hlo.Module, mesh: Mesh) -> hlo.Module:
-        """Return a partitioned program after the passes for this kind of machine that change what is sent.
+        """Return a partitioned program after the passes for this kind of machine that change the bytes sent.
 
         mesh: that for which it was partitioned.
         """

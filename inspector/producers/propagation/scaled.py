@@ -145,7 +145,7 @@ class ScaledProgram:
 def scaled_program(
     lowered: Lowered, setting: Setting, logical: bool, scalable: bool = True
 ) -> ScaledProgram:
-    """Partition a program, and return it with what other sizes of the mesh axes need.
+    """Partition a program, and return it with the amounts from which other sizes of the mesh axes follow.
 
     The program has no origins, arrays or conflicts.
 
@@ -174,7 +174,7 @@ def scaled_program(
 
 @dataclass(frozen=True)
 class _Partitioned:
-    """One program after XLA's partitioner, and what is compared with another mesh."""
+    """One program after XLA's partitioner, and the amounts that are compared with another mesh."""
 
     program: Program
     # Each with its executions, and whether a kernel of attention replaces it.
@@ -238,7 +238,7 @@ def _exponents(mesh: Mesh, axes: Sequence[str]) -> Iterator[dict[str, int]]:
 def _compared(
     own: _Partitioned, other: _Partitioned, setting: Setting, exponents: Mapping[str, int]
 ) -> ScaledProgram | None:
-    """Return what shards each amount of a program; None if the programs of two meshes are not alike."""
+    """Return the program with the axes that shard each amount; None if those of two meshes are not alike."""
     moved = _moved(own.program, other.program, setting.mesh, exponents)
     products = _products(own, other, setting.mesh, exponents)
     if moved is None or products is None:

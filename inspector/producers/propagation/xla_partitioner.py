@@ -5,7 +5,7 @@ The passes that follow for CPUs, and the machine code, take most of its time and
 has one more result that the first of these passes cannot expand, and the compile ends there. The partitioned
 module is the same without that result, which is removed again.
 
-The devices belong to a client of their own, so that JAX's own devices in this process can be any others.
+The emulated devices belong to a separate client, so this process can use any devices of JAX.
 """
 
 from __future__ import annotations
@@ -97,7 +97,7 @@ def _client(devices: int) -> Any:
     """Return a client with this many emulated CPU devices: 4 MB for 8 of them, 200 MB for 2,048.
 
     A job that parses a file has a limit of its data, which counts the stacks of threads that are never used.
-    So the limit grows by what the client takes. What is really in memory has a limit of its own.
+    So the limit grows by the size of the client. Another limit, on resident memory, does not change.
     """
     soft, hard = resource.getrlimit(resource.RLIMIT_DATA)
     before = host_memory.private_data_bytes()

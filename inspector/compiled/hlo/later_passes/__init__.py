@@ -1,9 +1,9 @@
-"""Passes of XLA that follow its partitioner and change how much is sent, on the HLO of one device.
+"""Passes of XLA that follow its partitioner and change the bytes sent, on the HLO of one device.
 
-The partitioned program is the same for every platform, apart from what a compiler simplifies before. The
+The partitioned program is the same for every platform, unless a compiler simplifies it before. The
 compilers for TPUs and GPUs then change its collectives. Their passes that change the bytes on the wire are
 applied here; passes that only combine collectives, or run them asynchronously, are not. The compiler for CPUs
-has none of these passes.
+does not have these passes.
 
 The sources of the passes for GPUs are public: `RunCollectiveOptimizationPasses` in
 `xla/service/gpu/gpu_compiler.cc` has their order, `xla/hlo/transforms/collectives` and `xla/service` have the
@@ -55,7 +55,7 @@ class Passed:
 def as_compiled_for(
     module: Module, kind: Kind | None, slice_numbers: Sequence[int] | None = None
 ) -> Module:
-    """Return a partitioned module after the passes of a kind of machine that change what is sent.
+    """Return a partitioned module after the passes of a kind of machine that change the bytes sent.
 
     Collectives that stay keep their names, and all have the metadata of those that they replace. A collective
     that replaces others has the name of the first of them, with its own operation: `reduce-scatter.7`
