@@ -11,6 +11,7 @@ from dataclasses import replace
 
 from inspector.compiled.hlo.analysis import Analysis
 from inspector.compiled.hlo.module import Computation, Module, operand_names
+from inspector.compiled.hlo.needed_values import needed
 from inspector.core.collectives import BY_OPCODE
 from inspector.core.snapshot import Collective
 
@@ -21,8 +22,12 @@ _STAY = frozenset({
 })  # fmt: skip
 
 
-def moved_out(collectives: Iterable[Collective], analysis: Analysis) -> tuple[Collective, ...]:
-    """Return the collectives of a partitioned program with the executions that they have outside of loops."""
+def simplified(collectives: Iterable[Collective], analysis: Analysis) -> tuple[Collective, ...]:
+    """Return the collectives of a partitioned program that every compiler keeps, outside of loops if it can.
+
+    Those on which no result depends are left out.
+    """
+    kept = needed(analysis.module)
     outside = _outside(analysis.module)
     return tuple(
         one
@@ -35,6 +40,7 @@ def moved_out(collectives: Iterable[Collective], analysis: Analysis) -> tuple[Co
             else None,
         )
         for one in collectives
+        if (one.computation, one.name) in kept
     )
 
 

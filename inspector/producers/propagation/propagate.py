@@ -18,7 +18,7 @@ from inspector.compiled.hlo.analysis import Analysis
 from inspector.compiled.hlo.fused_traffic import FusedTraffic, fused_traffic
 from inspector.compiled.hlo.later_passes import as_compiled_for
 from inspector.compiled.hlo.live_values import LiveValues
-from inspector.compiled.hlo.loop_invariants import moved_out
+from inspector.compiled.hlo.loop_invariants import simplified
 from inspector.compiled.hlo.shardings import NamedMesh, parse_sdy
 from inspector.compiled.hlo.shards import shards_of
 from inspector.compiled.memory_use import estimated_use, estimated_values
@@ -326,7 +326,7 @@ def described_program(
     ]
     read = program_text.read_module(module, mesh, arrays)
     if read.collectives is not None and read.analysis is not None:
-        read = replace(read, collectives=moved_out(read.collectives, read.analysis))
+        read = replace(read, collectives=simplified(read.collectives, read.analysis))
     if mesh is not setting.mesh and read.collectives is not None:
         large = tuple(on_axes_of(each, setting.mesh) for each in read.collectives)
         read = replace(read, collectives=large)

@@ -22,7 +22,7 @@ from inspector.compiled.hlo.analysis import Analysis
 from inspector.compiled.hlo.flops import Product, product
 from inspector.compiled.hlo.fused_traffic import FusedTraffic
 from inspector.compiled.hlo.live_values import LiveValues
-from inspector.compiled.hlo.loop_invariants import moved_out
+from inspector.compiled.hlo.loop_invariants import simplified
 from inspector.core.collectives import OPERATIONS
 from inspector.core.errors import InvalidInput
 from inspector.core.snapshot import Collective, MatmulFlops, Mesh, Program, Work
@@ -197,7 +197,7 @@ def _partitioned(
         raise InvalidInput("the partitioned program cannot be read")
     module = setting.as_compiled(module, mesh)
     analysis = Analysis(module)
-    collectives = moved_out(hlo.collectives(module, setting.mesh, analysis), analysis)
+    collectives = simplified(hlo.collectives(module, setting.mesh, analysis), analysis)
     work = hlo.work(module, analysis)
     fused = setting.traffic(analysis)
     kernels = fused.attention if fused is not None else ()

@@ -156,6 +156,17 @@ def test_traffic_is_that_of_the_compiled_program(fields: dict[str, str], same_fl
 
 
 @pytest.mark.parametrize(
+    "name",
+    ["transformer, fsdp and tensor, scan", "transformer, fsdp", "moe, data and expert, scan"],
+)
+def test_an_initialization_sends_what_is_compiled(name: str) -> None:
+    """XLA removes the forward pass, whose results nothing uses."""
+    layout = layout_of(CASES[name][0])
+    (program,) = propagated_programs(layout, only=("init",)).programs
+    assert wire_bytes(program) == wire_bytes(compiled(layout, "init"))
+
+
+@pytest.mark.parametrize(
     "name", ["mlp, fsdp", "transformer, data and tensor", "moe, data and expert, scan"]
 )
 def test_activations_and_gradients_are_placed_as_compiled(name: str) -> None:

@@ -19,7 +19,7 @@ from jaxlib.mlir import ir
 
 from inspector.compiled import program_text
 from inspector.compiled.hlo import mesh_groups
-from inspector.compiled.hlo.loop_invariants import moved_out
+from inspector.compiled.hlo.loop_invariants import simplified
 from inspector.core.errors import InvalidInput
 from inspector.core.snapshot import Collective, Mesh, MeshAxis
 from inspector.producers.propagation import large_mesh, written_shardings, xla_partitioner
@@ -85,7 +85,7 @@ def test_collectives_are_those_of_the_compile(
     expected = program_text.read(lowered.compile().as_text(), record).collectives
     found = program_text.read(text, record)
     assert found.collectives is not None and found.analysis is not None
-    assert sent(moved_out(found.collectives, found.analysis)) == sent(expected)
+    assert sent(simplified(found.collectives, found.analysis)) == sent(expected)
     # The result that ends the compile is gone.
     assert "rng-bit-generator" not in text
     root = next(line for line in text.splitlines()[::-1] if line.startswith("  ROOT"))
