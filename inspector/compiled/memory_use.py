@@ -44,6 +44,7 @@ def memory_use(
     results: Sequence[str] = (),
     peak: int | None = None,
     uses: Mapping[str, ArgumentUse] | None = None,
+    live: LiveValues | None = None,
 ) -> MemoryUse | None:
     """Return the memory of a program; None if its text is truncated, not scheduled or too large.
 
@@ -53,8 +54,9 @@ def memory_use(
       peak: the compiler's own peak in bytes, if it is known. The text does not say whether the memory of
         results holds other values before; if not holding them is nearer to this peak, they do not.
       uses: the known use of arguments by path.
+      live: its values, if they are known.
     """
-    found = _record(analysis, live_values(analysis), arguments, results, uses)
+    found = _record(analysis, live or live_values(analysis), arguments, results, uses)
     if found is None or peak is None or abs(found.peak_bytes - peak) <= _EQUAL * peak:
         return found
     other = _record(analysis, live_values(analysis, reuse=False), arguments, results, uses)

@@ -9,17 +9,21 @@ from inspector.compiled import hlo
 from inspector.compiled.argument_uses import argument_uses
 from inspector.compiled.hlo import entry, remarkable
 from inspector.compiled.hlo.analysis import Analysis
+from inspector.compiled.hlo.live_values import live_values
 from inspector.compiled.hlo.moved_arrays import moved_arrays
 from inspector.compiled.hlo.schedule import schedule
+from inspector.compiled.kept_gathers import kept_gathers
 from inspector.compiled.memory_use import memory_use
 from inspector.core.errors import InvalidInput
 from inspector.core.snapshot import (
     ArgumentUse,
     Collective,
+    KeptGather,
     LargeConstant,
     Memory,
     MemoryUse,
     Mesh,
+    Program,
     ProgramArray,
     Schedule,
     UnevenGather,
@@ -49,6 +53,21 @@ class ProgramFacts:
     reused: frozenset[str] | None = None
     large_constants: tuple[LargeConstant, ...] | None = None
     uneven_gathers: tuple[UnevenGather, ...] | None = None
+    kept_gathers: tuple[KeptGather, ...] | None = None
+
+    def added_to(self, program: Program) -> Program:
+        """Return the record of the program with these facts instead of its own."""
+        return replace(
+            program,
+            flops_per_device=None if self.work is None else self.work.flops,
+            collectives=self.collectives,
+            work=self.work,
+            schedule=self.schedule,
+            memory_use=self.memory_use,
+            large_constants=self.large_constants,
+            uneven_gathers=self.uneven_gathers,
+            kept_gathers=self.kept_gathers,
+        )
 
 
 def read(
@@ -81,18 +100,24 @@ def read_module(
     try:
         collectives = collectives_of(module, mesh, shardings, analysis)
         uses = argument_uses(analysis, *flat_paths(shardings))
+        live = live_values(analysis)
         return ProgramFacts(
             collectives,
             hlo.work(module, analysis),
             schedule(analysis, collectives),
             memory_use(
-                analysis, *flat_paths(shardings), None if memory is None else memory.peak, uses
+                analysis,
+                *flat_paths(shardings),
+                None if memory is None else memory.peak,
+                uses,
+                live,
             ),
             analysis,
             uses,
             reused_inputs(module, shardings),
             remarkable.large_constants(module),
             remarkable.uneven_gathers(module, flat_paths(shardings)[1]),
+            kept_gathers(module, live, collectives),
         )
     except InvalidInput:
         return ProgramFacts()

@@ -9,8 +9,14 @@ from typing import Literal
 
 from inspector.core import output, strict_json, typed_json
 from inspector.core.errors import InvalidInput, file_name
-from inspector.core.snapshot import Reshard
-from inspector.core.typed_json import OMIT_EMPTY, FiniteFloat, NonNegativeInt, Record
+from inspector.core.snapshot import Reshard, Spec
+from inspector.core.typed_json import (
+    OMIT_EMPTY,
+    FiniteFloat,
+    NonNegativeInt,
+    PositiveInt,
+    Record,
+)
 
 FORMAT = "sharding-run"
 VERSION = 1
@@ -108,6 +114,33 @@ class LiveRecord(Record):
 
 
 @dataclass(frozen=True)
+class LostSharding(Record):
+    """An operation outside of any jit whose result is replicated, although it reads a sharded array.
+
+    Attributes:
+      operation: Name of the operation, or of the function of JAX.
+      line: File and line of the program, such as train.py:31. None if unknown.
+      shape: Shape of the largest replicated result.
+      dtype: Its element type as JAX names it.
+      bytes: Its bytes, which every device holds.
+      operand_shape: Global shape of the largest sharded operand.
+      operand_spec: The PartitionSpec of this operand.
+      operand_bytes: Bytes of this operand on one device.
+      parts: Number of parts into which this operand is sharded.
+    """
+
+    operation: str
+    line: str | None
+    shape: tuple[NonNegativeInt, ...]
+    dtype: str
+    bytes: NonNegativeInt
+    operand_shape: tuple[NonNegativeInt, ...]
+    operand_spec: Spec
+    operand_bytes: NonNegativeInt
+    parts: PositiveInt
+
+
+@dataclass(frozen=True)
 class ProgramRun(Record):
     """One run of a program.
 
@@ -124,6 +157,8 @@ class ProgramRun(Record):
       problems: Errors of the recorder, which did not affect the program.
       questions: Places in the program that asked for the platform or the kind of a device, such as
         `shard at train.py:6`. The answer was not that of the target. Empty without a target.
+      lost_shardings: Operations outside of any jit whose results are replicated, although they read sharded
+        arrays, those with the most bytes first; one for each line.
       reshards: Arrays that moved between devices outside of compiled programs, those with the most bytes
         first.
     """
@@ -139,6 +174,7 @@ class ProgramRun(Record):
     live: LiveRecord | None = None
     problems: tuple[str, ...] = ()
     questions: tuple[str, ...] = ()
+    lost_shardings: tuple[LostSharding, ...] = field(default=(), metadata=OMIT_EMPTY)
     reshards: tuple[Reshard, ...] = field(default=(), metadata=OMIT_EMPTY)
 
 

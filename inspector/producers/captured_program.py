@@ -76,20 +76,14 @@ class CapturedProgram:
         from inspector.compiled import program_text
 
         found = program_text.read(text, mesh if on_mesh else None, arrays, memory)
-        return Program(
+        program = Program(
             self.name,
-            flops_per_device=None if found.work is None else found.work.flops,
             memory=memory,
-            collectives=found.collectives,
             shardings=program_text.with_uses(arrays, found.uses, found.reused),
-            work=found.work,
-            schedule=found.schedule,
-            large_constants=found.large_constants,
-            uneven_gathers=found.uneven_gathers,
-            memory_use=found.memory_use,
             stage="compiled",
             mesh=index,
         )
+        return found.added_to(program)
 
     def _inputs(self) -> Iterator[Value]:
         compiled = self._compiled

@@ -221,24 +221,17 @@ class CompiledProgram:
 
     def record(self) -> Program:
         """Return the record of the program."""
-        found = self._found
-        return Program(
+        program = Program(
             self.name,
-            flops_per_device=None if found.work is None else found.work.flops,
             memory=memory_of(self._executable),
-            collectives=found.collectives,
             seconds=Seconds(**self._seconds, steps=tuple(self._measured), timeit=self._timeit),
             losses=tuple(self._losses),
             shardings=self._shardings,
-            work=found.work,
-            schedule=found.schedule,
-            large_constants=found.large_constants,
-            uneven_gathers=found.uneven_gathers,
-            memory_use=found.memory_use,
             ideal=self._ideal,
             trace=self._trace,
             stage="run" if "first" in self._seconds else "compiled",
         )
+        return self._found.added_to(program)
 
     def bytes_per_device(self) -> int:
         """Return the bytes that one run needs on one device, 0 if unknown."""

@@ -166,6 +166,13 @@ CHECKS = (
         applies=programs.has_weights,
     ),
     Check(
+        "gathered values that stay in memory until the backward pass",
+        (programs.KEPT,),
+        programs.kept_findings,
+        fixable=False,
+        applies=programs.has_kept,
+    ),
+    Check(
         "matrix products that several devices compute",
         (programs.REPEATED_WORK,),
         programs.work_findings,

@@ -16,6 +16,7 @@ CONSTANT = "large-constant"
 CACHE = "cache-moved"
 REPEATED_WORK = "repeated-work"
 WHOLE_STACK, WHOLE_TABLE = "stack-gathered", "table-gathered"
+KEPT = "gathered-value-kept"
 
 _MOST_OF_A_PROGRAM = 5
 _LEAST_CACHE = 2**20  # bytes of a cache whose size is unknown
@@ -31,6 +32,11 @@ _LOOK_UP_OWN_ROWS = (
     "If the rows that a device looks up are fewer, shard the rows of the table and constrain the result: "
     "each device then looks up its own rows, and the results are summed."
 )
+_GATHER_AGAIN = (
+    "`jax.checkpoint` around a layer, with a policy that does not save gathered values, gathers them again "
+    "in the backward pass: more traffic, less memory."
+)
+_MOST_PATHS = 3  # in a sentence
 _LOOKUPS = frozenset({"gather", "take"})  # primitives that read some rows of a table
 
 
@@ -122,6 +128,30 @@ def whole_findings(context: AuditContext) -> Iterator[Finding]:
                 yield finding("note", WHOLE_TABLE, message, remedy=_LOOK_UP_OWN_ROWS, **facts)
 
 
+def kept_findings(context: AuditContext) -> Iterator[Finding]:
+    """Yield a note per program that keeps gathered values from its forward to its backward pass."""
+    for program in context.snapshot.programs:
+        kept = program.kept_gathers or ()
+        whole = sum(one.bytes for one in kept)
+        # The backward pass needs one at a time.
+        saved = whole - max((min(one.bytes, one.gathered_bytes or 0) for one in kept), default=0)
+        if saved < context.least:
+            continue
+        largest = kept[0]
+        paths = list(dict.fromkeys(path for one in kept for path in one.arrays))
+        more = f", and {counted(len(kept) - 1, 'other')}" if len(kept) > 1 else ""
+        of = f" of {and_text(paths[:_MOST_PATHS])}" if 0 < len(paths) <= _MOST_PATHS else ""
+        message = (
+            f"{program.name} keeps {bytes_text(whole)} of gathered values{of} on each device, from its "
+            f"forward pass to its backward pass: the result of {largest.collective}{_at(largest.source)}, "
+            f"{bytes_text(largest.bytes)}{more}."
+        )
+        yield finding(
+            "note", KEPT, message, saved=saved, remedy=_GATHER_AGAIN, collective=largest.collective,
+            source=largest.source,
+        )  # fmt: skip
+
+
 def _whole_weights(program: Program, context: AuditContext) -> Iterator[tuple[Collective, Array]]:
     """Yield each all-gather of the whole of a parameter that is worth it, with the parameter.
 
@@ -185,6 +215,11 @@ def has_work(context: AuditContext) -> bool:
 def has_text(context: AuditContext) -> bool:
     """Return whether the text of a compiled program was read."""
     return any(program.large_constants is not None for program in context.snapshot.programs)
+
+
+def has_kept(context: AuditContext) -> bool:
+    """Return whether the values of a scheduled program were followed."""
+    return any(program.kept_gathers is not None for program in context.snapshot.programs)
 
 
 def has_caches(context: AuditContext) -> bool:

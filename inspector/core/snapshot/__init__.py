@@ -43,6 +43,7 @@ from inspector.core.snapshot.programs import (
     Conflict,
     ConflictSide,
     Donation,
+    KeptGather,
     KernelWork,
     LargeConstant,
     MatmulFlops,

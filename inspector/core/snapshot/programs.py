@@ -453,6 +453,25 @@ class UnevenGather(Record):
 
 
 @dataclass(frozen=True)
+class KeptGather(Record):
+    """An all-gather of the forward pass whose result stays in memory until the backward pass reads it.
+
+    Attributes:
+      collective: Name of the all-gather.
+      bytes: Bytes that stay on each device. In a loop, those of all iterations.
+      gathered_bytes: Bytes that one execution gathers. None if unknown.
+      arrays: Paths of the arrays of this Snapshot that it gathers. Empty if unknown.
+      source: File and line of the operation, such as file.py:31. None if unknown.
+    """
+
+    collective: str
+    bytes: NonNegativeInt
+    gathered_bytes: NonNegativeInt | None
+    arrays: tuple[str, ...] = ()
+    source: str | None = None
+
+
+@dataclass(frozen=True)
 class Program(Record):
     """One program.
 
@@ -476,6 +495,8 @@ class Program(Record):
       donation: Inputs and outputs that can share memory. None if it follows from the arrays of the Snapshot.
       large_constants: Its constants of at least 64 KiB. None if its text is unknown.
       uneven_gathers: Results that are gathered because their parts are uneven. None if its text is unknown.
+      kept_gathers: All-gathers of the forward pass whose results stay in memory until the backward pass. None
+        if the text is not scheduled, or cannot be read.
       sharding_error: The reason why JAX cannot trace the program on explicit mesh axes. None if it can.
       mesh: The mesh that its mesh axes and specs refer to, as its position in the Snapshot's `other_meshes`,
         from 0. None for the Snapshot's `mesh`.
@@ -499,6 +520,7 @@ class Program(Record):
     donation: Donation | None = field(default=None, metadata=OMIT_NONE)
     large_constants: tuple[LargeConstant, ...] | None = field(default=None, metadata=OMIT_NONE)
     uneven_gathers: tuple[UnevenGather, ...] | None = field(default=None, metadata=OMIT_NONE)
+    kept_gathers: tuple[KeptGather, ...] | None = field(default=None, metadata=OMIT_NONE)
     sharding_error: ShardingError | None = field(default=None, metadata=OMIT_NONE)
     mesh: NonNegativeInt | None = field(default=None, metadata=OMIT_NONE)
 

@@ -110,18 +110,11 @@ def _read(
     facts = program_text.read(text, record, shardings, memory)
     program = Program(
         program.name,
-        flops_per_device=None if facts.work is None else facts.work.flops,
         memory=None if memory is None else replace(memory, capacity=_capacity(target)),
-        collectives=facts.collectives,
         seconds=Seconds(compile=seconds),
         shardings=program_text.with_uses(shardings, facts.uses, facts.reused),
-        work=facts.work,
-        schedule=facts.schedule,
-        large_constants=facts.large_constants,
-        uneven_gathers=facts.uneven_gathers,
-        memory_use=facts.memory_use,
     )
-    return _snapshot(found, target, record, arrays, program, ())
+    return _snapshot(found, target, record, arrays, facts.added_to(program), ())
 
 
 def _too_large(

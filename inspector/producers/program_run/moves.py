@@ -155,7 +155,7 @@ class Moves:
             self._add(operation, moved, sys._getframe(2))
 
     def _add(self, operation, moved, frame):
-        inside, place = self._place(frame)
+        inside, place = self.place(frame)
         if inside:  # of another of these functions, which counts it
             return
         key = (operation, place, tuple(moved.items()))
@@ -166,7 +166,7 @@ class Moves:
             count.add()
         self.total.add()
 
-    def _place(self, frame):
+    def place(self, frame):
         """Return whether another wrapper is on the stack inside of JAX, and the file and line in the program.
 
         If a library moves the arrays and no file of the program is on the stack, the place is in the library.

@@ -11,6 +11,7 @@ import _thread
 import contextlib
 import json
 import os
+import sys
 import threading
 import time
 import weakref
@@ -26,6 +27,7 @@ from inspector.producers import bytecode
 from inspector.producers.capture import capture_compiled
 from inspector.producers.program_run import custom_partitions, moved_arrays
 from inspector.producers.program_run.live import LiveArrays
+from inspector.producers.program_run.lost_sharding import lost_sharding
 from inspector.producers.program_run.named_arguments import argument_paths, with_argument_names
 
 MOVES = "moves.json"
@@ -92,7 +94,7 @@ class Recorder:
             return
         name, source, of_jax = described(computation, traced)
         if of_jax:
-            self._append_operation(name, seconds)
+            self._append_operation(name, seconds, lost_sharding(computation, executable))
             return
         if not self._is_new_executable(executable):
             return
@@ -151,8 +153,17 @@ class Recorder:
         self._last[source] = reference
         return before is not None and before() is not reference()
 
-    def _append_operation(self, name: str, seconds: dict[str, float | None]) -> None:
-        line = json.dumps({"name": name, "seconds": seconds["compile"]}) + "\n"
+    def _append_operation(
+        self, name: str, seconds: dict[str, float | None], lost: dict[str, Any] | None
+    ) -> None:
+        """Write an operation of JAX itself. `lost` has the sharding that it lost, if any."""
+        written: dict[str, Any] = {"name": name, "seconds": seconds["compile"]}
+        moves = self._hook.moves
+        if lost is not None and moves is not None:
+            of_move, place = moves.place(sys._getframe(1))
+            if not of_move:  # the program did not ask for this sharding
+                written["lost"] = lost | {"place": place}
+        line = json.dumps(written) + "\n"
         with open(self._raw / "operations.jsonl", "a", encoding="utf-8") as file:
             file.write(line)
 

@@ -16,9 +16,11 @@ from inspector.compiled.argument_uses import argument_uses
 from inspector.compiled.donation import with_donation
 from inspector.compiled.hlo import entry, remarkable
 from inspector.compiled.hlo.analysis import Analysis
+from inspector.compiled.hlo.live_values import live_values
 from inspector.compiled.hlo.module import Module
 from inspector.compiled.hlo.schedule import schedule
 from inspector.compiled.hlo.shardings import NamedMesh
+from inspector.compiled.kept_gathers import kept_gathers
 from inspector.compiled.memory_use import memory_use
 from inspector.core.array_roles import with_roles
 from inspector.core.errors import InvalidInput, shown
@@ -233,7 +235,7 @@ def _program(
     shardings: tuple[ProgramArray, ...] = ()
     if fits or found is None:
         shardings = arrays.add(text, found.mesh.size if fits and found is not None else devices)
-    collectives = work = scheduled = used = None
+    collectives = work = scheduled = used = kept = None
     uses: dict[str, ArgumentUse] = {}
     reused: frozenset[str] | None = None
     partitioned = entry.is_partitioned(module)
@@ -246,7 +248,9 @@ def _program(
             scheduled = schedule(analysis, collectives)
             reused = program_text.reused_inputs(module, shardings) if partitioned else None
             uses = argument_uses(analysis, *program_text.flat_paths(shardings))
-            used = memory_use(analysis, *program_text.flat_paths(shardings), uses=uses)
+            live = live_values(analysis)
+            used = memory_use(analysis, *program_text.flat_paths(shardings), uses=uses, live=live)
+            kept = kept_gathers(module, live, collectives)
     except InvalidInput as refused:
         findings.append(Finding("warning", "program-unreadable", f"Program {called}: {refused}."))
     devices = devices or _devices_in_groups(collectives or ())
@@ -263,6 +267,7 @@ def _program(
         if partitioned
         else None,
         memory_use=used if partitioned else None,
+        kept_gathers=kept if partitioned else None,
         ideal=None if partitioned else before_partitioning,
         stage="compiled" if partitioned else None,
         extra={} if devices is None else {"devices": devices},

@@ -4,21 +4,23 @@ from __future__ import annotations
 
 import itertools
 from collections import Counter
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
 
 from inspector.checks import audit
 from inspector.core import program_run, snapshot
 from inspector.core.errors import InvalidInput
-from inspector.core.formatting import counted
+from inspector.core.formatting import bytes_text, counted, spec_text
 from inspector.core.meshes import MeshList, mesh_key
-from inspector.core.program_run import CompiledRecord, ProgramRun
+from inspector.core.program_run import CompiledRecord, LostSharding, ProgramRun
 from inspector.core.snapshot import Array, Finding, Mesh, Snapshot
 from inspector.service.program_run.records import with_live_paths
 
 FAILED = "program-failed"
 LEFT_OUT = "live-arrays-left-out"
+LOST_SHARDING = "sharding-lost"
+_MOST_LOST = 5
 _DONE = "exit 0"
 
 
@@ -48,7 +50,7 @@ def read(folder: Path) -> Snapshot:
                 f"{folder} has no Snapshot: the program {state} compiled no function, and no array was found"
             )
         found = audit.audited(_of_programs([(one, one.file) for one in run.programs], folder))
-    findings = (*_failure(run), *found.findings)
+    findings = (*_failure(run), *_lost_shardings(run), *found.findings)
     return replace(found, findings=findings, reshards=run.reshards)
 
 
@@ -175,6 +177,32 @@ def _moved(
             replace(mesh, devices=placed, processes=processes, device_kind=kind)
         )
     return replace(array, mesh=index, shards=shards)
+
+
+def _lost_shardings(run: ProgramRun) -> Iterator[Finding]:
+    """Yield a warning per line with an operation outside of any jit that replicated its result."""
+    for one in run.lost_shardings[:_MOST_LOST]:
+        at = "" if one.line is None else f" at {one.line}"
+        message = (
+            f"{one.operation}{at}, outside of any jit, lost a sharding: its result {one.dtype}"
+            f"{list(one.shape)} is replicated, {bytes_text(one.bytes)} on each device, although its operand "
+            f"{list(one.operand_shape)} has {spec_text(one.operand_spec)}, {bytes_text(one.operand_bytes)} "
+            "on each. XLA chose the sharding, because nothing asks for another."
+        )
+        extra = {
+            "source": one.line,
+            "remedy": "Call it inside of `jax.jit` with `out_shardings`, or constrain the result there.",
+        }
+        yield Finding("warning", LOST_SHARDING, message, bytes=_saved(one), extra=extra)
+    rest = run.lost_shardings[_MOST_LOST:]
+    if rest:
+        message = f"{counted(len(rest), 'more line')} with operations that lost a sharding."
+        yield Finding("warning", LOST_SHARDING, message, bytes=sum(map(_saved, rest)))
+
+
+def _saved(lost: LostSharding) -> int:
+    """Return the bytes per device that the sharding of the operand saves for the result."""
+    return lost.bytes - lost.bytes // lost.parts
 
 
 def _failure(run: ProgramRun) -> tuple[Finding, ...]:

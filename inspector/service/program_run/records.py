@@ -10,7 +10,7 @@ from functools import partial
 from pathlib import Path
 from typing import Any
 
-from inspector.core import output, program_run, snapshot, strict_json
+from inspector.core import output, program_run, snapshot, strict_json, typed_json
 from inspector.core.array_roles import with_roles
 from inspector.core.collectives import wire_bytes_of_run
 from inspector.core.errors import InvalidInput
@@ -21,6 +21,7 @@ from inspector.core.program_run import (
     LOWERED,
     CompiledRecord,
     LiveRecord,
+    LostSharding,
     ProgramRun,
     when_compiled,
 )
@@ -255,12 +256,20 @@ class Folder:
         path = self._raw / "operations.jsonl"
         if not path.exists():
             return
-        times = []
+        times, lost = [], []
         for line in path.read_text(encoding="utf-8").splitlines():
             with contextlib.suppress(InvalidInput, KeyError, TypeError):  # a line cut by SIGKILL
-                times.append(float(strict_json.parse(line, str(path))["seconds"]))
+                operation = strict_json.parse(line, str(path))
+                times.append(float(operation["seconds"]))
+                if "lost" in operation:
+                    lost.append(_lost_sharding(operation["name"], operation["lost"]))
         if len(times) != self.run.operations:
-            self.run = replace(self.run, operations=len(times), operation_seconds=sum(times))
+            self.run = replace(
+                self.run,
+                operations=len(times),
+                operation_seconds=sum(times),
+                lost_shardings=_largest_of_each_line(lost),
+            )
             self._changed = True
 
     def _read_questions(self) -> None:
@@ -343,6 +352,21 @@ def _missing(one: _Read, paths: Sequence[str]) -> Finding:
     return Finding("note", MISSING, message, extra={"program": one.record.name})
 
 
+def _lost_sharding(operation: str, written: dict[str, Any]) -> LostSharding:
+    written = dict(written)
+    place = written.pop("place")
+    line = None if place is None else one_line(f"{Path(place[0]).name}:{place[1]}")[-_MOST_ERROR:]
+    return typed_json.decode(
+        LostSharding, written | {"operation": one_line(operation).lstrip("_"), "line": line}, "lost"
+    )
+
+
+def _largest_of_each_line(lost: Sequence[LostSharding]) -> tuple[LostSharding, ...]:
+    ranked = sorted(lost, key=lambda one: -one.bytes)
+    by_line = {(one.operation, one.line): one for one in reversed(ranked)}
+    return tuple(one for one in ranked if by_line[one.operation, one.line] is one)
+
+
 def _write(found: Snapshot, path: Path) -> None:
     """Write a Snapshot with the findings of the audit."""
     from inspector.checks import audit  # imported while the program runs, not before it starts
@@ -373,15 +397,8 @@ def _completed(found: Snapshot, record: CompiledRecord, hlo: str | None) -> Snap
     facts = program_text.read(hlo, found.mesh_of(program), program.shardings, program.memory)
     known = [one for one in (record.trace, record.lower) if one is not None]
     program = replace(
-        program,
+        facts.added_to(program),
         shardings=program_text.with_uses(program.shardings, facts.uses, facts.reused),
-        collectives=facts.collectives,
-        work=facts.work,
-        schedule=facts.schedule,
-        large_constants=facts.large_constants,
-        uneven_gathers=facts.uneven_gathers,
-        memory_use=facts.memory_use,
-        flops_per_device=None if facts.work is None else facts.work.flops,
         seconds=Seconds(lower=sum(known) if known else None, compile=record.compile),
     )
     completed = replace(

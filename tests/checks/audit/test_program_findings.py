@@ -161,3 +161,53 @@ def test_a_table_that_is_gathered_for_a_lookup_is_noted(mesh, tokens, gathered: 
     assert len(of(found, "table-gathered")) == len(whole)
     replicated = inspect(lookup, {"table": placed(mesh, (rows, width))}, at)
     assert of(replicated, "table-gathered") == []
+
+
+@pytest.mark.parametrize("form", ["scan", "unrolled", "checkpoint"])
+def test_gathered_weights_that_wait_for_the_backward_pass_are_noted(mesh, form: str) -> None:
+    """With `jax.checkpoint`, temporaries fall by what the finding names."""
+    layers, width, rows = 6, 256, 32
+    everywhere = NamedSharding(mesh, P())
+
+    def layer(x, w):
+        return jnp.tanh(x @ jax.lax.with_sharding_constraint(w, everywhere)), None
+
+    def step(checkpointed, stack, x):
+        run = jax.checkpoint(layer) if checkpointed else layer
+
+        def loss(stack):
+            if form != "unrolled":
+                return jnp.sum(jax.lax.scan(run, x, stack)[0] ** 2)
+            value = x
+            for number in range(layers):
+                value, _ = run(value, stack[number])
+            return jnp.sum(value**2)
+
+        return stack - 0.1 * jax.grad(loss)(stack)
+
+    def with_checkpoint(on: bool):
+        return lambda stack, x: step(on, stack, x)
+
+    arguments = placed(mesh, (layers, width, width), None, "x"), placed(mesh, (rows, width), "x")
+    found = inspect(with_checkpoint(form == "checkpoint"), *arguments)
+    findings = of(found, "gathered-value-kept")
+    if form == "checkpoint":
+        assert findings == []
+        return
+    weight = 4 * width * width
+    # No value before the first layer needs a gradient, so an unrolled program does not keep its weight.
+    kept = layers if form == "scan" else layers - 1
+    (finding,) = findings
+    assert finding.bytes == (kept - 1) * weight
+    assert sum(one.bytes for one in found.programs[0].kept_gathers) == kept * weight
+    temporaries = [
+        jax.jit(with_checkpoint(on))
+        .lower(*arguments)
+        .compile()
+        .memory_analysis()
+        .temp_size_in_bytes
+        for on in (False, True)
+    ]
+    if form == "scan":  # which also keeps up to three activations of each layer
+        activations = 3 * layers * 4 * width * rows // mesh.size
+        assert finding.bytes <= temporaries[0] - temporaries[1] <= kept * weight + activations

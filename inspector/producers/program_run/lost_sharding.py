@@ -1,0 +1,54 @@
+"""See an operation outside of any jit whose result is replicated, although it reads a sharded array."""
+
+from __future__ import annotations
+
+import math
+from typing import Any
+
+import jax
+
+from inspector.producers.records import spec_of
+
+
+def lost_sharding(computation: Any, executable: Any) -> dict[str, Any] | None:
+    """Return the result and the sharded operand as plain JSON; None if no sharding was lost.
+
+    A sharding is lost if nobody asked for a sharding of the result, every device holds all of it, and that
+    is more than a device held of the operand: a slice, and not a sum.
+
+    Args:
+      computation: JAX's lowered computation.
+      executable: JAX's `MeshExecutable`.
+    """
+    if len(computation._device_list or ()) < 2:
+        return None
+    asked = computation.compile_args["out_shardings"]
+    results = [
+        (_bytes(aval.shape, aval), aval)
+        for aval, sharding, one in zip(
+            executable.out_avals, executable._out_shardings, asked, strict=True
+        )
+        if type(one).__name__ == "UnspecifiedValue" and sharding.is_fully_replicated
+    ]
+    size, result = max(results, key=lambda one: one[0], default=(0, None))
+    operands = [
+        (_bytes(sharding.shard_shape(aval.shape), aval), aval, sharding)
+        for aval, sharding in zip(executable.in_avals, executable._in_shardings, strict=False)
+        if isinstance(sharding, jax.sharding.NamedSharding) and not sharding.is_fully_replicated
+    ]
+    held, operand, sharding = max(operands, key=lambda one: one[0], default=(0, None, None))
+    if result is None or operand is None or sharding is None or size <= held:
+        return None
+    return {
+        "shape": list(result.shape),
+        "dtype": str(result.dtype),
+        "bytes": size,
+        "operand_shape": list(operand.shape),
+        "operand_spec": spec_of(sharding.spec, len(operand.shape)),
+        "operand_bytes": held,
+        "parts": _bytes(operand.shape, operand) // held if held else 1,
+    }
+
+
+def _bytes(shape: tuple[int, ...], aval: Any) -> int:
+    return math.prod(shape) * int(aval.dtype.itemsize)

@@ -1,0 +1,60 @@
+"""Operations outside of any jit that lose the sharding of their operand, against what JAX says."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+from inspector.core import program_run
+from inspector.service.program_run import folder_snapshot
+from tests.service.program_run.test_program_run import RUN, call
+
+# The program prints which lines replicate their result. Nobody asks for that in lines without `asked`.
+PROGRAM = """
+import json
+import jax, jax.numpy as jnp, numpy as np
+from jax.sharding import Mesh, NamedSharding, PartitionSpec as P
+
+mesh = Mesh(np.array(jax.devices()).reshape(8), ("data",))
+x = jax.device_put(np.ones((64, 32), np.float32), NamedSharding(mesh, P("data")))
+results = {
+    "half": x[:32],
+    "stride": x[::2],
+    "folded": x.reshape(4, 16, 32),
+    "padded": jnp.pad(x, ((0, 1), (0, 0))),
+    "doubled": x * 2,
+    "joined": jnp.concatenate([x, x]),
+    "sum": jnp.sum(x, 0),
+    "row": x[3],
+    "asked constraint": jax.lax.with_sharding_constraint(x, NamedSharding(mesh, P())),
+    "asked put": jax.device_put(x, NamedSharding(mesh, P())),
+    "asked jit": jax.jit(lambda x: x + 1, out_shardings=NamedSharding(mesh, P()))(x),
+}
+held = x.addressable_shards[0].data.nbytes
+print(json.dumps({
+    name: [value.nbytes, value.is_fully_replicated and value.nbytes > held]
+    for name, value in results.items()
+}))
+"""
+
+
+def test_each_line_that_loses_a_sharding_is_named(tmp_path: Path) -> None:
+    (tmp_path / "eager.py").write_text(PROGRAM)
+    ended = call(tmp_path, *RUN, "eager.py")
+    assert ended.returncode == 0, ended.stderr
+    lines = PROGRAM.splitlines()
+    expected = {}
+    for name, (size, lost) in json.loads(ended.stdout).items():
+        if lost and not name.startswith("asked"):
+            (line,) = (n for n, text in enumerate(lines, start=1) if f'"{name}":' in text)
+            expected[f"eager.py:{line}"] = size
+    assert len(expected) >= 3
+    run = program_run.read(tmp_path / "recorded")
+    assert run.problems == ()
+    assert {one.line: one.bytes for one in run.lost_shardings} == expected
+    assert {(one.operand_bytes, one.parts) for one in run.lost_shardings} == {(64 * 32 * 4 // 8, 8)}
+    found = folder_snapshot.read(tmp_path / "recorded")
+    warned = {
+        one.extra["source"]: one.bytes for one in found.findings if one.code == "sharding-lost"
+    }
+    assert warned == {line: size - size // 8 for line, size in expected.items()}
