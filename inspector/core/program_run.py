@@ -12,6 +12,7 @@ from inspector.core.errors import InvalidInput, file_name
 from inspector.core.snapshot import Reshard, Spec
 from inspector.core.typed_json import (
     OMIT_EMPTY,
+    OMIT_NONE,
     FiniteFloat,
     NonNegativeInt,
     PositiveInt,
@@ -149,6 +150,8 @@ class ProgramRun(Record):
       created: Time of the start in ISO 8601.
       ended: How the program ended: `exit 0` or `signal SIGKILL`. None while it runs.
       seconds: Seconds from start to end. None while it runs.
+      analysis_seconds: Seconds to find causes and to compile for the target, after the end of the program.
+        None while it runs.
       target: The target that programs are also compiled for.
       programs: The compiled programs, in order.
       operations: Number of operations of JAX itself that ran outside of any jit and were compiled.
@@ -168,6 +171,7 @@ class ProgramRun(Record):
     ended: str | None = None
     seconds: FiniteFloat | None = None
     target: str | None = None
+    analysis_seconds: FiniteFloat | None = field(default=None, metadata=OMIT_NONE)
     programs: tuple[CompiledRecord, ...] = ()
     operations: NonNegativeInt = 0
     operation_seconds: FiniteFloat = 0.0

@@ -33,6 +33,7 @@ if TYPE_CHECKING:
 
 _UPDATE_SECONDS = 1.0
 _PATIENCE_SECONDS = 5.0  # for the dashboard to end
+_SILENT_SECONDS = 3.0  # of the analysis after the program
 _MOST_DEVICES = 4096
 
 
@@ -86,6 +87,12 @@ def run(options: argparse.Namespace) -> int:
     ended = f"exit {status}" if status >= 0 else f"signal {signal.Signals(-status).name}"
     seconds = time.time() - program.started
     causes = _cause_finder()  # imported when the program has ended
+    # Without a word, a long analysis looks like a program that does not end.
+    said = threading.Timer(
+        _SILENT_SECONDS, _say, ["finding the causes of collectives; Ctrl-C skips the rest"]
+    )
+    said.daemon = True
+    said.start()
     try:
         folder.end(ended, seconds, causes)
         message = _summary(folder.run, folder.path)
@@ -94,14 +101,19 @@ def run(options: argparse.Namespace) -> int:
     except Exception as error:  # the exit status is that of the program, whatever happens here
         message = f"the record is not complete: {one_line(str(error) or type(error).__name__)}"
     finally:
+        said.cancel()
         causes.close()
         if compiler is not None:
             compiler.close()
+    _say(message)
+    return program.end_alike()
+
+
+def _say(message: str) -> None:
     if sys.stderr is not None:
         # The program can have closed the other end.
         with contextlib.suppress(OSError, ValueError):
             print(f"sharding-inspector: {message}", file=sys.stderr, flush=True)
-    return program.end_alike()
 
 
 def command_of(options: argparse.Namespace) -> list[str]:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import shutil
+import time
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from functools import partial
@@ -108,12 +109,15 @@ class Folder:
     def end(self, ended: str, seconds: float, find_causes: FindCauses | None = None) -> None:
         """Read the last raw records, compile for the target, and write how the program ended.
 
-        find_causes: finds the causes of the collectives of a program.
+        find_causes: finds the causes of the collectives of a program. An interrupt by the keyboard ends only
+          this part.
         """
+        started = time.monotonic()
         self.update()
         self._find_causes = find_causes
         if find_causes is not None:
-            self._add_causes(find_causes)
+            with contextlib.suppress(KeyboardInterrupt):
+                self._add_causes(find_causes)
         for one in self._read:
             if one.for_target is not None:
                 one.record = one.for_target(one.record)
@@ -125,6 +129,7 @@ class Folder:
         )
         if self.run.live is not None and self.run.live.when != "at the end":
             self._write_snapshot()
+        self.run = replace(self.run, analysis_seconds=time.monotonic() - started)
         program_run.write(self.run, self.path)
         shutil.rmtree(self._raw, ignore_errors=True)
         (self.path / _QUESTIONS).unlink(missing_ok=True)

@@ -2,13 +2,19 @@
 
 from __future__ import annotations
 
+from pathlib import Path
+
 import pytest
 
 from inspector.checks import audit
+from inspector.core import program_run
+from inspector.core.program_run import ProgramRun
 from inspector.core.snapshot import Snapshot
 from inspector.sections.reasons import reason
 from inspector.service.program_run import folder_snapshot
-from tests.service.program_run.test_program_run import RUN, call
+from inspector.service.program_run.launch import Program
+from inspector.service.program_run.records import Folder
+from tests.service.program_run.test_program_run import DEVICES, RUN, call
 
 SCRIPT = """
 import jax, jax.numpy as jnp
@@ -80,3 +86,21 @@ def test_repeated_computation_and_parts_of_axes(found: Snapshot) -> None:
     assert ("repeated-work" in codes) == (repeated > 1.5)
     for one in program.collectives or ():
         assert one.mesh_axes is not None or one.axis_parts
+
+
+def test_an_interrupt_while_causes_are_sought_leaves_a_complete_record(tmp_path: Path) -> None:
+    (tmp_path / "script.py").write_text(SCRIPT)
+    folder = Folder(tmp_path / "recorded", ProgramRun(("script.py",), "2026-01-01T00:00:00+00:00"))
+    folder.create()
+    program = Program([str(tmp_path / "script.py")], folder.path, DEVICES)
+    assert program.wait() == 0
+
+    def interrupted(found: Snapshot, module: bytes) -> Snapshot:
+        raise KeyboardInterrupt
+
+    folder.end("exit 0", 1.0, interrupted)
+    run = program_run.read(folder.path)
+    assert run.ended == "exit 0" and run.analysis_seconds is not None
+    assert {one.function for one in run.programs} == {"step", "accumulated"}
+    assert {one.name for one in folder_snapshot.read(folder.path).programs} >= {"step"}
+    assert not (folder.path / "raw").exists()
