@@ -6,9 +6,7 @@ import statistics
 from collections.abc import Callable, Sequence
 
 from inspector.compare.measured.accuracy import ESTIMATES, Accuracy, Row, by_chip
-from inspector.compare.measured.layout_trials import Trials
-from inspector.compare.measured.sweeps import Sweep
-from inspector.core.formatting import and_text, counted, seconds_text, share_text
+from inspector.core.formatting import and_text, counted, seconds_text
 from inspector.core.grouping import by_key
 from inspector.figures.accuracy_scatter import accuracy_scatter
 from inspector.machines.prediction.own_runs import OwnRun, counts, path
@@ -25,7 +23,6 @@ from inspector.sections.section import (
     text,
 )
 
-LEADING = 3  # places of a ranking in which the fastest layout is looked for
 # Columns that identify a published run.
 _RUN: dict[str | Column, Callable[[Row], Cell]] = {
     "Run": lambda row: row.id,
@@ -33,8 +30,8 @@ _RUN: dict[str | Column, Callable[[Row], Cell]] = {
 }
 
 
-def section(found: Accuracy, swept: Sequence[Sweep] = (), own: Sequence[OwnRun] = ()) -> Section:
-    """Return an introduction, the scatter plot, the errors, all runs, the order in sweeps, and own runs."""
+def section(found: Accuracy, own: Sequence[OwnRun] = ()) -> Section:
+    """Return an introduction, the scatter plot, the errors, all runs, and own runs."""
     reproduced = [row for row in found.rows if row.error is not None or row.before_compile]
     others = [row for row in found.rows if row not in reproduced]
     blocks: list[Block] = []
@@ -59,8 +56,6 @@ def section(found: Accuracy, swept: Sequence[Sweep] = (), own: Sequence[OwnRun] 
                 f"{counted(len(others), 'run')} not reproduced, with the reason", (reasons(others),)
             )
         )
-    if swept:
-        blocks += orders(swept)
     if own:
         blocks += own_runs(own)
     if found.versions:
@@ -206,84 +201,6 @@ def reasons(rows: list[Row]) -> Table:
         },
         wrap=True,
     )
-
-
-def orders(swept: Sequence[Sweep]) -> tuple[Block, ...]:
-    """Return whether predictions order the layouts of each sweep as measured."""
-    known = [one for one in swept if one.pairs]
-    right, pairs = sum(one.right for one in known), sum(one.pairs for one in known)
-    if known:
-        said = (
-            f"{right} of {counted(pairs, 'pair')} in the right order, in {len(known)} of "
-            f"{counted(len(swept), 'sweep')}. The others have no two layouts that are runs of this file "
-            "and differ by more than 10%."
-        )
-    else:
-        said = (
-            "unknown, because no sweep has two layouts that are runs of this file and differ by more "
-            "than 10%."
-        )
-    table = Table.of(
-        "accuracy_sweeps",
-        list(swept),
-        {
-            "Sweep": lambda one: one.name,
-            "Layouts": lambda one: one.rows,
-            "Runs of this file": lambda one: len(one.known),
-            "Pairs": lambda one: one.pairs,
-            "In the right order": lambda one: one.right if one.pairs else "–",
-        },
-    )
-    return (text("Order within sweeps: ", said), table)
-
-
-def trials(found: Trials) -> Section:
-    """Return whether trials of layouts are predicted to fit, and in the right order."""
-    sweeps = found.sweeps
-
-    def counts(part: str, whole: str) -> str:
-        one, other = (sum(getattr(each, name) for each in sweeps) for name in (part, whole))
-        return f"{one} of {other}" + (f" ({share_text(one / other, 0)})" if other else "")
-
-    leading = [each for each in sweeps if each.best is not None and each.best <= LEADING]
-    ran = sum(each.ran > 0 for each in sweeps)
-    shares = sorted({each.fragmentation for each in sweeps})
-    lost = " to ".join(dict.fromkeys(f"{one:.0%}" for one in (shares[:1] + shares[-1:]))) or "–"
-    facts = Facts.of(
-        ("Fits or out of memory, as measured", counts("right", "known")),
-        ("The same if JAX programs had run", counts("right_in_jax", "known")),
-        ("Activations that PyTorch's allocator loses, fitted to other models", lost),
-        ("Pairs in the right order", counts("ordered", "pairs")),
-        (
-            f"Sweeps whose fastest trial is among the first {LEADING} predicted to fit",
-            f"{len(leading)} of {counted(ran, 'sweep')}",
-        ),
-    )
-    table = Table.of(
-        "layout_trials",
-        list(sweeps),
-        {
-            "Sweep": lambda one: one.name,
-            "Trials": lambda one: one.known,
-            "Fit as measured": lambda one: one.right,
-            "Pairs": lambda one: one.pairs,
-            "In the right order": lambda one: one.ordered if one.pairs else "–",
-            "Place of the fastest": lambda one: (
-                "–" if one.ran == 0 else "does not fit" if one.best is None else one.best
-            ),
-        },
-    )
-    blocks: list[Block] = [facts, table]
-    if found.others:
-        listed = sorted(found.others.items(), key=lambda item: -item[1])
-        blocks.append(
-            Table.of(
-                "other_trials",
-                listed,
-                {"Trials that are left out": lambda one: one[1], "Reason": lambda one: one[0]},
-            )
-        )
-    return Section("layout_trials", "Trials of layouts, before a compile", tuple(blocks))
 
 
 def _percent(share: float | None) -> str:

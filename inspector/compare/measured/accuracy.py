@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import itertools
 import statistics
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import asdict, dataclass, replace
 from typing import Any
 
@@ -13,10 +13,8 @@ from inspector.core.errors import InvalidInput
 from inspector.core.snapshot import Snapshot
 from inspector.layout import Layout
 from inspector.machines import targets
-from inspector.machines.prediction import fitting
-from inspector.machines.prediction.calibration import accuracy_table, default_constants
-from inspector.machines.prediction.fitting import MeasuredProgram
-from inspector.machines.prediction.predicted import combined, interval, predicted
+from inspector.machines.prediction.calibration import accuracy_table
+from inspector.machines.prediction.predicted import predicted
 
 # Runs of one model whose measured times differ by less are not compared with each other.
 DIFFERENT = 1.1
@@ -147,118 +145,7 @@ def shipped() -> Accuracy:
     return Accuracy(tuple(Row(**row) for row in table["rows"]), table["versions"])
 
 
-def fitted_table(
-    runs: Sequence[PublishedRun],
-    programs: Sequence[MeasuredProgram],
-    propagated: Sequence[MeasuredProgram],
-    found: Accuracy,
-    known: Mapping[str, Any] | None = None,
-) -> dict[str, Any]:
-    """Return the table that a version ships: constants fitted to the programs, and a row for each run.
-
-    The interval of a row comes from the runs of other models, as its prediction does.
-
-    Args:
-      programs, propagated: the compiled and the propagated train steps of the runs.
-      found: the versions of the compilers, and why a run has no prediction.
-      known: a table whose predictions from schedules are kept, with their constants. The fit is then only
-        that of all other constants. None to use the compiled programs.
-    """
-    before = [run for run in map(fitting.propagated_run, propagated) if run is not None]
-    without_compile = fitting.left_out_before_compile(before)
-    fitted_before = fitting.fitted_before_compile(before) if before else None
-    with_all = (
-        {} if fitted_before is None else fitting.before_compile_seconds(before, fitted_before)
-    )
-    if known is None:
-        constants, schedules = _from_schedules(programs)
-        versions = found.versions
-    else:
-        constants, versions = known["constants"], known["versions"]
-        schedules = {
-            row["id"]: (row["schedule"], row["compiled"])
-            for row in known["rows"]
-            if row["schedule"] and row["compiled"]
-        }
-    twice = [
-        fitting.TwiceEstimated(
-            run.name, run.model, run.seconds, schedules[run.name][1], without_compile[run.name]
-        )
-        for run in runs
-        if run.seconds and run.name in schedules and run.name in without_compile
-    ]
-    judged = fitting.left_out_combined(twice)
-    within = fitting.fitted_agreement(twice)
-    reasons = {row.id: row.reason for row in found.rows if row.reason}
-    chips = {run.name: run.chip for run in runs}
-    rows = []
-    for run in runs:
-        row = _row_of(run)
-        if run.name in judged:
-            others = [
-                (chips[one.name], one.seconds / judged[one.name])
-                for one in twice
-                if one.model != run.model
-            ]
-            between = interval(others, run.chip)
-            schedule, alone = schedules[run.name]
-            row = replace(
-                row,
-                predicted=combined(schedule, with_all[run.name], within),
-                left_out=judged[run.name],
-                schedule=schedule,
-                compiled=alone,
-                low=judged[run.name] * between.low if between else None,
-                high=judged[run.name] * between.high if between else None,
-            )
-        elif run.reason is None:
-            row = replace(row, reason=reasons.get(run.name, NOT_COMPILED))
-        rows.append(replace(row, before_compile=without_compile.get(run.name)))
-    return {
-        "versions": versions,
-        "constants": constants,
-        "before_compile": asdict(fitted_before) if fitted_before else {},
-        "agreement": within,
-        "rows": [_rounded(asdict(row)) for row in rows],
-    }
-
-
-def _from_schedules(
-    programs: Sequence[MeasuredProgram],
-) -> tuple[dict[str, dict[str, float]], dict[str, tuple[float, float]]]:
-    """Return the fitted constants of each chip, and the seconds of each run from its schedule alone.
-
-    The seconds are those with the constants of all runs, and with those fitted without the runs of its model.
-    """
-    chips = {one.chip.name: one.chip for one in programs}
-    known = fitting.Predictions()
-    constants = {name: fitting.fitted(programs, chip, known) for name, chip in chips.items()}
-    without = fitting.left_out(programs, known)
-    seconds = {}
-    for one in programs:
-        own = known.seconds(one, constants[one.chip.name])
-        if own is not None and one.name in without:
-            seconds[one.name] = own, without[one.name]
-    changed = {
-        name: {
-            field: round(value, 4)
-            for field, value in asdict(each).items()
-            if value != getattr(default_constants(chips[name]), field)
-        }
-        for name, each in sorted(constants.items())
-    }
-    return {name: values for name, values in changed.items() if values}, seconds
-
-
-def _rounded(row: dict[str, Any]) -> dict[str, Any]:
-    """Return the row with five digits of each number."""
-    return {
-        name: float(f"{value:.5g}") if isinstance(value, float) else value
-        for name, value in row.items()
-    }
-
-
-def _row_of(run: PublishedRun) -> Row:
+def row_of(run: PublishedRun) -> Row:
     """Return the row of a run without a prediction."""
     return Row(
         run.name,
@@ -271,54 +158,37 @@ def _row_of(run: PublishedRun) -> Row:
     )
 
 
-@dataclass(frozen=True)
-class Compared:
-    """Runs with their predictions, and the programs to which constants can be fitted.
-
-    Attributes:
-      compiled, propagated: The train steps of the runs that can be reproduced.
-    """
-
-    accuracy: Accuracy
-    compiled: tuple[MeasuredProgram, ...]
-    propagated: tuple[MeasuredProgram, ...]
-
-
 def compared(
     runs: Sequence[PublishedRun],
     planned: Callable[[Layout], Snapshot],
     compiled: Callable[[PublishedRun, Layout], Snapshot | None],
-) -> Compared:
+    seen: Callable[[PublishedRun, Snapshot], object] = lambda run, snapshot: None,
+) -> Accuracy:
     """Plan and compile the layout of each run that can be reproduced, and predict its step.
 
     Args:
-      planned: returns the Snapshot of a layout with propagated programs.
+      planned: returns the Snapshot of a layout with partitioned programs.
       compiled: returns that of a run with compiled programs; None if it is not to be compiled.
+      seen: gets each of these Snapshots.
     """
     versions: dict[str, str] = {}
     rows: list[Row] = []
-    found: dict[str, list[MeasuredProgram]] = {"planned": [], "compiled": []}
     for run in runs:
-        row = _row_of(run)
+        row = row_of(run)
         if run.layout is not None:
             row = _with_reason(row, NOT_COMPILED)
-            snapshots: dict[str, Snapshot] = {}
             try:
-                snapshots["planned"] = planned(run.layout)
-                row = replace(row, before_compile=_seconds(snapshots["planned"]))
-                if (made := compiled(run, run.layout)) is not None:
-                    snapshots["compiled"] = made
-                    versions |= made.source.versions
-                    row = predicted_row(replace(row, reason=None), made, snapshots["planned"])
+                before = planned(run.layout)
+                seen(run, before)
+                row = replace(row, before_compile=_seconds(before))
+                if (after := compiled(run, run.layout)) is not None:
+                    seen(run, after)
+                    versions |= after.source.versions
+                    row = predicted_row(replace(row, reason=None), after, before)
             except InvalidInput as error:
                 row = _with_reason(row, str(error))
-            for stage, snapshot in snapshots.items():
-                if (program := measured_program(run, snapshot)) is not None:
-                    found[stage].append(program)
         rows.append(row)
-    return Compared(
-        Accuracy(tuple(rows), versions), tuple(found["compiled"]), tuple(found["planned"])
-    )
+    return Accuracy(tuple(rows), versions)
 
 
 def _seconds(snapshot: Snapshot) -> float | None:
@@ -327,16 +197,6 @@ def _seconds(snapshot: Snapshot) -> float | None:
     if program is None or chip is None or snapshot.mesh is None:
         return None
     return predicted(program, snapshot.mesh, chip).seconds
-
-
-def measured_program(run: PublishedRun, snapshot: Snapshot) -> MeasuredProgram | None:
-    """Return the train step of a run's Snapshot with its measured seconds; None if one is missing."""
-    program, chip = snapshot.program("train_step"), targets.chip_of(snapshot)
-    if program is None or chip is None or snapshot.mesh is None or run.seconds is None:
-        return None
-    if predicted(program, snapshot.mesh, chip).seconds is None:
-        return None
-    return MeasuredProgram(run.name, run.model, chip, program, snapshot.mesh, run.seconds)
 
 
 def predicted_row(row: Row, snapshot: Snapshot, planned: Snapshot | None = None) -> Row:

@@ -21,4 +21,4 @@ def show() -> None:
     except InvalidInput as error:
         own = ()
         st.warning(plain(str(error)), icon=":material/warning:")
-    render.show(section_of_accuracy.section(accuracy.shipped(), own=own).blocks)
+    render.show(section_of_accuracy.section(accuracy.shipped(), own).blocks)

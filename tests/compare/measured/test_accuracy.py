@@ -38,11 +38,17 @@ def test_a_run_that_cannot_be_traced_has_its_reason():
             raise InvalidInput("the model cannot be traced")
         return planned(layout)
 
-    found = accuracy.compared(runs("a", "b", "c"), refusing, lambda run, layout: None)
-    rows = {row.id: row.reason for row in found.accuracy.rows}
+    seen: list[tuple[str, str]] = []
+    found = accuracy.compared(
+        runs("a", "b", "c"),
+        refusing,
+        lambda run, layout: None,
+        lambda run, snapshot: seen.append((run.name, snapshot.source.kind)),
+    )
+    rows = {row.id: row.reason for row in found.rows}
     assert list(rows) == ["a", "b", "c"]
     assert rows["a"] == rows["c"] == "the model cannot be traced" != rows["b"]
-    assert {one.name for one in found.propagated} == {"b"} and found.compiled == ()
+    assert seen == [("b", "plan")]
 
 
 def test_a_run_that_cannot_be_compiled_keeps_its_plan():
@@ -51,10 +57,13 @@ def test_a_run_that_cannot_be_compiled_keeps_its_plan():
             raise InvalidInput("the compiler fails")
         return dataclasses.replace(planned(layout), source=Source("tpu", layout.target, "2026"))
 
-    found = accuracy.compared(runs("a", "b", "c"), planned, compiled)
-    reasons = {row.id: row.reason for row in found.accuracy.rows}
+    seen: list[str] = []
+    found = accuracy.compared(
+        runs("a", "b", "c"), planned, compiled, lambda run, snapshot: seen.append(run.name)
+    )
+    reasons = {row.id: row.reason for row in found.rows}
     assert reasons["b"] == "the compiler fails"
-    assert {one.name for one in found.propagated} == {"a", "b", "c"}
+    assert seen == ["a", "a", "b", "c", "c"]
 
 
 @given(st.integers(0, 2**64))

@@ -131,13 +131,6 @@ def test_runs_that_cannot_be_reproduced_are_not_compiled(tmp_path, capsys):
     assert (found["reproduced"], found["rows"][0]["measured"]) == (0, 1)
     assert found["rows"][0]["reason"]
     assert main(["accuracy", "--runs", str(tmp_path / "missing.json")]) == 2
-    sweeps = tmp_path / "sweeps.json"
-    sweeps.write_text(json.dumps({"sweeps": [{"id": "s", "rows": [{"layout": "data=8"}]}]}))
-    assert main(["accuracy", "--runs", str(runs), "--sweeps", str(sweeps)]) == 0
-    assert "sweep" in capsys.readouterr().out
-    found = printed(capsys, "accuracy", "--runs", str(runs), "--sweeps", str(sweeps))["sweeps"]
-    assert found == [{"name": "s", "rows": 1, "known": [], "right": 0, "pairs": 0}]
-    assert main(["accuracy", "--sweeps", str(sweeps)]) == 2
     assert main(["accuracy", "--snapshots", str(tmp_path)]) == 2
     assert main(["accuracy", "--runs", str(runs), "--snapshots", str(runs)]) == 2
 

@@ -6,6 +6,8 @@ import dataclasses
 
 import pytest
 
+from benchmarks.accuracy import fitting
+from benchmarks.accuracy.fitting import MeasuredProgram
 from inspector.core.snapshot import (
     Collective,
     MatmulFlops,
@@ -16,9 +18,7 @@ from inspector.core.snapshot import (
     Work,
 )
 from inspector.machines.hardware import CHIPS
-from inspector.machines.prediction import fitting
 from inspector.machines.prediction.calibration import BeforeCompile, Constants
-from inspector.machines.prediction.fitting import MeasuredProgram
 from inspector.machines.prediction.predicted import before_compile, predicted
 from tests.machines.prediction.schedules import schedule
 

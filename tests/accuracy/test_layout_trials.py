@@ -10,8 +10,8 @@ from typing import Any
 import pytest
 from cachetools import cached
 
-from inspector.compare.measured import layout_trials
-from inspector.compare.measured.layout_trials import Trial
+from benchmarks.accuracy import layout_trials
+from benchmarks.accuracy.layout_trials import Trial
 from inspector.core.errors import InvalidInput
 from inspector.core.snapshot import Snapshot
 from inspector.layout import Layout

@@ -7,7 +7,7 @@ from dataclasses import replace
 
 import pytest
 
-from inspector.compare.measured.scaling_memory import (
+from benchmarks.accuracy.scaling_memory import (
     Microbatch,
     Needs,
     fitted_fragmentation,

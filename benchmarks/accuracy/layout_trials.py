@@ -20,14 +20,14 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-from inspector import layout as layouts
-from inspector.compare.measured.accuracy import DIFFERENT
-from inspector.compare.measured.scaling_memory import (
+from benchmarks.accuracy.scaling_memory import (
     Microbatch,
     Needs,
     fitted_fragmentation,
     state_bytes,
 )
+from inspector import layout as layouts
+from inspector.compare.measured.accuracy import DIFFERENT
 from inspector.core import strict_json, totals
 from inspector.core.errors import InvalidInput
 from inspector.core.snapshot import Snapshot

@@ -6,7 +6,7 @@ import json
 
 import pytest
 
-from inspector.compare.measured import sweeps
+from benchmarks.accuracy import sweeps
 from inspector.compare.measured.accuracy import Row
 from inspector.core.errors import InvalidInput
 from tests.compare.measured.test_published_runs import ROW, read
