@@ -18,7 +18,7 @@ from jaxlib.mlir.dialects import sdy
 
 from inspector.core.snapshot import Direction, PropagationStep
 from inspector.model.built_in.watching import MARK
-from inspector.producers.propagation.locations import described
+from inspector.producers.propagation.locations import called_at, described
 from inspector.producers.propagation.shardings import (
     axes_of_dimensions,
     has_axis,
@@ -104,6 +104,13 @@ class Found:
     steps: tuple[PropagationStep, ...]
 
 
+def _place(value: Any) -> str:
+    """Return the line of the operation whose result a value is, or its name."""
+    owner = value.owner
+    operation = owner.owner.operation if isinstance(owner, ir.Block) else owner.operation
+    return called_at(operation.location) or str(operation.name)
+
+
 class History:
     """A copy of a propagated module with the notes of Shardy.
 
@@ -144,6 +151,8 @@ class History:
                 continue
             source = self._source(value, axis)
             if source is not None:
+                if source == _SELF:  # an operation that had the mesh axis before propagation
+                    source = _place(value)
                 return Found(self._argument(source, axis) or source, self._steps(value, axis))
             waiting += _made_from(value)
         return None

@@ -18,7 +18,7 @@ from inspector.core.rules import Rule, rule_behind
 from inspector.core.snapshot import Origin
 from inspector.producers.propagation.history import NAME, Found, History
 from inspector.producers.propagation.locations import called_at
-from inspector.producers.propagation.shardings import axes_of_dimensions, sharding_of
+from inspector.producers.propagation.shardings import MANUAL, axes_of_dimensions, sharding_of
 
 LOGICAL_AXES = "mhlo.logical_axes"  # a dialect prefix that every module of JAX knows
 
@@ -76,12 +76,19 @@ class Sources:
 
 
 def constraints_of(operations: Iterable[Any]) -> dict[str, Constraint]:
-    """Return each named sharding constraint among these operations."""
+    """Return each named sharding constraint among these operations, and the specs of each `shard_map`."""
     found: dict[str, Constraint] = {}
     for operation in operations:
-        if operation.name == "sdy.sharding_constraint" and NAME in operation.attributes:
-            name = ir.StringAttr(operation.attributes[NAME]).value
-            found[name] = Constraint(called_at(operation.location) or name, noted_axes(operation))
+        if NAME not in operation.attributes:
+            continue
+        name = ir.StringAttr(operation.attributes[NAME]).value
+        place = called_at(operation.location) or name
+        if operation.name == "sdy.sharding_constraint":
+            found[name] = Constraint(place, noted_axes(operation))
+        elif operation.name == MANUAL:
+            for kind, values in (("input", operation.operands), ("output", operation.results)):
+                for number in range(len(values)):
+                    found[f"{name}_{kind}: {number}"] = Constraint(place, ())
     return found
 
 

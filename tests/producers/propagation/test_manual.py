@@ -16,6 +16,7 @@ from jaxlib.mlir import ir
 from inspector.core.errors import InvalidInput
 from inspector.core.snapshot import Program
 from inspector.producers.capture import capture_compiled
+from inspector.producers.inspected import inspect
 from inspector.producers.propagation import shardy
 from inspector.producers.propagation.propagate import Setting, propagated_program
 from inspector.producers.propagation.template import Lowered
@@ -92,3 +93,22 @@ def test_a_shard_map_sends_what_the_compiled_one_sends(kind: str) -> None:
         rows = 4 if kind == "full" else 8
         assert one.shape is not None and one.shape[0] == rows
         assert one.shard_shape == (4, *one.shape[1:])
+
+
+def test_a_shard_map_is_named_by_its_line_as_a_source() -> None:
+    """Shardy calls the result of a `shard_map` its own source."""
+    spec = P("data", "model")
+    mapped = jax.shard_map(jnp.tanh, mesh=MESH, in_specs=spec, out_specs=spec)
+
+    def step(w: Any, x: Any) -> Any:
+        return jax.grad(lambda w: (mapped(x @ w) @ w.T).sum())(w)
+
+    def placed(shape: tuple[int, ...], *axes: Any) -> Any:
+        return jax.ShapeDtypeStruct(shape, jnp.float32, sharding=NamedSharding(MESH, P(*axes)))
+
+    found = inspect(step, placed((64, 32)), placed((16, 64)))
+    sources = [
+        origin.from_ for one in found.programs[0].collectives or () for origin in one.origins or ()
+    ]
+    assert sources and not any(source.endswith(" self") or "mc_0" in source for source in sources)
+    assert any("test_manual.py:" in source for source in sources)
