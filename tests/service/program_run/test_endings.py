@@ -41,7 +41,7 @@ def _ending(stderr: str, ended: subprocess.CompletedProcess[str]) -> tuple[int, 
 
 
 def test_what_a_signal_handler_raises_reaches_the_program(tmp_path: Path) -> None:
-    from inspector.producers.program_run.hook import Hook, _Problems
+    from inspector.producers.jax_internals.compile_hook import Hook, _Problems
 
     def late(*_: object) -> None:
         raise TimeoutError
