@@ -19,6 +19,8 @@ from inspector.service.compile_cache import CompileCache
 from inspector.service.engine import Job
 from inspector.service.inspection import Inspection
 
+pytestmark = pytest.mark.close_to_jax
+
 SMALL = {"mesh": "2x2", "batch": "64", "layers": "2", "depth": "256"}
 # One program of it compiles for more than a second, mostly in native code.
 LONG = {

@@ -35,6 +35,8 @@ from inspector.producers.compiled_program import CompiledProgram
 from inspector.producers.run import run_layout
 from tests.figures import samples
 
+pytestmark = pytest.mark.close_to_jax
+
 SMALL = {"batch": "8", "layers": "2", "depth": "64", "steps": "1"}
 
 LAYOUTS = {

@@ -200,6 +200,7 @@ def test_many_points_are_drawn_without_webgl(baseline: Snapshot) -> None:
     assert not [t for f in page.figures for t in f["data"] if t["type"].endswith("gl")]
 
 
+@pytest.mark.nightly
 @settings(max_examples=12)  # each example is a whole page
 @given(text=hostile.hostile_texts, name=hostile.hostile_texts, note=hostile.hostile_texts)
 @example(

@@ -115,6 +115,7 @@ def test_a_port_is_on_loopback_and_belongs_to_one_worker(pool):
             other.bind((host, int(port)))
 
 
+@pytest.mark.nightly_but_first
 @pytest.mark.parametrize(
     ("act", "how"),
     [
@@ -178,6 +179,7 @@ def test_an_error_of_all_processes_is_reported_once(single):
     assert works(single) == before
 
 
+@pytest.mark.nightly_but_first
 @pytest.mark.parametrize("acts", [("wait", "refuse"), ("refuse", "wait"), ("fine", "refuse")])
 def test_a_refusal_by_one_ends_the_others(single, watched, acts):
     job, pids = watched(*acts)
@@ -186,6 +188,7 @@ def test_a_refusal_by_one_ends_the_others(single, watched, acts):
     assert works(single)
 
 
+@pytest.mark.nightly_but_first
 @pytest.mark.parametrize(
     ("acts", "error"),
     [
@@ -266,6 +269,7 @@ sys.stdin.readline()
 """
 
 
+@pytest.mark.nightly_but_first
 @pytest.mark.parametrize("ending", ["SIGKILL", "SIGTERM", "SIGINT", "return"])
 @pytest.mark.parametrize(
     "acts",
