@@ -229,6 +229,7 @@ def test_arrays_of_a_program_that_compiles_nothing_are_recorded_without_views(
     assert {one.path: one.bytes for one in found.arrays} == {"x": 4096, "copied": 512, "one": 512}
 
 
+@pytest.mark.nightly
 def test_a_run_for_a_target_has_its_figures_and_names_what_asked_for_the_platform(
     tmp_path: Path,
 ) -> None:
