@@ -19,8 +19,6 @@ from inspector.producers.propagation import template
 from inspector.producers.propagation.propagate import propagate, propagated_programs
 from inspector.producers.records import mesh_record
 
-pytestmark = pytest.mark.close_to_jax
-
 TENSOR = "vocab=tensor,mlp=tensor,heads=tensor,kv_heads=tensor"
 SMALL = {"batch": "8", "seq": "32", "embed": "64", "mlp": "128", "vocab": "256", "layers": "1"}
 
