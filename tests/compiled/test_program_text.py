@@ -30,6 +30,7 @@ def products(program: Program) -> tuple[float, float]:
 WRITTEN = 2 * 16 * 64 * 64 * (3 * 6 - 1)
 
 
+@pytest.mark.nightly_but_first
 @pytest.mark.parametrize(
     ("rules", "repeats", "scan"),
     [

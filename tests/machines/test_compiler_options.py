@@ -212,6 +212,7 @@ def refused_everywhere(name: str, value: str, doors: tuple[Callable[..., Any], .
         assert found is None, (door.__name__, name, value)
 
 
+@pytest.mark.nightly
 def test_no_option_that_takes_text_passes_a_door():
     """Also no option that only its name reveals, and none of a kind that the table does not have."""
     tried = 0

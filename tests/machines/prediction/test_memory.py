@@ -67,6 +67,7 @@ def run(monkeypatch: pytest.MonkeyPatch, fields: dict[str, str]) -> tuple[Snapsh
     return found, analyses
 
 
+@pytest.mark.nightly_but_first
 @pytest.mark.parametrize("name", LAYOUTS)
 def test_breakdown_of_a_run(monkeypatch: pytest.MonkeyPatch, name: str) -> None:
     found, analyses = run(monkeypatch, LAYOUTS[name])
@@ -104,6 +105,7 @@ def test_breakdown_of_a_run(monkeypatch: pytest.MonkeyPatch, name: str) -> None:
     assert step["batch"] == held["batch"]
 
 
+@pytest.mark.nightly_but_first
 @pytest.mark.parametrize("fields", [{"scan": "true"}, {"optimizer": "sgd"}])
 def test_donatable_bytes_are_those_that_donation_aliases(
     monkeypatch: pytest.MonkeyPatch, fields: dict[str, str]

@@ -48,6 +48,7 @@ def test_runs_on_the_devices_that_jax_finds(tmp_path: Path) -> None:
     assert len(train_step.seconds.steps) == 2 and train_step.collectives
 
 
+@pytest.mark.nightly
 @pytest.mark.parametrize(
     ("more", "said"),
     [((), "target local has 2 (cpu)"), (("--processes", "2"), "must be 1 for target local")],

@@ -10,6 +10,8 @@ from inspector.sections.reasons import reason
 from inspector.service.program_run import folder_snapshot
 from tests.service.program_run.test_program_run import RUN, call
 
+pytestmark = pytest.mark.nightly
+
 SCRIPT = """
 import jax, jax.numpy as jnp
 from jax.sharding import NamedSharding, PartitionSpec as P
