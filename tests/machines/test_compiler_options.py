@@ -61,6 +61,7 @@ def takes_text(name: str, field: FieldDescriptorProto) -> bool:
     return field.type in TEXT_TYPES or repeated or bool(TEXT_NAMES.search(name))
 
 
+@pytest.mark.nightly
 def test_the_compilers_have_the_options_of_the_attack():
     found = {name for name, field in every_option().items() if takes_text(name, field)}
     assert len(found) > 60

@@ -257,6 +257,7 @@ def test_an_empty_snapshot_can_be_reported() -> None:
         assert "unknown" in report.content([("empty", empty), ("also", empty)], suffix)
 
 
+@pytest.mark.nightly
 def test_sentences_are_those_of_the_comparison(pair: Page, baseline: Snapshot) -> None:
     assert (
         difference.sentences(baseline, baseline)[0]
@@ -264,6 +265,7 @@ def test_sentences_are_those_of_the_comparison(pair: Page, baseline: Snapshot) -
     )
 
 
+@pytest.mark.nightly
 def test_maps_need_an_array_in_two_snapshots(baseline: Snapshot) -> None:
     renamed = dataclasses.replace(
         baseline,

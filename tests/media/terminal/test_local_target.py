@@ -35,6 +35,7 @@ def inspector(devices: int, *arguments: str) -> subprocess.CompletedProcess[str]
     )  # fmt: skip
 
 
+@pytest.mark.nightly
 def test_runs_on_the_devices_that_jax_finds(tmp_path: Path) -> None:
     path = tmp_path / "local.json"
     done = inspector(6, "inspect", *SMALL, "-o", str(path))

@@ -116,6 +116,7 @@ def test_a_change_costs_what_two_compiles_differ_by(
     assert changed.cost.state_bytes - found.current.state_bytes == held_after - held_before
 
 
+@pytest.mark.nightly
 def test_largest_effects_come_first_and_invalid_changes_last(effects_of) -> None:
     found = effects_of({**MLP, "batch": "4"})
     total = found.current.wire_total

@@ -127,7 +127,7 @@ def test_random_programs_are_propagated_alike(seed, origins, monkeypatch):
     assert outcome(text, origins) == plain
 
 
-@pytest.mark.nightly_but_first
+@pytest.mark.nightly
 @pytest.mark.parametrize(
     "name", ["mlp, fsdp and tensor: the backward pass gathers again", "moe, explicit axes"]
 )

@@ -205,6 +205,7 @@ def test_an_exception_is_told_with_its_process_unless_all_met_it(single, watched
     assert works(single)
 
 
+@pytest.mark.nightly_but_first
 @pytest.mark.parametrize("acts", [("wait", "wait"), ("wait", "stuck"), ("stuck", "wait")])
 def test_cancel_stops_all_of_them(single, acts):
     job = together(single, *acts)
@@ -235,6 +236,7 @@ def test_a_time_out_stops_all_of_them(single):
     assert works(single)
 
 
+@pytest.mark.nightly_but_first
 @pytest.mark.parametrize("number", [0, 1])
 def test_a_run_works_after_an_idle_process_was_killed(single, number):
     works(single)

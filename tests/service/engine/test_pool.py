@@ -316,6 +316,7 @@ def test_a_job_that_reports_is_cancelled_and_its_worker_kept(patient, kind):
     assert answer(patient) == pid
 
 
+@pytest.mark.nightly_but_first
 @pytest.mark.parametrize("kind", ["stubborn", "stuck", "spawn"])
 def test_a_job_that_hears_no_cancel_is_killed_with_all_it_started(single, kind):
     job = single.submit(kind, {}, ONE)
@@ -377,6 +378,7 @@ def test_of_two_who_wait_the_longer_time_out_holds(pool, gate, timeouts):
 # Failures.
 
 
+@pytest.mark.nightly_but_first
 @pytest.mark.parametrize(
     ("kind", "payload", "error"),
     [
@@ -400,6 +402,7 @@ def test_a_job_that_fails_says_so_in_one_sentence(pool, kind, payload, error):
     assert answer(pool) == pid, "the worker is none the worse for it"
 
 
+@pytest.mark.nightly_but_first
 @pytest.mark.parametrize(
     ("kind", "how"),
     [
