@@ -6,6 +6,7 @@ from pathlib import Path
 
 import pytest
 
+from tests.conftest import LONGEST
 from tests.paths import ROOT
 
 # What every change must run on both versions of JAX, and where its tests are.
@@ -56,3 +57,7 @@ def test_every_change_runs_each_path_on_both_versions_of_jax(path: str) -> None:
     where = ROOT / path
     files = [where] if where.is_file() else where.rglob("test_*.py")
     assert any(has_tests_of_every_change(file) for file in files)
+
+
+def test_the_files_that_run_first_exist() -> None:
+    assert [name for name in LONGEST if not (ROOT / "tests" / name).is_file()] == []
