@@ -74,10 +74,15 @@ def compilers(arguments: list[str]) -> int:
 
 
 def checks(arguments: list[str]) -> int:
-    """Check style, formatting and types."""
+    """Check style, formatting, types and which package imports which."""
     _install(RUNTIME, TESTS)
-    commands = (("ruff", "check", "."), ("ruff", "format", "--check", "."), ("mypy",))
-    return max(_run("-m", *command) for command in commands)
+    commands = (
+        ("-m", "ruff", "check", "."),
+        ("-m", "ruff", "format", "--check", "."),
+        ("-m", "mypy"),
+        ("-c", "from importlinter import cli; cli.lint_imports_command()"),
+    )
+    return max(_run(*command) for command in commands)
 
 
 def tests(arguments: list[str]) -> int:

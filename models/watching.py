@@ -9,17 +9,17 @@ from __future__ import annotations
 
 import contextlib
 import contextvars
+import functools
 import json
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from typing import Any
 
 import jax
-from jax._src.debugging import debug_effect
 from jax.extend.core import Primitive
+from jax.extend.mlir import ir
+from jax.extend.mlir.dialects import stablehlo
 from jax.interpreters import ad, batching, mlir
-from jaxlib.mlir import ir
-from jaxlib.mlir.dialects import stablehlo
 
 MARK = "InspectorValue"
 
@@ -79,13 +79,26 @@ def marking() -> Iterator[None]:
         _marking.reset(token)
 
 
+@functools.cache
+def _effects() -> frozenset[Any]:
+    """Return the effect of `jax.debug.callback`, which loops and `jax.checkpoint` allow.
+
+    JAX has no public name for it.
+    """
+    return frozenset(jax.make_jaxpr(lambda: jax.debug.callback(_nothing))().effects)
+
+
+def _nothing() -> None:
+    pass
+
+
 _mark = Primitive("inspector_mark")
 _mark.multiple_results = True
 
 
 @_mark.def_effectful_abstract_eval
 def _(_value: Any, **_text: Any) -> tuple[list[Any], set[Any]]:
-    return [], {debug_effect}  # an effect, so that the call is not removed as unused
+    return [], set(_effects())  # an effect, so that the call is not removed as unused
 
 
 def _batched(values: Any, _dims: Any, **text: Any) -> tuple[list[Any], list[Any]]:

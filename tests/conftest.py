@@ -71,8 +71,18 @@ LONGEST = (
 )
 
 
+@pytest.hookimpl(tryfirst=True)  # before pytest selects tests by their markers
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
-    """Put browser tests first, which run alone in CI, then those of LONGEST, then the others."""
+    """Put browser tests first, which run alone in CI, then those of LONGEST, then the others.
+
+    All cases but the first of a test marked `nightly_but_first` become nightly.
+    """
+    seen: set[str] = set()
+    for item in items:
+        test, _, _ = item.nodeid.partition("[")
+        if test in seen and item.get_closest_marker("nightly_but_first"):
+            item.add_marker(pytest.mark.nightly)
+        seen.add(test)
     places = {Path(__file__).parent / name: number for number, name in enumerate(LONGEST)}
     browser = Path(__file__).parent / "browser"
     items.sort(

@@ -125,12 +125,14 @@ def test_targets_are_printed() -> None:
             assert callable(module.measure) and module.PAIRS >= 1
 
 
+@pytest.mark.nightly
 @pytest.mark.parametrize("module", [warm_run, train_step])
 def test_a_run_is_compared_with_the_plain_script(module) -> None:
     (found,) = module.measure(pairs=1, **SMALL)
     check(found, pairs=1)
 
 
+@pytest.mark.nightly
 def test_the_agreement_of_the_first_layout_is_counted(known_models: None) -> None:
     service = Inspection(run_workers=1)
     try:
@@ -142,6 +144,7 @@ def test_the_agreement_of_the_first_layout_is_counted(known_models: None) -> Non
     assert f"{count} of {count} pairs agree within 1% (100%)" in agreement.text(found)
 
 
+@pytest.mark.nightly
 def test_random_layouts_are_the_same_for_a_seed_and_fit_their_mesh(known_models: None) -> None:
     for name in random_layouts.USERS_MODELS:
         register_own(name)
@@ -163,6 +166,7 @@ def test_random_layouts_are_the_same_for_a_seed_and_fit_their_mesh(known_models:
         assert all(len(axes) <= 2 for _, axes in rules)
 
 
+@pytest.mark.nightly
 def test_the_preview_is_compared_with_jax() -> None:
     found = preview.measure(pairs=2, mesh="2x4", arrays=30)
     assert len(found) == 2
@@ -170,6 +174,7 @@ def test_the_preview_is_compared_with_jax() -> None:
         check(one, pairs=2)
 
 
+@pytest.mark.nightly
 def test_the_analysis_is_compared_with_compiling_and_with_half_a_text() -> None:
     found = analysis.measure(pairs=1, layers=1, megabytes=0.2)
     assert [one.name for one in found] == [
@@ -185,6 +190,7 @@ def test_a_capture_is_compared_with_jax_and_makes_no_array() -> None:
     assert found.notes == ("jax.Arrays made while capturing: 0",)
 
 
+@pytest.mark.nightly
 def test_effects_are_compared_with_lowering() -> None:
     sizes = {"layers": 1, "batch": 8, "seq": 16, "embed": 32, "mlp": 64, "heads": 4, "kv_heads": 2}
     small = {name: str(size) for name, size in sizes.items()}
@@ -252,6 +258,7 @@ def test_the_plain_script_has_the_parameters_of_the_default_model() -> None:
     assert sorted(mine) == sorted((leaf.shape, str(leaf.dtype)) for leaf in jax.tree.leaves(theirs))
 
 
+@pytest.mark.nightly
 def test_the_plain_script_measures_the_requested_steps() -> None:
     with PlainProcess(8) as plain:
         sizes = warm_run.script_sizes(layouts.parse(SMALL | {"steps": "3"}).unwrap())
@@ -266,6 +273,7 @@ def test_a_plain_script_that_ends_is_an_error() -> None:
         plain.ask("run", batch=8, layers=1, depth=8, mesh=[2, 4], steps=1)
 
 
+@pytest.mark.nightly
 def test_the_command_prints_a_table_and_writes_every_figure(tmp_path, capsys) -> None:
     file = tmp_path / "figures.json"
     assert command.main(["preview", "--pairs", "1", "--json", str(file)]) == 0
@@ -311,6 +319,7 @@ def test_a_killed_writer_is_compared_with_what_it_reported(tmp_path) -> None:
     assert "are lost" in (writer.wrong("library", fresh, steps[:3], 1) or "")
 
 
+@pytest.mark.nightly
 def test_the_simulation_is_compared_with_the_compile() -> None:
     if lacking := targets.missing_compiler(targets.parse("tpu:v5e:2x2")):
         pytest.skip(lacking)

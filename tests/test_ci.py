@@ -1,18 +1,62 @@
 from __future__ import annotations
 
+import ast
 import re
+from pathlib import Path
+
+import pytest
 
 from tests.conftest import LONGEST
 from tests.paths import ROOT
 
+# What every change must run on both versions of JAX, and where its tests are.
+PATHS = {
+    "compile": "tests/producers/test_compile.py",
+    "run": "tests/producers/test_run.py",
+    "capture": "tests/producers/test_capture.py",
+    "profile": "tests/producers/test_profile.py",
+    "several processes": "tests/producers/test_distributed.py",
+    "propagation": "tests/producers/propagation",
+    "recorded programs": "tests/service/program_run",
+    "private names of JAX": "tests/producers/jax_internals",
+}
 
-def test_the_paths_in_the_ci_script_exist() -> None:
-    text = (ROOT / ".ci" / "run").read_text(encoding="utf-8")
-    found = re.findall(r"(tests/[\w/]+(?:\.py)?)(?:::(\w+))?", text)
-    assert found
-    for path, name in found:
+
+@pytest.mark.parametrize("script", ["run", "nightly"])
+def test_the_paths_and_markers_in_the_ci_scripts_exist(script: str) -> None:
+    text = (ROOT / ".ci" / script).read_text(encoding="utf-8")
+    paths = set(re.findall(r"(?<![/^])(tests/\w[\w/.]*)", text))
+    assert paths
+    for path in paths:
         assert (ROOT / path).exists(), path
-        assert not name or f"def {name}(" in (ROOT / path).read_text(encoding="utf-8"), name
+    markers = set(re.findall(r'-m "?([\w ]+)', text))
+    settings = (ROOT / "pyproject.toml").read_text(encoding="utf-8")
+    for name in {word for each in markers for word in each.split()} - {"not", "and", "or"}:
+        assert f'"{name}: ' in settings, name
+
+
+def has_tests_of_every_change(path: Path) -> bool:
+    """Return whether a file of tests is close to JAX and has a test that is not nightly."""
+    tree = ast.parse(path.read_text(encoding="utf-8"))
+    marks = " ".join(
+        ast.unparse(node.value)
+        for node in tree.body
+        if isinstance(node, ast.Assign) and ast.unparse(node.targets[0]) == "pytestmark"
+    )
+    nightly = "pytest.mark.nightly"
+    tests = [node for node in tree.body if isinstance(node, ast.FunctionDef)]
+    return "close_to_jax" in marks and any(
+        nightly not in [ast.unparse(decorator) for decorator in test.decorator_list]
+        for test in tests
+        if test.name.startswith("test_") and nightly not in re.split(r"[\[\], ]+", marks)
+    )
+
+
+@pytest.mark.parametrize("path", PATHS.values(), ids=PATHS)
+def test_every_change_runs_each_path_on_both_versions_of_jax(path: str) -> None:
+    where = ROOT / path
+    files = [where] if where.is_file() else where.rglob("test_*.py")
+    assert any(has_tests_of_every_change(file) for file in files)
 
 
 def test_the_files_that_run_first_exist() -> None:

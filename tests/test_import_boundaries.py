@@ -1,6 +1,7 @@
 """JAX stays in the workers and Streamlit in the pages: proved by importing each side by itself.
 
-Every proof runs in a fresh process, because the tests' own has imported both.
+`lint-imports` checks each import by itself (pyproject.toml). These tests find what another package imports in
+turn. Every proof runs in a fresh process, because the tests' own has imported both.
 """
 
 from __future__ import annotations
@@ -146,29 +147,3 @@ def test_the_probe_finds_what_is_imported_by_way_of_another_module(tmp_path: Pat
     assert done.returncode == 1
     assert "importing offender.near imports wave" in done.stderr
     assert probe(forbidden, modules[:2], tmp_path).returncode == 0
-
-
-# --- Imports inside functions, which a probe does not run -----------------------------------------
-
-
-def sources(modules: list[str]) -> list[Path]:
-    paths = [ROOT.joinpath(*module.split(".")) for module in modules]
-    return [path / "__init__.py" if path.is_dir() else path.with_suffix(".py") for path in paths]
-
-
-def importers(paths: list[Path], forbidden: tuple[str, ...]) -> list[str]:
-    return [
-        f"{path.relative_to(ROOT)} imports {name}"
-        for path in paths
-        for name in imports_of(path.read_text(encoding="utf-8"))
-        if name.split(".")[0] in forbidden
-    ]
-
-
-def test_nothing_is_imported_across_the_boundary_later() -> None:
-    assert importers([*sources(SERVER_SIDE), ROOT / "app.py"], JAX) == []
-    assert importers(sources(WITHOUT_PAGES), STREAMLIT) == []
-    # The search sees what is there where it may be.
-    assert importers(sources(["inspector.producers.run"]), JAX)
-    assert importers([ROOT / "app.py"], STREAMLIT)
-    assert imports_of("def f():\n    from jax.sharding import Mesh\n") == ["jax.sharding"]

@@ -86,16 +86,19 @@ def test_the_wheel_has_one_package_and_all_data_files(wheel: Path) -> None:
     assert "inspector/media/streamlit/server/.streamlit/config.toml" in names
 
 
+@pytest.mark.nightly
 def test_the_command_line_lists_its_verbs(environment: Path, elsewhere: dict[str, object]) -> None:
     text = run(environment / "sharding-inspector", "--help", **elsewhere)
     assert {"inspect", "check", "dashboard"} <= set(text.split())
 
 
+@pytest.mark.nightly
 def test_a_plan_is_written(environment: Path, elsewhere: dict[str, object]) -> None:
     text = run(environment / "sharding-inspector", "inspect", "--target", "plan", **elsewhere)
     assert json.loads(text)["format"] == "sharding-snapshot"
 
 
+@pytest.mark.nightly
 def test_capture_imports_jax_only_when_used(
     environment: Path, elsewhere: dict[str, object]
 ) -> None:
@@ -109,6 +112,7 @@ def test_capture_imports_jax_only_when_used(
     assert Path(file).is_relative_to(environment.parent)
 
 
+@pytest.mark.nightly
 @pytest.mark.parametrize("checkout", [False, True])
 def test_a_model_in_the_users_models_module_is_used(
     environment: Path, elsewhere: dict[str, object], tmp_path: Path, checkout: bool
@@ -122,6 +126,7 @@ def test_a_model_in_the_users_models_module_is_used(
     assert json.loads(text)["layout"]["model"] == "models:build"
 
 
+@pytest.mark.nightly
 def test_the_dashboard_starts(
     environment: Path, elsewhere: dict[str, object], tmp_path: Path
 ) -> None:

@@ -15,6 +15,7 @@ from tests.paths import CASES
 
 REPORTED = CASES / "reported"
 pytestmark = [
+    pytest.mark.nightly,
     pytest.mark.skipif(not REPORTED.is_dir(), reason="needs ../shared/cases/reported"),
     pytest.mark.skipif(jax.device_count() < 8, reason="the programs need 8 devices"),
 ]

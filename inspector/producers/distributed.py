@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import functools
 import json
 import zlib
 from typing import Any
@@ -10,7 +9,8 @@ from typing import Any
 import jax
 import numpy as np
 from jax.experimental import multihost_utils
-from jaxlib import _jax
+
+from inspector.producers.jax_internals import gloo
 
 CONNECT_TIMEOUT = 60  # seconds; all processes start together, and importing JAX takes one second
 # Seconds, JAX's default. The engine notices a dead process at once; a busy or sleeping machine must not
@@ -24,10 +24,7 @@ def meet(address: str, processes: int, index: int) -> None:
     JAX listens on that host only.
     """
     host, _, _ = address.rpartition(":")
-    # JAX has no option for the address of the collectives. By default they use that of the host name.
-    _jax.make_gloo_tcp_collectives = functools.partial(
-        _jax.make_gloo_tcp_collectives, hostname=host
-    )
+    gloo.listen_on(host)
     jax.distributed.initialize(
         coordinator_address=address,
         num_processes=processes,

@@ -12,8 +12,6 @@ from typing import Any
 
 import jax
 from jax import numpy as jnp
-from jax._src import pjit
-from jax._src.core import physical_aval
 
 from inspector.checks import audit
 from inspector.compiled import program_text
@@ -25,7 +23,7 @@ from inspector.core.snapshot import Snapshot
 from inspector.machines import targets
 from inspector.producers import bytecode
 from inspector.producers.capture import capture_compiled
-from inspector.producers.program_run import custom_partitions
+from inspector.producers.jax_internals import arrays, custom_partitions, lowering_hook, programs
 from inspector.producers.program_run.named_arguments import argument_paths, with_argument_names
 from inspector.producers.program_run.recorder import lowered_settings
 
@@ -129,29 +127,27 @@ def _lowered_for(platform: str | None) -> Iterator[list[Any]]:
     that does nothing, which JAX can compile here: kernels for another platform cannot be compiled here.
     """
     found: list[Any] = []
-    original = pjit._resolve_and_lower
 
-    def resolve_and_lower(args: Any, jaxpr: Any, **params: Any) -> Any:
-        # Operations that run now, and not those that are compiled ahead of time, need their results.
-        runs_now = sys._getframe(1).f_code is pjit._pjit_call_impl_python.__code__
-        if runs_now or params.get("lowering_platforms"):
-            return original(args, jaxpr=jaxpr, **params)
-        lower = functools.partial(original, args, jaxpr=jaxpr, **params)
-        before = custom_partitions.known()
-        lowered = lower(lowering_platforms=(platform,))
-        if theirs := list(custom_partitions.since(before)):
-            _record_partitions(lower, lowered, theirs, platform)
-        found.append(lowered)
-        return original(args, jaxpr=_without_body(jaxpr, lowered), **params)
+    def replacement(original: Callable[..., Any]) -> Callable[..., Any]:
+        def resolve_and_lower(args: Any, jaxpr: Any, **params: Any) -> Any:
+            # Operations that run now, and not those that are compiled ahead of time, need their results.
+            if lowering_hook.runs_now(sys._getframe(1)) or params.get("lowering_platforms"):
+                return original(args, jaxpr=jaxpr, **params)
+            lower = functools.partial(original, args, jaxpr=jaxpr, **params)
+            before = custom_partitions.known()
+            lowered = lower(lowering_platforms=(platform,))
+            if theirs := list(custom_partitions.since(before)):
+                _record_partitions(lower, lowered, theirs, platform)
+            found.append(lowered)
+            return original(args, jaxpr=_without_body(jaxpr, lowered), **params)
+
+        return resolve_and_lower
 
     if platform is None:
         yield found
         return
-    pjit._resolve_and_lower = resolve_and_lower
-    try:
+    with lowering_hook.replaced(replacement):
         yield found
-    finally:
-        pjit._resolve_and_lower = original
 
 
 def _record_partitions(
@@ -183,15 +179,16 @@ def _without_body(jaxpr: Any, lowered: Any) -> Any:
         return jax.lax.optimization_barrier((results, used))[0]
 
     made = jax.jit(body).trace(*jaxpr.in_avals).jaxpr
-    named = getattr(jaxpr, "jaxpr", jaxpr)
-    getattr(made, "jaxpr", made)._debug_info = named.debug_info
+    lowering_hook.use_debug_info(made, jaxpr)
     return made
 
 
 def _empty(aval: Any) -> Any:
     if jax.dtypes.issubdtype(aval.dtype, jax.dtypes.prng_key):
-        shape = physical_aval(aval).shape
-        return jax.random.wrap_key_data(jnp.zeros(shape, "uint32"), impl=aval.dtype._impl.name)
+        shape = arrays.physical_aval(aval).shape
+        return jax.random.wrap_key_data(
+            jnp.zeros(shape, "uint32"), impl=arrays.key_implementation(aval.dtype)
+        )
     value = jnp.zeros(aval.shape, aval.dtype)
     spec = aval.sharding.spec
     if any(part is not None for part in spec) and not aval.sharding.mesh.empty:
@@ -202,7 +199,7 @@ def _empty(aval: Any) -> Any:
 def _for_target(found: Snapshot, lowered: Any, target: targets.Target) -> Snapshot:
     from inspector.service.program_run.for_target import TargetCompiler
 
-    used = len(lowered._device_list)
+    used = len(programs.devices_of(lowered))
     if used > target.devices:
         raise InvalidInput(
             f"the function uses {used} devices, but {target.text} has {target.devices}"

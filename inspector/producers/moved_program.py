@@ -13,13 +13,12 @@ from typing import Any
 
 import jax
 import numpy as np
-from jax._src import stages
-from jax._src.interpreters import pxla
-from jax._src.lib import xla_client as xc
-from jax._src.sharding_impls import GSPMDSharding
+from jax import stages
+from jax.extend.sharding import GSPMDSharding
 from jax.sharding import Mesh, NamedSharding, Sharding
 
 from inspector.producers.build import Signature
+from inspector.producers.jax_internals import moved_lowering
 from inspector.producers.placeholder_devices import TRACED_DEVICE
 
 # How JAX's error for two sets of devices begins.
@@ -40,29 +39,13 @@ def lower_for(signature: Signature, devices: Sequence[Any], platform: str) -> st
         .trace(*signature.arguments)
         .lower(lowering_platforms=(platform,))
     )
-    computation = lowered._lowering
-    named = tuple(computation._device_list or devices)
+    named = moved_lowering.devices_of(lowered) or tuple(devices)
     if len(named) != len(devices):
         raise ValueError(
             f"the code of {signature.name} names {len(named)} devices, but the mesh has {len(devices)}"
         )
     new = dict(zip(named, devices, strict=True))
-    arguments = computation.compile_args
-    kept = {
-        name: tuple(_moved(one, new) for one in arguments[name] or ())
-        for name in ("in_shardings", "out_shardings", "intermediate_shardings")
-    }
-    made = pxla.MeshComputation(
-        computation._name,
-        computation._hlo,
-        computation.const_args,
-        computation._donated_invars,
-        computation._platforms,
-        computation._compiler_options_kvs,
-        tuple(devices),
-        **(arguments | kept | {"backend": devices[0].client}),
-    )
-    return stages.Lowered(made, lowered.args_info, lowered.out_tree)
+    return moved_lowering.moved(lowered, devices, lambda sharding: _moved(sharding, new))
 
 
 def on_devices(tree: Any, devices: Sequence[Any]) -> Any:
@@ -107,6 +90,5 @@ def _moved(sharding: Any, new: dict[Any, Any]) -> Any:
         mesh = Mesh(placed.reshape(old.devices.shape), old.axis_names, axis_types=old.axis_types)
         return NamedSharding(mesh, sharding.spec, memory_kind=sharding.memory_kind)
     if isinstance(sharding, GSPMDSharding):
-        devices = xc.DeviceList(tuple(new[one] for one in sharding._device_assignment))
-        return GSPMDSharding(devices, sharding._hlo_sharding, memory_kind=sharding.memory_kind)
+        return moved_lowering.moved_gspmd(sharding, new)
     return sharding

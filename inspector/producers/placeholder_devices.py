@@ -11,10 +11,10 @@ import functools
 from collections.abc import Callable
 from typing import Any
 
-import jax
-from jax._src import xla_bridge
 from jax.sharding import AbstractDevice
-from jaxlib import xla_client
+
+from inspector.producers.jax_internals import device_functions
+from inspector.producers.jax_internals.cpu_clients import cpu_client
 
 # What `Mesh.abstract_mesh` says of the devices of a mesh of CPU devices.
 TRACED_DEVICE = AbstractDevice(device_kind="cpu", num_cores=None, platform="cpu")
@@ -44,18 +44,13 @@ def were_used() -> bool:
 
 @functools.lru_cache(2)
 def _placeholders(count: int) -> tuple[Any, ...]:
-    return tuple(xla_client.make_cpu_client(num_devices=count).devices())
+    return tuple(cpu_client(count).devices())
 
 
 def _install() -> None:
     """Replace the functions of JAX that list or count devices, once in a process."""
-    if _real:
-        return
-    for name in ("devices", "local_devices", "device_count", "local_device_count"):
-        _real[name] = getattr(jax, name)
-        setattr(jax, name, _provided(name, _real[name]))
-    # `jax.make_mesh` and `mesh_utils.create_device_mesh` call this one.
-    xla_bridge.devices = jax.devices
+    if not _real:
+        _real.update(device_functions.replace(_provided))
 
 
 def _provided(name: str, real: Callable[..., Any]) -> Callable[..., Any]:

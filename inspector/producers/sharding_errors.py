@@ -6,15 +6,13 @@ import contextlib
 import traceback
 from collections.abc import Iterator
 from types import FrameType
-from typing import Any
-
-from jax._src import config, core
 
 from inspector.core.errors import InvalidInput
 from inspector.core.sharding_errors import sentence
 from inspector.core.snapshot import OperandType, Program, ShardingError
 from inspector.layout import Layout
 from inspector.producers.describe import is_model_code
+from inspector.producers.jax_internals import explicit_axis_errors as internals
 from inspector.producers.records import spec_of
 from inspector.producers.sharding_choices import Operation, choices
 
@@ -48,7 +46,7 @@ def reading(layout: Layout) -> Iterator[None]:
         yield
         return
     try:
-        with config.traceback_filtering("off"):  # the frames of JAX have the operands
+        with internals.with_all_frames():  # the frames of JAX have the operands
             yield
     except (Refused, InvalidInput):
         raise
@@ -87,7 +85,7 @@ class RefusedPrograms:
 
 
 def _is_about_shardings(error: Exception) -> bool:
-    if isinstance(error, core.ShardingTypeError):
+    if isinstance(error, internals.ShardingTypeError):
         return True
     text = str(error).lower()
     return any(word in text for word in _WORDS)
@@ -116,48 +114,28 @@ def _record(error: Exception) -> ShardingError:
 
 def _operation(frames: list[FrameType]) -> Operation | None:
     """Return the operation that was traced when the error was raised, or None if there is none."""
-    for frame in reversed(frames):
-        values = frame.f_locals
-        if frame.f_code.co_name == "with_sharding_constraint" and "x_aval" in values:
-            wanted = getattr(values.get("s"), "spec", None)
-            types = (values["x_aval"],)
-            return Operation("with_sharding_constraint", None, types, ("operand",), {}, wanted)
-        if isinstance(values.get("prim"), core.Primitive):  # in a function that JAX shares
-            primitive, operands, parameters = values["prim"], values.get("avals"), "kwargs"
-        elif isinstance(values.get("self"), core.Primitive):  # in `Primitive.bind`
-            primitive, operands, parameters = values["self"], values.get("args"), "params"
-        else:
-            continue
-        types = tuple(map(_type, operands or ()))
-        if not types or None in types:
-            return None
-        return Operation(
-            primitive.name,
-            primitive,
-            types,
-            _operand_names(primitive.name, len(types)),
-            dict(values.get(parameters) or {}),
-            order=_einsum_order(frames),
-        )
-    return None
-
-
-def _type(operand: Any) -> Any:
-    """Return the type of an operand of a primitive; None for a function or another object."""
-    if isinstance(operand, core.ShapedArray):
-        return operand
-    try:
-        type_ = core.typeof(operand)
-    except TypeError:
+    traced = internals.traced_operation(frames)
+    if traced is None:
         return None
-    return type_ if isinstance(type_, core.ShapedArray) else None
+    types = tuple(map(internals.type_of, traced.operands))
+    if not types or None in types:
+        return None
+    return Operation(
+        traced.name,
+        traced.primitive,
+        types,
+        _operand_names(traced.name, len(types)),
+        traced.parameters,
+        traced.wanted,
+        order=None if traced.primitive is None else _einsum_order(frames),
+    )
 
 
 def _function(frames: list[FrameType]) -> str | None:
     """Return the function of JAX that the model called; None if JAX called it."""
     names = [(frame.f_code.co_filename, frame.f_code.co_name) for frame in frames]
     last = max((n for n, (file, _) in enumerate(names) if is_model_code(file)), default=len(names))
-    inside = [name for file, name in names[last + 1 :] if "/jax/_src/" in file]
+    inside = [name for file, name in names[last + 1 :] if internals.FOLDER in file]
     public = [name for name in inside if not name.startswith("_") and name not in _WRAPPERS]
     return public[0] if public else None
 
@@ -171,12 +149,11 @@ def _operand_names(operation: str, count: int) -> tuple[str, ...]:
 
 def _einsum_order(frames: list[FrameType]) -> tuple[int, ...] | None:
     """Return, for each dimension of the result of an einsum, the dimension of its matrix product."""
-    for frame in reversed(frames):
-        if frame.f_code.co_name == "_einsum":
-            names, result = (frame.f_locals.get(key) for key in ("names", "result_names"))
-            if isinstance(names, str) and isinstance(result, str) and set(names) == set(result):
-                return tuple(names.index(name) for name in result)
-    return None
+    found = internals.einsum_names(frames)
+    if found is None:
+        return None
+    names, result = found
+    return tuple(names.index(name) for name in result)
 
 
 def _source(error: Exception) -> str | None:

@@ -88,6 +88,7 @@ def test_bad_files(tmp_path: Path, text: str, capsys: pytest.CaptureFixture[str]
     assert "Traceback" not in capsys.readouterr().err
 
 
+@pytest.mark.nightly
 def test_fits_order_and_place_are_counted(tmp_path: Path) -> None:
     # Tensor parallelism adds transfers to each microbatch.
     slow, fast = ROW | {"tp": 2, "dp": 4, "step_seconds": 3.0}, ROW | {"step_seconds": 2.0}

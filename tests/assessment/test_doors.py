@@ -25,6 +25,8 @@ from inspector.service.inspection import Inspection
 from tests.media.streamlit.scripted_page import PATIENCE
 from tests.media.terminal.command import inspector
 
+pytestmark = pytest.mark.nightly
+
 MLP = {"layers": "2", "depth": "64", "steps": "3"}
 TRANSFORMER = {
     "model": "transformer", "layers": "2", "embed": "64", "mlp": "128", "heads": "4", "kv_heads": "4",

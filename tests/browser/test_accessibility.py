@@ -13,6 +13,8 @@ from playwright.sync_api import expect
 from tests.browser import axe
 from tests.browser.dashboard import Dashboard
 
+pytestmark = pytest.mark.nightly
+
 SMALL = "layers.2 depth.64"
 FSDP = f"{SMALL} mesh.8 axes.fsdp rules.batch.fsdp~embed.fsdp"
 BOARD = f"board?pin={quote(f'one~~{SMALL}')}&pin={quote(f'FSDP~~{FSDP}')}"

@@ -8,6 +8,8 @@ from playwright.sync_api import expect
 from tests.browser.dashboard import POLL_MS, Dashboard, cells
 from tests.browser.test_first_page import cut_off
 
+pytestmark = pytest.mark.nightly
+
 FIGURES = ("assemble-good-host", "assemble-good-devices", "assemble-good-array")
 
 

@@ -65,6 +65,7 @@ def board(open_dashboard):
     return dashboard
 
 
+@pytest.mark.nightly
 def test_three_layouts_are_compared_timed_reported_and_restored(
     board, open_dashboard, tmp_path: Path
 ):
@@ -140,6 +141,7 @@ def test_three_layouts_are_compared_timed_reported_and_restored(
     expect(other.keyed("board_table")).to_contain_text("planned")
 
 
+@pytest.mark.nightly
 def test_eight_layouts_at_a_glance_can_be_read(open_dashboard):
     sizes = (16, 32, 48, 64, 80, 96, 112, 128)
     pins = "&".join(f"pin=layout+of+depth+{depth}~~layers.1+depth.{depth}" for depth in sizes)
@@ -179,6 +181,7 @@ def test_the_pin_menu_closes_and_a_notice_opens_the_board(open_dashboard):
     expect(dashboard.page.get_by_role("link", name="Open board")).to_have_count(0)
 
 
+@pytest.mark.nightly
 def test_screenshot_mode_hides_controls_and_shows_the_provenance(open_dashboard):
     pins = "&".join(
         f"pin={name}~~{fields}"

@@ -5,6 +5,8 @@ from __future__ import annotations
 import pytest
 from playwright.sync_api import expect
 
+pytestmark = pytest.mark.nightly
+
 SMALL = "depth=64&layers=2&steps=2"
 
 

@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
+import pytest
 from playwright.sync_api import expect
+
+pytestmark = pytest.mark.nightly
 
 SMALL = "?depth=64&layers=1&batch=16"
 

@@ -42,6 +42,7 @@ def test_equal_colors_are_equal_blocks(dashboard):
         assert colour == colour_of_block[number]
 
 
+@pytest.mark.nightly
 @pytest.mark.parametrize(
     ("size", "theme"), [(WIDE, "light"), (NARROW, "dark")], ids=["1440-light", "800-dark"]
 )

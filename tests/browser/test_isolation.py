@@ -56,6 +56,7 @@ def test_jax_streamlit_and_connections_stay_where_they_belong(open_dashboard, se
     assert {address for address in remote if address[-8:] != "0100007F"} <= LOOPBACK
 
 
+@pytest.mark.nightly
 def test_ctrl_c_leaves_no_worker_and_no_checkpoint(open_context, another_server):
     """Other ends of a server are in tests/service/engine/test_server_end.py."""
     before = folders()

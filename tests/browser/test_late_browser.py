@@ -81,6 +81,7 @@ def test_a_button_before_the_answer_keeps_the_change(late):
     dashboard.expect_query("rules=batch.data~hidden.&depth=64&screenshot=1")
 
 
+@pytest.mark.nightly_but_first
 @pytest.mark.parametrize(
     ("change", "query"),
     [

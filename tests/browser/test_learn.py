@@ -10,6 +10,8 @@ from playwright.sync_api import expect
 
 from tests.browser.dashboard import NARROW, Dashboard
 
+pytestmark = pytest.mark.nightly
+
 
 @pytest.fixture
 def open_learn(open_tab, server):

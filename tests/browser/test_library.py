@@ -8,12 +8,15 @@ import re
 import zipfile
 from pathlib import Path
 
+import pytest
 from playwright.sync_api import expect
 
 from benchmarks.processes import until
 from inspector import layout as layouts
 from inspector.media.streamlit import view_link
 from tests.browser.dashboard import Dashboard
+
+pytestmark = pytest.mark.nightly
 
 TEXT = "before <b>review</b>"
 NOTE = f"{TEXT} :material/home:"

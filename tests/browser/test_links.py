@@ -30,6 +30,7 @@ def test_a_shared_link_opens_the_same_page(open_dashboard):
     assert dashboard.wait_for_figure("mesh_map")["data"] == mesh_map["data"]
 
 
+@pytest.mark.nightly_but_first
 @pytest.mark.parametrize(
     "fields", [("mesh", "batch", "target", MARKUP), ("axes", "rules"), ("model",)]
 )
@@ -43,6 +44,7 @@ def test_markup_in_a_link_is_shown_as_text(open_tab, server, fields):
     assert_no_markup(dashboard, [url for url in requests if not url.startswith(dashboard.url)])
 
 
+@pytest.mark.nightly_but_first
 @pytest.mark.parametrize("page", ["Open", "Jobs"])
 def test_a_page_without_a_sidebar_has_the_whole_window(dashboard, page):
     dashboard.go_to(page)

@@ -12,6 +12,8 @@ from inspector import layout as layouts
 from inspector.machines import targets
 from tests.browser.dashboard import PATIENCE_MS, Dashboard
 
+pytestmark = pytest.mark.nightly
+
 MLP = "depth=64&layers=2&steps=2"
 TRANSFORMER = (
     "model=transformer&layers=2&embed=64&mlp=128&heads=4&kv_heads=4&head_dim=16&vocab=128&seq=32&scan=true"

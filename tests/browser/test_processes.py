@@ -8,6 +8,8 @@ from playwright.sync_api import expect
 from tests.browser.dashboard import Dashboard, cells
 from tests.browser.server import Server
 
+pytestmark = pytest.mark.nightly
+
 SMALL = "layers=1&depth=64&steps=2"
 
 

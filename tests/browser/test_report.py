@@ -6,6 +6,7 @@ import struct
 from collections.abc import Callable
 from pathlib import Path
 
+import pytest
 from playwright.sync_api import BrowserContext, expect
 
 from inspector.machines import hardware
@@ -13,6 +14,8 @@ from inspector.media import report
 from tests.browser import axe
 from tests.browser.dashboard import PATIENCE_MS, WIDE, artifact
 from tests.media import hostile
+
+pytestmark = pytest.mark.nightly
 
 NAME = "<img src=x onerror=window.hacked=1>"
 NOTE = "</script><script>window.hacked=1</script>\n$x^2$ <svg onload=window.hacked=1>"

@@ -12,6 +12,8 @@ from benchmarks.processes import until
 from inspector.core.temporary_folder import PREFIX
 from tests.browser.dashboard import Dashboard
 
+pytestmark = pytest.mark.nightly
+
 SMALL = "layers=2&depth=64"
 # Long enough to click Cancel.
 LARGE = "layers=16&depth=1024"

@@ -6,6 +6,7 @@ import os
 import re
 import signal
 
+import pytest
 from playwright.sync_api import expect
 
 from benchmarks.processes import alive, cpu_ticks, until
@@ -49,6 +50,7 @@ def test_live_arrays_are_placed_as_planned_and_belong_to_their_layout(open_dashb
     dashboard.expect_badge("Run")
 
 
+@pytest.mark.nightly
 def test_a_run_works_after_a_cancelled_run_and_a_killed_worker(open_dashboard, server):
     dashboard = open_dashboard(f"?{ENDLESS}")
     dashboard.start_run()
@@ -75,6 +77,7 @@ def test_a_run_works_after_a_cancelled_run_and_a_killed_worker(open_dashboard, s
     expect(dashboard.alerts()).to_have_count(0)
 
 
+@pytest.mark.nightly
 def test_a_killed_planner_is_replaced(open_dashboard, server):
     dashboard = open_dashboard()
     for pid in server.workers(devices=1):
@@ -85,6 +88,7 @@ def test_a_killed_planner_is_replaced(open_dashboard, server):
     expect(dashboard.alerts()).to_have_count(0)
 
 
+@pytest.mark.nightly
 def test_a_too_large_model_is_refused(open_dashboard, server):
     dashboard = open_dashboard("?depth=200000&layers=64")
     before = server.workers(devices=8)
@@ -97,6 +101,7 @@ def test_a_too_large_model_is_refused(open_dashboard, server):
     assert server.workers(devices=8) == before, "nothing was started for it"
 
 
+@pytest.mark.nightly
 def test_tabs_share_a_run(open_dashboard):
     # Both tabs are opened first, because a page opens slowly while a run uses the processors.
     left, stays = (open_dashboard(f"?{ENDLESS}") for _ in range(2))

@@ -4,7 +4,10 @@ from __future__ import annotations
 
 import re
 
+import pytest
 from playwright.sync_api import expect
+
+pytestmark = pytest.mark.nightly
 
 SMALL = "?target=tpu:v5e:2x2&mesh=4&axes=data&depth=64&layers=1&batch=16"
 

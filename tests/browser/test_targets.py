@@ -10,6 +10,8 @@ from playwright.sync_api import expect
 from inspector.machines import targets
 from tests.browser.dashboard import Dashboard
 
+pytestmark = pytest.mark.nightly
+
 SMALL = "depth=256&layers=2&batch=64&steps=1"
 for text in ("tpu:v5e:2x4", "gpu:h100:8"):
     if lacking := targets.missing_compiler(targets.parse(text)):

@@ -19,6 +19,8 @@ from tests.browser.dashboard import WIDE, Dashboard, artifact
 from tests.browser.server import Server
 from tests.hostile import team as teams
 
+pytestmark = pytest.mark.nightly
+
 ANN, BEN = "ann <b>A</b>@my.org", "ben@my.org"
 # Not in the domain of the server.
 EVE = "eve@elsewhere.org"

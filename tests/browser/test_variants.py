@@ -4,9 +4,12 @@ from __future__ import annotations
 
 import re
 
+import pytest
 from playwright.sync_api import expect
 
 from tests.browser.dashboard import PATIENCE_MS
+
+pytestmark = pytest.mark.nightly
 
 TWO_RUNS_MS = 6 * PATIENCE_MS  # two cold compilations on a machine that is busy with other tests
 

@@ -47,6 +47,7 @@ def test_collectives_without_recorded_origins_are_unknown() -> None:
     assert (len(unknown.collectives), unknown.unknown) == (0, every)
 
 
+@pytest.mark.nightly_but_first
 @pytest.mark.parametrize(
     "name", ["mlp, data and tensor", "mlp, fsdp", "transformer, data and tensor"]
 )

@@ -38,6 +38,7 @@ def program(function, *arguments) -> Program:
     return found
 
 
+@pytest.mark.nightly
 @settings(max_examples=12, deadline=None)
 @given(inputs=VALUES, outputs=VALUES)
 def test_donatable_bytes_are_those_that_the_compiler_aliases(mesh, inputs, outputs) -> None:

@@ -127,6 +127,7 @@ def own_rule(x: jax.Array) -> jax.Array:
 own_rule.defvjp(lambda x: (own_rule(x), x), lambda x, g: (g * jnp.cos(x),))
 
 
+@pytest.mark.nightly
 def test_matrix_products_have_the_path_of_their_kernel() -> None:
     """Compile scan, remat, vmap, shard_map and a custom derivative."""
     net, x = Net(), jnp.ones((8, 16))

@@ -10,6 +10,8 @@ from inspector.compiled.program_text import ProgramFacts
 from inspector.core.snapshot import Program, Snapshot
 from inspector.producers.run import run_layout
 
+pytestmark = pytest.mark.close_to_jax
+
 SMALL = {"depth": "64", "batch": "16", "layers": "3", "steps": "1"}
 
 
@@ -28,6 +30,7 @@ def products(program: Program) -> tuple[float, float]:
 WRITTEN = 2 * 16 * 64 * 64 * (3 * 6 - 1)
 
 
+@pytest.mark.nightly_but_first
 @pytest.mark.parametrize(
     ("rules", "repeats", "scan"),
     [

@@ -22,6 +22,8 @@ from inspector.core.snapshot import (
 )
 from tests.paths import CASES
 
+pytestmark = pytest.mark.close_to_jax
+
 CASES = CASES / "jax" / "sharding_cases.json"
 
 MOST_DEVICES = 16  # the number in tests/conftest.py

@@ -16,6 +16,7 @@ nbformat = pytest.importorskip("nbformat", reason="nbformat is not installed")
 NOTEBOOK = ROOT / "examples/notebook.ipynb"
 
 
+@pytest.mark.nightly
 def test_the_notebook_runs(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("PYTHONPATH", str(ROOT))
     notebook = nbformat.reads(NOTEBOOK.read_text(encoding="utf-8"), as_version=4)

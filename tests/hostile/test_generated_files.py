@@ -56,6 +56,7 @@ def test_zip_files(tmp_path_factory: pytest.TempPathFactory, draw: random.Random
         assert not one.is_symlink() and (one.is_file() or one.is_dir())
 
 
+@pytest.mark.nightly
 def test_modules(service: Inspection, tmp_path: Path) -> None:
     """A worker reads each, and refuses it itself: it neither fails nor ends."""
 

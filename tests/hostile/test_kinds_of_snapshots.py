@@ -81,6 +81,7 @@ def commands(path: str, folder: Path) -> Iterator[list[str]]:
     yield ["code", path]
 
 
+@pytest.mark.nightly_but_first
 @pytest.mark.parametrize("kind", KINDS)
 def test_each_verb_ends_with_an_answer_or_a_sentence(kind: str, tmp_path: Path) -> None:
     (tmp_path / "whole.json").write_text(snapshot.dumps(WHOLE))

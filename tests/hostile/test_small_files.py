@@ -5,10 +5,13 @@ from __future__ import annotations
 import subprocess
 import sys
 
+import pytest
+
 from tests.hostile import small_files
 from tests.paths import ROOT
 
 
+@pytest.mark.nightly
 def test_small_texts_are_read_within_limits() -> None:
     done = subprocess.run(
         [sys.executable, "-m", "tests.hostile.small_files"],

@@ -156,6 +156,7 @@ def test_strangers_get_nothing_but_the_way_to_sign_in(
     tab.close()
 
 
+@pytest.mark.nightly
 def test_a_user_can_upload_only_with_the_token_and_to_a_session(ben: Client) -> None:
     tab = ben.open_tab()
     tab.open_page()
@@ -179,6 +180,7 @@ def test_a_user_can_upload_only_with_the_token_and_to_a_session(ben: Client) -> 
     tab.close()
 
 
+@pytest.mark.nightly
 def test_no_user_takes_over_the_session_of_another(ann: Client, ben: Client) -> None:
     tab = ann.open_tab()
     tab.open_page()
@@ -200,6 +202,7 @@ def test_other_sites_open_no_web_socket(origin: str, ann: Client) -> None:
     assert refused.value.response.status_code == 403
 
 
+@pytest.mark.nightly
 def test_host_names_and_headers(server: Server, ann: Client) -> None:
     port = server.port
     for host in ("evil.example", f"evil.example:{port}", "localhost@evil.example", "", "[::1", "*"):
@@ -234,6 +237,7 @@ def test_host_names_and_headers(server: Server, ann: Client) -> None:
     assert healthy_seconds(server) < HEALTHY_SECONDS
 
 
+@pytest.mark.nightly
 def test_slow_and_idle_connections_do_not_stop_the_server(server: Server, ben: Client) -> None:
     address = (urllib.parse.urlsplit(server.url).hostname, server.port)
     before = team.resident_bytes(server.pid)
@@ -291,6 +295,7 @@ def messages(draw: random.Random) -> Iterator[bytes | str]:
         yield bytes(changed)
 
 
+@pytest.mark.nightly
 def test_messages_that_no_browser_sends(server: Server, ben: Client) -> None:
     """Each ends the web socket or the script of this tab at most. The other tab goes on.
 
@@ -327,6 +332,7 @@ def links(draw: random.Random) -> Iterator[tuple[str, str]]:
         yield draw.choice(("", "", "", *pages)), damaged_text(text, draw)
 
 
+@pytest.mark.nightly
 def test_damaged_links(server: Server, ben: Client, tmp_path: Path) -> None:
     """No page of a link has an exception, runs anything, or writes a file."""
     draw = random.Random(None if EXAMPLES else 1)
@@ -345,6 +351,7 @@ def test_damaged_links(server: Server, ben: Client, tmp_path: Path) -> None:
     assert not dumped.exists()
 
 
+@pytest.mark.nightly
 def test_a_sign_out_ends_the_sign_in_everywhere(
     server: Server, folder: Path, metadata: str
 ) -> None:

@@ -61,6 +61,7 @@ def takes_text(name: str, field: FieldDescriptorProto) -> bool:
     return field.type in TEXT_TYPES or repeated or bool(TEXT_NAMES.search(name))
 
 
+@pytest.mark.nightly
 def test_the_compilers_have_the_options_of_the_attack():
     found = {name for name, field in every_option().items() if takes_text(name, field)}
     assert len(found) > 60
@@ -212,6 +213,7 @@ def refused_everywhere(name: str, value: str, doors: tuple[Callable[..., Any], .
         assert found is None, (door.__name__, name, value)
 
 
+@pytest.mark.nightly
 def test_no_option_that_takes_text_passes_a_door():
     """Also no option that only its name reveals, and none of a kind that the table does not have."""
     tried = 0

@@ -200,6 +200,7 @@ def test_changes_replicate_one_row_at_a_time(folder) -> None:
     assert not any(row.axes for row in unused.layout.state_specs)
 
 
+@pytest.mark.nightly
 def test_runs_and_scripts_place_arrays_as_planned(folder) -> None:
     layouts_to_run = [layout_of("table"), layout_of("function"), layout_of("serving")]
     paths = [folder / f"script_{number}.py" for number in range(3)]

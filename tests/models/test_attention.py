@@ -17,6 +17,7 @@ from inspector.model.built_in.flash import splash_attention
 from tests.models.language_models import CONFIG
 
 
+@pytest.mark.nightly_but_first
 @pytest.mark.parametrize("kv_heads", [1, 2, 4])
 def test_attention_is_that_of_jax(kv_heads: int) -> None:
     config = replace(CONFIG, embed=12, heads=4, kv_heads=kv_heads, head_dim=6)
@@ -41,6 +42,7 @@ def test_rotated_queries_and_keys_know_only_how_far_apart_they_are() -> None:
     assert np.ptp(scores) > 0.1
 
 
+@pytest.mark.nightly
 @pytest.mark.parametrize("kv_rule", [("kv_heads", "tensor"), ("kv_heads", None)])
 def test_splash_attention_is_the_same_in_shards(kv_rule: tuple[str, str | None]) -> None:
     """The kernel, interpreted on emulated devices, against attention without shards."""

@@ -49,6 +49,7 @@ def test_a_parallel_block_adds_both_layers_of_one_norm() -> None:
     np.testing.assert_allclose(block.apply({"params": params}, x)[0], x + attended + fed, atol=1e-5)
 
 
+@pytest.mark.nightly_but_first
 @pytest.mark.parametrize("positions", ["rotary", "learned", "none"])
 def test_only_without_positions_the_order_of_earlier_tokens_is_unknown(positions: str) -> None:
     model, state, batch = built("transformer", positions=positions, layers="1")

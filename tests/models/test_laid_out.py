@@ -20,6 +20,8 @@ from inspector.producers.run import run_layout
 from inspector.service.agreement import disagreements
 from tests.models.language_models import MODELS, SMALL, small
 
+pytestmark = pytest.mark.close_to_jax
+
 # One preset for each kind of sharding. Other presets combine these.
 LAID_OUT = [
     ("transformer", "FSDP + tensor"),
@@ -44,6 +46,7 @@ def losses_on_one_device(model: str) -> tuple[float | None, ...]:
     return run_layout(layout, lambda *_, **__: None).program("train_step").losses
 
 
+@pytest.mark.nightly
 @pytest.mark.parametrize("model", MODELS)
 def test_the_loss_falls_in_every_one_of_twenty_steps(model: str) -> None:
     found = losses_on_one_device(model)
@@ -52,6 +55,7 @@ def test_the_loss_falls_in_every_one_of_twenty_steps(model: str) -> None:
     assert all(after < before for before, after in itertools.pairwise(found))
 
 
+@pytest.mark.nightly_but_first
 @pytest.mark.parametrize(("model", "preset"), LAID_OUT)
 def test_every_preset_is_laid_out_as_planned(model: str, preset: str) -> None:
     layout = layout_of(model, preset)
@@ -83,6 +87,7 @@ def test_constrained_activations_have_the_specs_of_linen(model: str, preset: str
         assert array.shard_shape == expected, array.path
 
 
+@pytest.mark.nightly
 def test_a_constraint_that_is_off_is_said_to_be_off() -> None:
     layout = small("transformer", mesh="4x2", layers="1", steps="1", unconstrained="query,logits")
     found = run_layout(layout, lambda *_, **__: None)

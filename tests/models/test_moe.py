@@ -14,6 +14,8 @@ from hypothesis import strategies as st
 from inspector.model.built_in.moe import MixtureOfExperts, capacity, route
 from tests.models.language_models import CONFIG, built
 
+pytestmark = pytest.mark.close_to_jax
+
 # (tokens, experts, experts a token, places): room for all, for some, one of each, all experts for all.
 CASES = ((8, 4, 2, 8), (7, 5, 2, 2), (8, 3, 1, 1), (6, 6, 3, 2), (1, 1, 1, 1), (5, 3, 3, 5))
 
@@ -38,6 +40,7 @@ def walked(scores: np.ndarray, experts_per_token: int, places: int) -> np.ndarra
     return combine
 
 
+@pytest.mark.nightly
 @given(st.sampled_from(CASES), st.integers(0, 9999))
 def test_tokens_are_routed_in_order(case: tuple[int, int, int, int], seed: int) -> None:
     seq, experts, experts_per_token, places = case
@@ -82,6 +85,7 @@ def test_with_enough_capacity_the_layer_is_a_weighted_sum_of_mlps() -> None:
     np.testing.assert_allclose(layer.apply({"params": params}, x), expected, atol=1e-5)
 
 
+@pytest.mark.nightly
 def test_every_experts_share_of_the_loss_reaches_its_router() -> None:
     model, state, batch = built("moe")
     after, _ = jax.jit(model.step)(state, batch)

@@ -20,7 +20,10 @@ from inspector.producers import build
 from inspector.producers.abstract import abstract_state
 from tests.models.language_models import MODELS, built, small
 
+pytestmark = pytest.mark.close_to_jax
 
+
+@pytest.mark.nightly
 @pytest.mark.parametrize("model", MODELS)
 def test_loop_scan_and_remat_are_one_function_of_the_same_parameters(model: str) -> None:
     """Two steps by plain gradient descent: the second sees every gradient of the first."""
@@ -53,6 +56,7 @@ def test_loop_scan_and_remat_are_one_function_of_the_same_parameters(model: str)
         assert two_losses(other, params) == pytest.approx(expected, rel=1e-6)
 
 
+@pytest.mark.nightly
 def test_half_precision_learns_too_and_the_loss_is_in_full() -> None:
     model, state, batch = built("moe", dtype="bfloat16", scan="true", remat="true", tied="true")
     assert {leaf.dtype.name for leaf in jax.tree.leaves(state.params)} == {"bfloat16"}
@@ -72,6 +76,7 @@ def kept_shapes(remat: str) -> list[tuple[int, ...]]:
     return [kept.shape for kept, source in found if "argument" not in source]
 
 
+@pytest.mark.nightly
 def test_policies_keep_the_activations_that_they_name() -> None:
     full, minimal = (Counter(kept_shapes(remat)) for remat in ("full", "minimal"))
     # batch, seq, and heads or columns of `SMALL`: query, key and value, both products with x, and the output
@@ -106,6 +111,7 @@ def test_other_texts_of_remat_are_refused(text: str) -> None:
     assert layouts.parse({"model": "transformer", "remat": text}).problems.keys() == {"remat"}
 
 
+@pytest.mark.nightly
 def test_weights_and_moments_have_their_own_types() -> None:
     """Casting the weights by hand before the same model in bfloat16 gives the same logits."""
     model, state, batch = built(
@@ -125,6 +131,7 @@ def test_weights_and_moments_have_their_own_types() -> None:
     np.testing.assert_array_equal(logits, jax.jit(half.apply)(cast, batch))
 
 
+@pytest.mark.nightly
 def test_no_token_sees_those_after_it() -> None:
     model, state, batch = built("transformer")
     apply = jax.jit(model.apply)
@@ -141,6 +148,7 @@ def test_targets_are_the_tokens_after() -> None:
     assert (batch["tokens"][:, 1:] == batch["targets"][:, :-1]).all()
 
 
+@pytest.mark.nightly
 def test_cross_entropy_is_that_of_optax() -> None:
     key = jax.random.key(0)
     logits = 5 * jax.random.normal(key, (3, 4, 7))

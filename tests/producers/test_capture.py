@@ -36,6 +36,8 @@ from inspector.machines.prediction.memory import breakdown
 from inspector.producers.capture import capture, capture_compiled
 from inspector.service.engine import Environment, Pool
 
+pytestmark = pytest.mark.close_to_jax
+
 P = PartitionSpec
 MESH = Mesh(np.array(jax.devices()[:8]).reshape(2, 4), ("data", "model"))
 

@@ -20,6 +20,8 @@ from inspector.machines.hardware import chip_of_device
 from inspector.producers.abstract import abstract_state
 from inspector.service.engine import Environment, Job, Pool
 
+pytestmark = pytest.mark.close_to_jax
+
 SMALL = {"batch": "64", "layers": "2", "depth": "256", "steps": "1"}
 PATIENCE = 300.0  # seconds; the slowest compile takes about ten
 
@@ -80,6 +82,7 @@ def case(request: pytest.FixtureRequest, pool: Pool) -> tuple[Snapshot, dict[str
     return (*look(pool, target, {"mesh": mesh} | fields), layout)
 
 
+@pytest.mark.nightly_but_first
 def test_programs_have_the_figures_of_the_compiler(case: Any) -> None:
     found, seen, _ = case
     target = targets.parse(found.source.target)
@@ -100,6 +103,7 @@ def test_programs_have_the_figures_of_the_compiler(case: Any) -> None:
     assert out_of_memory.findings(found) == ()
 
 
+@pytest.mark.nightly_but_first
 def test_the_peak_follows_from_the_schedule(case: Any) -> None:
     """The peak of the live values is the compiler's, on every chip and for every program."""
     found, _, _ = case
@@ -116,6 +120,7 @@ def test_the_peak_follows_from_the_schedule(case: Any) -> None:
         assert sum(one.bytes for one in use.values) >= 0.95 * use.peak_bytes
 
 
+@pytest.mark.nightly_but_first
 def test_every_collective_of_the_module_is_counted(case: Any) -> None:
     found, seen, _ = case
     for program in found.programs:
@@ -128,6 +133,7 @@ def test_every_collective_of_the_module_is_counted(case: Any) -> None:
     assert found.program("train_step").collectives
 
 
+@pytest.mark.nightly_but_first
 def test_a_ring_in_a_loop_runs_once_per_layer(case: Any) -> None:
     found, seen, layout = case
     step = found.program("train_step")
@@ -140,6 +146,7 @@ def test_a_ring_in_a_loop_runs_once_per_layer(case: Any) -> None:
         assert one.source_target_pairs and one.wire_bytes_per_device == one.payload_bytes
 
 
+@pytest.mark.nightly_but_first
 def test_arrays_have_their_planned_shardings_and_bytes(case: Any) -> None:
     found, _, layout = case
     planned = plan(layout, abstract_state(layout))
@@ -152,6 +159,7 @@ def test_arrays_have_their_planned_shardings_and_bytes(case: Any) -> None:
     assert held <= arguments <= held + 4096 * len(planned.arrays)
 
 
+@pytest.mark.nightly_but_first
 def test_the_mesh_has_the_devices_of_the_target(case: Any) -> None:
     found, _, layout = case
     target = targets.parse(found.source.target)
@@ -166,6 +174,7 @@ def test_the_mesh_has_the_devices_of_the_target(case: Any) -> None:
     assert found.mesh.extra["topology"] == list(target.slice.shape)
 
 
+@pytest.mark.nightly
 def test_collectives_in_a_loop_scale_with_the_layers(pool: Pool) -> None:
     def executed(layers: int) -> Counter[Any]:
         fields = {
@@ -216,6 +225,7 @@ def test_gpus_equal_those_of_the_compiler(pool: Pool) -> None:
         assert target.chip_name.upper() in described[text]["kind"]
 
 
+@pytest.mark.nightly
 def test_four_thousand_chips(pool: Pool) -> None:
     fields = {"batch": "4096", "axes": "data,model", "mesh": "1x1", "depth": "1024"}
     found, seen = look(pool, "tpu:v5p:16x16x16", fields, mesh=[256, 16], order="torus")
@@ -261,6 +271,7 @@ def test_a_split_axis_of_the_torus_is_recorded(pool: Pool) -> None:
 # --- Failed compiles -----------------------------------------------------------------------------------
 
 
+@pytest.mark.nightly
 def test_a_program_that_does_not_fit_has_figures(pool: Pool) -> None:
     found, seen = look(pool, "tpu:v5e:4x4", {"mesh": "4x4", "depth": "32768", "layers": "4"})
     short = {one.extra["program"]: one for one in out_of_memory.findings(found)}
@@ -326,6 +337,7 @@ def test_the_job_returns_a_snapshot(pool: Pool) -> None:
     assert phases[:5] == ["start", "topology", "build", "lower", "compile"]
 
 
+@pytest.mark.nightly
 def test_two_concurrent_compiles_leave_no_files(pool: Pool) -> None:
     before = _left()
     plain = layout_of({"mesh": "2x2", "depth": "64"}).to_json()
@@ -344,6 +356,7 @@ def _left() -> set[str]:
     return set(os.listdir(logs)) if os.path.isdir(logs) else set()
 
 
+@pytest.mark.nightly
 def test_flash_attention_on_a_tpu_keeps_no_scores(pool: Pool) -> None:
     fields = {
         **{"model": "transformer", "attention": "flash", "mesh": "4", "axes": "data"},

@@ -19,6 +19,8 @@ from inspector.service.compile_cache import CompileCache
 from inspector.service.engine import Job
 from inspector.service.inspection import Inspection
 
+pytestmark = pytest.mark.close_to_jax
+
 SMALL = {"mesh": "2x2", "batch": "64", "layers": "2", "depth": "256"}
 # One program of it compiles for more than a second, mostly in native code.
 LONG = {
@@ -75,6 +77,7 @@ def left_behind(folder: Path) -> set[str]:
     }
 
 
+@pytest.mark.nightly
 def test_two_concurrent_compiles_for_different_targets(service: Inspection) -> None:
     wanted = [layout_for("tpu:v5e:2x2"), layout_for("tpu:v6e:2x2")]
     jobs = [start(service, layout) for layout in wanted]
@@ -103,6 +106,7 @@ def test_a_cancelled_compile_ends_and_leaves_no_files(service: Inspection) -> No
     assert left_behind(Path(tempfile.gettempdir())) == before
 
 
+@pytest.mark.nightly
 def test_a_killed_compiler_is_an_error_and_the_next_one_works(service: Inspection) -> None:
     layout = layout_for("tpu:v5p:4x4x4", LONG)
     job = compiling(service, layout)

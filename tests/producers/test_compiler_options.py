@@ -113,6 +113,7 @@ def test_unsafe_options_of_a_command(tmp_path):
     assert list(folder.iterdir()) == []
 
 
+@pytest.mark.nightly
 @pytest.mark.skipif(
     "tpu" not in xla_options.installed(), reason="the TPU compiler is not installed"
 )
@@ -130,6 +131,7 @@ def test_a_compile_with_unsafe_options_is_not_cached(tmp_path):
         assert CompileCache().usage().count == before + cached
 
 
+@pytest.mark.nightly
 def test_a_search_with_unsafe_options(tmp_path):
     folder, path = tmp_path / "dump", tmp_path / "result.json"
     unsafe = (compiler_options.UNSAFE_FLAG, f"xla_dump_to={folder}")

@@ -18,6 +18,8 @@ from inspector.layout import Layout
 from inspector.service.engine import Environment, Pool
 from inspector.service.inspection import Inspection
 
+pytestmark = pytest.mark.close_to_jax
+
 SMALL = {"batch": "8", "layers": "1", "depth": "32", "steps": "2"}
 LOOPBACK = ("0100007F", "0000000000000000FFFF00000100007F", "00000000000000000000000001000000")
 LISTENING = "0A"
@@ -80,6 +82,7 @@ def without_devices(found: Snapshot) -> list[tuple]:
     ]
 
 
+@pytest.mark.nightly_but_first
 @pytest.mark.parametrize("name", LAYOUTS)
 def test_two_processes_give_the_same_arrays_as_one(service, name) -> None:
     alone = run(service, layout_of(LAYOUTS[name]))
@@ -108,6 +111,7 @@ def test_two_processes_give_the_same_arrays_as_one(service, name) -> None:
     assert from_json(found.to_json()) == found
 
 
+@pytest.mark.nightly
 def test_two_processes_measure_timeit_and_four_run(service) -> None:
     # Timeit measures for seconds, and each process keeps one core busy.
     found = run(service, layout_of({"processes": "2", "timeit": "true", "mesh": "2x1"}))
@@ -118,6 +122,7 @@ def test_two_processes_measure_timeit_and_four_run(service) -> None:
     assert found.mesh.processes == (0, 0, 1, 1, 2, 2, 3, 3)
 
 
+@pytest.mark.nightly_but_first
 @pytest.mark.parametrize("count", [2, 4])
 def test_devices_and_shards_of_each_process(several, count) -> None:
     job = several.submit("facts", {}, Environment(8, processes=count)).wait(PATIENCE)
@@ -137,6 +142,7 @@ def test_devices_and_shards_of_each_process(several, count) -> None:
     assert len({one["pid"] for one in facts}) == count
 
 
+@pytest.mark.nightly
 def test_every_socket_is_on_loopback(several, monkeypatch) -> None:
     monkeypatch.setenv("http_proxy", "http://192.0.2.1:9")  # an address without a server
     environment = Environment(4, (("WITH_PROXY", "1"),), processes=2)
@@ -160,6 +166,7 @@ def test_values_are_gathered_in_process_order(several) -> None:
     assert job.result == {"gathered": [expected] * 4, "agreed": [7] * 4}
 
 
+@pytest.mark.nightly_but_first
 @pytest.mark.parametrize("number", [0, 1])
 @pytest.mark.parametrize(
     ("how", "message"),
@@ -183,6 +190,7 @@ def test_a_process_that_ends_during_a_collective(several, number, how, message) 
     assert several.submit("gather", {}, environment).wait(PATIENCE).state == "done"
 
 
+@pytest.mark.nightly
 def test_the_next_run_works_after_a_killed_process_and_after_a_cancel(service) -> None:
     layout = layout_of({"processes": "2", "steps": "10000", "depth": "64"})
     planned = service.plan(layout)
@@ -208,6 +216,7 @@ def test_the_next_run_works_after_a_killed_process_and_after_a_cancel(service) -
     assert run(service, layout_of({"processes": "2", "depth": "64"})).findings == ()
 
 
+@pytest.mark.nightly
 def test_too_little_memory_is_refused_and_workers_stay(service) -> None:
     layout = layout_of({"processes": "2"})
     run(service, layout)
@@ -219,6 +228,7 @@ def test_too_little_memory_is_refused_and_workers_stay(service) -> None:
     assert {seat.pid for seat in service._runs.workers()} == before
 
 
+@pytest.mark.nightly
 def test_a_layout_of_several_processes_can_be_restored(service) -> None:
     saved, new = layout_of({"processes": "2"}), layout_of({"processes": "2", "mesh": "4x2"})
     restoration = service.start_restoration(saved, new, service.plan(saved), service.plan(new))

@@ -61,6 +61,7 @@ def wire_bytes(collectives: tuple[Collective, ...] | None) -> Counter[tuple[str,
     return +sent
 
 
+@pytest.mark.nightly_but_first
 @pytest.mark.parametrize(("name", "axes"), EXAMPLES.items(), ids=EXAMPLES)
 def test_a_plan_has_the_types_of_jax(name: str, axes: tuple[str, ...]) -> None:
     layout = layout_of(f"examples.{name}:build", axes)
@@ -87,6 +88,7 @@ def test_a_plan_has_the_types_of_jax(name: str, axes: tuple[str, ...]) -> None:
     assert sharded >= 2
 
 
+@pytest.mark.nightly_but_first
 @pytest.mark.parametrize(("name", "axes"), EXAMPLES.items(), ids=EXAMPLES)
 def test_collectives_are_those_that_a_job_compiles(name: str, axes: tuple[str, ...]) -> None:
     layout = layout_of(f"examples.{name}:build", axes)

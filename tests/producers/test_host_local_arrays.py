@@ -64,6 +64,7 @@ def test_the_guides_case(service) -> None:
     assert "one global array of (8, 2)" in processes.verdict(wanted, made)
 
 
+@pytest.mark.nightly
 def test_the_guides_mistake(service) -> None:
     wanted = asked(convert="false")
     made = exchange(service, wanted)
@@ -77,6 +78,7 @@ def test_the_guides_mistake(service) -> None:
     assert "\n" not in refusal.text
 
 
+@pytest.mark.nightly
 def test_a_mistake_without_a_jax_error_is_explained(service) -> None:
     wanted = asked(convert="false", local="8x2")
     made = exchange(service, wanted)
@@ -84,6 +86,7 @@ def test_a_mistake_without_a_jax_error_is_explained(service) -> None:
     assert "It divides" in processes.verdict(wanted, made)
 
 
+@pytest.mark.nightly
 def test_different_replicas_are_found(service) -> None:
     wanted = asked(spec="None")
     made = exchange(service, wanted)
@@ -95,6 +98,7 @@ def test_different_replicas_are_found(service) -> None:
     assert same.views[0].reading is None, "what is whole here can be read here"
 
 
+@pytest.mark.nightly
 def test_the_snapshot_of_an_exchange(service) -> None:
     for fields, codes in (
         ({}, []),
@@ -116,6 +120,7 @@ def test_the_snapshot_of_an_exchange(service) -> None:
 AXES = st.sampled_from(["None", "a", "b", "a+b", "b+a"])
 
 
+@pytest.mark.nightly
 @given(
     mesh=st.sampled_from(["2x4", "4x2", "1x8", "8x1"]),
     spec=st.lists(AXES, max_size=2),
@@ -169,6 +174,7 @@ def test_any_exchange_equals_the_arithmetic(service, mesh, spec, local, data, co
         assert whole[whole >= 0].tolist() == wanted.given(number).ravel().tolist()
 
 
+@pytest.mark.nightly
 def test_devices_that_are_not_a_block_of_the_mesh(service) -> None:
     wanted = asked(mesh="3x4", axes="a,b", spec="b")
     made = exchange(service, wanted)
@@ -177,6 +183,7 @@ def test_devices_that_are_not_a_block_of_the_mesh(service) -> None:
     assert "must be a block of the mesh" in processes.verdict(wanted, made)
 
 
+@pytest.mark.nightly
 def test_four_processes(service) -> None:
     wanted = asked(processes="4", mesh="4x2", axes="a,b", spec="a,b", local="2x4")
     made = exchange(service, wanted)
@@ -191,6 +198,7 @@ def test_a_request_for_other_devices_is_refused(service) -> None:
     assert "for 8 devices in 2 processes" in job.error
 
 
+@pytest.mark.nightly
 @pytest.mark.parametrize("convert", ["true", "false"])
 def test_the_script_gives_the_same_arrays(tmp_path: Path, convert: str) -> None:
     path = tmp_path / "several.py"

@@ -100,6 +100,7 @@ def test_inspect_compiles_a_kernel_for_the_target_only(mesh: Mesh) -> None:
     assert program.memory.arguments >= program.memory.aliased
 
 
+@pytest.mark.nightly
 @needs_libtpu
 def test_inspect_compiles_a_collective_that_the_cpu_lacks(mesh: Mesh) -> None:
     def dispatch(x: jax.Array, sizes: jax.Array) -> jax.Array:
@@ -122,6 +123,7 @@ def test_inspect_compiles_a_collective_that_the_cpu_lacks(mesh: Mesh) -> None:
     assert {one.op for one in program.collectives} == {"all-gather", "ragged-all-to-all"}
 
 
+@pytest.mark.nightly
 def test_a_model_with_a_kernel_is_planned(tmp_path: Path) -> None:
     with importable(tmp_path, "with_kernel", MODEL):
         catalogue.register(entry_of("with_kernel:build"))

@@ -24,6 +24,8 @@ from inspector.service.inspection import Inspection
 from inspector.service.own_model_registration import IMPORT_TIMEOUT
 from tests.model.importable import importable
 
+pytestmark = pytest.mark.close_to_jax
+
 MODULE = "with_own_mesh"
 SOURCE = """
 import jax

@@ -24,6 +24,8 @@ from inspector.core.snapshot import Trace
 from inspector.producers import profile
 from inspector.producers.profile import Event, device_seconds, events_per_run, kinds_of, traced
 
+pytestmark = pytest.mark.close_to_jax
+
 DEVICES = 8
 GRID = Mesh(np.array(jax.devices()[:DEVICES]).reshape(2, 4), ("data", "model"))
 STEPS = 3

@@ -10,7 +10,7 @@ import pytest
 from jax import numpy as jnp
 from jax.sharding import Mesh, NamedSharding, PartitionSpec
 
-from inspector.producers.program_run import hook
+from inspector.producers.jax_internals import compile_hook as hook
 from inspector.producers.program_run.live import LiveArrays
 from inspector.producers.program_run.named_arguments import argument_paths
 

@@ -26,6 +26,8 @@ from inspector.producers.tutorials.replay import Cell, cells_of
 from inspector.service.inspection import Inspection
 from tests.paths import ROOT
 
+pytestmark = pytest.mark.close_to_jax
+
 REQUESTS = [
     TutorialRequest("scale_up", (2, 4), ("data", "model")),
     TutorialRequest("scale_up", (3, 2), ("rows", "columns")),

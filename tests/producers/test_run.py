@@ -25,6 +25,8 @@ from inspector.producers.leaves import Leaf
 from inspector.producers.run import run_layout
 from inspector.service.agreement import disagreements
 
+pytestmark = pytest.mark.close_to_jax
+
 SMALL = {"batch": "8", "layers": "2", "depth": "64", "steps": "3"}
 
 LAYOUTS = {

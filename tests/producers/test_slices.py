@@ -51,6 +51,7 @@ def snapshots(looked: dict[str, Any]) -> dict[str, Snapshot]:
     return dict(zip(LAYOUTS, map(snapshot.from_json, looked["snapshots"]), strict=True))
 
 
+@pytest.mark.nightly_but_first
 @pytest.mark.parametrize("name", LAYOUTS)
 def test_devices_have_the_slices_and_places_that_jax_reports(
     name: str, looked: dict[str, Any], snapshots: dict[str, Snapshot]

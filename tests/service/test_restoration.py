@@ -54,6 +54,7 @@ def is_at(restoration: Restoration, stage: str, *phases: str) -> Callable[[], bo
     return check
 
 
+@pytest.mark.nightly
 def test_two_workers_with_other_device_counts(service: Inspection, temporary: Path) -> None:
     saved, new = small(), small(mesh="4x3", rules="batch=data,layer=model,embed=data")
     restoration = start(service, saved, new)
@@ -79,6 +80,7 @@ def test_a_state_is_restored_on_explicit_axes(service: Inspection, temporary: Pa
     assert [axis.type for axis in outcome.snapshot.mesh.axes] == ["explicit", "explicit"]
 
 
+@pytest.mark.nightly
 @pytest.mark.parametrize(("stage", "phase"), [("save", "compile"), ("restore", "start")])
 def test_cancel_ends_it_and_leaves_no_file(
     service: Inspection, temporary: Path, stage: str, phase: str
@@ -108,6 +110,7 @@ def test_a_killed_worker_ends_it_in_a_sentence_and_leaves_no_file(
     assert list(temporary.iterdir()) == []
 
 
+@pytest.mark.nightly
 def test_a_checkpoint_that_is_damaged_ends_it_in_a_sentence(
     service: Inspection, temporary: Path
 ) -> None:
@@ -120,6 +123,7 @@ def test_a_checkpoint_that_is_damaged_ends_it_in_a_sentence(
     assert list(temporary.iterdir()) == []
 
 
+@pytest.mark.nightly
 def test_closing_the_service_ends_it_and_leaves_no_file(temporary: Path) -> None:
     service = Inspection(run_workers=1)
     restoration = start(service, small(**LARGE), small(mesh="4x2", **LARGE))

@@ -8,7 +8,7 @@ from typing import Any
 
 import jax
 import numpy as np
-from jax._src.sharding_impls import GSPMDSharding
+from jax.extend.sharding import GSPMDSharding
 
 from inspector.core.errors import InvalidInput
 from inspector.core.printable import one_line
@@ -138,7 +138,7 @@ class _errors:
 
 
 def _result_shapes(module: Any) -> list[tuple[int, ...]]:
-    from jaxlib.mlir import ir
+    from jax.extend.mlir import ir
 
     from inspector.producers.propagation.walk import main_function
 

@@ -16,8 +16,8 @@ from typing import Any
 
 import jax
 import jax.numpy as jnp
-from jax._src.interpreters import mlir
-from jaxlib.mlir import ir
+from jax.extend.mlir import ir
+from jax.interpreters import mlir
 
 from inspector.core.errors import InvalidInput
 from inspector.producers import bytecode

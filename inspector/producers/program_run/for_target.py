@@ -14,10 +14,9 @@ from typing import Any
 
 import jax
 import numpy as np
-from jax._src import compiler, sharding_impls
-from jax._src.interpreters import mlir
-from jax._src.lib import xla_client as xc
-from jax._src.lib.mlir import ir
+from jax.extend import backend
+from jax.extend.mlir import ir
+from jax.interpreters import mlir
 from jax.sharding import AxisType, Mesh
 
 from inspector.compiled import program_text
@@ -30,8 +29,9 @@ from inspector.machines import out_of_memory, targets
 from inspector.machines.targets import Target
 from inspector.producers.abstract import versions
 from inspector.producers.compile import compiler_versions
+from inspector.producers.jax_internals import compiler, hlo_shardings
+from inspector.producers.jax_internals.custom_partitions import ANSWERS
 from inspector.producers.live_arrays import with_spec
-from inspector.producers.program_run.custom_partitions import ANSWERS
 from inspector.producers.records import memory_of, mesh_record, spec_of
 from inspector.producers.topology import devices_of, places_of
 
@@ -71,22 +71,19 @@ def compile_lowered(payload: dict[str, Any], report: Any) -> dict[str, Any]:
 
 def compile_module(module: bytes, devices: list[Any], settings: dict[str, Any]) -> Any:
     """Return the executable, as JAX compiles its own modules."""
-    assignment = np.array(devices)
     with mlir.make_ir_context():
         parsed = ir.Module.parse(module)
-        options = compiler.get_compile_options(
+        options = backend.get_compile_options(
             num_replicas=1,
             num_partitions=len(devices),
-            device_assignment=assignment.reshape(1, -1),
+            device_assignment=np.array(devices).reshape(1, -1),
             backend=devices[0].client,
         )
         options.parameter_is_tupled_arguments = settings["tuple_args"]
         build = options.executable_build_options
         build.allow_spmd_sharding_propagation_to_parameters = settings["inputs_chosen"] or [False]
         build.allow_spmd_sharding_propagation_to_output = settings["outputs_chosen"] or [False]
-        return compiler.compile_or_get_cached(
-            devices[0].client, parsed, assignment, options, (), xc.DeviceList(tuple(devices)), None
-        )
+        return compiler.compile_module(parsed, devices, options)
 
 
 def _read(
@@ -183,7 +180,7 @@ def _chosen_specs(
             values, given, list(free)[-len(values) :], strict=False
         ):
             if is_free and value.path in shapes:
-                (spec,) = sharding_impls.parse_flatten_op_sharding(sharding, mesh)
+                spec = hlo_shardings.spec_of(sharding, mesh)
                 chosen[value.path] = spec_of(spec, len(shapes[value.path] or ()))
     return chosen
 

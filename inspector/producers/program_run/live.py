@@ -14,11 +14,11 @@ from types import FunctionType, ModuleType
 from typing import Any
 
 import jax
-from jax._src.core import physical_aval
-from jax._src.sharding_impls import physical_sharding
 
 from inspector.core.snapshot import Snapshot
 from inspector.producers.capture import capture
+from inspector.producers.jax_internals import arrays
+from inspector.producers.jax_internals.programs import output_shardings
 from inspector.producers.leaves import unboxed
 from inspector.producers.program_run.named_arguments import ArgumentPaths
 
@@ -59,7 +59,7 @@ class LiveArrays:
                 _input_of(path, inputs) or "/".join(filter(None, (name, "output", path))),
             )
             for aval, sharding, path in zip(
-                executable.out_avals, executable._out_shardings, paths.outputs, strict=False
+                executable.out_avals, output_shardings(executable), paths.outputs, strict=False
             )
         ]
 
@@ -154,8 +154,8 @@ def _signature(array: Any) -> Signature:
 def _held_signature(aval: Any, sharding: Any) -> Signature:
     """Return the signature of the array that holds the data: of a typed random key, its key data."""
     if jax.dtypes.issubdtype(aval.dtype, jax.dtypes.extended):
-        sharding = physical_sharding(aval, sharding)
-        aval = physical_aval(aval)
+        sharding = arrays.physical_sharding(aval, sharding)
+        aval = arrays.physical_aval(aval)
     return (tuple(aval.shape), aval.dtype, sharding)
 
 
@@ -170,14 +170,14 @@ def _without_views(live: list[Any], final: bool) -> list[Any]:
     wanted = {(one.shape, one.dtype) for one in single}
     held: set[tuple[int, int] | None] = set()
     for one in live:
-        has_views = one._npy_value is not None or "addressable_shards" in vars(one)
+        has_views = arrays.has_host_copy(one) or "addressable_shards" in vars(one)
         if (
             len(one.sharding.device_set) > 1
             and (final or has_views)
             and (one.sharding.shard_shape(one.shape), one.dtype) in wanted
             and one.is_ready()
         ):
-            held |= {_address(part) for part in one._arrays}
+            held |= {_address(part) for part in arrays.parts(one)}
     held.discard(None)
     return [
         one

@@ -17,6 +17,7 @@ import numpy as np
 from inspector.core import output
 from inspector.core.formatting import bytes_text
 from inspector.producers import bytecode
+from inspector.producers.jax_internals import programs
 from inspector.producers.program_run.recorder import described, lowered_settings, paths_of
 
 MOST_BYTES = 512 * 2**20  # of the arguments of all programs of a run, on disk
@@ -59,7 +60,7 @@ class Recorder:
             stem = f"{self._count:04d}"
         module = bytecode.of_module(computation.stablehlo())
         output.write_bytes(module, self._raw / f"{stem}.mlirbc")
-        devices = computation._device_list or ()
+        devices = programs.devices_of(computation)
         information = computation.compile_args["all_args_info"]
         places = {device.id: place for place, device in enumerate(jax.devices())}
         record = {

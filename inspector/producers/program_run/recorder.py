@@ -25,7 +25,8 @@ from inspector.core import output
 from inspector.core.program_run import LOWERED, when_compiled
 from inspector.producers import bytecode
 from inspector.producers.capture import capture_compiled
-from inspector.producers.program_run import custom_partitions, moved_arrays
+from inspector.producers.jax_internals import custom_partitions, programs
+from inspector.producers.program_run import moved_arrays
 from inspector.producers.program_run.live import LiveArrays
 from inspector.producers.program_run.lost_sharding import lost_sharding
 from inspector.producers.program_run.named_arguments import argument_paths, with_argument_names
@@ -118,7 +119,7 @@ class Recorder:
             "new_function": self._is_new(source, traced),
             "ahead_of_time": arguments is None,
             "inputs": _inputs(computation, executable, paths.inputs, arguments),
-            "devices": len(computation._device_list or ()),
+            "devices": len(programs.devices_of(computation)),
         }
         if meta["devices"] > 1:
             module = bytecode.of_module(computation.stablehlo())
@@ -174,7 +175,7 @@ class Recorder:
         output.write_bytes(module, self._raw / f"{stem}.mlirbc")
         # Emulated devices are numbered from 0, in the order of `jax.devices()`.
         settings = lowered_settings(
-            target, {device.id: device.id for device in target._device_list}
+            target, {device.id: device.id for device in programs.devices_of(target)}
         )
         return settings | {"partitions": getattr(target, custom_partitions.ATTRIBUTE, [])}
 
@@ -312,7 +313,7 @@ def described(computation: Any, traced: Any) -> tuple[str, str, bool]:
       computation: JAX's lowered computation.
       traced: the `Traced` of the hook, None if unknown.
     """
-    name = computation._name.removeprefix("jit(").removesuffix(")")
+    name = programs.name_of(computation).removeprefix("jit(").removesuffix(")")
     debug = computation.compile_args["all_args_info"].debug_info
     split = None if traced is None else traced.split
     source = (split and split.source) or debug.func_src_info or ""
@@ -331,7 +332,7 @@ def lowered_settings(lowered: Any, places: Mapping[int, int]) -> dict[str, Any]:
     """Return the settings to compile a lowered module. `places` numbers devices from 0 by their ids."""
     arguments = lowered.compile_args
     return {
-        "devices": [places[device.id] for device in lowered._device_list],
+        "devices": [places[device.id] for device in programs.devices_of(lowered)],
         "tuple_args": bool(arguments["tuple_args"]),
         "inputs_chosen": [_is_unspecified(one) for one in arguments["in_shardings"]],
         "outputs_chosen": [_is_unspecified(one) for one in arguments["out_shardings"]],
@@ -353,7 +354,9 @@ def _compiled(computation: Any, executable: Any, traced: Any) -> tuple[Any, Any]
     constants = len(computation.const_args)
     avals = arguments.in_avals[constants:]
     kept = sorted(computation.compile_args["kept_var_idx"])
-    donated = {place for place, one in zip(kept, computation._donated_invars, strict=False) if one}
+    donated = {
+        place for place, one in zip(kept, programs.donated(computation), strict=False) if one
+    }
     information = [
         jax.stages.ArgInfo(aval, place + constants in donated) for place, aval in enumerate(avals)
     ]
@@ -396,8 +399,8 @@ def _inputs(
     """
     arguments = computation.compile_args["all_args_info"]
     constants = len(computation.const_args)
-    shardings = iter(executable._in_shardings)
-    kept = executable._kept_var_idx
+    shardings = iter(programs.input_shardings(executable))
+    kept = programs.used_arguments(executable)
     count = len(arguments.in_avals) - constants
     own = () if called is None or len(called) < count else called[len(called) - count :]
     found = []

@@ -7,7 +7,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
-from jaxlib.mlir import ir
+from jax.extend.mlir import ir
 
 from inspector.core.snapshot import Collective, Conflict, ConflictSide
 from inspector.producers.propagation.history import History

@@ -7,7 +7,7 @@ from dataclasses import dataclass, replace
 from typing import Any
 
 from cachetools import LRUCache, cached
-from jaxlib.mlir import ir
+from jax.extend.mlir import ir
 
 from inspector.compare.search.evaluated import wire_bytes_of
 from inspector.core import typed_json

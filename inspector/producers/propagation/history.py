@@ -13,8 +13,8 @@ from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from typing import Any, NamedTuple
 
-from jaxlib.mlir import ir
-from jaxlib.mlir.dialects import sdy
+from jax.extend.mlir import ir
+from jax.extend.mlir.dialects import sdy
 
 from inspector.core.snapshot import Direction, PropagationStep
 from inspector.model.built_in.watching import MARK

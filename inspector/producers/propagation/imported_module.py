@@ -12,9 +12,9 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
-from jax._src.interpreters import mlir as jax_mlir
-from jaxlib.mlir import ir
-from jaxlib.mlir.dialects import sdy, stablehlo
+from jax.extend.mlir import ir
+from jax.extend.mlir.dialects import sdy, stablehlo
+from jax.interpreters import mlir as jax_mlir
 
 from inspector.compiled.hlo import shapes, shardings
 from inspector.compiled.hlo.entry import EntryValue

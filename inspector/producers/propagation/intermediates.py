@@ -12,7 +12,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import Any
 
-from jaxlib.mlir import ir
+from jax.extend.mlir import ir
 
 from inspector.compiled.op_name import parse_op_name
 from inspector.core.snapshot import Group

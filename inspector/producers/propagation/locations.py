@@ -7,7 +7,7 @@ import os
 from pathlib import Path
 from typing import Any
 
-from jaxlib.mlir import ir
+from jax.extend.mlir import ir
 
 _PACKAGE = f"{Path(__file__).resolve().parents[2]}{os.sep}"
 _MODELS = os.path.join(_PACKAGE, "model", "built_in", "")

@@ -7,15 +7,15 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
-from jax._src.interpreters import mlir as jax_mlir
-from jax._src.lib import _jax
-from jaxlib.mlir import ir
+from jax.extend.mlir import ir
+from jax.interpreters import mlir as jax_mlir
 
 from inspector.compiled import program_text
 from inspector.core import typed_json
 from inspector.core.errors import InvalidInput
 from inspector.core.formatting import mesh_text
 from inspector.core.snapshot import Array, Mesh, Program
+from inspector.producers.jax_internals import hlo_conversion
 from inspector.producers.propagation import shardy
 from inspector.producers.propagation.one_mesh import meshes_of, on_first_mesh
 from inspector.producers.propagation.propagate import Setting, described_program
@@ -105,9 +105,7 @@ def _prepared(module: ir.Module) -> ir.Module:
 def _hlo(module: ir.Module) -> str | None:
     """Return the text of the program of all devices; None if it has no HLO form."""
     try:
-        computation = _jax.mlir.mlir_module_to_xla_computation(
-            module.operation.get_asm(), use_tuple_args=False, return_tuple=False
-        )
+        computation = hlo_conversion.to_hlo(module.operation.get_asm())
     except (ValueError, RuntimeError):
         return None
     return str(computation.as_hlo_text())

@@ -8,8 +8,8 @@ from __future__ import annotations
 
 from typing import Any
 
-from jaxlib.mlir import ir
-from jaxlib.mlir.dialects import sdy
+from jax.extend.mlir import ir
+from jax.extend.mlir.dialects import sdy
 
 from inspector.core.errors import InvalidInput
 from inspector.producers.propagation.shardings import MANUAL, manual_axes

@@ -13,7 +13,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
-from jaxlib.mlir import ir
+from jax.extend.mlir import ir
 
 from inspector.compiled.hlo.module import Module
 from inspector.compiled.hlo.shapes import Shape

@@ -12,7 +12,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from jaxlib.mlir import ir
+from jax.extend.mlir import ir
 
 from inspector.core.rules import Rule, rule_behind
 from inspector.core.snapshot import Origin

@@ -10,7 +10,7 @@ from dataclasses import dataclass, replace
 from typing import Any
 
 import jax
-from jaxlib.mlir import ir
+from jax.extend.mlir import ir
 
 from inspector.compiled import hlo, program_text
 from inspector.compiled.hlo import attention_kernels

@@ -13,8 +13,8 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from jaxlib.mlir import ir, passmanager
-from jaxlib.mlir.dialects import sdy
+from jax.extend.mlir import ir, passmanager
+from jax.extend.mlir.dialects import sdy
 
 from inspector.core.errors import InvalidInput
 from inspector.core.snapshot import Spec

@@ -19,7 +19,7 @@ from typing import Any
 
 import jax
 from cachetools import LRUCache, cached
-from jaxlib.mlir import ir
+from jax.extend.mlir import ir
 
 from inspector.core.errors import InvalidInput
 from inspector.core.memory_kinds import PINNED, UNPINNED

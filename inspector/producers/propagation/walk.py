@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from jaxlib.mlir import ir
+from jax.extend.mlir import ir
 
 
 def operations(operation: Any, inner_first: bool = False) -> list[Any]:

@@ -9,13 +9,13 @@ from __future__ import annotations
 
 from typing import Any
 
-from jax._src.interpreters import mlir as jax_mlir
-from jax._src.lib import _jax
-from jaxlib.mlir import ir
-from jaxlib.mlir.dialects import sdy
+from jax.extend.mlir import ir
+from jax.extend.mlir.dialects import sdy
+from jax.interpreters import mlir as jax_mlir
 
 from inspector.core.errors import InvalidInput
 from inspector.model.built_in.watching import MARK, mark_value
+from inspector.producers.jax_internals import hlo_conversion
 from inspector.producers.propagation.manual import restore_manual
 from inspector.producers.propagation.outlined import add_shardings, without_shardings
 from inspector.producers.propagation.shardings import SHARDING
@@ -50,13 +50,11 @@ def xla_form(module: Any) -> Any:
     with without_shardings(module.operation) as signature:
         text = module.operation.get_asm(enable_debug_info=True)
     try:
-        computation = _jax.mlir.mlir_module_to_xla_computation(
-            text, use_tuple_args=False, return_tuple=False
-        )
+        computation = hlo_conversion.to_hlo(text)
     except (ValueError, RuntimeError) as error:
         reason = str(error).strip().partition("\n")[0][:300]
         raise InvalidInput(f"the lowered program has no HLO form: {reason}") from None
-    written = _jax.mlir.xla_computation_to_mlir_module(computation)
+    written = hlo_conversion.to_stablehlo(computation)
     with jax_mlir.make_ir_context(), ir.Location.unknown():
         found = ir.Module.parse(written)
         restore_shardings(found, meshes)

@@ -20,12 +20,13 @@ from typing import Any
 
 import jax
 import numpy as np
-from jax._src import compiler
-from jax._src.lib import _jax, xla_client
-from jaxlib.mlir import ir
+from jax.extend import backend
+from jax.extend.mlir import ir
 
 from inspector.core import host_memory
 from inspector.core.errors import InvalidInput
+from inspector.producers.jax_internals import compiler
+from inspector.producers.jax_internals.cpu_clients import cpu_client
 from inspector.producers.propagation.walk import main_function
 
 # Devices of a client. More than the last cannot be emulated: ids of other processes begin there.
@@ -72,16 +73,14 @@ def partitioned(module: ir.Module, devices: int) -> str:
     try:
         client = _client(next(count for count in _CLIENTS if count >= devices))
         used = client.devices()[:devices]
-        options = compiler.get_compile_options(
+        options = backend.get_compile_options(
             num_replicas=1,
             num_partitions=devices,
             device_assignment=np.array([[one.id for one in used]]),
             env_options_overrides=_OPTIONS | {"xla_dump_to": folder},
         )
         try:
-            client.compile_and_load(
-                module, executable_devices=_jax.DeviceList(tuple(used)), compile_options=options
-            )
+            compiler.compile_uncached(module, used, options)
         except (jax.errors.JaxRuntimeError, ValueError, NotImplementedError) as error:
             reason = str(error).strip().partition("\n")[0][:300]
         text = next((path.read_text() for path in Path(folder).glob(_WRITTEN)), None)
@@ -102,10 +101,10 @@ def _client(devices: int) -> Any:
     soft, hard = resource.getrlimit(resource.RLIMIT_DATA)
     before = host_memory.private_data_bytes()
     if soft == resource.RLIM_INFINITY or before is None:
-        return xla_client.make_cpu_client(num_devices=devices)
+        return cpu_client(devices)
     resource.setrlimit(resource.RLIMIT_DATA, (hard, hard))
     try:
-        client = xla_client.make_cpu_client(num_devices=devices)
+        client = cpu_client(devices)
     finally:
         grown = (host_memory.private_data_bytes() or before) - before
         soft += max(0, grown)

@@ -23,6 +23,8 @@ from inspector.core.collectives import OPS, traffic
 from inspector.core.snapshot import Collective
 from inspector.producers.records import mesh_record
 
+pytestmark = pytest.mark.close_to_jax
+
 DEVICES = np.array(jax.devices()[:8])
 GRID = Mesh(DEVICES.reshape(2, 4), ("data", "model"))
 
@@ -207,6 +209,7 @@ KINDS = [
 ]
 
 
+@pytest.mark.nightly_but_first
 @pytest.mark.parametrize(("function", "op", "axes", "payload", "wire"), KINDS)
 def test_collective_in_shard_map(
     function: Callable[[jax.Array], jax.Array],
@@ -242,6 +245,7 @@ def test_spmd_generated_collectives_are_marked() -> None:
     assert reduce.spmd_generated == (True if printed else None)
 
 
+@pytest.mark.nightly_but_first
 @pytest.mark.parametrize("order", list(itertools.permutations(range(3)))[1:4], ids=str)
 def test_axes_of_a_permuted_mesh(order: tuple[int, ...]) -> None:
     """A psum over any axes runs along exactly these, also on a mesh with permuted devices."""

@@ -100,6 +100,7 @@ def kernel_model(tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
         yield "their_kernel:build"
 
 
+@pytest.mark.nightly
 @pytest.mark.parametrize("stated", [True, False])
 def test_the_estimate_of_a_pallas_kernel_reaches_the_step(
     kernel_model: str, stated: bool, tmp_path: Path

@@ -86,11 +86,13 @@ LONG_WORK = {
 }
 
 
+@pytest.mark.nightly_but_first
 @pytest.mark.parametrize("name", LONG)
 def test_collectives_of_hostile_text(name: str) -> None:
     read(LONG[name])
 
 
+@pytest.mark.nightly_but_first
 @pytest.mark.parametrize("name", LONG_WORK)
 def test_work_of_hostile_text(name: str) -> None:
     count_work(LONG_WORK[name])

@@ -49,6 +49,7 @@ EVERY_MODEL = pytest.mark.parametrize(
 )
 
 
+@pytest.mark.nightly_but_first
 @EVERY_MODEL
 @pytest.mark.parametrize("preset", [preset.name for preset in PRESETS])
 def test_reductions_of_gradients_name_their_parameters(preset: str, model: str, scan: str) -> None:
@@ -151,6 +152,7 @@ def specs_of_moved(specs: Mapping[str, Any]) -> dict[str, set[str]]:
     return ops
 
 
+@pytest.mark.nightly_but_first
 @pytest.mark.parametrize("changed", ["a", "b", "c"])
 def test_resharding_one_parameter_changes_only_its_collectives(changed: str) -> None:
     replicated = dict.fromkeys("abc", P())

@@ -38,6 +38,8 @@ from tests.compiled.hlo import given
 from tests.compiled.hlo.test_hostile_text import PIECES, mutated
 from tests.compiled.hlo.test_loops import PLAIN
 
+pytestmark = pytest.mark.close_to_jax
+
 DEVICES = np.array(jax.devices()[:8])
 UNKNOWN = Work(None, None, None)
 

@@ -15,6 +15,8 @@ from inspector.core import rules
 from tests.core.rules.flax_forms import as_rule, normal
 from tests.paths import CASES
 
+pytestmark = pytest.mark.close_to_jax
+
 CASES = CASES / "rules" / "flax_logical_axis_cases.json"
 ABSENT = "needs ../shared/cases"
 

@@ -13,6 +13,8 @@ from hypothesis import strategies as st
 from inspector.core.errors import InvalidInput
 from inspector.core.rules import literals
 
+pytestmark = pytest.mark.close_to_jax
+
 names = st.text("ab_c é#[](),:=-", max_size=6)
 values = st.recursive(
     names | st.none(), lambda inner: st.lists(inner, max_size=4) | st.lists(inner).map(tuple)

@@ -20,6 +20,8 @@ from inspector.core.snapshot import Mesh, MeshAxis
 from tests.core.rules.flax_forms import as_rule, normal
 from tests.paths import CASES
 
+pytestmark = pytest.mark.close_to_jax
+
 CASES = CASES / "rules" / "flax_logical_axis_cases.json"
 
 # `model` is also a mesh axis, because nnx uses an unmatched name as a mesh axis.

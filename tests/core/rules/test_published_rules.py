@@ -18,7 +18,10 @@ from tests.paths import CASES
 
 GOLDENS = CASES / "maxtext_goldens"
 
-pytestmark = pytest.mark.skipif(not CASES.is_dir(), reason="needs ../shared/cases")
+pytestmark = [
+    pytest.mark.skipif(not CASES.is_dir(), reason="needs ../shared/cases"),
+    pytest.mark.close_to_jax,
+]
 
 
 def read(path: Path) -> Any:

@@ -18,6 +18,8 @@ from inspector.core.snapshot import (
     Source,
 )
 
+pytestmark = pytest.mark.close_to_jax
+
 MESH = Mesh((MeshAxis("data", 2), MeshAxis("model", 4), MeshAxis("one", 1)), tuple(range(8)))
 RULES = (
     ("embed", ("model",)),

@@ -11,6 +11,8 @@ from hypothesis import strategies as st
 from inspector.core.errors import InvalidInput
 from inspector.core.rules import written
 
+pytestmark = pytest.mark.close_to_jax
+
 RULES = (("batch", ("data", "fsdp")), ("embed", ()), ("batch", ("data",)))
 
 

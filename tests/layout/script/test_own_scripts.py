@@ -23,6 +23,8 @@ from inspector.producers.run import run_layout
 from tests.layout.script.comparison import made_by_scripts, refuse_other_arrays
 from tests.model.importable import importable
 
+pytestmark = pytest.mark.close_to_jax
+
 SMALL = {"rows": "8", "width": "16", "hidden": "32", "mesh": "2x4", "steps": "2"}
 LINEN, NNX = "examples.linen_mlp:build", "examples.nnx_mlp:build"
 
@@ -78,6 +80,7 @@ def chosen(folder: Path) -> list[Layout]:
     return found
 
 
+@pytest.mark.nightly
 def test_a_script_gives_exactly_the_layout(folder: Path, chosen: list[Layout]) -> None:
     paths = [folder / f"script_{number}.py" for number in range(len(chosen))]
     for path, layout in zip(paths, chosen, strict=True):

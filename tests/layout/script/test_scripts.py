@@ -27,6 +27,8 @@ from inspector.producers.run import run_layout
 from tests.layout.script import run_scripts
 from tests.layout.script.comparison import refuse_other_arrays, without_jax_settings
 
+pytestmark = pytest.mark.close_to_jax
+
 SMALL = {"batch": "8", "layers": "2", "steps": "3"}
 MLP = SMALL | {"depth": "32"}
 TRANSFORMER = SMALL | {
@@ -117,6 +119,7 @@ def scripts(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Scripts]:
     running.end()
 
 
+@pytest.mark.nightly_but_first
 @pytest.mark.parametrize("name", [name for name in LAYOUTS if name != EXPERTS])
 def test_a_script_gives_exactly_the_layout(name: str, scripts: Scripts) -> None:
     layout = parsed(name)

@@ -35,6 +35,8 @@ from inspector.producers.compiled_program import CompiledProgram
 from inspector.producers.run import run_layout
 from tests.figures import samples
 
+pytestmark = pytest.mark.close_to_jax
+
 SMALL = {"batch": "8", "layers": "2", "depth": "64", "steps": "1"}
 
 LAYOUTS = {
@@ -65,6 +67,7 @@ def run(monkeypatch: pytest.MonkeyPatch, fields: dict[str, str]) -> tuple[Snapsh
     return found, analyses
 
 
+@pytest.mark.nightly_but_first
 @pytest.mark.parametrize("name", LAYOUTS)
 def test_breakdown_of_a_run(monkeypatch: pytest.MonkeyPatch, name: str) -> None:
     found, analyses = run(monkeypatch, LAYOUTS[name])
@@ -102,6 +105,7 @@ def test_breakdown_of_a_run(monkeypatch: pytest.MonkeyPatch, name: str) -> None:
     assert step["batch"] == held["batch"]
 
 
+@pytest.mark.nightly_but_first
 @pytest.mark.parametrize("fields", [{"scan": "true"}, {"optimizer": "sgd"}])
 def test_donatable_bytes_are_those_that_donation_aliases(
     monkeypatch: pytest.MonkeyPatch, fields: dict[str, str]

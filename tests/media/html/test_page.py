@@ -200,6 +200,7 @@ def test_many_points_are_drawn_without_webgl(baseline: Snapshot) -> None:
     assert not [t for f in page.figures for t in f["data"] if t["type"].endswith("gl")]
 
 
+@pytest.mark.nightly
 @settings(max_examples=12)  # each example is a whole page
 @given(text=hostile.hostile_texts, name=hostile.hostile_texts, note=hostile.hostile_texts)
 @example(
@@ -256,6 +257,7 @@ def test_an_empty_snapshot_can_be_reported() -> None:
         assert "unknown" in report.content([("empty", empty), ("also", empty)], suffix)
 
 
+@pytest.mark.nightly
 def test_sentences_are_those_of_the_comparison(pair: Page, baseline: Snapshot) -> None:
     assert (
         difference.sentences(baseline, baseline)[0]
@@ -263,6 +265,7 @@ def test_sentences_are_those_of_the_comparison(pair: Page, baseline: Snapshot) -
     )
 
 
+@pytest.mark.nightly
 def test_maps_need_an_array_in_two_snapshots(baseline: Snapshot) -> None:
     renamed = dataclasses.replace(
         baseline,

@@ -57,6 +57,7 @@ def test_inspect_refuses_what_it_cannot_compile() -> None:
         inspector.inspect(step, target="tpu:v5e")
 
 
+@pytest.mark.nightly
 @pytest.mark.skipif(
     targets.missing_compiler(targets.parse("tpu:v5e:2x4")) is not None, reason="needs libtpu"
 )

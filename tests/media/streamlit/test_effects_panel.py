@@ -110,6 +110,7 @@ def test_a_failed_job_shows_its_reason_once(page, fake) -> None:
     assert len(fake.jobs) == 2 and not page.errors()
 
 
+@pytest.mark.nightly
 def test_a_pair_is_pinned_with_the_current_layout_as_the_baseline(page, fake, monkeypatch) -> None:
     service, pinned = Inspection(run_workers=1), []
     try:

@@ -169,6 +169,7 @@ def test_more_devices_than_can_be_emulated_are_not_run(open_page, mesh, offered)
     assert ("At most 512 devices can be emulated, but the mesh has 1,024." in said) != offered
 
 
+@pytest.mark.nightly_but_first
 @pytest.mark.parametrize("model", ["logical_mlp", "mlp"])
 @pytest.mark.parametrize("preset", PRESETS, ids=lambda preset: preset.name)
 def test_a_preset_keeps_the_number_of_devices(open_page, preset, model):
@@ -416,6 +417,7 @@ def test_fields_stay_after_an_error_in_a_panel(page, monkeypatch):
     assert page.value("field:mesh") == "4x2"
 
 
+@pytest.mark.nightly
 def test_a_size_with_a_reserved_name_is_in_the_link(open_page):
     small = {"model": "transformer", "layers": "2", "batch": "8", "seq": "64", "vocab": "512"}
     page = open_page(**small)
@@ -449,6 +451,7 @@ def register(tmp_path, monkeypatch):
         catalogue.CATALOGUE.pop(name, None)
 
 
+@pytest.mark.nightly
 def test_a_model_of_its_own_mesh_axes_opens_without_problems(open_page, register):
     """The mesh has the axes that the code names; rules without their axes are a warning."""
     by_code, by_rules = register("on_mp", ON_MP, "plain", "ruled")
@@ -462,6 +465,7 @@ def test_a_model_of_its_own_mesh_axes_opens_without_problems(open_page, register
     assert len(page.warnings()) == 1 and not page.problems() and not page.errors()
 
 
+@pytest.mark.nightly
 def test_patterns_of_state_specs_are_edited(open_page, register):
     (name,) = register("by_path", BY_PATH, "build")
     page = open_page(model=name)

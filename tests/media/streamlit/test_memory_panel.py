@@ -133,6 +133,7 @@ def test_copies_have_three_digits_or_all_from_a_thousand_up(factor: float, text:
     assert cell_text(factor, "ratio") == text
 
 
+@pytest.mark.nightly
 def test_savings_of_donation(shown, found: Snapshot) -> None:
     state = sum(
         a.bytes_per_device for a in found.arrays if a.group in ("params", "opt_state", "other")

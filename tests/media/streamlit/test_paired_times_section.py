@@ -85,6 +85,7 @@ def test_layouts_are_timed_and_compared(opened: Opened) -> None:
     assert "Pin a second layout" in words(page)
 
 
+@pytest.mark.nightly
 def test_cancel_stops_the_timing(opened: Opened) -> None:
     page = opened({"mesh": "2x4", "layers": "64"}, {"mesh": "4x2", "layers": "64"})
     page.button(key="timing_button").click().run()

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 
+import pytest
 from streamlit.testing.v1 import AppTest
 
 from inspector.guides import processes
@@ -14,6 +15,7 @@ from tests.media.streamlit.scripted_page import PATIENCE, widget_of
 PAGE = "from inspector.media.streamlit import processes_page\nprocesses_page.show()\n"
 
 
+@pytest.mark.nightly
 def test_every_figure_has_downloads_with_provenance(_shared_workers: None) -> None:
     page = AppTest.from_string(PAGE, default_timeout=PATIENCE)
     page.run()
@@ -30,6 +32,7 @@ def test_every_figure_has_downloads_with_provenance(_shared_workers: None) -> No
     assert f" · run on emulated devices of 2 processes · versions jax {versions(exchanged)}" in line
 
 
+@pytest.mark.nightly
 def test_another_mesh_and_four_processes(_shared_workers: None) -> None:
     page = AppTest.from_string(PAGE, default_timeout=PATIENCE).run()
     widget_of(page.text_input, "processes:mesh").set_value("4x2").run()

@@ -15,6 +15,8 @@ from inspector.producers.abstract import abstract_state
 from inspector.service.inspection import Inspection
 from tests.media.streamlit.scripted_page import ScriptedPage
 
+pytestmark = pytest.mark.close_to_jax
+
 SMALL = {"depth": "64", "batch": "16"}
 
 

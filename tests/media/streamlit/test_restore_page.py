@@ -108,6 +108,7 @@ def test_transfer_of_one_array(open_restore) -> None:
     assert page.test.selectbox(key="restore_array").value == path
 
 
+@pytest.mark.nightly
 def test_all_values_are_equal_after_a_run(open_restore, temporary: Path) -> None:
     page = open_restore()
     page.type("mesh", "4x1")

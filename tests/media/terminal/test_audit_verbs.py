@@ -75,6 +75,7 @@ def test_device_prints_contents_and_loss(path: Path, capsys) -> None:
         assert status == 2 and not out and err.count("\n") == 1
 
 
+@pytest.mark.nightly
 def test_fixes_of_an_own_model_need_its_name(tmp_path: Path, monkeypatch, capsys) -> None:
     built_in = dict(CATALOGUE)
 

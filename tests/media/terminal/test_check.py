@@ -141,6 +141,7 @@ def test_unusable_input_is_one_line(checked: Checked, options: tuple[str, ...], 
     assert (status, out, len(err)) == (2, [], 1) and words in err[0]
 
 
+@pytest.mark.nightly
 def test_the_exit_status_of_a_process_with_a_closed_pipe(checked: Checked) -> None:
     policy = checked.write(VIOLATED)
     command = [sys.executable, "-m", "inspector", "check", str(checked.folder / "run.json")]

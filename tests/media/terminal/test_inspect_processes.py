@@ -27,6 +27,7 @@ def ran(tmp_path_factory: pytest.TempPathFactory) -> dict[int, Path]:
     return paths
 
 
+@pytest.mark.nightly
 def test_the_snapshot_says_how_many_and_the_schema_describes_it(ran: dict[int, Path]) -> None:
     plain = json.loads(ran[2].read_text())
     jsonschema.validate(plain, json.loads(snapshot.SCHEMA_PATH.read_text()))
@@ -39,6 +40,7 @@ def test_the_snapshot_says_how_many_and_the_schema_describes_it(ran: dict[int, P
     assert ["Processes", "2"] in [line.split() for line in lines]
 
 
+@pytest.mark.nightly
 def test_the_shards_are_those_of_one_process_elsewhere(ran: dict[int, Path]) -> None:
     rows = {
         count: json.loads(inspector("shards", str(path), "--array", KERNEL, "--json").stdout)
@@ -50,6 +52,7 @@ def test_the_shards_are_those_of_one_process_elsewhere(ran: dict[int, Path]) -> 
         assert [one[key] for key in same] == [two[key] for key in same]
 
 
+@pytest.mark.nightly
 def test_a_snapshots_layout_is_inspected_again_by_as_many(ran: dict[int, Path]) -> None:
     done = inspector("inspect", str(ran[2]), "--target", "plan")
     assert done.returncode == 0, done.stderr

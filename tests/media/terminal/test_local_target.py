@@ -35,6 +35,7 @@ def inspector(devices: int, *arguments: str) -> subprocess.CompletedProcess[str]
     )  # fmt: skip
 
 
+@pytest.mark.nightly
 def test_runs_on_the_devices_that_jax_finds(tmp_path: Path) -> None:
     path = tmp_path / "local.json"
     done = inspector(6, "inspect", *SMALL, "-o", str(path))
@@ -48,6 +49,7 @@ def test_runs_on_the_devices_that_jax_finds(tmp_path: Path) -> None:
     assert len(train_step.seconds.steps) == 2 and train_step.collectives
 
 
+@pytest.mark.nightly
 @pytest.mark.parametrize(
     ("more", "said"),
     [((), "target local has 2 (cpu)"), (("--processes", "2"), "must be 1 for target local")],

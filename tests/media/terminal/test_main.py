@@ -56,6 +56,7 @@ def test_an_ascii_terminal_gets_substitutes(path: str, monkeypatch: pytest.Monke
     assert "data 2 x model 4" in raw.getvalue().decode("ascii")
 
 
+@pytest.mark.nightly
 @pytest.mark.skipif(not os.path.exists("/dev/full"), reason="needs the device /dev/full")
 def test_a_full_device_is_one_line(path: str) -> None:
     with open("/dev/full", "w") as full:

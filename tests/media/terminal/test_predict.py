@@ -135,6 +135,7 @@ def test_runs_that_cannot_be_reproduced_are_not_compiled(tmp_path, capsys):
     assert main(["accuracy", "--runs", str(runs), "--snapshots", str(runs)]) == 2
 
 
+@pytest.mark.nightly
 def test_a_run_with_a_snapshot_in_the_folder_is_not_compiled(path, tmp_path, capsys):
     row = {
         "id": "a/run",

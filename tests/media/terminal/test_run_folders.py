@@ -49,6 +49,7 @@ def folder(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFact
     return where / "recorded"
 
 
+@pytest.mark.nightly
 def test_every_verb_takes_the_folder(folder: Path, tmp_path: Path) -> None:
     policy = tmp_path / "policy.toml"
     policy.write_text('[[spec]]\narrays = "*"\n')
@@ -68,6 +69,7 @@ def test_every_verb_takes_the_folder(folder: Path, tmp_path: Path) -> None:
     assert report.is_file() and compared.is_file()
 
 
+@pytest.mark.nightly
 def test_the_names_that_show_lists_are_those_that_explain_takes(folder: Path) -> None:
     shown = inspector("show", str(folder)).stdout
     rows = [
@@ -82,6 +84,7 @@ def test_the_names_that_show_lists_are_those_that_explain_takes(folder: Path) ->
         assert found["source"] in row and found["mesh_axes"] == ["fsdp"]
 
 
+@pytest.mark.nightly
 def test_the_end_of_the_program_decides_what_the_audit_says(folder: Path) -> None:
     done = inspector("audit", str(folder), "--json")
     found = {one["code"]: one for one in json.loads(done.stdout)}

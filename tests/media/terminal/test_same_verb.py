@@ -23,6 +23,7 @@ LAYOUTS: dict[str, dict[str, Any]] = {
 }
 
 
+@pytest.mark.nightly
 @pytest.mark.parametrize("model", LAYOUTS)
 def test_a_layout_computes_the_same(model: str, tmp_path: Path) -> None:
     layout, written = tmp_path / "layout.json", tmp_path / "results.json"

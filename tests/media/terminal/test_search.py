@@ -20,6 +20,7 @@ def _workers_end() -> Iterator[None]:
     task.close()
 
 
+@pytest.mark.nightly
 def test_a_search_prints_the_best_layouts_and_writes_all_candidates(tmp_path):
     path = tmp_path / "result.json"
     done = inspector("search", *SMALL, "--chip", "v5e", "--budget", "1", "-o", str(path))

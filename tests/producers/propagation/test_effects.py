@@ -98,6 +98,7 @@ def compiled(key: str) -> tuple[Counter[tuple[str, ...] | None], int]:
     return wire_bytes(Program("train_step", collectives=read.collectives)), held
 
 
+@pytest.mark.nightly_but_first
 @pytest.mark.parametrize(("fields", "label"), CASES, ids=[label for _, label in CASES])
 def test_a_change_costs_what_two_compiles_differ_by(
     effects_of, fields: dict[str, str], label: str
@@ -115,6 +116,7 @@ def test_a_change_costs_what_two_compiles_differ_by(
     assert changed.cost.state_bytes - found.current.state_bytes == held_after - held_before
 
 
+@pytest.mark.nightly
 def test_largest_effects_come_first_and_invalid_changes_last(effects_of) -> None:
     found = effects_of({**MLP, "batch": "4"})
     total = found.current.wire_total
@@ -125,6 +127,7 @@ def test_largest_effects_come_first_and_invalid_changes_last(effects_of) -> None
     assert refused.cost is None and "not divisible by 8" in refused.reason
 
 
+@pytest.mark.nightly
 def test_a_change_that_shardy_refuses_has_its_reason(effects_of, monkeypatch) -> None:
     original = effects.propagated_program
 
@@ -140,6 +143,7 @@ def test_a_change_that_shardy_refuses_has_its_reason(effects_of, monkeypatch) ->
     assert effect(found, rules[1]).cost is not None
 
 
+@pytest.mark.nightly
 def test_a_program_that_jax_refuses_has_its_reason(effects_of, monkeypatch) -> None:
     error = ShardingError("ShardingTypeError", "Sharding is ambiguous.", source="model.py:3")
     refused = Program("train_step", sharding_error=error)
@@ -156,6 +160,7 @@ def test_a_program_that_jax_refuses_has_its_reason(effects_of, monkeypatch) -> N
     assert effect(found, "Remove batch → data").cost is not None
 
 
+@pytest.mark.nightly
 def test_seconds_are_those_of_products_and_collectives() -> None:
     layout = layouts.parse({**MLP, "target": "tpu:v5e:2x4"}).unwrap()
     found = layout_effects(layout, "train_step", hardware.chip("v5e"), quiet)

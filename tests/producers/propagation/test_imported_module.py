@@ -95,6 +95,7 @@ def module_bytecode(module: Any) -> bytes:
     return file.getvalue()
 
 
+@pytest.mark.nightly
 def test_every_kind_of_placement_equals_that_of_jax(placements: Path) -> None:
     expected = json.loads((placements / "expected.json").read_text())
     modules = {path.parent.name: path for path in placements.glob("dump/module_*/module.mlir")}

@@ -22,6 +22,8 @@ from inspector.producers.propagation.propagate import Setting, propagated_progra
 from inspector.producers.propagation.template import Lowered
 from inspector.producers.propagation.xla_form import remove_dead_code, xla_form
 
+pytestmark = pytest.mark.close_to_jax
+
 MESH = Mesh(np.array(jax.devices()[:8]).reshape(2, 4), ("data", "model"))
 # Specs of the batch, and the axes that are manual.
 KINDS = {"full": (P("data"), {"data", "model"}), "partial": (P(), {"model"})}

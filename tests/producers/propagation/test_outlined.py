@@ -117,6 +117,7 @@ def outcome(text: str, origins: bool) -> tuple[str, list[object]]:
         return str(found.module), sources
 
 
+@pytest.mark.nightly_but_first
 @pytest.mark.parametrize("origins", [False, True])
 @pytest.mark.parametrize("seed", range(40))
 def test_random_programs_are_propagated_alike(seed, origins, monkeypatch):
@@ -126,6 +127,7 @@ def test_random_programs_are_propagated_alike(seed, origins, monkeypatch):
     assert outcome(text, origins) == plain
 
 
+@pytest.mark.nightly
 @pytest.mark.parametrize(
     "name", ["mlp, fsdp and tensor: the backward pass gathers again", "moe, explicit axes"]
 )
@@ -164,6 +166,7 @@ for count in (500, int(sys.argv[1])):
 """
 
 
+@pytest.mark.nightly
 def test_memory_grows_linearly_with_the_number_of_arguments():
     count = 6000
     printed = subprocess.run(

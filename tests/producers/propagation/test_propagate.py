@@ -140,6 +140,7 @@ def train_step(layout: Layout) -> Program:
     return next(each for each in programs if each.name == "train_step")
 
 
+@pytest.mark.nightly_but_first
 @pytest.mark.parametrize(("fields", "same_flops"), CASES.values(), ids=CASES)
 def test_traffic_is_that_of_the_compiled_program(fields: dict[str, str], same_flops: bool) -> None:
     layout = layout_of(fields)
@@ -155,6 +156,7 @@ def test_traffic_is_that_of_the_compiled_program(fields: dict[str, str], same_fl
         assert found.work.matmul[0].flops == expected.work.matmul[0].flops
 
 
+@pytest.mark.nightly
 @pytest.mark.parametrize(
     "name",
     ["transformer, fsdp and tensor, scan", "transformer, fsdp", "moe, data and expert, scan"],
@@ -166,6 +168,7 @@ def test_an_initialization_sends_what_is_compiled(name: str) -> None:
     assert wire_bytes(program) == wire_bytes(compiled(layout, "init"))
 
 
+@pytest.mark.nightly_but_first
 @pytest.mark.parametrize(
     "name", ["mlp, fsdp", "transformer, data and tensor", "moe, data and expert, scan"]
 )
@@ -214,6 +217,7 @@ def test_a_path_leads_from_the_source_over_the_operations_to_the_value() -> None
     assert all(step.source and step.source.startswith("logical_mlp.py:") for step in steps)
 
 
+@pytest.mark.nightly
 def test_another_mesh_and_other_rules_use_the_same_lowered_module() -> None:
     template.template_of.cache_clear()
     first = layout_of({"mesh": "2x4", "depth": "64"})
@@ -223,12 +227,14 @@ def test_another_mesh_and_other_rules_use_the_same_lowered_module() -> None:
     assert template.template_of.cache_info().misses == 1
 
 
+@pytest.mark.nightly
 def test_a_mesh_may_have_more_devices_than_any_machine() -> None:
     fields = {"mesh": "64x64", "depth": "4096", "batch": "4096", "target": "tpu:v5p:16x16x16"}
     program = train_step(layout_of(fields))
     assert {each.group_size for each in program.collectives or ()} == {64}
 
 
+@pytest.mark.nightly
 @pytest.mark.parametrize("rule", ["hidden=model", "batch=data"])
 def test_without_the_rule_behind_a_mesh_axis_its_collectives_disappear(rule: str) -> None:
     rules = ["batch=data", "hidden=model"]

@@ -26,6 +26,8 @@ from inspector.producers.propagation import large_mesh, written_shardings, xla_p
 from inspector.producers.propagation.lowered_module import partitioned_module
 from inspector.producers.records import mesh_record
 
+pytestmark = pytest.mark.close_to_jax
+
 SIZES = {"data": 2, "model": 4}
 
 

@@ -115,6 +115,7 @@ def test_a_port_is_on_loopback_and_belongs_to_one_worker(pool):
             other.bind((host, int(port)))
 
 
+@pytest.mark.nightly_but_first
 @pytest.mark.parametrize(
     ("act", "how"),
     [
@@ -178,6 +179,7 @@ def test_an_error_of_all_processes_is_reported_once(single):
     assert works(single) == before
 
 
+@pytest.mark.nightly_but_first
 @pytest.mark.parametrize("acts", [("wait", "refuse"), ("refuse", "wait"), ("fine", "refuse")])
 def test_a_refusal_by_one_ends_the_others(single, watched, acts):
     job, pids = watched(*acts)
@@ -186,6 +188,7 @@ def test_a_refusal_by_one_ends_the_others(single, watched, acts):
     assert works(single)
 
 
+@pytest.mark.nightly_but_first
 @pytest.mark.parametrize(
     ("acts", "error"),
     [
@@ -202,6 +205,7 @@ def test_an_exception_is_told_with_its_process_unless_all_met_it(single, watched
     assert works(single)
 
 
+@pytest.mark.nightly_but_first
 @pytest.mark.parametrize("acts", [("wait", "wait"), ("wait", "stuck"), ("stuck", "wait")])
 def test_cancel_stops_all_of_them(single, acts):
     job = together(single, *acts)
@@ -232,6 +236,7 @@ def test_a_time_out_stops_all_of_them(single):
     assert works(single)
 
 
+@pytest.mark.nightly_but_first
 @pytest.mark.parametrize("number", [0, 1])
 def test_a_run_works_after_an_idle_process_was_killed(single, number):
     works(single)
@@ -266,6 +271,7 @@ sys.stdin.readline()
 """
 
 
+@pytest.mark.nightly_but_first
 @pytest.mark.parametrize("ending", ["SIGKILL", "SIGTERM", "SIGINT", "return"])
 @pytest.mark.parametrize(
     "acts",

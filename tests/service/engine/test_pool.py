@@ -92,6 +92,7 @@ def test_payload_is_taken_as_it_was_when_submitted(single, gate):
     assert first.wait(PATIENCE).state == "done"
 
 
+@pytest.mark.nightly
 def test_megabytes_pass_in_both_directions_at_once(pool):
     size = 8_000_000
     jobs = [
@@ -315,6 +316,7 @@ def test_a_job_that_reports_is_cancelled_and_its_worker_kept(patient, kind):
     assert answer(patient) == pid
 
 
+@pytest.mark.nightly_but_first
 @pytest.mark.parametrize("kind", ["stubborn", "stuck", "spawn"])
 def test_a_job_that_hears_no_cancel_is_killed_with_all_it_started(single, kind):
     job = single.submit(kind, {}, ONE)
@@ -376,6 +378,7 @@ def test_of_two_who_wait_the_longer_time_out_holds(pool, gate, timeouts):
 # Failures.
 
 
+@pytest.mark.nightly_but_first
 @pytest.mark.parametrize(
     ("kind", "payload", "error"),
     [
@@ -399,6 +402,7 @@ def test_a_job_that_fails_says_so_in_one_sentence(pool, kind, payload, error):
     assert answer(pool) == pid, "the worker is none the worse for it"
 
 
+@pytest.mark.nightly_but_first
 @pytest.mark.parametrize(
     ("kind", "how"),
     [
@@ -443,6 +447,7 @@ def test_last_words_are_not_those_of_an_earlier_job(single):
     assert "saying" not in job.error
 
 
+@pytest.mark.nightly
 def test_an_idle_worker_that_was_killed_costs_nobody_a_run(single):
     pid = answer(single)
     for _ in range(10):
@@ -473,6 +478,7 @@ def test_a_worker_that_ends_before_it_hears_of_any_job(pool, monkeypatch):
 # JAX.
 
 
+@pytest.mark.nightly
 def test_the_device_count_is_what_the_environment_says(pool, monkeypatch):
     flags = "--xla_force_host_platform_device_count=5"
     monkeypatch.setenv("XLA_FLAGS", flags)
@@ -514,6 +520,7 @@ def test_a_wish_for_warmth_does_not_wait_behind_a_busy_worker(single, gate):
     assert answer(single, ONE) == job.result["pid"]
 
 
+@pytest.mark.nightly
 def test_warming_finds_a_wrong_device_count(pool):
     environment = Environment(2, (("JAX_NUM_CPU_DEVICES", "3"),))
     pool.warm(environment)
@@ -572,6 +579,7 @@ def test_close_leaves_no_worker_and_no_job_behind(gate):
         pool.warm(ONE)
 
 
+@pytest.mark.nightly
 def test_threads_and_files_do_not_pile_up(single):
     def held():
         return len(os.listdir("/dev/fd")), threading.active_count()
@@ -584,6 +592,7 @@ def test_threads_and_files_do_not_pile_up(single):
     until(lambda: held() <= before, "what dead workers held being given back")
 
 
+@pytest.mark.nightly
 def test_nothing_hangs_when_many_ask_cancel_and_kill_at_once():
     limit, callers, asks = 2, 6, 25
     kinds = ("echo", "echo", "echo", "loop", "chatty", "fail", "leave", "killed", "stubborn")

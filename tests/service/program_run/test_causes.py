@@ -16,6 +16,8 @@ from inspector.service.program_run.launch import Program
 from inspector.service.program_run.records import Folder
 from tests.service.program_run.test_program_run import DEVICES, RUN, call
 
+pytestmark = pytest.mark.nightly
+
 SCRIPT = """
 import jax, jax.numpy as jnp
 from jax.sharding import NamedSharding, PartitionSpec as P

@@ -17,10 +17,13 @@ from tests.service.program_run.test_program_run import RUN, call
 ROOT = str(PROJECT)
 
 TARGET = "gpu:h100:8"
-pytestmark = pytest.mark.skipif(
-    targets.missing_compiler(targets.parse(TARGET)) is not None,
-    reason="needs the compiler for GPUs",
-)
+pytestmark = [
+    pytest.mark.skipif(
+        targets.missing_compiler(targets.parse(TARGET)) is not None,
+        reason="needs the compiler for GPUs",
+    ),
+    pytest.mark.nightly,
+]
 
 # A product whose contracted dimension is sharded: its partitioning function sums over the axis itself.
 SOURCE = """

@@ -21,6 +21,7 @@ from tests.service.program_run.test_program_run import RUN, call
 ROUNDS = int(os.environ.get("ENDING_ROUNDS", "1"))
 
 
+@pytest.mark.nightly_but_first
 @pytest.mark.parametrize("name", [name for name in ENDINGS for _ in range(ROUNDS)])
 def test_output_and_exit_status_are_those_of_the_program_alone(tmp_path: Path, name: str) -> None:
     script = tmp_path / f"{name}.py"
@@ -41,7 +42,7 @@ def _ending(stderr: str, ended: subprocess.CompletedProcess[str]) -> tuple[int, 
 
 
 def test_what_a_signal_handler_raises_reaches_the_program(tmp_path: Path) -> None:
-    from inspector.producers.program_run.hook import Hook, _Problems
+    from inspector.producers.jax_internals.compile_hook import Hook, _Problems
 
     def late(*_: object) -> None:
         raise TimeoutError

@@ -25,6 +25,8 @@ from inspector.service.program_run import folder_snapshot
 from tests.paths import CASES
 from tests.service.program_run.test_program_run import PLAIN, RUN, call
 
+pytestmark = pytest.mark.nightly
+
 REPORTED = CASES / "reported" / "two_meshes" / "reshard.py"
 
 # An actor and a rollout whose meshes have axes of equal names. It prints what JAX knows.

@@ -20,6 +20,8 @@ from inspector.service.program_run import folder_snapshot, records
 from tests.paths import ROOT
 from tests.service.program_run import programs
 
+pytestmark = pytest.mark.close_to_jax
+
 DEVICES = {"JAX_PLATFORMS": "cpu", "JAX_NUM_CPU_DEVICES": "8"}
 RUN = ("-m", "inspector", "run", "-o", "recorded")
 # Without the package's folder, so that it is only found because `run` knows where it is.
@@ -61,6 +63,7 @@ def test_the_program_behaves_as_without_a_recorder(trained: Any) -> None:
     assert line.startswith("sharding-inspector: ")
 
 
+@pytest.mark.nightly
 def test_compiled_text_names_the_lines_of_the_program_as_without_a_recorder(tmp_path: Path) -> None:
     (tmp_path / "prints.py").write_text(programs.PRINTS_TEXT)
     direct = call(tmp_path, "prints.py")
@@ -108,6 +111,7 @@ def test_a_second_compile_has_its_reasons(trained: Any) -> None:
     assert Reason("static", "scale", None, "2") in second.reasons
 
 
+@pytest.mark.nightly
 @pytest.mark.parametrize("how", ["cycle", "slowly", "returns", "killed"])
 def test_state_of_a_short_program_is_captured_or_named_as_missing(tmp_path: Path, how: str) -> None:
     (tmp_path / "main.py").write_text(programs.TRAINS_IN_MAIN)
@@ -131,6 +135,7 @@ def test_state_of_a_short_program_is_captured_or_named_as_missing(tmp_path: Path
         assert missing.extra["program"] == "step" and "step/output/2/w" in missing.message
 
 
+@pytest.mark.nightly
 def test_a_later_phase_with_fewer_arrays_replaces_an_earlier_one(tmp_path: Path) -> None:
     (tmp_path / "main.py").write_text(programs.TRAINS_IN_MAIN)
     call(tmp_path, *RUN, "main.py", "phases")
@@ -142,6 +147,7 @@ def test_a_later_phase_with_fewer_arrays_replaces_an_earlier_one(tmp_path: Path)
     assert run.live.when == "while the program ran" and run.live.at > 4
 
 
+@pytest.mark.nightly_but_first
 @pytest.mark.parametrize(
     ("how", "status", "ended"),
     [
@@ -197,6 +203,7 @@ def test_bad_arguments_start_nothing(tmp_path: Path, arguments: tuple[str, ...],
     assert [path.name for path in tmp_path.iterdir()] == ["ends.py"]
 
 
+@pytest.mark.nightly
 def test_functions_of_libraries_are_programs_if_the_user_jits_them(tmp_path: Path) -> None:
     (tmp_path / "libraries.py").write_text(programs.USES_LIBRARIES)
     done = call(tmp_path, *RUN, "libraries.py")
@@ -222,6 +229,7 @@ def test_arrays_of_a_program_that_compiles_nothing_are_recorded_without_views(
     assert {one.path: one.bytes for one in found.arrays} == {"x": 4096, "copied": 512, "one": 512}
 
 
+@pytest.mark.nightly
 def test_a_run_for_a_target_has_its_figures_and_names_what_asked_for_the_platform(
     tmp_path: Path,
 ) -> None:

@@ -15,6 +15,8 @@ from inspector.service.program_run import folder_snapshot
 from tests.paths import CASES, ROOT
 from tests.service.program_run.test_program_run import RUN, call
 
+pytestmark = pytest.mark.nightly
+
 REPORTED = CASES / "reported"
 MIB = 2**20
 

@@ -25,6 +25,7 @@ def compared(folder: Path, text: str, *arguments: str) -> tuple[int, SameResults
     return ended.returncode, typed_json.decode(SameResults, plain)
 
 
+@pytest.mark.nightly
 def test_programs_that_compute_the_same(tmp_path: Path) -> None:
     status, results = compared(tmp_path, programs.RIGHT)
     assert [program.reason for program in results.programs] == [None] * 7, results

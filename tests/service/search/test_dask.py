@@ -45,6 +45,7 @@ def costs(found: SearchResult) -> list[object]:
     return [(one.layout, one.seconds) for one in found.candidates]
 
 
+@pytest.mark.nightly
 def test_a_cluster_gives_the_result_of_this_machine_also_if_a_worker_is_killed(
     space, cluster, tmp_path, monkeypatch
 ):
@@ -74,6 +75,7 @@ def _impatient(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(executors, "_CONNECT_SECONDS", 2)
 
 
+@pytest.mark.nightly
 @pytest.mark.usefixtures("_impatient")
 def test_a_killed_scheduler_ends_the_search_with_a_sentence_and_it_continues(
     space, cluster, tmp_path, capfd

@@ -82,6 +82,7 @@ def test_every_candidate_is_propagated_and_the_best_come_first(space, store):
     assert results.from_plain(json.loads(json.dumps(plain)), "it") == found
 
 
+@pytest.mark.nightly
 def test_one_and_two_workers_give_the_same_result_and_a_second_search_reads_it(
     space, store, tmp_path
 ):
@@ -109,6 +110,7 @@ def test_single_rules_of_the_best_candidate_are_changed(service, store):
     assert not kept.near(layout)
 
 
+@pytest.mark.nightly
 def test_compiled_candidates_are_measured_and_the_best_is_the_fastest(service, store, monkeypatch):
     layout = layouts.parse(
         {"mesh": "2", "axes": "data", "depth": "32", "layers": "1", "steps": "2"}
@@ -137,6 +139,7 @@ def test_compiled_candidates_are_measured_and_the_best_is_the_fastest(service, s
     assert lost == len(compiled) and {one.source.kind for _, one in planned} == {"plan"}
 
 
+@pytest.mark.nightly
 def test_a_stopped_search_keeps_what_it_found_and_continues(space, store):
     began = threading.Event()
 
@@ -158,6 +161,7 @@ def test_a_stopped_search_keeps_what_it_found_and_continues(space, store):
     assert len(whole.candidates) >= len(kept.candidates)
 
 
+@pytest.mark.nightly
 def test_a_killed_worker_does_not_change_the_result(space, store, tmp_path):
     expected = search(space, CompileCache(tmp_path / "another.sqlite3"))
     killed = []

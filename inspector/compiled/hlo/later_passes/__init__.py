@@ -16,6 +16,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from types import MappingProxyType
+from typing import TYPE_CHECKING
 
 from inspector.compiled.hlo.later_passes import gathers, narrowing, reductions, slices
 from inspector.compiled.hlo.later_passes.passes import (
@@ -28,7 +29,9 @@ from inspector.compiled.hlo.later_passes.passes import (
 )
 from inspector.compiled.hlo.module import Instruction, Module
 from inspector.core.collectives import BY_OPCODE
-from inspector.machines.hardware import Kind
+
+if TYPE_CHECKING:
+    from inspector.machines.hardware import Kind
 
 __all__ = ["MEANINGS", "REASONS", "Change", "Passed", "Reason", "as_compiled_for", "with_changes"]
 

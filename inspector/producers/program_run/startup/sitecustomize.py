@@ -20,7 +20,8 @@ def _start(settings):
         os.environ.pop("PYTHONPATH", None)
     else:
         os.environ["PYTHONPATH"] = settings["pythonpath"]
-    path = os.path.join(os.path.dirname(own), "hook.py")
+    producers = os.path.dirname(os.path.dirname(own))
+    path = os.path.join(producers, "jax_internals", "compile_hook.py")
     # Not in `sys.modules`, where the program could see it.
     spec = importlib.util.spec_from_file_location("_sharding_inspector_hook", path)
     hook = importlib.util.module_from_spec(spec)

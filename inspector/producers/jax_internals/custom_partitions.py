@@ -5,6 +5,9 @@ another process, which has no such function. So the calls that the compiler for 
 program: for each, the shardings that the function chose and the lowered code of one device, for the platform
 of the target. The other process answers with them. Shardings are propagated before, in the same way for all
 platforms, so the compiler of the target asks for the same ones.
+
+Public replacement: none. `jax.experimental.custom_partitioning` keeps the functions in a private table.
+Tried on JAX 0.10.2 and 0.12.0.
 """
 
 from __future__ import annotations
