@@ -40,14 +40,25 @@ class Causes:
         about = self.made.get(collective.name)
         if about is None or not self.recorded or not collective.axis_names:
             return None
-        return (
-            unique(
+        for number in self._numbers(collective, about):
+            found = unique(
                 self.sources.origin(axis, self.history.find(value, axis))
                 for axis in collective.axis_names
-                for value in self._values(about.number, collective.op, axis)
+                for value in self._values(number, collective.op, axis)
             )
-            or None
-        )
+            if found:
+                return found
+        return None
+
+    def _numbers(self, collective: Collective, about: Made) -> Iterator[int]:
+        """Yield the numbers of the operations that can need a collective, the likeliest first."""
+        for number in about.numbers:
+            if (
+                number in self.conflicting
+                and collective.name in self.conflicting[number].collectives
+            ):
+                yield number
+        yield from about.numbers
 
     def _values(self, number: int, op: str, axis: str) -> Iterator[Any]:
         """Yield the operands, or else the results, of an operation whose sharding over an axis matters."""

@@ -17,6 +17,7 @@ from inspector.producers.propagation.origins import Sources, origins_of_value
 from inspector.producers.propagation.shardings import (
     Axis,
     axes_of_dimensions,
+    has_axis,
     rank_of,
     sharding_of,
     spec_of,
@@ -78,18 +79,33 @@ def conflicts_of(
     found: dict[int, Conflicting] = {}
     for one in collectives:
         about = made.get(one.name)
-        operation = None if about is None else history.by_number.get(about.number)
-        if about is None or operation is None or one.op in ("all-reduce", "reduce-scatter"):
+        if about is None or one.op in ("all-reduce", "reduce-scatter"):
             continue
-        before = found.get(about.number) or Conflicting(operation, tuple(_sides(operation)), ())
-        if operation.name == _CONSTRAINT:
-            sides = _constrained(operation)
-        else:
-            sides = _gathered(before.sides, one, about, sizes)
-        if sides is not None:
-            names = (*before.collectives, one.name)
-            found[about.number] = Conflicting(operation, sides, names)
+        for number in _numbers(one, about, history):
+            operation = history.by_number.get(number)
+            if operation is None:
+                continue
+            before = found.get(number) or Conflicting(operation, tuple(_sides(operation)), ())
+            if operation.name == _CONSTRAINT:
+                sides = _constrained(operation)
+            else:
+                sides = _gathered(before.sides, one, about, sizes)
+            if sides is not None:
+                found[number] = Conflicting(operation, sides, (*before.collectives, one.name))
+                break
     return found
+
+
+def _numbers(collective: Collective, about: Made, history: History) -> Iterator[int]:
+    """Yield the numbers of the operations that can need a collective, the likeliest first."""
+    operation = None if about.number is None else history.by_number.get(about.number)
+    if about.users and operation is not None and operation.name != _CONSTRAINT:
+        # The result of the operation is moved to a user if it has the mesh axes, and else to the result.
+        axes = collective.axis_names
+        if all(has_axis(each, axis) for each in operation.results for axis in axes):
+            yield from about.users
+            return
+    yield from about.numbers
 
 
 def _sides(operation: Any) -> Iterator[Side]:

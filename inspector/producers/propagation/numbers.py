@@ -15,7 +15,7 @@ from typing import Any
 
 from jax.extend.mlir import ir
 
-from inspector.compiled.hlo.module import Module
+from inspector.compiled.hlo.module import Computation, Instruction, Module, operand_names
 from inspector.compiled.hlo.shapes import Shape
 from inspector.core.collectives import OPERATIONS
 from inspector.producers.propagation.history import NUMBER, erase_marks
@@ -24,6 +24,12 @@ from inspector.producers.propagation.walk import operations
 
 _WRITTEN = re.compile(r'metadata=\{op_name="(\d+)"[^{}]*\}')
 _ONE_DIMENSION = re.compile(r"\{(\d+)\}")
+# An attribute of collectives in the text of JAX 0.12.
+_OF_THE_PARTITIONER = "is_spmd_generated"
+_SAME_DATA = frozenset({
+    "bitcast", "copy", "convert", "reshape", "transpose", "slice", "dynamic-slice", "get-tuple-element",
+})  # fmt: skip
+_MOST_STEPS = 32  # from a collective to the operations that use its result
 _FIELD = "operation_number"  # of the metadata of an instruction
 
 
@@ -72,33 +78,82 @@ class Made:
     """For which operation the partitioner made a collective.
 
     Attributes:
-      number: that of the operation.
+      number: that of the operation. None if the collective has none, because it moves an argument.
+      users: numbers of the operations that use what the collective moves. Empty if `number` is theirs: JAX
+        0.10 names the operation that needs the collective, JAX 0.12 the one whose result it moves.
       operand, result: shapes of the collective's first operand and of its result on one device.
       dimension: the one along which it gathers or splits; None without one.
     """
 
-    number: int
+    number: int | None
+    users: tuple[int, ...]
     operand: tuple[int, ...]
     result: tuple[int, ...]
     dimension: int | None
+
+    @property
+    def numbers(self) -> tuple[int, ...]:
+        """The number, and those of the users."""
+        return (*(() if self.number is None else (self.number,)), *self.users)
 
 
 def made_for(module: Module) -> dict[str, Made]:
     """Return for which operation each collective of a partitioned program was made, by its name."""
     found = {}
+    readers: dict[str, dict[str, list[Instruction]]] = {}
     for computation, one in module.instructions:
-        written = one.metadata.get(_FIELD, "") if one.opcode in OPERATIONS else ""
-        if not written.isdigit():
+        if one.opcode not in OPERATIONS:
+            continue
+        number = _number(one)
+        users: tuple[int, ...] = ()
+        if _OF_THE_PARTITIONER in one.attributes_text:
+            if computation.name not in readers:
+                readers[computation.name] = _readers(computation)
+            users = _users(one, number, readers[computation.name])
+        if number is None and not users:
             continue
         operand = next((computation.shape_of(each) for each in one.operands), None)
         dimension = _ONE_DIMENSION.fullmatch(one.attributes.get("dimensions", ""))
         found[one.name] = Made(
-            int(written),
+            number,
+            users,
             _dimensions(operand),
             _dimensions(one.shape),
             int(dimension[1]) if dimension else None,
         )
     return found
+
+
+def _number(instruction: Instruction) -> int | None:
+    written = instruction.metadata.get(_FIELD, "")
+    return int(written) if written.isdigit() else None
+
+
+def _readers(computation: Computation) -> dict[str, list[Instruction]]:
+    """Return the instructions that read each instruction of a computation, by its name."""
+    found: dict[str, list[Instruction]] = {}
+    for one in computation.instructions:
+        for name in operand_names(one):
+            if name is not None:
+                found.setdefault(name, []).append(one)
+    return found
+
+
+def _users(
+    collective: Instruction, number: int | None, readers: Mapping[str, list[Instruction]]
+) -> tuple[int, ...]:
+    """Return the numbers of the operations that use the result of a collective, also after copies of it."""
+    found: dict[int, None] = {}
+    waiting, steps = [collective], 0
+    while waiting and steps < _MOST_STEPS:
+        steps += 1
+        for reader in readers.get(waiting.pop(0).name, ()):
+            other = _number(reader)
+            if other is not None and other != number:
+                found.setdefault(other)
+            elif reader.opcode in _SAME_DATA or reader.opcode in OPERATIONS:
+                waiting.append(reader)
+    return tuple(found)
 
 
 def _dimensions(shape: Shape | None) -> tuple[int, ...]:

@@ -19,6 +19,8 @@ from inspector.producers.propagation import template
 from inspector.producers.propagation.propagate import propagate, propagated_programs
 from inspector.producers.records import mesh_record
 
+pytestmark = pytest.mark.close_to_jax
+
 TENSOR = "vocab=tensor,mlp=tensor,heads=tensor,kv_heads=tensor"
 SMALL = {"batch": "8", "seq": "32", "embed": "64", "mlp": "128", "vocab": "256", "layers": "1"}
 
@@ -200,7 +202,8 @@ def test_a_weight_that_is_gathered_for_a_product_is_a_conflict() -> None:
         (gather,) = (named[name] for name in each.collectives)
         assert gather.op == "all-gather"
         assert gather.payload_bytes == math.prod(weight.shape) * 4
-        assert gather.source == each.source
+        # JAX 0.12 names the operation whose result is gathered.
+        assert gather.source == each.source or gather.op_name.endswith("/sharding_constraint")
 
 
 def test_a_path_leads_from_the_source_over_the_operations_to_the_value() -> None:

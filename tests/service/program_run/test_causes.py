@@ -8,13 +8,11 @@ import pytest
 
 from inspector.checks import audit
 from inspector.core import program_run
-from inspector.core.program_run import ProgramRun
 from inspector.core.snapshot import Snapshot
 from inspector.sections.reasons import reason
 from inspector.service.program_run import folder_snapshot
-from inspector.service.program_run.launch import Program
-from inspector.service.program_run.records import Folder
-from tests.service.program_run.test_program_run import DEVICES, RUN, call
+from tests.paths import ROOT
+from tests.service.program_run.test_program_run import RUN, call
 
 pytestmark = pytest.mark.nightly
 
@@ -90,19 +88,36 @@ def test_repeated_computation_and_parts_of_axes(found: Snapshot) -> None:
         assert one.mesh_axes is not None or one.axis_parts
 
 
+# It interrupts the search for causes, as Ctrl-C does. In a process without JAX, because the program is forked.
+INTERRUPTED = """
+import sys
+from pathlib import Path
+sys.path.insert(0, sys.argv[1])
+from inspector.core.program_run import ProgramRun
+from inspector.service.program_run.launch import Program
+from inspector.service.program_run.records import Folder
+
+folder = Folder(Path("recorded"), ProgramRun(("script.py",), "2026-01-01T00:00:00+00:00"))
+folder.create()
+assert Program(["script.py"], folder.path).wait() == 0
+
+
+def interrupted(found, module):
+    raise KeyboardInterrupt
+
+
+folder.end("exit 0", 1.0, interrupted)
+"""
+
+
 def test_an_interrupt_while_causes_are_sought_leaves_a_complete_record(tmp_path: Path) -> None:
     (tmp_path / "script.py").write_text(SCRIPT)
-    folder = Folder(tmp_path / "recorded", ProgramRun(("script.py",), "2026-01-01T00:00:00+00:00"))
-    folder.create()
-    program = Program([str(tmp_path / "script.py")], folder.path, DEVICES)
-    assert program.wait() == 0
-
-    def interrupted(found: Snapshot, module: bytes) -> Snapshot:
-        raise KeyboardInterrupt
-
-    folder.end("exit 0", 1.0, interrupted)
-    run = program_run.read(folder.path)
+    (tmp_path / "interrupted.py").write_text(INTERRUPTED)
+    ended = call(tmp_path, "interrupted.py", str(ROOT))
+    assert ended.returncode == 0, ended.stderr
+    run = program_run.read(tmp_path / "recorded")
     assert run.ended == "exit 0" and run.analysis_seconds is not None
     assert {one.function for one in run.programs} == {"step", "accumulated"}
-    assert {one.name for one in folder_snapshot.read(folder.path).programs} >= {"step"}
-    assert not (folder.path / "raw").exists()
+    names = {one.name for one in folder_snapshot.read(tmp_path / "recorded").programs}
+    assert names == {"step", "accumulated"}
+    assert not (tmp_path / "recorded" / "raw").exists()
