@@ -88,7 +88,7 @@ def test_repeated_computation_and_parts_of_axes(found: Snapshot) -> None:
         assert one.mesh_axes is not None or one.axis_parts
 
 
-# It interrupts the search for causes, as Ctrl-C does. In a process without JAX, because the program is forked.
+# It interrupts the search for causes, as Ctrl-C does. This process has no JAX, because the program is forked.
 INTERRUPTED = """
 import sys
 from pathlib import Path
