@@ -14,7 +14,7 @@ from collections.abc import Hashable, Iterator, Mapping, Sequence
 from dataclasses import replace
 
 from inspector.compiled.op_name import parse_op_name
-from inspector.core.snapshot import Collective, Origin, Program
+from inspector.core.snapshot import Collective, Conflict, Origin, Program
 
 # An all-reduce and a slice can be a reduce-scatter, and the reverse.
 _SUMS = frozenset({"all-reduce", "reduce-scatter"})
@@ -47,7 +47,22 @@ def _with_causes(program: Program, collectives: tuple[Collective, ...], before: 
             replace(each, collectives=tuple(n for name in each.collectives for n in names[name]))
             for each in before.conflicts
         )
+    found = with_lines(found, conflicts or ())
     return replace(program, collectives=found, conflicts=conflicts)
+
+
+def with_lines(
+    collectives: Sequence[Collective], conflicts: Sequence[Conflict]
+) -> tuple[Collective, ...]:
+    """Return collectives, those without a line with that of the operation whose conflict they resolve.
+
+    XLA has no name for a collective that moves an argument, if it names it by what is moved.
+    """
+    lines = {name: each.source for each in conflicts for name in each.collectives}
+    return tuple(
+        replace(each, source=lines.get(each.name)) if each.source is None else each
+        for each in collectives
+    )
 
 
 def _same(one: Collective) -> Hashable:
@@ -71,7 +86,7 @@ def _places(one: Collective) -> Iterator[Hashable]:
             if operation.module:  # a value is gathered in one pass and used in both
                 yield operation.module, operation.primitive
     else:
-        yield one.source
+        yield None
     yield from one.arrays or ()
 
 

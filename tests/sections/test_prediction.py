@@ -11,7 +11,8 @@ from inspector.machines.prediction.calibration import before_compile_constants
 from inspector.machines.prediction.predicted import before_compile, predicted
 from inspector.media.markdown.render import render
 from inspector.sections.prediction import blocks, interval_text, operations
-from tests.machines.prediction import schedules, test_fitting
+from tests.accuracy import test_fitting
+from tests.machines.prediction import schedules
 
 
 @pytest.mark.parametrize(("flops", "short"), [(1e9, True), (1e16, False)])

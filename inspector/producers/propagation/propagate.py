@@ -21,6 +21,7 @@ from inspector.compiled.hlo.live_values import LiveValues
 from inspector.compiled.hlo.loop_invariants import simplified
 from inspector.compiled.hlo.shardings import NamedMesh, parse_sdy
 from inspector.compiled.hlo.shards import shards_of
+from inspector.compiled.matched_origins import with_lines
 from inspector.compiled.memory_use import estimated_use, estimated_values
 from inspector.core import rules, typed_json
 from inspector.core.abstract import PropagatedPrograms
@@ -350,6 +351,7 @@ def described_program(
         values = []
         if watched:
             values = _arrays(history, origins, sources, setting, lowered.name)
+    collectives = with_lines(collectives, conflicts)
     traffic = None if read.analysis is None else setting.traffic(read.analysis)
     program = Program(
         lowered.name,

@@ -11,7 +11,7 @@ from inspector.machines.hardware import CHIPS
 from inspector.machines.prediction.calibration import accuracy_table, before_compile_constants
 from inspector.machines.prediction.predicted import before_compile, interval_of
 from inspector.machines.prediction.step_model import modelled
-from tests.machines.prediction import test_fitting
+from tests.accuracy import test_fitting
 
 MESH = Mesh((MeshAxis("data", 8),), devices=tuple(range(8)))
 
