@@ -8,7 +8,7 @@ from inspector.core.formatting import bytes_text, counted, mesh_axes_text
 from inspector.core.snapshot import Snapshot
 from inspector.machines import hardware
 from inspector.machines.hardware import Chip
-from inspector.sections.section import Fact, Facts
+from inspector.sections.section import Fact, Facts, Strong, Text, text
 
 BASES = {
     "measured": "measured",
@@ -107,6 +107,14 @@ def findings_text(found: Assessment) -> str:
         if number
     ]
     return ", ".join(said) or (counted(counts.note, "note") if counts.note else "none")
+
+
+def verdict(found: Assessment) -> Text:
+    """Return the verdict of one layout in a line: memory, step, traffic and findings."""
+    return text(
+        Strong(f"{_FITS_LABELS[fits(found)]}: {_memory_text(found)}"),
+        f" · step {step_text(found)} · traffic {traffic_text(found)} · findings: {findings_text(found)}",
+    )
 
 
 def claim(said: Assessment | None) -> str:

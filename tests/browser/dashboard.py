@@ -146,9 +146,13 @@ class Dashboard:
         self.page.get_by_role("menuitem", name=action).click()
         self.settle()
 
-    def open_tab(self, name: str) -> None:
-        self.page.get_by_role("tab", name=name, exact=True).click()
+    def open_tab(self, name: str, view: str | None = None) -> None:
+        """Open a tab, and a view of the tab *Arrays*."""
+        self.page.get_by_role("tab", name=re.compile(rf"^{re.escape(name)}\b")).click()
         self.settle()
+        if view is not None:
+            self.kept("arrays_view").get_by_role("radio", name=view, exact=True).click()
+            self.settle()
 
     def start_run(self) -> None:
         """Click the button that builds and runs or compiles, until that begins or is refused.
@@ -186,7 +190,7 @@ class Dashboard:
         self.settle()
 
     def pin(self, name: str | None = None) -> None:
-        """Pin the Snapshot of the Layout page, with the suggested or another name."""
+        """Pin the Snapshot of the Layout page to compare it, with the suggested or another name."""
         self.open_pin_menu()
         if name is not None:
             # A redraw that suggests another name replaces the field, and with it the text.
@@ -217,7 +221,7 @@ class Dashboard:
     def open_board(self) -> None:
         """Go to the Board page."""
         self.go_to("Board")
-        expect(self.main().get_by_role("heading", name="Board")).to_be_visible()
+        expect(self.main().get_by_role("heading", name="Compare")).to_be_visible()
         self.settle()
 
     # State of the page.

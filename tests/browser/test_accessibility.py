@@ -18,8 +18,8 @@ FSDP = f"{SMALL} mesh.8 axes.fsdp rules.batch.fsdp~embed.fsdp"
 BOARD = f"board?pin={quote(f'one~~{SMALL}')}&pin={quote(f'FSDP~~{FSDP}')}"
 # Buttons that open a dialog or a menu, by page.
 OPENING = {
-    "": ("Keep", "Report", "Pictures", "Pin", "Rules from a file"),
-    BOARD: ("Keep", "Report", "Open", "FSDP"),
+    "": ("Compare", "Save", "Share", "Code", "Pictures", "Rules from a file"),
+    BOARD: ("Save", "Report", "Open", "FSDP"),
 }
 OPENED = "[role=dialog], [data-testid=stPopoverBody]"
 

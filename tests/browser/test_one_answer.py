@@ -65,7 +65,7 @@ def test_every_place_has_the_same_figures(layout_page: Dashboard, tmp_path: Path
     assert all(re.fullmatch(r"[\d.,]+ ?(B|[KMG]iB|µs|ms|s)", text) for text in figures.values()), (
         figures
     )
-    for tab, figure in (("Memory", "memory"), ("Time", "step"), ("Collectives", "traffic")):
+    for tab, figure in (("Memory", "memory"), ("Time", "step"), ("Communication", "traffic")):
         layout_page.open_tab(tab)
         layout_page.settle()
         assert figures[figure] in layout_page.main().inner_text(), (tab, figure)

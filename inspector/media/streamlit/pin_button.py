@@ -39,7 +39,7 @@ def show(snapshot: Snapshot, suggested_name: str, key: str) -> None:
     # A new key after each pin: the popover then is closed. With `on_change` it would rerun the page when
     # a click closes it, and that rerun would cancel a page switch by the same click.
     popover_key = f"{key}:popover:{len(board.pins)}"
-    with st.popover("Pin", icon=":material/keep:", type="tertiary", key=popover_key):
+    with st.popover("Compare", icon=":material/view_column:", type="tertiary", key=popover_key):
         st.text_input(
             "Name on the board",
             value=free,

@@ -31,6 +31,7 @@ _CONTROLS = (
 )
 _HIDDEN = "controls_of_"
 _LEAVE = "leave_screenshot_mode"
+_ENTERED = "screenshot_mode_entered"
 
 # Constants only: no text of a user or a file.
 _STYLE = f"""<style>
@@ -128,7 +129,13 @@ def write_provenance(pins: Sequence[tuple[str, Snapshot]]) -> None:
     st.caption("  \n".join(f":small[{plain(one)}]" for one in lines))
 
 
+def entered() -> int:
+    """Return how often the session turned the mode on. A menu with this number in its key then is closed."""
+    return st.session_state.get(_ENTERED, 0)
+
+
 def _enter() -> None:
+    st.session_state[_ENTERED] = entered() + 1
     st.query_params[PARAMETER] = "1"
 
 

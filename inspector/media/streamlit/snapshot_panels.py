@@ -12,33 +12,31 @@ from inspector.layout import Layout
 from inspector.media.streamlit import (
     arrays_panels,
     chart,
-    code_panel,
     collectives_panel,
-    device_panel,
     effects_panel,
     findings_panel,
-    ledger_panel,
     program_panels,
     shard_map_panel,
+    summary_tab,
 )
 from inspector.sections import provenance
 
 Panel = Callable[[Snapshot, Layout | None], None]
 
+
+def _show_improve(snapshot: Snapshot, layout: Layout | None) -> None:
+    findings_panel.show(snapshot, layout)
+    effects_panel.show(snapshot, layout)
+
+
+# In the order of an engineer's questions.
 PANELS: dict[str, Panel] = {
-    "Shard map": shard_map_panel.show,
-    "Findings": findings_panel.show,
-    "Rules": ledger_panel.show,
-    "Overview": arrays_panels.show_overview,
-    "PartitionSpec tree": arrays_panels.show_tree,
-    "Arrays": arrays_panels.show_table,
-    "Collectives": collectives_panel.show,
-    "Effects": effects_panel.show,
-    "Train state": program_panels.show_train_state,
-    "Memory": program_panels.show_memory,
+    "Summary": summary_tab.show,
+    "Arrays": arrays_panels.show,
+    "Communication": collectives_panel.show,
     "Time": program_panels.show_time,
-    "Devices": device_panel.show,
-    "Code": code_panel.show,
+    "Memory": program_panels.show_memory,
+    "Improve": _show_improve,
 }
 
 FIRST = next(iter(PANELS))

@@ -12,13 +12,14 @@ from inspector.core.snapshot import Snapshot
 from inspector.layout import Layout, presets
 from inspector.media.streamlit import (
     chip_choice,
+    code_panel,
     downloads,
     keep_button,
     page_width,
     pin_button,
     render,
-    report_button,
     screenshot_mode,
+    share_menu,
 )
 from inspector.media.streamlit.plain_text import plain
 from inspector.sections import assessed, findings, sharding_errors, summary, unknown
@@ -35,8 +36,11 @@ SOURCE_BADGES = {
 }
 
 
-def show(snapshot: Snapshot, layout: Layout, draw_run: Callable[[], None]) -> None:
-    """Draw the heading and the run controls, then the actions, then four facts."""
+def show(snapshot: Snapshot, layout: Layout, draw_run: Callable[[], None]) -> Callable[[], None]:
+    """Draw the heading and the run controls, then the actions, then four facts.
+
+    Return what draws the link of the page, once its URL is written.
+    """
     screenshot_mode.hide_controls()
     text, controls = page_width.beside([3, 2], align="top")
     with text:
@@ -49,20 +53,18 @@ def show(snapshot: Snapshot, layout: Layout, draw_run: Callable[[], None]) -> No
         draw_run()
     # Across the page, because the column is too narrow for one line of buttons.
     with screenshot_mode.controls("actions", horizontal=True, gap="small"):
-        downloads.of_snapshot(
-            snapshot,
-            f"{layout.model}-{layouts.print_mesh(layout.mesh_shape)}.json",
-            "download_snapshot",
-            "The data of this page as Snapshot JSON, the same as `inspect` writes.",
-        )
         pin_button.show(snapshot, _suggested_name(layout), key="pin")
         keep_button.show(snapshot, _suggested_name(layout), key="keep")
-        report_button.show(
-            [(layout.entry.title, snapshot)], chip_choice.chosen_chip(), key="layout_report"
+        draw_link = share_menu.show(
+            layout.entry.title,
+            snapshot,
+            f"{layout.model}-{layouts.print_mesh(layout.mesh_shape)}.json",
+            chip_choice.chosen_chip(),
         )
-        screenshot_mode.draw_button()
+        code_panel.draw_button(layout)
     render.show([assessed.facts(snapshot, chip_choice.chosen_chip()), summary.totals(snapshot)])
     screenshot_mode.write_provenance([("", snapshot)])
+    return draw_link
 
 
 def _suggested_name(layout: Layout) -> str:

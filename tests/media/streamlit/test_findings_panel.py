@@ -53,7 +53,7 @@ def test_findings_have_level_array_and_message(shown, faulty: Snapshot) -> None:
     first = page.button(key="finding:0:array")
     first.click().run()
     assert page.session_state["selected_array"] == audit.audit(faulty)[0].array
-    assert page.session_state["panel"] == "Shard map"
+    assert page.session_state["panel"] == "Summary"
 
 
 def test_a_fix_is_applied_and_the_old_layout_pinned(shown, faulty: Snapshot) -> None:
