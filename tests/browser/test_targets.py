@@ -23,8 +23,7 @@ def choose(dashboard: Dashboard, field: str, option: str) -> None:
 
 
 def choose_kind(dashboard: Dashboard, kind: str) -> None:
-    dashboard.kept("target:kind").get_by_text(kind, exact=True).click()
-    dashboard.settle()
+    choose(dashboard, "Target", f"{kind}:")
 
 
 def compile_(dashboard: Dashboard) -> None:

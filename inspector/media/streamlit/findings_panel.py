@@ -21,7 +21,7 @@ from inspector.sections.section import more_text
 
 _MAX_SHOWN = 30
 _MAX_CHANGES = 200  # that a session keeps
-_CHANGES = "findings_changes"
+_CHANGES, _RANKED = "findings_changes", "findings_ranked"
 _PANEL, _FIRST = "panel", "Summary"
 MOST_IMPROVEMENTS = 3
 
@@ -31,7 +31,7 @@ def show(snapshot: Snapshot, layout: Layout | None) -> None:
     if snapshot.mesh is None:
         st.info("Nothing can be checked, because the mesh is unknown.", icon=":material/help:")
         return
-    findings = audit.merged_by_logical_axis(audit.audited(snapshot).findings)
+    findings = _ranked(snapshot)
     render.show([section.summary(findings, snapshot), *section.not_checked(snapshot)])
     shown = [
         (finding, None if layout is None else _change(snapshot, finding, layout))
@@ -88,7 +88,7 @@ def show_best(snapshot: Snapshot, layout: Layout | None) -> None:
         return
     fixable = [
         finding
-        for finding in audit.merged_by_logical_axis(audit.audited(snapshot).findings)
+        for finding in _ranked(snapshot)
         if layout is not None and audit.may_fix(finding, layout)
     ]
     effects = effects_section.improvements(snapshot)[:MOST_IMPROVEMENTS]
@@ -101,6 +101,29 @@ def show_best(snapshot: Snapshot, layout: Layout | None) -> None:
         st.markdown(render.markdown(sentence))
 
 
+def show_urgent(snapshot: Snapshot, layout: Layout, rejected: str | None) -> None:
+    """Draw why JAX rejects the layout, and the rules with a name that the model does not have."""
+    findings = _ranked(snapshot)
+    fixable = [one for one in findings if one.level == "error" and audit.may_fix(one, layout)]
+    if rejected is not None:
+        with st.container(horizontal=True, vertical_alignment="center", gap="small"):
+            st.error(plain(f"JAX rejects this layout: {rejected}."), icon=render.ICONS["error"])
+            if fixable:
+                _draw_fix("fix_rejected", snapshot, fixable[0], layout)
+    for number, finding in enumerate(findings):
+        if "unknown_name" in finding.extra:
+            show_in_line(f"fix_name:{number}", finding, snapshot, layout)
+
+
+def _ranked(snapshot: Snapshot) -> tuple[Finding, ...]:
+    """Return the findings, those of identical layers as one. The last Snapshot is audited once."""
+    known = st.session_state.get(_RANKED)
+    if known is None or known[0] is not snapshot:
+        found = tuple(audit.merged_by_logical_axis(audit.audited(snapshot).findings))
+        known = st.session_state[_RANKED] = snapshot, found
+    return known[1]
+
+
 def show_in_line(key: str, finding: Finding, snapshot: Snapshot, layout: Layout | None) -> None:
     """Draw a finding and the button that fixes it."""
     kind = section.KINDS[finding.level]
@@ -108,7 +131,8 @@ def show_in_line(key: str, finding: Finding, snapshot: Snapshot, layout: Layout 
     saving = section.saving(finding)
     left.markdown(
         f":{render.COLORS[kind]}[{render.ICONS[kind]}] **{plain(section.title(finding))}**"
-        f"{f' · {saving}' if saving else ''}  \n{plain(finding.message)}"
+        f"{f' · {saving}' if saving else ''}  \n{plain(finding.message)} "
+        f"{plain(str(finding.extra.get('remedy') or ''))}"
     )
     with right:
         _draw_fix(key, snapshot, finding, layout)

@@ -121,10 +121,13 @@ def _draw_main(
     panels = _panels_of_plan(service, snapshot, layout)
     snapshot_panels.show(tabs, snapshot, layout, panels)
     with summary:
-        if run is None and not propagates:  # they may be known by now
+        if run is None and not snapshot.programs:  # they may be known by now
             snapshot = propagation.with_known(service, planned, layout)
+        rejected = assess(snapshot, chip_choice.chosen_chip()).rejected is not None
         draw_link = summary_panel.show(
-            snapshot, layout, lambda: run_panel.show(service, (layout, planned))
+            snapshot,
+            layout,
+            lambda: run_panel.show(service, (layout, planned), rejected=rejected),
         )
         known = propagation.is_known(service, snapshot, layout)
         if run is None and not known and not propagates:

@@ -42,6 +42,20 @@ _STYLE = """<style>
 </style>"""
 
 
+_WORDMARK = (
+    '<svg xmlns="http://www.w3.org/2000/svg" viewBox="0 0 200 24" width="200" height="24">'
+    '<path fill="#77AADD" d="M1 3h8v8H1z"/><path fill="#EE8866" d="M10 3h8v8h-8z"/>'
+    '<path fill="#EEDD88" d="M1 12h8v8H1z"/><path fill="#FFAABB" d="M10 12h8v8h-8z"/>'
+    '<text x="26" y="17" font-family="sans-serif" font-size="14" font-weight="600" fill="{}">'
+    "Sharding Inspector</text></svg>"
+)
+
+
+def wordmark() -> str:
+    """Return the name of the product as SVG, in the text color of the theme."""
+    return _WORDMARK.format("#fafafa" if st.context.theme.type == "dark" else "#31333f")
+
+
 @contextlib.contextmanager
 def around_page() -> Iterator[None]:
     """Add the style to the page that the `with` block draws. It takes no room.

@@ -51,8 +51,13 @@ def finished_run(service: Inspection, layout: Layout) -> Snapshot | None:
     return runs.get(key)
 
 
-def show(service: Inspection, *plans: Planned, label: str = "Build and run") -> None:
-    """Draw the button, or the progress of the running job. Several layouts run one after another."""
+def show(
+    service: Inspection, *plans: Planned, label: str = "Build and run", rejected: bool = False
+) -> None:
+    """Draw the button, or the progress of the running job. Several layouts run one after another.
+
+    rejected: whether JAX rejects the layout, so that it can be neither run nor compiled.
+    """
     if job_progress.show(_JOB, [layout.key() for layout, _ in plans]):
         return
     ran = all(finished_run(service, layout) is not None for layout, _ in plans)
@@ -66,10 +71,10 @@ def show(service: Inspection, *plans: Planned, label: str = "Build and run") -> 
     if st.button(
         f"{'Compile' if compiles else 'Run'} again" if ran else label,
         key="run_button",
-        type="secondary" if ran or too_large else "primary",
+        type="secondary" if ran or too_large or rejected else "primary",
         icon=":material/play_arrow:",
         width="stretch",
-        disabled=too_large is not None,
+        disabled=too_large is not None or rejected,
     ):
         _start(service, plans)
         st.rerun()

@@ -7,11 +7,13 @@ from collections.abc import Callable, Sequence
 import streamlit as st
 from streamlit.elements.lib.mutable_tab_container import TabContainer
 
+from inspector.assessment import assess
 from inspector.core.snapshot import Snapshot
 from inspector.layout import Layout
 from inspector.media.streamlit import (
     arrays_panels,
     chart,
+    chip_choice,
     collectives_panel,
     effects_panel,
     findings_panel,
@@ -63,6 +65,16 @@ def draw_tabs(key: str = "panel") -> tuple[TabContainer, ...]:
     return tuple(st.tabs(list(PANELS), key=key, on_change="rerun"))
 
 
+def _count_problems(snapshot: Snapshot) -> None:
+    """Add the number of errors and warnings to the last tab. Its label is its identity, so it stays."""
+    counts = assess(snapshot, chip_choice.chosen_chip()).findings
+    if counts is not None and (number := counts.error + counts.warning):
+        st.html(
+            '<style>[data-testid="stMain"] [role="tab"][data-testid="stTab"]:nth-of-type('
+            f'{len(PANELS)})::after {{ content: "{number}"; margin-left: 0.4em; font-weight: 600; }}</style>'
+        )
+
+
 def show(
     tabs: Sequence[TabContainer],
     snapshot: Snapshot,
@@ -76,6 +88,7 @@ def show(
       layout: the layout of the Snapshot, or None if it is unknown.
       instead: panels that this page draws in another way.
     """
+    _count_problems(snapshot)
     for tab, (name, draw) in zip(tabs, (PANELS | (instead or {})).items(), strict=True):
         if tab.open:
             shown = (name, layout, snapshot.source.kind)

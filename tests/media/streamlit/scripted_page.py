@@ -84,11 +84,13 @@ class ScriptedPage:
         self._do(self.test)
 
     def choose_preset(self, name: str) -> None:
-        self._do(widget_of(self.test.button_group, "preset").set_value(name))
+        self._do(
+            widget_of([*self.test.button_group, *self.test.selectbox], "preset").set_value(name)
+        )
 
     def preset(self) -> str | None:
         """Return the selected preset."""
-        return widget_of(self.test.button_group, "preset").value
+        return widget_of([*self.test.button_group, *self.test.selectbox], "preset").value
 
     def choose_several(self, key: str, values: list[str]) -> None:
         """Choose options of pills."""

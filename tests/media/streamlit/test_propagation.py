@@ -159,7 +159,7 @@ def test_the_collectives_of_a_run_are_marked_until_its_programs_are_propagated(f
     assert not is_waiting(page)
 
 
-def test_only_the_newest_layout_follows_a_running_propagation(page, fake):
+def test_only_the_newest_layout_follows_a_running_propagation(fake, page):
     page.open_panel("Communication")
     page.type(page.rule_key(1, "axes"), "data")
     page.type(page.rule_key(1, "axes"), "")
