@@ -9,6 +9,7 @@ from benchmarks.processes import until
 from tests.browser import axe
 from tests.browser.dashboard import NARROW, WIDE, cells
 
+MOST_BUTTONS = 25  # on the first screen of the Layout page
 SMALLEST_PX = 8  # height of the smallest readable letters
 TABS = ("Summary", "Arrays", "Communication", "Time", "Memory", "Improve")
 VIEWS = ("Table", "Tree", "By device", "Rules", "Train state")
@@ -70,6 +71,29 @@ def test_every_panel_can_be_read(open_dashboard, theme, size):
     assert not any(barriers.values()), "\n".join(
         f"{name}: {one}" for name in barriers for one in barriers[name]
     )
+
+
+@pytest.mark.parametrize(
+    "query", ["", "?model=transformer", "?model=transformer&target=tpu:v5e:2x4"]
+)
+def test_the_first_screen_has_the_answers_and_few_buttons(open_dashboard, query):
+    dashboard = open_dashboard(query)
+    dashboard.wait_for_stillness()
+    visible = dashboard.page.evaluate(
+        """() => [...document.querySelectorAll('button')].filter(one => {
+            const box = one.getBoundingClientRect();
+            return box.width > 0 && box.top < innerHeight && box.bottom > 0
+                && one.checkVisibility({opacityProperty: true, visibilityProperty: true});
+        }).map(one => one.innerText)"""
+    )
+    assert len(visible) <= MOST_BUTTONS, visible
+    for shown in (
+        dashboard.keyed("mesh_map"),
+        dashboard.field("Mesh axes of rule 2"),
+        dashboard.main().get_by_test_id("stMetric").first,
+    ):
+        box = shown.bounding_box()
+        assert box is not None and box["y"] < WIDE["height"]
 
 
 def test_figures_follow_the_theme(open_dashboard):

@@ -297,7 +297,7 @@ def test_mesh_axes_of_a_rule_are_joined_by_a_plus_or_a_comma(page):
     page.type(page.rule_key(1, "axes"), "model, data")
     assert not page.problems()
     assert dict(page.test.session_state["last_layout"].rules)["hidden"] == ("model", "data")
-    assert page.query() == {"rules": "batch.data~hidden.model.data"}
+    assert page.query() == {"rules": "batch.data~hidden.model-data"}
 
 
 def test_axis_names_can_have_types(page):
