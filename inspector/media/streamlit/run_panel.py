@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from functools import partial
-from typing import Any
 
 import streamlit as st
 from cachetools import LRUCache
@@ -16,25 +15,12 @@ from inspector.machines import targets
 from inspector.media.streamlit import job_progress
 from inspector.media.streamlit.job_progress import Progress, Task
 from inspector.media.streamlit.plain_text import plain
+from inspector.sections.phases import PHASE_NAMES, phase_label, share
 from inspector.service.engine import Status
 from inspector.service.inspection import Inspection
 
 REMEMBERED_RUNS = 8
 _JOB = "run"
-
-PROGRAM_NAMES = {"init": "initialization", "train_step": "train step", "apply": "inference"}
-PHASE_NAMES = {
-    "start": "Starting a worker",
-    "topology": "Reading the topology",
-    "build": "Building the model",
-    "lower": "Lowering",
-    "compile": "Compiling",
-    "first run": "First run of",
-    "steps": "Measuring",
-    "timeit": "Timing loops of",
-    "trace": "Profiling",
-    "read": "Reading the live arrays",
-}
 
 Planned = tuple[Layout, Snapshot]
 
@@ -152,30 +138,11 @@ def _progress(service: Inspection, layout: Layout, waiting: int, status: Status)
         label += f", step {figures['done'] + 1} of {figures['of']}"
     if waiting:
         label += f" ({counted(waiting, 'more layout')} to run)"
-    return Progress(label, _share(phase, program, figures, layout), _time(service, layout, status))
-
-
-def phase_label(names: dict[str, str], phase: str, figures: dict[str, Any]) -> str:
-    """Return the phase and its program: `Compiling the train step`."""
-    program = figures.get("program")
-    label = names.get(phase, phase)
-    return f"{label} the {PROGRAM_NAMES.get(program, program)}" if program else label
-
-
-def _share(phase: str, program: str | None, figures: dict[str, Any], layout: Layout) -> float:
-    """Return the finished share. All phases count equally because their times are unknown."""
-    order: list[tuple[str, str | None]] = [("start", None), ("topology", None), ("build", None)]
-    order += [(stage, name) for name in PROGRAM_NAMES for stage in ("lower", "compile")]
-    if layout.machine is None:
-        order.append(("first run", "init"))
-        order += [
-            (stage, name) for name in ("train_step", "apply") for stage in ("first run", "steps")
-        ]
-        order += [("timeit", "train_step"), ("timeit", "apply"), ("trace", "train_step")]
-    order.append(("read", None))
-    position = order.index((phase, program)) if (phase, program) in order else 0
-    within = figures["done"] / figures["of"] if "done" in figures else 0.0
-    return (position + within) / len(order)
+    return Progress(
+        label,
+        share(phase, program, figures, layout.machine is not None),
+        _time(service, layout, status),
+    )
 
 
 def _time(service: Inspection, layout: Layout, status: Status) -> str:
