@@ -13,7 +13,7 @@ from inspector.compare import board
 from inspector.core import typed_json
 from inspector.core.snapshot import Finding, Snapshot
 from inspector.layout import Layout
-from inspector.media.streamlit import pins, render, selection, session
+from inspector.media.streamlit import page_width, pins, render, selection, session
 from inspector.media.streamlit.plain_text import plain
 from inspector.sections import effects as effects_section
 from inspector.sections import findings as section
@@ -127,7 +127,7 @@ def _ranked(snapshot: Snapshot) -> tuple[Finding, ...]:
 def show_in_line(key: str, finding: Finding, snapshot: Snapshot, layout: Layout | None) -> None:
     """Draw a finding and the button that fixes it."""
     kind = section.KINDS[finding.level]
-    left, right = st.columns([5, 1], vertical_alignment="center")
+    left, right = page_width.beside([5, 1])
     saving = section.saving(finding)
     left.markdown(
         f":{render.COLORS[kind]}[{render.ICONS[kind]}] **{plain(section.title(finding))}**"
