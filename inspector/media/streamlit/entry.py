@@ -9,8 +9,8 @@ from streamlit.navigation.page import StreamlitPage
 
 from inspector.core.formatting import counted
 from inspector.media.streamlit import (
+    jobs_page,
     layout_page,
-    own_jobs,
     page_style,
     run_folder,
     session,
@@ -57,7 +57,7 @@ def page_of(
 
 
 layout = st.Page(layout_page.show, title="Layout", icon=":material/grid_on:", default=True)
-running = own_jobs.count()
+running = jobs_page.own()
 main_pages = [
     layout,
     page_of("board", ":material/view_column:", "Compare"),

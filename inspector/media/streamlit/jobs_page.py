@@ -47,6 +47,11 @@ def show() -> None:
     st.fragment(_show_jobs, run_every=POLL_SECONDS)()
 
 
+def own() -> int:
+    """Return how many jobs of the user run or wait, searches included. The navigation shows them."""
+    return sum(one.owned for one in jobs.listed(user.service(), registry.shared()))
+
+
 def _rules() -> str:
     settings = serving.current()
     limits = [(settings.jobs_per_user, "running job"), (settings.queued_per_user, "waiting job")]

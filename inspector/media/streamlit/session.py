@@ -20,12 +20,11 @@ from inspector.core.assessment import Assessment
 from inspector.core.errors import InvalidInput
 from inspector.core.field_parser import Parsed
 from inspector.core.snapshot import Snapshot
-from inspector.layout import Layout
+from inspector.layout import Layout, mesh_fields
 from inspector.machines import hardware
 from inspector.media.streamlit import (
     back_button,
     chip_choice,
-    mesh_fields,
     screenshot_mode,
     view_link,
 )

@@ -18,12 +18,18 @@ from inspector.media.streamlit import (
     effects_panel,
     findings_panel,
     program_panels,
+    render,
     shard_map_panel,
-    summary_tab,
 )
-from inspector.sections import provenance
+from inspector.sections import assessed, provenance
 
 Panel = Callable[[Snapshot, Layout | None], None]
+
+
+def _show_summary(snapshot: Snapshot, layout: Layout | None) -> None:
+    """Draw the verdict in one line, then the map, the improvements, and the details of the array."""
+    render.show([assessed.verdict(assess(snapshot, chip_choice.chosen_chip()))])
+    shard_map_panel.show(snapshot, layout, lambda: findings_panel.show_best(snapshot, layout))
 
 
 def _show_improve(snapshot: Snapshot, layout: Layout | None) -> None:
@@ -33,7 +39,7 @@ def _show_improve(snapshot: Snapshot, layout: Layout | None) -> None:
 
 # In the order of an engineer's questions.
 PANELS: dict[str, Panel] = {
-    "Summary": summary_tab.show,
+    "Summary": _show_summary,
     "Arrays": arrays_panels.show,
     "Communication": collectives_panel.show,
     "Time": program_panels.show_time,
