@@ -29,7 +29,7 @@ def measure(pairs: int = PAIRS) -> list[Result]:
 
 def _measure(model: str, pairs: int) -> Result:
     def prepare(page: Page) -> Callable[[], None]:
-        page.get_by_role("tab", name="Collectives").click()
+        page.get_by_role("tab", name="Communication").click()
         page.locator(TRAFFIC).first.wait_for(state="attached")
         batches = itertools.count(16, 8)
         return lambda: _new_batch(page, next(batches), TRACED[model])

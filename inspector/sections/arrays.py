@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import replace
 from typing import Any
 
@@ -217,12 +217,12 @@ def table(arrays: Sequence[Array]) -> Table:
     """Return a table with one row per array. Memory kinds have a column if one is not device memory."""
     cells: dict[str | Column, Callable[[Array], Cell]] = {
         "Path:code": lambda array: array.path,
+        "Bytes per device:bytes": lambda array: array.bytes_per_device,
         "Logical axes": lambda array: logical_text(array.logical_axes) or "–",
         "PartitionSpec": lambda array: array_spec_text(array),
         "Shape": lambda array: shape_text(array.shape),
         "Shard shape": lambda array: shape_text(array.shard_shape),
         "Bytes:bytes": lambda array: array.bytes,
-        "Bytes per device:bytes": lambda array: array.bytes_per_device,
         "Replicas:count": lambda array: array.replicas,
         "Type": lambda array: array.dtype,
         "Group": lambda array: GROUP_TITLES.get(array.group, array.group),
@@ -273,6 +273,11 @@ def packed(arrays: Sequence[Array]) -> tuple[Block, ...]:
     )
     title = "Arrays with several elements per byte"
     return (Section("packed-arrays", title, (text(note, quiet=True), table)),)
+
+
+def by_bytes(arrays: Iterable[Array]) -> list[Array]:
+    """Return the arrays with the most bytes per device first. Arrays with unknown bytes come last."""
+    return sorted(arrays, key=lambda array: -(array.bytes_per_device or 0))
 
 
 def matching(arrays: Sequence[Array], groups: Sequence[str], words: str) -> list[Array]:

@@ -2,13 +2,16 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
+from typing import Any
+
 from inspector.assessment import assess
-from inspector.core.assessment import UNKNOWN_AXES, Assessment, MemoryNeed
-from inspector.core.formatting import bytes_text, counted, mesh_axes_text
+from inspector.core.assessment import LEAST_CHANGE, UNKNOWN_AXES, Assessment, MemoryNeed
+from inspector.core.formatting import bytes_text, counted, mesh_axes_text, seconds_text
 from inspector.core.snapshot import Snapshot
 from inspector.machines import hardware
 from inspector.machines.hardware import Chip
-from inspector.sections.section import Fact, Facts
+from inspector.sections.section import Fact, Facts, Strong, Text, text
 
 BASES = {
     "measured": "measured",
@@ -24,8 +27,11 @@ def facts(snapshot: Snapshot, chip: Chip | None) -> Facts:
     return of_assessment(assess(snapshot, chip))
 
 
-def of_assessment(found: Assessment) -> Facts:
-    """Return the four answers of an assessment: short values, and what they mean as help."""
+def of_assessment(found: Assessment, before: Assessment | None = None) -> Facts:
+    """Return the four answers of an assessment: short values, and what they mean as help.
+
+    before: the assessment of another layout. Answers that differ from its answers have a `change`.
+    """
     based = f"Based on: {BASES[found.basis]}."
     known = found.step
     step = "Step" if known is None else f"Step, {known.kind}"
@@ -37,14 +43,94 @@ def of_assessment(found: Assessment) -> Facts:
         most = "" if len(sent.by_axes) == 1 else "most "
         traffic = f"Traffic, {most}over {_axes_text(sent.largest)}"
     answers = (
-        Fact(_FITS_LABELS[fits(found)], _memory_text(found), f"{_fits_help(found)} {based}"),
         Fact(
-            step, "unknown" if known is None else known.value_text, f"{_step_help(found)} {based}"
+            _FITS_LABELS[fits(found)],
+            _memory_text(found),
+            f"{_fits_help(found)} {based}",
+            *_change(found, before, _peak, bytes_text),
         ),
-        Fact(traffic, _sent_text(found), f"{_traffic_help(found)} {based}"),
-        Fact("Findings", findings_text(found), "Of the audit, and of the source."),
+        Fact(
+            step,
+            "unknown" if known is None else known.value_text,
+            f"{_step_help(found)} {based}",
+            *_change(found, before, _seconds, seconds_text),
+        ),
+        Fact(
+            traffic,
+            _sent_text(found),
+            f"{_traffic_help(found)} {based}",
+            *_change(found, before, _sent, bytes_text),
+        ),
+        Fact(
+            "Findings",
+            findings_text(found),
+            "Of the audit, and of the source.",
+            *_change_of_findings(found, before),
+        ),
     )
     return Facts(answers, long=True)
+
+
+def state_change(found: Assessment, before: Assessment | None) -> str:
+    """Return the train state per device, before and now: `24.0 → 48.0 MiB`; only now without a change."""
+    now = found.state_bytes_per_device
+    then = None if before is None else before.state_bytes_per_device
+    if now is None or then is None or not _differ(then, now):
+        return bytes_text(now)
+    return _from_to(bytes_text(then), bytes_text(now))
+
+
+def _change(
+    found: Assessment,
+    before: Assessment | None,
+    of: Callable[[Assessment], float | None],
+    text: Callable[[Any], str],
+) -> tuple[str | None, bool | None]:
+    """Return the change of a figure, and whether it is to the better. Less is better.
+
+    Figures of another chip, or from other evidence, are not compared: the difference would not be one of the
+    layouts.
+    """
+    if before is None or (before.chip, before.basis) != (found.chip, found.basis):
+        return None, None
+    then, now = of(before), of(found)
+    if then is None or now is None or not _differ(then, now):
+        return None, None
+    better = None if before.rejected or found.rejected else now < then
+    return _from_to(text(then), text(now)), better
+
+
+def _change_of_findings(
+    found: Assessment, before: Assessment | None
+) -> tuple[str | None, bool | None]:
+    if before is None or before.findings is None or found.findings is None:
+        return None, None
+    then, now = ((one.error, one.warning) for one in (before.findings, found.findings))
+    if then == now:
+        return None, None
+    return f"{findings_text(before)} → {findings_text(found)}", now < then
+
+
+def _peak(found: Assessment) -> float | None:
+    return None if found.memory is None else found.memory.peak_bytes
+
+
+def _seconds(found: Assessment) -> float | None:
+    return None if found.step is None else found.step.seconds
+
+
+def _sent(found: Assessment) -> float | None:
+    return None if found.traffic is None else found.traffic.bytes
+
+
+def _differ(then: float, now: float) -> bool:
+    return abs(now - then) > LEAST_CHANGE * max(then, now)
+
+
+def _from_to(then: str, now: str) -> str:
+    """Return `24.0 → 48.0 MiB`, with one unit if both have the same."""
+    number, _, unit = then.partition(" ")
+    return f"{number if now.endswith(f' {unit}') else then} → {now}"
 
 
 _FITS_LABELS = {
@@ -107,6 +193,15 @@ def findings_text(found: Assessment) -> str:
         if number
     ]
     return ", ".join(said) or (counted(counts.note, "note") if counts.note else "none")
+
+
+def verdict(found: Assessment) -> Text:
+    """Return the verdict of one layout in a line: memory, step, traffic and findings."""
+    lead = _FITS_LABELS[fits(found)]
+    return text(
+        Strong(lead if found.rejected is not None else f"{lead}: {_memory_text(found)}"),
+        f" · step {step_text(found)} · traffic {traffic_text(found)} · findings: {findings_text(found)}",
+    )
 
 
 def claim(said: Assessment | None) -> str:

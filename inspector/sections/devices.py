@@ -77,7 +77,8 @@ def verdict(held: Holdings) -> Notice:
         return notice("success", f"Nothing is lost if {fail}: {copies}.")
     lost = f"{bytes_text(held.alone)} of {counted(len(held.lost), 'array')} are lost"
     largest = f"The largest is {held.lost[0].path}."
-    return notice("warning", f"If {fail}, {lost}: no other device holds them. {largest}")
+    # Not a warning: it is so for every sharded train state. A checkpoint has the rest.
+    return notice("info", f"If {fail}, {lost}: no other device holds them. {largest}")
 
 
 def ordered(held: Holdings) -> list[Piece]:

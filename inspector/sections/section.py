@@ -118,11 +118,19 @@ class Table:
 
 @dataclass(frozen=True)
 class Fact:
-    """A labelled value, such as `Devices` and `8`. `help` explains the label in one sentence."""
+    """A labelled value, such as `Devices` and `8`.
+
+    Attributes:
+      help: explains the label in one sentence.
+      change: the value before and now, such as `24.0 → 48.0 MiB`. None if there is no other value.
+      better: whether the change is one to the better. None if it is neither.
+    """
 
     label: str
     value: str
     help: str | None = None
+    change: str | None = None
+    better: bool | None = None
 
 
 # A label and its value, and its help if it has one.

@@ -9,7 +9,7 @@ from inspector.core.meshes import meshes_text, number_of_devices
 from inspector.core.snapshot import Snapshot
 from inspector.core.totals import Totals, counted_program, in_elements, state_totals
 from inspector.sections import provenance
-from inspector.sections.section import Facts
+from inspector.sections.section import Facts, Text, text
 
 _TITLES = {"target": "Source", "date": "Created"}
 
@@ -55,6 +55,17 @@ def totals(snapshot: Snapshot) -> Facts:
             f"{unit} of the train state on all devices over those of one train state.{ends}",
         ),
     )
+
+
+def line(snapshot: Snapshot, state_per_device: str | None = None) -> Text:
+    """Return the facts of `totals` in one line.
+
+    state_per_device: the bytes per device if they are to have other words, such as before and now.
+    """
+    facts = [(fact.label, fact.value) for fact in totals(snapshot).facts]
+    if state_per_device is not None and facts[2][0] == "Per device":
+        facts[2] = ("Per device", state_per_device)
+    return text(" · ".join(f"{label} {value}" for label, value in facts), quiet=True)
 
 
 def device_count(snapshot: Snapshot) -> int | None:

@@ -22,6 +22,10 @@ PATIENCE_MS = int(1000 * PATIENCE)
 POLL_MS = 50
 REDRAW_MS = 60_000  # until a figure has the width of its place
 CLICK_SECONDS = 20.0  # until a click without any effect is repeated
+MENUS = {  # of the navigation
+    "Saved": ("Library", "History", "Open"),
+    "Learn": ("Tutorials", "Assemble", "Processes", "Variants", "Restore", "Accuracy"),
+}
 WIDE, NARROW = {"width": 1440, "height": 900}, {"width": 800, "height": 900}
 
 expect.set_options(timeout=PATIENCE_MS)
@@ -146,8 +150,21 @@ class Dashboard:
         self.page.get_by_role("menuitem", name=action).click()
         self.settle()
 
-    def open_tab(self, name: str) -> None:
-        self.page.get_by_role("tab", name=name, exact=True).click()
+    def open_tab(self, name: str, view: str | None = None) -> None:
+        """Open a tab, and a view of the tab *Arrays*."""
+        self.page.get_by_role("tab", name=re.compile(rf"^{re.escape(name)}\b")).click()
+        self.settle()
+        if view is not None:
+            self.kept("arrays_view").get_by_role("radio", name=view, exact=True).click()
+            self.settle()
+
+    def choose_preset(self, name: str) -> None:
+        """Choose a preset, which is in a list if there are many."""
+        if not self.kept("preset").get_by_role("radio").count():
+            self.field("Preset").click()
+            self.page.get_by_role("option", name=name, exact=True).click()
+        else:
+            self.kept("preset").get_by_text(name, exact=True).click()
         self.settle()
 
     def start_run(self) -> None:
@@ -186,7 +203,7 @@ class Dashboard:
         self.settle()
 
     def pin(self, name: str | None = None) -> None:
-        """Pin the Snapshot of the Layout page, with the suggested or another name."""
+        """Pin the Snapshot of the Layout page to compare it, with the suggested or another name."""
         self.open_pin_menu()
         if name is not None:
             # A redraw that suggests another name replaces the field, and with it the text.
@@ -207,17 +224,20 @@ class Dashboard:
         self.page.locator("[class*=st-key-pin-popover]").get_by_role("button").click()
 
     def go_to(self, name: str) -> None:
-        """Follow the navigation to another page, which may be one of the guides."""
-        link = self.page.get_by_role("link", name=name, exact=True)
-        if not link.count():
-            self.page.get_by_text("Guides", exact=True).locator("visible=true").click()
-            link = self.page.get_by_role("menuitem", name=name, exact=True)
-        link.click()
+        """Follow the navigation to another page, which may be in a menu."""
+        menu = next((menu for menu, names in MENUS.items() if name in names), None)
+        if menu is None:
+            # The link to the jobs has their number.
+            wanted = re.compile(r"^\d+ jobs?$") if name == "Jobs" else re.compile(f"^{name}$")
+            self.page.get_by_role("link", name=wanted).click()
+            return
+        self.page.get_by_test_id("stTopNavSection").filter(has_text=menu).click()
+        self.page.get_by_role("menuitem", name=name, exact=True).click()
 
     def open_board(self) -> None:
-        """Go to the Board page."""
-        self.go_to("Board")
-        expect(self.main().get_by_role("heading", name="Board")).to_be_visible()
+        """Go to the page that compares layouts."""
+        self.go_to("Compare")
+        expect(self.main().get_by_role("heading", name="Compare")).to_be_visible()
         self.settle()
 
     # State of the page.

@@ -14,14 +14,14 @@ from tests.paths import ROOT
 PICTURES = ROOT / "docs" / "pictures"
 LARGEST_BYTES = 300_000  # a README with all of them still opens at once on a slow line
 
-# A picture, the panel that it shows, and the figure that must be drawn for it.
+# A picture, the tab and the view that it shows, and the figure that must be drawn for it.
 PANELS = (
-    ("shard_map", "Shard map", "block_map"),
-    ("overview", "Overview", "overview"),
-    ("tree", "PartitionSpec tree", "spec_tree"),
-    ("collectives", "Collectives", "traffic_map"),
-    ("effects", "Effects", "effect_bars"),
-    ("time", "Time", "roofline"),
+    ("shard_map", ("Summary",), "block_map"),
+    ("overview", ("Arrays", "By device"), "overview"),
+    ("tree", ("Arrays", "Tree"), "spec_tree"),
+    ("collectives", ("Communication",), "traffic_map"),
+    ("effects", ("Improve",), "effect_bars"),
+    ("time", ("Time",), "roofline"),
 )
 
 
@@ -79,14 +79,14 @@ def main() -> int:
                 page = browser.new_page(color_scheme=theme, viewport=WIDE)
                 dashboard = Dashboard(page, server.url).open("?chip=v5e")
                 dashboard.run()
-                for name, panel, figure in PANELS:
+                for name, place, figure in PANELS:
                     if theme == "dark" and name != "shard_map":
                         continue
-                    dashboard.open_tab(panel)
+                    dashboard.open_tab(*place)
                     dashboard.wait_for_figure(figure)
                     take(dashboard, f"{name}{'_dark' if theme == 'dark' else ''}")
                 if theme == "light":
-                    dashboard.open_tab("Shard map")
+                    dashboard.open_tab("Summary")
                     dashboard.pin()
                     for preset in PINNED:
                         dashboard.kept("preset").get_by_text(preset, exact=True).click()

@@ -18,7 +18,7 @@ def ran(open_dashboard):
 
 
 def test_links_between_collectives_and_arrays(ran):
-    ran.open_tab("Collectives")
+    ran.open_tab("Communication")
     bars = ran.wait_for_figure("collective_bars")
     assert "data" in str(bars["layout"]["annotations"])
     ran.wait_for_figure("traffic_map")
@@ -33,7 +33,7 @@ def test_links_between_collectives_and_arrays(ran):
     expect(array).to_be_visible()
     path = array.inner_text().strip()
     array.click()
-    ran.open_tab("Shard map")
+    ran.open_tab("Summary")
     name = path.split("/")[-1]
     ran.wait_for_figure("block_map", lambda map: name in map["layout"]["title"]["text"])
     expect(ran.main().get_by_text("Collectives of this array")).to_be_visible()
@@ -48,10 +48,10 @@ def test_the_chip_is_in_the_link_and_in_every_tab(ran):
     ran.page.wait_for_url("**chip=h100*")
     ran.open_tab("Time")
     ran.wait_for_figure("roofline", lambda figure: "H100" in str(figure["layout"]))
-    ran.open_tab("Overview")
+    ran.open_tab("Arrays", "By device")
     ran.open_tab("Memory")
     ran.expect_alert("of an NVIDIA H100 SXM chip: it fits")
-    ran.open_tab("Shard map")
+    ran.open_tab("Summary")
     ran.page.wait_for_url(lambda url: "tab=" not in url)
     ran.open(f"?{ran.query()}")
     ran.open_tab("Memory")
@@ -77,7 +77,7 @@ def test_no_text_is_cut_off(open_dashboard):
     dashboard = open_dashboard(f"?{SMALL}&trace=true&chip=v5p")
     dashboard.run()
     figures = {
-        "Collectives": ("collective_bars", "traffic_map"),
+        "Communication": ("collective_bars", "traffic_map"),
         "Memory": ("memory_bars",),
         "Time": ("step_model", "roofline", "operation_times-train_step"),
     }

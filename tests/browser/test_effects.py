@@ -1,4 +1,4 @@
-"""The Effects tab in the browser: figure and texts at both widths, and a row that opens on the board."""
+"""The effects in the browser: figure and texts at both widths, and a row that opens on the board."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ SMALL = "?depth=64&layers=1&batch=16"
 
 def test_a_change_opens_on_the_board_next_to_the_current_layout(open_dashboard) -> None:
     dashboard = open_dashboard(SMALL)
-    dashboard.open_tab("Effects")
+    dashboard.open_tab("Improve")
     table = dashboard.keyed("effects").locator("canvas").first
     expect(table).to_be_visible()
     dashboard.wait_for_figure("effect_bars")
@@ -25,7 +25,7 @@ def test_a_change_opens_on_the_board_next_to_the_current_layout(open_dashboard) 
     # The boxes at the left edge of the canvas select rows; the first row is below the headings.
     dashboard.page.mouse.click(box["x"] + 15, box["y"] + 50)
     dashboard.page.get_by_role("button", name="Compare on the board").click()
-    expect(dashboard.main().get_by_role("heading", name="Board")).to_be_visible()
+    expect(dashboard.main().get_by_role("heading", name="Compare")).to_be_visible()
     dashboard.settle()
     expect(dashboard.main().get_by_role("button", name="Current layout")).to_be_visible()
     expect(dashboard.main()).to_contain_text("compared with Current layout")

@@ -9,11 +9,11 @@ from benchmarks.processes import until
 from tests.browser import axe
 from tests.browser.dashboard import NARROW, WIDE, cells
 
+MOST_BUTTONS = 25  # on the first screen of the Layout page
 SMALLEST_PX = 8  # height of the smallest readable letters
-PANELS = (
-    *("Shard map", "Findings", "Rules", "Overview", "PartitionSpec tree", "Arrays"),
-    *("Collectives", "Effects", "Train state", "Memory", "Time", "Devices", "Code"),
-)
+TABS = ("Summary", "Arrays", "Communication", "Time", "Memory", "Improve")
+VIEWS = ("Table", "Tree", "By device", "Rules", "Train state")
+PLACES = [(tab, view) for tab in TABS for view in (VIEWS if tab == "Arrays" else [None])]
 
 
 def test_the_default_layout_is_drawn(dashboard):
@@ -50,15 +50,16 @@ def test_every_panel_can_be_read(open_dashboard, theme, size):
     dashboard = open_dashboard(size=size, color_scheme=theme)
     dashboard.page.get_by_text("Training and measurement").click()
     expect(dashboard.field("Measured steps")).to_be_visible()
-    assert dashboard.main().get_by_role("tab").all_inner_texts() == list(PANELS)
+    assert dashboard.main().get_by_role("tab").all_inner_texts() == list(TABS)
     rule = None if theme == "light" else axe.CONTRAST
     cut, unnamed, barriers = {}, {}, {"whole page": axe.barriers(dashboard.page, rule=rule)}
-    for panel in PANELS:
-        dashboard.open_tab(panel)
-        opened = dashboard.page.get_by_role("tabpanel", name=panel, exact=True)
+    for panel, view in PLACES:
+        dashboard.open_tab(panel, view)
+        opened = dashboard.page.get_by_role("tabpanel", name=panel)
         expect(opened).to_be_visible()
         until(lambda opened=opened: len(opened.inner_text().strip()) > 20, f"the text of {panel}")
         expect(dashboard.page.get_by_test_id("stException")).to_have_count(0)
+        panel = view or panel
         name = panel.replace(" ", "_").lower()
         dashboard.screenshot(f"{name}_{size['width']}_{theme}")
         dashboard.wait_for_stillness()
@@ -71,6 +72,29 @@ def test_every_panel_can_be_read(open_dashboard, theme, size):
     assert not any(barriers.values()), "\n".join(
         f"{name}: {one}" for name in barriers for one in barriers[name]
     )
+
+
+@pytest.mark.parametrize(
+    "query", ["", "?model=transformer", "?model=transformer&target=tpu:v5e:2x4"]
+)
+def test_the_first_screen_has_the_answers_and_few_buttons(open_dashboard, query):
+    dashboard = open_dashboard(query)
+    dashboard.wait_for_stillness()
+    visible = dashboard.page.evaluate(
+        """() => [...document.querySelectorAll('button')].filter(one => {
+            const box = one.getBoundingClientRect();
+            return box.width > 0 && box.top < innerHeight && box.bottom > 0
+                && one.checkVisibility({opacityProperty: true, visibilityProperty: true});
+        }).map(one => one.innerText)"""
+    )
+    assert len(visible) <= MOST_BUTTONS, visible
+    for shown in (
+        dashboard.keyed("mesh_map"),
+        dashboard.field("Mesh axes of rule 2"),
+        dashboard.main().get_by_test_id("stMetric").first,
+    ):
+        box = shown.bounding_box()
+        assert box is not None and box["y"] < WIDE["height"]
 
 
 def test_figures_follow_the_theme(open_dashboard):

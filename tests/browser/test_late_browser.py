@@ -74,6 +74,7 @@ def test_a_button_before_the_answer_keeps_the_change(late):
     answers.hold()
     _change_rule(dashboard)
     dashboard.page.wait_for_timeout(LATE_MS)
+    dashboard.page.get_by_role("button", name="Share").click()
     dashboard.page.get_by_role("button", name="Screenshot").click()
     dashboard.page.wait_for_timeout(LATE_MS)
     answers.release()

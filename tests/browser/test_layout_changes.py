@@ -26,7 +26,7 @@ def test_512_devices_are_readable(dashboard):
 
 
 def test_a_changed_rule_changes_the_propagated_collectives(dashboard):
-    dashboard.open_tab("Collectives")
+    dashboard.open_tab("Communication")
     headline = dashboard.main().get_by_text(re.compile("A train step runs"))
     expect(headline).to_contain_text("over data, model")
     expect(dashboard.main().get_by_text("Partitioned by XLA")).to_be_visible()
@@ -34,7 +34,7 @@ def test_a_changed_rule_changes_the_propagated_collectives(dashboard):
     dashboard.type("Mesh axes of rule 2", "")
     expect(headline).to_contain_text("over data:")
     dashboard.expect_badge("Planned, not compiled")
-    dashboard.open_tab("Shard map")
+    dashboard.open_tab("Summary")
     dashboard.wait_for_figure("block_map", lambda figure: len(cells(figure)) == 1)
 
 
@@ -105,7 +105,7 @@ def test_a_table_row_selects_the_array_of_the_map(dashboard):
     table.locator(".dvn-scroller").click(position={"x": 16, "y": 50})
     expect(dashboard.main().get_by_text("The shard map shows")).to_be_visible()
     dashboard.screenshot("array_selected")
-    dashboard.open_tab("Shard map")
+    dashboard.open_tab("Summary")
     dashboard.wait_for_figure("block_map", lambda figure: path in figure["layout"]["title"]["text"])
     assert shape(dashboard) == (4, 1)
     dashboard.open_tab("Arrays")

@@ -53,7 +53,7 @@ def test_fix_keep_search_export_and_open(open_dashboard, tmp_path: Path):
     page = dashboard.page
 
     # No rule shards the parameters: the audit reports it and offers a fix.
-    dashboard.open_tab("Findings")
+    dashboard.open_tab("Improve")
     finding = page.locator("[class*=st-key-finding-]").filter(has_text="replicated").first
     make = finding.get_by_role("button", name="Apply fix")
     expect(make).to_be_visible()
@@ -76,7 +76,7 @@ def test_fix_keep_search_export_and_open(open_dashboard, tmp_path: Path):
     dashboard.click("keep:open")
     expect(page.get_by_label("Note")).to_have_value(NOTE)
     name = page.get_by_label("Name in the library").input_value()
-    page.get_by_role("button", name="Keep in the library").click()
+    page.get_by_role("button", name="Save in the library").click()
     expect(page.get_by_role("dialog")).to_have_count(0)
     dashboard.settle()
 

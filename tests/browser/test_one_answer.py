@@ -67,13 +67,12 @@ def test_every_place_has_the_same_figures(layout_page: Dashboard, tmp_path: Path
     assert all(re.fullmatch(r"[\d.,]+ ?(B|[KMG]iB|µs|ms|s)", text) for text in figures.values()), (
         figures
     )
-    for tab, figure in (("Memory", "memory"), ("Time", "step"), ("Collectives", "traffic")):
+    for tab, figure in (("Memory", "memory"), ("Time", "step"), ("Communication", "traffic")):
         layout_page.open_tab(tab)
         layout_page.settle()
         assert figures[figure] in layout_page.main().inner_text(), (tab, figure)
     layout_page.pin("A")
-    layout_page.kept("preset").get_by_text("FSDP", exact=True).click()
-    layout_page.settle()
+    layout_page.choose_preset("FSDP")
     layout_page.pin("B")
     layout_page.open_board()
     table = layout_page.keyed("board_table").inner_text()

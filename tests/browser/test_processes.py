@@ -91,6 +91,8 @@ def test_a_layout_of_two_processes_is_drawn(open_dashboard) -> None:
 
 def test_processes_of_the_mesh(open_dashboard) -> None:
     dashboard = open_dashboard(f"?{SMALL}")
+    dashboard.sidebar().get_by_text("Advanced").click()
+    dashboard.wait_for_stillness()  # its list would close again
     dashboard.sidebar().get_by_test_id("stSelectbox").filter(has_text="Processes").locator(
         "input"
     ).click()

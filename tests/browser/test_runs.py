@@ -41,8 +41,8 @@ def test_live_arrays_are_placed_as_planned_and_belong_to_their_layout(open_dashb
     marks = [len(trace["x"]) for trace in steps["data"] if trace["type"] == "scatter"]
     assert marks[:2] == [20, 20], "every measured step of training and of inference"
     dashboard.screenshot("timings_run")
-    for panel in ("Overview", "PartitionSpec tree", "Arrays"):
-        dashboard.open_tab(panel)
+    for view in ("By device", "Tree", "Table"):
+        dashboard.open_tab("Arrays", view)
         expect(dashboard.page.get_by_test_id("stException")).to_have_count(0)
     dashboard.type("Batch", "16")
     dashboard.expect_badge("Planned")

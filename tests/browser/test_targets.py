@@ -25,8 +25,7 @@ def choose(dashboard: Dashboard, field: str, option: str) -> None:
 
 
 def choose_kind(dashboard: Dashboard, kind: str) -> None:
-    dashboard.kept("target:kind").get_by_text(kind, exact=True).click()
-    dashboard.settle()
+    choose(dashboard, "Target", f"{kind}:")
 
 
 def compile_(dashboard: Dashboard) -> None:
@@ -49,7 +48,7 @@ def test_a_compile_for_a_slice_and_another_chip(open_dashboard):
     assert len(torus["data"]) >= 1
     dashboard.open_tab("Memory")
     dashboard.expect_alert("it fits")
-    dashboard.open_tab("Collectives")
+    dashboard.open_tab("Communication")
     dashboard.wait_for_figure("collective_bars")
     dashboard.screenshot("target_tpu_collectives")
 

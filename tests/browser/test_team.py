@@ -126,7 +126,7 @@ def test_two_users_run_cancel_share_and_are_refused(
     # Entries: Ben sees Ann's only when she shares it, and cannot change it.
     ann.click("keep:open")
     ann.page.get_by_label("Name in the library").fill("Ann's layout")
-    ann.page.get_by_role("button", name="Keep in the library").click()
+    ann.page.get_by_role("button", name="Save in the library").click()
     expect(ann.page.get_by_role("dialog")).to_have_count(0)
     ann.settle()
     ann.go_to("Library")

@@ -36,7 +36,7 @@ def test_logical_and_device_axes_agree(open_dashboard) -> None:
 
 def test_requested_and_compiled_shardings(open_dashboard) -> None:
     dashboard = open_dashboard("?depth=64&layers=2&steps=4&loss=mse&unconstrained=z")
-    dashboard.open_tab("Train state")
+    dashboard.open_tab("Arrays", "Train state")
     expect(dashboard.main().get_by_text("Activations and gradients")).to_be_visible()
     dashboard.run()
     expect(dashboard.main().get_by_text("were compiled as requested")).to_be_visible()

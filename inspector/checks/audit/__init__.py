@@ -11,6 +11,6 @@ from inspector.checks.audit.checks import (
     questions,
 )
 from inspector.checks.audit.coverage import gaps
-from inspector.checks.audit.fixes import Change, replanned, smallest_change
+from inspector.checks.audit.fixes import Change, may_fix, replanned, smallest_change
 from inspector.checks.audit.unused_rules import LEFT_OUT, left_out_text
 from inspector.layout.plan import merged_by_logical_axis

@@ -49,6 +49,13 @@ class Change:
     arrays: int
 
 
+def may_fix(finding: Finding, layout: Layout) -> bool:
+    """Return whether `smallest_change` can search a fix of the finding. Searching may still find none."""
+    entry = layout.entry
+    editable = (entry.has_rules or bool(entry.partitions)) and entry.state_specs is None
+    return editable and finding.code not in _NOT_FIXABLE
+
+
 def smallest_change(snapshot: Snapshot, finding: Finding, layout: Layout) -> Change | None:
     """Return the change of one rule, or of the fewest specs, that saves the most.
 
@@ -56,9 +63,7 @@ def smallest_change(snapshot: Snapshot, finding: Finding, layout: Layout) -> Cha
     the batch or output less, add an error, or, unless it fixes an error, add another kind of warning.
     """
     entry = layout.entry
-    if not (entry.has_rules or entry.partitions) or entry.state_specs is not None:
-        return None
-    if finding.code in _NOT_FIXABLE:
+    if not may_fix(finding, layout):
         return None
     now = replanned(snapshot, layout)
     if now is None or now.mesh is None:

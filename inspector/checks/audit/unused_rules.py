@@ -6,6 +6,7 @@ import difflib
 import functools
 from collections import defaultdict
 from collections.abc import Iterable, Iterator, Sequence
+from typing import Any
 
 from inspector.checks.audit.context import AuditContext, finding
 from inspector.core.folding import fold
@@ -44,6 +45,7 @@ def findings(context: AuditContext) -> Iterator[Finding]:
             text = rule_text(rule)
             yield finding("error", ABSENT_AXIS, message, remedy=remedy, rule=number, rule_text=text)
     for number, words, rule in found:
+        facts: dict[str, Any] = {}
         hidden_by = _hidden_by(rules, number, context)
         if hidden_by is not None:
             wins = "nnx uses the last rule of a name" if hidden_by > number else "it comes first"
@@ -51,11 +53,14 @@ def findings(context: AuditContext) -> Iterator[Finding]:
             remedy = "Remove it."
         elif names is not None and rule[0] not in names:
             why, remedy = f"the model has no logical axis {rule[0]}", _nearest(rule[0], names)
+            facts["unknown_name"] = rule[0]
         else:
             continue
         message = f"{words} is never used: {why}."
         text = rule_text(rule)
-        yield finding("warning", NEVER_USED, message, remedy=remedy, rule=number, rule_text=text)
+        yield finding(
+            "warning", NEVER_USED, message, remedy=remedy, rule=number, rule_text=text, **facts
+        )
 
 
 def left_out_findings(context: AuditContext) -> Iterator[Finding]:

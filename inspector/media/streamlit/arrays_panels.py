@@ -1,16 +1,30 @@
-"""Three panels of all arrays: bytes on each device, the tree of PartitionSpecs, and the table."""
+"""The tab *Arrays*: views of all arrays, as a table, a tree, by device, by rule, and inside the programs."""
 
 from __future__ import annotations
+
+from collections.abc import Callable, Mapping
 
 import streamlit as st
 
 from inspector.core.snapshot import Array, Snapshot
 from inspector.core.totals import STATE_GROUPS
 from inspector.layout import Layout
-from inspector.media.streamlit import page_width, render, selection, table
+from inspector.media.streamlit import (
+    device_panel,
+    kept_field,
+    ledger_panel,
+    page_width,
+    program_panels,
+    render,
+    selection,
+    shard_map_panel,
+    table,
+    view_link,
+)
 from inspector.sections import arrays, unknown
 from inspector.sections.arrays import GROUP_TITLES
 
+View = Callable[[Snapshot, Layout | None], None]
 WHOLE = "Whole train state"
 PARTS = {
     "Parameters": ("params",),
@@ -19,8 +33,24 @@ PARTS = {
 }
 
 
-def show_overview(snapshot: Snapshot, _: Layout | None) -> None:
-    """Draw the bytes that each device holds of each array, and a small shard map of every parameter."""
+def show(
+    snapshot: Snapshot, layout: Layout | None, instead: Mapping[str, View] | None = None
+) -> None:
+    """Draw the choice of a view, and the view. `instead` has views that the page draws in another way."""
+    st.session_state.setdefault(selection.VIEW_KEY, next(iter(VIEWS)))
+    view = kept_field.draw(
+        st.segmented_control,
+        "View",
+        list(VIEWS),
+        key=selection.VIEW_KEY,
+        required=True,
+        label_visibility="collapsed",
+    )
+    (VIEWS | (instead or {}))[view](snapshot, layout)
+
+
+def show_by_device(snapshot: Snapshot, layout: Layout | None) -> None:
+    """Draw the bytes of each array on each device, small shard maps, and what chosen devices hold."""
     if _cannot_show(snapshot):
         return
     part = _choose_part(snapshot, "overview_groups", whole_first=True)
@@ -31,7 +61,9 @@ def show_overview(snapshot: Snapshot, _: Layout | None) -> None:
     ]
     picks = dict.fromkeys(keys, selection.select)
     render.show(arrays.bytes_on_devices(snapshot, part).blocks, picks)
-    st.caption("Click a row or a small map to open that array in the shard map.")
+    st.caption("Click a row or a small map to select that array for the shard map.")
+    st.markdown("##### Contents of devices")
+    device_panel.show(snapshot, layout)
 
 
 def show_tree(snapshot: Snapshot, _: Layout | None) -> None:
@@ -50,8 +82,8 @@ def show_tree(snapshot: Snapshot, _: Layout | None) -> None:
     render.show(arrays.tree_texts(snapshot, part, folded))
 
 
-def show_table(snapshot: Snapshot, _: Layout | None) -> None:
-    """Draw a table of arrays with filters; a selected row opens in the shard map."""
+def show_table(snapshot: Snapshot, layout: Layout | None) -> None:
+    """Draw a table of arrays with filters, and the map and the reasons of the selected array beside it."""
     if _cannot_show(snapshot, mesh=False):
         return
     present = {array.group for array in snapshot.arrays}
@@ -70,7 +102,7 @@ def show_table(snapshot: Snapshot, _: Layout | None) -> None:
             key="table_filter",
             placeholder="words in path, axes or spec, such as W2 model",
         )
-    shown = arrays.matching(snapshot.arrays, groups or list(present), words)
+    shown = arrays.by_bytes(arrays.matching(snapshot.arrays, groups or list(present), words))
     if not shown:
         st.info("No array contains all of these words.", icon=":material/search_off:")
         return
@@ -79,7 +111,11 @@ def show_table(snapshot: Snapshot, _: Layout | None) -> None:
         "table_selected",
         f"{len(shown)} of {len(snapshot.arrays)} arrays. Select a row to see its shard map.",
     )
-    render.show([arrays.table(shown)], {"array_table": pick})
+    left, right = page_width.halves()
+    with left:
+        render.show([arrays.table(shown)], {"array_table": pick})
+    with right:
+        shard_map_panel.show_beside(snapshot, layout)
 
 
 def _cannot_show(snapshot: Snapshot, mesh: bool = True) -> bool:
@@ -100,3 +136,18 @@ def _choose_part(snapshot: Snapshot, key: str, whole_first: bool = False) -> lis
         "Part of the train state", names, key=key, required=True, label_visibility="collapsed"
     )
     return [array for array in snapshot.arrays if array.group in PARTS[part]]
+
+
+VIEWS: dict[str, View] = dict(
+    zip(
+        view_link.VIEWS,
+        (
+            show_table,
+            show_tree,
+            show_by_device,
+            ledger_panel.show,
+            program_panels.show_train_state,
+        ),
+        strict=True,
+    )
+)

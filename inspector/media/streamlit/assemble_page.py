@@ -13,7 +13,8 @@ from inspector.guides.array_fields import MAX_MESH_AXES
 from inspector.guides.assembly import Assembled, Assembly, pieces
 from inspector.guides.assembly import snapshot as assembly_snapshot
 from inspector.guides.assembly.script import script
-from inspector.media.streamlit import chart, guide_form, mesh_fields, user
+from inspector.layout import mesh_fields
+from inspector.media.streamlit import chart, guide_form, user
 from inspector.media.streamlit.guide_form import Fields
 from inspector.media.streamlit.plain_text import plain
 from inspector.sections import provenance

@@ -21,7 +21,7 @@ _READ = "board_file_read"  # (file id, Board or InvalidInput) of the last upload
 def draw_download(board: Board) -> None:
     """Draw the button that downloads the board."""
     st.download_button(
-        "Save",
+        "Download",
         data=lambda: boards.dumps(board),
         file_name="board.json",
         mime="application/json",

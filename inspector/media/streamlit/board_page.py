@@ -71,7 +71,7 @@ def _head() -> None:
         st.markdown("### " + plain(" · ".join(board.names)))
     else:
         title, tools = st.columns([1, 6], vertical_alignment="center")
-        title.markdown("### Board")
+        title.markdown("### Compare")
         if board.pins:
             with tools:
                 _tools(board)
@@ -114,8 +114,8 @@ def _notices() -> None:
 
 def _empty(board: Board) -> None:
     st.info(
-        f"The board is empty. Pin up to {MOST_PINS} layouts with *Pin* on the Layout page, open a link to a "
-        "board, or upload its file.",
+        f"The board is empty. Pin up to {MOST_PINS} layouts on the Layout page with *Compare*, open a link "
+        "to a board, or upload its file.",
         icon=":material/keep:",
     )
     board_file.draw_upload(board)
@@ -155,5 +155,5 @@ def _in_the_link(board: Board) -> None:
         else:
             which = f"{plain(and_text(absent))} {'is' if len(absent) == 1 else 'are'} not"
         said.append(f"{which} in a link, which contains only layouts.")
-    said.append("*Keep* gives all of it a short link. *Save* writes it to one file.")
+    said.append("*Save* gives all of it a short link. *Download* writes it to one file.")
     st.caption(" ".join(said))

@@ -13,7 +13,7 @@ import plotly.graph_objects as go
 import streamlit as st
 
 from inspector.core.printable import one_line
-from inspector.figures import frame
+from inspector.figures import frame, palette
 from inspector.media.streamlit import picture_buttons
 
 # Plotly's own bar of buttons covers the title it floats over; dragging zooms without it.
@@ -38,6 +38,7 @@ class _Part:
     figures: dict[str, tuple[go.Figure, str]] = field(default_factory=dict)
 
 
+_RAMP = tuple(palette.ramp(palette.CIVIDIS))  # lightest first, for a light page
 _part: ContextVar[_Part | None] = ContextVar("part", default=None)
 
 
@@ -88,6 +89,9 @@ def draw(
 
         settings = {"on_select": picked, "selection_mode": "points"}
     said = one_line(frame.alternative(figure, alt))
+    for trace in figure.select_traces({"type": "heatmap"}):
+        if trace.text is None and trace.colorscale == _RAMP:
+            trace.reversescale = st.context.theme.type == "dark"  # more is brighter
     st.plotly_chart(figure, key=key, config=CONFIG, alt=said, **settings)
     part = _part.get()
     if part is not None:

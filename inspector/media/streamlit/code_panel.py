@@ -1,28 +1,33 @@
-"""The Code panel: the layout as a runnable script."""
+"""The button and the dialog that show the layout as a runnable script."""
 
 from __future__ import annotations
 
 import streamlit as st
 
 from inspector.core.errors import InvalidInput
-from inspector.core.snapshot import Snapshot
 from inspector.layout import Layout
 from inspector.layout.script import script
-from inspector.media.streamlit import downloads
+from inspector.media.streamlit import downloads, open_dialog
 from inspector.media.streamlit.plain_text import plain
 from inspector.model import ModelEntry
 
 HEIGHT_PX = 520
 
 
-def show(_: Snapshot, layout: Layout | None) -> None:
+_DIALOG = "code"
+
+
+def draw_button(layout: Layout) -> None:
+    """Draw the button, and the dialog if it is open."""
+    open_dialog.draw_button("Code", ":material/code:", _DIALOG, key="code_button")
+    if open_dialog.is_open(_DIALOG):
+        st.dialog("Code", width="large", icon=":material/code:", on_dismiss=open_dialog.close)(
+            show
+        )(layout)
+
+
+def show(layout: Layout) -> None:
     """Draw the script with its download, or why there is none."""
-    if layout is None:
-        st.info(
-            "The layout of this Snapshot is unknown, so there is no script.",
-            icon=":material/code_off:",
-        )
-        return
     try:
         text = script(layout)
     except InvalidInput as error:

@@ -28,7 +28,7 @@ def show(snapshot: Snapshot, _: Layout | None) -> None:
         render.show([missing, *reshards.sections(snapshot, targets.chip_of(snapshot))])
         return
     names = [program.name for program in snapshot.programs]
-    name = program_choice.choose(names, program_choice.KEYS["Collectives"])
+    name = program_choice.choose(names, program_choice.KEYS["Communication"])
     program = snapshot.program(name) or snapshot.programs[0]
 
     def pick_conflict(row: int | None) -> None:

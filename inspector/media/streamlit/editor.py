@@ -73,6 +73,7 @@ _RULE_FILE = "rule_file_sets"  # (identity of the upload, its lists)
 _RULE_JOB = "rule_file_job"
 _MOST_RULE_FILE_MEBIBYTES = 1
 _MOST_PATHS = 5  # without a match, below the patterns
+_MOST_PILLS = 5  # more presets are a list
 _LEAST_FIELD_PX = 70  # seven digits and the buttons
 
 
@@ -89,19 +90,21 @@ class Editor:
 
     def draw(self) -> None:
         entry = session.model_entry()
+        left, right = st.columns([3, 2]) if entry.presets else (st.container(), None)
         kept_field.draw(
-            st.selectbox,
+            left.selectbox,
             "Model",
             list(CATALOGUE),
             format_func=lambda name: CATALOGUE[name].title,
             key="field:model",
             on_change=session.change_model,
         )
-        target_picker.draw(self._kept)
+        if right is not None:
+            with right:
+                self._draw_size_presets(entry)
+        target_picker.draw()
         _show_problem(self._problems.get("target"))
         self._draw_presets()
-        if entry.has_rules:
-            self._draw_rule_file()
         self._draw_mesh()
         if entry.has_rules:
             self._draw_rules(entry)
@@ -109,8 +112,8 @@ class Editor:
             self._draw_specs(entry)
         if entry.state_specs is not None:
             self._draw_state_specs(entry)
-        self._draw_optimizer_axes()
         self._draw_sizes(entry)
+        self._draw_advanced(entry)
 
     def show_plan_problems(self, planned: Snapshot) -> None:
         """Show next to each rule which arrays its mesh axes do not divide, and what each pattern matches."""
@@ -138,7 +141,27 @@ class Editor:
             fitting,
             current.name if current else None,
             lambda preset: session.put(preset.applied_to(session.last_layout())),
+            in_list=len(fitting) > _MOST_PILLS,
         )
+
+    def _draw_advanced(self, entry: ModelEntry) -> None:
+        """Draw the fields that few layouts need."""
+        fields = ("processes", "axis_types", "optimizer_axes")
+        with self._drawer("Advanced", [], *fields):
+            if entry.has_rules:
+                self._draw_rule_file()
+            if not targets.is_target(st.session_state["field:target"]):
+                kept_field.draw(
+                    st.selectbox,
+                    "Processes",
+                    layouts.PROCESS_COUNTS,
+                    key="field:processes",
+                    help="Processes that share the devices equally, connected by jax.distributed.",
+                )
+            _show_problem(self._problems.get("processes"))
+            self._draw_axis_types()
+            self._draw_optimizer_axes()
+            target_picker.draw_more(self._kept)
 
     def _draw_rule_file(self) -> None:
         """Draw the upload of a file with rules, and a button for each list of rules in it."""
@@ -173,31 +196,15 @@ class Editor:
 
     def _draw_mesh(self) -> None:
         row = st.container(horizontal=True)
-        kept_field.draw(
-            row.text_input,
-            "Mesh",
-            key="field:mesh",
-            on_change=session.change_mesh,
-            help="Sizes of the mesh axes joined by x. Their product is the number of devices.",
-        )
-        if not targets.is_target(st.session_state["field:target"]):
+        for name, label, change, example in (
+            ("mesh", "Mesh", session.change_mesh, "2x4"),
+            ("axes", "Axis names", session.change_axes, "data, model"),
+        ):
             kept_field.draw(
-                row.selectbox,
-                "Processes",
-                layouts.PROCESS_COUNTS,
-                key="field:processes",
-                help="Processes that share the devices equally, connected by jax.distributed.",
+                row.text_input, label, key=f"field:{name}", on_change=change, placeholder=example
             )
-        for field in ("mesh", "processes"):
-            _show_problem(self._problems.get(field))
-        self._draw_checked(
-            st.text_input,
-            "axes",
-            "Axis names",
-            on_change=session.change_axes,
-            help="One name for each mesh axis, joined by commas.",
-        )
-        self._draw_axis_types()
+        for name in ("mesh", "axes"):
+            _show_problem(self._problems.get(name))
         slot = st.empty()
         self._below_mesh = lambda text: _show_problem(text, slot)
 
@@ -236,10 +243,12 @@ class Editor:
 
     def _draw_rules(self, entry: ModelEntry) -> None:
         meanings = "".join(f"\n- **{name}**: {what}" for name, what in entry.logical_axes.items())
+        known = "".join(f"\n- **{one.name}**: {one.meaning}" for one in presets.fitting(entry))
         st.markdown(
             "**Rules** &ensp; :small[logical axis → mesh axes]",
             help=f"{_RULES[entry.rules_semantics]} An empty rule leaves the dimension unsharded. Join "
-            f"several mesh axes with +.\n\nLogical axes of this model:\n{meanings}",
+            f"several mesh axes with + or a comma.\n\nLogical axes of this model:\n{meanings}\n\n"
+            f"Presets:\n{known}",
         )
         names = self._mesh_axis_names()
         rows = session.rule_rows()
@@ -355,9 +364,7 @@ class Editor:
         ]
         inner = [size for size in entry.sizes if size not in shown and size not in others]
         st.markdown("**Sizes**")
-        if entry.presets:
-            self._draw_size_presets(entry)
-        self._draw_side_by_side(shown)
+        self._draw_side_by_side(shown, explained=False)
         if inner:
             with self._drawer("More model sizes", inner) as drawer:
                 if drawer.open:
@@ -369,7 +376,6 @@ class Editor:
                 entry.constraints,
                 selection_mode="multi",
                 key="field:constraints",
-                help="Without its constraint, XLA chooses the sharding of an activation. A run shows it.",
             )
         with self._drawer(
             "Training and measurement", others, "steps", "compiler_options"
@@ -411,17 +417,17 @@ class Editor:
             st.session_state[key] = True
         return st.expander(title, key=key, on_change="rerun")
 
-    def _draw_side_by_side(self, sizes: list[Size]) -> None:
-        """Draw the numbers in rows of three, and the switches below."""
+    def _draw_side_by_side(self, sizes: list[Size], explained: bool = True) -> None:
+        """Draw the numbers in rows of three, and the switches below. `explained`: each with its meaning."""
         numbers = [size for size in sizes if not isinstance(size.default, bool)]
         with st.grid(3, min_column_width=_LEAST_FIELD_PX):
             for size in numbers:
-                _draw_field(size)
+                _draw_field(size, explained)
         for size in numbers:
             _show_problem(self._problems.get(size.name))
         for size in sizes:
             if isinstance(size.default, bool):
-                self._draw_size(size)
+                _draw_field(size, explained)
 
     def _draw_size_presets(self, entry: ModelEntry) -> None:
         """Draw the sizes of published models as presets."""
@@ -433,7 +439,7 @@ class Editor:
         def apply(preset: SizePreset) -> None:
             session.put(replace(session.last_layout(), sizes=entry.sizes_of(preset)))
 
-        preset_pills.draw("Size preset", "size_preset", entry.presets, current, apply)
+        preset_pills.draw("Size", "size_preset", entry.presets, current, apply, in_list=True)
 
     def _draw_size(self, size: Size) -> None:
         _draw_field(size)
@@ -479,10 +485,10 @@ def _rules_task(uploaded: UploadedFile) -> Task:
     )
 
 
-def _draw_field(size: Size) -> None:
+def _draw_field(size: Size, explained: bool = True) -> None:
     key, label = session.size_key(size.name), _label(size.name)
     st.session_state.setdefault(key, size.default)
-    common: dict[str, Any] = {"key": key, "help": _sentence(size.meaning)}
+    common: dict[str, Any] = {"key": key, "help": _sentence(size.meaning) if explained else None}
     if isinstance(size.default, bool):
         kept_field.draw(st.toggle, label, **common)
     elif isinstance(size.default, str) and not size.choices:

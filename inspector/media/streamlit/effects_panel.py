@@ -45,7 +45,7 @@ def show(snapshot: Snapshot, layout: Layout | None) -> None:
         chip = _chip(snapshot, layout)
     with chosen:
         names = [program.name for program in snapshot.programs] or list(_PROGRAMS)
-        program = program_choice.choose(names, program_choice.KEYS["Effects"])
+        program = program_choice.choose(names, program_choice.KEYS["Improve"])
     service = user.service()
     name = None if chip is None else chip.name
     known = service.known_effects(layout, program, name) or _recorded(snapshot, program, name)

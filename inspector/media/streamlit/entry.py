@@ -7,7 +7,9 @@ import importlib
 import streamlit as st
 from streamlit.navigation.page import StreamlitPage
 
+from inspector.core.formatting import counted
 from inspector.media.streamlit import (
+    jobs_page,
     layout_page,
     page_style,
     run_folder,
@@ -37,41 +39,53 @@ if not sign_in.passed():
     st.stop()
 
 
-def page_of(name: str, icon: str) -> StreamlitPage:
+def page_of(
+    name: str, icon: str, title: str | None = None, *, hidden: bool = False
+) -> StreamlitPage:
     """Return the page of the module `NAME_page`, which is imported when the page is opened."""
 
     def show() -> None:
         importlib.import_module(f"inspector.media.streamlit.{name}_page").show()
 
-    return st.Page(show, title=name.capitalize(), icon=icon, url_path=name)
+    return st.Page(
+        show,
+        title=title or name.capitalize(),
+        icon=icon,
+        url_path=name,
+        visibility="hidden" if hidden else "visible",
+    )
 
 
 layout = st.Page(layout_page.show, title="Layout", icon=":material/grid_on:", default=True)
+running = jobs_page.own()
 main_pages = [
     layout,
-    page_of("board", ":material/view_column:"),
+    page_of("board", ":material/view_column:", "Compare"),
     page_of("search", ":material/search:"),
-    page_of("open", ":material/file_open:"),
-    page_of("library", ":material/bookmarks:"),
-    page_of("history", ":material/history:"),
-    page_of("jobs", ":material/list_alt:"),
+    page_of("jobs", ":material/progress_activity:", counted(running, "job"), hidden=not running),
 ]
 if run_folder.path() is not None:
     main_pages.insert(1, page_of("run", ":material/terminal:"))
-guides = [
-    page_of("learn", ":material/school:"),
+saved = [
+    page_of("library", ":material/bookmarks:"),
+    page_of("history", ":material/history:"),
+    page_of("open", ":material/file_open:"),
+]
+learn = [
+    page_of("learn", ":material/school:", "Tutorials"),
     page_of("assemble", ":material/extension:"),
     page_of("processes", ":material/lan:"),
-    page_of("restore", ":material/settings_backup_restore:"),
     page_of("variants", ":material/compare_arrows:"),
+    page_of("restore", ":material/settings_backup_restore:"),
     page_of("accuracy", ":material/target:"),
 ]
-pages = {"": main_pages, "Guides": guides}
+pages = {"": main_pages, "Saved": saved, "Learn": learn}
 if serving.current().providers:
     account = st.Page(
         sign_in.show_account, title="Account", icon=":material/account_circle:", url_path="account"
     )
     main_pages.append(account)
+st.logo(page_style.wordmark(), size="large")
 page = st.navigation(pages, position="top")
 session.begin(on_layout_page=page is layout, tabs=snapshot_panels.PANELS)
 for problem in own_model_registration.PROBLEMS:

@@ -8,7 +8,7 @@ from inspector.core.errors import InvalidInput
 from inspector.core.formatting import and_text, bytes_text, counted, seconds_text
 from inspector.media.streamlit import user
 from inspector.media.streamlit.plain_text import plain
-from inspector.media.streamlit.run_panel import PHASE_NAMES, phase_label
+from inspector.sections.phases import PHASE_NAMES, phase_label
 from inspector.service import jobs, serving
 from inspector.service.jobs import ServerJob
 from inspector.service.search import registry
@@ -45,6 +45,11 @@ def show() -> None:
     st.markdown("### Jobs")
     st.caption(_rules())
     st.fragment(_show_jobs, run_every=POLL_SECONDS)()
+
+
+def own() -> int:
+    """Return how many jobs of the user run or wait, searches included. The navigation shows them."""
+    return sum(one.owned for one in jobs.listed(user.service(), registry.shared()))
 
 
 def _rules() -> str:

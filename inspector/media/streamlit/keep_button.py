@@ -30,7 +30,7 @@ def show(
       then: called with the name and what was saved.
     """
     saved = st.session_state.pop(f"{key}:saved", None)
-    open_dialog.draw_button("Keep", ":material/bookmark:", key, key=f"{key}:open")
+    open_dialog.draw_button("Save", ":material/bookmark:", key, key=f"{key}:open")
     if saved is not None:
         # Not in the callback: what a dialog's callback draws has no place once the dialog is closed.
         st.toast(f"Saved {plain(saved)} in the library.", icon=":material/bookmark_added:")
@@ -38,7 +38,7 @@ def show(
         _dialog(found, suggested_name, key, then)
 
 
-@st.dialog("Keep in the library", icon=":material/bookmark:", on_dismiss=open_dialog.close)
+@st.dialog("Save in the library", icon=":material/bookmark:", on_dismiss=open_dialog.close)
 def _dialog(
     found: Kept, suggested_name: str, key: str, then: Callable[[str, Any], None] | None
 ) -> None:
@@ -65,7 +65,7 @@ def _dialog(
     name = (state.get(name_key) or "").strip()
     replace = bool(name) and name == state.get(f"{key}:taken")
     st.button(
-        f"Replace {_noun(found)}" if replace else "Keep in the library",
+        f"Replace {_noun(found)}" if replace else "Save in the library",
         key=key,
         icon=":material/bookmark:",
         on_click=_save,

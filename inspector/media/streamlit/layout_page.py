@@ -13,6 +13,7 @@ from inspector.core.field_parser import Parsed
 from inspector.core.snapshot import Snapshot
 from inspector.layout import Layout
 from inspector.media.streamlit import (
+    arrays_panels,
     chip_choice,
     collectives_panel,
     effects_panel,
@@ -22,6 +23,7 @@ from inspector.media.streamlit import (
     propagation,
     render,
     run_panel,
+    selection,
     session,
     snapshot_panels,
     summary_panel,
@@ -33,12 +35,7 @@ from inspector.media.streamlit.plain_text import plain
 from inspector.sections import assessed, sharding_errors
 from inspector.service.inspection import Inspection
 
-_OF_PROGRAMS = (
-    "Collectives",
-    "Train state",
-    "Memory",
-    "Time",
-)  # panels that show propagated programs
+_OF_PROGRAMS = ("Communication", "Time", "Memory")  # tabs that show propagated programs
 
 
 def show() -> None:
@@ -62,21 +59,22 @@ def show() -> None:
     if service.known_state(layout) is None:
         draw_sidebar()
     try:
-        planned, figures = _draw_main(service, layout, parsed, draw_sidebar)
+        planned, figures, draw_link = _draw_main(service, layout, parsed, draw_sidebar)
     finally:
         draw_sidebar()  # also after an error, so that the layout can be changed
     if planned is not None:
         editor.show_plan_problems(planned)
     if parsed.value is not None:
         session.write_url(planned, snapshot_panels.PANELS, figures)
+    draw_link()
     page_width.measure()
 
 
 def _draw_main(
     service: Inspection, layout: Layout, parsed: Parsed[Layout], draw_sidebar: Callable[[], None]
-) -> tuple[Snapshot | None, Assessment | None]:
-    """Draw summary and panels. Return the plan, or None if the model cannot be traced, and the figures of a
-    run or compile.
+) -> tuple[Snapshot | None, Assessment | None, Callable[[], None]]:
+    """Draw summary and panels. Return the plan, or None if the model cannot be traced, the figures of a run
+    or compile, and what draws the link of the page.
 
     draw_sidebar: draws the sidebar while the page waits for propagated programs.
     """
@@ -92,9 +90,9 @@ def _draw_main(
     if planned is None:
         with problems:
             _show_url_problems()
-        return None, None
+        return None, None, lambda: None
     run = run_panel.finished_run(service, layout)
-    propagates = run is None and snapshot_panels.is_open(*_OF_PROGRAMS)
+    propagates = run is None and snapshot_panels.is_open(*_of_programs())
     if run is None:
         propagation.begin(service, layout)  # the head of the page needs them, whatever is open
     errors, summary = st.container(), st.container()
@@ -123,15 +121,21 @@ def _draw_main(
     panels = _panels_of_plan(service, snapshot, layout)
     snapshot_panels.show(tabs, snapshot, layout, panels)
     with summary:
-        if run is None and not propagates:  # they may be known by now
+        if run is None and not snapshot.programs:  # they may be known by now
             snapshot = propagation.with_known(service, planned, layout)
-        summary_panel.show(snapshot, layout, lambda: run_panel.show(service, (layout, planned)))
+        rejected = assess(snapshot, chip_choice.chosen_chip()).rejected is not None
+        draw_link = summary_panel.show(
+            snapshot,
+            layout,
+            lambda: run_panel.show(service, (layout, planned), rejected=rejected),
+        )
         known = propagation.is_known(service, snapshot, layout)
         if run is None and not known and not propagates:
             propagation.watch(service, layout)
         if layout.explicit_axes and not known and st.session_state.get("panel") not in panels:
             propagation.show(service, layout)  # JAX may refuse the programs
-    return planned, None if run is None else assess(snapshot, chip_choice.chosen_chip())
+    figures = None if run is None else assess(snapshot, chip_choice.chosen_chip())
+    return planned, figures, draw_link
 
 
 def _panels_of_plan(
@@ -143,7 +147,7 @@ def _panels_of_plan(
     """
     known = service.known_programs(layout, propagation.needed(layout))
     if known is not None and not service.knows_all_programs(layout):
-        return {name: _with_rest(service, name) for name in _OF_PROGRAMS}
+        return {name: _with_rest(service, name) for name in _of_programs()}
     if propagation.is_known(service, snapshot, layout):
         return {}
 
@@ -159,8 +163,18 @@ def _panels_of_plan(
         collectives_panel.show(snapshot, layout)
 
     if snapshot.source.kind != "plan":  # to compare with the compiled programs
-        return {"Collectives": show}
-    return dict.fromkeys(_OF_PROGRAMS, show)
+        return {"Communication": show}
+    waiting: dict[str, snapshot_panels.Panel] = dict.fromkeys(_of_programs(), show)
+    if "Arrays" in waiting:
+        views = {program_choice.ARRAYS_VIEW: show}
+        waiting["Arrays"] = functools.partial(arrays_panels.show, instead=views)
+    return waiting
+
+
+def _of_programs() -> tuple[str, ...]:
+    """Return the tabs that show propagated programs. *Arrays* does in one of its views."""
+    view = st.session_state.get(selection.VIEW_KEY)
+    return (*_OF_PROGRAMS, *(["Arrays"] if view == program_choice.ARRAYS_VIEW else []))
 
 
 def _with_rest(service: Inspection, name: str) -> snapshot_panels.Panel:
@@ -171,7 +185,7 @@ def _with_rest(service: Inspection, name: str) -> snapshot_panels.Panel:
         with program_choice.with_pending(propagation.programs_of(layout)):
             snapshot_panels.PANELS[name](snapshot, layout)
         # After a run, only this tab shows propagated programs, next to the compiled ones.
-        shows_them = snapshot.source.kind == "plan" or name == "Collectives"
+        shows_them = snapshot.source.kind == "plan" or name == "Communication"
         propagation.show_rest(service, layout, shows_them)
 
     return show

@@ -11,7 +11,8 @@ from inspector.figures.block_map import block_map
 from inspector.figures.mesh_map import mesh_map
 from inspector.guides import tutorials
 from inspector.guides.tutorials import DrawnArray, Step, TutorialRequest, TutorialRun
-from inspector.media.streamlit import chart, downloads, guide_form, mesh_fields, user
+from inspector.layout import mesh_fields
+from inspector.media.streamlit import chart, downloads, guide_form, user
 from inspector.media.streamlit.guide_form import Fields
 from inspector.media.streamlit.plain_text import plain
 from inspector.sections import provenance

@@ -65,7 +65,7 @@ def show() -> None:
 def _show_all(library: Library, everything: Sequence[Entry]) -> None:
     if not everything:
         st.info(
-            "The library is empty. Save a Snapshot with *Keep* on the Layout page, or with "
+            "The library is empty. Save a Snapshot with *Save* on the Layout page, or with "
             "`python -m inspector library save`.",
             icon=":material/bookmark:",
         )

@@ -12,38 +12,13 @@ from typing import Any, Literal
 
 import streamlit as st
 
+from inspector.media.streamlit import resource
+
 USUAL_PX = 960  # content of a page 1440 pixels wide with an open sidebar
 NARROW_PX = 760  # below it, two figures side by side are unreadable
 GAP_PX = 24  # between two columns
 
 _STEP_PX = 40  # each report redraws the page
-_MEASURE = """
-export default function ({ parentElement, setStateValue, data }) {
-  // The shadow root that isolates styles has no size.
-  const place = parentElement.host ?? parentElement
-  let reported = data.reported
-  const measure = () => {
-    const exact = place.getBoundingClientRect().width
-    if (exact === 0) return
-    const width = exact >= data.usual * 0.95 ? data.usual : Math.floor(exact / data.step) * data.step
-    if (width !== reported) {
-      reported = width
-      setStateValue("width", width)
-    }
-  }
-  let timer
-  const observer = new ResizeObserver(() => {
-    clearTimeout(timer)
-    timer = setTimeout(measure, 150)
-  })
-  observer.observe(place)
-  measure()
-  return () => {
-    clearTimeout(timer)
-    observer.disconnect()
-  }
-}
-"""
 
 
 def content_px() -> int:
@@ -82,4 +57,6 @@ def measure() -> None:
 
 @functools.cache
 def _component() -> Callable[..., Any]:
-    return st.components.v2.component("page_width", html="<span></span>", js=_MEASURE)
+    return st.components.v2.component(
+        "page_width", html="<span></span>", js=resource.text("page_width.js")
+    )

@@ -18,13 +18,13 @@ from inspector.media.streamlit import (
     job_progress,
     page_width,
     render,
-    run_panel,
     screenshot_mode,
     user,
 )
 from inspector.media.streamlit.job_progress import Progress, Task
 from inspector.media.streamlit.plain_text import plain
 from inspector.sections import paired_times as section_of_times
+from inspector.sections.phases import PHASE_NAMES, phase_label
 from inspector.sections.section import Folded, text
 from inspector.service.engine import Status
 from inspector.service.inspection import Inspection
@@ -33,7 +33,7 @@ Pins = Sequence[tuple[str, Snapshot]]
 
 ABSENT = "it was not pinned when the others were timed"
 _JOB, _RESULT = "timing", "timing_result"
-_PHASES = run_panel.PHASE_NAMES | {"warm up": "Warming up", "rounds": "Timing"}
+_PHASES = PHASE_NAMES | {"warm up": "Warming up", "rounds": "Timing"}
 _ROUNDS_PX = 130
 
 
@@ -109,7 +109,7 @@ def _start(service: Inspection, pins: Pins, rounds: int, baseline: int) -> None:
 def _progress(status: Status) -> Progress:
     """Return the progress; compiling counts as one half, the rounds as the other."""
     phase, figures = status.phase or "start", status.progress
-    label = run_panel.phase_label(_PHASES, phase, figures)
+    label = phase_label(_PHASES, phase, figures)
     done, of = figures.get("done", 0), figures.get("of", 1)
     elapsed = f"{seconds_text(status.elapsed)} elapsed"
     if phase not in ("warm up", "rounds"):

@@ -7,21 +7,12 @@ import streamlit as st
 from inspector.compare import board as boards
 from inspector.compare.board import MOST_CHARACTERS, MOST_PINS
 from inspector.core.snapshot import Snapshot
-from inspector.media.streamlit import page_switch, pins
+from inspector.media.streamlit import page_switch, pins, resource
 from inspector.media.streamlit.plain_text import plain
 
 _PINNED = "pinned_name"  # the name of the pin that was just made
 _NOTICE = "pinned_notice"
-_NOTICE_SECONDS = 10
 # A toast of Streamlit can hold no link to a page of the same session.
-_STYLE = f"""<style>
-.st-key-{_NOTICE} {{
-  position: fixed; top: 4rem; right: 1rem; width: 19rem; z-index: 1000; padding: 0.7rem 1rem;
-  border-radius: 0.5rem; background: var(--st-secondary-background-color, #f5f7fa);
-  box-shadow: 0 2px 12px rgb(0 0 0 / 30%); animation: fade_{_NOTICE} {_NOTICE_SECONDS}s forwards;
-}}
-@keyframes fade_{_NOTICE} {{ 95% {{ opacity: 1; }} to {{ opacity: 0; visibility: hidden; }} }}
-</style>"""
 
 
 def show(snapshot: Snapshot, suggested_name: str, key: str) -> None:
@@ -39,7 +30,7 @@ def show(snapshot: Snapshot, suggested_name: str, key: str) -> None:
     # A new key after each pin: the popover then is closed. With `on_change` it would rerun the page when
     # a click closes it, and that rerun would cancel a page switch by the same click.
     popover_key = f"{key}:popover:{len(board.pins)}"
-    with st.popover("Pin", icon=":material/keep:", type="tertiary", key=popover_key):
+    with st.popover("Compare", icon=":material/view_column:", type="tertiary", key=popover_key):
         st.text_input(
             "Name on the board",
             value=free,
@@ -70,7 +61,7 @@ def _pin(snapshot: Snapshot, name_key: str) -> None:
 
 def _show_notice(name: str, count: int) -> None:
     with st.container(key=_NOTICE, gap="xxsmall"):
-        st.html(_STYLE)
+        st.html(resource.style("pinned_notice.css"))
         st.markdown(f"Pinned **{plain(name)}**. The board has {count} of {MOST_PINS} layouts.")
         st.page_link(
             page_switch.page(page_switch.BOARD),

@@ -10,18 +10,19 @@ from functools import partial
 import streamlit as st
 
 from inspector.core.printable import one_line
-from inspector.media.streamlit import kept_field
+from inspector.media.streamlit import kept_field, selection
 from inspector.media.streamlit.plain_text import plain
 from inspector.sections.programs import title
 
 FIRST = "train_step"
 # The key of the choice on each tab that has one.
 KEYS = {
-    "Collectives": "collectives_program",
-    "Effects": "effects_program",
-    "Train state": "asked_program",
+    "Communication": "collectives_program",
+    "Improve": "effects_program",
+    "Arrays": "asked_program",
     "Time": "modelled_program",
 }
+ARRAYS_VIEW = "Train state"  # the view of the tab *Arrays* that has the choice
 _LINKED = "linked_program"
 _pending: ContextVar[tuple[str, ...]] = ContextVar("pending", default=())
 _MAX_SIDE_BY_SIDE = 6
@@ -35,7 +36,9 @@ def link(name: str | None) -> None:
 
 def chosen(tab: str | None) -> str | None:
     """Return the program that is chosen on a tab, or that a link chooses; None for a tab without programs."""
-    if tab not in KEYS:
+    if tab not in KEYS or (
+        tab == "Arrays" and st.session_state.get(selection.VIEW_KEY) != ARRAYS_VIEW
+    ):
         return None
     return st.session_state.get(_LINKED) or st.session_state.get(KEYS[tab])
 

@@ -26,7 +26,7 @@ def show_train_state(snapshot: Snapshot, _: Layout | None) -> None:
     render.show(train_state.inside(snapshot))
     names = [program.name for program in snapshot.programs if program.shardings]
     if names:
-        name = program_choice.choose(names, program_choice.KEYS["Train state"])
+        name = program_choice.choose(names, program_choice.KEYS["Arrays"])
         render.show([train_state.shardings(snapshot, name), train_state.training(snapshot)])
     render.show(train_state.boxes(snapshot))
 

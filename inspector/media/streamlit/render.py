@@ -34,6 +34,8 @@ ICONS: dict[section.NoticeKind, str] = {
     "error": ":material/error:",
 }
 
+_DELTA_COLORS: dict[bool | None, Any] = {True: "normal", False: "inverse", None: "off"}
+
 # Cells of a table whose numbers have texts. Pandas makes a table with texts in 10 µs for each cell.
 _MOST_STYLED = 5_000
 # The texts of numbers in a column, which is still sorted by the numbers.
@@ -133,7 +135,13 @@ def _draw(block: section.Block, page: _Page) -> None:
             row = st.grid(len(facts), min_column_width=least)
             for fact in facts:
                 row.metric(
-                    plain(fact.label), plain(fact.value), help=fact.help and plain(fact.help)
+                    plain(fact.label),
+                    plain(fact.value),
+                    fact.change and plain(fact.change),
+                    # The color is that of the sign, which the text of a change does not have.
+                    _DELTA_COLORS[fact.better],
+                    help=fact.help and plain(fact.help),
+                    delta_arrow="off",
                 )
         case section.Table():
             _draw_table(block, page)

@@ -17,13 +17,12 @@ from inspector.core.snapshot import Snapshot, Transfer
 from inspector.core.totals import state_totals
 from inspector.figures.device_grid import transfer_map
 from inspector.guides.restore import transfer
-from inspector.layout import Layout, presets
+from inspector.layout import Layout, mesh_fields, presets
 from inspector.layout.presets import Preset
 from inspector.media.streamlit import (
     chart,
     guide_form,
     job_progress,
-    mesh_fields,
     planning,
     preset_pills,
     session,

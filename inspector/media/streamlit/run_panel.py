@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from functools import partial
-from typing import Any
 
 import streamlit as st
 from cachetools import LRUCache
@@ -16,25 +15,12 @@ from inspector.machines import targets
 from inspector.media.streamlit import job_progress
 from inspector.media.streamlit.job_progress import Progress, Task
 from inspector.media.streamlit.plain_text import plain
+from inspector.sections.phases import PHASE_NAMES, phase_label, share
 from inspector.service.engine import Status
 from inspector.service.inspection import Inspection
 
 REMEMBERED_RUNS = 8
 _JOB = "run"
-
-PROGRAM_NAMES = {"init": "initialization", "train_step": "train step", "apply": "inference"}
-PHASE_NAMES = {
-    "start": "Starting a worker",
-    "topology": "Reading the topology",
-    "build": "Building the model",
-    "lower": "Lowering",
-    "compile": "Compiling",
-    "first run": "First run of",
-    "steps": "Measuring",
-    "timeit": "Timing loops of",
-    "trace": "Profiling",
-    "read": "Reading the live arrays",
-}
 
 Planned = tuple[Layout, Snapshot]
 
@@ -51,8 +37,13 @@ def finished_run(service: Inspection, layout: Layout) -> Snapshot | None:
     return runs.get(key)
 
 
-def show(service: Inspection, *plans: Planned, label: str = "Build and run") -> None:
-    """Draw the button, or the progress of the running job. Several layouts run one after another."""
+def show(
+    service: Inspection, *plans: Planned, label: str = "Build and run", rejected: bool = False
+) -> None:
+    """Draw the button, or the progress of the running job. Several layouts run one after another.
+
+    rejected: whether JAX rejects the layout, so that it can be neither run nor compiled.
+    """
     if job_progress.show(_JOB, [layout.key() for layout, _ in plans]):
         return
     ran = all(finished_run(service, layout) is not None for layout, _ in plans)
@@ -66,10 +57,10 @@ def show(service: Inspection, *plans: Planned, label: str = "Build and run") -> 
     if st.button(
         f"{'Compile' if compiles else 'Run'} again" if ran else label,
         key="run_button",
-        type="secondary" if ran or too_large else "primary",
+        type="secondary" if ran or too_large or rejected else "primary",
         icon=":material/play_arrow:",
         width="stretch",
-        disabled=too_large is not None,
+        disabled=too_large is not None or rejected,
     ):
         _start(service, plans)
         st.rerun()
@@ -147,30 +138,11 @@ def _progress(service: Inspection, layout: Layout, waiting: int, status: Status)
         label += f", step {figures['done'] + 1} of {figures['of']}"
     if waiting:
         label += f" ({counted(waiting, 'more layout')} to run)"
-    return Progress(label, _share(phase, program, figures, layout), _time(service, layout, status))
-
-
-def phase_label(names: dict[str, str], phase: str, figures: dict[str, Any]) -> str:
-    """Return the phase and its program: `Compiling the train step`."""
-    program = figures.get("program")
-    label = names.get(phase, phase)
-    return f"{label} the {PROGRAM_NAMES.get(program, program)}" if program else label
-
-
-def _share(phase: str, program: str | None, figures: dict[str, Any], layout: Layout) -> float:
-    """Return the finished share. All phases count equally because their times are unknown."""
-    order: list[tuple[str, str | None]] = [("start", None), ("topology", None), ("build", None)]
-    order += [(stage, name) for name in PROGRAM_NAMES for stage in ("lower", "compile")]
-    if layout.machine is None:
-        order.append(("first run", "init"))
-        order += [
-            (stage, name) for name in ("train_step", "apply") for stage in ("first run", "steps")
-        ]
-        order += [("timeit", "train_step"), ("timeit", "apply"), ("trace", "train_step")]
-    order.append(("read", None))
-    position = order.index((phase, program)) if (phase, program) in order else 0
-    within = figures["done"] / figures["of"] if "done" in figures else 0.0
-    return (position + within) / len(order)
+    return Progress(
+        label,
+        share(phase, program, figures, layout.machine is not None),
+        _time(service, layout, status),
+    )
 
 
 def _time(service: Inspection, layout: Layout, status: Status) -> str:

@@ -11,7 +11,7 @@ from typing import Any
 import streamlit as st
 
 from inspector.core.snapshot import Snapshot
-from inspector.media.streamlit import page_width
+from inspector.media.streamlit import page_width, resource
 from inspector.media.streamlit.plain_text import plain
 from inspector.sections import provenance
 
@@ -21,43 +21,9 @@ SIDE_PX = 40  # left and right of the content
 # A page 1440 pixels wide has 1290 pixels for its content. The margin allows for narrower pages.
 WITHOUT_SIDEBAR_PX = 1140
 
-# Controls that are not on the picture, by their test ids.
-_CONTROLS = (
-    *("stSidebar", "stHeader", "stToolbar", "stStatusWidget", "stExpandSidebarButton"),
-    *("stButton", "stDownloadButton", "stLinkButton", "stPageLink", "stPopover", "stPopoverButton"),
-    *("stSelectbox", "stMultiSelect", "stTextInput", "stNumberInput", "stSlider", "stCheckbox"),
-    *("stButtonGroup", "stSegmentedControl", "stPills", "stRadio", "stFileUploader", "stToast"),
-    *("stHeaderActionElements", "stTooltipIcon"),
-)
 _HIDDEN = "controls_of_"
 _LEAVE = "leave_screenshot_mode"
-
-# Constants only: no text of a user or a file.
-_STYLE = f"""<style>
-{", ".join(f'[data-testid="{name}"]' for name in _CONTROLS)} {{ display: none !important; }}
-[class*="st-key-{_HIDDEN}"] {{ display: none !important; }}
-html {{ font-size: 14px; }}
-[data-testid="stExpander"]:has(details:not([open])) {{ display: none !important; }}
-.stTabs [role="tablist"] {{ display: none !important; }}
-[data-testid="stMainBlockContainer"] {{
-  width: {WIDTH_PX}px; min-width: {WIDTH_PX}px; max-width: {WIDTH_PX}px;
-  padding: 1.2rem {SIDE_PX}px 1rem;
-}}
-[data-testid="stMain"] {{ align-items: flex-start; }}
-/* The page is as high as its content, so a picture of the whole page cuts nothing off. */
-html, body, #root, [data-testid="stApp"], [data-testid="stAppViewContainer"], [data-testid="stMain"] {{
-  position: static; height: auto !important; min-height: 0; overflow: visible !important;
-}}
-/* The exit button fades, so that no picture shows it; it appears on hover and on focus. */
-.st-key-{_LEAVE} {{ position: fixed; top: 0.4rem; right: 0.6rem; width: auto; z-index: 999; }}
-.st-key-{_LEAVE} [data-testid="stButton"] {{
-  display: block !important; opacity: 0; animation: fade_{_LEAVE} 4s;
-}}
-@keyframes fade_{_LEAVE} {{ from, 75% {{ opacity: 0.7; }} to {{ opacity: 0; }} }}
-.st-key-{_LEAVE} [data-testid="stButton"]:hover,
-.st-key-{_LEAVE} [data-testid="stButton"]:focus-within {{ opacity: 1 !important; }}
-@media print {{ .st-key-{_LEAVE} {{ display: none; }} }}
-</style>"""
+_ENTERED = "screenshot_mode_entered"
 
 
 def on() -> bool:
@@ -109,7 +75,7 @@ def hide_controls() -> None:
     """Hide the controls of the page and draw the exit button, if the mode is on."""
     if not on():
         return
-    st.html(_STYLE)
+    st.html(resource.style("screenshot_mode.css"))
     st.button(
         "Leave screenshot mode",
         key=_LEAVE,
@@ -128,7 +94,13 @@ def write_provenance(pins: Sequence[tuple[str, Snapshot]]) -> None:
     st.caption("  \n".join(f":small[{plain(one)}]" for one in lines))
 
 
+def entered() -> int:
+    """Return how often the session turned the mode on. A menu with this number in its key then is closed."""
+    return st.session_state.get(_ENTERED, 0)
+
+
 def _enter() -> None:
+    st.session_state[_ENTERED] = entered() + 1
     st.query_params[PARAMETER] = "1"
 
 

@@ -11,6 +11,7 @@ from inspector.core.snapshot import Array, Snapshot
 from inspector.media.streamlit import kept_field
 
 KEY = "selected_array"
+VIEW_KEY = "arrays_view"  # how the tab *Arrays* shows them
 
 
 def selected(snapshot: Snapshot) -> Array:

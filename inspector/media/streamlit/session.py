@@ -20,12 +20,11 @@ from inspector.core.assessment import Assessment
 from inspector.core.errors import InvalidInput
 from inspector.core.field_parser import Parsed
 from inspector.core.snapshot import Snapshot
-from inspector.layout import Layout
+from inspector.layout import Layout, mesh_fields
 from inspector.machines import hardware
 from inspector.media.streamlit import (
     back_button,
     chip_choice,
-    mesh_fields,
     screenshot_mode,
     view_link,
 )
@@ -40,7 +39,7 @@ _row_numbers = itertools.count()
 Table = Literal["rule", "pattern"]
 
 SAID = "said"  # the URL parameter with the figures of a run or compile
-_CLAIM = "url_claim"
+_CLAIM, _LAST_TAB = "url_claim", "last_tab"
 # Streamlit reserves these URL parameters, so the fields have other names there. Sizes have no hyphens.
 _PARAMETERS = {name: f"{name}-size" for name in ("embed", "embed_options")}
 
@@ -62,7 +61,10 @@ class RuleRow:
 
     def text(self) -> str:
         state = st.session_state
-        return f"{state.get(self.name_key) or ''}={state.get(self.axes_key) or ''}"
+        axes = state.get(self.axes_key) or ""
+        if self.table == "rule":
+            axes = axes.replace(",", "+")  # several mesh axes are written both ways
+        return f"{state.get(self.name_key) or ''}={axes}"
 
 
 def begin(on_layout_page: bool, tabs: Collection[str] = ()) -> None:
@@ -77,6 +79,8 @@ def begin(on_layout_page: bool, tabs: Collection[str] = ()) -> None:
         put(layouts.parse(layouts.opening_fields()).unwrap())
     elif on_layout_page and was_on_layout_page is False:
         put(state["last_layout"])
+        if (tab := state.get(_LAST_TAB)) in tabs:
+            state[TABS_KEY] = tab  # Streamlit forgets tabs that are not drawn
         state.written_query = None
         view_link.forget()
     elif (
@@ -355,6 +359,7 @@ def write_url(
         with.
     """
     layout = last_layout()
+    st.session_state[_LAST_TAB] = st.session_state.get(TABS_KEY)
     query = layouts.to_query(layout)
     chip = chip_choice.chosen_chip()
     if chip is not None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import functools
+from collections.abc import Callable
 
 import plotly.graph_objects as go
 import streamlit as st
@@ -27,11 +28,12 @@ from inspector.sections import array as array_section
 from inspector.sections import collectives, unknown
 
 
-def show(snapshot: Snapshot, layout: Layout | None) -> None:
-    """Draw the choice of an array, its two maps, and its details."""
+def show(snapshot: Snapshot, layout: Layout | None, draw_below: Callable[[], None]) -> None:
+    """Draw the choice of an array, its two maps, what `draw_below` draws, and the details of the array."""
     missing = unknown.no_arrays(snapshot) or unknown.no_mesh(snapshot)
     if missing is not None:
         render.show([missing])
+        draw_below()
         return
     array = selection.selected(snapshot)
     mesh = snapshot.mesh_of(array)
@@ -39,6 +41,7 @@ def show(snapshot: Snapshot, layout: Layout | None) -> None:
     reason = why_no_map(array, mesh)
     if reason is not None:
         st.info(plain(reason), icon=":material/block:")
+        draw_below()
         return
     blocks, devices = _maps(array, mesh, _arrangement(array, mesh))
     left, right = page_width.halves()
@@ -53,9 +56,19 @@ def show(snapshot: Snapshot, layout: Layout | None) -> None:
     if not screenshot_mode.on():
         caption += " Click a block or a device to highlight it; hover for index ranges and bytes."
     st.caption(caption)
+    draw_below()
     _show_shards(array, snapshot)
     render.show(collectives.of_array(array, snapshot))
     torus_section.show(snapshot)
+
+
+def show_beside(snapshot: Snapshot, layout: Layout | None) -> None:
+    """Draw the map of the selected array and the reasons for its sharding in half of the page."""
+    array = selection.selected(snapshot)
+    mesh = snapshot.mesh_of(array)
+    if mesh is not None and why_no_map(array, mesh) is None:
+        _chart(_maps(array, mesh, Arrangement())[0], "block_map", array)
+    render.show(array_section.why(array, snapshot, layout), width_px=page_width.half_px())
 
 
 def _show_shards(array: Array, snapshot: Snapshot) -> None:

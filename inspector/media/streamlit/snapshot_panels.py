@@ -7,38 +7,44 @@ from collections.abc import Callable, Sequence
 import streamlit as st
 from streamlit.elements.lib.mutable_tab_container import TabContainer
 
+from inspector.assessment import assess
 from inspector.core.snapshot import Snapshot
 from inspector.layout import Layout
 from inspector.media.streamlit import (
     arrays_panels,
     chart,
-    code_panel,
+    chip_choice,
     collectives_panel,
-    device_panel,
     effects_panel,
     findings_panel,
-    ledger_panel,
     program_panels,
+    render,
     shard_map_panel,
 )
-from inspector.sections import provenance
+from inspector.sections import assessed, provenance
 
 Panel = Callable[[Snapshot, Layout | None], None]
 
+
+def _show_summary(snapshot: Snapshot, layout: Layout | None) -> None:
+    """Draw the verdict in one line, then the map, the improvements, and the details of the array."""
+    render.show([assessed.verdict(assess(snapshot, chip_choice.chosen_chip()))])
+    shard_map_panel.show(snapshot, layout, lambda: findings_panel.show_best(snapshot, layout))
+
+
+def _show_improve(snapshot: Snapshot, layout: Layout | None) -> None:
+    findings_panel.show(snapshot, layout)
+    effects_panel.show(snapshot, layout)
+
+
+# In the order of an engineer's questions.
 PANELS: dict[str, Panel] = {
-    "Shard map": shard_map_panel.show,
-    "Findings": findings_panel.show,
-    "Rules": ledger_panel.show,
-    "Overview": arrays_panels.show_overview,
-    "PartitionSpec tree": arrays_panels.show_tree,
-    "Arrays": arrays_panels.show_table,
-    "Collectives": collectives_panel.show,
-    "Effects": effects_panel.show,
-    "Train state": program_panels.show_train_state,
-    "Memory": program_panels.show_memory,
+    "Summary": _show_summary,
+    "Arrays": arrays_panels.show,
+    "Communication": collectives_panel.show,
     "Time": program_panels.show_time,
-    "Devices": device_panel.show,
-    "Code": code_panel.show,
+    "Memory": program_panels.show_memory,
+    "Improve": _show_improve,
 }
 
 FIRST = next(iter(PANELS))
@@ -65,6 +71,16 @@ def draw_tabs(key: str = "panel") -> tuple[TabContainer, ...]:
     return tuple(st.tabs(list(PANELS), key=key, on_change="rerun"))
 
 
+def _count_problems(snapshot: Snapshot) -> None:
+    """Add the number of errors and warnings to the last tab. Its label is its identity, so it stays."""
+    counts = assess(snapshot, chip_choice.chosen_chip()).findings
+    if counts is not None and (number := counts.error + counts.warning):
+        st.html(
+            '<style>[data-testid="stMain"] [role="tab"][data-testid="stTab"]:nth-of-type('
+            f'{len(PANELS)})::after {{ content: "{number}"; margin-left: 0.4em; font-weight: 600; }}</style>'
+        )
+
+
 def show(
     tabs: Sequence[TabContainer],
     snapshot: Snapshot,
@@ -78,6 +94,7 @@ def show(
       layout: the layout of the Snapshot, or None if it is unknown.
       instead: panels that this page draws in another way.
     """
+    _count_problems(snapshot)
     for tab, (name, draw) in zip(tabs, (PANELS | (instead or {})).items(), strict=True):
         if tab.open:
             shown = (name, layout, snapshot.source.kind)

@@ -3,26 +3,31 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from dataclasses import replace
 
 import streamlit as st
 
 from inspector import layout as layouts
+from inspector.assessment import assess
 from inspector.core.formatting import counted, mesh_text
 from inspector.core.snapshot import Snapshot
 from inspector.layout import Layout, presets
 from inspector.media.streamlit import (
     chip_choice,
+    code_panel,
     downloads,
+    findings_panel,
     keep_button,
+    last_shown,
     page_width,
     pin_button,
     render,
-    report_button,
     screenshot_mode,
+    share_menu,
 )
 from inspector.media.streamlit.plain_text import plain
 from inspector.sections import assessed, findings, sharding_errors, summary, unknown
-from inspector.sections.section import more_text
+from inspector.sections.section import Facts, more_text
 
 _MAX_FINDINGS = 50
 
@@ -35,34 +40,57 @@ SOURCE_BADGES = {
 }
 
 
-def show(snapshot: Snapshot, layout: Layout, draw_run: Callable[[], None]) -> None:
-    """Draw the heading and the run controls, then the actions, then four facts."""
+def show(snapshot: Snapshot, layout: Layout, draw_run: Callable[[], None]) -> Callable[[], None]:
+    """Draw the heading and the run controls, then the actions, then four facts.
+
+    Return what draws the link of the page, once its URL is written.
+    """
     screenshot_mode.hide_controls()
+    found = assess(snapshot, chip_choice.chosen_chip())
+    known = last_shown.baseline(layout, found)
+    before = None if known is None else known[1]
+    facts = assessed.of_assessment(found, before)
+    refused = any(program.sharding_error for program in snapshot.programs)  # they are shown above
+    findings_panel.show_urgent(snapshot, layout, None if refused else found.rejected)
     text, controls = page_width.beside([3, 2], align="top")
     with text:
         mesh = mesh_text(snapshot.mesh)
         machine = f" of {layout.machine.chip.title}" if layout.machine else ""
-        st.markdown(f"### {plain(layout.entry.title)} on {plain(mesh + machine)}")
         icon, label, color = SOURCE_BADGES[snapshot.source.kind]
-        st.badge(label, icon=icon, color=color)
+        with st.container(horizontal=True, vertical_alignment="center", gap="small"):
+            title = f"### {plain(layout.entry.title)} on {plain(mesh + machine)}"
+            st.markdown(title, width="content")
+            st.badge(label, icon=icon, color=color)
     with controls, screenshot_mode.controls("run"):
         draw_run()
-    # Across the page, because the column is too narrow for one line of buttons.
-    with screenshot_mode.controls("actions", horizontal=True, gap="small"):
-        downloads.of_snapshot(
-            snapshot,
-            f"{layout.model}-{layouts.print_mesh(layout.mesh_shape)}.json",
-            "download_snapshot",
-            "The data of this page as Snapshot JSON, the same as `inspect` writes.",
-        )
+    with text, screenshot_mode.controls("actions", horizontal=True, gap="small"):
         pin_button.show(snapshot, _suggested_name(layout), key="pin")
         keep_button.show(snapshot, _suggested_name(layout), key="keep")
-        report_button.show(
-            [(layout.entry.title, snapshot)], chip_choice.chosen_chip(), key="layout_report"
+        draw_link = share_menu.show(
+            layout.entry.title,
+            snapshot,
+            f"{layout.model}-{layouts.print_mesh(layout.mesh_shape)}.json",
+            chip_choice.chosen_chip(),
         )
-        screenshot_mode.draw_button()
-    render.show([assessed.facts(snapshot, chip_choice.chosen_chip()), summary.totals(snapshot)])
+        code_panel.draw_button(layout)
+        _explain(facts, summary.totals(snapshot))
+    render.show([_without_help(facts)])
+    said = summary.line(snapshot, assessed.state_change(found, before))
+    compared = "" if known is None else f" · → from {known[0]}"
+    st.caption(render.markdown(said.parts) + compared)
     screenshot_mode.write_provenance([("", snapshot)])
+    return draw_link
+
+
+def _explain(*rows: Facts) -> None:
+    """Draw the menu with the meaning of each figure. A button at each of them would fill the page."""
+    with st.popover("About the figures", icon=":material/help:", type="tertiary"):
+        for fact in (fact for row in rows for fact in row.facts if fact.help):
+            st.markdown(f"**{plain(fact.label)}**: {plain(fact.help or '')}")
+
+
+def _without_help(row: Facts) -> Facts:
+    return replace(row, facts=tuple(replace(fact, help=None) for fact in row.facts))
 
 
 def _suggested_name(layout: Layout) -> str:
@@ -87,7 +115,7 @@ def show_opened(name: str, snapshot: Snapshot) -> None:
         pin_button.show(snapshot, name, key="opened_pin_button")
         keep_button.show(snapshot, name, key="opened_keep_button")
     answers = assessed.facts(snapshot, chip_choice.chosen_chip())
-    render.show([answers, summary.totals(snapshot), *sharding_errors.refusals(snapshot.programs)])
+    render.show([answers, summary.line(snapshot), *sharding_errors.refusals(snapshot.programs)])
     _show_findings(snapshot)
 
 

@@ -17,29 +17,31 @@ from inspector.media.streamlit import kept_field, session
 from inspector.media.streamlit.plain_text import plain
 from inspector.service.compile_cache import CompileCache
 
-KINDS = {"cpu": "Emulated", "tpu": "TPU", "gpu": "GPU", "local": "Local", "plan": "Plan only"}
+KINDS = {
+    "cpu": "Emulated devices: build and run",
+    "tpu": "TPU: compile for a slice",
+    "gpu": "GPU: compile for its nodes",
+    "local": "This machine: build and run",
+    "plan": "Plan only: compile nothing",
+}
 _FIRST = {"tpu": "tpu:v5p:2x2x2", "gpu": "gpu:h100:8"}
 _GPU_COUNTS = (1, 2, 4, *(GPUS_PER_NODE * 2**n for n in range(10)))
 
 
-def draw(cache: CompileCache) -> None:
-    """Draw the target, which resizes the mesh to its devices, and the compile cache."""
+def draw() -> None:
+    """Draw the target, which resizes the mesh to its devices."""
     state = st.session_state
     target = _target()
     state["target:kind"] = target.kind if target else state["field:target"]
     if state["target:kind"] not in KINDS:
         state["target:kind"] = "cpu"
     kept_field.draw(
-        st.segmented_control,
+        st.selectbox,
         "Target",
         list(KINDS),
         format_func=KINDS.get,
         key="target:kind",
-        required=True,
         on_change=_change_kind,
-        help="**Emulated**: build and run on emulated devices of this machine. **TPU**, **GPU**: compile for "
-        "that machine with its compiler. **Local**: build and run on the accelerators of this machine, or on "
-        "its CPU devices if JAX finds no others. **Plan only**: compile and run nothing.",
     )
     if target is None:
         return
@@ -51,10 +53,15 @@ def draw(cache: CompileCache) -> None:
     missing = targets.missing_compiler(target)
     if missing is not None:
         st.markdown(f":orange[:material/download: :small[{plain(missing)}]]")
-    _draw_cache(cache)
 
 
-def _draw_cache(cache: CompileCache) -> None:
+def draw_more(cache: CompileCache) -> None:
+    """Draw the number of slices and their device order, for a target with slices, and the compile cache."""
+    target = _target()
+    if target is None:
+        return
+    if target.slice is not None:
+        _draw_slices(target)
     usage = cache.usage()
     if not usage.count:
         return
@@ -85,8 +92,11 @@ def _draw_slice(target: Target) -> None:
         format_func=lambda topology: f"{every[topology].name} · {topology}",
         key="target:topology",
         on_change=_change_topology,
-        help="The number in a name counts TensorCores. Several topologies can have the same name.",
     )
+
+
+def _draw_slices(target: Target) -> None:
+    assert target.slice is not None
     left, right = st.columns([2, 3])
     kept_field.draw(
         left.number_input,

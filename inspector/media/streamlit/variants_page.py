@@ -10,22 +10,20 @@ from inspector.compare import difference
 from inspector.compare.difference import ArrayDifference
 from inspector.core.folding import fold
 from inspector.core.formatting import (
-    bytes_text,
     counted,
     logical_text,
     mesh_axes_text,
     mesh_sizes_text,
-    seconds_text,
     shape_text,
     spec_text,
 )
-from inspector.core.snapshot import Array, Program, Snapshot
-from inspector.core.statistics import statistics
+from inspector.core.snapshot import Array, Snapshot
 from inspector.guides import variants
 from inspector.guides.variants import Variants
 from inspector.layout import Layout
 from inspector.media.streamlit import planning, run_panel, session, table, user
 from inspector.media.streamlit.plain_text import plain
+from inspector.sections import variant_costs
 
 TREE_PX = 620  # two fit side by side in a window of 1440 pixels
 
@@ -156,35 +154,8 @@ def _show_layer_axis(scan: Snapshot) -> None:
 
 def _show_costs(pair: Variants, left: Snapshot, right: Snapshot) -> None:
     titles = ("", pair.left_title, pair.right_title, "Ratio")
-    columns = zip(*_cost_rows(left, right), strict=True)
+    columns = zip(*variant_costs.rows(left, right), strict=True)
     table.show(dict(zip(titles, columns, strict=True)), "variant_costs")
     st.caption(
         "Emulated on this machine, one after the other. Ratio: right over left; near 1 is noise."
     )
-
-
-def _cost_rows(left: Snapshot, right: Snapshot) -> list[tuple[str, str, str, str]]:
-    rows = []
-    for name, words in (("train_step", "Train step"), ("apply", "Inference")):
-        mine, theirs = left.program(name), right.program(name)
-        if mine is None or theirs is None:
-            continue
-        for what, read, say in (
-            ("lower", lambda one: one.seconds and one.seconds.lower, seconds_text),
-            ("compile", lambda one: one.seconds and one.seconds.compile, seconds_text),
-            ("median of measured", _median, seconds_text),
-            (
-                "temporaries per device",
-                lambda one: one.memory and one.memory.temporaries,
-                bytes_text,
-            ),
-        ):
-            a, b = read(mine), read(theirs)
-            ratio = f"{b / a:.2f}" if a and b is not None else "unknown"
-            rows.append((f"{words}: {what}", say(a), say(b), ratio))
-    return rows
-
-
-def _median(program: Program) -> float | None:
-    found = statistics(program.seconds.steps if program.seconds else ())
-    return None if found is None else found.median

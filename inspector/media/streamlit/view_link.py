@@ -17,8 +17,23 @@ from inspector.core.snapshot import Snapshot
 from inspector.media.streamlit import back_button, program_choice, screenshot_mode, selection
 from inspector.model import RESERVED_PROGRAMS
 
-TAB, ARRAY, PROGRAM = "tab", "array", "program"
-PARAMETERS = (TAB, ARRAY, PROGRAM)
+TAB, VIEW, ARRAY, PROGRAM = "tab", "view", "array", "program"
+PARAMETERS = (TAB, VIEW, ARRAY, PROGRAM)
+ARRAYS = "arrays"  # the tab with views
+VIEWS = ("Table", "Tree", "By device", "Rules", program_choice.ARRAYS_VIEW)
+# The tabs of links from before 2026-11-26, and the tab and the view that have their contents now.
+MOVED = {
+    "shard-map": ("summary", None),
+    "code": ("summary", None),
+    "partitionspec-tree": (ARRAYS, "tree"),
+    "overview": (ARRAYS, "by-device"),
+    "devices": (ARRAYS, "by-device"),
+    "rules": (ARRAYS, "rules"),
+    "train-state": (ARRAYS, "train-state"),
+    "collectives": ("communication", None),
+    "findings": ("improve", None),
+    "effects": ("improve", None),
+}
 MOST_CHARACTERS = 4_096  # of an array's path or a program's name
 
 _ARTICLES = {ARRAY: "an array", PROGRAM: "a program"}
@@ -41,6 +56,9 @@ def query(tabs: Collection[str], key: str, snapshot: Snapshot | None) -> dict[st
     tab = state.get(key)
     if tab in tabs and tab != next(iter(tabs)):
         found[TAB] = _parameter(tab)
+    view = state.get(selection.VIEW_KEY)
+    if found.get(TAB) == ARRAYS and view in VIEWS and view != VIEWS[0]:
+        found[VIEW] = _parameter(view)
     array = state.get(selection.KEY)
     if array is not None and _is_short(array) and snapshot is not None and snapshot.arrays:
         default = selection.largest_parameter(snapshot).path
@@ -98,10 +116,18 @@ def read(view: Mapping[str, str], tabs: Collection[str], key: str) -> dict[str, 
     """
     state, problems = st.session_state, {}
     labels = {_parameter(tab): tab for tab in tabs}
-    tab = labels.get(view.get(TAB, ""), next(iter(tabs)))
-    if TAB in view and view[TAB] not in labels:
-        problems[TAB] = f"tab is {shown(view[TAB])}, but must be one of {', '.join(labels)}"
+    asked, asked_view = view.get(TAB, ""), view.get(VIEW)
+    if asked not in labels and asked in MOVED and MOVED[asked][0] in labels:
+        asked, asked_view = MOVED[asked]
+    tab = labels.get(asked, next(iter(tabs)))
+    if TAB in view and asked not in labels:
+        problems[TAB] = f"tab is {shown(asked)}, but must be one of {', '.join(labels)}"
     state[key] = tab
+    if asked == ARRAYS and asked in labels:
+        views = {_parameter(name): name for name in VIEWS}
+        state[selection.VIEW_KEY] = views.get(asked_view or "", VIEWS[0])
+        if asked_view is not None and asked_view not in views:
+            problems[VIEW] = f"view is {shown(asked_view)}, but must be one of {', '.join(views)}"
     state.pop(selection.KEY, None)
     if _is_short(view.get(ARRAY)):
         state[selection.KEY] = view[ARRAY]

@@ -11,10 +11,16 @@ from unittest import mock
 
 from streamlit.testing.v1 import AppTest, local_script_runner
 
-from inspector.media.streamlit import kept_field
+from inspector.media.streamlit import arrays_panels, kept_field, selection, snapshot_panels
 from tests.paths import ROOT
 
 SCRIPT = ROOT / "inspector" / "media" / "streamlit" / "entry.py"
+# Every tab, and the tab *Arrays* with each of its views: the states `panel` and `arrays_view`.
+PLACES = [
+    (tab, view)
+    for tab in snapshot_panels.PANELS
+    for view in (arrays_panels.VIEWS if tab == "Arrays" else ["Table"])
+]
 PATIENCE = 120.0  # seconds until a script that does not end fails the test
 
 
@@ -70,17 +76,21 @@ class ScriptedPage:
         self.test.session_state[drawer] = True
         self._do(self.test)
 
-    def open_panel(self, name: str) -> None:
-        """Open a tab of the Layout page."""
+    def open_panel(self, name: str, view: str | None = None) -> None:
+        """Open a tab of the Layout page, and a view of the tab *Arrays*."""
         self.test.session_state["panel"] = name
+        if view is not None:
+            self.test.session_state[selection.VIEW_KEY] = view
         self._do(self.test)
 
     def choose_preset(self, name: str) -> None:
-        self._do(widget_of(self.test.button_group, "preset").set_value(name))
+        self._do(
+            widget_of([*self.test.button_group, *self.test.selectbox], "preset").set_value(name)
+        )
 
     def preset(self) -> str | None:
         """Return the selected preset."""
-        return widget_of(self.test.button_group, "preset").value
+        return widget_of([*self.test.button_group, *self.test.selectbox], "preset").value
 
     def choose_several(self, key: str, values: list[str]) -> None:
         """Choose options of pills."""

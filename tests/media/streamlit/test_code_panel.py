@@ -1,4 +1,4 @@
-"""The Code panel shows the script of the layout."""
+"""The dialog *Code* shows the script of the layout."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from tests.media.streamlit.scripted_page import PATIENCE
 SCRIPT = """
 from inspector import layout as layouts
 from inspector.media.streamlit import code_panel
-code_panel.show(None, layouts.parse({"mesh": "4x2"}).unwrap())
+code_panel.show(layouts.parse({"mesh": "4x2"}).unwrap())
 """
 
 

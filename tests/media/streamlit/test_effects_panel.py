@@ -1,4 +1,4 @@
-"""The Effects tab of the Layout page: the job, its cancel and failure, and a row on the board."""
+"""The effects in the tab *Improve*: the job, its cancel and failure, and a row on the board."""
 
 from __future__ import annotations
 
@@ -65,7 +65,7 @@ def texts(page) -> str:
 
 def test_the_open_tab_computes_effects_and_the_map_stays(open_page) -> None:
     page = open_page(**SMALL)
-    page.open_panel("Effects")
+    page.open_panel("Improve")
     until = time.monotonic() + 90
     while not page.test.dataframe:
         assert time.monotonic() < until
@@ -74,12 +74,12 @@ def test_the_open_tab_computes_effects_and_the_map_stays(open_page) -> None:
     assert "Remove hidden → model" in list(page.test.dataframe[0].value["Change"])
     page.test.button_group(key="effects_kinds").set_value(["swap"]).run()
     assert list(page.test.dataframe[0].value["Change"]) == ["Swap batch → data, hidden → model"]
-    page.open_panel("Shard map")
+    page.open_panel("Summary")
     assert page.block_map()
 
 
 def test_progress_and_cancel(page, fake) -> None:
-    page.open_panel("Effects")
+    page.open_panel("Improve")
     assert [(job.program, job.chip) for job in fake.jobs] == [("train_step", None)]
     assert "about 12.0 s left" in texts(page)
     assert [one.key for one in page.test.get("plotly_chart")] == ["effect_bars"]
@@ -91,17 +91,17 @@ def test_progress_and_cancel(page, fake) -> None:
 
 
 def test_another_layout_or_chip_cancels_the_job(page, fake) -> None:
-    page.open_panel("Effects")
+    page.open_panel("Improve")
     page.choose("chip", "v5e")
     assert [job.state for job in fake.jobs] == ["cancelled", "running"]
-    page.open_panel("Findings")
+    page.open_panel("Arrays")
     assert fake.jobs[1].state == "running"
     page.type(page.rule_key(1, "axes"), "data")
     assert fake.jobs[1].state == "cancelled" and len(fake.jobs) == 2
 
 
 def test_a_failed_job_shows_its_reason_once(page, fake) -> None:
-    page.open_panel("Effects")
+    page.open_panel("Improve")
     fake.jobs[0].state = "failed"
     page.test.run()
     assert any("Shardy refused" in error for error in page.errors())

@@ -36,7 +36,7 @@ def test_the_default_layout(page):
 @pytest.mark.parametrize("text", ["2x", "32x32"])
 def test_an_invalid_mesh_is_marked(page, text):
     page.type("field:mesh", text)
-    (problem,) = page.problems_beside("field:mesh", "field:processes")
+    (problem,) = page.problems_beside("field:mesh", "field:axes")
     assert text in problem
     assert_shows_the_last_valid_layout(page)
     assert page.value("field:mesh") == text, "the typed text must stay"
@@ -107,7 +107,7 @@ def test_each_problem_is_next_to_its_field(page):
     page.open("drawer:Training and measurement")
     page.set("field:steps", 0)
     assert len(page.problems()) == 3
-    assert "axis of size 0" in page.problems_beside("field:mesh", "field:processes")[0]
+    assert "axis of size 0" in page.problems_beside("field:mesh", "field:axes")[0]
     sizes = page.problems_beside("size:batch", "size:layers", "size:depth")
     assert "batch is '0'" in sizes[0]
     assert "steps is '0'" in page.problems_beside("field:steps")[0]
@@ -155,7 +155,7 @@ def test_an_indivisible_size_is_reported_at_the_applied_rule(open_page):
 
 def test_an_uneven_layout_is_not_run(page):
     page.set("size:batch", 7)
-    page.press("run_button")
+    assert page.test.button(key="run_button").disabled
     assert len(page.errors()) == 1
     assert "batch of size 7 is not divisible by 2 (data)" in page.errors()[0]
 
@@ -294,6 +294,13 @@ def test_optimizer_axes_are_in_the_link_and_follow_the_names(page):
     assert page.value("field:optimizer_axes") == ["data"]
 
 
+def test_mesh_axes_of_a_rule_are_joined_by_a_plus_or_a_comma(page):
+    page.type(page.rule_key(1, "axes"), "model, data")
+    assert not page.problems()
+    assert dict(page.test.session_state["last_layout"].rules)["hidden"] == ("model", "data")
+    assert page.query() == {"rules": "batch.data~hidden.model-data"}
+
+
 def test_axis_names_can_have_types(page):
     page.type("field:axes", "data:explicit, model")
     assert page.value("field:axes") == "data, model"
@@ -325,7 +332,7 @@ def test_swapped_axis_names_do_not_change_rules(page):
 def test_a_mesh_of_another_rank_changes_axis_names(page, mesh, names):
     page.type("field:mesh", mesh)
     assert page.value("field:axes") == names
-    assert page.problems_beside("field:mesh", "field:processes") == []
+    assert page.problems_beside("field:mesh", "field:axes") == []
     page.type("field:mesh", "2x4")
     assert page.value("field:axes") == "data, model"
     assert not page.problems() and not page.warnings()

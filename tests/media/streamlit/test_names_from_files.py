@@ -28,7 +28,9 @@ found = snapshot.read(st.session_state.path)
 if st.session_state.name == "summary":
     summary_panel.show_opened("a", found)
 else:
-    snapshot_panels.PANELS[st.session_state.name](found, None)
+    tab, _, view = st.session_state.name.partition(", ")
+    st.session_state["arrays_view"] = view or "Table"
+    snapshot_panels.PANELS[tab](found, None)
 """
 
 
@@ -66,7 +68,7 @@ def markdown_of(node: Any) -> Iterator[str]:
         yield from markdown_of(child)
 
 
-@pytest.mark.parametrize("name", ["Collectives", "Memory", "Rules", "summary"])
+@pytest.mark.parametrize("name", ["Communication", "Memory", "Arrays, Rules", "summary"])
 def test_markup_in_names_is_text(shown: Any, name: str) -> None:
     page = shown(hostile.snapshot(f"evil{MARKUP}"), name=name)
     texts = list(markdown_of(page._tree))
@@ -77,7 +79,7 @@ def test_markup_in_names_is_text(shown: Any, name: str) -> None:
         assert "evil" not in text or not READ.search(own), text[:300]
 
 
-@pytest.mark.parametrize("name", ["Shard map", "Arrays", "Collectives", "Memory", "summary"])
+@pytest.mark.parametrize("name", ["Summary", "Arrays", "Communication", "Memory", "summary"])
 def test_pages(shown: Any, name: str) -> None:
     page = shown(hostile.snapshot(BAD), name=name)
     texts = list(displayed(page._tree))

@@ -93,15 +93,15 @@ def mesh_axes(page) -> set[str]:
 
 def test_collectives_follow_the_rules_without_a_run(open_page):
     page = open_page(chip="v5e", **SMALL)
-    page.open_panel("Collectives")
+    page.open_panel("Communication")
     wait(page)
     assert mesh_axes(page) == {"data", "model"}
     assert any(one.value.startswith("Partitioned") for one in page.test.main.caption)
     page.type(page.rule_key(1, "axes"), "")
     wait(page)
     assert mesh_axes(page) == {"data"}
-    for panel, said in (("Time", "Partitioned"), ("Train state", "Propagated")):
-        page.open_panel(panel)
+    for place, said in ((("Time",), "Partitioned"), (("Arrays", "Train state"), "Propagated")):
+        page.open_panel(*place)
         assert any(one.value.startswith(said) for one in page.test.main.caption)
     page.open_panel("Memory")
     assert any("Estimated before a compile" in one.value for one in page.test.main.markdown)
@@ -109,7 +109,7 @@ def test_collectives_follow_the_rules_without_a_run(open_page):
 
 def test_the_train_state_of_a_plan_is_listed(open_page):
     page = open_page(**SMALL)
-    page.open_panel("Train state")
+    page.open_panel("Arrays", "Train state")
     wait(page)
     state, values = (one.value for one in page.test.dataframe)
     groups = {path.partition("/")[0] for path in state["Path"]}
@@ -129,7 +129,7 @@ def test_a_refused_program_is_shown_above_the_plan(open_page):
 
 def test_known_programs_are_not_propagated_again(open_page, monkeypatch):
     page = open_page(**SMALL)
-    page.open_panel("Collectives")
+    page.open_panel("Communication")
     wait(page)
     start = Inspection.start_propagation
 
@@ -139,7 +139,7 @@ def test_known_programs_are_not_propagated_again(open_page, monkeypatch):
 
     monkeypatch.setattr(Inspection, "start_propagation", only_the_rest)
     again = open_page(**SMALL)
-    again.open_panel("Collectives")
+    again.open_panel("Communication")
     assert not is_waiting(again) and mesh_axes(again) == {"data", "model"}
 
 
@@ -148,7 +148,7 @@ def test_the_collectives_of_a_run_are_marked_until_its_programs_are_propagated(f
     layout = page.test.session_state["last_layout"]
     ran = run_snapshot(layout)
     page.test.session_state["finished_runs"] = {layout.key(): ran}
-    page.open_panel("Collectives")
+    page.open_panel("Communication")
     assert is_waiting(page) and len(fake.jobs) == 1
     drawn = [element.type for element in page.test.main if element.type in ("info", "button_group")]
     assert drawn.index("info") < drawn.index("button_group")  # above the choice of a program
@@ -161,8 +161,8 @@ def test_the_collectives_of_a_run_are_marked_until_its_programs_are_propagated(f
     assert not is_waiting(page)
 
 
-def test_only_the_newest_layout_follows_a_running_propagation(page, fake):
-    page.open_panel("Collectives")
+def test_only_the_newest_layout_follows_a_running_propagation(fake, page):
+    page.open_panel("Communication")
     page.type(page.rule_key(1, "axes"), "data")
     page.type(page.rule_key(1, "axes"), "")
     assert fake.hidden == [("model",)] and is_waiting(page)
@@ -172,22 +172,22 @@ def test_only_the_newest_layout_follows_a_running_propagation(page, fake):
 
 
 def test_an_untraced_model_cancels_the_propagation(page, fake):
-    page.open_panel("Collectives")
+    page.open_panel("Communication")
     page.set("size:depth", 96)
     assert [job.state for job in fake.jobs] == ["cancelled", "running"]
 
 
 def test_a_failed_propagation_shows_its_reason_and_the_plan(page, fake):
-    page.open_panel("Collectives")
+    page.open_panel("Communication")
     for origins in (True, False):
         assert fake.jobs[-1].origins == origins
         fake.jobs[-1].state, fake.jobs[-1].error = "failed", "No rule for op."
         page.test.run()
     assert len(fake.jobs) == 2 and not is_waiting(page)
     assert any("No rule for op." in warning for warning in page.warnings())
-    page.open_panel("Shard map")
+    page.open_panel("Summary")
     assert page.block_map()
-    page.open_panel("Collectives")
+    page.open_panel("Communication")
     page.type(page.rule_key(1, "axes"), "data")
     assert len(fake.jobs) == 3 and is_waiting(page) and not page.warnings()
 
@@ -209,7 +209,7 @@ def asked(monkeypatch) -> list[tuple[str, ...]]:
 
 def test_the_train_step_is_propagated_first_and_the_chosen_program_with_it(open_page, asked):
     page = open_page(**SMALL, learning_rate="0.5")  # a layout of this test only
-    page.open_panel("Collectives")
+    page.open_panel("Communication")
     wait(page)
     assert asked == [("train_step",)]
     assert program_titles(page)[:3] == ["Initialization", "Train step", "Inference"]
@@ -224,7 +224,7 @@ def test_the_train_step_is_propagated_first_and_the_chosen_program_with_it(open_
 
 def test_the_other_programs_follow_the_train_step(open_page, asked):
     page = open_page(**SMALL, learning_rate="0.25")
-    page.open_panel("Collectives")
+    page.open_panel("Communication")
     wait(page)
     until = time.monotonic() + 60
     while () not in asked:

@@ -16,8 +16,8 @@ from streamlit.testing.v1 import AppTest
 
 from inspector.core.snapshot import Reshard, ReshardedArrays, Snapshot
 from inspector.media import report
-from inspector.media.streamlit.snapshot_panels import PANELS
 from inspector.producers.capture import capture
+from tests.media.streamlit.scripted_page import PLACES
 
 SCRIPT = """
 import streamlit as st
@@ -69,13 +69,16 @@ def found() -> Snapshot:
     return dataclasses.replace(captured, reshards=(moved,))
 
 
-@pytest.mark.parametrize("panel", PANELS)
-def test_each_panel_is_drawn(shown: Callable[..., AppTest], found: Snapshot, panel: str) -> None:
-    page = shown(found, panel=panel)
+@pytest.mark.parametrize(("panel", "view"), PLACES)
+def test_each_panel_is_drawn(
+    shown: Callable[..., AppTest], found: Snapshot, panel: str, view: str
+) -> None:
+    page = shown(found, panel=panel, arrays_view=view)
     charts = [chart.key for chart in page.get("plotly_chart")]
     assert len(charts) == len(set(charts))
-    if panel in ("Overview", "PartitionSpec tree"):
-        assert len(charts) == 2 * (2 if panel == "Overview" else 1)
+    assert view != "Tree" or len(charts) == 2
+    of_meshes = [key for key in charts if key.startswith(("overview", "small_multiples"))]
+    assert view != "By device" or len(of_meshes) == 4
 
 
 def test_programs_have_the_axes_of_their_mesh(found: Snapshot) -> None:

@@ -11,7 +11,7 @@ from streamlit.testing.v1 import AppTest
 from inspector.compare.board import Board
 from inspector.core import user_folder
 from inspector.core.errors import InvalidInput
-from inspector.media.streamlit import pins, selection
+from inspector.media.streamlit import arrays_panels, pins, selection, snapshot_panels, view_link
 from inspector.service.library import Library
 from tests.figures import samples
 from tests.media.streamlit.scripted_page import PATIENCE, go_back, widget_of
@@ -62,19 +62,40 @@ def test_a_link_to_a_layout_has_tab_and_array(open_page) -> None:
         one for one in widget_of(page.test.selectbox, selection.KEY).options if one != chosen
     )
     page.choose(selection.KEY, array)
-    page.open_panel("PartitionSpec tree")
-    assert value(page.test, "tab") == "partitionspec-tree" and value(page.test, "array") == array
+    page.open_panel("Arrays", "Tree")
+    assert value(page.test, "tab") == "arrays" and value(page.test, "array") == array
+    assert value(page.test, "view") == "tree"
     linked = open_page(depth="64", layers="2", tab="partitionspec-tree", array=array)
     state = linked.test.session_state
-    assert (state["panel"], state[selection.KEY]) == ("PartitionSpec tree", array)
+    assert (state["panel"], state[selection.KEY]) == ("Arrays", array)
     assert not linked.test.warning
-    assert value(linked.test, "tab") == "partitionspec-tree"
+    assert value(linked.test, "view") == "tree", "the tab of an old link is a view now"
+
+
+@pytest.mark.parametrize("old", view_link.MOVED)
+def test_a_tab_of_an_old_link_opens_its_new_place(old: str, monkeypatch) -> None:
+    state: dict[str, str] = {}
+    monkeypatch.setattr(view_link.st, "session_state", state)
+    assert not view_link.read({"tab": old}, snapshot_panels.PANELS, "panel")
+    tab, view = view_link.MOVED[old]
+    assert state["panel"].lower() == tab
+    shown = state.get(selection.VIEW_KEY)
+    assert (shown and view_link._parameter(shown)) == view
+    assert shown is None or shown in arrays_panels.VIEWS
+
+
+def test_an_unknown_view_of_a_link_is_named(monkeypatch) -> None:
+    state: dict[str, str] = {}
+    monkeypatch.setattr(view_link.st, "session_state", state)
+    link = {"tab": "arrays", "view": "x"}
+    assert set(view_link.read(link, snapshot_panels.PANELS, "panel")) == {"view"}
+    assert state[selection.VIEW_KEY] == view_link.VIEWS[0]
 
 
 def test_unknown_values_of_a_link_are_ignored_with_a_note(open_page) -> None:
     page = open_page(depth="64", layers="2", tab="nowhere", array="params/$x$", program="p" * 5000)
     state = page.test.session_state
-    assert state["panel"] == "Shard map" and state[selection.KEY].startswith("params/")
+    assert state["panel"] == "Summary" and state[selection.KEY].startswith("params/")
     (warning,) = page.test.warning
     assert "tab is" in warning.value and "array is" in warning.value
     assert not {"tab", "array", "program"} & set(page.test.query_params)

@@ -1,0 +1,37 @@
+"""The costs of the programs of two variants of a layout, side by side."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+from inspector.core.formatting import bytes_text, seconds_text
+from inspector.core.snapshot import Program, Snapshot
+from inspector.core.statistics import statistics
+
+
+def rows(left: Snapshot, right: Snapshot) -> list[tuple[str, str, str, str]]:
+    """Return what is compared, both values and their ratio, for each program that both Snapshots have."""
+    found = []
+    for name, words in (("train_step", "Train step"), ("apply", "Inference")):
+        mine, theirs = left.program(name), right.program(name)
+        if mine is None or theirs is None:
+            continue
+        for what, (read, say) in _MEASURES.items():
+            a, b = read(mine), read(theirs)
+            ratio = f"{b / a:.2f}" if a and b is not None else "unknown"
+            found.append((f"{words}: {what}", say(a), say(b), ratio))
+    return found
+
+
+def _median(program: Program) -> float | None:
+    found = statistics(program.seconds.steps if program.seconds else ())
+    return None if found is None else found.median
+
+
+_MEASURES: dict[str, tuple[Callable[[Program], Any], Callable[[Any], str]]] = {
+    "lower": (lambda one: one.seconds and one.seconds.lower, seconds_text),
+    "compile": (lambda one: one.seconds and one.seconds.compile, seconds_text),
+    "median of measured": (_median, seconds_text),
+    "temporaries per device": (lambda one: one.memory and one.memory.temporaries, bytes_text),
+}

@@ -1,0 +1,134 @@
+"""The head of the Layout page: figures with their changes, a rejected layout, and unknown names."""
+
+from __future__ import annotations
+
+import re
+
+from inspector import layout as layouts
+from inspector.assessment import assess
+from inspector.checks.audit.unused_rules import NEVER_USED
+from inspector.media.streamlit import (
+    chip_choice,
+    findings_panel,
+    last_shown,
+    session,
+    snapshot_panels,
+)
+
+SMALL = {"depth": "64", "layers": "2", "target": "plan"}
+
+
+def state_line(page) -> str:
+    (line,) = [one.value for one in page.test.main.caption if "Copies" in one.value]
+    return line
+
+
+def test_figures_show_the_change_since_the_last_edit(open_page):
+    page = open_page(**SMALL)
+    assert not any(metric.delta for metric in page.test.metric)
+    assert "→" not in state_line(page)
+    page.type(page.rule_key(1, "axes"), "")
+    memory, *_, findings = page.test.metric
+    assert "→" in memory.delta and "→" in state_line(page)
+    assert findings.delta.endswith(findings.value)
+    page.type("field:mesh", "2x")
+    assert "→" in page.test.metric[0].delta, "an invalid field changes no figure"
+
+
+def test_figures_are_compared_with_the_last_pinned_layout(open_page):
+    page = open_page(**SMALL)
+    first = page.test.metric[0].value
+    page.press("pin")
+    page.type(page.rule_key(1, "axes"), "")
+    second = page.test.metric[0].value
+    page.type(page.rule_key(0, "axes"), "")
+    pinned = page.test.session_state["board"].pins[-1].name
+    assert page.test.metric[0].delta.split(" ")[0] == first.split(" ")[-2]
+    assert pinned in state_line(page).replace("\\", "") and first != second
+
+
+def test_an_unknown_layout_has_no_baseline(open_page):
+    page = open_page(**SMALL)
+    kept = page.test.session_state[last_shown._SHOWN]
+    assert list(kept) == [page.test.session_state["last_layout"].key()]
+
+
+def test_a_rejected_layout_has_its_reason_and_a_fix(open_page):
+    page = open_page(**SMALL | {"mesh": "3x2"})
+    assert any("JAX rejects this layout" in error for error in page.errors())
+    assert page.test.button(key="run_button").disabled
+    fixes = [one for one in page.test.button if one.key == "fix_rejected"]
+    if fixes:
+        page.press("fix_rejected")
+        assert page.test.session_state["last_layout"] != layouts.parse({**SMALL, "mesh": "3x2"})
+
+
+def test_a_layout_that_jax_accepts_can_be_built(open_page):
+    page = open_page(depth="64", layers="2")
+    assert not page.errors() and not page.test.button(key="run_button").disabled
+
+
+def test_a_rule_with_an_unknown_name_is_on_the_first_screen(open_page):
+    page = open_page(**SMALL, rules="batch=data,hiddn=model")
+    (fix,) = [one for one in page.test.button if (one.key or "").startswith("fix_name:")]
+    assert any("hiddn" in one.value for one in page.test.main.markdown)
+    page.press(fix.key)
+    assert "hiddn" not in dict(page.test.session_state["last_layout"].rules)
+    assert not [one for one in page.test.button if (one.key or "").startswith("fix_name:")]
+    assert not [
+        one for one in page.test.session_state["findings_ranked"][1] if one.code == NEVER_USED
+    ]
+
+
+def counts_on_the_tab(page) -> list[str]:
+    styles = [one.proto.body for one in page.test.get("html")]
+    return [count for one in styles for count in re.findall(r'content: "(\d+)"', one)]
+
+
+def test_the_last_tab_has_the_number_of_errors_and_warnings(open_page):
+    page = open_page(**SMALL)
+    assert counts_on_the_tab(page) == []
+    page.type(page.rule_key(1, "axes"), "")
+    counted = assess(page.test.session_state["findings_ranked"][0]).findings
+    assert counts_on_the_tab(page) == [str(counted.error + counted.warning)]
+
+
+def test_the_tab_is_open_again_on_return_from_another_page(monkeypatch):
+    state = SessionState(on_layout_page=False, last_tab="Memory")
+    state["last_layout"] = layouts.parse(SMALL).unwrap()
+    for module in (session.st, chip_choice.st):
+        monkeypatch.setattr(module, "session_state", state)
+    session.begin(on_layout_page=True, tabs=snapshot_panels.PANELS)
+    assert state[session.TABS_KEY] == "Memory"
+
+
+class SessionState(dict):
+    """A session's state outside of a session."""
+
+    __getattr__ = dict.get
+    __setattr__ = dict.__setitem__
+
+
+def test_the_best_fixes_are_on_the_first_tab(open_page):
+    page = open_page(**SMALL, rules="batch=data")
+    fixes = [one.key for one in page.test.button if (one.key or "").startswith("improvement:")]
+    assert len(fixes) == findings_panel.MOST_IMPROVEMENTS
+    assert "findings_changes" not in page.test.session_state, "no fix is searched for the page"
+    page.press(fixes[0])
+    assert dict(page.test.session_state["last_layout"].rules) != {"batch": ("data",)}
+    assert len(page.test.session_state["board"].pins) == 1
+
+
+def test_arrays_are_sorted_by_bytes_per_device(open_page):
+    page = open_page(**SMALL)
+    page.open_panel("Arrays")
+    (table,) = [one.value for one in page.test.dataframe]
+    sizes = list(table["Bytes per device"])
+    assert sizes == sorted(sizes, reverse=True) and list(table).index("Bytes per device") == 1
+    assert [chart.key for chart in page.test.get("plotly_chart")] == ["block_map"]
+
+
+def test_the_menu_share_has_the_link_of_the_page(open_page):
+    page = open_page(**SMALL, tab="memory")
+    (link,) = [one.value for one in page.test.main.code if "depth=64" in one.value]
+    assert "tab=memory" in link and "target=plan" in link

@@ -1,0 +1,102 @@
+"""The answers of an assessment with their change, the verdict in a line, and known improvements."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+import pytest
+
+from inspector.core.assessment import Assessment, FindingCounts, MemoryNeed, Step, Traffic
+from inspector.core.snapshot import Array, Effect, Effects, LayoutCost, Snapshot, Source
+from inspector.sections import arrays, assessed, effects, summary
+from inspector.sections.section import Strong
+
+MIB = 2**20
+
+
+def assessment(**fields) -> Assessment:
+    known = {
+        "chip": "v5e",
+        "devices": 8,
+        "basis": "partitioned",
+        "program": "train_step",
+        "step": Step(0.2, 0.1, 0.3, "predicted"),
+        "memory": MemoryNeed(24 * MIB, 24 * MIB, 24 * MIB, 1000 * MIB, True),
+        "traffic": Traffic(8 * MIB, {"data": 8 * MIB}),
+        "state_bytes_per_device": 24 * MIB,
+        "findings": FindingCounts(0, 1, 0),
+    }
+    return Assessment(**known | fields)
+
+
+def changes(found: Assessment, before: Assessment | None) -> list[tuple[str | None, bool | None]]:
+    return [(one.change, one.better) for one in assessed.of_assessment(found, before).facts]
+
+
+def test_equal_and_unknown_answers_have_no_change() -> None:
+    found = assessment()
+    assert changes(found, None) == changes(found, found) == [(None, None)] * 4
+    unknown = assessment(step=None, memory=None, traffic=None, findings=None)
+    assert changes(unknown, found) == changes(found, unknown) == [(None, None)] * 4
+
+
+def test_less_is_better() -> None:
+    before = assessment()
+    found = assessment(
+        memory=MemoryNeed(48 * MIB, 48 * MIB, 48 * MIB, 1000 * MIB, True),
+        traffic=Traffic(4 * MIB, {"data": 4 * MIB}),
+        findings=FindingCounts(1, 0, 0),
+    )
+    assert changes(found, before) == [
+        ("24.0 → 48.0 MiB", False),
+        (None, None),
+        ("8.0 → 4.0 MiB", True),
+        ("1 warning → 1 error", False),
+    ]
+
+
+@pytest.mark.parametrize("other", [{"chip": "v5p"}, {"basis": "compiled"}])
+def test_figures_of_other_evidence_are_not_compared(other: dict[str, str]) -> None:
+    found = assessment(traffic=Traffic(MIB, {"data": MIB}), **other)
+    assert changes(found, assessment())[:3] == [(None, None)] * 3
+
+
+def test_a_rejected_layout_is_not_better() -> None:
+    found = assessment(traffic=Traffic(MIB, {"data": MIB}), rejected="8 is not divisible by 3")
+    assert changes(found, assessment())[2] == ("8.0 → 1.0 MiB", None)
+    (lead, *_) = assessed.verdict(found).parts
+    assert lead == Strong("Rejected by JAX")
+
+
+def test_the_state_per_device_before_and_now() -> None:
+    found = assessment(state_bytes_per_device=48 * MIB)
+    assert assessed.state_change(found, None) == "48.0 MiB"
+    assert assessed.state_change(found, assessment()) == "24.0 → 48.0 MiB"
+    empty = Snapshot(Source("plan", None, "2026-01-01"), None, None, ())
+    (line,) = summary.line(empty, "24.0 → 48.0 MiB").parts
+    assert "Per device 24.0 → 48.0 MiB" in str(line)
+
+
+def test_the_array_with_the_most_bytes_per_device_is_first() -> None:
+    every = [
+        Array(path=name, group="params", shape=(1,), dtype="float32", bytes_per_device=size)
+        for name, size in (("unknown", None), ("small", 1), ("large", 9))
+    ]
+    assert [one.path for one in arrays.by_bytes(every)] == ["large", "small", "unknown"]
+
+
+def test_only_changes_that_improve_a_layout_are_improvements() -> None:
+    current = LayoutCost(100, {"data": 8}, 1.0, 2.0)
+    costs = {
+        "faster": replace(current, seconds=1.0),
+        "fastest": replace(current, seconds=0.5),
+        "slower": replace(current, seconds=3.0),
+        "larger": replace(current, seconds=1.0, state_bytes=200),
+        "invalid": None,
+    }
+    every = tuple(Effect("rule", name, None, cost) for name, cost in costs.items())
+    found = Snapshot(Source("plan", None, "2026-01-01"), None, None, ())
+    assert effects.improvements(found) == []
+    found = replace(found, effects=Effects("train_step", "v5e", current, every))
+    names = [sentence[0] for sentence in effects.improvements(found)]
+    assert names == [Strong("fastest"), Strong("faster")]
