@@ -147,3 +147,9 @@ def test_the_probe_finds_what_is_imported_by_way_of_another_module(tmp_path: Pat
     assert done.returncode == 1
     assert "importing offender.near imports wave" in done.stderr
     assert probe(forbidden, modules[:2], tmp_path).returncode == 0
+
+
+def test_no_page_has_the_name_of_a_module_of_python() -> None:
+    """Streamlit puts the folder of its script first in `sys.path`, so the server would import the page."""
+    folder = ROOT / "inspector" / "media" / "streamlit"
+    assert {path.stem for path in folder.iterdir()} & sys.stdlib_module_names <= {"__init__"}

@@ -11,7 +11,7 @@ from collections.abc import Iterator
 
 import streamlit as st
 
-from inspector.media.streamlit import resource
+from inspector.media.streamlit import page_files
 
 _SENT = "style_sent"  # in the session, whether a run has sent the style
 
@@ -19,7 +19,7 @@ _SENT = "style_sent"  # in the session, whether a run has sent the style
 def wordmark() -> str:
     """Return the name of the product as SVG, in the text color of the theme."""
     color = "#fafafa" if st.context.theme.type == "dark" else "#31333f"
-    return resource.text("wordmark.html").strip().replace("COLOR", color)
+    return page_files.text("wordmark.html").strip().replace("COLOR", color)
 
 
 @contextlib.contextmanager
@@ -31,10 +31,10 @@ def around_page() -> Iterator[None]:
     """
     if not st.session_state.get(_SENT):
         st.session_state[_SENT] = True
-        st.html(resource.style("page.css"))
+        st.html(page_files.style("page.css"))
         yield
         return
     try:
         yield
     finally:
-        st.html(resource.style("page.css"))
+        st.html(page_files.style("page.css"))

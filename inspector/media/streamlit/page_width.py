@@ -12,7 +12,7 @@ from typing import Any, Literal
 
 import streamlit as st
 
-from inspector.media.streamlit import resource
+from inspector.media.streamlit import page_files
 
 USUAL_PX = 960  # content of a page 1440 pixels wide with an open sidebar
 NARROW_PX = 760  # below it, two figures side by side are unreadable
@@ -58,5 +58,5 @@ def measure() -> None:
 @functools.cache
 def _component() -> Callable[..., Any]:
     return st.components.v2.component(
-        "page_width", html="<span></span>", js=resource.text("page_width.js")
+        "page_width", html="<span></span>", js=page_files.text("page_width.js")
     )

@@ -7,7 +7,7 @@ import streamlit as st
 from inspector.compare import board as boards
 from inspector.compare.board import MOST_CHARACTERS, MOST_PINS
 from inspector.core.snapshot import Snapshot
-from inspector.media.streamlit import page_switch, pins, resource
+from inspector.media.streamlit import page_files, page_switch, pins
 from inspector.media.streamlit.plain_text import plain
 
 _PINNED = "pinned_name"  # the name of the pin that was just made
@@ -61,7 +61,7 @@ def _pin(snapshot: Snapshot, name_key: str) -> None:
 
 def _show_notice(name: str, count: int) -> None:
     with st.container(key=_NOTICE, gap="xxsmall"):
-        st.html(resource.style("pinned_notice.css"))
+        st.html(page_files.style("pinned_notice.css"))
         st.markdown(f"Pinned **{plain(name)}**. The board has {count} of {MOST_PINS} layouts.")
         st.page_link(
             page_switch.page(page_switch.BOARD),

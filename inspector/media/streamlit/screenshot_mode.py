@@ -11,7 +11,7 @@ from typing import Any
 import streamlit as st
 
 from inspector.core.snapshot import Snapshot
-from inspector.media.streamlit import page_width, resource
+from inspector.media.streamlit import page_files, page_width
 from inspector.media.streamlit.plain_text import plain
 from inspector.sections import provenance
 
@@ -75,7 +75,7 @@ def hide_controls() -> None:
     """Hide the controls of the page and draw the exit button, if the mode is on."""
     if not on():
         return
-    st.html(resource.style("screenshot_mode.css"))
+    st.html(page_files.style("screenshot_mode.css"))
     st.button(
         "Leave screenshot mode",
         key=_LEAVE,
