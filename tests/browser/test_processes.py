@@ -92,10 +92,10 @@ def test_a_layout_of_two_processes_is_drawn(open_dashboard) -> None:
 def test_processes_of_the_mesh(open_dashboard) -> None:
     dashboard = open_dashboard(f"?{SMALL}")
     dashboard.sidebar().get_by_text("Advanced").click()
+    field = dashboard.sidebar().get_by_test_id("stSelectbox").filter(has_text="Processes")
+    field.scroll_into_view_if_needed()
     dashboard.wait_for_stillness()  # its list would close again
-    dashboard.sidebar().get_by_test_id("stSelectbox").filter(has_text="Processes").locator(
-        "input"
-    ).click()
+    field.locator("input").click()
     dashboard.page.get_by_role("option", name="4", exact=True).click()
     dashboard.page.wait_for_url("**processes=4*")
     dashboard.wait_for_figure("mesh_map", lambda figure: "6145" in str(cells(figure)))
