@@ -207,8 +207,12 @@ class Dashboard:
         self.open_pin_menu()
         if name is not None:
             # A redraw that suggests another name replaces the field, and with it the text.
-            until(lambda: self._filled("Name on the board", name), "the name of the pin", PATIENCE)
-        self.page.get_by_role("button", name="Pin to the board").click()
+            until(
+                lambda: self._filled("Name in the comparison", name),
+                "the name of the pin",
+                PATIENCE,
+            )
+        self.page.get_by_role("button", name="Pin for the comparison").click()
         expect(self.page.get_by_test_id("stPopoverBody")).to_have_count(0)
         self.settle()
 

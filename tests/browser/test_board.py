@@ -166,7 +166,7 @@ def test_eight_layouts_at_a_glance_can_be_read(open_dashboard):
 def test_one_click_leaves_an_open_pin_menu(open_dashboard):
     dashboard = open_dashboard("?mesh=4x2&depth=64&layers=2")
     dashboard.open_pin_menu()
-    expect(dashboard.page.get_by_label("Name on the board")).to_be_visible()
+    expect(dashboard.page.get_by_label("Name in the comparison")).to_be_visible()
     dashboard.open_board()
     dashboard.go_to("Layout")
     dashboard.wait_for_figure("block_map")
@@ -175,10 +175,11 @@ def test_one_click_leaves_an_open_pin_menu(open_dashboard):
 
 def test_the_pin_menu_closes_and_a_notice_opens_the_board(open_dashboard):
     dashboard = open_dashboard(f"?{SMALL}")
-    dashboard.pin("mine")
-    dashboard.page.get_by_role("link", name="Open board").click()
+    dashboard.open_pin_menu()
+    dashboard.type("Name in the comparison", "mine")
+    dashboard.page.get_by_role("link", name="Open the comparison").click()
     expect(dashboard.keyed("board_table")).to_contain_text("mine")
-    expect(dashboard.page.get_by_role("link", name="Open board")).to_have_count(0)
+    expect(dashboard.page.get_by_role("link", name="Open the comparison")).to_have_count(0)
 
 
 @pytest.mark.nightly

@@ -51,7 +51,7 @@ def draw_upload(board: Board) -> None:
     st.caption(f"{counted(len(opened.pins), 'layout')}: {plain(', '.join(opened.names))}.")
     with st.container(horizontal=True):
         st.button(
-            "Replace board" if board.pins else "Open board",
+            "Replace the pins" if board.pins else "Open comparison",
             key="replace_board",
             icon=":material/file_open:",
             on_click=_replace,
@@ -59,7 +59,7 @@ def draw_upload(board: Board) -> None:
         )
         if board.pins:
             st.button(
-                "Add to board",
+                "Add to the pins",
                 key="add_to_board",
                 icon=":material/add:",
                 on_click=pins.change,

@@ -114,8 +114,8 @@ def _notices() -> None:
 
 def _empty(board: Board) -> None:
     st.info(
-        f"The board is empty. Pin up to {MOST_PINS} layouts on the Layout page with *Compare*, open a link "
-        "to a board, or upload its file.",
+        f"No layout is pinned. Pin up to {MOST_PINS} layouts on the Layout page with *Compare*, open a link "
+        "to a comparison, or upload its file.",
         icon=":material/keep:",
     )
     board_file.draw_upload(board)

@@ -16,7 +16,7 @@ from inspector.sections import history as section
 from inspector.service.history import DAMAGED, HistoryEntry, beyond_size, older_than
 
 _CHOSEN, _PROBLEM, _LEAVE_TO = "history_chosen", "history_problem", "history_leave_to"
-_OPEN = {"compare": "Open board", "search": "Open search"}  # other entries open a layout
+_OPEN = {"compare": "Open comparison", "search": "Open search"}  # other entries open a layout
 _TABLE_PX = 320  # at most; more rows scroll
 _MEBIBYTE = 2**20
 

@@ -1,4 +1,4 @@
-"""The menu that pins a Snapshot to the board, and the notice that leads to the board."""
+"""The menu that pins a Snapshot for a comparison, and the notice that leads to the comparison."""
 
 from __future__ import annotations
 
@@ -31,20 +31,21 @@ def show(snapshot: Snapshot, suggested_name: str, key: str) -> None:
     # a click closes it, and that rerun would cancel a page switch by the same click.
     popover_key = f"{key}:popover:{len(board.pins)}"
     with st.popover("Compare", icon=":material/view_column:", type="tertiary", key=popover_key):
-        st.text_input(
-            "Name on the board",
-            value=free,
-            key=name_key,
-            max_chars=MOST_CHARACTERS,
-            persist_state="page",
-        )
-        st.button(
-            "Pin to the board",
-            key=key,
-            icon=":material/keep:",
-            on_click=_pin,
-            args=(snapshot, name_key),
-        )
+        with st.form(f"{key}:form:{len(board.pins)}", border=False):  # Enter pins
+            st.text_input(
+                "Name in the comparison",
+                value=free,
+                key=name_key,
+                max_chars=MOST_CHARACTERS,
+                persist_state="page",
+            )
+            st.form_submit_button(
+                "Pin for the comparison",
+                key=key,
+                icon=":material/keep:",
+                on_click=_pin,
+                args=(snapshot, name_key),
+            )
         problem = pins.take_problem()
         if problem:
             st.error(plain(problem), icon=":material/error:")
@@ -62,18 +63,18 @@ def _pin(snapshot: Snapshot, name_key: str) -> None:
 def _show_notice(name: str, count: int) -> None:
     with st.container(key=_NOTICE, gap="xxsmall"):
         st.html(page_files.style("pinned_notice.css"))
-        st.markdown(f"Pinned **{plain(name)}**. The board has {count} of {MOST_PINS} layouts.")
+        st.markdown(f"Pinned **{plain(name)}**, {count} of {MOST_PINS} layouts.")
         st.page_link(
             page_switch.page(page_switch.BOARD),
-            label="Open board",
+            label="Open the comparison",
             icon=":material/view_column:",
         )
 
 
 def _description(snapshot: Snapshot, board: boards.Board) -> str:
     if not board.pins:
-        return f"The board compares up to {MOST_PINS} layouts side by side."
+        return f"Compares up to {MOST_PINS} layouts side by side."
     same = next((pin.name for pin in board.pins if pin.snapshot == snapshot), None)
     names = ", ".join(plain(name) for name in board.names)
-    text = f"On the board ({len(board.pins)} of {MOST_PINS}): {names}."
+    text = f"Pinned ({len(board.pins)} of {MOST_PINS}): {names}."
     return text if same is None else f"{text} This Snapshot is already pinned as {plain(same)}."

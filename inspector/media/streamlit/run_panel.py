@@ -64,7 +64,8 @@ def show(
     ):
         _start(service, plans)
         st.rerun()
-    st.caption(too_large or _estimate(service, plans, ran))
+    refused = "JAX rejects this layout." if rejected else None
+    st.caption(too_large or refused or _estimate(service, plans, ran))
     job_progress.show_problem(_JOB)
 
 

@@ -240,7 +240,7 @@ def test_pins_are_renamed_moved_and_removed(page_of) -> None:
         page.button(key="pin_remove:0").click()
         checked(page.run())
     assert names(page) == ()
-    assert "The board is empty" in page.info[0].value
+    assert "No layout is pinned" in page.info[0].value
 
 
 @pytest.mark.parametrize("section", ["Side by side", "Shard maps", "Trees", "PartitionSpecs"])
