@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import re
 
+from benchmarks.processes import until
 from inspector import layout as layouts
 from inspector.assessment import assess
 from inspector.checks.audit.unused_rules import NEVER_USED
@@ -18,6 +19,16 @@ from inspector.media.streamlit import (
 SMALL = {"depth": "64", "layers": "2", "target": "plan"}
 
 
+def with_programs(page) -> None:
+    """Redraw the page until the programs of its layout are known: a change needs figures of one kind."""
+
+    def known() -> bool:
+        page.test.run()
+        return page.test.metric[2].value != "unknown"
+
+    until(known, "the programs of the layout")
+
+
 def state_line(page) -> str:
     (line,) = [one.value for one in page.test.main.caption if "Copies" in one.value]
     return line
@@ -25,9 +36,11 @@ def state_line(page) -> str:
 
 def test_figures_show_the_change_since_the_last_edit(open_page):
     page = open_page(**SMALL)
+    with_programs(page)
     assert not any(metric.delta for metric in page.test.metric)
     assert "→" not in state_line(page)
     page.type(page.rule_key(1, "axes"), "")
+    with_programs(page)
     memory, *_, findings = page.test.metric
     assert "→" in memory.delta and "→" in state_line(page)
     assert findings.delta.endswith(findings.value)
@@ -37,11 +50,14 @@ def test_figures_show_the_change_since_the_last_edit(open_page):
 
 def test_figures_are_compared_with_the_last_pinned_layout(open_page):
     page = open_page(**SMALL)
+    with_programs(page)
     first = page.test.metric[0].value
     page.press("pin")
     page.type(page.rule_key(1, "axes"), "")
+    with_programs(page)
     second = page.test.metric[0].value
     page.type(page.rule_key(0, "axes"), "")
+    with_programs(page)
     pinned = page.test.session_state["board"].pins[-1].name
     assert page.test.metric[0].delta.split(" ")[0] == first.split(" ")[-2]
     assert pinned in state_line(page).replace("\\", "") and first != second
