@@ -171,13 +171,13 @@ def test_only_the_newest_layout_follows_a_running_propagation(fake, page):
     assert fake.hidden == [("model",), ()]
 
 
-def test_an_untraced_model_cancels_the_propagation(page, fake):
+def test_an_untraced_model_cancels_the_propagation(fake, page):
     page.open_panel("Communication")
     page.set("size:depth", 96)
     assert [job.state for job in fake.jobs] == ["cancelled", "running"]
 
 
-def test_a_failed_propagation_shows_its_reason_and_the_plan(page, fake):
+def test_a_failed_propagation_shows_its_reason_and_the_plan(fake, page):
     page.open_panel("Communication")
     for origins in (True, False):
         assert fake.jobs[-1].origins == origins
