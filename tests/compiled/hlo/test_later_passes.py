@@ -142,3 +142,34 @@ def test_an_all_reduce_is_scattered_if_each_device_keeps_its_part(table, expecte
       ROOT r = f32[4] dynamic-slice(whole, offset), dynamic_slice_sizes={{4}}"""
     assert reasons_of(entry) == expected
     assert reasons_of(entry, "tpu") == []
+
+
+# Transfers between 16 devices, and the operations that the compiler for two slices of v5e 2×4 makes of them
+# (libtpu 0.0.42): those between slices, and inside of slices those that differ by slice.
+TRANSPOSED = [(n, 2 * n % 16 + (n >= 8)) for n in range(16)]
+PERMUTES = [
+    (
+        TRANSPOSED,
+        {
+            ((4, 8), (5, 10), (6, 12), (7, 14), (8, 1), (9, 3), (10, 5), (11, 7)),
+            ((0, 0), (1, 2), (2, 4), (3, 6), (8, 8), (9, 10), (10, 12), (11, 14)),
+            ((4, 1), (5, 3), (6, 5), (7, 7), (12, 9), (13, 11), (14, 13), (15, 15)),
+        },
+    ),
+    ([(n, (n + 8) % 16) for n in range(16)], None),  # all between slices
+    ([(n, n ^ 1) for n in range(16)], None),  # all inside
+]
+
+
+@pytest.mark.parametrize(("transfers", "expected"), PERMUTES)
+def test_transfers_between_slices_are_apart_from_those_inside(transfers, expected) -> None:
+    written = ",".join(f"{{{sender},{receiver}}}" for sender, receiver in transfers)
+    entry = f"""a = f32[8] parameter(0)
+      moved = f32[8] collective-permute(a), channel_id=1, source_target_pairs={{{written}}}
+      ROOT r = f32[8] add(moved, a)"""
+    (module,) = hlo.parse(f"HloModule m, num_partitions=16\nENTRY e {{\n{entry}\n}}\n")
+    found = later_passes.as_compiled_for(module, "tpu", SLICES)
+    mesh = Mesh((MeshAxis("a", 16),), tuple(range(16)))
+    permutes = hlo.collectives(found, mesh)
+    assert {one.source_target_pairs for one in permutes} == (expected or {tuple(transfers)})
+    assert all(one.wire_bytes_per_device == 32 for one in permutes)

@@ -125,3 +125,5 @@ def _run_for_tpu(passes: Passes) -> None:
         passes.each(("all-gather",), slices.gather_in_slices)
     passes.each(MOVES, narrowing.narrow_for_products)
     gathers.merge_equal(passes)
+    if passes.slices is not None:
+        passes.each(("collective-permute",), slices.permute_in_slices)

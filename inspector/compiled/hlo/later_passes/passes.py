@@ -29,6 +29,7 @@ MOVES = ("all-gather", "all-to-all", "collective-permute", "collective-broadcast
 SAME_ELEMENTS = frozenset({"bitcast", "copy", "reshape", "slice", "transpose"})
 
 _GROUPS = re.compile(rf"(,\s*+replica_groups\s*+=\s*+){VALUE}", re.S)
+_PAIRS = re.compile(rf"(\bsource_target_pairs\s*+=\s*+){VALUE}", re.S)
 _TO_APPLY = re.compile(r",\s*+to_apply\s*+=\s*+%?+([^\s,]++)")
 _DIMENSIONS = re.compile(r"\bdimensions\s*+=\s*+\{([\d,]*+)\}")
 _DTYPE = re.compile(r"[a-z]\w*+(?=\[)")
@@ -113,16 +114,20 @@ class Passes:
         root = computation.root if computation is not None else None
         return root.opcode if root is not None and root.opcode in REDUCTIONS else None
 
+    def pairs(self, permute: Instruction) -> Groups | None:
+        """Return the sender and receiver of each transfer of a collective-permute; None if unknown."""
+        try:
+            pairs = replica_groups.pairs(permute.attributes["source_target_pairs"])
+        except (InvalidInput, KeyError):
+            return None
+        return pairs if all(one < self.partitions for pair in pairs for one in pair) else None
+
     def crosses_slices(self, collective: Instruction) -> bool:
         """Return whether devices of several slices communicate."""
         if self.slices is None:
             return False
-        groups = self.groups(collective)
-        if collective.opcode == "collective-permute":
-            try:
-                groups = replica_groups.pairs(collective.attributes["source_target_pairs"])
-            except (InvalidInput, KeyError):
-                return False
+        is_permute = collective.opcode == "collective-permute"
+        groups = self.pairs(collective) if is_permute else self.groups(collective)
         return any(len({self.slices[one] for one in group}) > 1 for group in groups or ())
 
     def only_inner(self, outer: Instruction) -> Instruction | None:
@@ -194,6 +199,11 @@ def metadata(instruction: Instruction) -> str:
 def with_groups(attributes_text: str, groups: Groups) -> str:
     written = ",".join("{" + ",".join(map(str, group)) + "}" for group in groups)
     return _GROUPS.sub(lambda match: f"{match[1]}{{{written}}}", attributes_text, count=1)
+
+
+def with_pairs(attributes_text: str, pairs: Groups) -> str:
+    written = ",".join(f"{{{sender},{receiver}}}" for sender, receiver in pairs)
+    return _PAIRS.sub(lambda match: f"{match[1]}{{{written}}}", attributes_text, count=1)
 
 
 def dimensions_of(instruction: Instruction) -> list[int]:

@@ -13,6 +13,7 @@ from inspector.compiled.hlo.later_passes.passes import (
     renamed,
     scattered_attributes,
     with_groups,
+    with_pairs,
 )
 from inspector.compiled.hlo.later_passes.reductions import scatter
 from inspector.compiled.hlo.module import Instruction
@@ -138,3 +139,48 @@ def gather_in_slices(passes: Passes, collective: Instruction) -> None:
     if name in passes.repeated:
         passes.repeated.add(outer.name)
     passes.changed("between-slices", (name,), (outer.name, name))
+
+
+def permute_in_slices(passes: Passes, collective: Instruction) -> None:
+    """Send to other slices apart from the transfers inside of slices.
+
+    All slices run one program, so the transfers inside of one slice are done in every slice. Those of two
+    slices are two operations, unless they are equal.
+    """
+    edited, slices, pairs = passes.edited, passes.slices, passes.pairs(collective)
+    if pairs is None or slices is None or not passes.has_one_operand(collective):
+        return
+    between = tuple(pair for pair in pairs if len({slices[one] for one in pair}) > 1)
+    members: dict[int, list[int]] = {}
+    for partition, number in enumerate(slices):
+        members.setdefault(number, []).append(partition)
+    place = {one: at for part in members.values() for at, one in enumerate(part)}
+    inside: dict[tuple[tuple[int, int], ...], None] = {}
+    for number in members:
+        own = [pair for pair in pairs if {slices[one] for one in pair} == {number}]
+        if any(sender != receiver for sender, receiver in own):
+            inside.setdefault(tuple((place[sender], place[receiver]) for sender, receiver in own))
+    if not between or not inside or len({len(part) for part in members.values()}) > 1:
+        return
+    name, attributes, shape = (
+        collective.name, collective.attributes_text, collective.shape_text or "",
+    )  # fmt: skip
+    value = edited.operand(collective).name
+
+    def permute(transfers: Groups, title: str) -> Instruction:
+        written = with_pairs(attributes, transfers)
+        return edited.insert("collective-permute", shape, [value], written, collective, title)
+
+    moved = [permute(between, f"{name}.between")]
+    for transfers in inside:
+        every = [(part[a], part[b]) for part in members.values() for a, b in transfers]
+        moved.append(permute(tuple(every), f"{name}.inside"))
+    # A device that receives nothing has zeros.
+    result = moved[0]
+    for other in moved[1:]:
+        result = edited.insert(
+            "add", shape, [result.name, other.name], metadata(collective), collective
+        )
+    edited.replace(collective, result)
+    edited.rename(moved[0], name)
+    passes.changed("between-slices", (name,), (name, *(one.name for one in moved[1:])))
