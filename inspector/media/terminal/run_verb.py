@@ -88,9 +88,7 @@ def run(options: argparse.Namespace) -> int:
     seconds = time.time() - program.started
     causes = _cause_finder()  # imported when the program has ended
     # Without a word, a long analysis looks like a program that does not end.
-    said = threading.Timer(
-        _SILENT_SECONDS, _say, ["finding the causes of collectives; Ctrl-C skips the rest"]
-    )
+    said = threading.Timer(_SILENT_SECONDS, _say_at_terminal)
     said.daemon = True
     said.start()
     try:
@@ -107,6 +105,13 @@ def run(options: argparse.Namespace) -> int:
             compiler.close()
     _say(message)
     return program.end_alike()
+
+
+def _say_at_terminal() -> None:
+    """Say what takes time. A file or another program gets the output of the program and one line."""
+    with contextlib.suppress(AttributeError, ValueError):  # no standard error, or a closed one
+        if sys.stderr.isatty():
+            _say("finding the causes of collectives; Ctrl-C skips the rest")
 
 
 def _say(message: str) -> None:
