@@ -7,7 +7,6 @@ the figure from here and adds its parts.
 from __future__ import annotations
 
 import statistics
-import weakref
 from collections import Counter
 from collections.abc import Sequence
 
@@ -24,6 +23,7 @@ from inspector.core.assessment import (
 from inspector.core.collectives import traffic, wire_bytes_of_iteration
 from inspector.core.formatting import bytes_text
 from inspector.core.meshes import number_of_devices
+from inspector.core.once import once_per_snapshot
 from inspector.core.snapshot import Mesh, Program, Snapshot
 from inspector.core.step_program import step_program
 from inspector.core.totals import state_totals
@@ -37,9 +37,10 @@ _END = 0.1  # share of the measured steps below and above the interval
 NO_CHIP = "no chip is chosen"
 
 
-# The assessments of the Snapshots that are in use, by identity and chip. A page asks for each several times.
-_known: weakref.WeakValueDictionary[int, Snapshot] = weakref.WeakValueDictionary()
-_assessments: dict[int, dict[str | None, Assessment]] = {}
+@once_per_snapshot
+def _assessments(snapshot: Snapshot) -> dict[str | None, Assessment]:
+    """Return the assessments by chip, empty at first. A page asks for each several times."""
+    return {}
 
 
 def assess(snapshot: Snapshot, chip: Chip | None = None) -> Assessment:
@@ -53,11 +54,7 @@ def assess(snapshot: Snapshot, chip: Chip | None = None) -> Assessment:
     'planned'
     """
     chip = targets.chip_for(snapshot, chip)
-    name, identity = None if chip is None else chip.name, id(snapshot)
-    if _known.get(identity) is not snapshot:
-        weakref.finalize(snapshot, _assessments.pop, identity, None)
-        _known[identity], _assessments[identity] = snapshot, {}
-    known = _assessments[identity]
+    name, known = None if chip is None else chip.name, _assessments(snapshot)
     if name not in known:
         known[name] = _assessed(snapshot, chip)
     return known[name]
@@ -140,8 +137,7 @@ def memory_need(snapshot: Snapshot, chip: Chip | None) -> MemoryNeed | None:
 
 def count_findings(snapshot: Snapshot) -> FindingCounts:
     """Return the number of findings, with those of the audit. Equal ones of several arrays count once."""
-    merged = audit.merged_by_logical_axis(audit.audited(snapshot).findings)
-    levels = Counter(finding.level for finding in merged)
+    levels = Counter(finding.level for finding in audit.ranked(snapshot))
     return FindingCounts(levels["error"], levels["warning"], levels["note"])
 
 

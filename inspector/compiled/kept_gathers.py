@@ -5,15 +5,20 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 
 from inspector.compiled.hlo.live_values import DEVICE, Buffer, LiveValues
-from inspector.compiled.hlo.module import Computation, Instruction, Module, operand_names
+from inspector.compiled.hlo.module import (
+    SAME_DATA,
+    Computation,
+    Instruction,
+    Module,
+    operand_names,
+)
 from inspector.compiled.op_name import parse_op_name
 from inspector.core.snapshot import Collective, KeptGather
 
-# Instructions with the data of their first operand, in another form or type.
-_SAME_DATA = frozenset({
-    "bitcast", "copy", "convert", "reshape", "transpose", "get-tuple-element", "copy-start", "copy-done",
-    "all-gather-done", "async-done",
-})  # fmt: skip
+# Instructions with the data of their first operand.
+_SAME_DATA = SAME_DATA | {
+    "get-tuple-element", "copy-start", "copy-done", "all-gather-done", "async-done",
+}  # fmt: skip
 _CONTROL = frozenset({"while", "conditional", "call", "tuple", "optimization-barrier"})
 _MOST_STEPS = 12  # from a value to the copy of it that is kept
 _MOST = 100  # in a record

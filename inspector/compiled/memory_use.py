@@ -10,7 +10,7 @@ from inspector.compiled import argument_path
 from inspector.compiled.hlo.analysis import Analysis
 from inspector.compiled.hlo.fused_values import fused_values
 from inspector.compiled.hlo.live_values import DEVICE, HOST, Buffer, LiveValues, live_values
-from inspector.compiled.hlo.module import Instruction, operand_names
+from inspector.compiled.hlo.module import SAME_DATA, Instruction, operand_names
 from inspector.compiled.op_name import parse_op_name
 from inspector.core.array_groups import USE_GROUPS
 from inspector.core.array_roles import group_of_input
@@ -28,9 +28,7 @@ _EQUAL = 0.01
 # Values below this share of the largest are temporaries, without looking at their use.
 _SMALL = 1e-5
 # Instructions that keep the value of their first operand, and the most of them that are followed.
-_SAME_DATA = frozenset({
-    "bitcast", "copy", "convert", "reshape", "transpose", "get-tuple-element", "copy-done",
-})  # fmt: skip
+_SAME_DATA = SAME_DATA | {"get-tuple-element", "copy-done"}
 _MOST_STEPS = 12
 _NAMED_PHASES: tuple[Phase, ...] = ("init", "forward", "backward", "optimizer")
 # Instructions whose phases count. Others, such as constants and copies, are scheduled far from their use.

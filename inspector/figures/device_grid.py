@@ -151,7 +151,7 @@ def _scale_text(grid: Grid) -> str:
     least, most = (int(amounts.min()), int(amounts.max())) if amounts.size else (0, 0)
     if least == most:
         return ""
-    return f"darker is more, from {formatting.bytes_text(least)} to {formatting.bytes_text(most)}"
+    return f"stronger contrast is more, from {formatting.bytes_text(least)} to {formatting.bytes_text(most)}"
 
 
 def _order_text(runs: Sequence[Sequence[int]]) -> str:

@@ -275,9 +275,8 @@ def cause(program: Program, one: Collective, planned: bool = True) -> Section:
 
     planned: whether a plan of the same layout can be made, which records them.
     """
-    of = dict.fromkeys(
-        (title(program.name), phases_text(one))
-    )  # a program can be named like its phase
+    # A program can be named like its phase.
+    of = dict.fromkeys((title(program.name), phases_text(one)))
     step = f"{', '.join(of)}, source line "
     blocks: list[Block] = [text(*detail(one)), text(step, Code(one.source or "unknown"), ".")]
     if (why := reasons.reason(program, one)) is not None:

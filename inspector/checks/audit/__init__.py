@@ -9,6 +9,7 @@ from inspector.checks.audit.checks import (
     audit,
     audited,
     questions,
+    ranked,
 )
 from inspector.checks.audit.coverage import gaps
 from inspector.checks.audit.fixes import Change, may_fix, replanned, smallest_change

@@ -21,7 +21,9 @@ from inspector.checks.audit import (
 )
 from inspector.checks.audit.context import AuditContext, with_arrays_of_other_meshes
 from inspector.core.meshes import one_mesh_text
+from inspector.core.once import once_per_snapshot
 from inspector.core.snapshot import Finding, Mesh, Snapshot
+from inspector.layout.plan import merged_by_logical_axis
 
 
 @dataclass(frozen=True)
@@ -228,6 +230,12 @@ def audited(snapshot: Snapshot) -> Snapshot:
     """Return the Snapshot with the audit's findings after its own. An earlier audit is replaced."""
     own = tuple(finding for finding in snapshot.findings if finding.code not in CODES)
     return replace(snapshot, findings=own + audit(replace(snapshot, findings=own)))
+
+
+@once_per_snapshot
+def ranked(snapshot: Snapshot) -> tuple[Finding, ...]:
+    """Return the findings of a Snapshot and its audit. Equal ones of several arrays are one."""
+    return merged_by_logical_axis(audited(snapshot).findings)
 
 
 def questions(snapshot: Snapshot | None = None) -> tuple[str, ...]:

@@ -12,6 +12,7 @@ from collections.abc import Mapping
 from inspector.compiled.hlo import kernel_costs
 from inspector.compiled.hlo.flops import product_shape
 from inspector.compiled.hlo.module import (
+    SAME_DATA,
     Computation,
     Instruction,
     operand_names,
@@ -41,7 +42,6 @@ _SLICES = frozenset({"slice", "dynamic-slice", "gather"})
 _UPDATES = frozenset({"dynamic-update-slice", "scatter"})
 _TRIANGULAR = frozenset({"cholesky", "triangular-solve"})
 # The result has one element per element of the operand, so reading a slice of one reads a slice of the other.
-_SAME_ELEMENTS = frozenset({"bitcast", "reshape", "transpose", "copy", "convert"})
 
 
 def moves_nothing(opcode: str) -> bool:
@@ -195,7 +195,7 @@ def _read(fused: Computation, users: Users, updates: set[str], source: Instructi
                 part = 0
                 if opcode == "scatter":  # it reads the old values
                     part = None if update is None else update.elements
-            elif opcode in _SAME_ELEMENTS and operands == 1 and user is not fused.root:
+            elif opcode in SAME_DATA and operands == 1 and user is not fused.root:
                 part = 0
                 if user.name not in seen:
                     seen.add(user.name)

@@ -18,6 +18,7 @@ from inspector.compiled.hlo.mesh_groups import (
     parts_of_axes,
 )
 from inspector.compiled.hlo.module import (
+    SAME_DATA,
     Computation,
     Instruction,
     Module,
@@ -35,8 +36,6 @@ from inspector.core.tpu_slices import DCN
 from inspector.core.typed_json import LARGEST
 
 _LONGEST_GROUPS = 200  # characters of groups that are not listed
-# Operations between one that computes a value and the collective that sends it.
-_SAME_VALUE = frozenset({"bitcast", "copy", "reshape", "transpose", "convert"})
 _MOST_STEPS = 8
 _SIZE = re.compile(r"\d{1,18}")
 _GENERATED = re.compile(r'\bis_spmd_generated\s*+=\s*+"?true\b')
@@ -250,7 +249,7 @@ def _of_largest_part(computation: Computation, instruction: Instruction) -> Mapp
     largest, _ = max(parts, key=lambda part: (part[1] and part[1].bytes) or 0)
     source = computation.by_name.get(largest or "")
     for _ in range(_MOST_STEPS):
-        if source is None or source.opcode not in _SAME_VALUE:
+        if source is None or source.opcode not in SAME_DATA:
             break
         names = operand_names(source)
         source = computation.by_name.get(names[0] or "") if names else None

@@ -27,10 +27,15 @@ from inspector.compiled.hlo.fused_values import (
     RUNS,
     WRITES,
     are_scores,
-    users_of,
     written_shape,
 )
-from inspector.compiled.hlo.module import Computation, Instruction, operand_names, operand_shapes
+from inspector.compiled.hlo.module import (
+    Computation,
+    Instruction,
+    operand_names,
+    operand_shapes,
+    users_of,
+)
 from inspector.compiled.hlo.shapes import Shape, total_bytes
 from inspector.core.collectives import BY_OPCODE
 

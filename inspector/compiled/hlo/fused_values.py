@@ -14,7 +14,7 @@ from collections.abc import Collection, Iterable, Mapping, Sequence
 from inspector.compiled.hlo import live_values
 from inspector.compiled.hlo.analysis import Analysis
 from inspector.compiled.hlo.live_values import LiveValues, Tree, leaves_of
-from inspector.compiled.hlo.module import Computation, Instruction, operand_names
+from inspector.compiled.hlo.module import Computation, Instruction, operand_names, users_of
 from inspector.compiled.hlo.shapes import Shape
 from inspector.core.collectives import BY_OPCODE
 
@@ -180,15 +180,6 @@ class _Reader(live_values.Reader):
                         and part.tuple_index == number
                     }
         return ()
-
-
-def users_of(instructions: Iterable[Instruction]) -> dict[str, list[Instruction]]:
-    found: dict[str, list[Instruction]] = {}
-    for instruction in instructions:
-        if instruction.opcode not in ("parameter", "constant"):
-            for name in set(operand_names(instruction)):
-                found.setdefault(name or "", []).append(instruction)
-    return found
 
 
 def written_shape(instruction: Instruction, users: Mapping[str, list[Instruction]]) -> Shape | None:

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import functools
 import re
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import PurePath, PurePosixPath, PureWindowsPath
 from typing import NamedTuple
@@ -35,6 +35,8 @@ _TARGET = re.compile(r',\s*+custom_call_target\s*+=\s*+"([^"\\]*+)"')
 # Folders of installed packages.
 _INSTALLED = frozenset({"site-packages", "dist-packages"})
 _NOT_PLAIN = re.compile(r'[\[({"/]')
+# Instructions with the data of their operand, in another shape, layout or type.
+SAME_DATA = frozenset({"bitcast", "copy", "convert", "reshape", "transpose"})
 _PLAIN_NAME = re.compile(r"[^\s,%][^\s,]*+")
 _TYPED_OPERAND = re.compile(rf"({text.SHAPE})\s++%?+([^\s]++)\Z", re.S)
 
@@ -266,6 +268,16 @@ def operand_names(instruction: Instruction) -> Sequence[str | None]:
     """Return the operands' names in order; None for an operand without a name."""
     names = _plain_names(instruction.operands_text)
     return [operand.name for operand in instruction.operands] if names is None else names
+
+
+def users_of(instructions: Iterable[Instruction]) -> dict[str, list[Instruction]]:
+    """Return the instructions of a computation that use each result, by its name."""
+    found: dict[str, list[Instruction]] = {}
+    for instruction in instructions:
+        if instruction.opcode not in ("parameter", "constant"):
+            for name in set(operand_names(instruction)):
+                found.setdefault(name or "", []).append(instruction)
+    return found
 
 
 def operand_shapes(computation: Computation, instruction: Instruction) -> list[Shape | None]:

@@ -4,13 +4,18 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 
-from inspector.compiled.hlo.module import Computation, Instruction, Module, operand_names
+from inspector.compiled.hlo.module import (
+    SAME_DATA,
+    Computation,
+    Instruction,
+    Module,
+    operand_names,
+)
 from inspector.core.snapshot import LargeConstant, UnevenGather
 
 # Smaller constants are those of the code, such as tables of random number generators.
 LEAST_BYTES = 64 * 2**10
 _MOST = 100  # of each kind in a record
-_SAME_DATA = frozenset({"bitcast", "copy", "convert", "reshape", "transpose"})
 _GATHERS = frozenset({"all-gather", "all-gather-start", "all-gather-done"})
 
 
@@ -102,7 +107,7 @@ def _before(
                 return None
             computation, at = inside, inside.root
             continue
-        if at.opcode not in _SAME_DATA:
+        if at.opcode not in SAME_DATA:
             return None
         names = operand_names(at)
         at = computation.by_name.get(names[0] or "") if names else None
@@ -131,7 +136,7 @@ def _gathered(
                 return None
             computation, at = entry, entry.by_name.get(given[number])
             continue
-        if at is not slicing and at.opcode not in (*_SAME_DATA, *_GATHERS):
+        if at is not slicing and at.opcode not in (*SAME_DATA, *_GATHERS):
             return None
         names = operand_names(at)
         at = computation.by_name.get(names[0] or "") if names else None

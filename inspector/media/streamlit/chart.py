@@ -89,13 +89,29 @@ def draw(
 
         settings = {"on_select": picked, "selection_mode": "points"}
     said = one_line(frame.alternative(figure, alt))
-    for trace in figure.select_traces({"type": "heatmap"}):
-        if trace.text is None and trace.colorscale == _RAMP:
-            trace.reversescale = st.context.theme.type == "dark"  # more is brighter
-    st.plotly_chart(figure, key=key, config=CONFIG, alt=said, **settings)
+    shown = _on_dark(figure) if st.context.theme.type == "dark" else figure
+    st.plotly_chart(shown, key=key, config=CONFIG, alt=said, **settings)
     part = _part.get()
     if part is not None:
         part.figures[key] = (figure, alt)
+
+
+def _on_dark(figure: go.Figure) -> go.Figure:
+    """Return a figure whose heat maps are brighter for more, as contrast with a dark page needs.
+
+    Texts in cells have colors for the ramp as it is, so a heat map with texts keeps it. Pictures have a
+    light ground and take the figure itself.
+    """
+    if not any(map(_has_ramp, figure.data)):
+        return figure
+    shown = go.Figure(figure)
+    for trace in filter(_has_ramp, shown.data):
+        trace.reversescale = True
+    return shown
+
+
+def _has_ramp(trace: Any) -> bool:
+    return trace.type == "heatmap" and trace.text is None and trace.colorscale == _RAMP
 
 
 def _custom_data(points: list[dict[str, Any]]) -> Any:

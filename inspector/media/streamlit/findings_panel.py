@@ -21,7 +21,7 @@ from inspector.sections.section import more_text
 
 _MAX_SHOWN = 30
 _MAX_CHANGES = 200  # that a session keeps
-_CHANGES, _RANKED = "findings_changes", "findings_ranked"
+_CHANGES = "findings_changes"
 _PANEL, _FIRST = "panel", "Summary"
 MOST_IMPROVEMENTS = 3
 
@@ -31,7 +31,7 @@ def show(snapshot: Snapshot, layout: Layout | None) -> None:
     if snapshot.mesh is None:
         st.info("Nothing can be checked, because the mesh is unknown.", icon=":material/help:")
         return
-    findings = _ranked(snapshot)
+    findings = audit.ranked(snapshot)
     render.show([section.summary(findings, snapshot), *section.not_checked(snapshot)])
     shown = [
         (finding, None if layout is None else _change(snapshot, finding, layout))
@@ -88,7 +88,7 @@ def show_best(snapshot: Snapshot, layout: Layout | None) -> None:
         return
     fixable = [
         finding
-        for finding in _ranked(snapshot)
+        for finding in audit.ranked(snapshot)
         if layout is not None and audit.may_fix(finding, layout)
     ]
     effects = effects_section.improvements(snapshot)[:MOST_IMPROVEMENTS]
@@ -103,7 +103,7 @@ def show_best(snapshot: Snapshot, layout: Layout | None) -> None:
 
 def show_urgent(snapshot: Snapshot, layout: Layout, rejected: str | None) -> None:
     """Draw why JAX rejects the layout, and the rules with a name that the model does not have."""
-    findings = _ranked(snapshot)
+    findings = audit.ranked(snapshot)
     fixable = [one for one in findings if one.level == "error" and audit.may_fix(one, layout)]
     if rejected is not None:
         with st.container(horizontal=True, vertical_alignment="center", gap="small"):
@@ -113,15 +113,6 @@ def show_urgent(snapshot: Snapshot, layout: Layout, rejected: str | None) -> Non
     for number, finding in enumerate(findings):
         if "unknown_name" in finding.extra:
             show_in_line(f"fix_name:{number}", finding, snapshot, layout)
-
-
-def _ranked(snapshot: Snapshot) -> tuple[Finding, ...]:
-    """Return the findings, those of identical layers as one. The last Snapshot is audited once."""
-    known = st.session_state.get(_RANKED)
-    if known is None or known[0] is not snapshot:
-        found = tuple(audit.merged_by_logical_axis(audit.audited(snapshot).findings))
-        known = st.session_state[_RANKED] = snapshot, found
-    return known[1]
 
 
 def show_in_line(key: str, finding: Finding, snapshot: Snapshot, layout: Layout | None) -> None:

@@ -39,6 +39,11 @@ def output_shardings(compiled: Any) -> Sequence[Any]:
     return compiled._out_shardings
 
 
+def is_chosen(sharding: Any) -> bool:
+    """Return whether an argument or result has no requested sharding, so that the compiler chooses one."""
+    return type(sharding).__name__ == "UnspecifiedValue"
+
+
 def used_arguments(compiled: Any) -> Collection[int]:
     """Return the places of the arguments that a compiled program uses; XLA gets no others."""
     return compiled._kept_var_idx

@@ -7,6 +7,7 @@ from typing import Any
 
 import jax
 
+from inspector.producers.jax_internals import programs
 from inspector.producers.records import spec_of
 
 
@@ -20,20 +21,22 @@ def lost_sharding(computation: Any, executable: Any) -> dict[str, Any] | None:
       computation: JAX's lowered computation.
       executable: JAX's `MeshExecutable`.
     """
-    if len(computation._device_list or ()) < 2:
+    if len(programs.devices_of(computation)) < 2:
         return None
     asked = computation.compile_args["out_shardings"]
     results = [
         (_bytes(aval.shape, aval), aval)
         for aval, sharding, one in zip(
-            executable.out_avals, executable._out_shardings, asked, strict=True
+            executable.out_avals, programs.output_shardings(executable), asked, strict=True
         )
-        if type(one).__name__ == "UnspecifiedValue" and sharding.is_fully_replicated
+        if programs.is_chosen(one) and sharding.is_fully_replicated
     ]
     size, result = max(results, key=lambda one: one[0], default=(0, None))
     operands = [
         (_bytes(sharding.shard_shape(aval.shape), aval), aval, sharding)
-        for aval, sharding in zip(executable.in_avals, executable._in_shardings, strict=False)
+        for aval, sharding in zip(
+            executable.in_avals, programs.input_shardings(executable), strict=False
+        )
         if isinstance(sharding, jax.sharding.NamedSharding) and not sharding.is_fully_replicated
     ]
     held, operand, sharding = max(operands, key=lambda one: one[0], default=(0, None, None))

@@ -334,18 +334,14 @@ def lowered_settings(lowered: Any, places: Mapping[int, int]) -> dict[str, Any]:
     return {
         "devices": [places[device.id] for device in programs.devices_of(lowered)],
         "tuple_args": bool(arguments["tuple_args"]),
-        "inputs_chosen": [_is_unspecified(one) for one in arguments["in_shardings"]],
-        "outputs_chosen": [_is_unspecified(one) for one in arguments["out_shardings"]],
+        "inputs_chosen": [programs.is_chosen(one) for one in arguments["in_shardings"]],
+        "outputs_chosen": [programs.is_chosen(one) for one in arguments["out_shardings"]],
     }
 
 
 def _is_of_jax(source: str) -> bool:
     """Return whether a function is one of JAX's own, such as `jnp.add`, which runs outside of any jit."""
     return os.path.dirname(jax.__file__) + os.sep in source
-
-
-def _is_unspecified(sharding: Any) -> bool:
-    return type(sharding).__name__ == "UnspecifiedValue"
 
 
 def _compiled(computation: Any, executable: Any, traced: Any) -> tuple[Any, Any]:

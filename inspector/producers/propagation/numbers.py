@@ -15,7 +15,7 @@ from typing import Any
 
 from jax.extend.mlir import ir
 
-from inspector.compiled.hlo.module import Computation, Instruction, Module, operand_names
+from inspector.compiled.hlo.module import SAME_DATA, Instruction, Module, users_of
 from inspector.compiled.hlo.shapes import Shape
 from inspector.core.collectives import OPERATIONS
 from inspector.producers.propagation.history import NUMBER, erase_marks
@@ -26,9 +26,7 @@ _WRITTEN = re.compile(r'metadata=\{op_name="(\d+)"[^{}]*\}')
 _ONE_DIMENSION = re.compile(r"\{(\d+)\}")
 # An attribute of collectives in the text of JAX 0.12.
 _OF_THE_PARTITIONER = "is_spmd_generated"
-_SAME_DATA = frozenset({
-    "bitcast", "copy", "convert", "reshape", "transpose", "slice", "dynamic-slice", "get-tuple-element",
-})  # fmt: skip
+_PASS_ON = SAME_DATA | {"slice", "dynamic-slice", "get-tuple-element", *OPERATIONS}
 _MOST_STEPS = 32  # from a collective to the operations that use its result
 _FIELD = "operation_number"  # of the metadata of an instruction
 
@@ -108,7 +106,7 @@ def made_for(module: Module) -> dict[str, Made]:
         users: tuple[int, ...] = ()
         if _OF_THE_PARTITIONER in one.attributes_text:
             if computation.name not in readers:
-                readers[computation.name] = _readers(computation)
+                readers[computation.name] = users_of(computation.instructions)
             users = _users(one, number, readers[computation.name])
         if number is None and not users:
             continue
@@ -129,16 +127,6 @@ def _number(instruction: Instruction) -> int | None:
     return int(written) if written.isdigit() else None
 
 
-def _readers(computation: Computation) -> dict[str, list[Instruction]]:
-    """Return the instructions that read each instruction of a computation, by its name."""
-    found: dict[str, list[Instruction]] = {}
-    for one in computation.instructions:
-        for name in operand_names(one):
-            if name is not None:
-                found.setdefault(name, []).append(one)
-    return found
-
-
 def _users(
     collective: Instruction, number: int | None, readers: Mapping[str, list[Instruction]]
 ) -> tuple[int, ...]:
@@ -151,7 +139,7 @@ def _users(
             other = _number(reader)
             if other is not None and other != number:
                 found.setdefault(other)
-            elif reader.opcode in _SAME_DATA or reader.opcode in OPERATIONS:
+            elif reader.opcode in _PASS_ON:
                 waiting.append(reader)
     return tuple(found)
 
