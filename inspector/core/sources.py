@@ -84,7 +84,7 @@ READERS: dict[str, Reader] = {
         name="a Snapshot",
         module="inspector.producers.readers.snapshot_file",
         path="a Snapshot file",
-        upload="JSON of `inspect`, of `capture` or of the button *Snapshot*",
+        upload="JSON of `inspect`, of `capture` or of *Share*",
         contains="everything",
     ),
     "stablehlo": Reader(

@@ -63,8 +63,8 @@ def applies(context: AuditContext) -> bool:
 
 
 _REMEDY = (
-    "Leave out a sharding constraint that replicates the parameter before its use; Effects shows what each "
-    "constraint costs. If there is none, constrain the gradient to the sharding of the parameter."
+    "Leave out a sharding constraint that replicates the parameter before its use; the tab Improve shows "
+    "what each constraint costs. If there is none, constrain the gradient to the sharding of the parameter."
 )
 
 

@@ -22,7 +22,7 @@ def show(board: Board) -> None:
     """Draw the choice of an array, and its map in every layout."""
     paths = paths_of(board)
     if not paths:
-        st.info("No layout of the board has arrays.", icon=":material/block:")
+        st.info("No pinned layout has arrays.", icon=":material/block:")
         return
     st.session_state[KEY] = _first(board, paths)
     with screenshot_mode.controls("maps"):

@@ -35,7 +35,7 @@ def show(service: Inspection, board: Board) -> None:
             f"Compile all {len(left)}" if len(left) > 1 else "Compile",
             key="board_compile_all",
             icon=":material/play_arrow:",
-            help=f"{counted(len(left), 'layout')} of the board {'is' if len(left) == 1 else 'are'} "
+            help=f"{counted(len(left), 'pinned layout')} {'is' if len(left) == 1 else 'are'} "
             "only planned. Compile for TPU and GPU targets; compile and run for emulated and local devices.",
         ):
             for layout, planned in left:

@@ -21,7 +21,7 @@ def show_matrix(board: Board) -> None:
     """Draw the rows that differ, and on demand the others."""
     rows = difference.spec_rows(board.snapshots)
     if not rows:
-        st.info("No layout of the board has a train state.", icon=":material/block:")
+        st.info("No pinned layout has a train state.", icon=":material/block:")
         return
     different = [row for row in rows if row.differs]
     equal = sum(len(row.paths) for row in rows if not row.differs)

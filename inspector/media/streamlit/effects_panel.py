@@ -153,7 +153,7 @@ def _show_known(
 
     def pick(row: int | None) -> None:
         if row is None:
-            st.caption("Select a row to compare the changed layout on the board.")
+            st.caption("Select a row to compare the changed layout.")
         else:
             _show_one(service, layout, effects.changes[row])
 

@@ -167,7 +167,7 @@ def _apply(snapshot: Snapshot, layout: Layout, finding: Finding) -> None:
     if not any(pin.snapshot.layout == snapshot.layout for pin in on_board.pins):
         free = board.free_name(name, on_board.names)
         if pins.change(lambda one: one.pinned(free, snapshot)):
-            st.toast(f"{plain(free)} is on the board.", icon=":material/keep:")
+            st.toast(f"{plain(free)} is pinned for the comparison.", icon=":material/keep:")
         else:
             st.toast(plain(pins.take_problem() or ""), icon=":material/error:")
     session.put(change.layout)

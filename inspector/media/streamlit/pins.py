@@ -218,7 +218,7 @@ def _merged(before: Board, linked: list[Pin], baseline: str | None, wrong: list[
         try:
             made = made.pinned(name, kept.snapshot)
         except InvalidInput as error:
-            wrong.append(f"{name} was removed from the board: {error}")
+            wrong.append(f"{name} was removed from the comparison: {error}")
     if baseline is None:
         return made
     if baseline not in made.names:
