@@ -63,7 +63,7 @@ LONGEST = (
     "service/search/test_dask.py",
     "service/engine/test_group.py",
     "service/test_restoration.py",
-    "media/streamlit/test_layout_page.py",
+    "media/streamlit/pages/test_layout_page.py",
     "service/engine/test_pool.py",
     "test_installed.py",
     "service/search/test_run.py",

@@ -66,7 +66,7 @@ WITHOUT_PAGES = [
 ]
 
 
-ENTRY = ("inspector.media.streamlit.entry", "inspector.__main__")
+ENTRY = ("inspector.media.streamlit.pages.entry", "inspector.__main__")
 
 
 def imports_of(source: str) -> list[str]:
@@ -94,7 +94,7 @@ def probe(
 
 def test_the_server_side_does_not_import_jax() -> None:
     # Two are scripts, which would start a server or draw a page; what they import is what counts.
-    scripts = ("app.py", "inspector/media/streamlit/entry.py")
+    scripts = ("app.py", "inspector/media/streamlit/pages/entry.py")
     modules = [module for module in SERVER_SIDE if module not in ENTRY]
     for script in scripts:
         modules += imports_of((ROOT / script).read_text(encoding="utf-8"))
@@ -151,5 +151,5 @@ def test_the_probe_finds_what_is_imported_by_way_of_another_module(tmp_path: Pat
 
 def test_no_page_has_the_name_of_a_module_of_python() -> None:
     """Streamlit puts the folder of its script first in `sys.path`, so the server would import the page."""
-    folder = ROOT / "inspector" / "media" / "streamlit"
+    folder = ROOT / "inspector" / "media" / "streamlit" / "pages"
     assert {path.stem for path in folder.iterdir()} & sys.stdlib_module_names <= {"__init__"}

@@ -64,7 +64,9 @@ SCRIPT = """
 import streamlit as st
 from inspector.compare.board import Board
 from inspector.core import snapshot
-from inspector.media.streamlit import board_comparison, chip_choice, summary_panel
+from inspector.media.streamlit.compare import board_comparison
+from inspector.media.streamlit.panels import summary_panel
+from inspector.media.streamlit.session import chip_choice
 chip_choice.put(st.session_state["chosen"])
 found = snapshot.read(st.session_state["path"])
 summary_panel.show_opened("one", found)

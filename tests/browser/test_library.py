@@ -13,7 +13,7 @@ from playwright.sync_api import expect
 
 from benchmarks.processes import until
 from inspector import layout as layouts
-from inspector.media.streamlit import view_link
+from inspector.media.streamlit.session import view_link
 from tests.browser.dashboard import Dashboard
 
 pytestmark = pytest.mark.nightly

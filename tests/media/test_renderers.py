@@ -97,7 +97,7 @@ class Elements(HTMLParser):
 
 def streamlit_page(name: str) -> AppTest:
     def script(name: str) -> None:
-        from inspector.media.streamlit import render
+        from inspector.media.streamlit.parts import render
         from tests.media.test_renderers import every_block
 
         render.show([every_block(name)])
@@ -129,7 +129,7 @@ def test_the_dashboard_draws_every_block() -> None:
 )
 def test_numbers_of_a_column_have_their_own_units_and_sort_as_numbers(kind, numbers, texts) -> None:
     def script(kind, numbers) -> None:
-        from inspector.media.streamlit import render
+        from inspector.media.streamlit.parts import render
         from inspector.sections.section import Table
 
         render.show([Table.of("numbers", numbers, {f"Number:{kind}": lambda number: number})])
@@ -143,7 +143,7 @@ def test_numbers_of_a_column_have_their_own_units_and_sort_as_numbers(kind, numb
 
 def test_a_large_table_has_numbers_that_sort_and_no_texts() -> None:
     def script() -> None:
-        from inspector.media.streamlit import render
+        from inspector.media.streamlit.parts import render
         from inspector.sections.section import Table
 
         render.show([Table.of("large", range(6000), {"Bytes:bytes": lambda number: number})])

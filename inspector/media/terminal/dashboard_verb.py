@@ -145,7 +145,7 @@ def dashboard(options: argparse.Namespace) -> None:
     models = model_arguments(options.model)
     if options.unknown:
         # Imported late and only here: Streamlit takes a second.
-        from inspector.media.streamlit import run_options
+        from inspector.media.streamlit.server import run_options
 
         run_options.check(options.unknown)
     command = [

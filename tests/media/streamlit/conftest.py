@@ -11,7 +11,7 @@ from streamlit.testing.v1 import AppTest
 
 from inspector.core import snapshot, user_folder
 from inspector.core.snapshot import Snapshot
-from inspector.media.streamlit import page_switch
+from inspector.media.streamlit.page import page_switch
 from inspector.service.inspection import Inspection
 from tests.media.streamlit.scripted_page import PATIENCE, ScriptedPage
 

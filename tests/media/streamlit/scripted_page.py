@@ -11,10 +11,11 @@ from unittest import mock
 
 from streamlit.testing.v1 import AppTest, local_script_runner
 
-from inspector.media.streamlit import arrays_panels, kept_field, selection, snapshot_panels
+from inspector.media.streamlit.panels import arrays_panels, snapshot_panels
+from inspector.media.streamlit.session import kept_field, selection
 from tests.paths import ROOT
 
-SCRIPT = ROOT / "inspector" / "media" / "streamlit" / "entry.py"
+SCRIPT = ROOT / "inspector" / "media" / "streamlit" / "pages" / "entry.py"
 # Every tab, and the tab *Arrays* with each of its views: the states `panel` and `arrays_view`.
 PLACES = [
     (tab, view)

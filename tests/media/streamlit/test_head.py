@@ -9,13 +9,8 @@ from inspector import layout as layouts
 from inspector.checks import audit
 from inspector.checks.audit.unused_rules import NEVER_USED
 from inspector.layout.plan import plan
-from inspector.media.streamlit import (
-    chip_choice,
-    findings_panel,
-    last_shown,
-    session,
-    snapshot_panels,
-)
+from inspector.media.streamlit.panels import findings_panel, snapshot_panels
+from inspector.media.streamlit.session import chip_choice, current_layout, last_shown
 from inspector.producers.abstract import abstract_state
 
 SMALL = {"depth": "64", "layers": "2", "target": "plan"}
@@ -114,10 +109,10 @@ def test_the_last_tab_has_the_number_of_errors_and_warnings(open_page):
 def test_the_tab_is_open_again_on_return_from_another_page(monkeypatch):
     state = SessionState(on_layout_page=False, last_tab="Memory")
     state["last_layout"] = layouts.parse(SMALL).unwrap()
-    for module in (session.st, chip_choice.st):
+    for module in (current_layout.st, chip_choice.st):
         monkeypatch.setattr(module, "session_state", state)
-    session.begin(on_layout_page=True, tabs=snapshot_panels.PANELS)
-    assert state[session.TABS_KEY] == "Memory"
+    current_layout.begin(on_layout_page=True, tabs=snapshot_panels.PANELS)
+    assert state[current_layout.TABS_KEY] == "Memory"
 
 
 class SessionState(dict):

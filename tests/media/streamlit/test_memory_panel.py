@@ -19,7 +19,7 @@ from inspector.sections.section import cell_text
 SCRIPT = """
 import streamlit as st
 from inspector.core import snapshot
-from inspector.media.streamlit import program_panels
+from inspector.media.streamlit.panels import program_panels
 program_panels.show_memory(snapshot.read(st.session_state["path"]), None)
 """
 

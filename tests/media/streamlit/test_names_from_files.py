@@ -11,7 +11,7 @@ import pytest
 
 from inspector.machines.hardware import CHIPS
 from inspector.media.markdown.text import plain as github_text
-from inspector.media.streamlit.plain_text import plain as page_text
+from inspector.media.streamlit.page.plain_text import plain as page_text
 from tests.media import hostile
 
 BAD = "\u202eevil\x1b[31m\u2028\u200f"
@@ -23,7 +23,7 @@ READ = re.compile(
 SCRIPT = """
 import streamlit as st
 from inspector.core import snapshot
-from inspector.media.streamlit import snapshot_panels, summary_panel
+from inspector.media.streamlit.panels import snapshot_panels, summary_panel
 found = snapshot.read(st.session_state.path)
 if st.session_state.name == "summary":
     summary_panel.show_opened("a", found)

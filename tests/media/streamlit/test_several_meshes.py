@@ -22,8 +22,8 @@ from tests.media.streamlit.scripted_page import PLACES
 SCRIPT = """
 import streamlit as st
 from inspector.core import snapshot
-from inspector.media.streamlit.snapshot_panels import PANELS
-from inspector.media.streamlit import chart
+from inspector.media.streamlit.panels.snapshot_panels import PANELS
+from inspector.media.streamlit.parts import chart
 from inspector.sections import provenance
 found = snapshot.read(st.session_state["path"])
 if "array" in st.session_state:

@@ -14,14 +14,14 @@ from inspector.core.snapshot import Snapshot
 from inspector.machines import hardware, out_of_memory
 from inspector.machines.prediction import own_runs
 from inspector.machines.prediction.step_model import bound_text, modelled
-from inspector.media.streamlit.plain_text import plain
+from inspector.media.streamlit.page.plain_text import plain
 from inspector.producers.run import run_layout
 from tests.media.streamlit.scripted_page import widget_of
 
 SCRIPT = """
 import streamlit as st
 from inspector.core import snapshot
-from inspector.media.streamlit import program_panels
+from inspector.media.streamlit.panels import program_panels
 program_panels.show_time(snapshot.read(st.session_state["path"]), None)
 """
 

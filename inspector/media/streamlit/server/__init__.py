@@ -37,7 +37,7 @@ from inspector.service import (
 from inspector.service.search import registry
 
 OPEN_FILES = 8192  # a session with a page has about three
-PAGES = Path(__file__).parents[1] / "entry.py"
+PAGES = Path(__file__).parents[1] / "pages" / "entry.py"
 
 
 @contextlib.asynccontextmanager

@@ -1,0 +1,1 @@
+"""The columns, figures and times of the page Compare."""

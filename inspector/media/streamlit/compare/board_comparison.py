@@ -1,0 +1,104 @@
+"""The board's comparison: one picture, the largest differences in sentences, then the table."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import streamlit as st
+
+from inspector.checks import audit
+from inspector.compare.board import MOST_PINS, Board
+from inspector.compare.questions import Question, questions
+from inspector.compare.verdict import compared
+from inspector.core.formatting import counted
+from inspector.machines import hardware
+from inspector.media.streamlit.page import page_width
+from inspector.media.streamlit.page.plain_text import plain
+from inspector.media.streamlit.parts import render
+from inspector.media.streamlit.session import screenshot_mode
+from inspector.sections import comparison, glance
+from inspector.sections.section import Block, Columns, Strong, text
+
+_MOST_SENTENCES = 3  # of one layout; the others are in an expander
+_MOST_COLUMNS = 3
+# All columns of the table have the same width, and a narrow page scrolls it.
+_STYLE = """<style>
+.st-key-board_sentences li { font-size: 0.93rem; line-height: 1.4; }
+.st-key-board_table [data-testid="stMarkdownContainer"] { overflow-x: auto; }
+.st-key-board_table table { table-layout: fixed; width: 100%; min-width: LEAST_WIDTHrem; }
+.st-key-board_table th:first-child { width: 14rem; }
+.st-key-board_table :is(td, th) {
+  vertical-align: top; overflow-wrap: anywhere; white-space: normal; padding: 0.24rem 0.5rem !important;
+  font-size: 0.87rem; line-height: 1.35;
+}
+</style>"""
+
+
+def show(board: Board) -> None:
+    """Draw the layouts at a glance, the differences of each from the baseline, then the table."""
+    chip = hardware.CHIPS.get(board.chip or "")
+    named = [(name, audit.audited(snapshot)) for name, snapshot in board.named]
+    st.html(_STYLE.replace("LEAST_WIDTH", str(14 + 6.5 * len(named))))
+    width_px = screenshot_mode.content_px(page_width.content_px())
+    found = glance.of(named, chip, board.baseline)
+    render.show(
+        [block for one in comparison.verdict(named, chip, board.baseline) for block in one.blocks]
+    )
+    # In Screenshot mode, closed details are hidden.
+    render.show(glance.section(found).blocks, width_px=width_px)
+    if len(named) == 1:
+        st.caption(f"Pin another layout (at most {MOST_PINS}) to compare.")
+    else:
+        with st.container(key="board_sentences"):
+            _sentences(named, chip, board.baseline, width_px)
+    rows = questions(compared(named, chip), board.baseline)
+    kept = _kept(rows, len(named))
+    with st.container(key="board_table"):
+        render.show([comparison.board_table("board", board.names, kept, board.baseline)])
+    if screenshot_mode.on():
+        st.caption(f"{counted(len(rows) - len(kept), 'row')} not shown.")
+    elif len(named) > 1:
+        render.show(comparison.legend(board.names[board.baseline], kept))
+
+
+def _sentences(
+    named: comparison.Named, chip: hardware.Chip | None, baseline: int, width_px: int
+) -> None:
+    """Draw few sentences, so that the table stays on the page."""
+    brief = screenshot_mode.on()
+    most = 1 if len(named) - 1 > _MOST_COLUMNS else _MOST_SENTENCES - brief
+    against = Strong(named[baseline][0])
+    columns: list[tuple[Block, ...]] = [() for _ in range(min(len(named) - 1, _MOST_COLUMNS))]
+    changes = comparison.differences(named, chip, baseline, most, 1 if brief else most)
+    for place, (name, blocks) in enumerate(changes):
+        columns[place % len(columns)] += (text(Strong(name), " compared with ", against), *blocks)
+    render.show([Columns(tuple(columns))], width_px=width_px)
+
+
+def _kept(rows: Sequence[Question], count: int) -> list[Question]:
+    """Draw the choices for the table, and return its rows."""
+    programs = list(dict.fromkeys(row.program for row in rows if row.program))
+    with screenshot_mode.controls(
+        "table", horizontal=True, vertical_alignment="center", gap="medium"
+    ):
+        chosen = _choose_program(programs)
+        everything = st.toggle(
+            "Show equal rows",
+            key="board_equal_rows",
+            help="Also show rows that are the same in every layout.",
+        )
+    main, _ = comparison.board_rows(rows)
+    shown = rows if everything or count == 1 else main
+    return [row for row in shown if row.program in (None, chosen)]
+
+
+def _choose_program(programs: list[str]) -> str | None:
+    """Return the chosen program, at first the train step."""
+    if len(programs) < 2:
+        return programs[0] if programs else None
+    key = "board_program"
+    if st.session_state.get(key) not in programs:
+        st.session_state[key] = programs[0]
+    return st.segmented_control(
+        "Program", programs, key=key, required=True, label_visibility="collapsed", format_func=plain
+    )

@@ -1,0 +1,93 @@
+"""Download and upload of the board as one file with all Snapshots."""
+
+from __future__ import annotations
+
+import streamlit as st
+from streamlit.runtime.uploaded_file_manager import UploadedFile
+
+from inspector.compare import board as boards
+from inspector.compare.board import Board
+from inspector.core.errors import InvalidInput
+from inspector.core.formatting import counted
+from inspector.core.temporary_folder import TemporaryFolder
+from inspector.media.streamlit.page.plain_text import plain
+from inspector.media.streamlit.session import chip_choice, pins, user, waiting
+
+_MEBIBYTE = 1024**2
+_FILE = "board_file"
+_READ = "board_file_read"  # (file id, Board or InvalidInput) of the last upload
+
+
+def draw_download(board: Board) -> None:
+    """Draw the button that downloads the board."""
+    st.download_button(
+        "Download",
+        data=lambda: boards.dumps(board),
+        file_name="board.json",
+        mime="application/json",
+        key="download_board",
+        icon=":material/download:",
+        type="tertiary",
+        on_click="ignore",
+        help="Download all pinned Snapshots with their names and the baseline.",
+    )
+
+
+def draw_upload(board: Board) -> None:
+    """Draw the upload field, and the buttons that take the uploaded board."""
+    uploaded = st.file_uploader(
+        "Board file or Snapshot",
+        type="json",
+        key=_FILE,
+        max_upload_size=boards.MOST_BYTES // _MEBIBYTE,
+    )
+    if uploaded is None:
+        st.session_state[_READ] = None
+        return
+    opened = _read(uploaded)
+    if isinstance(opened, InvalidInput):
+        st.error(plain(str(opened)), icon=":material/error:")
+        return
+    st.caption(f"{counted(len(opened.pins), 'layout')}: {plain(', '.join(opened.names))}.")
+    with st.container(horizontal=True):
+        st.button(
+            "Replace the pins" if board.pins else "Open comparison",
+            key="replace_board",
+            icon=":material/file_open:",
+            on_click=_replace,
+            args=(opened,),
+        )
+        if board.pins:
+            st.button(
+                "Add to the pins",
+                key="add_to_board",
+                icon=":material/add:",
+                on_click=pins.change,
+                args=(lambda current: current.joined(opened),),
+            )
+
+
+def _read(uploaded: UploadedFile) -> Board | InvalidInput:
+    """Return the board in a file, or the error. A worker reads it once, not again on each rerun."""
+    file, opened = st.session_state.get(_READ) or ("", None)
+    if file == uploaded.file_id and opened is not None:
+        return opened
+    folder = TemporaryFolder()
+    try:
+        path = folder.path / "board.json"
+        path.write_bytes(uploaded.getvalue())  # without a copy
+        job = user.service().start_board(path, uploaded.name)
+        opened = waiting.wait_for(job, "Reading the file …")
+    except InvalidInput as error:
+        opened = error
+    except OSError as error:
+        opened = InvalidInput(f"the upload cannot be stored: {error.strerror}")
+    finally:
+        folder.remove(patience=0)
+    st.session_state[_READ] = (uploaded.file_id, opened)
+    return opened
+
+
+def _replace(opened: Board) -> None:
+    chip_choice.put(opened.chip)
+    pins.put(opened)

@@ -1,0 +1,147 @@
+"""The board's shard maps: one array in every layout, with one cut and one zoom."""
+
+from __future__ import annotations
+
+import streamlit as st
+
+from inspector.compare.board import Board
+from inspector.compare.splits import without_idle_axes
+from inspector.core.printable import one_line
+from inspector.core.snapshot import Array, Mesh, Snapshot
+from inspector.figures.block_map import split_dimensions
+from inspector.figures.linked_maps import Cut, cut_of, linked_maps, panel
+from inspector.media.streamlit.page import page_width
+from inspector.media.streamlit.page.plain_text import plain
+from inspector.media.streamlit.parts import chart
+from inspector.media.streamlit.session import screenshot_mode, selection
+
+KEY = "board_array"
+
+Held = list[tuple[Array | None, Mesh | None]]
+
+
+def show(board: Board) -> None:
+    """Draw the choice of an array, and its map in every layout."""
+    paths = paths_of(board)
+    if not paths:
+        st.info("No pinned layout has arrays.", icon=":material/block:")
+        return
+    st.session_state[KEY] = _first(board, paths)
+    with screenshot_mode.controls("maps"):
+        path = st.selectbox(
+            "Array",
+            paths,
+            format_func=one_line,
+            key=KEY,
+            label_visibility="collapsed",
+            on_change=_select,
+        )
+    held: Held = []
+    for pin in board.pins:
+        shown = _array(pin.snapshot, path)
+        held.append((shown, pin.snapshot.mesh_of(shown) if shown else pin.snapshot.mesh))
+    known = [
+        (array, mesh)
+        for array, mesh in held
+        if array is not None and array.shape is not None and mesh is not None
+    ]
+    if not known:
+        st.info(
+            plain(f"No layout has both the mesh and the shape of {path}."),
+            icon=":material/block:",
+        )
+        return
+    # The dimensions are those of the baseline, or of the first layout with the array.
+    array, _ = held[board.baseline]
+    lead = array if any(array is one for one, _ in known) else known[0][0]
+    cut = _cut(lead, [pair for pair in known if len(pair[0].shape) == len(lead.shape)])
+    figure = linked_maps(
+        [
+            panel(pin.name, array, mesh, cut, lead.shape)
+            for pin, (array, mesh) in zip(board.pins, held, strict=True)
+        ],
+        path,
+        cut,
+        width_px=screenshot_mode.content_px(page_width.content_px()),
+    )
+    chart.draw(figure, "board_maps", alt=f"Shard maps of {path} in every layout")
+    if screenshot_mode.on():
+        return
+    st.caption(
+        "Same color, same block of that map. Drag to zoom into the same elements in all maps; double-click "
+        "to zoom out."
+    )
+
+
+def _select() -> None:
+    """Select the array for the whole session, so that it is in the link."""
+    selection.select(st.session_state.get(KEY))
+
+
+def paths_of(board: Board) -> list[str]:
+    """Return the paths of all arrays, those of the baseline first."""
+    order = [board.pins[board.baseline], *board.pins]
+    return list(dict.fromkeys(array.path for pin in order for array in pin.snapshot.arrays))
+
+
+def _first(board: Board, paths: list[str]) -> str:
+    """Return the selected array if the board has it, else the largest parameter of the baseline."""
+    chosen = st.session_state.get(selection.KEY)
+    if chosen in paths:
+        return chosen
+    snapshot = board.pins[board.baseline].snapshot
+    return selection.largest_parameter(snapshot).path if snapshot.arrays else paths[0]
+
+
+def _array(snapshot: Snapshot, path: str) -> Array | None:
+    """Return the array; its spec is without mesh axes of size 1."""
+    array = next((array for array in snapshot.arrays if array.path == path), None)
+    return None if array is None else without_idle_axes(array, snapshot.mesh_of(array))
+
+
+def _cut(lead: Array, held: list[tuple[Array, Mesh]]) -> Cut:
+    """Draw the choice of two dimensions and of the cuts along the others, for all maps."""
+    at_first = cut_of([pair for pair in held if pair[0] is lead] + held)
+    assert at_first is not None, "a layout has the array"
+    rank = len(lead.shape)
+    if rank < 3:
+        return at_first
+    key = f"board_dimensions:{lead.path}"
+    with screenshot_mode.controls(
+        "map_cut", horizontal=True, vertical_alignment="bottom", gap="medium"
+    ):
+        chosen = st.multiselect(
+            "Drawn dimensions",
+            range(rank),
+            default=[at_first.rows, at_first.columns],
+            max_selections=2,
+            format_func=lambda dimension: _named(lead, dimension),
+            key=key,
+            width=420,
+        )
+        shown = sorted(chosen) if len(chosen) == 2 else [at_first.rows, at_first.columns]
+        split = sorted(
+            {
+                dimension
+                for array, mesh in held
+                for dimension in split_dimensions(array, mesh)
+                if dimension not in shown
+            }
+        )
+        at = {
+            dimension: st.slider(
+                f"Cut {plain(_named(lead, dimension))} at",
+                0,
+                max(lead.shape[dimension] - 1, 1),
+                key=f"board_cut:{lead.path}:{dimension}",
+                width=260,
+            )
+            for dimension in split
+        }
+    return Cut(shown[0], shown[1], at)
+
+
+def _named(array: Array, dimension: int) -> str:
+    logical = array.logical_axes[dimension] if array.logical_axes else None
+    name = f"dim {dimension}" + (f" · {logical}" if logical else "")
+    return f"{name} · {array.shape[dimension]}"

@@ -1,0 +1,69 @@
+"""The pins of the board as a row of menus."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+import streamlit as st
+
+from inspector.compare.board import MOST_CHARACTERS, Board
+from inspector.media.streamlit.page.plain_text import plain
+from inspector.media.streamlit.session import pins, screenshot_mode
+from inspector.sections import provenance
+
+
+def show(board: Board) -> None:
+    """Draw a menu for each pin: rename, move, remove, and make it the baseline."""
+    with screenshot_mode.controls("pins", horizontal=True, gap="small"):
+        for place, pin in enumerate(board.pins):
+            is_baseline = place == board.baseline
+            with st.popover(
+                plain(pin.name),
+                icon=":material/flag:" if is_baseline else ":material/keep:",
+                key=f"pin:{place}",
+            ):
+                _menu(board, place)
+
+
+def _menu(board: Board, place: int) -> None:
+    pin = board.pins[place]
+    # With the name in the key, the field follows its pin when pins move.
+    name_key = f"pin_name:{place}:{pin.name}"
+    st.text_input(
+        "Name",
+        value=pin.name,
+        key=name_key,
+        max_chars=MOST_CHARACTERS,
+        on_change=_rename,
+        args=(place, name_key),
+    )
+    st.caption(plain(provenance.line(pin.snapshot)))
+    if place == board.baseline:
+        st.caption(":material/flag: Baseline of the comparison.")
+    else:
+        _button("Make baseline", "flag", place, lambda board: board.compared_to(place))
+    with st.container(horizontal=True, gap="small"):
+        for label, icon, by, end in (
+            ("Move left", "arrow_back", -1, 0),
+            ("Move right", "arrow_forward", 1, len(board.pins) - 1),
+        ):
+            _button(label, icon, place, lambda board, by=by: board.moved(place, by), place == end)
+        _button("Remove", "delete", place, lambda board: board.without(place))
+
+
+def _button(
+    label: str, icon: str, place: int, change: Callable[[Board], Board], disabled: bool = False
+) -> None:
+    st.button(
+        label,
+        key=f"pin_{label.split()[-1].lower()}:{place}",
+        icon=f":material/{icon}:",
+        disabled=disabled,
+        on_click=pins.change,
+        args=(change,),
+    )
+
+
+def _rename(place: int, name_key: str) -> None:
+    name = st.session_state[name_key]
+    pins.change(lambda board: board.renamed(place, name))

@@ -1,0 +1,71 @@
+"""Run or compile all plans of the board, with one list of their progress."""
+
+from __future__ import annotations
+
+import streamlit as st
+
+from inspector.compare import board_link
+from inspector.compare.board import Board
+from inspector.core.formatting import counted
+from inspector.core.snapshot import Snapshot
+from inspector.layout import Layout, emulation
+from inspector.machines import targets
+from inspector.media.streamlit.page.plain_text import plain
+from inspector.media.streamlit.panels import run_panel
+from inspector.media.streamlit.session import job_progress, pins, screenshot_mode
+from inspector.service.inspection import Inspection
+
+
+def show(service: Inspection, board: Board) -> None:
+    """Draw the progress of started layouts, then the button for the others."""
+    plans = _plans(board)
+    if not plans:
+        return
+    with screenshot_mode.controls("board_runs", gap="small"):
+        left = []
+        for name, layout, planned in plans:
+            job = _job(layout)
+            if job_progress.is_running(job):
+                st.caption(f"**{plain(name)}**")
+                job_progress.show(job)
+            else:
+                job_progress.show_problem(job)
+                if _can_run(layout):
+                    left.append((layout, planned))
+        if left and st.button(
+            f"Compile all {len(left)}" if len(left) > 1 else "Compile",
+            key="board_compile_all",
+            icon=":material/play_arrow:",
+            help=f"{counted(len(left), 'pinned layout')} {'is' if len(left) == 1 else 'are'} "
+            "only planned. Compile for TPU and GPU targets; compile and run for emulated and local devices.",
+        ):
+            for layout, planned in left:
+                _start(service, layout, planned)
+            st.rerun()
+
+
+def _plans(board: Board) -> list[tuple[str, Layout, Snapshot]]:
+    """Return the name, layout and plan of each pin that is only planned; equal layouts once."""
+    found: dict[str, tuple[str, Layout, Snapshot]] = {}
+    for pin in board.pins:
+        layout = board_link.layout_of(pin.snapshot)
+        if pin.snapshot.source.kind == "plan" and layout is not None:
+            found.setdefault(layout.key(), (pin.name, layout, pin.snapshot))
+    return [*found.values()]
+
+
+def _can_run(layout: Layout) -> bool:
+    if layout.machine is not None:
+        return targets.missing_compiler(layout.machine) is None
+    return emulation.why_not_emulated(layout.devices) is None
+
+
+def _start(service: Inspection, layout: Layout, planned: Snapshot) -> None:
+    def then(found: Snapshot) -> None:
+        pins.replace_plan(layout, found)
+
+    job_progress.start(_job(layout), lambda: run_panel.task(service, layout, planned, then))
+
+
+def _job(layout: Layout) -> str:
+    return f"board_run:{layout.key()}"

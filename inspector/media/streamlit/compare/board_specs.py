@@ -1,0 +1,84 @@
+"""The board's PartitionSpecs: as arrays × layouts, and as trees."""
+
+from __future__ import annotations
+
+import streamlit as st
+
+from inspector.compare import difference
+from inspector.compare.board import Board
+from inspector.compare.splits import without_idle_axes
+from inspector.core.formatting import counted
+from inspector.core.totals import STATE_GROUPS
+from inspector.figures.marked_tree import Column, marked_tree
+from inspector.figures.palette import styles_of_specs
+from inspector.figures.spec_matrix import spec_matrix
+from inspector.media.streamlit.page import page_width
+from inspector.media.streamlit.parts import chart
+from inspector.media.streamlit.session import screenshot_mode
+
+PARTS = {"Parameters": ("params",), "Whole train state": STATE_GROUPS}
+
+
+def show_matrix(board: Board) -> None:
+    """Draw the rows that differ, and on demand the others."""
+    rows = difference.spec_rows(board.snapshots)
+    if not rows:
+        st.info("No pinned layout has a train state.", icon=":material/block:")
+        return
+    different = [row for row in rows if row.differs]
+    equal = sum(len(row.paths) for row in rows if not row.differs)
+    everything = not different
+    if equal and different:
+        with screenshot_mode.controls("specs"):
+            everything = st.toggle(
+                f"Show {counted(equal, 'array')} with equal specs",
+                key="board_equal_specs",
+            )
+    elif everything and len(board.pins) > 1:
+        st.success(
+            f"All {counted(equal, 'array')} have the same spec in every layout.",
+            icon=":material/check:",
+        )
+    shown = rows if everything else different
+    figure = spec_matrix(shown, board.names, board.baseline, width_px=_width_px())
+    if figure is not None:
+        chart.draw(figure, "spec_matrix", alt="PartitionSpecs in every layout")
+
+
+def show_trees(board: Board) -> None:
+    """Draw the choice of a part of the train state, and its tree in every layout."""
+    with screenshot_mode.controls("trees"):
+        part = st.segmented_control(
+            "Part of the train state",
+            list(PARTS),
+            key="board_tree_part",
+            default=next(iter(PARTS)),
+            required=True,
+            label_visibility="collapsed",
+        )
+    columns = [_tree(board, place, PARTS[part]) for place in range(len(board.pins))]
+    # Without a mesh, a spec has the same color in all columns.
+    styles = styles_of_specs([array for column in columns for array in column.arrays], None)
+    figure = marked_tree(columns, styles, width_px=_width_px())
+    if figure is None:
+        st.info("These layouts have no arrays in this part.", icon=":material/block:")
+        return
+    chart.draw(figure, "board_tree", alt="Trees of PartitionSpecs")
+
+
+def _tree(board: Board, place: int, groups: tuple[str, ...]) -> Column:
+    """Return the arrays of one layout, and the paths that differ from the baseline."""
+    name, snapshot = board.named[place]
+    arrays = tuple(
+        without_idle_axes(array, snapshot.mesh_of(array))
+        for array in snapshot.arrays
+        if array.group in groups
+    )
+    if place == board.baseline:
+        return Column(name, arrays, None)
+    pairs = difference.arrays(board.snapshots[board.baseline], snapshot)
+    return Column(name, arrays, {pair.path for pair in pairs if pair.changed})
+
+
+def _width_px() -> int:
+    return screenshot_mode.content_px(page_width.content_px())

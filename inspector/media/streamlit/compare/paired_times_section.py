@@ -1,0 +1,153 @@
+"""The board's section that times the pinned layouts together."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Sequence
+
+import streamlit as st
+
+from inspector.compare import paired_times
+from inspector.compare.paired_times import DEFAULT_ROUNDS, LEAST_ROUNDS, MOST_ROUNDS, PairedTimes
+from inspector.compare.paired_times.candidates import Candidates
+from inspector.core.formatting import counted, seconds_text
+from inspector.core.snapshot import Snapshot
+from inspector.figures.paired_times import ratio_intervals
+from inspector.media.streamlit.page import page_width
+from inspector.media.streamlit.page.plain_text import plain
+from inspector.media.streamlit.parts import chart, render
+from inspector.media.streamlit.session import job_progress, screenshot_mode, user
+from inspector.media.streamlit.session.job_progress import Progress, Task
+from inspector.sections import paired_times as section_of_times
+from inspector.sections.phases import PHASE_NAMES, phase_label
+from inspector.sections.section import Folded, text
+from inspector.service.engine import Status
+from inspector.service.inspection import Inspection
+
+Pins = Sequence[tuple[str, Snapshot]]
+
+ABSENT = "it was not pinned when the others were timed"
+_JOB, _RESULT = "timing", "timing_result"
+_PHASES = PHASE_NAMES | {"warm up": "Warming up", "rounds": "Timing"}
+_ROUNDS_PX = 130
+
+
+def show(pins: Pins, baseline: int) -> None:
+    """Draw the section. `baseline` is the index of the pin that the others are compared with."""
+    if not screenshot_mode.on():
+        _show_controls(user.service(), pins, baseline)
+    if (last := st.session_state.get(_RESULT)) is not None:
+        _show_result(*last, pins, baseline)
+
+
+def _show_controls(service: Inspection, pins: Pins, baseline: int) -> None:
+    if len(pins) < 2:
+        st.info("Pin a second layout to compare times.", icon=":material/timer:")
+        return
+    with st.container():
+        if job_progress.show(_JOB):
+            return
+        candidates = service.timing_candidates([snapshot for _, snapshot in pins], baseline)
+        with st.container(horizontal=True, vertical_alignment="bottom"):
+            st.session_state.setdefault("timing_rounds", DEFAULT_ROUNDS)
+            rounds = st.number_input(
+                "Rounds",
+                min_value=LEAST_ROUNDS,
+                max_value=MOST_ROUNDS,
+                key="timing_rounds",
+                width=_ROUNDS_PX,
+                persist_state="session",
+                help="Each round runs every layout once. More rounds give narrower intervals.",
+            )
+            if st.button(
+                "Time layouts",
+                key="timing_button",
+                type="secondary" if st.session_state.get(_RESULT) else "primary",
+                icon=":material/timer:",
+                disabled=len(candidates.layouts) < 2,
+            ):
+                _start(service, pins, int(rounds), baseline)
+                st.rerun()
+        st.caption(_description(candidates, [name for name, _ in pins], baseline))
+    job_progress.show_problem(_JOB)
+
+
+def _description(candidates: Candidates, names: Sequence[str], baseline: int) -> str:
+    """Return what the button does and which layouts cannot be timed, as Markdown."""
+    if len(candidates.layouts) >= 2:
+        base = baseline if baseline in candidates.layouts else min(candidates.layouts)
+        first = (
+            f"Runs train step and inference of {counted(len(candidates.layouts), 'layout')} in turn in "
+            f"one process with {counted(candidates.devices, 'emulated device')}, and gives ratios to "
+            f"{names[base]}."
+        )
+    else:
+        first = "At least two layouts must run on the emulated devices of one process."
+    excluded = [f"{names[one.layout]} cannot be timed: {one.reason}." for one in candidates.untimed]
+    return "\n".join([plain(first), "", *(f"- {plain(line)}" for line in excluded)])
+
+
+def _start(service: Inspection, pins: Pins, rounds: int, baseline: int) -> None:
+    snapshots = [snapshot for _, snapshot in pins]
+
+    def make() -> Task:
+        job = service.start_timing(snapshots, rounds, baseline)
+
+        def finish() -> None:
+            st.session_state[_RESULT] = ([*map(_key, snapshots)], job.answer())
+
+        return Task(job_progress.of_job(job, _progress), finish, job.cancel)
+
+    job_progress.start(_JOB, make)
+
+
+def _progress(status: Status) -> Progress:
+    """Return the progress; compiling counts as one half, the rounds as the other."""
+    phase, figures = status.phase or "start", status.progress
+    label = phase_label(_PHASES, phase, figures)
+    done, of = figures.get("done", 0), figures.get("of", 1)
+    elapsed = f"{seconds_text(status.elapsed)} elapsed"
+    if phase not in ("warm up", "rounds"):
+        if "done" in figures:
+            label += f", layout {done + 1} of {of}"
+        return Progress(label, 0.5 * done / of, f"{elapsed}.")
+    share = 0.5 + 0.5 * done / of if phase == "rounds" else 0.5
+    if phase == "rounds" and "last" in figures:
+        elapsed += f", about {seconds_text((of - done) * figures['last'])} left"
+    return Progress(f"{label}, round {done + 1} of {of}", share, f"{elapsed}.")
+
+
+def _show_result(keys: Sequence[str], times: PairedTimes, pins: Pins, baseline: int) -> None:
+    places = _places(keys, [_key(snapshot) for _, snapshot in pins])
+    shown = paired_times.chosen(times, places, ABSENT)
+    if not shown.timed:
+        return
+    names = [name for name, _ in pins]
+    figure = ratio_intervals(shown, names, baseline, width_px=int(page_width.content_px()))
+    if figure is not None:
+        chart.draw(
+            figure,
+            "timing_figure",
+            alt="Ratio of each layout's time to the baseline's, with its interval",
+        )
+    said, rows = section_of_times.section(shown, pins, baseline).blocks
+    versions = ", ".join(f"{name} {number}" for name, number in times.versions.items())
+    created = text(f"Timed {times.created}, {versions}.", quiet=True)
+    render.show([said, Folded("Table", (rows, created))])
+
+
+def _places(keys: Sequence[str], pinned: Sequence[str]) -> list[int | None]:
+    """Return the index at which each pinned layout was timed. Equal layouts keep their order."""
+    left = list(enumerate(keys))
+    places: list[int | None] = []
+    for key in pinned:
+        match = next((pair for pair in left if pair[1] == key), None)
+        if match is not None:
+            left.remove(match)
+        places.append(None if match is None else match[0])
+    return places
+
+
+def _key(snapshot: Snapshot) -> str:
+    """Return what identifies a layout when pins are added, removed or reordered."""
+    return json.dumps(snapshot.layout, sort_keys=True)

@@ -1,0 +1,1 @@
+"""The sidebar that edits the layout."""

@@ -1,0 +1,1 @@
+"""The navigation, and one module for each of its entries."""

@@ -1,0 +1,153 @@
+"""The Board page: up to eight layouts side by side, compared with one of them."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+import streamlit as st
+
+from inspector.compare import board_link
+from inspector.compare.board import MOST_PINS, Board, free_name
+from inspector.core.formatting import and_text
+from inspector.machines import targets
+from inspector.media.streamlit.compare import (
+    board_comparison,
+    board_file,
+    board_maps,
+    board_pins,
+    board_propagation,
+    board_runs,
+    board_specs,
+    paired_times_section,
+)
+from inspector.media.streamlit.page import page_width
+from inspector.media.streamlit.page.plain_text import plain
+from inspector.media.streamlit.parts import chart, keep_button, report_button
+from inspector.media.streamlit.session import chip_choice, pins, screenshot_mode, user, view_link
+from inspector.sections import provenance
+
+_RECORDED = "recorded_board"
+SECTIONS: dict[str, Callable[[Board], None]] = {
+    "Side by side": board_comparison.show,
+    "Shard maps": board_maps.show,
+    "Trees": board_specs.show_trees,
+    "PartitionSpecs": board_specs.show_matrix,
+    "Times": lambda board: paired_times_section.show(board.named, board.baseline),
+}
+
+
+def show() -> None:
+    """Draw the page: the pins and the open section."""
+    pins.read_link(tuple(SECTIONS))
+    service = user.service()
+    pins.complete(board_propagation.completed(service, pins.board()))
+    screenshot_mode.hide_controls()
+    _head()
+    _notices()
+    board = pins.board()
+    if not board.pins:
+        _empty(board)
+    else:
+        board_pins.show(board)
+        board_runs.show(service, board)
+        board_propagation.show(service, board)
+        _sections(board.aligned())
+        _in_the_link(board)
+        _record(board)
+    screenshot_mode.write_provenance(board.named)
+    page_width.measure()
+    pins.write_link(tuple(SECTIONS))
+
+
+def _head() -> None:
+    board = pins.board()
+    if screenshot_mode.on() and board.pins:
+        st.markdown("### " + plain(" · ".join(board.names)))
+    else:
+        title, tools = st.columns([1, 6], vertical_alignment="center")
+        title.markdown("### Compare")
+        if board.pins:
+            with tools:
+                _tools(board)
+
+
+def _tools(board: Board) -> None:
+    with st.container(
+        horizontal=True, horizontal_alignment="right", vertical_alignment="center", gap="small"
+    ):
+        if any(targets.chip_of(snapshot) is None for snapshot in board.snapshots):
+            chip_choice.select("Chip", label_visibility="collapsed", width=220)
+        report_button.show(board.named, chip_choice.chosen_chip(), baseline=board.baseline)
+        board_file.draw_download(board)
+        keep_button.show(board, _name(board), key="keep_board", then=pins.open_kept)
+        with st.popover("Open", icon=":material/file_open:", type="tertiary", key="open_board"):
+            board_file.draw_upload(board)
+        screenshot_mode.draw_button()
+
+
+def _name(board: Board) -> str:
+    """Return a name for the library: that of the kept board, or the names of its layouts."""
+    return pins.kept_name() or free_name(" and ".join(board.names), ())
+
+
+def _notices() -> None:
+    absent = view_link.absent(*pins.board().snapshots)
+    wrong = [*pins.problems(), *absent, screenshot_mode.problem()]
+    messages = [plain(problem) for problem in wrong if problem]
+    if messages:
+        st.warning(
+            "The link has invalid values:  \n" + "  \n".join(messages),
+            icon=":material/link_off:",
+        )
+    # On a picture, the provenance says that it is a plan.
+    if pins.notes() and not screenshot_mode.on():
+        st.info("  \n".join(map(plain, pins.notes())), icon=":material/link:")
+    if problem := pins.take_problem():
+        st.error(plain(problem), icon=":material/error:")
+
+
+def _empty(board: Board) -> None:
+    st.info(
+        f"No layout is pinned. Pin up to {MOST_PINS} layouts on the Layout page with *Compare*, open a link "
+        "to a comparison, or upload its file.",
+        icon=":material/keep:",
+    )
+    board_file.draw_upload(board)
+
+
+def _sections(board: Board) -> None:
+    tabs = st.tabs(list(SECTIONS), key=pins.TABS_KEY, on_change="rerun")
+    for tab, draw in zip(tabs, SECTIONS.values(), strict=True):
+        if tab.open:
+            with tab, chart.of(lambda: provenance.lines(board.named)):
+                draw(board)
+
+
+def _record(board: Board) -> None:
+    """Put a comparison into the history, once for each board of the session."""
+    link = board_link.to_query(board, figures=False)
+    known = (link, bool(board.snapshots[board.baseline].programs))  # with programs, it has figures
+    if known != st.session_state.get(_RECORDED):
+        st.session_state[_RECORDED] = known
+        user.history().record_comparison(board, user.current())
+
+
+def _in_the_link(board: Board) -> None:
+    """Describe what a link to this page does not contain."""
+    absent, planned = board_link.not_in_link(board), board_link.only_planned_in_link(board)
+    if screenshot_mode.on() or pins.kept_name() is not None or not (absent or planned):
+        return
+    said = []
+    if planned:
+        said.append(
+            f"A link to this page shows {plain(and_text(planned))} as planned on a server that does not "
+            "have the result."
+        )
+    if absent:
+        if len(absent) == len(board.pins):
+            which = "None of these layouts is"
+        else:
+            which = f"{plain(and_text(absent))} {'is' if len(absent) == 1 else 'are'} not"
+        said.append(f"{which} in a link, which contains only layouts.")
+    said.append("*Save* gives all of it a short link. *Download* writes it to one file.")
+    st.caption(" ".join(said))

@@ -1,0 +1,89 @@
+"""The script of every session: page settings, navigation, and the open page."""
+
+from __future__ import annotations
+
+import importlib
+
+import streamlit as st
+from streamlit.navigation.page import StreamlitPage
+
+from inspector.core.formatting import counted
+from inspector.media.streamlit.page import page_style
+from inspector.media.streamlit.page.plain_text import plain
+from inspector.media.streamlit.pages import jobs_page, layout_page
+from inspector.media.streamlit.panels import snapshot_panels
+from inspector.media.streamlit.session import current_layout, run_folder, sign_in
+from inspector.service import own_model_registration, serving
+
+# Four blocks in colors of the shard map. The browser would fetch a named icon from a font server.
+ICON = (
+    '<svg viewBox="0 0 16 16">'
+    '<path fill="#77AADD" d="M1 1h6.5v6.5H1z"/><path fill="#EE8866" d="M8.5 1H15v6.5H8.5z"/>'
+    '<path fill="#EEDD88" d="M1 8.5h6.5V15H1z"/><path fill="#FFAABB" d="M8.5 8.5H15V15H8.5z"/>'
+    "</svg>"
+)
+
+st.set_page_config(
+    page_title="Sharding Inspector",
+    page_icon=ICON,
+    layout="wide",
+    initial_sidebar_state=340,  # pixels; a rule fits a line
+)
+
+if not sign_in.passed():
+    st.stop()
+
+
+def page_of(
+    name: str, icon: str, title: str | None = None, *, hidden: bool = False
+) -> StreamlitPage:
+    """Return the page of the module `NAME_page`, which is imported when the page is opened."""
+
+    def show() -> None:
+        importlib.import_module(f"inspector.media.streamlit.pages.{name}_page").show()
+
+    return st.Page(
+        show,
+        title=title or name.capitalize(),
+        icon=icon,
+        url_path=name,
+        visibility="hidden" if hidden else "visible",
+    )
+
+
+layout = st.Page(layout_page.show, title="Layout", icon=":material/grid_on:", default=True)
+running = jobs_page.own()
+main_pages = [
+    layout,
+    page_of("board", ":material/view_column:", "Compare"),
+    page_of("search", ":material/search:"),
+    page_of("jobs", ":material/progress_activity:", counted(running, "job"), hidden=not running),
+]
+if run_folder.path() is not None:
+    main_pages.insert(1, page_of("run", ":material/terminal:"))
+saved = [
+    page_of("library", ":material/bookmarks:"),
+    page_of("history", ":material/history:"),
+    page_of("open", ":material/file_open:"),
+]
+learn = [
+    page_of("learn", ":material/school:", "Tutorials"),
+    page_of("assemble", ":material/extension:"),
+    page_of("processes", ":material/lan:"),
+    page_of("variants", ":material/compare_arrows:"),
+    page_of("restore", ":material/settings_backup_restore:"),
+    page_of("accuracy", ":material/target:"),
+]
+pages = {"": main_pages, "Saved": saved, "Learn": learn}
+if serving.current().providers:
+    account = st.Page(
+        sign_in.show_account, title="Account", icon=":material/account_circle:", url_path="account"
+    )
+    main_pages.append(account)
+st.logo(page_style.wordmark(), size="large")
+page = st.navigation(pages, position="top")
+current_layout.begin(on_layout_page=page is layout, tabs=snapshot_panels.PANELS)
+for problem in own_model_registration.PROBLEMS:
+    st.error(plain(problem), icon=":material/error:")
+with page_style.around_page():
+    page.run()

@@ -1,0 +1,141 @@
+"""The Jobs page: what runs and waits on this server, whose it is, and Cancel for the user's own."""
+
+from __future__ import annotations
+
+import streamlit as st
+
+from inspector.core.errors import InvalidInput
+from inspector.core.formatting import and_text, bytes_text, counted, seconds_text
+from inspector.media.streamlit.page.plain_text import plain
+from inspector.media.streamlit.session import user
+from inspector.sections.phases import PHASE_NAMES, phase_label
+from inspector.service import jobs, serving
+from inspector.service.jobs import ServerJob
+from inspector.service.search import registry
+
+POLL_SECONDS = 2.0
+_PROBLEM = "jobs_problem"
+# Relative widths. In a window of 800 pixels, no word breaks and the button keeps its label.
+_COLUMNS = {"Position": 1.3, "Job": 2.5, "Owner": 1.8, "Phase": 2.3, "Memory": 1.25, "Age": 0.9}
+_BUTTON_WIDTH = 1.75
+_KINDS = {
+    "run": "Run",
+    "compile": "Compile",
+    "time_together": "Paired timing",
+    "assemble": "Assemble",
+    "exchange": "Processes",
+    "tutorial": "Tutorial",
+    "save_checkpoint": "Restore",
+    "restore_checkpoint": "Restore",
+    "effects": "Effects",
+    "import": "Read a file",
+    "board": "Read a board",
+    "search": "Search",
+}
+_PHASES = PHASE_NAMES | {
+    "propagate": "Partitioning candidates",
+    "verify": "Partitioning the best candidates",
+    "sensitivity": "Searching under other conditions",
+    "unpack": "Unpacking",
+}
+
+
+def show() -> None:
+    """Draw all jobs of the server."""
+    st.markdown("### Jobs")
+    st.caption(_rules())
+    st.fragment(_show_jobs, run_every=POLL_SECONDS)()
+
+
+def own() -> int:
+    """Return how many jobs of the user run or wait, searches included. The navigation shows them."""
+    return sum(one.owned for one in jobs.listed(user.service(), registry.shared()))
+
+
+def _rules() -> str:
+    settings = serving.current()
+    limits = [(settings.jobs_per_user, "running job"), (settings.queued_per_user, "waiting job")]
+    most = "at most " + and_text([counted(limit, noun) for limit, noun in limits if limit])
+    who = "user" if settings.providers else "browser session"
+    return (
+        f"Users take turns. Each {who} has {most}. A job ends a minute after its tab is closed; a search "
+        "goes on."
+    )
+
+
+def _show_jobs() -> None:
+    if problem := st.session_state.pop(_PROBLEM, None):
+        st.error(plain(problem), icon=":material/error:")
+    listed = jobs.listed(user.service(), registry.shared())
+    if not listed:
+        st.info("No job runs or waits.", icon=":material/check_circle:")
+        return
+    for cell, heading in zip(_row(), _COLUMNS, strict=False):
+        cell.markdown(f"**{heading}**")
+    for one in listed:
+        _show_job(one)
+
+
+def _row() -> list:
+    return st.columns([*_COLUMNS.values(), _BUTTON_WIDTH], vertical_alignment="center", gap="small")
+
+
+def _show_job(job: ServerJob) -> None:
+    cells = _row()
+    texts = (_place(job), _title(job), _owners(job), _phase(job), _memory(job), _age(job))
+    for cell, text in zip(cells, texts, strict=False):
+        cell.markdown(plain(text))
+    if job.owned:
+        cells[-1].button(
+            "Cancel",
+            key=f"cancel_job:{job.queue}:{job.number}",
+            icon=":material/stop:",
+            help=plain(f"Cancel {_title(job)}"),
+            on_click=_cancel,
+            args=(job.queue, job.number),
+        )
+
+
+def _place(job: ServerJob) -> str:
+    return "Running" if job.place is None else f"{job.place}"
+
+
+def _title(job: ServerJob) -> str:
+    """Return what a job does. Others see the target, but not the layout."""
+    parts = [_KINDS.get(job.kind, job.kind)]
+    if job.owned and job.subject.title:
+        parts.append(job.subject.title)
+    if job.subject.target is not None:
+        parts.append(job.subject.target)
+    return " · ".join(parts)
+
+
+def _owners(job: ServerJob) -> str:
+    own = user.current().owner
+    others = dict.fromkeys(one.name for one in job.requesters if one.owner != own)
+    names = ["You"] if any(one.owner == own for one in job.requesters) else []
+    return and_text([*names, *others]) or "a closed tab"
+
+
+def _phase(job: ServerJob) -> str:
+    if job.phase is None:
+        return f"Waiting in the queue of {job.queue}"
+    label = phase_label(_PHASES, job.phase, job.progress)
+    if "done" in job.progress and "of" in job.progress:
+        label += f", {job.progress['done']:,} of {job.progress['of']:,}"
+    return label
+
+
+def _memory(job: ServerJob) -> str:
+    return "–" if job.memory is None else bytes_text(job.memory)
+
+
+def _age(job: ServerJob) -> str:
+    return f"{job.age:.0f} s" if job.age < 120 else seconds_text(job.age)
+
+
+def _cancel(queue: str, number: int) -> None:
+    try:
+        jobs.cancel(user.service(), registry.shared(), queue, number)
+    except InvalidInput as error:
+        st.session_state[_PROBLEM] = str(error)

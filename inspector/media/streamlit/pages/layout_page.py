@@ -1,0 +1,206 @@
+"""The Layout page: edit a layout, plan it at once, run it, and read its figures."""
+
+from __future__ import annotations
+
+import functools
+from collections.abc import Callable
+
+import streamlit as st
+
+from inspector.assessment import assess
+from inspector.core.assessment import Assessment
+from inspector.core.field_parser import Parsed
+from inspector.core.snapshot import Snapshot
+from inspector.layout import Layout
+from inspector.media.streamlit.editor.sidebar import Editor
+from inspector.media.streamlit.page import page_width
+from inspector.media.streamlit.page.plain_text import plain
+from inspector.media.streamlit.panels import (
+    arrays_panels,
+    collectives_panel,
+    effects_panel,
+    run_panel,
+    snapshot_panels,
+    summary_panel,
+)
+from inspector.media.streamlit.parts import render
+from inspector.media.streamlit.session import (
+    chip_choice,
+    current_layout,
+    finished_runs,
+    planning,
+    program_choice,
+    propagation,
+    selection,
+    user,
+    view_link,
+)
+from inspector.sections import assessed, sharding_errors
+from inspector.service.inspection import Inspection
+
+_OF_PROGRAMS = ("Communication", "Time", "Memory")  # tabs that show propagated programs
+
+
+def show() -> None:
+    """Draw the page."""
+    service = user.service()
+    service.warm()  # JAX starts in the planner while the sidebar is drawn
+    parsed = current_layout.parsed()
+    if parsed.value is not None:
+        current_layout.remember(parsed.value)
+    layout = current_layout.last_layout()
+
+    editor = Editor(parsed, service.compiled)
+
+    @functools.cache
+    def draw_sidebar() -> None:
+        with st.sidebar:
+            editor.draw()
+
+    # The figures are sent before the sidebar because they show the change, unless the page waits for JAX to
+    # trace the model, or for long until its programs are propagated.
+    if service.known_state(layout) is None:
+        draw_sidebar()
+    try:
+        planned, figures, draw_link = _draw_main(service, layout, parsed, draw_sidebar)
+    finally:
+        draw_sidebar()  # also after an error, so that the layout can be changed
+    if planned is not None:
+        editor.show_plan_problems(planned)
+    if parsed.value is not None:
+        current_layout.write_url(planned, snapshot_panels.PANELS, figures)
+    draw_link()
+    page_width.measure()
+
+
+def _draw_main(
+    service: Inspection, layout: Layout, parsed: Parsed[Layout], draw_sidebar: Callable[[], None]
+) -> tuple[Snapshot | None, Assessment | None, Callable[[], None]]:
+    """Draw summary and panels. Return the plan, or None if the model cannot be traced, the figures of a run
+    or compile, and what draws the link of the page.
+
+    draw_sidebar: draws the sidebar while the page waits for propagated programs.
+    """
+    problems = st.container()
+    if parsed.value is None:
+        st.warning(
+            "Fix the fields marked in red. The page shows the last valid layout.",
+            icon=":material/edit_off:",
+        )
+    propagation.make_way(service, layout)
+    effects_panel.make_way(layout)
+    planned = planning.planned(service, layout)
+    if planned is None:
+        with problems:
+            _show_url_problems()
+        return None, None, lambda: None
+    run = finished_runs.run_of(service, layout)
+    propagates = run is None and snapshot_panels.is_open(*_of_programs())
+    if run is None:
+        propagation.begin(service, layout)  # the head of the page needs them, whatever is open
+    errors, summary = st.container(), st.container()
+    # The browser draws the tabs while the programs are propagated.
+    tabs = snapshot_panels.draw_tabs()
+    if propagates and not propagation.wait(service, layout, propagation.FIGURES_FIRST_SECONDS):
+        draw_sidebar()
+        propagation.wait(service, layout)
+    if run is not None:
+        snapshot = service.with_propagated(run, layout, propagation.needed(layout))
+    else:
+        snapshot = propagation.with_known(service, planned, layout)
+    snapshot = effects_panel.with_known(service, snapshot, layout)
+    with problems:
+        _show_url_problems(snapshot)
+        if run is None and (said := current_layout.claimed()) is not None:
+            words = "This server does not have the result that the link was made with, so this is the plan."
+            st.info(plain(f"{words}{assessed.claim(said)}"), icon=":material/link:")
+    snapshot_panels.prepare(snapshot)
+    with errors:
+        wrong = [] if run is None else [one for one in run.findings if one.level == "error"]
+        if wrong:
+            messages = "  \n".join(plain(finding.message) for finding in wrong)
+            st.error(messages, icon=":material/difference:")
+        render.show(sharding_errors.refusals(snapshot.programs))
+    panels = _panels_of_plan(service, snapshot, layout)
+    snapshot_panels.show(tabs, snapshot, layout, panels)
+    with summary:
+        if run is None and not snapshot.programs:  # they may be known by now
+            snapshot = propagation.with_known(service, planned, layout)
+        rejected = assess(snapshot, chip_choice.chosen_chip()).rejected is not None
+        draw_link = summary_panel.show(
+            snapshot,
+            layout,
+            lambda: run_panel.show(service, (layout, planned), rejected=rejected),
+        )
+        known = propagation.is_known(service, snapshot, layout)
+        if run is None and not known and not propagates:
+            propagation.watch(service, layout)
+        if layout.explicit_axes and not known and st.session_state.get("panel") not in panels:
+            propagation.show(service, layout)  # JAX may refuse the programs
+    figures = None if run is None else assess(snapshot, chip_choice.chosen_chip())
+    return planned, figures, draw_link
+
+
+def _panels_of_plan(
+    service: Inspection, snapshot: Snapshot, layout: Layout
+) -> dict[str, snapshot_panels.Panel]:
+    """Return the panels that start the propagation of a plan and wait for its programs.
+
+    Other panels show the programs once they are known, and start no propagation.
+    """
+    known = service.known_programs(layout, propagation.needed(layout))
+    if known is not None and not service.knows_all_programs(layout):
+        return {name: _with_rest(service, name) for name in _of_programs()}
+    if propagation.is_known(service, snapshot, layout):
+        return {}
+
+    def show(snapshot: Snapshot, layout: Layout | None) -> None:
+        assert layout is not None
+        if snapshot.source.kind == "plan":
+            propagation.show(service, layout)
+            return
+        # Above the collectives, because what is missing is below and in their details.
+        propagation.show(
+            service, layout, "Then causes of collectives and a comparison are added below."
+        )
+        collectives_panel.show(snapshot, layout)
+
+    if snapshot.source.kind != "plan":  # to compare with the compiled programs
+        return {"Communication": show}
+    waiting: dict[str, snapshot_panels.Panel] = dict.fromkeys(_of_programs(), show)
+    if "Arrays" in waiting:
+        views = {program_choice.ARRAYS_VIEW: show}
+        waiting["Arrays"] = functools.partial(arrays_panels.show, instead=views)
+    return waiting
+
+
+def _of_programs() -> tuple[str, ...]:
+    """Return the tabs that show propagated programs. *Arrays* does in one of its views."""
+    view = st.session_state.get(selection.VIEW_KEY)
+    return (*_OF_PROGRAMS, *(["Arrays"] if view == program_choice.ARRAYS_VIEW else []))
+
+
+def _with_rest(service: Inspection, name: str) -> snapshot_panels.Panel:
+    """Return a panel that also starts the propagation of the other programs."""
+
+    def show(snapshot: Snapshot, layout: Layout | None) -> None:
+        assert layout is not None
+        with program_choice.with_pending(propagation.programs_of(layout)):
+            snapshot_panels.PANELS[name](snapshot, layout)
+        # After a run, only this tab shows propagated programs, next to the compiled ones.
+        shows_them = snapshot.source.kind == "plan" or name == "Communication"
+        propagation.show_rest(service, layout, shows_them)
+
+    return show
+
+
+def _show_url_problems(snapshot: Snapshot | None = None) -> None:
+    problems = [*st.session_state.get("url_problems", {}).values()]
+    if snapshot is not None:
+        problems += view_link.absent(snapshot)
+    if problems:
+        messages = "  \n".join(map(plain, problems))
+        st.warning(
+            f"The link has invalid values. Defaults replace them.  \n{messages}",
+            icon=":material/link_off:",
+        )

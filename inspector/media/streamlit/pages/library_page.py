@@ -1,0 +1,343 @@
+"""The Library page: search, open, pin, download, annotate, rename, share and delete saved Snapshots."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import streamlit as st
+
+from inspector.compare import board as boards
+from inspector.compare import board_link
+from inspector.compare.board import Board
+from inspector.core import snapshot
+from inspector.core.errors import InvalidInput
+from inspector.core.formatting import bytes_text, counted
+from inspector.core.snapshot import Snapshot
+from inspector.media.streamlit.page import page_switch
+from inspector.media.streamlit.page.plain_text import plain
+from inspector.media.streamlit.pages import open_page
+from inspector.media.streamlit.parts import downloads, pin_button, table
+from inspector.media.streamlit.session import pins, user
+from inspector.sections import provenance
+from inspector.service import serving
+from inspector.service.library import LONGEST_NAME, LONGEST_NOTE, Entry, Library, Unreadable, export
+
+CHOSEN = "library_chosen"  # name of the selected Snapshot
+_SEARCH, _PROBLEM, _READ = "library_search", "library_problem", "library_read"
+_LEAVE_TO = "library_leave_to"  # path of the page to open in the next run
+_SEARCH_CHARACTERS = 200
+_NOTE_COLUMN_CHARACTERS = 200
+_TABLE_PX = 320  # at most; more rows scroll
+_NAME_PX, _NOTE_PX = 230, 230  # a name of 30 letters
+
+
+def show() -> None:
+    """Draw the search field, the table, and the selected Snapshot."""
+    page = st.session_state.pop(_LEAVE_TO, None)
+    if page is not None:
+        page_switch.to(page)
+    library = user.library()
+    st.markdown("### Library")
+    if problem := st.session_state.pop(_PROBLEM, None):
+        st.error(plain(problem), icon=":material/error:")
+    try:
+        everything = library.entries()
+        _show_all(library, everything)
+    except Unreadable as error:
+        st.error(plain(str(error)), icon=":material/error:")
+        if serving.current().team:
+            return
+        st.button(
+            "Move file aside and start a new library",
+            key="library_move_aside",
+            icon=":material/drive_file_move:",
+            on_click=_move_aside,
+        )
+    except InvalidInput as error:
+        st.error(plain(str(error)), icon=":material/error:")
+
+
+def _show_all(library: Library, everything: Sequence[Entry]) -> None:
+    if not everything:
+        st.info(
+            "The library is empty. Save a Snapshot with *Save* on the Layout page, or with "
+            "`python -m inspector library save`.",
+            icon=":material/bookmark:",
+        )
+        return
+    together = sum(entry.bytes for entry in everything)
+    # The folders of a server are of no use to its users.
+    place = "" if serving.current().team else f" in {plain(str(library.path))}"
+    st.caption(f"{counted(len(everything), 'entry', 'entries')}, {bytes_text(together)}{place}")
+    left, right = st.columns([4, 1], vertical_alignment="bottom")
+    with left:
+        words = st.text_input(
+            "Search",
+            key=_SEARCH,
+            max_chars=_SEARCH_CHARACTERS,
+            icon=":material/search:",
+            placeholder="name, note, model, mesh, target or source",
+        )
+    found = library.entries(words)
+    with right:
+        downloads.draw(
+            "Export all" if len(found) == len(everything) else f"Export {len(found)}",
+            lambda: export.zipped(library, found),
+            "library.zip",
+            "library_export",
+            mime="application/zip",
+            icon=":material/folder_zip:",
+            type="secondary",
+            disabled=not found,
+            width="stretch",
+            help="Download a zip of the Snapshots, with names and notes in `library.json`.",
+        )
+    if not found:
+        st.info("No Snapshot contains all of these words.", icon=":material/search_off:")
+        return
+    _show_table(found)
+    _show_chosen(library, _chosen(found))
+
+
+def _show_table(found: Sequence[Entry]) -> None:
+    names = [entry.name for entry in found]
+    owners = [_owner_text(entry) for entry in found]
+    height = {"height": _TABLE_PX} if len(found) > 8 else {}
+
+    def pick() -> None:
+        rows = st.session_state["library_table"].selection.rows
+        if rows and rows[0] < len(names):
+            st.session_state[CHOSEN] = names[rows[0]]
+
+    table.show(
+        {
+            "Name": names,
+            "Note": [" ".join(entry.note.split())[:_NOTE_COLUMN_CHARACTERS] for entry in found],
+            **({"Owner": owners} if any(owners) else {}),
+            "Target": [entry.target or entry.source for entry in found],
+            "Model": [entry.model or "" for entry in found],
+            "Mesh": [entry.mesh or "unknown" for entry in found],
+            "State per device": [bytes_text(entry.per_device) for entry in found],
+            "Saved (UTC)": [entry.saved[:16].replace("T", " ") for entry in found],
+            "Size": [bytes_text(entry.bytes) for entry in found],
+        },
+        "library_table",
+        on_select=pick,
+        selection_mode="single-row",
+        column_config={
+            "Name": st.column_config.TextColumn(width=_NAME_PX, pinned=True),
+            "Note": st.column_config.TextColumn(width=_NOTE_PX),
+        },
+        **height,
+    )
+
+
+def _owner_text(entry: Entry) -> str:
+    """Return the owner, and whether others see the entry; empty if it has no owner."""
+    if entry.owner is None:
+        return ""
+    return f"{entry.owner} ({'shared' if entry.shared else 'private'})"
+
+
+def _chosen(found: Sequence[Entry]) -> Entry:
+    """Return the selected entry, or the newest if the search does not find it."""
+    by_name = {entry.name: entry for entry in found}
+    return by_name.get(st.session_state.get(CHOSEN, ""), found[0])
+
+
+def _show_chosen(library: Library, entry: Entry) -> None:
+    with st.container(border=True):
+        st.markdown(f"#### {plain(entry.name)}")
+        if entry.owner is not None:
+            st.caption(f"Owner: {plain(_owner_text(entry))}")
+        try:
+            opened = _opened(library, entry)
+        except InvalidInput as error:
+            st.error(plain(str(error)), icon=":material/error:")
+            if entry.changeable:
+                _draw_delete(entry)
+            return
+        board = opened if isinstance(opened, Board) else None
+        lines = [provenance.line(opened)] if board is None else provenance.lines(board.named)
+        st.caption("  \n".join(map(plain, lines)))
+        st.markdown(
+            "  \n".join(plain(line) for line in entry.note.splitlines()) or ":gray[*No note*]"
+        )
+        if board is None:
+            _show_amounts(entry)
+        with st.container(horizontal=True, gap="small", vertical_alignment="center"):
+            _draw_open(entry, opened)
+            if not isinstance(opened, Board):
+                pin_button.show(opened, entry.name, key="library_pin")
+            downloads.draw(
+                "Download",
+                lambda: _text(library, entry, opened),
+                export.file_name(entry.name),
+                "library_download",
+                help="Download it as JSON.",
+            )
+            if entry.changeable:
+                _draw_share(entry)
+                _draw_note(entry)
+                _draw_rename(entry)
+                _draw_delete(entry)
+
+
+def _show_amounts(entry: Entry) -> None:
+    columns = st.columns(4)
+    devices = "unknown" if entry.devices is None else f"{entry.devices:,}"
+    columns[0].metric("Devices", devices)
+    columns[1].metric("Arrays", f"{entry.arrays:,}")
+    columns[2].metric("Train state", bytes_text(entry.state_bytes))
+    columns[3].metric("Per device", bytes_text(entry.per_device))
+
+
+def _draw_open(entry: Entry, opened: Snapshot | Board) -> None:
+    # This opens the shown entry, even if another tab has deleted it since.
+    st.button(
+        "Open",
+        key="library_open",
+        icon=":material/open_in_full:",
+        type="primary",
+        on_click=_open,
+        args=(entry, opened),
+    )
+    if isinstance(opened, Board):
+        return
+    layout = board_link.layout_of(opened)
+    if layout is not None:
+        st.button(
+            "Edit layout",
+            key="library_edit",
+            icon=":material/edit:",
+            type="tertiary",
+            help="Open its layout on the Layout page.",
+            on_click=_leave_with,
+            args=("last_layout", layout, page_switch.LAYOUT),
+        )
+
+
+def _open(entry: Entry, opened: Snapshot | Board) -> None:
+    """Open a Board or a Snapshot on its page in the next run."""
+    if isinstance(opened, Board):
+        pins.open_kept(entry.name, opened)
+        st.session_state[_LEAVE_TO] = page_switch.BOARD
+    else:
+        open_page.put(entry.name, opened, saved=True)
+        st.session_state[_LEAVE_TO] = page_switch.OPEN
+
+
+def _leave_with(key: str, value: object, page: str) -> None:
+    """Set a value of the session state, and open another page in the next run."""
+    st.session_state[key] = value
+    st.session_state[_LEAVE_TO] = page
+
+
+def _draw_note(entry: Entry) -> None:
+    with st.popover(
+        "Note", icon=":material/edit_note:", type="tertiary", key="library_note_popover"
+    ):
+        # Each entry has its own field, so that no note goes to another Snapshot.
+        key = f"library_note:{entry.name}:{entry.saved}"
+        st.text_area("Note", value=entry.note, key=key, max_chars=LONGEST_NOTE, height=160)
+        st.button("Save note", key="library_annotate", on_click=_annotate, args=(entry, key))
+
+
+def _draw_share(entry: Entry) -> None:
+    if entry.owner is None:
+        return  # everyone sees it
+    st.button(
+        "Make private" if entry.shared else "Share",
+        key="library_share",
+        icon=":material/lock:" if entry.shared else ":material/group:",
+        type="tertiary",
+        help="Only you see it." if entry.shared else "Let all users of this server open it.",
+        on_click=_share,
+        args=(entry,),
+    )
+
+
+def _draw_rename(entry: Entry) -> None:
+    with st.popover(
+        "Rename", icon=":material/edit:", type="tertiary", key="library_rename_popover"
+    ):
+        key = f"library_name:{entry.name}:{entry.saved}"
+        st.text_input("New name", value=entry.name, key=key, max_chars=LONGEST_NAME)
+        st.button("Save name", key="library_rename", on_click=_rename, args=(entry, key))
+
+
+def _draw_delete(entry: Entry) -> None:
+    with st.popover(
+        "Delete", icon=":material/delete:", type="tertiary", key="library_delete_popover"
+    ):
+        st.markdown(f"{plain(entry.name)} cannot be recovered.")
+        st.button(
+            "Delete entry",
+            key="library_delete",
+            icon=":material/delete_forever:",
+            on_click=_delete,
+            args=(entry,),
+        )
+
+
+def _opened(library: Library, entry: Entry) -> Snapshot | Board:
+    """Return the Snapshot or Board of the selected entry, which is read once."""
+    state = st.session_state
+    known = state.get(_READ)
+    if known is None or known[0] != (library.path, entry.name, entry.saved):
+        known = (
+            (library.path, entry.name, entry.saved),
+            (library.board(entry.name) if entry.is_board else library.open(entry.name)),
+        )
+        state[_READ] = known
+    return known[1]
+
+
+def _text(library: Library, entry: Entry, opened: Snapshot | Board) -> str:
+    """Return the file of the entry; if another tab has deleted it, that of the one shown."""
+    try:
+        return library.text(entry.name)
+    except InvalidInput:
+        return boards.dumps(opened) if isinstance(opened, Board) else snapshot.dumps(opened)
+
+
+def _annotate(entry: Entry, key: str) -> None:
+    try:
+        user.library().annotate(entry.name, st.session_state.get(key) or "")
+    except InvalidInput as error:
+        st.session_state[_PROBLEM] = str(error)
+
+
+def _share(entry: Entry) -> None:
+    try:
+        user.library().share(entry.name, not entry.shared)
+    except InvalidInput as error:
+        st.session_state[_PROBLEM] = str(error)
+
+
+def _rename(entry: Entry, key: str) -> None:
+    try:
+        renamed = user.library().rename(entry.name, st.session_state.get(key) or "")
+    except InvalidInput as error:
+        st.session_state[_PROBLEM] = str(error)
+    else:
+        st.session_state[CHOSEN] = renamed.name
+
+
+def _delete(entry: Entry) -> None:
+    try:
+        user.library().delete(entry.name)
+    except InvalidInput as error:
+        st.session_state[_PROBLEM] = str(error)
+    else:
+        st.session_state.pop(_READ, None)
+        st.toast(f"Deleted {plain(entry.name)}.", icon=":material/delete:")
+
+
+def _move_aside() -> None:
+    try:
+        aside = user.library().move_aside()
+    except InvalidInput as error:
+        st.session_state[_PROBLEM] = str(error)
+    else:
+        st.toast(f"Renamed the old file to {plain(aside.name)}.", icon=":material/drive_file_move:")

@@ -1,0 +1,229 @@
+"""The page that opens files of a real job: uploads from the user's disk, never paths on the server."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from functools import partial
+from typing import Any
+
+import streamlit as st
+from streamlit.runtime.uploaded_file_manager import UploadedFile
+
+from inspector.compare import board_link
+from inspector.core.errors import InvalidInput, shown
+from inspector.core.formatting import counted, seconds_text
+from inspector.core.snapshot import Snapshot
+from inspector.core.sources import READERS
+from inspector.core.temporary_folder import TemporaryFolder
+from inspector.layout import Layout, parse_given_mesh
+from inspector.media.streamlit.page import page_width
+from inspector.media.streamlit.page.plain_text import plain
+from inspector.media.streamlit.panels import snapshot_panels, summary_panel
+from inspector.media.streamlit.session import job_progress, user, view_link
+from inspector.media.streamlit.session.job_progress import Progress, Task
+from inspector.media.streamlit.session.uploads import release
+from inspector.producers.readers import archive, limits
+from inspector.sections import unknown
+from inspector.service.engine import Status
+
+OPENED = "opened_snapshot"  # (name, Snapshot)
+_SAVED = "opened_saved"  # its name in the library; None for an upload
+_PARAMETER = "snapshot"  # of the URL: the name of a Snapshot in the library
+_TABS_KEY = "opened_panel"
+_PROBLEMS = "open_link_problems"
+_JOB = "import"
+_UPLOADS = "open_uploads"  # counts uploads: each has a new field, because the last one is released
+_MEBIBYTE = 1024**2
+
+KINDS: dict[str, str | None] = {
+    "Detect": None,
+    **{reader.title: kind for kind, reader in READERS.items()},
+}
+_PHASES = {"start": "Starting a worker", "unpack": "Unpacking", "read": "Reading"}
+
+
+def show() -> None:
+    """Draw the page: the upload field, then the panels of the opened Snapshot."""
+    problems = _read_link()
+    opened: tuple[str, Snapshot] | None = st.session_state.get(OPENED)
+    if opened is not None:
+        problems += view_link.absent(opened[1])
+    if problems:
+        messages = "  \n".join(map(plain, problems))
+        st.warning(f"The link has invalid values.  \n{messages}", icon=":material/link_off:")
+    if not job_progress.show(_JOB):
+        if opened is None:
+            st.markdown("### Open a file")
+            _show_field()
+        else:
+            with st.expander("Open another file", icon=":material/upload_file:"):
+                _show_field()
+    job_progress.show_problem(_JOB)
+    if opened is None:
+        _show_formats()
+        return
+    name, snapshot = opened
+    summary_panel.show_opened(name, snapshot)
+    snapshot_panels.show(snapshot_panels.draw_tabs(_TABS_KEY), snapshot, _layout_of(snapshot))
+    page_width.measure()
+    _write_link(name, snapshot)
+
+
+def put(name: str, found: Snapshot, saved: bool = False) -> None:
+    """Open a Snapshot on this page. `saved` is whether `name` is its name in the library."""
+    st.session_state[OPENED] = (name, found)
+    st.session_state[_SAVED] = name if saved else None
+
+
+def _read_link() -> list[str]:
+    """Open the Snapshot of the library, the tab, the array and the program of the URL. Return problems."""
+    view, others = view_link.of_url()
+    if view_link.is_written(_TABS_KEY) or not (view or others):
+        return st.session_state.get(_PROBLEMS, [])
+    problems = [*view_link.read(view, snapshot_panels.PANELS, _TABS_KEY).values()]
+    problems += [
+        f"{shown(key)} is ignored: a link to this page has {_PARAMETER}, {', '.join(view_link.PARAMETERS)}"
+        for key in others
+        if key != _PARAMETER
+    ]
+    name = others.get(_PARAMETER, [""])[-1]
+    if name and name != st.session_state.get(_SAVED):
+        try:
+            put(name, user.library().open(name), saved=True)
+        except InvalidInput as error:
+            problems.append(str(error))
+    st.session_state[_PROBLEMS] = problems
+    return problems.copy()
+
+
+def _write_link(name: str, snapshot: Snapshot) -> None:
+    """Write what is open to the URL. An upload is in no link."""
+    saved = {_PARAMETER: [name]} if st.session_state.get(_SAVED) == name else {}
+    view = view_link.query(snapshot_panels.PANELS, _TABS_KEY, snapshot) if saved else {}
+    view_link.write(view, saved, _TABS_KEY)
+
+
+def _show_field() -> None:
+    columns = st.columns([2, 1, 2])
+    with columns[0]:
+        kind = st.selectbox(
+            "File type",
+            list(KINDS),
+            format_func=plain,
+            key="open_kind",
+            help="Set it only if the type is detected wrongly.",
+        )
+    mesh, axes = _mesh_fields(columns[1:], KINDS[kind])
+    uploads = st.file_uploader(
+        "Files, or a zip of a folder",
+        accept_multiple_files=True,
+        key=f"open_files:{st.session_state.get(_UPLOADS, 0)}",
+        max_upload_size=limits.MOST_UPLOAD_BYTES // _MEBIBYTE,
+    )
+    if not uploads:
+        return
+    job_progress.start(_JOB, lambda: _start(uploads, KINDS[kind], mesh, axes))
+    release(uploads)
+    st.session_state[_UPLOADS] = st.session_state.get(_UPLOADS, 0) + 1
+    st.rerun()
+
+
+def _mesh_fields(columns: Sequence[Any], kind: str | None) -> tuple[str, str]:
+    """Draw the fields for the mesh of a program whose text names none. Return their text."""
+    disabled = kind is not None and not READERS[kind].takes_mesh
+    with columns[0]:
+        mesh = st.text_input(
+            "Mesh",
+            key="open_mesh",
+            placeholder="2x4",
+            disabled=disabled,
+            help="Sizes of the mesh axes. Set it only for HLO text that names no mesh.",
+        )
+    with columns[1]:
+        axes = st.text_input(
+            "Mesh axes", key="open_axes", placeholder="data, model", disabled=disabled
+        )
+    return ("", "") if disabled else (mesh or "", axes or "")
+
+
+def _start(uploads: Sequence[UploadedFile], kind: str | None, mesh: str, axes: str) -> Task:
+    """Copy the files to a folder and have a worker read them.
+
+    Raises:
+      InvalidInput: a file name or the mesh is not allowed, the files are too many or too large, or the disk
+        is full.
+    """
+    given = parse_given_mesh(mesh, axes, limits.MOST_DEVICES, limits.MOST_AXES)
+    total = sum(upload.size for upload in uploads)
+    if total > limits.MOST_UPLOAD_BYTES:
+        raise InvalidInput(
+            f"the {counted(len(uploads), 'file')} have {-(-total // _MEBIBYTE):,} MiB, but at most "
+            f"{limits.MOST_UPLOAD_BYTES // _MEBIBYTE} MiB can be uploaded; use `sharding-inspector import`"
+        )
+    names = [_file_name(upload.name) for upload in uploads]
+    if len(set(names)) != len(names):
+        raise InvalidInput("two files have the same name")
+    service, folder = user.service(), TemporaryFolder()
+    try:
+        inside = folder.path / "files"
+        try:
+            inside.mkdir()
+            for file_name, upload in zip(names, uploads, strict=True):
+                (inside / file_name).write_bytes(upload.getvalue())  # without a copy
+        except OSError as error:
+            raise InvalidInput(f"the upload cannot be stored: {error.strerror}") from None
+        path = inside / names[0] if len(names) == 1 else inside
+        name = names[0] if len(names) == 1 else f"{names[0]} and {len(names) - 1} more"
+        job = service.start_import(path, name, kind, folder=folder.path, mesh=given)
+    except BaseException:
+        folder.remove(patience=0)
+        raise
+
+    def finish() -> None:
+        try:
+            put(name, job.answer())
+        finally:
+            folder.remove()
+
+    def abandon() -> None:
+        job.cancel()
+        folder.remove()
+
+    progress = job_progress.of_job(job, partial(_progress, name))
+    return Task(progress, finish, job.cancel, abandon=abandon)
+
+
+def _progress(name: str, status: Status) -> Progress:
+    label, share = _PHASES.get(status.phase or "start", "Reading"), 0.0
+    done, of = status.progress.get("done"), status.progress.get("of")
+    if of:
+        label += f", {done + 1:,} of {of:,}"
+        share = done / of
+    return Progress(f"{label}: {name}", share, f"{seconds_text(status.elapsed)} elapsed.")
+
+
+def _file_name(name: str) -> str:
+    """Return the name of an upload without the folders that some browsers send.
+
+    Raises:
+      InvalidInput: the name is not a valid file name.
+    """
+    last = name.replace("\\", "/").rpartition("/")[2]
+    return archive.safe_path(last, "the upload").name
+
+
+def _layout_of(snapshot: Snapshot) -> Layout | None:
+    """Return the layout that this project made the Snapshot from; None if there is no such layout."""
+    return None if unknown.imported_from(snapshot) else board_link.layout_of(snapshot)
+
+
+def _show_formats() -> None:
+    rows = "".join(
+        f"| **{reader.title}** | {reader.upload} | {reader.contains} |\n"
+        for reader in READERS.values()
+    )
+    st.markdown(f"| Format | File | Contents |\n|---|---|---|\n{rows}")
+    st.caption(
+        f"At most {limits.MOST_UPLOAD_BYTES // _MEBIBYTE} MiB. Array values are not read. For larger "
+        "files, run `python -m inspector import orbax FOLDER -o snapshot.json` and open the result."
+    )

@@ -1,0 +1,72 @@
+"""The page of a recorded program: its compiled programs and its live arrays, also while it runs."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import streamlit as st
+
+from inspector.core import program_run, snapshot
+from inspector.core.errors import InvalidInput
+from inspector.core.program_run import ProgramRun
+from inspector.media.streamlit.page import page_width
+from inspector.media.streamlit.page.plain_text import plain
+from inspector.media.streamlit.panels import snapshot_panels
+from inspector.media.streamlit.parts import render
+from inspector.media.streamlit.session import run_folder
+from inspector.sections import program_run as program_run_section
+
+_REFRESH = 2.0  # seconds
+_ALL = "Live arrays and all programs"
+_SEEN = "run_page_seen"  # the record that the page was drawn for
+
+
+def show() -> None:
+    """Draw the table of compiled programs, and the Snapshot that the user chooses."""
+    folder = run_folder.path()
+    if folder is None:
+        st.info("Start the dashboard with `--run FOLDER`, or a program with `run --open`.")
+        return
+    try:
+        run = program_run.read(folder)
+    except InvalidInput as error:
+        st.error(plain(str(error)))
+        return
+    st.session_state[_SEEN] = run
+    render.show([program_run_section.section(run)])
+    if run.ended is None:
+        _follow(folder)
+    files = _files(run, folder)
+    if not files:
+        st.info("No Snapshot yet.")
+        return
+    chosen = st.selectbox("Snapshot", list(files), format_func=plain, key="run_snapshot")
+    try:
+        found = snapshot.read(folder / files[chosen])
+    except InvalidInput as error:
+        st.error(plain(str(error)))
+        return
+    snapshot_panels.show(snapshot_panels.draw_tabs("run_panel"), found, None)
+    page_width.measure()
+
+
+def _files(run: ProgramRun, folder: Path) -> dict[str, str]:
+    files = {_ALL: program_run.SNAPSHOT} if (folder / program_run.SNAPSHOT).is_file() else {}
+    for one in run.programs:
+        files[one.name] = one.file
+        if one.target_file is not None:
+            files[f"{one.name}, compiled for {run.target}"] = one.target_file
+    return files
+
+
+@st.fragment(run_every=_REFRESH)
+def _follow(folder: Path) -> None:
+    """Draw the page again when the record has changed."""
+    if st.button("Capture arrays now", icon=":material/photo_camera:"):
+        (folder / program_run.REQUEST).touch()
+    try:
+        now = program_run.read(folder)
+    except InvalidInput:
+        return
+    if now != st.session_state.get(_SEEN):
+        st.rerun()

@@ -1,0 +1,348 @@
+"""The Search page: what to search, the search while it runs, and its result."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from datetime import datetime
+
+import streamlit as st
+
+from inspector.compare.search import result as results
+from inspector.compare.search.result import OBJECTIVES, Candidate, SearchResult, layout_of
+from inspector.compare.search.space import MOST_CANDIDATES, space_of
+from inspector.core.errors import InvalidInput
+from inspector.core.formatting import seconds_text
+from inspector.layout import Layout
+from inspector.layout.script import script
+from inspector.machines import targets
+from inspector.machines.hardware import CHIPS
+from inspector.media.streamlit.page import page_switch
+from inspector.media.streamlit.page.plain_text import plain
+from inspector.media.streamlit.parts import board_pair, downloads, render
+from inspector.media.streamlit.session import (
+    chip_choice,
+    current_layout,
+    job_progress,
+    planning,
+    user,
+)
+from inspector.media.streamlit.session.job_progress import Progress, Task
+from inspector.sections import search as section
+from inspector.service.search import registry
+from inspector.service.search.registry import Request, Watched
+from inspector.service.search.run import DEFAULT_BUDGET
+
+_JOB = "search"
+_MEASURED = "Emulated devices"
+_MOST_BUDGET = 200  # compiles of one search from a page
+_OBJECTIVES = {"time": "Time of a step", "memory": "Memory", "traffic": "Traffic"}
+_KEPT = "search_fields"  # the last values of the fields; Streamlit forgets fields of other pages
+_LEAVE = "search_leave"
+_REOPENED = "search_reopened"
+# Phases in order, with their shares of a progress bar.
+_SHARES = {
+    "propagate": 0.25, "verify": 0.05, "improve": 0.05, "compile": 0.35, "sensitivity": 0.3, "done": 0.0,
+}  # fmt: skip
+
+
+@dataclass(frozen=True)
+class _Reopened:
+    """A search of the history: the layout that it began with, its result, and when it was recorded."""
+
+    layout: Layout
+    found: SearchResult
+    time: datetime
+
+
+def reopen(layout: Layout, found: SearchResult | None, time: str) -> None:
+    """Show an earlier search when the page is drawn.
+
+    Args:
+      found: its result; without one, the page offers to search again from the same layout.
+      time: when it was recorded, in ISO 8601.
+    """
+    st.session_state["last_layout"] = layout
+    st.session_state.pop(_REOPENED, None)
+    if found is not None:
+        st.session_state[_REOPENED] = _Reopened(layout, found, datetime.fromisoformat(time))
+
+
+def show() -> None:
+    """Draw the fields, the progress of the search, and its result."""
+    if st.session_state.pop(_LEAVE, False):
+        page_switch.to(page_switch.LAYOUT)
+    st.markdown("### Search")
+    layout = current_layout.last_layout()
+    reopened: _Reopened | None = st.session_state.get(_REOPENED)
+    if reopened is not None and reopened.layout == layout:
+        _show_reopened(reopened)
+        return
+    service = user.service()
+    st.caption(
+        f"The best layouts for {plain(layout.model)} on {plain(_machine_text(layout))}, from the layout of "
+        "the Layout page. All candidates are partitioned, the most promising ones are compiled."
+    )
+    if planning.planned(service, layout) is None:
+        return
+    state = service.known_state(layout)
+    assert state is not None
+    fields = _fields(layout)
+    chip = layout.machine.chip if layout.machine else CHIPS.get(fields["chip"])
+    try:
+        space = space_of(layout, state, fields["locks"], fields["vary"])
+        _refuse_without_compiler(layout, fields["budget"])
+    except InvalidInput as error:
+        st.error(plain(str(error)), icon=":material/error:")
+        return
+    request = Request(space, chip, fields["budget"], fields["objective"], fields["sensitivity"])
+    watched = registry.shared().get(request)
+    _buttons(request, watched)
+    if watched is None:
+        st.info(
+            f"{space.count():,} candidates (at most {MOST_CANDIDATES:,}), and up to {request.budget} "
+            "compiles. The search goes on if you leave this page or close it.",
+            icon=":material/info:",
+        )
+        return
+    if watched.running:
+        _watch(watched, request)
+        return
+    if watched.error:
+        st.error(plain(watched.error), icon=":material/error:")
+    _show_result(watched.result(), layout)
+
+
+def _show_reopened(reopened: _Reopened) -> None:
+    with st.container(horizontal=True, vertical_alignment="center"):
+        st.caption(
+            f"From the history: the search of {reopened.time:%Y-%m-%d %H:%M} UTC for "
+            f"{plain(reopened.layout.model)} on {plain(_machine_text(reopened.layout))}."
+        )
+        st.button(
+            "New search",
+            key="search_new",
+            icon=":material/search:",
+            help="Search from the same layout.",
+            on_click=lambda: st.session_state.pop(_REOPENED),
+        )
+    _show_result(reopened.found, reopened.layout)
+
+
+def _machine_text(layout: Layout) -> str:
+    return layout.machine.text if layout.machine else f"{layout.devices} devices"
+
+
+def _refuse_without_compiler(layout: Layout, budget: int) -> None:
+    if layout.machine is not None and budget:
+        missing = targets.missing_compiler(layout.machine)
+        if missing is not None:
+            raise InvalidInput(missing)
+
+
+def _fields(layout: Layout) -> dict:
+    """Draw the fields and return their values."""
+    kept = st.session_state.setdefault(
+        _KEPT,
+        {
+            "objective": "time",
+            "budget": DEFAULT_BUDGET,
+            "locks": "",
+            "vary": "",
+            "sensitivity": False,
+        },
+    )
+    with st.container(horizontal=True, vertical_alignment="bottom", gap="small"):
+        objective = st.selectbox(
+            "Least",
+            list(OBJECTIVES),
+            index=list(OBJECTIVES).index(kept["objective"]),
+            format_func=_OBJECTIVES.__getitem__,
+            key="search_objective",
+            width=170,
+        )
+        budget = st.number_input(
+            "Compiles, at most",
+            0,
+            _MOST_BUDGET,
+            kept["budget"],
+            key="search_budget",
+            width=150,
+            help="The compiler confirms the best candidates. A large model takes minutes for each.",
+        )
+        locks = _list(
+            "Keep",
+            "locks",
+            kept,
+            "mesh, tensor=8, vocab=tensor",
+            "What all candidates keep, separated by commas: mesh, rules, the size of a mesh axis such "
+            "as tensor=8, or the rule of a logical axis such as vocab=tensor.",
+        )
+        vary = _list(
+            "Also vary",
+            "vary",
+            kept,
+            "remat=none,full; batch=64,128",
+            "Other fields with their values, separated by semicolons: a size of the model, donate, "
+            "device_order, or optimizer_axes=none,data. Times are compared for each example of the batch.",
+        )
+        chip = None
+        if layout.machine is None:
+            chip = st.selectbox(
+                "Time on",
+                [_MEASURED, *CHIPS],
+                format_func=lambda name: CHIPS[name].title if name in CHIPS else name,
+                key="search_chip",
+                width=190,
+                help="Measured on emulated devices of this machine, or predicted for a chip.",
+            )
+    others = st.checkbox(
+        "Also under other conditions",
+        kept["sensitivity"],
+        key="search_sensitivity",
+        help="Without a compile: twice the batch and sequence, half, twice and four times the devices, and "
+        "another chip.",
+    )
+    kept |= {
+        "objective": objective,
+        "budget": budget,
+        "locks": locks,
+        "vary": vary,
+        "sensitivity": others,
+    }
+    return {
+        "objective": objective,
+        "budget": int(budget),
+        "sensitivity": others,
+        "locks": [part.strip() for part in locks.split(",") if part.strip()],
+        "vary": [part.strip() for part in vary.split(";") if part.strip()],
+        "chip": chip,
+    }
+
+
+def _list(label: str, name: str, kept: dict, example: str, meaning: str) -> str:
+    """Draw a field whose text is a list, and return it."""
+    settings = {"width": 260, "placeholder": example, "help": meaning}
+    return st.text_input(label, kept[name], key=f"search_{name}", **settings)
+
+
+def _buttons(request: Request, watched: Watched | None) -> None:
+    """Draw the button that starts or continues the search."""
+    if watched is not None and watched.running:
+        return
+    if watched is None:
+        label, kind = "Start search", "primary"
+    elif watched.stopped or watched.error:
+        label, kind = "Continue search", "primary"
+    else:
+        return
+    if st.button(label, key="start_search", type=kind, icon=":material/search:"):
+        try:
+            registry.shared().start(request, user.current())
+        except InvalidInput as error:
+            st.error(plain(str(error)), icon=":material/error:")
+        else:
+            st.rerun()
+
+
+def _watch(watched: Watched, request: Request) -> None:
+    """Draw the progress with Stop, and what was found so far."""
+    key, owner = request.key(), user.current().owner
+    if job_progress.subject(_JOB) != key:
+
+        def make() -> Task:
+            return Task(
+                progress=lambda: _progress(watched, owner),
+                finish=lambda: None,
+                cancel=lambda: registry.shared().leave(watched, owner),
+                subject=key,
+                abandon=lambda: None,  # it goes on without the browser
+                draw=lambda: _draw_first(watched),
+            )
+
+        job_progress.start(_JOB, make)
+    job_progress.show(_JOB)
+
+
+def _progress(watched: Watched, owner: str) -> Progress | None:
+    if not watched.running:
+        return None
+    if (place := registry.shared().place(watched)) is not None:
+        label = f"Waiting for another search, place {place} in the queue"
+        return Progress(label, 0.0, "Starts when the searches before it have ended.")
+    state = watched.progress()
+    phases = list(_SHARES)
+    share = sum(_SHARES[phase] for phase in phases[: phases.index(state.phase)])
+    if state.total:
+        share += _SHARES[state.phase] * min(state.done / state.total, 1.0)
+    if watched.stopped:
+        return Progress("Stopping", share)
+    note = f"{seconds_text(watched.elapsed or 0.0)} elapsed."
+    if all(one.owner != owner for one in watched.requesters):
+        note += " It goes on for other users."
+    return Progress(section.progress_text(state), share, note)
+
+
+def _draw_first(watched: Watched) -> None:
+    found = watched.result()
+    if found.candidates:
+        render.show([section.picture(found), section.summary(found), section.table(found)])
+
+
+def _show_result(found: SearchResult, layout: Layout) -> None:
+    whole = section.section(found)
+
+    def pick(row: int | None) -> None:
+        if row is None:
+            st.caption("Select a layout to see why it is better, to open it or to pin it.")
+        else:
+            _show_one(section.listed(found)[row], found, layout)
+
+    render.show(whole.blocks, {section.TABLE: pick})
+    downloads.draw(
+        "Result",
+        lambda: results.dumps(found),
+        "search.json",
+        "search_download",
+        help="All candidates as JSON, with their figures and the reason of each rejected one.",
+    )
+
+
+def _show_one(one: Candidate, found: SearchResult, layout: Layout) -> None:
+    """Draw why one candidate differs from the current layout, and what can be done with it."""
+    chosen = layout_of(one)
+    with st.container(border=True):
+        st.markdown(f"**{plain(section.name_of(one))}**")
+        render.show([section.why(found, one)])
+        with st.container(horizontal=True, gap="small"):
+            st.button(
+                "Open",
+                key="search_open",
+                icon=":material/open_in_new:",
+                type="primary",
+                on_click=_open,
+                args=(chosen, found.chip),
+            )
+            pin = st.button("Compare on the board", key="search_pin", icon=":material/view_column:")
+            downloads.draw(
+                "Code",
+                lambda: script(chosen),
+                "layout.py",
+                "search_code",
+                mime="text/x-python",
+                icon=":material/code:",
+            )
+        if pin:
+            _keep_chip(chosen, found.chip)
+            board_pair.compare(user.service(), layout, section.name_of(one), chosen, searched=True)
+
+
+def _open(layout: Layout, chip: str | None) -> None:
+    current_layout.put(layout)
+    _keep_chip(layout, chip)
+    st.session_state[_LEAVE] = True  # a callback cannot switch pages
+
+
+def _keep_chip(layout: Layout, chip: str | None) -> None:
+    """Choose the chip for which the search predicted times, unless the target has one."""
+    if layout.machine is None and chip is not None:
+        chip_choice.put(chip)

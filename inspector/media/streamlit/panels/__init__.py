@@ -1,0 +1,1 @@
+"""The panels of a Snapshot: one for each tab, and what they draw."""

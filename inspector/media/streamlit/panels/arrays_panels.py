@@ -1,0 +1,150 @@
+"""The tab *Arrays*: views of all arrays, as a table, a tree, by device, by rule, and inside the programs."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+
+import streamlit as st
+
+from inspector.core.snapshot import Array, Snapshot
+from inspector.core.totals import STATE_GROUPS
+from inspector.layout import Layout
+from inspector.media.streamlit.page import page_width
+from inspector.media.streamlit.panels import (
+    device_panel,
+    ledger_panel,
+    program_panels,
+    shard_map_panel,
+)
+from inspector.media.streamlit.parts import render, table
+from inspector.media.streamlit.session import kept_field, selection, view_link
+from inspector.sections import arrays, unknown
+from inspector.sections.arrays import GROUP_TITLES
+
+View = Callable[[Snapshot, Layout | None], None]
+WHOLE = "Whole train state"
+PARTS = {
+    "Parameters": ("params",),
+    "Optimizer state": ("opt_state",),
+    WHOLE: STATE_GROUPS,
+}
+
+
+def show(
+    snapshot: Snapshot, layout: Layout | None, instead: Mapping[str, View] | None = None
+) -> None:
+    """Draw the choice of a view, and the view. `instead` has views that the page draws in another way."""
+    st.session_state.setdefault(selection.VIEW_KEY, next(iter(VIEWS)))
+    view = kept_field.draw(
+        st.segmented_control,
+        "View",
+        list(VIEWS),
+        key=selection.VIEW_KEY,
+        required=True,
+        label_visibility="collapsed",
+    )
+    (VIEWS | (instead or {}))[view](snapshot, layout)
+
+
+def show_by_device(snapshot: Snapshot, layout: Layout | None) -> None:
+    """Draw the bytes of each array on each device, small shard maps, and what chosen devices hold."""
+    if _cannot_show(snapshot):
+        return
+    part = _choose_part(snapshot, "overview_groups", whole_first=True)
+    keys = [
+        key
+        for name in ("overview", "small_multiples")
+        for key in arrays.picture_keys(snapshot, name)
+    ]
+    picks = dict.fromkeys(keys, selection.select)
+    render.show(arrays.bytes_on_devices(snapshot, part).blocks, picks)
+    st.caption("Click a row or a small map to select that array for the shard map.")
+    st.markdown("##### Contents of devices")
+    device_panel.show(snapshot, layout)
+
+
+def show_tree(snapshot: Snapshot, _: Layout | None) -> None:
+    """Draw the tree of PartitionSpecs as a figure and as text to copy."""
+    if _cannot_show(snapshot, mesh=False):
+        return
+    part = _choose_part(snapshot, "tree_groups")
+    picks = dict.fromkeys(arrays.picture_keys(snapshot, "spec_tree"), selection.select)
+    render.show(arrays.tree_pictures(snapshot, part), picks)
+    folded = st.toggle(
+        "Fold identical layers",
+        value=True,
+        key="tree_folded",
+        help="Show layers that differ only in their number as one.",
+    )
+    render.show(arrays.tree_texts(snapshot, part, folded))
+
+
+def show_table(snapshot: Snapshot, layout: Layout | None) -> None:
+    """Draw a table of arrays with filters, and the map and the reasons of the selected array beside it."""
+    if _cannot_show(snapshot, mesh=False):
+        return
+    present = {array.group for array in snapshot.arrays}
+    left, right = page_width.beside([3, 2])
+    with left:
+        groups = st.pills(
+            "Groups",
+            [group for group in GROUP_TITLES if group in present],
+            selection_mode="multi",
+            format_func=GROUP_TITLES.__getitem__,
+            key="table_groups",
+        )
+    with right:
+        words = st.text_input(
+            "Filter",
+            key="table_filter",
+            placeholder="words in path, axes or spec, such as W2 model",
+        )
+    shown = arrays.by_bytes(arrays.matching(snapshot.arrays, groups or list(present), words))
+    if not shown:
+        st.info("No array contains all of these words.", icon=":material/search_off:")
+        return
+    pick = table.array_picker(
+        [array.path for array in shown],
+        "table_selected",
+        f"{len(shown)} of {len(snapshot.arrays)} arrays. Select a row to see its shard map.",
+    )
+    left, right = page_width.halves()
+    with left:
+        render.show([arrays.table(shown)], {"array_table": pick})
+    with right:
+        shard_map_panel.show_beside(snapshot, layout)
+
+
+def _cannot_show(snapshot: Snapshot, mesh: bool = True) -> bool:
+    """Draw the reason if there are no arrays, or no mesh if that is needed."""
+    missing = unknown.no_arrays(snapshot) or (unknown.no_mesh(snapshot) if mesh else None)
+    if missing is not None:
+        render.show([missing])
+    return missing is not None
+
+
+def _choose_part(snapshot: Snapshot, key: str, whole_first: bool = False) -> list[Array]:
+    """Draw the choice of a part of the train state and return its arrays."""
+    present = {array.group for array in snapshot.arrays}
+    names = [name for name, groups in PARTS.items() if present.intersection(groups)] or [WHOLE]
+    if st.session_state.get(key) not in names:
+        st.session_state[key] = names[-1] if whole_first else names[0]
+    part = st.segmented_control(
+        "Part of the train state", names, key=key, required=True, label_visibility="collapsed"
+    )
+    return [array for array in snapshot.arrays if array.group in PARTS[part]]
+
+
+VIEWS: dict[str, View] = dict(
+    zip(
+        view_link.VIEWS,
+        (
+            show_table,
+            show_tree,
+            show_by_device,
+            ledger_panel.show,
+            program_panels.show_train_state,
+        ),
+        strict=True,
+    )
+)

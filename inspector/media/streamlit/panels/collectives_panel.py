@@ -1,0 +1,111 @@
+"""The collectives of each program: by mesh axes, between devices, and one by one with a filter."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import streamlit as st
+
+from inspector.compiled.causes import conflicts_of
+from inspector.compiled.op_name import PHASES
+from inspector.core.formatting import counted
+from inspector.core.printable import one_line
+from inspector.core.snapshot import Collective, Program, Snapshot
+from inspector.layout import Layout
+from inspector.machines import targets
+from inspector.media.streamlit.page.plain_text import plain
+from inspector.media.streamlit.parts import render
+from inspector.media.streamlit.session import program_choice, selection
+from inspector.sections import causes, collectives, propagated_traffic, reshards, unknown
+from inspector.sections.collectives import UNKNOWN_AXES
+
+_MAX_BUTTONS = 24  # further arrays are only counted
+
+
+def show(snapshot: Snapshot, _: Layout | None) -> None:
+    """Draw the choice of a program, its sum, two figures, and tables of its collectives."""
+    missing = unknown.no_programs(snapshot, "collectives are", propagated=True)
+    if missing is not None:
+        render.show([missing, *reshards.sections(snapshot, targets.chip_of(snapshot))])
+        return
+    names = [program.name for program in snapshot.programs]
+    name = program_choice.choose(names, program_choice.KEYS["Communication"])
+    program = snapshot.program(name) or snapshot.programs[0]
+
+    def pick_conflict(row: int | None) -> None:
+        found = conflicts_of(program)
+        if row is None or row >= len(found):
+            st.caption("Select a row for both sides of the conflict and their origins.")
+        else:
+            render.show([causes.sides(found[row])])
+
+    render.show(collectives.of_program(program, snapshot), {f"conflicts:{name}": pick_conflict})
+    if program.collectives:
+        _show_each(snapshot, program, program.collectives)
+    render.show(propagated_traffic.sections(snapshot))
+    render.show(reshards.sections(snapshot, targets.chip_of(snapshot)))
+
+
+def _show_each(snapshot: Snapshot, program: Program, every: Sequence[Collective]) -> None:
+    left, right = st.columns(2)
+    mesh = snapshot.mesh_of(program)
+    mesh_axes = () if mesh is None else mesh.axis_names
+    axes = [name for name in mesh_axes if any(name in (one.mesh_axes or ()) for one in every)]
+    if any(not one.mesh_axes for one in every):
+        axes.append(UNKNOWN_AXES)
+    phases = [phase for phase in PHASES if any(phase in collectives.phases(one) for one in every)]
+    with left:
+        along = st.pills(
+            "Mesh axes",
+            axes,
+            selection_mode="multi",
+            format_func=plain,
+            key=f"collective_axes:{program.name}",
+        )
+    with right:
+        wanted = st.pills(
+            "Phase", phases, selection_mode="multi", key=f"collective_phases:{program.name}"
+        )
+    shown = collectives.matching(every, along or (), wanted or ())
+    if not shown:
+        st.info("No collective matches these filters.", icon=":material/search_off:")
+        return
+    table = collectives.each(program, shown)
+
+    def pick(row: int | None) -> None:
+        if row is not None:
+            _show_one(snapshot, program, shown[row])
+            return
+        st.caption(
+            f"{len(shown)} of {counted(len(every), 'collective')}, most bytes first. Select a row for its "
+            "causes, its arrays and its name in the program."
+        )
+
+    render.show([table], {table.key: pick})
+
+
+def _show_one(snapshot: Snapshot, program: Program, one: Collective) -> None:
+    with st.container(border=True):
+        render.show(collectives.cause(program, one).blocks)
+        if one.op_name:
+            st.code(one_line(one.op_name), language=None, wrap_lines=True)
+        known = {array.path for array in snapshot.arrays}
+        paths = [path for path in one.arrays or () if path in known]
+        if one.arrays is None:
+            st.caption("The arrays that it moves are unknown.")
+        elif not paths:
+            st.caption("It moves no input or output of the program, only intermediate values.")
+        else:
+            st.caption("Arrays that it moves. Select one for the shard map.")
+            with st.container(horizontal=True, gap="small"):
+                for path in paths[:_MAX_BUTTONS]:
+                    selected = selection.selected(snapshot).path == path
+                    st.button(
+                        plain(path),
+                        key=f"moved:{path}",
+                        type="primary" if selected else "secondary",
+                        on_click=selection.select,
+                        args=(path,),
+                    )
+            if len(paths) > _MAX_BUTTONS:
+                st.caption(f"… and {len(paths) - _MAX_BUTTONS} more.")

@@ -1,0 +1,141 @@
+"""Panels of a Snapshot's programs: shardings of the train state, memory, and time."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import streamlit as st
+
+from inspector.compare.measured import local_runs
+from inspector.core.errors import InvalidInput
+from inspector.core.snapshot import Snapshot
+from inspector.layout import Layout
+from inspector.machines.hardware import Chip
+from inspector.machines.prediction import own_runs
+from inspector.machines.prediction.memory import duplication_by_array
+from inspector.media.streamlit.page import page_width
+from inspector.media.streamlit.page.plain_text import plain
+from inspector.media.streamlit.parts import render, table
+from inspector.media.streamlit.session import chip_choice, program_choice
+from inspector.sections import memory, prediction, time, train_state, unknown
+from inspector.sections.section import Block, Picture
+from inspector.service import serving
+
+
+def show_train_state(snapshot: Snapshot, _: Layout | None) -> None:
+    """Draw the arrays, activations, gradients, compiled shardings, loss, live arrays and boxes."""
+    render.show([train_state.verdict(snapshot), *train_state.arrays(snapshot)])
+    render.show(train_state.inside(snapshot))
+    names = [program.name for program in snapshot.programs if program.shardings]
+    if names:
+        name = program_choice.choose(names, program_choice.KEYS["Arrays"])
+        render.show([train_state.shardings(snapshot, name), train_state.training(snapshot)])
+    render.show(train_state.boxes(snapshot))
+
+
+def show_memory(snapshot: Snapshot, _: Layout | None) -> None:
+    """Draw the verdict and the choice of the chip, then the parts, then replicated data."""
+    verdict, choice = page_width.beside([3, 1])
+    with choice:
+        chip = chip_choice.draw(snapshot)
+    with verdict:
+        render.show([memory.verdict(snapshot, chip)])
+    render.show(memory.programs(snapshot, chip))
+    paths = [one.name for one in duplication_by_array(snapshot)]
+    hint = "Most duplicated bytes first. Select a row to see its shard map."
+    pick = table.array_picker(paths, "memory_selected", hint)
+    render.show(memory.duplication(snapshot), {"duplication_by_array": pick})
+
+
+def show_time(snapshot: Snapshot, _: Layout | None) -> None:
+    """Draw the step modelled on a chip, then measured times and profiled operations."""
+    missing = unknown.no_programs(snapshot, "step times are", propagated=True)
+    if missing is not None:
+        render.show([missing])
+        return
+    no_mesh = unknown.no_mesh(snapshot)
+    if no_mesh is not None:
+        render.show([no_mesh])
+    else:
+        st.markdown("##### Predicted on a chip")
+        chosen, program = page_width.beside([2, 3])
+        with chosen:
+            chip = chip_choice.draw(snapshot)
+        with program:
+            names = [one.name for one in snapshot.programs]
+            name = program_choice.choose(names, program_choice.KEYS["Time"])
+        if chip is None:
+            st.caption("Choose a chip to predict the step on it.")
+        else:
+            _show_prediction(snapshot, name, chip)
+            st.markdown("##### Bounds")
+            models = time.models_of(snapshot, chip)
+            render.show(time.modelled_step(snapshot, models[name], models.values()))
+    render.show(time.measured(snapshot))
+    _show_own_run(snapshot)
+    profiled = time.by_operation(snapshot)
+    render.show(profiled)
+    if not profiled and snapshot.source.kind in ("cpu", "local"):
+        st.caption(
+            "To see the time by kind of operation, enable *Profile train steps* under *Training and "
+            "measurement* and run again."
+        )
+
+
+def _show_own_run(snapshot: Snapshot) -> None:
+    """Offer to add the measured steps of a run on this machine to the own runs of its only user."""
+    if snapshot.source.kind != "local" or serving.current().providers:
+        return
+    try:
+        runs = local_runs.runs_of(snapshot)
+        known = own_runs.read()
+    except InvalidInput as error:
+        st.caption(plain(f"Not for the own runs: {error}."))
+        return
+    if all(one in known for one in runs):
+        st.caption("The intervals of predictions use this run too.")
+        return
+    if st.button(
+        "Add to own runs",
+        key="add_own_run",
+        icon=":material/add_chart:",
+        help="Intervals of later predictions then use the steps measured here too.",
+    ):
+        try:
+            local_runs.add(snapshot)
+        except InvalidInput as error:
+            st.error(plain(str(error)), icon=":material/error:")
+            return
+        st.rerun()
+
+
+def _show_prediction(snapshot: Snapshot, name: str, chip: Chip) -> None:
+    """Draw the predicted step, with a choice of the period that the timeline shows."""
+    program = snapshot.program(name)
+    mesh = None if program is None else snapshot.mesh_of(program)
+    assert program is not None and mesh is not None
+    found = prediction.prediction_of(snapshot, name, chip)
+    periods = prediction.window_names(found, program)
+    period = None
+    if len(periods) > 1:
+        period = st.segmented_control(
+            "Timeline", periods, default=periods[0], key="timeline_period", required=True
+        )
+
+    def pick(name: Any) -> None:
+        st.session_state["timeline_operation"] = name if isinstance(name, str) else None
+
+    blocks = prediction.blocks(found, program, mesh.size, period)
+    shown = next((n + 1 for n, one in enumerate(blocks) if _is_timeline(one)), len(blocks))
+    render.show(blocks[:shown], {"timeline": pick})
+    if shown < len(blocks):
+        picked = st.session_state.get("timeline_operation")
+        operation = prediction.operation_blocks(found, program, picked or "")
+        render.show(operation)
+        if not operation:
+            st.caption("Click a bar of the timeline to see its operation.")
+    render.show(blocks[shown:])
+
+
+def _is_timeline(block: Block) -> bool:
+    return isinstance(block, Picture) and block.key == "timeline"

@@ -1,0 +1,145 @@
+"""The controls that build and run, or compile, the layout."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from functools import partial
+
+import streamlit as st
+
+from inspector.core.formatting import counted, seconds_text
+from inspector.core.snapshot import Snapshot
+from inspector.layout import Layout, emulation
+from inspector.machines import targets
+from inspector.media.streamlit.page.plain_text import plain
+from inspector.media.streamlit.session import finished_runs, job_progress
+from inspector.media.streamlit.session.job_progress import Progress, Task
+from inspector.sections.phases import PHASE_NAMES, phase_label, share
+from inspector.service.engine import Status
+from inspector.service.inspection import Inspection
+
+_JOB = "run"
+
+Planned = tuple[Layout, Snapshot]
+
+
+def show(
+    service: Inspection, *plans: Planned, label: str = "Build and run", rejected: bool = False
+) -> None:
+    """Draw the button, or the progress of the running job. Several layouts run one after another.
+
+    rejected: whether JAX rejects the layout, so that it can be neither run nor compiled.
+    """
+    if job_progress.show(_JOB, [layout.key() for layout, _ in plans]):
+        return
+    ran = all(finished_runs.run_of(service, layout) is not None for layout, _ in plans)
+    layout = plans[0][0]
+    compiles = layout.machine is not None
+    too_large = emulation.why_not_emulated(
+        max((layout.devices for layout, _ in plans if layout.machine is None), default=0)
+    )
+    if compiles:
+        label = "Compile"
+    if st.button(
+        f"{'Compile' if compiles else 'Run'} again" if ran else label,
+        key="run_button",
+        type="secondary" if ran or too_large or rejected else "primary",
+        icon=":material/play_arrow:",
+        width="stretch",
+        disabled=too_large is not None or rejected,
+    ):
+        _start(service, plans)
+        st.rerun()
+    refused = "JAX rejects this layout." if rejected else None
+    st.caption(too_large or refused or _estimate(service, plans, ran))
+    job_progress.show_problem(_JOB)
+
+
+def _estimate(service: Inspection, plans: tuple[Planned, ...], ran: bool) -> str:
+    """Return what the button does, or how long it took the last time."""
+    layout = plans[0][0]
+    known = [service.last_seconds(layout) for layout, _ in plans]
+    if None not in known:
+        what = "this layout" if len(plans) == 1 else "these layouts"
+        return f"The last {_noun(layout)} of {what} took {seconds_text(sum(known))}."
+    if layout.machine is not None:
+        if missing := targets.missing_compiler(layout.machine):
+            return plain(f"{missing}.")
+        if ran:
+            return "From the compile cache: same code, same versions."
+        return (
+            f"Compiles three programs with the compiler of {plain(layout.target)}. Nothing is run. "
+            "A small model takes seconds, an 8B model about 30 s."
+        )
+    where = counted(layout.devices, "local device" if layout.is_local else "emulated device")
+    if layout.processes > 1:
+        where += f" in {layout.processes} processes"
+    if len(plans) > 1:
+        where += ", one layout after the other"
+    return f"Compiles the model and runs {counted(layout.steps, 'train step')} on {where}."
+
+
+def _noun(layout: Layout) -> str:
+    return "run" if layout.machine is None else "compile"
+
+
+def _start(service: Inspection, plans: tuple[Planned, ...]) -> None:
+    (layout, planned), *waiting = plans
+
+    def then(_: Snapshot) -> None:
+        if waiting:
+            _start(service, tuple(waiting))
+
+    job_progress.start(_JOB, lambda: task(service, layout, planned, then, len(waiting)))
+
+
+def task(
+    service: Inspection,
+    layout: Layout,
+    planned: Snapshot,
+    then: Callable[[Snapshot], None],
+    waiting: int = 0,
+) -> Task:
+    """Start the run or compile of a layout, as a task of the session. `waiting` layouts follow it.
+
+    `then` gets the result when it is done, after it was kept for this session.
+
+    Raises:
+      InvalidInput: the layout cannot be run, or too many jobs of this user wait.
+    """
+    job = service.start_run(layout, planned)
+
+    def finish() -> None:
+        result = job.answer()
+        finished_runs.remember(layout, result)
+        then(result)
+
+    describe = partial(_progress, service, layout, waiting)
+    return Task(job_progress.of_job(job, describe), finish, job.cancel, layout.key())
+
+
+def _progress(service: Inspection, layout: Layout, waiting: int, status: Status) -> Progress:
+    phase, figures = status.phase or "start", status.progress
+    program = figures.get("program")
+    label = phase_label(PHASE_NAMES, phase, figures)
+    if phase == "steps" and "done" in figures:
+        label += f", step {figures['done'] + 1} of {figures['of']}"
+    if waiting:
+        label += f" ({counted(waiting, 'more layout')} to run)"
+    return Progress(
+        label,
+        share(phase, program, figures, layout.machine is not None),
+        _time(service, layout, status),
+    )
+
+
+def _time(service: Inspection, layout: Layout, status: Status) -> str:
+    elapsed = f"{seconds_text(status.elapsed)} elapsed"
+    last_step = status.progress.get("last")
+    if status.phase == "steps" and last_step is not None:
+        left = (status.progress["of"] - status.progress["done"]) * last_step
+        return f"{elapsed}, about {seconds_text(left)} left for these steps."
+    before = service.last_seconds(layout)
+    if before is not None:
+        return f"{elapsed}. The last {_noun(layout)} of this layout took {seconds_text(before)}."
+    return f"{elapsed}."

@@ -1,0 +1,167 @@
+"""The shard map: one array cut into blocks, and the mesh in the colors of the blocks."""
+
+from __future__ import annotations
+
+import functools
+from collections.abc import Callable
+
+import plotly.graph_objects as go
+import streamlit as st
+
+from inspector.core import sharding
+from inspector.core.formatting import dimension_text
+from inspector.core.snapshot import Array, Mesh, Snapshot
+from inspector.figures.block_grid import Arrangement
+from inspector.figures.block_map import block_map, split_dimensions, why_no_map
+from inspector.figures.mesh_map import mesh_map
+from inspector.layout import Layout
+from inspector.media.streamlit.page import page_width
+from inspector.media.streamlit.page.plain_text import plain
+from inspector.media.streamlit.panels import torus_section
+from inspector.media.streamlit.parts import chart, render
+from inspector.media.streamlit.session import screenshot_mode, selection
+from inspector.sections import array as array_section
+from inspector.sections import collectives, unknown
+
+
+def show(snapshot: Snapshot, layout: Layout | None, draw_below: Callable[[], None]) -> None:
+    """Draw the choice of an array, its two maps, what `draw_below` draws, and the details of the array."""
+    missing = unknown.no_arrays(snapshot) or unknown.no_mesh(snapshot)
+    if missing is not None:
+        render.show([missing])
+        draw_below()
+        return
+    array = selection.selected(snapshot)
+    mesh = snapshot.mesh_of(array)
+    selection.draw([candidate.path for candidate in snapshot.arrays])
+    reason = why_no_map(array, mesh)
+    if reason is not None:
+        st.info(plain(reason), icon=":material/block:")
+        draw_below()
+        return
+    blocks, devices = _maps(array, mesh, _arrangement(array, mesh))
+    left, right = page_width.halves()
+    with left:
+        _chart(blocks, "block_map", array)
+    with right:
+        _chart(devices, "mesh_map", array)
+        chart.end_of_figures()
+        render.show(array_section.why(array, snapshot, layout))
+    render.show(array_section.notes(array))
+    caption = "Same color, same data."
+    if not screenshot_mode.on():
+        caption += " Click a block or a device to highlight it; hover for index ranges and bytes."
+    st.caption(caption)
+    draw_below()
+    _show_shards(array, snapshot)
+    render.show(collectives.of_array(array, snapshot))
+    torus_section.show(snapshot)
+
+
+def show_beside(snapshot: Snapshot, layout: Layout | None) -> None:
+    """Draw the map of the selected array and the reasons for its sharding in half of the page."""
+    array = selection.selected(snapshot)
+    mesh = snapshot.mesh_of(array)
+    if mesh is not None and why_no_map(array, mesh) is None:
+        _chart(_maps(array, mesh, Arrangement())[0], "block_map", array)
+    render.show(array_section.why(array, snapshot, layout), width_px=page_width.half_px())
+
+
+def _show_shards(array: Array, snapshot: Snapshot) -> None:
+    # A hidden table would cost the browser as much as a visible one.
+    drawer = st.expander("Shards by device", key="shards_drawer", on_change="rerun")
+    if drawer.open:
+        with drawer:
+            render.show(
+                [array_section.attributes(array, snapshot), array_section.shards(array, snapshot)]
+            )
+
+
+def prepare(snapshot: Snapshot) -> None:
+    """Build the maps that `show` will draw, unless the user has rearranged the dimensions.
+
+    The caller does this before it sends the page: the browser is faster if everything arrives together.
+    """
+    if snapshot.arrays and snapshot.mesh is not None:
+        array = selection.selected(snapshot)
+        mesh = snapshot.mesh_of(array)
+        if mesh is not None and why_no_map(array, mesh) is None:
+            _maps(array, mesh, Arrangement())
+
+
+def _maps(array: Array, mesh: Mesh, arrangement: Arrangement) -> tuple[go.Figure, go.Figure]:
+    return _cached_maps(array, mesh, arrangement, _highlighted(array, mesh), page_width.half_px())
+
+
+@functools.lru_cache(maxsize=64)
+def _cached_maps(
+    array: Array, mesh: Mesh, arrangement: Arrangement, highlight: int | None, width_px: int
+) -> tuple[go.Figure, go.Figure]:
+    """Return the block map and the mesh map. Most changes on a page leave both as they are."""
+    return (
+        block_map(array, mesh, arrangement, highlight=highlight, width_px=width_px),
+        mesh_map(array, mesh, highlight=highlight, width_px=width_px),
+    )
+
+
+def _chart(figure: go.Figure, name: str, array: Array) -> None:
+    chart.draw(
+        figure,
+        name,
+        alt=f"{name.replace('_', ' ').capitalize()} of {array.path}",
+        on_pick=lambda value: _pick((array.path, name, value)),
+    )
+
+
+def _pick(picked: tuple[str, str, int | None]) -> None:
+    # A second click, or a click outside of all cells, removes the highlight.
+    remove = picked[2] is None or picked == st.session_state.get("picked")
+    st.session_state["picked"] = None if remove else picked
+
+
+def _highlighted(array: Array, mesh: Mesh) -> int | None:
+    """Return the block that was clicked: by its number, or by a device that holds it."""
+    path, name, value = st.session_state.get("picked") or (None, None, None)
+    placement = sharding.place_array(array, mesh) if path == array.path else None
+    if placement is None:
+        return None
+    if name == "mesh_map":
+        return int(placement.block[mesh.devices.index(value)]) if value in mesh.devices else None
+    return value if value in placement.block else None
+
+
+def _arrangement(array: Array, mesh: Mesh) -> Arrangement:
+    """Draw the choice of dimensions for an array of rank 3 or more, and return it."""
+    rank = len(array.shape)
+    if rank < 3:
+        return Arrangement()
+    names = {dimension: dimension_text(array, mesh, dimension) for dimension in range(rank)}
+    split = split_dimensions(array, mesh)
+    default = _default_dimensions(rank, split)
+    at: dict[int, int] = {}
+    with st.expander("Dimensions"):
+        drawn = st.multiselect(
+            "Drawn dimensions, outer first; the others are whole or cut at one index",
+            range(rank),
+            default=default,
+            format_func=lambda dimension: names[dimension],
+            key=f"laid_out:{array.path}",
+        )
+        for dimension in split:
+            if dimension not in drawn:
+                at[dimension] = st.slider(
+                    f"Index along {plain(names[dimension])}", 0, array.shape[dimension] - 1
+                )
+    if drawn == default:
+        return Arrangement()
+    # The last dimension runs along the lines of the page, as in printed arrays.
+    half = len(drawn) // 2 if len(drawn) > 1 else 0
+    return Arrangement(tuple(drawn[:half]), tuple(drawn[half:]), tuple(at.items()))
+
+
+def _default_dimensions(rank: int, split: tuple[int, ...]) -> list[int]:
+    chosen = list(split)
+    for dimension in reversed(range(rank)):
+        if len(chosen) < 2 and dimension not in chosen:
+            chosen.append(dimension)
+    return sorted(chosen)

@@ -1,0 +1,103 @@
+"""The panels of a Snapshot, one tab each."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+
+import streamlit as st
+from streamlit.elements.lib.mutable_tab_container import TabContainer
+
+from inspector.assessment import assess
+from inspector.core.snapshot import Snapshot
+from inspector.layout import Layout
+from inspector.media.streamlit.panels import (
+    arrays_panels,
+    collectives_panel,
+    effects_panel,
+    findings_panel,
+    program_panels,
+    shard_map_panel,
+)
+from inspector.media.streamlit.parts import chart, render
+from inspector.media.streamlit.session import chip_choice
+from inspector.sections import assessed, provenance
+
+Panel = Callable[[Snapshot, Layout | None], None]
+
+
+def _show_summary(snapshot: Snapshot, layout: Layout | None) -> None:
+    """Draw the verdict in one line, then the map, the improvements, and the details of the array."""
+    render.show([assessed.verdict(assess(snapshot, chip_choice.chosen_chip()))])
+    shard_map_panel.show(snapshot, layout, lambda: findings_panel.show_best(snapshot, layout))
+
+
+def _show_improve(snapshot: Snapshot, layout: Layout | None) -> None:
+    findings_panel.show(snapshot, layout)
+    effects_panel.show(snapshot, layout)
+
+
+# In the order of an engineer's questions.
+PANELS: dict[str, Panel] = {
+    "Summary": _show_summary,
+    "Arrays": arrays_panels.show,
+    "Communication": collectives_panel.show,
+    "Time": program_panels.show_time,
+    "Memory": program_panels.show_memory,
+    "Improve": _show_improve,
+}
+
+FIRST = next(iter(PANELS))
+_SHOWN = "shown_panel"  # the panel, layout and kind of Snapshot that the page showed last
+
+
+def prepare(snapshot: Snapshot, key: str = "panel") -> None:
+    """Build the figures of the first panel, if it is open, before the page is sent."""
+    if is_open(FIRST, key=key):
+        shard_map_panel.prepare(snapshot)
+
+
+def is_open(*names: str, key: str = "panel") -> bool:
+    """Return whether one of these panels is open."""
+    return st.session_state.get(key, FIRST) in names
+
+
+def draw_tabs(key: str = "panel") -> tuple[TabContainer, ...]:
+    """Draw the row of tabs, before the Snapshot that they show is known.
+
+    Args:
+      key: the key of the tabs, different for each page.
+    """
+    return tuple(st.tabs(list(PANELS), key=key, on_change="rerun"))
+
+
+def _count_problems(snapshot: Snapshot) -> None:
+    """Add the number of errors and warnings to the last tab. Its label is its identity, so it stays."""
+    counts = assess(snapshot, chip_choice.chosen_chip()).findings
+    if counts is not None and (number := counts.error + counts.warning):
+        st.html(
+            '<style>[data-testid="stMain"] [role="tab"][data-testid="stTab"]:nth-of-type('
+            f'{len(PANELS)})::after {{ content: "{number}"; margin-left: 0.4em; font-weight: 600; }}</style>'
+        )
+
+
+def show(
+    tabs: Sequence[TabContainer],
+    snapshot: Snapshot,
+    layout: Layout | None,
+    instead: dict[str, Panel] | None = None,
+) -> None:
+    """Draw the open panel.
+
+    Args:
+      tabs: from `draw_tabs`.
+      layout: the layout of the Snapshot, or None if it is unknown.
+      instead: panels that this page draws in another way.
+    """
+    _count_problems(snapshot)
+    for tab, (name, draw) in zip(tabs, (PANELS | (instead or {})).items(), strict=True):
+        if tab.open:
+            shown = (name, layout, snapshot.source.kind)
+            new = st.session_state.get(_SHOWN) != shown
+            st.session_state[_SHOWN] = shown
+            with tab, chart.of(lambda: [provenance.line(snapshot)], alone=new):
+                draw(snapshot, layout)

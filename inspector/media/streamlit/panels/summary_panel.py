@@ -1,0 +1,140 @@
+"""The head of the Layout and the Open page: name, source, actions, and the size of the train state."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import replace
+
+import streamlit as st
+
+from inspector import layout as layouts
+from inspector.assessment import assess
+from inspector.core.formatting import counted, mesh_text
+from inspector.core.snapshot import Snapshot
+from inspector.layout import Layout, presets
+from inspector.media.streamlit.page import page_width
+from inspector.media.streamlit.page.plain_text import plain
+from inspector.media.streamlit.panels import code_panel, findings_panel
+from inspector.media.streamlit.parts import downloads, keep_button, pin_button, render, share_menu
+from inspector.media.streamlit.session import chip_choice, last_shown, screenshot_mode
+from inspector.sections import assessed, findings, sharding_errors, summary, unknown
+from inspector.sections.section import Facts, more_text
+
+_MAX_FINDINGS = 50
+
+SOURCE_BADGES = {
+    "plan": (":material/architecture:", "Planned, not compiled", "blue"),
+    "cpu": (":material/memory:", "Run on emulated devices", "green"),
+    "local": (":material/memory:", "Run on this machine's devices", "green"),
+    "tpu": (":material/developer_board:", "Compiled, not run", "violet"),
+    "gpu": (":material/developer_board:", "Compiled, not run", "violet"),
+}
+
+
+def show(snapshot: Snapshot, layout: Layout, draw_run: Callable[[], None]) -> Callable[[], None]:
+    """Draw the heading and the run controls, then the actions, then four facts.
+
+    Return what draws the link of the page, once its URL is written.
+    """
+    screenshot_mode.hide_controls()
+    found = assess(snapshot, chip_choice.chosen_chip())
+    known = last_shown.baseline(layout, found)
+    before = None if known is None else known[1]
+    facts = assessed.of_assessment(found, before)
+    refused = any(program.sharding_error for program in snapshot.programs)  # they are shown above
+    findings_panel.show_urgent(snapshot, layout, None if refused else found.rejected)
+    text, controls = page_width.beside([3, 2], align="top")
+    with text:
+        mesh = mesh_text(snapshot.mesh)
+        machine = f" of {layout.machine.chip.title}" if layout.machine else ""
+        icon, label, color = SOURCE_BADGES[snapshot.source.kind]
+        with st.container(horizontal=True, vertical_alignment="center", gap="small"):
+            title = f"### {plain(layout.entry.title)} on {plain(mesh + machine)}"
+            st.markdown(title, width="content")
+            st.badge(label, icon=icon, color=color)
+    with controls, screenshot_mode.controls("run"):
+        draw_run()
+    with text, screenshot_mode.controls("actions", horizontal=True, gap="small"):
+        pin_button.show(snapshot, _suggested_name(layout), key="pin")
+        keep_button.show(snapshot, _suggested_name(layout), key="keep")
+        draw_link = share_menu.show(
+            layout.entry.title,
+            snapshot,
+            f"{layout.model}-{layouts.print_mesh(layout.mesh_shape)}.json",
+            chip_choice.chosen_chip(),
+        )
+        code_panel.draw_button(layout)
+        _explain(facts, summary.totals(snapshot))
+    render.show([_without_help(facts)])
+    said = summary.line(snapshot, assessed.state_change(found, before))
+    compared = "" if known is None else f" · → from {known[0]}"
+    st.caption(render.markdown(said.parts) + compared)
+    screenshot_mode.write_provenance([("", snapshot)])
+    return draw_link
+
+
+def _explain(*rows: Facts) -> None:
+    """Draw the menu with the meaning of each figure. A button at each of them would fill the page."""
+    with st.popover("About the figures", icon=":material/help:", type="tertiary"):
+        for fact in (fact for row in rows for fact in row.facts if fact.help):
+            st.markdown(f"**{plain(fact.label)}**: {plain(fact.help or '')}")
+
+
+def _without_help(row: Facts) -> Facts:
+    return replace(row, facts=tuple(replace(fact, help=None) for fact in row.facts))
+
+
+def _suggested_name(layout: Layout) -> str:
+    """Return the suggested name of a pin: the preset or the model, and the mesh."""
+    preset = presets.matching(layout)
+    return f"{preset.name if preset else layout.entry.name} {layouts.print_mesh(layout.mesh_shape)}"
+
+
+def show_opened(name: str, snapshot: Snapshot) -> None:
+    """Draw the heading of an opened Snapshot with its buttons, four facts, and the findings."""
+    st.markdown(f"### {plain(name)}")
+    st.markdown(plain(summary.mesh_text(snapshot)))
+    with st.container(horizontal=True, vertical_alignment="center", gap="small"):
+        icon, label, color = _badge(snapshot)
+        st.badge(label, icon=icon, color=color)
+        downloads.of_snapshot(
+            snapshot,
+            f"{snapshot.source.kind}.json",
+            "download_opened",
+            "Everything that was read as Snapshot JSON, the same as `import` writes.",
+        )
+        pin_button.show(snapshot, name, key="opened_pin_button")
+        keep_button.show(snapshot, name, key="opened_keep_button")
+    answers = assessed.facts(snapshot, chip_choice.chosen_chip())
+    render.show([answers, summary.line(snapshot), *sharding_errors.refusals(snapshot.programs)])
+    _show_findings(snapshot)
+
+
+def _badge(snapshot: Snapshot) -> tuple[str, str, str]:
+    """Return icon, label and color of the source."""
+    source = unknown.imported_from(snapshot)
+    if source is not None:
+        words = source.split(" ", 1)[1] if source.startswith(("a ", "an ")) else source
+        label = "Captured from a job" if snapshot.source.kind == "capture" else f"Imported: {words}"
+        return ":material/file_open:", plain(label), "orange"
+    return ":material/description:", plain(f"Snapshot of {snapshot.source.kind}"), "blue"
+
+
+def _show_findings(snapshot: Snapshot) -> None:
+    ranked = sorted(snapshot.findings, key=lambda one: findings.LEVELS.index(one.level))
+    errors = [one for one in ranked if one.level == "error"]
+    others = ranked[len(errors) :]
+    for finding in errors[:_MAX_FINDINGS]:
+        st.error(plain(finding.message), icon=render.ICONS["error"])
+    lines = [
+        f"{render.ICONS[findings.KINDS[one.level]]} {plain(one.message)}"
+        for one in others[:_MAX_FINDINGS]
+    ]
+    if len(lines) == 1:
+        st.caption(lines[0])
+    elif lines:
+        with st.expander(f"{counted(len(others), 'remark')} from the reader"):
+            for line in lines:
+                st.markdown(line)
+            if len(others) > _MAX_FINDINGS:
+                st.caption(more_text(len(others) - _MAX_FINDINGS, "remark"))

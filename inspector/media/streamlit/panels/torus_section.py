@@ -1,0 +1,26 @@
+"""The mesh on its machine: the chips colored by a mesh axis of choice, and the links of each axis."""
+
+from __future__ import annotations
+
+import streamlit as st
+
+from inspector.core.snapshot import Snapshot
+from inspector.media.streamlit.page.plain_text import plain
+from inspector.media.streamlit.parts import render
+from inspector.sections import machine
+
+
+def show(snapshot: Snapshot) -> None:
+    """Draw the machine, if the Snapshot contains it."""
+    target = machine.target_of(snapshot)
+    if target is None:
+        return
+    st.markdown("##### Mesh on the machine")
+    st.markdown(plain(target.sentence))
+    names = machine.axes(snapshot)
+    if st.session_state.get("torus_axis") not in names:
+        st.session_state["torus_axis"] = names[0]
+    axis = st.segmented_control(
+        "Color by the index along", names, format_func=plain, key="torus_axis", required=True
+    )
+    render.show(machine.blocks(snapshot, target, axis))

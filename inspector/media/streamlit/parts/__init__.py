@@ -1,0 +1,1 @@
+"""Parts of a page that know no page and no panel."""

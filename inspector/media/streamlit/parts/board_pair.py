@@ -1,0 +1,68 @@
+"""Compare a layout with the current one: pin what is known of both, and open the board."""
+
+from __future__ import annotations
+
+import streamlit as st
+
+from inspector.compare import board as boards
+from inspector.compare.board import Board
+from inspector.core.errors import InvalidInput
+from inspector.layout import Layout
+from inspector.media.streamlit.page import page_switch
+from inspector.media.streamlit.page.plain_text import plain
+from inspector.media.streamlit.session import finished_runs, pins
+from inspector.service.inspection import Inspection
+
+_CURRENT = "Current layout"
+
+
+def compare(
+    service: Inspection, current: Layout, name: str, other: Layout, *, searched: bool = False
+) -> None:
+    """Open the board with both layouts, or draw why they cannot be pinned.
+
+    Both are pinned as compiled or measured, or both as planned: figures of a plan and of a compiled layout
+    have no ratio.
+
+    searched: whether each is pinned as a search found it, compiled or not.
+    """
+    try:
+        with st.spinner("Partitioning both layouts …"):
+            pins.put(_with_pair(service, current, name, other, searched))
+    except InvalidInput as error:
+        st.error(plain(str(error)), icon=":material/error:")
+    else:
+        page_switch.to(page_switch.BOARD)
+
+
+def _with_pair(
+    service: Inspection, current: Layout, name: str, other: Layout, searched: bool
+) -> Board:
+    """Return the board with the current layout, as the baseline, and the other one.
+
+    Raises:
+      InvalidInput: the board is full.
+    """
+    board = pins.board()
+    results = {one.key(): finished_runs.run_of(service, one) for one in (current, other)}
+    if not searched and None in results.values():
+        results = dict.fromkeys(results)
+    for title, one in ((_CURRENT, current), (name, other)):
+        known = results[one.key()]
+        is_plan = known is None
+        position = next(
+            (
+                n
+                for n, pin in enumerate(board.pins)
+                if pin.snapshot.layout == one.to_json()
+                and (pin.snapshot.source.kind == "plan") == is_plan
+            ),
+            None,
+        )
+        if position is None:
+            position = len(board.pins)
+            snapshot = known or service.with_programs(service.plan(one), one)
+            board = board.pinned(boards.free_name(title, board.names), snapshot)
+        if one is current:
+            board = board.compared_to(position)
+    return board

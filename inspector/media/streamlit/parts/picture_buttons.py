@@ -1,0 +1,88 @@
+"""Downloads of a figure as PNG and SVG."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from functools import partial
+
+import plotly.graph_objects as go
+import streamlit as st
+
+from inspector.core.errors import InvalidInput
+from inspector.core.printable import file_name
+from inspector.figures import stamp
+from inspector.media.pictures import file as picture_file
+from inspector.media.streamlit.page.plain_text import plain
+from inspector.media.streamlit.parts import downloads, open_dialog
+
+_PROBLEMS = "picture_problems"  # by key of the picture: why the last download failed
+
+
+def show(
+    figures: Mapping[str, tuple[go.Figure, str]],
+    lines: Callable[[], Sequence[str]],
+    key: str = "pictures",
+) -> None:
+    """Draw the button that opens a dialog with PNG and SVG of each figure.
+
+    `figures` has each figure by key with its description, which is also the file name. `lines` returns the
+    lines of provenance on each picture.
+    """
+    with st.container(horizontal=True, horizontal_alignment="right"):
+        open_dialog.draw_button(
+            "Pictures",
+            ":material/image:",
+            key,
+            key=key,
+            help="Download these figures as PNG or SVG, with their provenance.",
+        )
+    if open_dialog.is_open(key):
+        _dialog(figures, lines)
+
+
+@st.dialog("Download pictures", icon=":material/image:", on_dismiss=open_dialog.close)
+def _dialog(
+    figures: Mapping[str, tuple[go.Figure, str]], lines: Callable[[], Sequence[str]]
+) -> None:
+    for key, (figure, description) in figures.items():
+        st.caption(plain(description))
+        draw(partial(_stamped, figure, lines), f"picture:{key}", description)
+
+
+def _stamped(figure: go.Figure, lines: Callable[[], Sequence[str]]) -> go.Figure:
+    return stamp.stamped_with(figure, lines())
+
+
+def draw(make: Callable[[], go.Figure], key: str, name: str) -> None:
+    """Draw a PNG and an SVG button. `make` returns the figure when one of them is clicked."""
+    missing = picture_file.why_none()
+    if missing is not None:
+        st.caption(plain(missing[:1].upper() + missing[1:] + "."))
+        return
+    # The picture is made outside the script run, so both share this dictionary.
+    problems: dict[str, str] = st.session_state.setdefault(_PROBLEMS, {})
+    dark = st.context.theme.type == "dark"
+    with st.container(horizontal=True, gap="small"):
+        for form, mime in picture_file.FORMATS.items():
+            downloads.draw(
+                form.upper(),
+                partial(_picture, make, form, dark, problems, key),
+                f"{file_name(name)}.{form}",
+                f"{key}:{form}",
+                mime=mime,
+                type="secondary",
+                help="Rendered by the browser of this machine in a few seconds.",
+            )
+    if key in problems:
+        st.caption(f":material/error: The last picture failed: {plain(problems[key])}.")
+
+
+def _picture(
+    make: Callable[[], go.Figure], form: str, dark: bool, problems: dict[str, str], key: str
+) -> bytes:
+    problems.pop(key, None)
+    try:
+        return picture_file.picture(make(), form, dark=dark)
+    except InvalidInput as error:
+        problems[key] = str(error)
+        raise

@@ -1,0 +1,81 @@
+"""The menu that pins a Snapshot for a comparison, and the notice that leads to the comparison."""
+
+from __future__ import annotations
+
+import streamlit as st
+
+from inspector.compare import board as boards
+from inspector.compare.board import MOST_CHARACTERS, MOST_PINS
+from inspector.core.snapshot import Snapshot
+from inspector.media.streamlit.page import page_files, page_switch
+from inspector.media.streamlit.page.plain_text import plain
+from inspector.media.streamlit.session import pins
+
+_PINNED = "pinned_name"  # the name of the pin that was just made
+_NOTICE = "pinned_notice"
+# A toast of Streamlit can hold no link to a page of the same session.
+
+
+def show(snapshot: Snapshot, suggested_name: str, key: str) -> None:
+    """Draw the menu with a name field and a button.
+
+    Args:
+      snapshot: what to pin.
+      suggested_name: initial value of the name field; a number is added if the name is taken.
+      key: prefix of the widget keys, unique on the page.
+    """
+    board = pins.board()
+    free = boards.free_name(suggested_name, board.names)
+    # A new key for each suggestion and after each pin: the field then has the new suggestion.
+    name_key = f"{key}:name:{free}:{len(board.pins)}"
+    # A new key after each pin: the popover then is closed. With `on_change` it would rerun the page when
+    # a click closes it, and that rerun would cancel a page switch by the same click.
+    popover_key = f"{key}:popover:{len(board.pins)}"
+    with st.popover("Compare", icon=":material/view_column:", type="tertiary", key=popover_key):
+        with st.form(f"{key}:form:{len(board.pins)}", border=False):  # Enter pins
+            st.text_input(
+                "Name in the comparison",
+                value=free,
+                key=name_key,
+                max_chars=MOST_CHARACTERS,
+                persist_state="page",
+            )
+            st.form_submit_button(
+                "Pin for the comparison",
+                key=key,
+                icon=":material/keep:",
+                on_click=_pin,
+                args=(snapshot, name_key),
+            )
+        problem = pins.take_problem()
+        if problem:
+            st.error(plain(problem), icon=":material/error:")
+        st.caption(_description(snapshot, board))
+    if name := st.session_state.pop(_PINNED, None):
+        _show_notice(name, len(board.pins))
+
+
+def _pin(snapshot: Snapshot, name_key: str) -> None:
+    name = st.session_state.get(name_key) or ""
+    if pins.change(lambda board: board.pinned(name, snapshot)):
+        st.session_state[_PINNED] = name.strip()
+
+
+def _show_notice(name: str, count: int) -> None:
+    with st.container(key=_NOTICE, gap="xxsmall"):
+        st.html(page_files.style("pinned_notice.css"))
+        st.markdown(f"Pinned **{plain(name)}**, {count} of {MOST_PINS} layouts.")
+        st.page_link(
+            page_switch.page(page_switch.BOARD),
+            label="Open the comparison",
+            icon=":material/view_column:",
+        )
+
+
+def _description(snapshot: Snapshot, board: boards.Board) -> str:
+    if not board.pins:
+        return f"Compares up to {MOST_PINS} layouts side by side."
+    same = next((pin.name for pin in board.pins if pin.snapshot == snapshot), None)
+    names = ", ".join(plain(name) for name in board.names)
+    text = f"Pinned ({len(board.pins)} of {MOST_PINS}): {names}."
+    return text if same is None else f"{text} This Snapshot is already pinned as {plain(same)}."

@@ -1,0 +1,262 @@
+"""Render the blocks of a section in the dashboard."""
+
+from __future__ import annotations
+
+import contextlib
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
+from typing import Any
+
+import streamlit as st
+from streamlit.delta_generator import DeltaGenerator
+
+from inspector.core.formatting import bytes_text, seconds_text
+from inspector.core.printable import printable
+from inspector.media.streamlit.page import page_width
+from inspector.media.streamlit.page.plain_text import plain
+from inspector.media.streamlit.parts import chart, table
+from inspector.sections import section
+from inspector.sections.section import NUMBERS, cell_text, inline
+
+_LEAST_FACT_PX = 90  # four facts side by side on a page 800 pixels wide
+_LEAST_LONG_FACT_PX = 200  # `Step, predicted, 122–169 ms`
+COLORS: dict[section.NoticeKind, str] = {
+    "info": "blue",
+    "unknown": "gray",
+    "success": "green",
+    "warning": "orange",
+    "error": "red",
+}
+ICONS: dict[section.NoticeKind, str] = {
+    "info": ":material/info:",
+    "unknown": ":material/help:",
+    "success": ":material/check:",
+    "warning": ":material/warning:",
+    "error": ":material/error:",
+}
+
+_DELTA_COLORS: dict[bool | None, Any] = {True: "normal", False: "inverse", None: "off"}
+
+# Cells of a table whose numbers have texts. Pandas makes a table with texts in 10 µs for each cell.
+_MOST_STYLED = 5_000
+# The texts of numbers in a column, which is still sorted by the numbers.
+_TEXTS: dict[section.CellKind, Callable[[Any], str]] = {
+    "bytes": bytes_text,
+    "seconds": seconds_text,
+}
+
+
+@dataclass(frozen=True)
+class _Page:
+    """The width that figures may have, and the handlers of selections."""
+
+    width_px: int
+    picks: Mapping[str, Callable[[Any], None]]
+
+
+def show(
+    blocks: Iterable[section.Block],
+    picks: Mapping[str, Callable[[Any], None]] | None = None,
+    width_px: int | None = None,
+) -> None:
+    """Draw the blocks below each other. Figures are sent first, because they take longest to draw.
+
+    Their places are sent before they are built, and all figures together: the browser lays out the places
+    meanwhile, and draws at once what arrives together. It is busy for about 50 ms with a figure alone.
+
+    Args:
+      picks: by the key of a table or figure, what to call when the user selects in it. A table passes the
+        number of the row, a figure the custom data of the point; both pass None if the selection is empty.
+      width_px: the width that figures may have; by default that of the page.
+    """
+    page = _Page(int(width_px or page_width.content_px()), picks or {})
+    every = list(blocks)
+    if not any(map(_has_figure, every)):
+        for block in every:
+            _draw(block, page)
+        return
+    places = [place for block in every for place in _places(block, page)]
+    figures = [
+        (container, block, block.build(inside.width_px))
+        for container, block, inside in places
+        if isinstance(block, section.Picture)
+    ]
+    for container, block, figure in figures:
+        if figure is not None:
+            with container:
+                chart.draw(figure, block.key, alt=block.alt, on_pick=page.picks.get(block.key))
+    chart.end_of_figures()
+    for container, block, inside in places:
+        if not isinstance(block, section.Picture):
+            with container:
+                _draw(block, inside)
+
+
+def markdown(parts: Sequence[section.Inline]) -> str:
+    """Return the parts of a sentence as Streamlit's Markdown, with every name escaped."""
+    return "".join(_part(part) for part in parts)
+
+
+def _places(
+    block: section.Block, page: _Page
+) -> Iterator[tuple[DeltaGenerator, section.Block, _Page]]:
+    """Yield an empty container for the block, or for each block in its columns if they have figures."""
+    if not isinstance(block, section.Columns) or not _has_figure(block):
+        yield st.container(), block, page
+        return
+    columns, inside = _columns(block, page)
+    for place, column in zip(columns, block.columns, strict=True):
+        with place:
+            for each in column:
+                yield from _places(each, inside)
+
+
+def _has_figure(block: section.Block) -> bool:
+    """Return whether the block is a figure, or a row of columns with a figure."""
+    match block:
+        case section.Picture():
+            return True
+        case section.Columns(columns):
+            return any(_has_figure(inside) for column in columns for inside in column)
+        case _:
+            return False
+
+
+def _draw(block: section.Block, page: _Page) -> None:
+    match block:
+        case section.Text(parts, quiet):
+            (st.caption if quiet else st.markdown)(markdown(parts))
+        case section.Notice(kind, parts):
+            boxes = {"success": st.success, "warning": st.warning, "error": st.error}
+            boxes.get(kind, st.info)(markdown(parts), icon=ICONS[kind])
+        case section.Listing(items):
+            st.markdown("\n".join(f"- {markdown(item)}" for item in items))
+        case section.Facts(facts, long):
+            least = _LEAST_LONG_FACT_PX if long else _LEAST_FACT_PX
+            row = st.grid(len(facts), min_column_width=least)
+            for fact in facts:
+                row.metric(
+                    plain(fact.label),
+                    plain(fact.value),
+                    fact.change and plain(fact.change),
+                    # The color is that of the sign, which the text of a change does not have.
+                    _DELTA_COLORS[fact.better],
+                    help=fact.help and plain(fact.help),
+                    delta_arrow="off",
+                )
+        case section.Table():
+            _draw_table(block, page)
+        case section.Columns():
+            columns, inside = _columns(block, page)
+            for place, column in zip(columns, block.columns, strict=True):
+                with place:
+                    show(column, inside.picks, inside.width_px)
+        case section.Folded(summary, blocks):
+            with st.expander(plain(summary)):
+                show(blocks, page.picks, page.width_px)
+        case section.Preformatted(text, language):
+            lines = (printable(line.expandtabs()) for line in text.splitlines())
+            st.code("\n".join(lines), language=language, wrap_lines=False)
+        case section.Section(_, heading, blocks):
+            st.markdown(f"##### {plain(heading)}")
+            show(blocks, page.picks, page.width_px)
+
+
+def _draw_table(block: section.Table, page: _Page) -> None:
+    if block.wrap:
+        st.markdown(_markdown_table(block))
+        return
+    columns = {
+        column.heading: _values([row[place] for row in block.rows], column)
+        for place, column in enumerate(block.columns)
+    }
+    texts = {}
+    if len(block.rows) * len(block.columns) <= _MOST_STYLED:
+        texts = {each.heading: _TEXTS[each.kind] for each in block.columns if each.kind in _TEXTS}
+    config = {
+        column.heading: _config(column, columns[column.heading], column.heading in texts)
+        for column in block.columns
+    }
+    pick = page.picks.get(block.key)
+    if pick is None:
+        table.show(columns, block.key, texts, column_config=config)
+        return
+    drawn = table.show(
+        columns,
+        block.key,
+        texts,
+        column_config=config,
+        on_select="rerun",
+        selection_mode="single-row",
+    )
+    rows = [row for row in drawn.selection.rows if row < len(block.rows)]
+    pick(rows[0] if rows else None)
+
+
+def _columns(
+    block: section.Columns, page: _Page
+) -> tuple[Sequence[contextlib.AbstractContextManager[Any]], _Page]:
+    """Draw empty columns, below each other on a narrow page. Return them, and the page with their width."""
+    count = len(block.columns)
+    if count < 2 or page.width_px < page_width.NARROW_PX:
+        return [contextlib.nullcontext() for _ in block.columns], page
+    width_px = (page.width_px - (count - 1) * page_width.GAP_PX) // count
+    return st.columns(count, gap="medium"), replace(page, width_px=width_px)
+
+
+def _values(cells: Sequence[section.Cell], column: section.Column) -> list[Any]:
+    """Return numbers, which sort, if all are known; otherwise text, which can say `unknown`."""
+    if column.kind in NUMBERS and all(isinstance(cell, (int, float)) for cell in cells):
+        return [_rounded(cell) for cell in cells] if column.kind == "ratio" else list(cells)
+    return [cell_text(cell, column.kind) for cell in cells]
+
+
+def _rounded(factor: float) -> float:
+    """Return a factor with three significant digits, from 1,000 up with all of them."""
+    return float(f"{factor:.3g}") if factor < 999.5 else round(factor)
+
+
+def _config(column: section.Column, values: Sequence[Any], has_texts: bool) -> Any:
+    """Return the form of a column with these values. A format would replace the texts of its numbers."""
+    if any(isinstance(value, str) for value in values) or column.kind not in NUMBERS:
+        right = "right" if column.kind in NUMBERS else None
+        return st.column_config.TextColumn(help=column.help, alignment=right)
+    forms = {"ratio": "%.6g×", "seconds": "%.3g s"}
+    form = None if has_texts else forms.get(column.kind, "localized")
+    return st.column_config.NumberColumn(help=column.help, format=form)
+
+
+def _markdown_table(block: section.Table) -> str:
+    lines = [
+        [plain(column.heading) for column in block.columns],
+        ["---:" if column.kind in NUMBERS else "---" for column in block.columns],
+    ]
+    for row in block.rows:
+        cells = zip(row, block.columns, strict=True)
+        lines.append([_markdown_cell(cell, column) for cell, column in cells])
+    return "\n".join(f"| {' | '.join(line)} |" for line in lines)
+
+
+def _markdown_cell(cell: section.Cell, column: section.Column) -> str:
+    if cell is None or isinstance(cell, (int, float)):
+        text = plain(cell_text(cell, column.kind))
+        # A number and its unit stay on one line.
+        return text.replace(" ", "\N{NO-BREAK SPACE}") if column.kind in NUMBERS else text
+    return markdown(inline(cell))
+
+
+def _part(part: section.Inline) -> str:
+    match part:
+        case section.Code(text):
+            # section.Text that would end the code it is in is written without code formatting.
+            return (
+                plain(text)
+                if set(text) & {"`", "|"} or not text.isprintable() or not text
+                else f"`{text}`"
+            )
+        case section.Strong(text):
+            return f"**{plain(text)}**" if text.strip() else ""
+        case section.Mark(text, kind):
+            return f":{COLORS[kind]}[**{plain(text)}**]" if text.strip() else ""
+        case _:
+            return plain(part)

@@ -1,0 +1,69 @@
+"""The button and the dialog that download a report: HTML, Markdown, or one picture."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from functools import partial
+
+import plotly.graph_objects as go
+import streamlit as st
+
+from inspector.core.snapshot import Snapshot
+from inspector.figures import stamp
+from inspector.machines.hardware import Chip
+from inspector.media import report
+from inspector.media.streamlit.page.plain_text import plain
+from inspector.media.streamlit.parts import downloads, open_dialog, picture_buttons
+from inspector.media.streamlit.session import screenshot_mode
+from inspector.sections import glance, provenance
+
+_FORMS = {
+    ".html": ("HTML", "text/html", "One file of 5 MB with interactive figures; opens offline."),
+    ".md": ("Markdown", "text/markdown", "A short summary for a pull request."),
+}
+
+
+def show(
+    pins: Sequence[tuple[str, Snapshot]],
+    chip: Chip | None = None,
+    *,
+    key: str = "report",
+    baseline: int = 0,
+) -> None:
+    """Draw the button. Memory and time are modelled on `chip`; `baseline` is the index of a pin."""
+    if not pins:
+        return
+    ordered = [pins[baseline], *pins[:baseline], *pins[baseline + 1 :]]
+    open_dialog.draw_button(
+        "Report",
+        ":material/description:",
+        key,
+        key=f"{key}:menu",
+        help="Download a report for review.",
+    )
+    if open_dialog.is_open(key):
+        _dialog(ordered, chip, key)
+
+
+@st.dialog("Download a report", icon=":material/description:", on_dismiss=open_dialog.close)
+def _dialog(pins: Sequence[tuple[str, Snapshot]], chip: Chip | None, key: str) -> None:
+    names = ", ".join(name for name, _ in pins)
+    st.caption(plain(names) + (f" (baseline: {plain(pins[0][0])})" if pins[1:] else ""))
+    with st.container(horizontal=True, gap="small"):
+        for suffix, (label, mime, meaning) in _FORMS.items():
+            downloads.draw(
+                label,
+                partial(report.content, pins, suffix, chip),
+                f"sharding-report{suffix}",
+                f"{key}{suffix}",
+                mime=mime,
+                type="secondary",
+                help=f"{meaning} Takes a few seconds.",
+            )
+    picture_buttons.draw(lambda: _picture(pins, chip), f"{key}:picture", "sharding-board")
+
+
+def _picture(pins: Sequence[tuple[str, Snapshot]], chip: Chip | None) -> go.Figure:
+    """Return the layouts at a glance, as wide as a slide, with their provenance."""
+    figure = glance.figure(glance.of(pins, chip), screenshot_mode.WIDTH_PX)
+    return stamp.stamped_with(figure, provenance.lines(pins))

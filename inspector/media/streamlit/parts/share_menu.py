@@ -1,0 +1,40 @@
+"""The menu *Share*: the link of the page, its pictures and its files."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from urllib.parse import urlencode
+
+import streamlit as st
+from streamlit.delta_generator import DeltaGenerator
+
+from inspector.core.snapshot import Snapshot
+from inspector.machines.hardware import Chip
+from inspector.media.streamlit.parts import downloads, report_button
+from inspector.media.streamlit.session import screenshot_mode
+
+
+def show(name: str, snapshot: Snapshot, file_name: str, chip: Chip | None) -> Callable[[], None]:
+    """Draw the menu. Return what draws the link in it, once the URL of the page is written."""
+    with st.popover(
+        "Share", icon=":material/share:", type="tertiary", key=f"share:{screenshot_mode.entered()}"
+    ):
+        place = st.empty()
+        screenshot_mode.draw_button()
+        report_button.show([(name, snapshot)], chip, key="layout_report")
+        downloads.of_snapshot(
+            snapshot,
+            file_name,
+            "download_snapshot",
+            "The data of this page as Snapshot JSON, the same as `inspect` writes.",
+        )
+    return lambda: _draw_link(place)
+
+
+def _draw_link(place: DeltaGenerator) -> None:
+    """Draw the URL of the page with the button that copies it."""
+    query = urlencode(screenshot_mode.without(st.query_params.to_dict()), safe=",")
+    url = st.context.url or ""
+    with place.container(gap="xxsmall"):
+        st.caption("Link to this page")
+        st.code(f"{url}?{query}" if query else url, language=None, wrap_lines=True)

@@ -1,0 +1,72 @@
+"""A table on a page, made of columns of plain values."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any
+
+import pandas as pd
+import streamlit as st
+
+from inspector.core.formatting import numbered
+from inspector.core.printable import one_line
+from inspector.media.streamlit.page.plain_text import plain
+from inspector.media.streamlit.session import selection
+
+PATH_PIXELS = 300  # leaves room for specs on a page 1440 pixels wide
+
+
+def show(
+    columns: Mapping[str, Sequence[Any]],
+    key: str,
+    texts: Mapping[str, Callable[[Any], str]] | None = None,
+    **settings: Any,
+) -> Any:
+    """Draw the table and return what `st.dataframe` returns; a column `Path` stays visible.
+
+    Args:
+      texts: the text of a number, by column. The column is still sorted by its numbers. Columns of strings
+        are drawn as they are.
+    """
+    column_config = dict(settings.pop("column_config", {}))
+    if "Path" in columns:
+        column_config["Path"] = st.column_config.TextColumn(width=PATH_PIXELS, pinned=True)
+    headings = dict(zip(columns, numbered(map(one_line, columns)), strict=True))
+    printed = {
+        headings[heading]: [one_line(cell) if isinstance(cell, str) else cell for cell in cells]
+        for heading, cells in columns.items()
+    }
+    frame = pd.DataFrame(printed)
+    numbers = {
+        headings[heading]: text
+        for heading, text in (texts or {}).items()
+        if not any(isinstance(cell, str) for cell in columns[heading])
+    }
+    return st.dataframe(
+        frame.style.format(numbers) if numbers and len(frame) else frame,
+        hide_index=True,
+        key=key,
+        column_config={headings[name]: one for name, one in column_config.items()},
+        **settings,
+    )
+
+
+def array_picker(paths: Sequence[str], key: str, hint: str) -> Callable[[int | None], None]:
+    """Return what to call with the selected row: it selects the array of the shard map.
+
+    Args:
+      paths: the array of each row.
+      key: the key of the selected path in the session; a later choice elsewhere stays.
+      hint: the caption while no row is selected.
+    """
+
+    def pick(row: int | None) -> None:
+        if row is None:
+            st.caption(hint)
+            return
+        if paths[row] != st.session_state.get(key):
+            st.session_state[key] = paths[row]
+            selection.select(paths[row])
+        st.caption(f"The shard map shows {plain(paths[row])}.")
+
+    return pick

@@ -1,0 +1,1 @@
+"""What a browser session knows: its layout, selection, pins, jobs and URL."""

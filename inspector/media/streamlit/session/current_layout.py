@@ -1,0 +1,391 @@
+"""The layout of a browser session, in the widgets of the sidebar and in the URL.
+
+The widgets hold what the user typed, valid or not. A valid layout is written to the URL. If the URL differs
+from what was written last (a link, the back button), it is read into the widgets.
+"""
+
+from __future__ import annotations
+
+import itertools
+import re
+from collections.abc import Collection
+from dataclasses import dataclass
+from typing import Any, Literal
+
+import streamlit as st
+
+from inspector import layout as layouts
+from inspector.core import linked_assessment
+from inspector.core.assessment import Assessment
+from inspector.core.errors import InvalidInput
+from inspector.core.field_parser import Parsed
+from inspector.core.snapshot import Snapshot
+from inspector.layout import Layout, mesh_fields
+from inspector.machines import hardware
+from inspector.media.streamlit.session import back_button, chip_choice, screenshot_mode, view_link
+from inspector.model import ModelEntry
+from inspector.model.built_in.catalogue import CATALOGUE
+
+TABS_KEY = "panel"  # of the tabs of the Layout page
+
+_row_numbers = itertools.count()
+
+# The tables of the sidebar: of rules, and of patterns with the PartitionSpecs of `state_specs`.
+Table = Literal["rule", "pattern"]
+
+SAID = "said"  # the URL parameter with the figures of a run or compile
+_CLAIM, _LAST_TAB = "url_claim", "last_tab"
+# Streamlit reserves these URL parameters, so the fields have other names there. Sizes have no hyphens.
+_PARAMETERS = {name: f"{name}-size" for name in ("embed", "embed_options")}
+
+
+@dataclass
+class RuleRow:
+    """A rule, or a pattern with its spec. The number identifies the widgets when rows move."""
+
+    number: int
+    table: Table = "rule"
+
+    @property
+    def name_key(self) -> str:
+        return f"{self.table}:{self.number}:name"
+
+    @property
+    def axes_key(self) -> str:
+        return f"{self.table}:{self.number}:axes"
+
+    def text(self) -> str:
+        state = st.session_state
+        axes = state.get(self.axes_key) or ""
+        if self.table == "rule":
+            axes = axes.replace(",", "+")  # several mesh axes are written both ways
+        return f"{state.get(self.name_key) or ''}={axes}"
+
+
+def begin(on_layout_page: bool, tabs: Collection[str] = ()) -> None:
+    """Set the session's layout before a page is drawn. `tabs` are the tabs of the Layout page.
+
+    Only the Layout page has the layout in its URL. A page switch empties the URL. On return to the
+    Layout page, the last valid layout is put into the URL and the fields.
+    """
+    state = st.session_state
+    was_on_layout_page, state.on_layout_page = state.get("on_layout_page"), on_layout_page
+    if "last_layout" not in state and not on_layout_page:
+        put(layouts.parse(layouts.opening_fields()).unwrap())
+    elif on_layout_page and was_on_layout_page is False:
+        put(state["last_layout"])
+        if (tab := state.get(_LAST_TAB)) in tabs:
+            state[TABS_KEY] = tab  # Streamlit forgets tabs that are not drawn
+        state.written_query = None
+        view_link.forget()
+    elif (
+        on_layout_page
+        and ("last_layout" not in state or back_button.pressed())
+        and _query() != state.get("written_query")
+    ):
+        # A link, or another URL of the browser's history.
+        view, fields = view_link.split(_query())
+        chip, figures = fields.pop(chip_choice.KEY, None), fields.pop(SAID, None)
+        parsed = layouts.parse_leniently(fields or layouts.opening_fields())
+        state.url_problems, state.url_layout = dict(parsed.problems), parsed.value
+        put(parsed.value)
+        state[_CLAIM] = None
+        if figures is not None:
+            try:
+                state[_CLAIM] = linked_assessment.from_text(figures, hardware.CHIPS)
+            except InvalidInput as error:
+                state.url_problems[SAID] = str(error)
+        state.url_problems |= view_link.read(view, tabs, TABS_KEY)
+        if (problem := screenshot_mode.problem()) is not None:
+            state.url_problems[screenshot_mode.PARAMETER] = problem
+        try:
+            chip_choice.put(None if chip is None else hardware.chip(chip).name)
+        except InvalidInput as error:
+            state.url_problems[chip_choice.KEY] = str(error)
+    # The widget of the chip is not always drawn, so the choice is set again.
+    chip_choice.keep()
+
+
+def put(layout: Layout) -> None:
+    """Set every widget to this layout, in a callback or before the widgets are drawn."""
+    state = st.session_state
+    fields = layouts.to_fields(layout)
+    state["field:model"] = layout.model
+    state["field:mesh"] = fields["mesh"]
+    state["field:axes"] = ", ".join(layout.axis_names)
+    state["field:explicit"] = list(layout.explicit_axes)
+    state["field:optimizer_axes"] = list(layout.optimizer_axes)
+    state["field:steps"] = layout.steps
+    state["field:target"] = layout.target
+    state["field:device_order"] = layout.device_order
+    state["field:compiler_options"] = fields.get("compiler_options", "")
+    for switch in layouts.SWITCHES:
+        state[f"field:{switch.name}"] = getattr(layout, switch.name)
+    state["field:processes"] = layout.processes
+    state["field:constraints"] = [
+        name for name in layout.entry.constraints if name not in layout.unconstrained
+    ]
+    for name, value in layout.sizes.items():
+        state[size_key(name)] = value
+    if layout.entry.has_rules:
+        _put_rows("rule", [(name, " + ".join(axes)) for name, axes in layout.rules])
+    if layout.entry.state_specs is not None:
+        rows = [(row.pattern, layouts.print_row_spec(row.spec)) for row in layout.state_specs]
+        _put_rows("pattern", [(pattern, _spaced(spec)) for pattern, spec in rows])
+    if not layout.entry.has_rules:
+        for place, spec in layout.specs.items():
+            state[spec_key(place)] = layouts.print_spec(spec).replace(".", ", ")
+    state["mesh_rank"] = len(layout.mesh_shape)
+    state["axis_names"] = layout.axis_names
+    state["last_layout"] = layout
+
+
+def _put_rows(table: Table, texts: list[tuple[str, str]]) -> None:
+    rows = []
+    for name, axes in texts:
+        row = RuleRow(next(_row_numbers), table)
+        st.session_state[row.name_key] = name
+        st.session_state[row.axes_key] = axes
+        rows.append(row)
+    st.session_state[f"{table}_rows"] = rows
+
+
+def _spaced(spec: str) -> str:
+    """Return the text of a spec for reading: `None, model`, `fsdp(data, 1024)`."""
+    return re.sub(r"[.,]", ", ", spec).replace("+", " + ")
+
+
+def parsed() -> Parsed[Layout]:
+    """Return the layout in the widgets, or the problems of their fields."""
+    return layouts.parse(fields())
+
+
+def fields() -> dict[str, str]:
+    """Return the text of every field."""
+    state = st.session_state
+    entry = model_entry()
+    text = {
+        "model": entry.name,
+        "mesh": state["field:mesh"],
+        "axes": state["field:axes"],
+        "axis_types": ",".join(
+            "explicit" if name in state["field:explicit"] else "auto" for name in typed_axes()
+        ),
+        "optimizer_axes": ",".join(
+            name for name in state["field:optimizer_axes"] if name in typed_axes()
+        ),
+        "steps": _printed(state["field:steps"]),
+        "target": state["field:target"],
+        "compiler_options": state.get("field:compiler_options", ""),
+        # The next two are drawn for some targets only.
+        "device_order": state.get("field:device_order", layouts.DEVICE_ORDERS[0]),
+        "processes": _printed(state.get("field:processes", 1)),
+        "unconstrained": ",".join(
+            name for name in entry.constraints if name not in state["field:constraints"]
+        ),
+    }
+    text |= {switch.name: _printed(state[f"field:{switch.name}"]) for switch in layouts.SWITCHES}
+    for size in entry.sizes:
+        text[size.name] = _printed(state.get(size_key(size.name), size.default))
+    if entry.has_rules:
+        text["rules"] = ",".join(row.text() for row in rule_rows())
+    if entry.state_specs is not None:
+        text["state_specs"] = ";".join(row.text() for row in rule_rows("pattern"))
+    if not entry.has_rules and entry.state_specs is None:
+        # A comma separates the specs, so a point separates the dimensions of each.
+        text["specs"] = ",".join(
+            f"{place}={state[spec_key(place)].replace(',', '.')}"
+            for place in entry.partitions
+            if spec_key(place) in state
+        )
+    return text
+
+
+def typed_axes() -> list[str]:
+    """Return the names of the mesh axes as typed, valid or not."""
+    return [name.strip() for name in st.session_state["field:axes"].split(",")]
+
+
+def model_entry() -> ModelEntry:
+    return CATALOGUE[st.session_state["field:model"]]
+
+
+def rule_rows(table: Table = "rule") -> list[RuleRow]:
+    return st.session_state.setdefault(f"{table}_rows", [])
+
+
+def add_pattern() -> None:
+    """Add a pattern at the end that all paths match. It replicates the arrays that no other row matches."""
+    row = RuleRow(next(_row_numbers), "pattern")
+    st.session_state[row.name_key] = ".*"
+    st.session_state[row.axes_key] = ""
+    rule_rows("pattern").append(row)
+
+
+def add_rule() -> None:
+    """Add a rule for the first logical axis without one. It maps to no mesh axis, so it changes nothing."""
+    row = RuleRow(next(_row_numbers))
+    ruled = {st.session_state.get(other.name_key) for other in rule_rows()}
+    unruled = [name for name in model_entry().logical_axes if name not in ruled]
+    st.session_state[row.name_key] = unruled[0] if unruled else ""
+    st.session_state[row.axes_key] = ""
+    rule_rows().append(row)
+
+
+def rule_actions(position: int, table: Table = "rule") -> list[str]:
+    """Return the entries of the menu of a row."""
+    up, down = position > 0, position < len(rule_rows(table)) - 1
+    return [*(["Move up"] if up else []), *(["Move down"] if down else []), "Delete"]
+
+
+def act_on_rule(position: int, action: str | None, table: Table = "rule") -> None:
+    """Do one of `rule_actions`."""
+    rows = rule_rows(table)
+    if action not in rule_actions(position, table):
+        return
+    row = rows.pop(position)
+    if action != "Delete":
+        rows.insert(position + (1 if action == "Move down" else -1), row)
+
+
+def change_model() -> None:
+    """Take the rules or specs of the selected model. Keep the mesh and the sizes that both models have."""
+    state = st.session_state
+    last: Layout = state["last_layout"]
+    sizes = {name: layouts.print_size(value) for name, value in last.sizes.items()}
+    known = {size.name for size in model_entry().sizes}
+    mesh = {
+        "mesh": layouts.print_mesh(last.mesh_shape),
+        "axes": ",".join(last.axis_names),
+        "axis_types": ",".join(axis.type for axis in last.mesh().axes),
+    }
+    # A model that names other mesh axes gets its own mesh.
+    fits = set(model_entry().mesh_axes) <= set(last.axis_names)
+    kept = {
+        "model": model_entry().name,
+        **(mesh if fits else {}),
+        "steps": str(last.steps),
+        "target": last.target,
+        "processes": str(last.processes),
+    } | {name: text for name, text in sizes.items() if name in known}
+    put(layouts.parse_leniently(kept).value)
+
+
+def change_mesh() -> None:
+    """Give a mesh of another rank as many axis names. The first names stay."""
+    state = st.session_state
+    try:
+        shape = layouts.parse_mesh(state["field:mesh"], layouts.most_devices(state["field:target"]))
+    except InvalidInput:
+        return
+    names = state["axis_names"]
+    if len(shape) == len(names):
+        return
+    # A mesh that was reduced and is enlarged again gets its old names.
+    spare = (
+        *last_layout().axis_names,
+        *layouts.default_names(len(shape)),
+        *layouts.default_names(layouts.MOST_AXES),
+    )
+    fitted = tuple(mesh_fields.fitted_names(",".join(names), len(shape), spare))
+    state["field:axes"] = ", ".join(fitted)
+    state["axis_names"] = fitted
+
+
+def change_axes() -> None:
+    """Rename a mesh axis in the rules or specs too. `data:explicit` sets the type of an axis."""
+    state = st.session_state
+    before = state["axis_names"]
+    try:
+        names, types = layouts.split_axes(state["field:axes"])
+    except InvalidInput:
+        return
+    if types is not None:
+        state["field:axes"] = names.replace(",", ", ")
+        typed = zip(names.split(","), types.split(","), strict=True)
+        state["field:explicit"] = [name for name, kind in typed if kind == "explicit"]
+    try:
+        # An invalid name is not put into the rules: it could not be found there when it is corrected.
+        after = layouts.parse_axes(state["field:axes"], (1,) * len(before))
+    except InvalidInput:
+        return
+    renamed = {old: new for old, new in zip(before, after, strict=True) if old != new}
+    if len(renamed) == 1:
+        for field in ("field:explicit", "field:optimizer_axes"):
+            state[field] = [renamed.get(name, name) for name in state[field]]
+        for row in (*rule_rows(), *rule_rows("pattern")):
+            _rename(row.axes_key, renamed)
+        for place in model_entry().partitions:
+            _rename(spec_key(place), renamed)
+    state["axis_names"] = after
+
+
+def _rename(key: str, renamed: dict[str, str]) -> None:
+    """Replace the name of a mesh axis in a widget's text."""
+    for old, new in renamed.items():
+        text = st.session_state.get(key) or ""
+        st.session_state[key] = re.sub(rf"\b{re.escape(old)}\b", new, text)
+
+
+def remember(layout: Layout) -> None:
+    """Keep the last valid layout."""
+    st.session_state["last_layout"] = layout
+    st.session_state["axis_names"] = layout.axis_names
+    if layout != st.session_state.get("url_layout"):
+        st.session_state.url_problems = {}
+        view_link.forget()
+
+
+def claimed() -> Assessment | None:
+    """Return the figures that the link of this layout claims; None without any, or for another layout."""
+    state = st.session_state
+    return state.get(_CLAIM) if last_layout() == state.get("url_layout") else None
+
+
+def write_url(
+    planned: Snapshot | None, tabs: Collection[str], assessed: Assessment | None = None
+) -> None:
+    """Write the last valid layout to the URL, with the open tab, the array and the program.
+
+    Args:
+      planned: the plan of the layout, or None if there is none.
+      tabs: the tabs of the page.
+      assessed: the figures of a run or compile of the layout. A link without them keeps those that it came
+        with.
+    """
+    layout = last_layout()
+    st.session_state[_LAST_TAB] = st.session_state.get(TABS_KEY)
+    query = layouts.to_query(layout)
+    chip = chip_choice.chosen_chip()
+    if chip is not None:
+        query[chip_choice.KEY] = chip.name
+    if (figures := assessed or claimed()) is not None:
+        query[SAID] = linked_assessment.to_text(figures)
+    query |= view_link.query(tabs, TABS_KEY, planned)
+    if _query() != query:
+        named = {_PARAMETERS.get(name, name): text for name, text in query.items()}
+        st.query_params.from_dict(named | screenshot_mode.query())
+    st.session_state.written_query = query
+
+
+def _query() -> dict[str, str]:
+    """Return the fields in the URL, without the parameter of screenshot mode."""
+    fields = {parameter: name for name, parameter in _PARAMETERS.items()}
+    query = screenshot_mode.without(st.query_params.to_dict())
+    return {fields.get(parameter, parameter): text for parameter, text in query.items()}
+
+
+def last_layout() -> Layout:
+    return st.session_state["last_layout"]
+
+
+def spec_key(place: str) -> str:
+    return f"spec:{place}"
+
+
+def size_key(name: str) -> str:
+    return f"size:{name}"
+
+
+def _printed(value: Any) -> str:
+    return "" if value is None else layouts.print_size(value)

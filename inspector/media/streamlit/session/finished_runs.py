@@ -1,0 +1,33 @@
+"""The runs and compiles that this session has of its layouts."""
+
+from __future__ import annotations
+
+import streamlit as st
+from cachetools import LRUCache
+
+from inspector.core.snapshot import Snapshot
+from inspector.layout import Layout
+from inspector.service.inspection import Inspection
+
+REMEMBERED_RUNS = 8
+
+
+def run_of(service: Inspection, layout: Layout) -> Snapshot | None:
+    """Return the run of exactly this layout in this session, or else what is known of it.
+
+    That is its compile from the compile cache, or what a search compiled or measured.
+    """
+    runs = _runs()
+    key = layout.key()
+    if key not in runs and (known := service.known_result(layout)) is not None:
+        runs[key] = known
+    return runs.get(key)
+
+
+def remember(layout: Layout, found: Snapshot) -> None:
+    """Show this run when the session opens its layout."""
+    _runs()[layout.key()] = found
+
+
+def _runs() -> LRUCache[str, Snapshot]:
+    return st.session_state.setdefault("finished_runs", LRUCache(REMEMBERED_RUNS))

@@ -1,0 +1,227 @@
+"""The board of a browser session, and its URL.
+
+The session has the pinned Snapshots. The URL of the Board page has only their layouts, or the name of a
+Board in the library. If the URL differs from what was written last (a link, the back button), that Board is
+opened, or the layouts are pinned: as they were run or compiled if this server knows that, else as planned.
+"""
+
+from __future__ import annotations
+
+import contextlib
+from collections.abc import Callable, Collection
+from dataclasses import replace
+from typing import Any
+
+import streamlit as st
+
+from inspector.compare import board_link
+from inspector.compare.board import Board, Pin
+from inspector.compare.board_link import LinkedPin
+from inspector.core.errors import InvalidInput, shown
+from inspector.core.snapshot import Snapshot
+from inspector.layout import Layout
+from inspector.layout.plan import plan
+from inspector.media.streamlit.session import chip_choice, finished_runs, user, view_link, waiting
+from inspector.sections import assessed
+from inspector.service.inspection import Inspection
+
+KEPT = "board"  # the URL parameter with the name of a Board in the library
+TABS_KEY = "board_section"
+
+_BOARD, _KEPT, _REOPENED = "board", "kept_board", "reopened_board"
+_PROBLEMS, _WAS, _REFUSED = "board_link_problems", "board_link_was", "board_refused"
+
+_MEASURED = ("cpu", "local")
+_WAS_WORDS = {"cpu": "run", "local": "run", "tpu": "compiled", "gpu": "compiled"}
+
+
+def board() -> Board:
+    """Return the board of this session with the selected chip."""
+    pinned: Board = st.session_state.get(_BOARD, Board())
+    chip = chip_choice.chosen_chip()
+    return replace(pinned, chip=None if chip is None else chip.name)
+
+
+def put(changed: Board) -> None:
+    """Replace the board, and drop the messages about the last link."""
+    st.session_state[_BOARD] = changed
+    for key in (_PROBLEMS, _WAS, _REFUSED):
+        st.session_state.pop(key, None)
+
+
+def complete(changed: Board) -> None:
+    """Replace the Snapshots of the board by those of this one, which say more about the same layouts."""
+    st.session_state[_BOARD] = changed
+
+
+def change(make: Callable[[Board], Board]) -> bool:
+    """Change the board in a callback. Return whether that worked; if not, `take_problem` returns why."""
+    try:
+        put(make(board()))
+    except InvalidInput as error:
+        st.session_state[_REFUSED] = str(error)
+        return False
+    return True
+
+
+def replace_plan(layout: Layout, found: Snapshot) -> None:
+    """Replace the plans of this layout on the board by its run or compile."""
+    pinned = board()
+    made = tuple(
+        replace(pin, snapshot=found)
+        if pin.snapshot.source.kind == "plan" and board_link.layout_of(pin.snapshot) == layout
+        else pin
+        for pin in pinned.pins
+    )
+    complete(replace(pinned, pins=made))
+
+
+def take_problem() -> str | None:
+    """Return why the last change failed, once."""
+    return st.session_state.pop(_REFUSED, None)
+
+
+def problems() -> tuple[str, ...]:
+    """Return the problems of the opened link, one sentence each."""
+    return st.session_state.get(_PROBLEMS, ())
+
+
+def notes() -> tuple[str, ...]:
+    """Return which layouts of the opened link are only planned here, one sentence each."""
+    kinds = {pin.name: pin.snapshot.source.kind for pin in board().pins}
+    return tuple(
+        f"{name} was {_WAS_WORDS[was]} when the link was made. This server does not have the result, so "
+        f"this is the plan.{assessed.claim(said)}"
+        for name, was, said in st.session_state.get(_WAS, ())
+        if kinds.get(name) == "plan"
+    )
+
+
+def read_link(tabs: Collection[str]) -> None:
+    """Open the board, the tab and the array of the URL, before any widget is drawn; wait for the plans.
+
+    A URL without a board, such as after a page switch, does not change it. `tabs` are those of the page.
+    """
+    if (reopened := st.session_state.pop(_REOPENED, None)) is not None:
+        _read_pins(reopened, [])
+        return
+    view, query = view_link.of_url()
+    if view_link.is_written(TABS_KEY) or not (view or query):
+        return
+    wrong = [*view_link.read(view, tabs, TABS_KEY).values()]
+    if not query or query == _link():
+        st.session_state[_PROBLEMS] = tuple(wrong)
+    elif KEPT in query:
+        _open_kept(query, wrong)
+    else:
+        _read_pins(query, wrong)
+
+
+def _open_kept(query: dict[str, list[str]], wrong: list[str]) -> None:
+    """Open a Board of the library. The link names it, and has nothing else of it."""
+    name = query[KEPT][-1]
+    wrong += [f"{shown(key)} is ignored, because {KEPT} is given" for key in query if key != KEPT]
+    try:
+        open_kept(name, user.library().board(name))
+    except InvalidInput as error:
+        wrong.append(str(error))
+    st.session_state[_PROBLEMS] = tuple(wrong)
+
+
+def open_kept(name: str, kept: Board) -> None:
+    """Replace the board by one of the library, whose name is its link."""
+    put(kept)
+    chip_choice.put(kept.chip)
+    st.session_state[_KEPT] = (name, _identity(kept))
+
+
+def _identity(pinned: Board) -> tuple[Any, ...]:
+    """Return what identifies a Board. Programs are not part of it, because plans get them later."""
+    pins = tuple((pin.name, pin.snapshot.source, pin.snapshot.layout) for pin in pinned.pins)
+    return (pins, pinned.baseline, pinned.chip)
+
+
+def _read_pins(query: dict[str, list[str]], wrong: list[str]) -> None:
+    linked = board_link.parse(query)
+    before = board()
+    wrong += linked.problems
+    if linked.chip is not None:
+        chip_choice.put(linked.chip)
+    made = before
+    if linked.pins:
+        service = user.service()
+        linked_pins = []
+        for pin in linked.pins:
+            try:
+                linked_pins.append(Pin(pin.name, _snapshot(service, pin, before)))
+            except InvalidInput as error:
+                wrong.append(f"{pin.name} cannot be planned: {error}")
+        made = _merged(before, linked_pins, linked.baseline, wrong)
+    put(made)
+    st.session_state[_PROBLEMS] = tuple(wrong)
+    st.session_state[_WAS] = tuple((pin.name, pin.was, pin.said) for pin in linked.pins if pin.was)
+
+
+def write_link(tabs: Collection[str]) -> None:
+    """Write the board, the open tab and the array to the URL, if they changed."""
+    pinned = board().pins
+    lead = pinned[board().baseline].snapshot if pinned else None
+    view_link.write(view_link.query(tabs, TABS_KEY, lead), _link(), TABS_KEY)
+
+
+def reopen(query: dict[str, list[str]]) -> None:
+    """Open a board by its URL parameters when the Board page is drawn next."""
+    st.session_state[_REOPENED] = query
+
+
+def kept_name() -> str | None:
+    """Return the name of the board in the library, if it was not changed since."""
+    name, kept = st.session_state.get(_KEPT, (None, None))
+    return name if kept == _identity(board()) else None
+
+
+def _link() -> dict[str, list[str]]:
+    """Return the URL parameters of the board: its name in the library, or its layouts."""
+    name = kept_name()
+    return board_link.to_query(board()) if name is None else {KEPT: [name]}
+
+
+def _snapshot(service: Inspection, pin: LinkedPin, before: Board) -> Snapshot:
+    """Return the Snapshot of this layout: from the board, a known run or compile, else its plan.
+
+    Raises:
+      InvalidInput: the model cannot be traced with these sizes.
+    """
+    for known in before.pins:
+        if known.name == pin.name and board_link.layout_of(known.snapshot) == pin.layout:
+            return known.snapshot
+    if (finished := finished_runs.run_of(service, pin.layout)) is not None:
+        return finished
+    if pin.was in _MEASURED:
+        with contextlib.suppress(InvalidInput):
+            if (last := user.history().last_run(pin.layout)) is not None:
+                return last
+    state = service.known_state(pin.layout)
+    if state is None:
+        state = waiting.wait_for(
+            service.start_state(pin.layout),
+            f"Planning {pin.name}: tracing the model with JAX …",
+        )
+    return plan(pin.layout, state)
+
+
+def _merged(before: Board, linked: list[Pin], baseline: str | None, wrong: list[str]) -> Board:
+    """Return the linked pins, then the earlier pins that no link can contain."""
+    made = replace(before, pins=tuple(linked), baseline=0)
+    for name in board_link.not_in_link(before):
+        kept = before.pins[before.names.index(name)]
+        try:
+            made = made.pinned(name, kept.snapshot)
+        except InvalidInput as error:
+            wrong.append(f"{name} was removed from the comparison: {error}")
+    if baseline is None:
+        return made
+    if baseline not in made.names:
+        wrong.append(f"baseline is {baseline!r}, but the link has no layout with this name")
+        return made
+    return made.compared_to(made.names.index(baseline))

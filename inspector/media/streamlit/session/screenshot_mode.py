@@ -1,0 +1,108 @@
+"""Screenshot mode: the page without controls, as wide as a slide, with its provenance.
+
+The URL parameter `screenshot=1` turns it on, so a link can open a page in this mode.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+import streamlit as st
+
+from inspector.core.snapshot import Snapshot
+from inspector.media.streamlit.page import page_files, page_width
+from inspector.media.streamlit.page.plain_text import plain
+from inspector.sections import provenance
+
+PARAMETER = "screenshot"
+WIDTH_PX = 1440  # a slide of 16:10
+SIDE_PX = 40  # left and right of the content
+# A page 1440 pixels wide has 1290 pixels for its content. The margin allows for narrower pages.
+WITHOUT_SIDEBAR_PX = 1140
+
+_HIDDEN = "controls_of_"
+_LEAVE = "leave_screenshot_mode"
+_ENTERED = "screenshot_mode_entered"
+
+
+def on() -> bool:
+    """Return whether the mode is on."""
+    return st.query_params.get(PARAMETER) == "1"
+
+
+def query() -> dict[str, str]:
+    """Return the URL parameters of the mode."""
+    return {PARAMETER: "1"} if on() else {}
+
+
+def without(fields: Mapping[str, str]) -> dict[str, str]:
+    """Return the URL parameters without those of the mode."""
+    return {key: value for key, value in fields.items() if key != PARAMETER}
+
+
+def problem() -> str | None:
+    """Return why the URL parameter is invalid, or None."""
+    value = st.query_params.get(PARAMETER)
+    return None if value in (None, "1") else f"screenshot is {value!r}, but must be 1"
+
+
+def draw_button() -> None:
+    """Draw the button that turns the mode on."""
+    st.button(
+        "Screenshot",
+        key="enter_screenshot_mode",
+        icon=":material/photo_camera:",
+        type="tertiary",
+        on_click=_enter,
+        help=f"Hide all controls and make the page {WIDTH_PX} pixels wide for a slide. Leave with Esc.",
+    )
+
+
+def controls(name: str, **settings: Any) -> Any:
+    """Return a container that is hidden while the mode is on. Its widgets keep their state."""
+    return st.container(key=f"{_HIDDEN}{name}", **settings)
+
+
+def content_px(narrow_px: int) -> int:
+    """Return the width of a page without a sidebar, given that of `page_width.content_px`."""
+    if on():
+        return WIDTH_PX - 2 * SIDE_PX
+    return narrow_px if narrow_px < page_width.USUAL_PX else WITHOUT_SIDEBAR_PX
+
+
+def hide_controls() -> None:
+    """Hide the controls of the page and draw the exit button, if the mode is on."""
+    if not on():
+        return
+    st.html(page_files.style("screenshot_mode.css"))
+    st.button(
+        "Leave screenshot mode",
+        key=_LEAVE,
+        icon=":material/close:",
+        type="tertiary",
+        on_click=_leave,
+        shortcut="Esc",
+    )
+
+
+def write_provenance(pins: Sequence[tuple[str, Snapshot]]) -> None:
+    """Draw the provenance of the page, if the mode is on."""
+    if not on():
+        return
+    lines = [provenance.line(pins[0][1])] if len(pins) == 1 else provenance.lines(pins)
+    st.caption("  \n".join(f":small[{plain(one)}]" for one in lines))
+
+
+def entered() -> int:
+    """Return how often the session turned the mode on. A menu with this number in its key then is closed."""
+    return st.session_state.get(_ENTERED, 0)
+
+
+def _enter() -> None:
+    st.session_state[_ENTERED] = entered() + 1
+    st.query_params[PARAMETER] = "1"
+
+
+def _leave() -> None:
+    st.query_params.pop(PARAMETER, None)

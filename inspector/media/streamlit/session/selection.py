@@ -1,0 +1,48 @@
+"""The array that the session has selected. All panels share it."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import streamlit as st
+
+from inspector.core.printable import one_line
+from inspector.core.snapshot import Array, Snapshot
+from inspector.media.streamlit.session import kept_field
+
+KEY = "selected_array"
+VIEW_KEY = "arrays_view"  # how the tab *Arrays* shows them
+
+
+def selected(snapshot: Snapshot) -> Array:
+    """Return the selected array, or the largest parameter if the Snapshot does not contain it."""
+    by_path = {array.path: array for array in snapshot.arrays}
+    path = st.session_state.get(KEY)
+    if path not in by_path:
+        path = largest_parameter(snapshot).path
+        st.session_state[KEY] = path
+    return by_path[path]
+
+
+def largest_parameter(snapshot: Snapshot) -> Array:
+    """Return the largest parameter, or the largest array if there are no parameters."""
+    params = [array for array in snapshot.arrays if array.group == "params"] or snapshot.arrays
+    return max(params, key=lambda array: (array.bytes or 0, array.elements or 0))
+
+
+def draw(paths: Sequence[str]) -> None:
+    """Draw the choice of an array. `paths` contain the selected one."""
+    kept_field.draw(
+        st.selectbox,
+        "Array",
+        paths,
+        format_func=one_line,
+        key=KEY,
+        label_visibility="collapsed",
+    )
+
+
+def select(path: str | None) -> None:
+    """Select an array. None changes nothing."""
+    if path is not None:
+        st.session_state[KEY] = path

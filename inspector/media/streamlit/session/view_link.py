@@ -1,0 +1,178 @@
+"""The open tab, the selected array and the chosen program, as parameters of a page's URL.
+
+A value that differs from the default is written, so that a link opens the picture that its sender sees. A
+link can come from anyone: a tab must be one of the page, and an array or program that the Snapshot lacks is
+ignored.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Mapping
+from typing import TypeVar
+
+import streamlit as st
+
+from inspector.core.errors import shown
+from inspector.core.snapshot import Snapshot
+from inspector.media.streamlit.session import (
+    back_button,
+    program_choice,
+    screenshot_mode,
+    selection,
+)
+from inspector.model import RESERVED_PROGRAMS
+
+TAB, VIEW, ARRAY, PROGRAM = "tab", "view", "array", "program"
+PARAMETERS = (TAB, VIEW, ARRAY, PROGRAM)
+ARRAYS = "arrays"  # the tab with views
+VIEWS = ("Table", "Tree", "By device", "Rules", program_choice.ARRAYS_VIEW)
+# The tabs of links from before 2026-11-26, and the tab and the view that have their contents now.
+MOVED = {
+    "shard-map": ("summary", None),
+    "code": ("summary", None),
+    "partitionspec-tree": (ARRAYS, "tree"),
+    "overview": (ARRAYS, "by-device"),
+    "devices": (ARRAYS, "by-device"),
+    "rules": (ARRAYS, "rules"),
+    "train-state": (ARRAYS, "train-state"),
+    "collectives": ("communication", None),
+    "findings": ("improve", None),
+    "effects": ("improve", None),
+}
+MOST_CHARACTERS = 4_096  # of an array's path or a program's name
+
+_ARTICLES = {ARRAY: "an array", PROGRAM: "a program"}
+_LINKED, _SENT = "linked_view", "view_urls_sent"
+_MOST_SENT = 40  # URLs that the browser may still send; a click adds two
+
+Text = TypeVar("Text")
+
+
+def query(tabs: Collection[str], key: str, snapshot: Snapshot | None) -> dict[str, str]:
+    """Return the parameters of what is open.
+
+    Args:
+      tabs: the labels of the page's tabs; the first one is the default.
+      key: the key of the tabs.
+      snapshot: the Snapshot whose largest parameter is the default array, or None for a page that has no
+        Snapshot.
+    """
+    state, found = st.session_state, {}
+    tab = state.get(key)
+    if tab in tabs and tab != next(iter(tabs)):
+        found[TAB] = _parameter(tab)
+    view = state.get(selection.VIEW_KEY)
+    if found.get(TAB) == ARRAYS and view in VIEWS and view != VIEWS[0]:
+        found[VIEW] = _parameter(view)
+    array = state.get(selection.KEY)
+    if array is not None and _is_short(array) and snapshot is not None and snapshot.arrays:
+        default = selection.largest_parameter(snapshot).path
+        found |= {} if array == default else {ARRAY: array}
+    program = program_choice.chosen(tab)
+    if program is not None and _is_short(program) and program != program_choice.FIRST:
+        found[PROGRAM] = program
+    return found
+
+
+def split(parameters: Mapping[str, Text]) -> tuple[dict[str, Text], dict[str, Text]]:
+    """Return the parameters of the view, and the others."""
+    view = {name: parameters[name] for name in PARAMETERS if name in parameters}
+    return view, {name: text for name, text in parameters.items() if name not in view}
+
+
+def of_url() -> tuple[dict[str, str], dict[str, list[str]]]:
+    """Return the parameters of the view in the URL, and all values of the others, without screenshot mode."""
+    names = [name for name in st.query_params if name != screenshot_mode.PARAMETER]
+    view, others = split({name: st.query_params.get_all(name) for name in names})
+    return {name: values[-1] for name, values in view.items()}, others
+
+
+def write(view: Mapping[str, str], others: Mapping[str, list[str]], key: str) -> None:
+    """Write the parameters to the URL of a page other than the Layout page, if they changed."""
+    state, written = st.session_state, _written(key)
+    # While URLs are on their way to the browser, the one that it sent is not the one that it will have.
+    if of_url() != (dict(view), dict(others)) or _SENT in state:
+        sent = (*state.get(_SENT, ()), of_url(), state.get(written))
+        state[_SENT] = sent[-_MOST_SENT:]
+        st.query_params.from_dict({**others, **view, **screenshot_mode.query()})
+    state[written] = (dict(view), dict(others))
+
+
+def is_written(key: str) -> bool:
+    """Return whether the URL is the one that `write` wrote last, or one that it replaced since then.
+
+    The browser applies a URL after it has drawn the figures, and sends earlier ones until then.
+    """
+    state, url = st.session_state, of_url()
+    if url == state.get(_written(key)):
+        state.pop(_SENT, None)
+        return True
+    return url in state.get(_SENT, ()) and not back_button.pressed()
+
+
+def _written(key: str) -> str:
+    return f"{key}:url"
+
+
+def read(view: Mapping[str, str], tabs: Collection[str], key: str) -> dict[str, str]:
+    """Open the tab, array and program of a link, before any widget is drawn.
+
+    Return an error message by parameter. Only `tab` is checked here; `absent` checks array and program.
+    """
+    state, problems = st.session_state, {}
+    labels = {_parameter(tab): tab for tab in tabs}
+    asked, asked_view = view.get(TAB, ""), view.get(VIEW)
+    if asked not in labels and asked in MOVED and MOVED[asked][0] in labels:
+        asked, asked_view = MOVED[asked]
+    tab = labels.get(asked, next(iter(tabs)))
+    if TAB in view and asked not in labels:
+        problems[TAB] = f"tab is {shown(asked)}, but must be one of {', '.join(labels)}"
+    state[key] = tab
+    if asked == ARRAYS and asked in labels:
+        views = {_parameter(name): name for name in VIEWS}
+        state[selection.VIEW_KEY] = views.get(asked_view or "", VIEWS[0])
+        if asked_view is not None and asked_view not in views:
+            problems[VIEW] = f"view is {shown(asked_view)}, but must be one of {', '.join(views)}"
+    state.pop(selection.KEY, None)
+    if _is_short(view.get(ARRAY)):
+        state[selection.KEY] = view[ARRAY]
+    program = view.get(PROGRAM)
+    if (program_key := program_choice.KEYS.get(tab)) is not None:
+        state.pop(program_key, None)
+    program_choice.link(program if _is_short(program) else None)
+    state[_LINKED] = dict(view)
+    return problems
+
+
+def absent(*snapshots: Snapshot) -> list[str]:
+    """Return a sentence for the array and the program of the last link that these Snapshots lack."""
+    view = st.session_state.get(_LINKED, {})
+    sentences = []
+    for name, known in (
+        (ARRAY, {array.path for snapshot in snapshots for array in snapshot.arrays}),
+        (PROGRAM, set().union(*map(_programs, snapshots))),
+    ):
+        if name in view and known and view[name] not in known:
+            sentences.append(
+                f"{name} is {shown(view[name])}, but nothing here has {_ARTICLES[name]} of this name"
+            )
+    return sentences
+
+
+def _programs(snapshot: Snapshot) -> set[str]:
+    """Return the names of the programs. Those of a plan may not be propagated yet."""
+    names = {program.name for program in snapshot.programs}
+    return names.union(RESERVED_PROGRAMS) if names and snapshot.source.kind == "plan" else names
+
+
+def forget() -> None:
+    """Forget the last link, because the page shows something else."""
+    st.session_state.pop(_LINKED, None)
+
+
+def _parameter(tab: str) -> str:
+    return tab.lower().replace(" ", "-")
+
+
+def _is_short(text: str | None) -> bool:
+    return text is not None and 0 < len(text) <= MOST_CHARACTERS

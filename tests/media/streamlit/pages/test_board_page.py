@@ -1,0 +1,377 @@
+"""The Board page: pins, their link, their file, and Screenshot mode."""
+
+from __future__ import annotations
+
+import json
+import re
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+from streamlit.testing.v1 import AppTest
+
+from inspector import layout as layouts
+from inspector.compare import board as boards
+from inspector.compare import board_link
+from inspector.compare.board import Board
+from inspector.core import snapshot
+from inspector.core.snapshot import Snapshot, Source
+from inspector.service import inspection
+from inspector.service.compile_cache import CompileCache
+from inspector.service.inspection import Inspection
+from tests.figures import samples
+from tests.media.streamlit.scripted_page import PATIENCE, ScriptedPage
+
+HOSTILE = "<img src=x onerror=alert(1)> $x^2$ [a](http://b.c)"
+
+PAGE = """
+from pathlib import Path
+import streamlit as st
+from inspector.compare import board
+from inspector.media.streamlit.pages import board_page
+from inspector.media.streamlit.session import pins, current_layout
+current_layout.begin(on_layout_page=False)
+if "path" in st.session_state and "board" not in st.session_state:
+    pins.put(board.parse(Path(st.session_state["path"]).read_bytes()))
+board_page.show()
+"""
+
+PIN = """
+import streamlit as st
+from inspector.core import snapshot
+from inspector.media.streamlit.parts import pin_button
+
+def show():
+    pin_button.show(snapshot.read(st.session_state["path"]), st.session_state["name"], key="pin")
+
+st.navigation([st.Page(show), st.Page(lambda: None, title="Board", url_path="board")]).run()
+"""
+
+
+def found(number: int = 0, **axes: int) -> Snapshot:
+    mesh = samples.mesh(**(axes or {"data": 2, "model": 4}))
+    source = Source("capture", None, f"2026-01-{number + 1:02}T00:00:00+00:00")
+    return Snapshot(source, None, mesh, samples.mlp_state(mesh))
+
+
+def three() -> Board:
+    """Two meshes and a Snapshot without any, one of them of a hostile name and array."""
+    hostile = replace(
+        found(2, data=4, model=2),
+        arrays=(samples.array(f"params/{HOSTILE}", (8,), (None,), samples.DEFAULT_MESH),),
+    )
+    board = Board().pinned("one", found(0)).pinned("two", found(1, data=4, model=2))
+    return board.pinned(HOSTILE, hostile)
+
+
+@pytest.fixture(autouse=True)
+def _own_cache(service: Inspection, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A cache without the results of other tests, which a link would open instead of a plan."""
+    monkeypatch.setattr(service, "compiled", CompileCache(tmp_path / "compiled.sqlite3"))
+
+
+@pytest.fixture
+def page_of(tmp_path: Path):
+    """The page as a new session that has this board, or that opened this link."""
+
+    def show(
+        board: Board | None = None, query: dict[str, list[str]] | None = None, **state
+    ) -> AppTest:
+        page = AppTest.from_string(PAGE, default_timeout=PATIENCE)
+        if board is not None:
+            (tmp_path / "board.json").write_text(boards.dumps(board))
+            page.session_state["path"] = str(tmp_path / "board.json")
+        for key, value in state.items():
+            page.session_state[key] = value
+        page.query_params.update(query or {})
+        return checked(page.run())
+
+    return show
+
+
+def checked(page: AppTest) -> AppTest:
+    assert not page.exception, [error.value for error in page.exception]
+    return page
+
+
+def board_of(page: AppTest) -> Board:
+    return page.session_state["board"]
+
+
+def names(page: AppTest) -> tuple[str, ...]:
+    return board_of(page).names
+
+
+def query_of(page: AppTest) -> dict[str, list[str]]:
+    """The URL's parameters, each as a list."""
+    found = dict(page.query_params.items())
+    return {key: [value] if isinstance(value, str) else list(value) for key, value in found.items()}
+
+
+def read_as_markup(text: str) -> bool:
+    """Whether a character of the hostile name is left that Markdown would read."""
+    return re.search(r"(?<!\\)(<img|\$x|\[a)", text) is not None
+
+
+def said(page: AppTest) -> str:
+    """Every text of the page, escapes taken away."""
+    texts = [
+        e.value
+        for kind in ("markdown", "caption", "info", "warning", "error", "success")
+        for e in page.get(kind)
+    ]
+    return " ".join(texts).replace("\\", "").replace("\u2060", "")
+
+
+FSDP = "mesh.8 axes.fsdp rules.batch.fsdp~embed.fsdp layers.2 depth.64"
+LINK = {
+    "pin": [
+        "Data + tensor~~layers.2 depth.64",
+        "FSDP~~mesh.8 rules.batch.data~embed.data layers.2 depth.64 was.cpu",
+    ]
+}
+
+
+def test_a_link_is_planned(page_of) -> None:
+    page = page_of(query=LINK | {"baseline": ["FSDP"], "chip": ["h100"]})
+    board = board_of(page)
+    assert board.names == ("Data + tensor", "FSDP") and board.baseline == 1
+    assert {one.source.kind for one in board.snapshots} == {"plan"}
+    assert (
+        board_link.layout_of(board.snapshots[1])
+        == layouts.parse(
+            {"mesh": "8", "rules": "batch=data,embed=data", "layers": "2", "depth": "64"}
+        ).unwrap()
+    )
+    assert page.session_state["chip"] == "h100"
+    assert not page.warning
+    assert "FSDP was run when the link" in page.info[0].value
+    # The page's own address opens the same board.
+    again = page_of(query=query_of(page))
+    assert board_of(again) == replace(board, pins=board_of(again).pins)
+    assert [pin.snapshot.layout for pin in board_of(again).pins] == [
+        pin.snapshot.layout for pin in board.pins
+    ]
+
+
+def test_plans_of_a_link_get_their_propagated_programs(page_of) -> None:
+    page = page_of(query={"pin": ["one~~layers.2 depth.64", "FSDP~~" + FSDP], "chip": ["v5e"]})
+    service = inspection.shared()
+    for found in board_of(page).snapshots:
+        service.propagate(board_link.layout_of(found))
+    checked(page.run())
+    for found in board_of(page).snapshots:
+        assert found.program("train_step").stage == "partitioned"
+    (picture,) = [one for one in page.get("plotly_chart") if one.key == "glance"]
+    for name in ("one", "FSDP"):
+        assert f"{name} unknown" not in picture.proto.alt and name in picture.proto.alt
+    # The table of the picture has the same bytes as the board's table.
+    (numbers,) = (one.value for one in page.markdown if one.value.startswith("| Amount"))
+    traffic = table_of(page)["train_step, all"]
+    (row,) = [
+        line for line in numbers.replace("\\", "").splitlines() if "Traffic of a step" in line
+    ]
+    for cell in traffic:
+        assert cell.split(" in ")[0].strip() in row
+
+
+def test_a_bad_link_gives_a_notice_and_the_rest_of_it(page_of) -> None:
+    query = {
+        "pin": ["nonsense", "good~~layers.2 depth.64", HOSTILE + "~~mesh.0"],
+        "baseline": ["absent"],
+    }
+    page = page_of(query=query | {"chip": ["abacus"], "screenshot": ["yes"]})
+    assert names(page) == ("good",)
+    (warning,) = page.warning
+    text = warning.value.replace("\\", "")
+    for sentence in (
+        "pin is 'nonsense', but must be a name",
+        "mesh 0 has an axis of size 0",
+        "baseline is 'absent'",
+        "chip is 'abacus', but must be one of",
+        "screenshot is 'yes', but must be",
+    ):
+        assert sentence in text
+    assert not read_as_markup(warning.value)
+
+
+def table_of(page: AppTest) -> dict[str, list[str]]:
+    """Return the cells of the table by the first cell of their row."""
+    (table,) = (one.value for one in page.markdown if one.value.startswith("| Question"))
+    rows = [re.split(r"(?<!\\) ?\| ?", line)[1:-1] for line in table.splitlines()]
+    plain = [[cell.replace("\\", "") for cell in row] for row in rows]
+    return {first: cells for first, *cells in plain}
+
+
+def test_the_table_marks_differences_by_sign_and_word(page_of) -> None:
+    page = page_of(three())
+    table = table_of(page)
+    assert table["Question"][:2] == ["one (baseline)", "two"]
+    assert "✗ +100% worse" in table["Bytes per device"][1]
+    assert "**two** compared with **one**" in said(page)
+    assert "**one** compared with" not in said(page)
+
+
+def test_another_baseline_another_verdict(page_of) -> None:
+    page = page_of(three())
+    page.button(key="pin_baseline:1").click()
+    checked(page.run())
+    table = table_of(page)
+    assert table["Question"][:2] == ["one", "two (baseline)"]
+    assert "better" in table["Bytes per device"][0]
+
+
+def test_pins_are_renamed_moved_and_removed(page_of) -> None:
+    page = page_of(three())
+    page.text_input(key="pin_name:0:one").set_value("uno")
+    checked(page.run())
+    assert names(page)[0] == "uno"
+    page.text_input(key="pin_name:0:uno").set_value("two")
+    checked(page.run())
+    assert names(page)[0] == "uno"
+    assert "is taken" in page.error[0].value
+    page.button(key="pin_right:0").click()
+    checked(page.run())
+    assert names(page) == ("two", "uno", HOSTILE) and board_of(page).baseline == 1
+    assert page.button(key="pin_left:0").disabled and page.button(key="pin_right:2").disabled
+    page.button(key="pin_remove:1").click()
+    checked(page.run())
+    assert names(page) == ("two", HOSTILE) and board_of(page).baseline == 0
+    for _ in range(2):
+        page.button(key="pin_remove:0").click()
+        checked(page.run())
+    assert names(page) == ()
+    assert "No layout is pinned" in page.info[0].value
+
+
+@pytest.mark.parametrize("section", ["Side by side", "Shard maps", "Trees", "PartitionSpecs"])
+def test_every_section_draws_unlike_snapshots(page_of, section: str) -> None:
+    unknown = ("spec", "shard_shape", "shape", "bytes", "bytes_per_device", "replicas")
+    kernel = replace(samples.kernel(), **dict.fromkeys(unknown))
+    bare = replace(found(5), mesh=None, arrays=(kernel,))
+    empty = replace(found(6), arrays=())
+    cube = found(7)
+    deep = samples.array(
+        "params/DotReluDot_0/Dense_0/kernel",
+        (8, 4, 16),
+        (("data",), ("model",), None),
+        samples.DEFAULT_MESH,
+    )
+    cube = replace(cube, arrays=(deep,))
+    board = three().pinned("bare", bare).pinned("empty", empty).pinned("cube", cube)
+    for baseline in range(len(board.pins)):
+        page = page_of(board.compared_to(baseline), board_section=section)
+        for chart in page.get("plotly_chart"):
+            assert "<img" not in chart.proto.spec and "$x" not in chart.proto.spec
+
+
+def test_maps_of_one_array_are_chosen_once(page_of) -> None:
+    page = page_of(three(), board_section="Shard maps")
+    charts = page.get("plotly_chart")
+    assert len(charts) == 1
+    layout = json.loads(charts[0].proto.spec)["layout"]
+    assert layout["xaxis2"]["matches"] == "x"
+    assert "has no array" in " ".join(one["text"] for one in layout["annotations"])
+    page.selectbox(key="board_array").set_value(f"params/{HOSTILE}")
+    checked(page.run())
+    layout = json.loads(page.get("plotly_chart")[0].proto.spec)["layout"]
+    assert " ".join(one["text"] for one in layout["annotations"]).count("has no array") == 2
+
+
+def test_hostile_names_are_text_on_the_page(page_of) -> None:
+    page = page_of(three())
+    texts = [e.value for kind in ("markdown", "caption") for e in page.get(kind)]
+    assert any("onerror" in text for text in texts)
+    assert not any(map(read_as_markup, texts))
+
+
+def test_layouts_without_a_link_are_named(page_of) -> None:
+    board = three()
+    layout = layouts.parse({"layers": "2", "depth": "64"}).unwrap()
+    planned = replace(found(), source=replace(found().source, kind="cpu"), layout=layout.to_json())
+    page = page_of(board.pinned("ran", planned))
+    last = page.caption[-1].value.replace("\\", "")
+    assert "shows ran as planned" in last
+    assert "one, two and <img" in last and "are not in a link" in last
+    assert query_of(page)["pin"][0].startswith("ran~~") and len(query_of(page)["pin"]) == 1
+
+
+def test_an_uploaded_file_is_opened_or_rejected(page_of, monkeypatch: pytest.MonkeyPatch) -> None:
+    def parse(*_: object) -> None:
+        raise AssertionError("the server parses the file")
+
+    content = boards.dumps(three()).encode()
+    monkeypatch.setattr(boards, "parse", parse)
+    page = page_of()
+    page.get("file_uploader")[0].set_value(("board.json", content, "application/json"))
+    checked(page.run())
+    page.button(key="replace_board").click()
+    checked(page.run())
+    assert names(page) == three().names
+    page.get("file_uploader")[0].set_value(("bad.json", b'{"format": 1}', "application/json"))
+    checked(page.run())
+    assert 'must have "format"' in page.error[0].value.replace("\\", "")
+    assert names(page) == three().names
+
+
+def test_screenshot_mode_shows_the_provenance(page_of) -> None:
+    page = page_of(three())
+    assert "2026-01-01" not in " ".join(
+        caption.value.replace("\\", "") for caption in page.caption[-2:]
+    )
+    page.button(key="enter_screenshot_mode").click()
+    checked(page.run())
+    assert page.query_params["screenshot"] in ("1", ["1"])
+    last = page.caption[-1].value.replace("\\", "")
+    assert (
+        "captured from a running job" in last
+        and "2026-01-01" in last
+        and "data 2 × model 4" in last
+    )
+    page.button(key="leave_screenshot_mode").click()
+    checked(page.run())
+    assert "screenshot" not in page.query_params
+
+
+def pin_of(one: Snapshot, name: str, path: Path) -> AppTest:
+    snapshot.write(one, path)
+    page = AppTest.from_string(PIN, default_timeout=PATIENCE)
+    page.session_state["path"], page.session_state["name"] = str(path), name
+    return checked(page.run())
+
+
+def test_the_pin_button_explains_a_full_board(tmp_path: Path) -> None:
+    page = pin_of(found(), HOSTILE, tmp_path / "found.json")
+    for number in range(8):
+        page.button(key="pin").click()
+        checked(page.run())
+        assert len(names(page)) == number + 1 and not page.error
+    assert names(page)[:2] == (HOSTILE, f"{HOSTILE} (2)")
+    page.button(key="pin").click()
+    checked(page.run())
+    assert len(names(page)) == 8
+    assert "already has 8 layouts" in page.error[0].value
+    assert not read_as_markup(page.caption[-1].value)
+
+
+def test_a_taken_name_is_an_error(tmp_path: Path) -> None:
+    page = pin_of(found(), "mine", tmp_path / "found.json")
+    page.button(key="pin").click()
+    checked(page.run())
+    page.text_input(key="pin:name:mine (2):1").set_value("mine")
+    page.button(key="pin").click()
+    checked(page.run())
+    assert names(page) == ("mine",)
+    assert "is taken" in page.error[0].value
+    assert "already pinned as mine" in page.caption[-1].value.replace("\\", "")
+
+
+def test_the_layout_page_has_the_pin_button(open_page) -> None:
+    page: ScriptedPage = open_page(depth="64", layers="2")
+    page.press("pin")
+    board: Board = page.test.session_state["board"]
+    assert board.names == ("Data + tensor 2x4",)
+    assert (
+        board_link.layout_of(board.snapshots[0])
+        == layouts.parse({"depth": "64", "layers": "2"}).unwrap()
+    )

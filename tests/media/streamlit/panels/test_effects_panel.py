@@ -1,0 +1,132 @@
+"""The effects in the tab *Improve*: the job, its cancel and failure, and a row on the board."""
+
+from __future__ import annotations
+
+import time
+from dataclasses import dataclass, field, replace
+
+import pytest
+
+from inspector import layout as layouts
+from inspector.compare.board import Board
+from inspector.core import typed_json
+from inspector.core.errors import InvalidInput
+from inspector.core.snapshot import Effect, Effects, LayoutCost
+from inspector.media.streamlit.parts import board_pair
+from inspector.service.engine import Status
+from inspector.service.inspection import Inspection
+
+SMALL = {"depth": "64", "batch": "16", "layers": "1"}
+COST = LayoutCost(1, {"data": 8}, 1.0, 1.0)
+
+
+@dataclass
+class FakeJob:
+    """A job that the test ends."""
+
+    program: str
+    chip: str
+    state: str = "running"
+
+    def status(self) -> Status:
+        changed = Effect("rule", "Remove hidden → model", None, replace(COST, seconds=2.0))
+        found = typed_json.encode(Effects("train_step", "v5p", COST, (changed,)))
+        progress = {"done": 2, "of": 8, "found": found}
+        return Status(self.state, None, "effects", progress, (), 4.0, None, None, None)
+
+    def cancel(self) -> None:
+        self.state = "cancelled"
+
+    def answer(self) -> Effects:
+        raise InvalidInput("Shardy refused the layout.")
+
+
+@dataclass
+class FakeService:
+    jobs: list[FakeJob] = field(default_factory=list)
+    known: Effects | None = None
+
+    def start(self, layout, program: str, chip: str) -> FakeJob:
+        self.jobs.append(FakeJob(program, chip))
+        return self.jobs[-1]
+
+
+@pytest.fixture
+def fake(monkeypatch) -> FakeService:
+    fake = FakeService()
+    monkeypatch.setattr(Inspection, "start_effects", lambda _, *asked: fake.start(*asked))
+    monkeypatch.setattr(Inspection, "known_effects", lambda *_: fake.known)
+    return fake
+
+
+def texts(page) -> str:
+    return " ".join(one.value for one in (*page.test.main.markdown, *page.test.main.caption))
+
+
+def test_the_open_tab_computes_effects_and_the_map_stays(open_page) -> None:
+    page = open_page(**SMALL)
+    page.open_panel("Improve")
+    until = time.monotonic() + 90
+    while not page.test.dataframe:
+        assert time.monotonic() < until
+        time.sleep(0.2)
+        page.test.run()
+    assert "Remove hidden → model" in list(page.test.dataframe[0].value["Change"])
+    page.test.button_group(key="effects_kinds").set_value(["swap"]).run()
+    assert list(page.test.dataframe[0].value["Change"]) == ["Swap batch → data, hidden → model"]
+    page.open_panel("Summary")
+    assert page.block_map()
+
+
+def test_progress_and_cancel(page, fake) -> None:
+    page.open_panel("Improve")
+    assert [(job.program, job.chip) for job in fake.jobs] == [("train_step", None)]
+    assert "about 12.0 s left" in texts(page)
+    assert [one.key for one in page.test.get("plotly_chart")] == ["effect_bars"]
+    page.press("cancel_effects")
+    assert fake.jobs[0].state == "cancelled"
+    page.test.run()
+    page.press("effects_again")
+    assert len(fake.jobs) == 2
+
+
+def test_another_layout_or_chip_cancels_the_job(page, fake) -> None:
+    page.open_panel("Improve")
+    page.choose("chip", "v5e")
+    assert [job.state for job in fake.jobs] == ["cancelled", "running"]
+    page.open_panel("Arrays")
+    assert fake.jobs[1].state == "running"
+    page.type(page.rule_key(1, "axes"), "data")
+    assert fake.jobs[1].state == "cancelled" and len(fake.jobs) == 2
+
+
+def test_a_failed_job_shows_its_reason_once(page, fake) -> None:
+    page.open_panel("Improve")
+    fake.jobs[0].state = "failed"
+    page.test.run()
+    assert any("Shardy refused" in error for error in page.errors())
+    assert len(fake.jobs) == 1
+    page.type(page.rule_key(1, "axes"), "data")
+    assert len(fake.jobs) == 2 and not page.errors()
+
+
+@pytest.mark.nightly
+def test_a_pair_is_pinned_with_the_current_layout_as_the_baseline(page, fake, monkeypatch) -> None:
+    service, pinned = Inspection(run_workers=1), []
+    try:
+        layout = layouts.from_json({"model": "logical_mlp", "mesh": "2x4", "sizes": {"depth": 64}})
+        changed = layout.to_json() | {"rules": [["batch", ["data"]]]}
+        effect = Effect("rule", "Remove hidden → model", changed, COST)
+        monkeypatch.setattr(board_pair.pins, "board", lambda: pinned[-1] if pinned else start)
+        start = Board()
+        for _ in range(2):  # the second time, both are on the board
+            pinned.append(
+                board_pair._with_pair(
+                    service, layout, effect.label, layouts.from_json(effect.layout), False
+                )
+            )
+            assert pinned[-1].names == ("Current layout", "Remove hidden → model")
+            assert pinned[-1].baseline == 0
+        assert all(one.programs for one in pinned[-1].snapshots)
+    finally:
+        service.close()

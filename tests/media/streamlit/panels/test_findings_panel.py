@@ -1,0 +1,148 @@
+"""The panels of findings, rules and devices on plans."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+import pytest
+
+from inspector import layout as layouts
+from inspector.checks import audit
+from inspector.core import device_holdings
+from inspector.core.snapshot import Snapshot
+from inspector.layout.plan import plan
+from inspector.producers.abstract import abstract_state
+from tests.media.streamlit.scripted_page import widget_of
+
+SCRIPT = """
+import streamlit as st
+from inspector import layout as layouts
+from inspector.core import snapshot
+from inspector.media.streamlit.panels import device_panel, findings_panel, ledger_panel
+from inspector.media.streamlit.session import selection, current_layout
+found = snapshot.read(st.session_state["path"])
+layout = None if found.layout is None else layouts.from_json(found.layout)
+if layout is not None and "last_layout" not in st.session_state:
+    current_layout.put(layout)
+panel = {"findings": findings_panel, "rules": ledger_panel, "devices": device_panel}[st.session_state["of"]]
+panel.show(found, layout)
+"""
+
+FAULTY = {"rules": "batch=data,embed=model,hidden=model", "depth": "64", "target": "plan"}
+
+
+def planned(fields: dict[str, str]) -> Snapshot:
+    layout = layouts.parse({"layers": "2", **fields}).unwrap()
+    return plan(layout, abstract_state(layout))
+
+
+@pytest.fixture(scope="module")
+def faulty() -> Snapshot:
+    return planned(FAULTY)
+
+
+def said(elements) -> str:
+    return " ".join(element.value.replace("\\", "") for element in elements)
+
+
+def test_findings_have_level_array_and_message(shown, faulty: Snapshot) -> None:
+    page = shown(faulty, of="findings")
+    text = said(page.markdown)
+    for finding in audit.audited(faulty).findings:
+        assert finding.message.replace("_", " ")[:40] in text.replace("_", " ")
+    assert "1 warning, 2 notes" in text
+    first = page.button(key="finding:0:array")
+    first.click().run()
+    assert page.session_state["selected_array"] == audit.audit(faulty)[0].array
+    assert page.session_state["panel"] == "Summary"
+
+
+def test_a_fix_is_applied_and_the_old_layout_pinned(shown, faulty: Snapshot) -> None:
+    page = shown(faulty, of="findings")
+    finding = audit.audit(faulty)[0]
+    change = audit.smallest_change(faulty, finding, layouts.from_json(faulty.layout))
+    assert change.words in said(page.caption)
+    page.button(key="finding:0:make").click().run()
+    assert not page.exception
+    assert page.session_state["last_layout"] == change.layout
+    (pin,) = page.session_state["board"].pins
+    assert pin.snapshot.layout == faulty.layout
+    # Once it is on the board, it is not pinned again.
+    page.button(key="finding:0:make").click().run()
+    assert len(page.session_state["board"].pins) == 1
+
+
+def test_without_problems_the_checks_are_listed(shown) -> None:
+    page = shown(planned({"depth": "64", "target": "plan"}), of="findings")
+    assert "No problems found." in said(page.success)
+    assert all(question in said(page.markdown) for question in audit.questions())
+
+
+def test_without_a_layout_there_is_no_fix_and_without_a_mesh_no_check(shown, faulty) -> None:
+    page = shown(replace(faulty, layout=None), of="findings")
+    assert not [button for button in page.button if button.key.endswith(":make")]
+    assert shown(replace(faulty, mesh=None, layout=None, arrays=()), of="findings").info
+
+
+def test_the_ledger_of_one_array(shown, faulty: Snapshot) -> None:
+    page = shown(faulty, of="rules", selected_array="params/DotReluDot_0/W2")
+    text = said(page.markdown)
+    assert "| 2, embed → model | 1 embed | **taken** | **taken** |" in text
+    assert "mesh axis model is taken by embed (dimension 1) through rule 2" in text
+    assert "mesh axis model would split two dimensions, which JAX refuses" in said(page.info)
+    assert page.success and not page.warning
+    (table,) = [one.value for one in page.dataframe if "Follows" in one.value]
+    assert set(table["Follows"]) == {"yes"}
+
+
+def test_rules_can_be_entered_for_a_snapshot_without_rules(shown, faulty: Snapshot) -> None:
+    page = shown(replace(faulty, layout=None), of="rules")
+    assert "no rules" in said(page.info)
+    page.text_area(key="ledger_rules").set_value("batch=data,embed=model").run()
+    assert page.success and not page.warning
+    page.text_area(key="ledger_rules").set_value("batch=model").run()
+    assert not page.success and page.warning
+    page.text_area(key="ledger_rules").set_value("batch").run()
+    assert "a rule is a logical axis" in said(page.error)
+    nameless = replace(
+        faulty, layout=None, arrays=tuple(replace(one, logical_axes=None) for one in faulty.arrays)
+    )
+    assert "neither logical axes nor rules" in said(shown(nameless, of="rules").info)
+
+
+def test_contents_of_one_device(shown, faulty: Snapshot) -> None:
+    page = shown(faulty, of="devices")
+    held = device_holdings.holdings(faulty, [0], ("params", "opt_state", "other"))
+    (table,) = [one.value for one in page.dataframe if "Only here" in one.value]
+    assert table["Bytes"].sum() == held.bytes and table["Only here"].sum() == held.alone == 0
+    assert "Nothing is lost if device 0 fails" in said(page.success)
+    assert [chart.key for chart in page.get("plotly_chart")] == ["holding_bars", "copies_map"]
+
+
+def test_devices_with_data_that_no_other_device_holds(shown, faulty: Snapshot) -> None:
+    page = shown(faulty, of="devices", device_which="Several devices", device_devices=[0, 4])
+    lost = device_holdings.holdings(faulty, [0, 4], ("params", "opt_state", "other"))
+    assert lost.alone > 0
+    assert "devices 0, 4 fail together" in said(page.info) and not page.warning
+    widget_of(page.multiselect, "device_devices").set_value([]).run()
+    assert not page.exception
+
+
+def test_a_process_can_be_chosen_if_there_are_several(shown, faulty: Snapshot) -> None:
+    two = replace(faulty, mesh=replace(faulty.mesh, processes=(0,) * 4 + (1,) * 4))
+    page = shown(two, of="devices", device_which="One process", device_process=1)
+    # The state is replicated over `data`, and each process is one index of it.
+    assert "devices 4, 5, 6, 7" in said(page.success)
+    without_bytes = tuple(replace(one, bytes=None) for one in two.arrays)
+    assert "unknown" in said(shown(replace(two, arrays=without_bytes), of="devices").info)
+
+
+def test_a_fix_of_device_axes(shown) -> None:
+    found = planned({"model": "mlp", "specs": "W1=None.None", "depth": "64", "target": "plan"})
+    page = shown(found, of="findings")
+    change = audit.smallest_change(found, audit.audit(found)[0], layouts.from_json(found.layout))
+    assert change.words in said(page.caption)
+    page.button(key="finding:0:make").click().run()
+    assert not page.exception
+    assert page.session_state["last_layout"] == change.layout
+    assert page.session_state["board"].pins[0].snapshot.layout == found.layout
