@@ -87,7 +87,7 @@ def measure(
         print(f"  {target}: {name}", file=sys.stderr, flush=True)
         try:
             planned = service.plan(layout)
-            partitioned = service.start_propagation(layout, origins=False).wait().answer()
+            partitioned = service.start_propagation(layout).wait().answer()
             compiled = service.cached_compile(layout)
             if compiled is None:
                 compiled = service.start_run(layout, planned).wait().answer()

@@ -74,9 +74,7 @@ def measure(most: int | None = None) -> Iterator[Step]:
     with closing(Inspection(run_workers=1)) as service:
         for row in rows[:most]:
             layout = layouts.from_json(row["layout"])
-            made = (
-                service.start_propagation(layout, origins=False, only=(_PROGRAM,)).wait().answer()
-            )
+            made = service.start_propagation(layout, only=(_PROGRAM,)).wait().answer()
             program = next(one for one in made.programs if one.name == _PROGRAM)
             machine = layout.machine
             assert machine is not None

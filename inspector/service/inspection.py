@@ -11,7 +11,6 @@ import copy
 import functools
 import os
 import threading
-import time
 from collections.abc import Callable, Sequence
 from dataclasses import replace
 from typing import Any, Generic, Self, TypeVar
@@ -50,6 +49,7 @@ from inspector.service import (
     audit_log,
     compile_cache,
     known_results,
+    lanes,
     opened_files,
     serving,
 )
@@ -60,11 +60,10 @@ from inspector.service.engine import (
     Environment,
     Job,
     Limits,
-    Pool,
     Requester,
     memory_limit,
 )
-from inspector.service.engine.pool import Event, Listed, unreported
+from inspector.service.engine.pool import Event, unreported
 from inspector.service.engine.requester import NO_LIMITS
 from inspector.service.history import History
 from inspector.service.own_model_registration import IMPORT_TIMEOUT
@@ -98,10 +97,6 @@ def _timeout(kind: str, payload: dict[str, Any]) -> float:
     entry = CATALOGUE.get(layout.get("model", "")) if isinstance(layout, dict) else None
     return TIMEOUTS[kind] + (IMPORT_TIMEOUT if entry is not None and entry.own else 0.0)
 
-
-# Processes that read shapes, so that a model that takes long to trace does not make others wait. The second
-# one starts when the first is busy.
-PLANNERS = 2
 
 # Only shapes are read here, so one worker with one device serves every mesh.
 _PLANNER = Environment(devices=1)
@@ -139,10 +134,9 @@ class _Results(Generic[AnyRecord]):
 class Inspection:
     """Answer requests for layouts with worker processes.
 
-    `run_workers` bounds the processes that run layouts. No other job waits for a run: `PLANNERS` processes
-    read shapes, one reads files, and one propagates programs that no page needs yet. `memory` is how many
-    bytes of this machine a run may use; None measures it before each run. `limits` bounds the runs of one
-    owner; `on_event` is called for all of them. `history` gets the finished runs and compiles.
+    `run_workers` bounds the processes that run layouts; no other job waits for a run (`lanes`). `memory` is
+    how many bytes of this machine a run may use; None measures it before each run. `limits` bounds the runs
+    of one owner; `on_event` is called for all of them. `history` gets the finished runs and compiles.
 
     An Inspection starts jobs for the command line. `of` returns the same service for another requester.
     """
@@ -159,14 +153,7 @@ class Inspection:
         self.compiled = compiled or CompileCache()
         self.requester = LOCAL
         self._history = history
-        workers = run_workers or min(2, os.cpu_count() or 1)
-        self._runs = Pool(workers, limits=limits, on_event=on_event)
-        self._shapes = Pool(PLANNERS)  # at most one job of a session, which takes seconds
-        self._rest = Pool(1)  # for programs that no open panel needs, so that a plan never waits
-        self._effects = Pool(
-            1, limits=limits, on_event=on_event
-        )  # so that a plan never waits for it
-        self._imports = Pool(1, limits=limits, on_event=on_event)
+        self.pool = lanes.pool(run_workers, limits, on_event)
         self._memory = memory
         self._states = _Results(AbstractState, 64)  # a trace each
         self._programs = _Results(PropagatedPrograms, 64)
@@ -178,7 +165,7 @@ class Inspection:
 
     def warm(self) -> None:
         """Start the worker that reads shapes, which the first plan needs."""
-        self._shapes.warm(_PLANNER)
+        self.pool.warm(_PLANNER, lanes.SHAPES)
 
     def of(self, requester: Requester) -> Self:
         """Return this service for another requester. Both share workers and results."""
@@ -188,54 +175,19 @@ class Inspection:
 
     def close(self) -> None:
         """Stop all workers."""
-        for pool in self._pools:
-            pool.close()
+        self.pool.close()
 
-    @property
-    def _pools(self) -> tuple[Pool, ...]:
-        return (self._runs, self._effects, self._imports, self._shapes, self._rest)
-
-    # --- Jobs of all owners ----------------------------------------------------------------------
-
-    def jobs(self) -> tuple[tuple[str, Listed], ...]:
-        """Return the running and queued jobs of all owners, each with the name of its queue.
-
-        Jobs that read shapes take a moment and are left out.
-        """
-        queues = {"runs": self._runs, "effects": self._effects, "files": self._imports}
-        return tuple((name, one) for name, pool in queues.items() for one in pool.jobs())
-
-    def cancel(self, queue: str, number: int) -> None:
+    def cancel(self, number: int) -> None:
         """Cancel a job of this requester.
 
         Raises:
           InvalidInput: the job has ended, or belongs to others.
         """
-        pools = {"runs": self._runs, "effects": self._effects, "files": self._imports}
-        pools[queue].cancel(number, self.requester.owner)
-
-    def sessions(self) -> set[str]:
-        """Return the browser sessions that wait for a job."""
-        return set().union(*(pool.sessions() for pool in self._pools))
-
-    def leave(self, session: str) -> None:
-        """Cancel the jobs of a browser session that has ended."""
-        for pool in self._pools:
-            pool.leave(session)
-
-    def drain(self, seconds: float) -> bool:
-        """Start no more jobs, and wait for those that run. Return whether all ended in this time."""
-        until = time.monotonic() + seconds
-        # Pages still need shapes until their server stops.
-        pools = (self._runs, self._effects, self._imports)
-        for pool in pools:
-            pool.drain()
-        left = [one for one in pools if not one.wait_until_idle(until - time.monotonic())]
-        return not left
+        self.pool.cancel(number, self.requester.owner)
 
     def is_ready(self) -> bool:
         """Return whether a worker has started. If there is none, start one, for a later call."""
-        workers = self._shapes.workers()
+        workers = self.pool.workers(lanes.SHAPES)
         if not workers:
             with contextlib.suppress(RuntimeError):  # closed
                 self.warm()
@@ -251,7 +203,7 @@ class Inspection:
         """Read the abstract arrays of the layout."""
         payload = {"layout": layout.to_json()}
         keep = self._states.keep(state_key(layout))
-        return self._start(self._shapes, "abstract", payload, _PLANNER, keep, _topic(layout))
+        return self._start(lanes.SHAPES, "abstract", payload, _PLANNER, keep, _topic(layout))
 
     def plan(self, layout: Layout) -> Snapshot:
         """Return the planned Snapshot; wait for the shapes if they are not known.
@@ -273,28 +225,27 @@ class Inspection:
         return self._programs.get(programs_key(layout)) is not None
 
     def start_propagation(
-        self,
-        layout: Layout,
-        origins: bool = True,
-        only: Sequence[str] = (),
-        now: bool = True,
+        self, layout: Layout, only: Sequence[str] = (), now: bool = True
     ) -> Job[PropagatedPrograms]:
         """Propagate shardings through the layout's programs.
 
+        Where shardings come from is recorded, too, unless that fails: it can end the worker process for some
+        programs.
+
         Args:
-          origins: record where shardings come from. This can end the worker process for some programs.
           only: the names of the programs that are needed now; all if it is empty.
           now: use a process that reads shapes, which has traced the model. Otherwise use another process, so
             that the next layout does not wait: random numbers of init take seconds.
         """
-        payload = {"layout": layout.to_json(), "origins": origins, "only": sorted(only)}
+        payload = {"layout": layout.to_json(), "origins": True, "only": sorted(only)}
         keep = (
             self._some_programs.keep(_some_key(layout, only))
             if only
             else self._programs.keep(programs_key(layout))
         )
-        pool = self._shapes if now else self._rest
-        return self._start(pool, "propagate", payload, _PLANNER, keep, _topic(layout))
+        lane = lanes.SHAPES if now else lanes.REST
+        without = payload | {"origins": False}
+        return self._start(lane, "propagate", payload, _PLANNER, keep, _topic(layout), without)
 
     def known_effects(self, layout: Layout, program: str, chip: str | None) -> Effects | None:
         """Return the effects of changes of the layout on a program if they are known."""
@@ -308,7 +259,7 @@ class Inspection:
         """
         payload = {"layout": layout.to_json(), "program": program, "chip": chip}
         keep = self._known_effects.keep(_effects_key(layout, program, chip))
-        return self._start(self._effects, "effects", payload, _PLANNER, keep)
+        return self._start(lanes.EFFECTS, "effects", payload, _PLANNER, keep)
 
     def with_programs(self, planned: Snapshot, layout: Layout) -> Snapshot:
         """Return a plan with its propagated programs; wait for them if they are not known.
@@ -316,7 +267,10 @@ class Inspection:
         If they cannot be propagated, the plan has a note with the reason instead.
         """
         try:
-            programs = self._programs.get(programs_key(layout)) or self._propagated(layout)
+            programs = (
+                self._programs.get(programs_key(layout))
+                or self.start_propagation(layout).wait().answer()
+            )
         except InvalidInput as error:
             note = Finding("note", NOT_PROPAGATED, str(error))
             return replace(planned, findings=(*planned.findings, note))
@@ -336,13 +290,7 @@ class Inspection:
         """Wait until the propagated programs of the layout are known, or known to fail."""
         with contextlib.suppress(InvalidInput):
             if not self.knows_all_programs(layout):
-                self._propagated(layout)
-
-    def _propagated(self, layout: Layout) -> PropagatedPrograms:
-        try:
-            return self.start_propagation(layout).wait().answer()
-        except InvalidInput:
-            return self.start_propagation(layout, origins=False).wait().answer()
+                self.start_propagation(layout).wait().answer()
 
     # --- Runs ------------------------------------------------------------------------------------
 
@@ -394,7 +342,7 @@ class Inspection:
 
         recorded: list[bool] = []
         kind = "run" if layout.machine is None else "compile"
-        job = self._start(self._runs, kind, payload, environment, remember)
+        job = self._start(lanes.RUNS, kind, payload, environment, remember)
         return job
 
     def cached_compile(self, layout: Layout) -> Snapshot | None:
@@ -440,7 +388,7 @@ class Inspection:
         }
         environment = Environment(candidates.devices)
         return self._start(
-            self._runs,
+            lanes.RUNS,
             "time_together",
             payload,
             environment,
@@ -463,19 +411,19 @@ class Inspection:
         for side in (saved_plan, planned):
             refuse_indivisible(side)
             self._refuse_too_large(side)
-        return Restoration(self._runs, saved_layout, layout, planned, self._memory, self.requester)
+        return Restoration(self.pool, saved_layout, layout, planned, self._memory, self.requester)
 
     def start_assembly(self, assembly: Assembly) -> Job[Assembled]:
         """Assemble an array from pieces."""
         payload = {"assembly": assembly.to_json()}
         environment = Environment(assembly.devices)
-        return self._start(self._runs, "assemble", payload, environment, _decoded(Assembled))
+        return self._start(lanes.RUNS, "assemble", payload, environment, _decoded(Assembled))
 
     def start_exchange(self, host_local: HostLocal) -> Job[Exchanged]:
         """Make a global array of host-local arrays, in several processes."""
         payload = {"host_local": host_local.to_json()}
         environment = Environment(host_local.devices, processes=host_local.processes)
-        return self._start(self._runs, "exchange", payload, environment, _decoded(Exchanged))
+        return self._start(lanes.RUNS, "exchange", payload, environment, _decoded(Exchanged))
 
     def known_tutorial(self, request: TutorialRequest) -> TutorialRun | None:
         """Return the steps of this tutorial if it was completed before."""
@@ -485,7 +433,7 @@ class Inspection:
         """Run the code of a tutorial step by step."""
         payload = {"tutorial": request.to_json()}
         keep = self._tutorials.keep(request.key(), lambda run: run.complete)
-        return self._start(self._runs, "tutorial", payload, Environment(request.devices), keep)
+        return self._start(lanes.RUNS, "tutorial", payload, Environment(request.devices), keep)
 
     # --- Files -----------------------------------------------------------------------------------
 
@@ -513,7 +461,7 @@ class Inspection:
         payload["mesh"] = None if mesh is None else list(mesh)
         payload["folder"] = None if folder is None else os.fspath(folder)
         return self._start(
-            self._imports,
+            lanes.FILES,
             "import",
             payload,
             _PLANNER,
@@ -524,7 +472,7 @@ class Inspection:
         """Read a Board file, or a Snapshot file as a Board. Errors call it `name`."""
         payload = {"path": os.fspath(path), "name": name}
         return self._start(
-            self._imports,
+            lanes.FILES,
             "board",
             payload,
             _PLANNER,
@@ -534,7 +482,7 @@ class Inspection:
     def start_rules(self, text: str, name: str) -> Job[RuleFile]:
         """Read the lists of rules in the text of a file; the suffix of its `name` decides the format."""
         payload = {"text": text, "name": name}
-        return self._start(self._imports, "rules", payload, _PLANNER, _decoded(RuleFile))
+        return self._start(lanes.FILES, "rules", payload, _PLANNER, _decoded(RuleFile))
 
     def _opened_snapshot(self, name: str, result: dict[str, Any]) -> Snapshot:
         text = result["snapshot"]
@@ -558,14 +506,15 @@ class Inspection:
 
     def _start(
         self,
-        pool: Pool,
+        lane: str,
         kind: str,
         payload: dict[str, Any],
         environment: Environment,
         decode: Callable[[dict[str, Any]], Answer],
         topic: str | None = None,
+        otherwise: dict[str, Any] | None = None,
     ) -> Job[Answer]:
-        job = pool.submit(
+        job = self.pool.submit(
             kind,
             payload,
             environment,
@@ -574,6 +523,8 @@ class Inspection:
             subject_of(payload),
             topic,
             memory_limit.of_parsing() if kind in PARSERS else None,
+            lane,
+            otherwise,
         )
         return job.decoded(decode)
 

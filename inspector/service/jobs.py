@@ -47,7 +47,7 @@ def listed(service: Inspection, searches: Searches) -> tuple[ServerJob, ...]:
     owner = service.requester.owner
     found = [
         ServerJob(
-            queue,
+            one.lane,
             one.number,
             one.kind,
             one.subject,
@@ -59,7 +59,7 @@ def listed(service: Inspection, searches: Searches) -> tuple[ServerJob, ...]:
             None if one.pid is None else resident_bytes(one.pid),
             one.age,
         )
-        for queue, one in service.jobs()
+        for one in service.pool.jobs()
     ]
     for search in searches.listed():
         runs = search.place is None
@@ -91,7 +91,7 @@ def cancel(service: Inspection, searches: Searches, queue: str, number: int) -> 
     if queue == SEARCHES:
         searches.cancel(number, service.requester.owner)
     else:
-        service.cancel(queue, number)
+        service.cancel(number)
 
 
 def _memory_of_searches() -> int | None:

@@ -20,6 +20,7 @@ from inspector.core.totals import STATE_GROUPS, state_totals
 from inspector.guides.restore import transfer
 from inspector.guides.restore.checkpoint import Restored, Saved
 from inspector.layout import Layout
+from inspector.service import lanes
 from inspector.service.agreement import disagreements
 from inspector.service.engine import LOCAL, Environment, Job, Pool, Requester, Status
 from inspector.service.subject import subject_of
@@ -181,6 +182,7 @@ class Restoration:
                 TIMEOUT,
                 self._requester,
                 subject_of(payload),
+                lane=lanes.RUNS,
             )
         return self._job.wait().result
 

@@ -15,6 +15,7 @@ from inspector import layout as layouts
 from inspector.core.errors import InvalidInput
 from inspector.layout import Layout
 from inspector.machines import targets
+from inspector.service import lanes
 from inspector.service.compile_cache import CompileCache
 from inspector.service.engine import Job
 from inspector.service.inspection import Inspection
@@ -81,7 +82,7 @@ def left_behind(folder: Path) -> set[str]:
 def test_two_concurrent_compiles_for_different_targets(service: Inspection) -> None:
     wanted = [layout_for("tpu:v5e:2x2"), layout_for("tpu:v6e:2x2")]
     jobs = [start(service, layout) for layout in wanted]
-    assert len({seat.pid for seat in service._runs.workers()}) == 2
+    assert len({seat.pid for seat in service.pool.workers(lanes.RUNS)}) == 2
     for layout, job in zip(wanted, jobs, strict=True):
         found = job.wait().answer()
         assert found.source.target == layout.target
@@ -93,7 +94,7 @@ def test_a_cancelled_compile_ends_and_leaves_no_files(service: Inspection) -> No
     before = left_behind(Path(tempfile.gettempdir()))
     layout = layout_for("tpu:v5p:4x4x4", LONG)
     job = compiling(service, layout)
-    (busy,) = [seat.pid for seat in service._runs.workers() if seat.busy]
+    (busy,) = [seat.pid for seat in service.pool.workers(lanes.RUNS) if seat.busy]
     job.cancel()
     assert job.state == "cancelled"
     with pytest.raises(InvalidInput, match=r"^Cancelled during compile, after [\d.]+ s\.$"):
@@ -110,7 +111,7 @@ def test_a_cancelled_compile_ends_and_leaves_no_files(service: Inspection) -> No
 def test_a_killed_compiler_is_an_error_and_the_next_one_works(service: Inspection) -> None:
     layout = layout_for("tpu:v5p:4x4x4", LONG)
     job = compiling(service, layout)
-    (busy,) = [seat.pid for seat in service._runs.workers() if seat.busy]
+    (busy,) = [seat.pid for seat in service.pool.workers(lanes.RUNS) if seat.busy]
     os.kill(busy, signal.SIGKILL)
     job.wait()
     with pytest.raises(InvalidInput, match="SIGKILL") as refused:

@@ -15,6 +15,7 @@ from inspector import layout as layouts
 from inspector.core import sharding
 from inspector.core.snapshot import Snapshot, from_json
 from inspector.layout import Layout
+from inspector.service import lanes
 from inspector.service.engine import Environment, Pool
 from inspector.service.inspection import Inspection
 
@@ -198,7 +199,7 @@ def test_the_next_run_works_after_a_killed_process_and_after_a_cancel(service) -
         job = service.start_run(layout, planned)
         until(lambda job=job: job.status().phase == "steps" or job.finished)
         assert job.state == "running", job.error
-        (seat,) = [seat for seat in service._runs.workers() if seat.busy]
+        (seat,) = [seat for seat in service.pool.workers(lanes.RUNS) if seat.busy]
         pids = processes_of(seat.pid)
         assert len(pids) == 2
         if number == "cancel":
@@ -220,12 +221,14 @@ def test_the_next_run_works_after_a_killed_process_and_after_a_cancel(service) -
 def test_too_little_memory_is_refused_and_workers_stay(service) -> None:
     layout = layout_of({"processes": "2"})
     run(service, layout)
-    before = {seat.pid for seat in service._runs.workers()}
+    before = {seat.pid for seat in service.pool.workers(lanes.RUNS)}
     payload = {"layout": layout.to_json(), "memory": 10_000}
-    job = service._runs.submit("run", payload, Environment(8, processes=2)).wait(PATIENCE)
+    job = service.pool.submit("run", payload, Environment(8, processes=2), lane=lanes.RUNS).wait(
+        PATIENCE
+    )
     assert job.error.startswith("this layout as compiled needs about")
     run(service, layout)
-    assert {seat.pid for seat in service._runs.workers()} == before
+    assert {seat.pid for seat in service.pool.workers(lanes.RUNS)} == before
 
 
 @pytest.mark.nightly

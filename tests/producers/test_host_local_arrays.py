@@ -21,6 +21,7 @@ from inspector.guides import processes
 from inspector.guides.processes import Exchanged, HostLocal
 from inspector.guides.processes import snapshot as processes_snapshot
 from inspector.guides.processes.script import script
+from inspector.service import lanes
 from inspector.service.engine import Environment
 from inspector.service.inspection import Inspection
 
@@ -194,7 +195,9 @@ def test_four_processes(service) -> None:
 
 def test_a_request_for_other_devices_is_refused(service) -> None:
     payload = {"host_local": asked().to_json()}
-    job = service._runs.submit("exchange", payload, Environment(4, processes=2)).wait(PATIENCE)
+    job = service.pool.submit(
+        "exchange", payload, Environment(4, processes=2), lane=lanes.RUNS
+    ).wait(PATIENCE)
     assert "for 8 devices in 2 processes" in job.error
 
 

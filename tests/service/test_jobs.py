@@ -50,9 +50,9 @@ def test_jobs_of_two_users() -> None:
         assert first.state == "running"
         jobs.cancel(ann, searches, running.queue, running.number)
         assert first.wait(PATIENCE).state == "cancelled"
-        service.leave("tab 2")
+        service.pool.leave("tab 2")
         assert second.wait(PATIENCE).state == "cancelled"
-        assert service.sessions() == set() and jobs.listed(ben, searches) == ()
+        assert service.pool.sessions() == set() and jobs.listed(ben, searches) == ()
         with pytest.raises(InvalidInput, match="has ended"):
             jobs.cancel(ben, searches, jobs.SEARCHES, 1)
         assert service.is_ready(), "the worker that planned has answered"

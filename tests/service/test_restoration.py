@@ -16,6 +16,7 @@ from inspector import layout as layouts
 from inspector.core.errors import InvalidInput
 from inspector.guides.restore import transfer
 from inspector.layout import Layout
+from inspector.service import lanes
 from inspector.service.inspection import Inspection
 from inspector.service.restoration import Restoration, refuse_different
 
@@ -102,7 +103,7 @@ def test_a_killed_worker_ends_it_in_a_sentence_and_leaves_no_file(
 ) -> None:
     restoration = start(service, small(**LARGE), small(mesh="4x2", **LARGE))
     until(is_at(restoration, "save", "compile", "train", "save"), "the save")
-    (pid,) = [seat.pid for seat in service._runs.workers() if seat.busy]
+    (pid,) = [seat.pid for seat in service.pool.workers(lanes.RUNS) if seat.busy]
     os.kill(pid, signal.SIGKILL)
     moment = restoration.wait(60).status()
     assert moment.state == "failed"

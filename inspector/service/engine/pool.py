@@ -12,7 +12,7 @@ import os
 import threading
 import time
 from collections import Counter, deque
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field, replace
 from typing import Any, Literal, Self
 
@@ -24,6 +24,7 @@ from inspector.core.formatting import counted
 from inspector.service.engine import memory_limit, protocol
 from inspector.service.engine.environment import Environment
 from inspector.service.engine.job import Job, Status, unchanged
+from inspector.service.engine.lane import ALONE, Lane
 from inspector.service.engine.process import Process, process_name
 from inspector.service.engine.requester import (
     LOCAL,
@@ -49,6 +50,7 @@ _log = logging.getLogger(__name__)
 class Worker:
     """A worker process and its run. Guarded by the pool's lock."""
 
+    lane: str
     environment: Environment
     last_used: int  # a counter: the lowest is the least recently used
     process: Process = None  # type: ignore[assignment]  # set before the lock is released
@@ -106,6 +108,7 @@ class Listed:
       pid: the process id of its worker; None while it is queued.
     """
 
+    lane: str
     number: int
     kind: str
     subject: Subject
@@ -142,16 +145,20 @@ def unreported(event: Event) -> None:
 class Pool:
     """Runs jobs on at most `workers` processes and queues the others.
 
+    Jobs of different `lanes` do not wait for each other, as far as there are workers: each lane has a queue,
+    turns and limits of its own, and a bound within `workers`. Without lanes, all jobs are in one, whose
+    owners have `limits`.
+
     Thread safe. Starts no process before it is needed. `jobs` is the module whose `JOBS` maps names of
     jobs to functions. It decides what code runs, so it must never come from a request. A cancelled job
     has `grace` seconds to stop before its worker is killed. A worker that is idle for `idle` seconds is
-    stopped, because it keeps the memory of its runs. One worker always stays. Raises ValueError if `workers`
+    stopped, because it keeps the memory of its runs, unless its lane keeps it. Raises ValueError if `workers`
     is not a positive integer.
 
     A worker that uses more than `memory` bytes is killed, and its run fails with a sentence; None is the
     limit of this machine (`memory_limit.of_worker`).
 
-    Owners take turns (`in_turn`), and `limits` bounds the runs of each. `on_event` is called for each
+    Owners take turns (`in_turn`). `on_event` is called for each
     start, end, cancel and refusal, with the lock held, so it must return at once.
 
     One lock guards all state, also that of runs and workers. While it is held, the only thing waited for
@@ -162,6 +169,7 @@ class Pool:
         self,
         workers: int = 2,
         *,
+        lanes: Mapping[str, Lane] | None = None,
         jobs: str = "inspector.producers",
         grace: float = GRACE,
         idle: float = IDLE_SECONDS,
@@ -175,16 +183,17 @@ class Pool:
         self._table = jobs
         self._grace = grace
         self._idle = idle
-        self._limits = limits
-        self._report = on_event
+        self._lanes = dict(lanes or {ALONE: Lane(workers, 1, limits)})
+        self._on_event = on_event
         self._memory = memory_limit.of_worker() if memory is None else memory
         self._lock = threading.Condition()  # notified whenever anything below changes
         self._queue: list[Run] = []  # in the order of submission
-        self._order: list[Run] | None = None  # the queue in the order of turns, if it is known
-        self._begun: LRUCache[str, int] = LRUCache(MOST_OWNERS)  # by owner, when the last run began
+        self._order: dict[str, list[Run]] = {}  # by lane: its queue in the order of turns, if known
+        # By lane and owner, when the last run began.
+        self._begun: LRUCache[tuple[str, str], int] = LRUCache(MOST_OWNERS)
         self._workers: list[Worker] = []
-        self._shared: dict[tuple[str, str, Environment], Run] = {}  # queued or running
-        self._to_warm: list[Environment] = []  # to be warmed when there is room
+        self._shared: dict[tuple[str, str, str, Environment], Run] = {}  # queued or running
+        self._to_warm: list[tuple[str, Environment]] = []  # to be warmed when there is room
         self._numbers = itertools.count(1)
         self._uses = itertools.count(1)
         self._watch: threading.Thread | None = None
@@ -203,6 +212,8 @@ class Pool:
         subject: Subject = NO_SUBJECT,
         topic: str | None = None,
         memory: int | None = None,
+        lane: str = ALONE,
+        otherwise: dict[str, Any] | None = None,
     ) -> Job[dict[str, Any]]:
         """Queue a job, and return at once.
 
@@ -210,7 +221,8 @@ class Pool:
         seconds from when a worker begins the run, None for no limit; the longest of all callers counts. Jobs
         with the same `topic` use the same cached values, so an idle worker that has run one is preferred.
         `memory` is how many bytes the job may use beyond what its worker has when it begins; None leaves it
-        the limit of a worker alone. It suits jobs that parse what others wrote.
+        the limit of a worker alone. It suits jobs that parse what others wrote. `otherwise` is a payload that
+        is tried once if the job fails.
         Raises ValueError or TypeError if the payload is not JSON or the timeout is not positive,
         RuntimeError after `close`, and InvalidInput if the owner has too many queued runs or the server
         is shutting down.
@@ -218,18 +230,19 @@ class Pool:
         if timeout is not None and not timeout > 0:
             raise ValueError(f"`timeout` is {timeout!r}; it must be a number of seconds above 0.")
         text = protocol.canonical(payload)
-        key = (kind, text, environment)
+        key = (lane, kind, text, environment)
         with self._lock:
             self._open()
             run = self._shared.get(key)
-            reason = self._why_refused(run, requester)
+            reason = self._why_refused(lane, run, requester)
             if reason is not None:
-                self._report(Event("refuse", requester, kind, subject, reason))
+                self._report(lane, Event("refuse", requester, kind, subject, reason))
                 raise InvalidInput(reason)
             if run is None:
                 # A copy, so that the caller may change its dict later.
                 run = Run(
                     next(self._numbers),
+                    lane,
                     kind,
                     json.loads(text),
                     environment,
@@ -238,6 +251,7 @@ class Pool:
                     memory=memory,
                     subject=subject,
                     topic=topic,
+                    otherwise=otherwise,
                 )
                 self._shared[key] = run
                 self._queue.append(run)
@@ -247,7 +261,7 @@ class Pool:
             joined = run.state == "running"
             run.callers.append(caller)
             if joined:
-                self._report(Event("start", requester, kind, subject))
+                self._report(lane, Event("start", requester, kind, subject))
             self._assign()
             return Job(
                 functools.partial(self._status, caller),
@@ -256,50 +270,56 @@ class Pool:
                 unchanged,
             )
 
-    def warm(self, environment: Environment) -> None:
+    def warm(self, environment: Environment, lane: str = ALONE) -> None:
         """Start a worker that imports JAX, ahead of its first job. Return at once.
 
         An idle worker may be stopped to make room. If all workers are busy, nothing is started.
         """
         with self._lock:
             self._open()
-            self._to_warm = [*self._to_warm, environment][-self._limit :]
+            self._to_warm = [*self._to_warm, (lane, environment)][-self._limit :]
             self._assign()
 
-    def workers(self) -> tuple[WorkerStatus, ...]:
-        """Return all workers that are not being stopped."""
+    def workers(self, *lanes: str) -> tuple[WorkerStatus, ...]:
+        """Return all workers of these lanes that are not being stopped; without lanes, those of all."""
         with self._lock:
             return tuple(
                 WorkerStatus(
                     worker.process.pid, worker.environment, worker.run is not None, worker.answered
                 )
                 for worker in self._workers
-                if not worker.stopping
+                if not worker.stopping and (not lanes or worker.lane in lanes)
             )
 
     def jobs(self) -> tuple[Listed, ...]:
-        """Return all runs: the running ones, then the queued ones in the order in which they begin."""
+        """Return the runs of each listed lane: the running ones, then the queued ones as they begin."""
         with self._lock:
-            now = time.monotonic()
-            running = [
-                (worker.run, worker.process.pid)
-                for worker in self._workers
-                if worker.run is not None and not worker.run.finished
-            ]
-            running.sort(key=lambda pair: pair[0].number)
-            queued = [(run, None) for run in self._in_turn()]
             return tuple(
-                Listed(
-                    run.number,
-                    run.kind,
-                    run.subject,
-                    tuple(dict.fromkeys(caller.requester for caller in run.callers)),
-                    run.status(None if pid is not None else place),
-                    now - run.submitted,
-                    pid,
-                )
-                for place, (run, pid) in enumerate([*running, *queued], 1 - len(running))
+                one for name, lane in self._lanes.items() if lane.listed for one in self._jobs(name)
             )
+
+    def _jobs(self, lane: str) -> list[Listed]:
+        now = time.monotonic()
+        running = [
+            (worker.run, worker.process.pid)
+            for worker in self._workers
+            if worker.lane == lane and worker.run is not None and not worker.run.finished
+        ]
+        running.sort(key=lambda pair: pair[0].number)
+        queued = [(run, None) for run in self._in_turn(lane)]
+        return [
+            Listed(
+                lane,
+                run.number,
+                run.kind,
+                run.subject,
+                tuple(dict.fromkeys(caller.requester for caller in run.callers)),
+                run.status(None if pid is not None else place),
+                now - run.submitted,
+                pid,
+            )
+            for place, (run, pid) in enumerate([*running, *queued], 1 - len(running))
+        ]
 
     def cancel(self, number: int, owner: str) -> None:
         """Cancel the part of one owner in a run. It stops when no other owner waits for it.
@@ -332,22 +352,24 @@ class Pool:
             for caller in self._callers(lambda run, caller: caller.requester.session == session):
                 self._cancel(caller)
 
-    def drain(self) -> None:
-        """Refuse new jobs and cancel the queued ones. Running ones go on."""
+    def drain(self, seconds: float) -> bool:
+        """Refuse new jobs of listed lanes, cancel the queued ones, and wait at most `seconds` for the others.
+
+        Return whether all have ended.
+        """
+        until = time.monotonic() + seconds
         with self._lock:
             self._draining = True
-            for run in list(self._queue):
+            listed = {name for name, lane in self._lanes.items() if lane.listed}
+            for run in [run for run in self._queue if run.lane in listed]:
                 error = "The server is shutting down: this run was not started."
+                self._queue.remove(run)
                 self._finish(run, "cancelled", error=error)
-            self._queue.clear()
-            self._order = None
+            self._order.clear()
             self._lock.notify_all()
-
-    def wait_until_idle(self, timeout: float) -> bool:
-        """Wait at most `timeout` seconds for the end of all runs. Return whether they have ended."""
-        with self._lock:
             return self._lock.wait_for(
-                lambda: not self._queue and not any(self._running()), max(timeout, 0.0)
+                lambda: not any(run.lane in listed for run in (*self._queue, *self._running())),
+                max(until - time.monotonic(), 0.0),
             )
 
     def close(self) -> None:
@@ -386,7 +408,9 @@ class Pool:
             if caller.cancelled is not None:
                 return caller.cancelled
             run = caller.run
-            return run.status(self._in_turn().index(run) + 1 if run.state == "queued" else None)
+            return run.status(
+                self._in_turn(run.lane).index(run) + 1 if run.state == "queued" else None
+            )
 
     def _wait(self, caller: Caller, timeout: float | None) -> None:
         with self._lock:
@@ -406,7 +430,7 @@ class Pool:
             caller.cancelled = replace(before, state="cancelled", place=None, error=error)
             self._report_end("cancel", run, caller.requester, "cancelled")
             run.callers.remove(caller)
-            self._order = None
+            self._order.clear()
             if not run.callers:
                 self._abandon(run, "cancelled", error)
             self._lock.notify_all()
@@ -422,16 +446,21 @@ class Pool:
             self._watch.start()
             threading.Thread(target=self._watch_memory, name="pool memory", daemon=True).start()
 
-    def _why_refused(self, run: Run | None, requester: Requester) -> str | None:
+    def _report(self, lane: str, event: Event) -> None:
+        if self._lanes[lane].listed:
+            self._on_event(event)
+
+    def _why_refused(self, lane: str, run: Run | None, requester: Requester) -> str | None:
         """Return why the owner may not join this run or start a new one, or None."""
-        if self._draining:
+        if self._draining and self._lanes[lane].listed:
             return "the server is shutting down and starts no new jobs"
-        most = self._limits.queued
+        most = self._lanes[lane].limits.queued
         if most is None or requester.owner == LOCAL.owner:
             return None
         if run is not None and (run.state != "queued" or requester.owner in run.owners):
             return None
-        if sum(1 for one in self._queue if requester.owner in one.owners) < most:
+        waiting = [one for one in self._queue if one.lane == lane]
+        if sum(requester.owner in one.owners for one in waiting) < most:
             return None
         return (
             f"{counted(most, 'job')} of yours already {'waits' if most == 1 else 'wait'} in the queue, the "
@@ -451,50 +480,45 @@ class Pool:
         runs = [worker.run for worker in self._workers if worker.run is not None]
         return [run for run in runs if not run.finished]
 
-    def _running_by_owner(self) -> Counter[str]:
-        return Counter(owner for run in self._running() for owner in run.owners)
+    def _running_by_owner(self, lane: str) -> Counter[str]:
+        running = (run for run in self._running() if run.lane == lane)
+        return Counter(owner for run in running for owner in run.owners)
 
-    def _in_turn(self) -> list[Run]:
-        """Return the queued runs in the order in which they begin."""
-        if self._order is None:
-            owners = [run.owners for run in self._queue]
-            begun = {one: self._begun[one] for run in owners for one in run if one in self._begun}
-            order = in_turn(owners, self._running_by_owner(), begun)
-            self._order = [self._queue[index] for index in order]
-        return self._order
+    def _in_turn(self, lane: str) -> list[Run]:
+        """Return the queued runs of a lane in the order in which they begin."""
+        if lane not in self._order:
+            queue = [run for run in self._queue if run.lane == lane]
+            owners = [run.owners for run in queue]
+            names = {owner for run in owners for owner in run}
+            begun = {one: self._begun[lane, one] for one in names if (lane, one) in self._begun}
+            order = in_turn(owners, self._running_by_owner(lane), begun)
+            self._order[lane] = [queue[index] for index in order]
+        return self._order[lane]
 
-    def _next(self) -> Run | None:
+    def _next(self, lane: str) -> Run | None:
         """Return the queued run that begins next, or None if all belong to owners at their limit."""
-        most = self._limits.running
+        most = self._lanes[lane].limits.running
         if most is None:
-            return next(iter(self._in_turn()), None)
-        running = self._running_by_owner()
-        for run in self._in_turn():
+            return next(iter(self._in_turn(lane)), None)
+        running = self._running_by_owner(lane)
+        for run in self._in_turn(lane):
             if any(owner == LOCAL.owner or running[owner] < most for owner in run.owners):
                 return run
         return None
 
     def _assign(self) -> None:
         """Assign queued runs to workers. Called after every change."""
-        self._order = None
-        while (run := self._next()) is not None:
-            try:
-                worker = self._free_worker(run.environment, run.topic)
-            except (OSError, ValueError) as error:
-                self._queue.remove(run)
-                self._order = None
-                self._finish(run, "failed", error=f"A worker could not be started: {error}.")
-                continue
-            if worker is None:
-                break
-            self._queue.remove(run)
-            self._order = None
-            self._begin(worker, run)
-        while self._to_warm and not self._queue:
-            environment = self._to_warm[0]
-            if not any(w.environment == environment and not w.stopping for w in self._workers):
+        self._order.clear()
+        for lane in self._lanes:
+            self._assign_in(lane)
+        while self._to_warm and not any(run.lane == self._to_warm[0][0] for run in self._queue):
+            lane, environment = self._to_warm[0]
+            if not any(
+                (w.lane, w.environment) == (lane, environment) and not w.stopping
+                for w in self._workers
+            ):
                 try:
-                    worker = self._free_worker(environment)
+                    worker = self._free_worker(lane, environment)
                 except (OSError, ValueError) as error:
                     _log.warning("A worker could not be started: %s.", error)
                     worker = None
@@ -505,20 +529,42 @@ class Pool:
             self._to_warm.pop(0)
         self._lock.notify_all()
 
-    def _free_worker(self, environment: Environment, topic: str | None = None) -> Worker | None:
-        """Return an idle worker for this environment, or None if there is none yet.
+    def _assign_in(self, lane: str) -> None:
+        while (run := self._next(lane)) is not None:
+            try:
+                worker = self._free_worker(lane, run.environment, run.topic)
+            except (OSError, ValueError) as error:
+                self._queue.remove(run)
+                self._order.clear()
+                self._finish(run, "failed", error=f"A worker could not be started: {error}.")
+                continue
+            if worker is None:
+                break
+            self._queue.remove(run)
+            self._order.clear()
+            self._begin(worker, run)
+
+    def _free_worker(
+        self, lane: str, environment: Environment, topic: str | None = None
+    ) -> Worker | None:
+        """Return an idle worker of this lane for this environment, or None if there is none yet.
 
         A worker that has run a job of this topic is preferred, then the most recently used one.
 
-        Start one if the limit allows. Otherwise stop the least recently used idle worker; its end calls
-        `_assign` again. Raises OSError or ValueError if no process can be started.
+        Start one if there is room. Otherwise stop the least recently used idle worker that makes room; its
+        end calls `_assign` again. Raises OSError or ValueError if no process can be started.
         """
         idle = [worker for worker in self._workers if worker.run is None and not worker.stopping]
-        fitting = [worker for worker in idle if worker.environment == environment]
+        fitting = [one for one in idle if (one.lane, one.environment) == (lane, environment)]
         if fitting:
             return max(fitting, key=lambda worker: (topic in worker.topics, worker.last_used))
-        if len(self._workers) < self._limit:
-            worker = Worker(environment, last_used=next(self._uses))
+        count = Counter(worker.lane for worker in self._workers)
+        full = count[lane] >= self._lanes[lane].workers
+        promised = sum(
+            max(0, other.kept - count[name]) for name, other in self._lanes.items() if name != lane
+        )
+        if not full and len(self._workers) + promised < self._limit:
+            worker = Worker(lane, environment, last_used=next(self._uses))
             worker.process = Process(
                 environment.for_child(),
                 self._table,
@@ -528,8 +574,14 @@ class Pool:
             )
             self._workers.append(worker)
             return worker
-        if idle and not any(worker.stopping for worker in self._workers):
-            self._stop(min(idle, key=lambda worker: worker.last_used))
+        spare = [
+            worker
+            for worker in idle
+            if worker.lane == lane
+            or (not full and count[worker.lane] > self._lanes[worker.lane].kept)
+        ]
+        if spare and not any(worker.stopping for worker in self._workers):
+            self._stop(min(spare, key=lambda worker: worker.last_used))
         return None
 
     def _begin(self, worker: Worker, run: Run) -> None:
@@ -541,14 +593,28 @@ class Pool:
             worker.topics.append(run.topic)
         worker.last_used = next(self._uses)
         for owner in run.owners:
-            self._begun[owner] = worker.last_used
+            self._begun[run.lane, owner] = worker.last_used
         for requester in dict.fromkeys(caller.requester for caller in run.callers):
-            self._report(Event("start", requester, run.kind, run.subject))
+            self._report(run.lane, Event("start", requester, run.kind, run.subject))
         worker.process.send(
             protocol.encode(
                 "run", run=run.number, job=run.kind, payload=run.payload, memory=run.memory
             )
         )
+
+    def _fail(self, run: Run, error: str, details: str | None = None) -> None:
+        """Record that a run failed in its worker, or queue it with the payload that is tried then."""
+        if run.otherwise is None:
+            self._finish(run, "failed", error=error, details=details)
+            return
+        _log.info("%s is tried otherwise, because it failed: %s", run.kind, error)
+        run.payload, run.otherwise = run.otherwise, None
+        run.attempts = 0
+        self._queue_again(run)
+
+    def _queue_again(self, run: Run) -> None:
+        run.state, run.phases, run.picked_up = "queued", [], False
+        self._queue.insert(0, run)
 
     def _finish(self, run: Run, state: str, **outcome: Any) -> None:
         """Record the final outcome of a run."""
@@ -569,7 +635,7 @@ class Pool:
         self, event: Literal["end", "cancel"], run: Run, requester: Requester, outcome: str
     ) -> None:
         seconds = time.monotonic() - run.began if run.phases else None
-        self._report(Event(event, requester, run.kind, run.subject, outcome, seconds))
+        self._report(run.lane, Event(event, requester, run.kind, run.subject, outcome, seconds))
 
     def _abandon(self, run: Run, state: str, error: str) -> None:
         """Remove a run from the queue, or have its worker stop it."""
@@ -621,9 +687,7 @@ class Pool:
                     elif kind == "cancelled":
                         self._finish(run, "cancelled", error="The job stopped by itself.")
                     else:
-                        self._finish(
-                            run, "failed", error=message["error"], details=message["details"]
-                        )
+                        self._fail(run, message["error"], message["details"])
                 self._assign()
 
     def _on_end(self, worker: Worker) -> None:
@@ -635,13 +699,11 @@ class Pool:
                 begun = run.picked_up and (worker.environment.processes == 1 or run.reported)
                 if not begun and run.attempts == 1 and worker.unusable is None:
                     # It ended before it began the job, so another worker can run it.
-                    run.state, run.phases = "queued", []
-                    self._queue.insert(0, run)
+                    self._queue_again(run)
                     for owner in run.owners:
-                        self._begun.pop(owner, None)  # it gets its turn again
+                        self._begun.pop((run.lane, owner), None)  # it gets its turn again
                 else:
-                    error, details = worker.explain_end(run), worker.process.stderr()
-                    self._finish(run, "failed", error=error, details=details)
+                    self._fail(run, worker.explain_end(run), worker.process.stderr())
             self._assign()
 
     def _watch_clock(self) -> None:
@@ -694,7 +756,8 @@ class Pool:
             error = memory_limit.exceeded(used, allowed, run.phase)
         _log.warning("Worker %d: %s", worker.process.pid, error)
         if not run.finished:
-            self._finish(run, "failed", error=error)
+            worker.run = None
+            self._fail(run, error)
         self._stop(worker)
         self._lock.notify_all()
 
@@ -702,9 +765,10 @@ class Pool:
         """Return when the clock must act on a worker, on the monotonic clock; infinity for never."""
         if worker.run is not None or worker.stopping:
             return worker.due()
-        usable = [one for one in self._workers if not one.stopping]
-        kept = max(usable, key=lambda one: (one.run is not None, one.last_used))
-        return math.inf if worker is kept else worker.idle_since + self._idle
+        usable = [one for one in self._workers if one.lane == worker.lane and not one.stopping]
+        usable.sort(key=lambda one: (one.run is None, -one.last_used))
+        kept = usable[: self._lanes[worker.lane].kept]
+        return math.inf if worker in kept else worker.idle_since + self._idle
 
     def _time_out(self, run: Run) -> None:
         error = (

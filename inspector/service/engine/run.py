@@ -16,14 +16,16 @@ class Run:
     """One execution of a job. Guarded by the pool's lock. Times are on the monotonic clock."""
 
     number: int
+    lane: str
     kind: str
     payload: dict[str, Any]
     environment: Environment
-    key: tuple[str, str, Environment]
+    key: tuple[str, str, str, Environment]
     timeout: float | None  # seconds from when it begins; None for no limit
     memory: int | None = None  # bytes beyond those of its worker when it begins; None for no limit
     subject: Subject = NO_SUBJECT
     topic: str | None = None  # runs with the same topic use the same cached values
+    otherwise: dict[str, Any] | None = None  # the payload to try if it fails
     submitted: float = field(default_factory=time.monotonic)
     callers: list[Caller] = field(default_factory=list)  # those that wait for it
     attempts: int = 0  # workers that it was sent to

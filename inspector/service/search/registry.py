@@ -21,13 +21,13 @@ from inspector.core.errors import InvalidInput
 from inspector.core.formatting import counted
 from inspector.layout import Layout
 from inspector.machines.hardware import Chip
-from inspector.service import audit_log, serving
+from inspector.service import audit_log, inspection, serving
 from inspector.service.engine import LOCAL, Limits, Requester, Subject
 from inspector.service.engine.pool import Event, unreported
 from inspector.service.engine.requester import NO_LIMITS
 from inspector.service.engine.turns import in_turn
 from inspector.service.history import History
-from inspector.service.search import executors
+from inspector.service.search import executors, task
 from inspector.service.search.run import Search
 from inspector.service.subject import digest, layout_title
 
@@ -375,6 +375,7 @@ class Searches:
 
 @functools.cache
 def shared() -> Searches:
-    """Return the searches of this process."""
+    """Return the searches of this process, whose tasks run on the workers of the server."""
+    task.share(inspection.shared().pool)
     limits = serving.current().limits
     return Searches(limits=limits, on_event=audit_log.shared().job, history=History())

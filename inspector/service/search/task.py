@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import contextlib
 import functools
-import os
 import threading
 from collections.abc import Callable, Iterator
 from dataclasses import replace
@@ -27,7 +26,7 @@ from inspector.machines.compiler_options import Options
 from inspector.machines.hardware import Chip
 from inspector.machines.prediction.memory import STATE_AND_BATCH
 from inspector.model import own_model
-from inspector.service import known_results
+from inspector.service import known_results, lanes
 from inspector.service.compile_cache import CompileCache
 from inspector.service.engine import Environment, Job, Pool
 from inspector.service.engine.pool import WorkerStatus
@@ -38,7 +37,8 @@ COMPILE_TIMEOUT = 3600.0  # seconds, as for a compile from the page
 ATTEMPTS = 3  # of a task whose worker died
 
 _lock = threading.Lock()
-_pools: dict[str, Pool] = {}
+_own: Pool | None = None  # of this process; started when it is first needed
+_shared: Pool | None = None  # of the server
 _running: dict[str, set[Job[Any]]] = {}  # by search
 _stopped: set[str] = set()
 _unsafe: dict[
@@ -59,7 +59,12 @@ def propagate(
     _register(layouts[0])
     payload = {"layouts": layouts, "chip": chip, "first": first}
     submit = functools.partial(
-        _pool("propagate").submit, "evaluate", payload, Environment(1), PROPAGATION_TIMEOUT
+        _pool().submit,
+        "evaluate",
+        payload,
+        Environment(1),
+        PROPAGATION_TIMEOUT,
+        lane=lanes.CANDIDATES,
     )
     found: list[dict[str, Any]] = _answer(search, submit)["evaluated"]
     return found
@@ -127,7 +132,9 @@ def _compiled(search: str, layout: Layout) -> Snapshot | str:
         environment, kind = Environment(layout.devices, variables), "run"
     payload: dict[str, Any] = {"layout": layout.to_json()}
     payload |= {"memory": None} if machine is None else {"only": known_results.step_name(layout)}
-    submit = functools.partial(_pool("compile").submit, kind, payload, environment, COMPILE_TIMEOUT)
+    submit = functools.partial(
+        _pool().submit, kind, payload, environment, COMPILE_TIMEOUT, lane=lanes.COMPILES
+    )
     try:
         found = snapshot.from_json(_answer(search, submit), "the worker's answer")
     except InvalidInput as error:
@@ -172,12 +179,18 @@ def _kept(search: str, job: Job[Any]) -> Iterator[None]:
             _running[search].discard(job)
 
 
-def _pool(name: str) -> Pool:
-    """Return the worker processes for one kind of task, started when they are first needed."""
+def share(pool: Pool) -> None:
+    """Run tasks in this process on the workers of its server."""
+    global _shared
+    _shared = pool
+
+
+def _pool() -> Pool:
+    global _own
     with _lock:
-        if name not in _pools:
-            _pools[name] = Pool(os.cpu_count() or 1)
-        return _pools[name]
+        if _shared is None and _own is None:
+            _own = lanes.pool()
+        return _shared or _own  # type: ignore[return-value]
 
 
 def _register(layout: dict[str, Any]) -> None:
@@ -190,14 +203,14 @@ def _register(layout: dict[str, Any]) -> None:
 def workers() -> tuple[WorkerStatus, ...]:
     """Return the worker processes of tasks in this process."""
     with _lock:
-        pools = list(_pools.values())
-    return tuple(worker for pool in pools for worker in pool.workers())
+        pool = _shared or _own
+    return () if pool is None else pool.workers(lanes.CANDIDATES, lanes.COMPILES)
 
 
 def close() -> None:
-    """Stop all worker processes of tasks in this process."""
+    """Stop the worker processes of tasks in this process, except those of a server."""
+    global _own
     with _lock:
-        pools = list(_pools.values())
-        _pools.clear()
-    for pool in pools:
+        pool, _own = _own, None
+    if pool is not None:
         pool.close()

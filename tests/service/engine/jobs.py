@@ -19,7 +19,7 @@ from inspector.core.errors import InvalidInput
 NAMES = """
     echo big loop stubborn stuck chatty noisy abort killed leave refuse fail not_json not_dict
     devices modules spawn orphan swallow reads environment gate together
-    grow grow_below
+    grow grow_below choose
 """
 JOBS = {name: f"{__name__}:{name}" for name in NAMES.split()}
 JOBS["missing"] = "no_such_module:function"
@@ -32,6 +32,11 @@ PLACE = []  # of this process among several, once it has met the others
 def echo(payload, report):
     """Return the payload and the process id."""
     return {"payload": payload, "pid": os.getpid()}
+
+
+def choose(payload, report):
+    """Run the job that the payload names."""
+    return globals()[payload["job"]](payload, report)
 
 
 def big(payload, report):

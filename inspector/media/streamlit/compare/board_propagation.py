@@ -28,14 +28,10 @@ _STATE = "board_propagation"
 
 @dataclass(eq=False)
 class _Work:
-    """The propagation that runs for the board of a session, and the layouts that cannot be partitioned.
-
-    origins: whether the job records where shardings come from. If that fails, it is tried without.
-    """
+    """The propagation that runs for the board of a session, and the layouts that cannot be partitioned."""
 
     layout: Layout | None = None
     job: Job[PropagatedPrograms] | None = None
-    origins: bool = True
     failed: list[tuple[Layout, str]] = field(default_factory=list)
 
 
@@ -60,7 +56,7 @@ def _poll(service: Inspection, waiting: list[Layout]) -> None:
     if not left:
         st.rerun()
     if work.job is None:
-        _start(service, work, left[0], work.layout != left[0])
+        _start(service, work, left[0])
     st.info(
         f"Partitioning the programs of {counted(len(left), 'layout')}, without a compile …",
         icon=":material/hourglass_top:",
@@ -68,21 +64,17 @@ def _poll(service: Inspection, waiting: list[Layout]) -> None:
 
 
 def _finish(work: _Work) -> None:
-    """Take the answer of the job; if it failed, it is tried once more without origins."""
     assert work.job is not None and work.layout is not None
-    job, work.job = work.job, None
+    job, layout, work.job, work.layout = work.job, work.layout, None, None
     try:
         job.answer()  # the service then knows the programs
-        work.layout = None
     except InvalidInput as error:
-        if not work.origins:
-            work.failed.append((work.layout, str(error)))
-            work.layout = None
+        work.failed.append((layout, str(error)))
 
 
-def _start(service: Inspection, work: _Work, layout: Layout, origins: bool) -> None:
-    work.layout, work.origins = layout, origins
-    work.job = service.start_propagation(layout, origins, layout.entry.programs)
+def _start(service: Inspection, work: _Work, layout: Layout) -> None:
+    work.layout = layout
+    work.job = service.start_propagation(layout, layout.entry.programs)
     # Streamlit drops the state of a session some time after its tab is closed.
     weakref.finalize(work, work.job.cancel)
 

@@ -51,14 +51,14 @@ async def lifespan(_: st.App) -> AsyncIterator[None]:
     service, searches = inspection.shared(), registry.shared()
     loop = asyncio.get_running_loop()
     tabs = ClosedTabs(
-        service,
+        service.pool,
         searches,
         opened=opened_files.shared(),
         close=lambda session: loop.call_soon_threadsafe(_close_session, session),
     )
     tabs.start()
     if settings.shutdown_seconds is not None:
-        _ending.append(shutdown.install(service, searches, settings.shutdown_seconds))
+        _ending.append(shutdown.install(service.pool, searches, settings.shutdown_seconds))
     threading.Thread(target=_plan_first_layout, args=(service,), daemon=True).start()
     # Plotly fails if it makes a figure while another session's thread imports pandas.
     importlib.import_module("pandas")

@@ -9,8 +9,8 @@ from collections.abc import Callable
 
 from streamlit import runtime
 
+from inspector.service.engine import Pool
 from inspector.service.engine.requester import digest_of_session
-from inspector.service.inspection import Inspection
 from inspector.service.opened_files import OpenedFiles
 from inspector.service.search.registry import Searches
 
@@ -34,14 +34,14 @@ class ClosedTabs:
 
     def __init__(
         self,
-        service: Inspection,
+        pool: Pool,
         searches: Searches,
         connected: Callable[[str], bool] | None = None,
         grace: float = GRACE_SECONDS,
         opened: OpenedFiles | None = None,
         close: Callable[[str], None] | None = None,
     ) -> None:
-        self._service = service
+        self._pool = pool
         self._searches = searches
         self._connected = connected or _is_connected
         self._grace = grace
@@ -63,14 +63,14 @@ class ClosedTabs:
         `now` is on the monotonic clock.
         """
         opened = self._opened.sessions()
-        waiting = self._service.sessions() | self._searches.sessions() | opened
+        waiting = self._pool.sessions() | self._searches.sessions() | opened
         gone = {session for session in waiting if not self._connected(session)}
         self._lost = {session: self._lost.get(session, now) for session in gone}
         for session, since in self._lost.items():
             if now - since >= self._grace:
                 digest = digest_of_session(session)
                 _log.info("session %s is closed: its jobs are cancelled", digest)
-                self._service.leave(session)
+                self._pool.leave(session)
                 self._searches.forget(session)
                 if session in opened:
                     self._opened.forget(session)

@@ -10,7 +10,7 @@ from collections.abc import Callable
 from types import FrameType
 from typing import Any
 
-from inspector.service.inspection import Inspection
+from inspector.service.engine import Pool
 from inspector.service.search.registry import Searches
 
 # Seconds after the last job for pages to fetch its result.
@@ -26,9 +26,9 @@ class GracefulShutdown:
     """
 
     def __init__(
-        self, service: Inspection, searches: Searches, seconds: float, stop: Callable[[], None]
+        self, pool: Pool, searches: Searches, seconds: float, stop: Callable[[], None]
     ) -> None:
-        self._service = service
+        self._pool = pool
         self._searches = searches
         self._seconds = seconds
         self._stop = stop
@@ -43,14 +43,14 @@ class GracefulShutdown:
         threading.Thread(target=self._drain, name="shutdown", daemon=True).start()
 
     def _drain(self) -> None:
-        busy = bool(self._service.jobs() or self._searches.listed())
+        busy = bool(self._pool.jobs() or self._searches.listed())
         _log.warning("shutting down: no new jobs; running jobs have %.0f seconds", self._seconds)
         until = time.monotonic() + self._seconds
         try:
             # Both refuse new jobs at once; then the waiting begins.
             searching = threading.Thread(target=self._searches.drain, args=(self._seconds,))
             searching.start()
-            finished = self._service.drain(self._seconds)
+            finished = self._pool.drain(self._seconds)
             searching.join(max(until - time.monotonic(), 0.0))
             finished = finished and not searching.is_alive()
             _log.warning("all jobs ended" if finished else "the time is over: jobs are cancelled")
@@ -60,7 +60,7 @@ class GracefulShutdown:
             self._stop()
 
 
-def install(service: Inspection, searches: Searches, seconds: float) -> GracefulShutdown:
+def install(pool: Pool, searches: Searches, seconds: float) -> GracefulShutdown:
     """Handle SIGTERM in this process, whose handler is that of uvicorn. Call it in the main thread."""
     before: Any = signal.getsignal(signal.SIGTERM)
     server = getattr(before, "__self__", None)
@@ -72,6 +72,6 @@ def install(service: Inspection, searches: Searches, seconds: float) -> Graceful
             signal.signal(signal.SIGTERM, signal.SIG_DFL)
             signal.raise_signal(signal.SIGTERM)
 
-    shutdown = GracefulShutdown(service, searches, seconds, stop)
+    shutdown = GracefulShutdown(pool, searches, seconds, stop)
     signal.signal(signal.SIGTERM, shutdown)
     return shutdown

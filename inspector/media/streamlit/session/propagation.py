@@ -27,21 +27,15 @@ REST_SECONDS = 0.5  # between looks at the propagation of the other programs
 # They are propagated once the layout has been on the page for so long, because the user may be typing.
 REST_AFTER_SECONDS = 3.0
 _RUNNING, _FAILED = "propagation", "propagation_failed"
-_REST, _ORIGINS = "propagation_rest", "propagation_origins"
-_SINCE = "propagation_rest_since"
+_REST, _SINCE = "propagation_rest", "propagation_rest_since"
 
 
 @dataclass(eq=False)
 class _Running:
-    """The one propagation of the session.
-
-    Attributes:
-      origins: whether it records where shardings come from. If that fails, it is tried without.
-    """
+    """The one propagation of the session."""
 
     layout: Layout
     job: Job[PropagatedPrograms]
-    origins: bool
 
 
 def programs_of(layout: Layout) -> tuple[str, ...]:
@@ -146,8 +140,7 @@ def _poll_rest(service: Inspection, layout: Layout, say_so: bool) -> None:
     elif (running is None or running.layout != layout) and (
         time.monotonic() - since >= REST_AFTER_SECONDS
     ):
-        origins = st.session_state.get(_ORIGINS, True)
-        _start(service, layout, origins, key=_REST)
+        _start(service, layout, key=_REST)
     elif running is not None and running.layout == layout and running.job.state == "done":
         running.job.answer()  # the service then knows all programs
         st.rerun()
@@ -173,12 +166,8 @@ def _is_finished(service: Inspection, layout: Layout) -> bool:
         state[_RUNNING] = None
         try:
             running.job.answer()  # the service then knows the programs
-            state[_ORIGINS] = running.origins
         except InvalidInput as error:
             if running.layout == layout and running.job.state == "failed":
-                if running.origins:
-                    _start(service, layout, origins=False)
-                    return False
                 state[_FAILED] = (layout, str(error))
                 return True
     if service.known_programs(layout, needed(layout)) is not None:
@@ -187,10 +176,10 @@ def _is_finished(service: Inspection, layout: Layout) -> bool:
     return False
 
 
-def _start(service: Inspection, layout: Layout, origins: bool = True, key: str = _RUNNING) -> None:
+def _start(service: Inspection, layout: Layout, key: str = _RUNNING) -> None:
     now = key == _RUNNING
-    job = service.start_propagation(layout, origins, needed(layout) if now else (), now)
-    running = _Running(layout, job, origins)
+    job = service.start_propagation(layout, needed(layout) if now else (), now)
+    running = _Running(layout, job)
     # Streamlit drops the state of a session some time after its tab is closed.
     weakref.finalize(running, job.cancel)
     st.session_state[key] = running

@@ -25,7 +25,6 @@ class FakeJob:
     """A propagation that the test ends."""
 
     hidden: tuple[str, ...]  # mesh axes of the rule for `hidden`
-    origins: bool
     state: str = "running"
     error: str = ""
 
@@ -51,8 +50,8 @@ class FakePropagation:
 
     jobs: list[FakeJob] = field(default_factory=list)
 
-    def start(self, layout, origins: bool = True, only=(), now: bool = True) -> FakeJob:
-        self.jobs.append(FakeJob(dict(layout.rules)["hidden"], origins))
+    def start(self, layout, only=(), now: bool = True) -> FakeJob:
+        self.jobs.append(FakeJob(dict(layout.rules)["hidden"]))
         return self.jobs[-1]
 
     @property
@@ -133,9 +132,9 @@ def test_known_programs_are_not_propagated_again(open_page, monkeypatch):
     wait(page)
     start = Inspection.start_propagation
 
-    def only_the_rest(service, layout, origins=True, only=(), now=True):
+    def only_the_rest(service, layout, only=(), now=True):
         assert not only and not now
-        return start(service, layout, origins, only, now)
+        return start(service, layout, only, now)
 
     monkeypatch.setattr(Inspection, "start_propagation", only_the_rest)
     again = open_page(**SMALL)
@@ -152,10 +151,8 @@ def test_the_collectives_of_a_run_are_marked_until_its_programs_are_propagated(f
     assert is_waiting(page) and len(fake.jobs) == 1
     drawn = [element.type for element in page.test.main if element.type in ("info", "button_group")]
     assert drawn.index("info") < drawn.index("button_group")  # above the choice of a program
-    for origins in (True, False):
-        assert fake.jobs[-1].origins == origins
-        fake.jobs[-1].state = "failed"
-        page.test.run()
+    fake.jobs[-1].state = "failed"
+    page.test.run()
     assert not is_waiting(page)
     page.open_panel("Memory")
     assert not is_waiting(page)
@@ -179,17 +176,15 @@ def test_an_untraced_model_cancels_the_propagation(fake, page):
 
 def test_a_failed_propagation_shows_its_reason_and_the_plan(fake, page):
     page.open_panel("Communication")
-    for origins in (True, False):
-        assert fake.jobs[-1].origins == origins
-        fake.jobs[-1].state, fake.jobs[-1].error = "failed", "No rule for op."
-        page.test.run()
-    assert len(fake.jobs) == 2 and not is_waiting(page)
+    fake.jobs[-1].state, fake.jobs[-1].error = "failed", "No rule for op."
+    page.test.run()
+    assert len(fake.jobs) == 1 and not is_waiting(page)
     assert any("No rule for op." in warning for warning in page.warnings())
     page.open_panel("Summary")
     assert page.block_map()
     page.open_panel("Communication")
     page.type(page.rule_key(1, "axes"), "data")
-    assert len(fake.jobs) == 3 and is_waiting(page) and not page.warnings()
+    assert len(fake.jobs) == 2 and is_waiting(page) and not page.warnings()
 
 
 @pytest.fixture
@@ -198,10 +193,10 @@ def asked(monkeypatch) -> list[tuple[str, ...]]:
     asked: list[tuple[str, ...]] = []
     start = Inspection.start_propagation
 
-    def noted(service, layout, origins=True, only=(), now=True):
+    def noted(service, layout, only=(), now=True):
         asked.append(tuple(only))
         assert now == bool(only)
-        return start(service, layout, origins, only, now)
+        return start(service, layout, only, now)
 
     monkeypatch.setattr(Inspection, "start_propagation", noted)
     return asked

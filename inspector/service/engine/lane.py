@@ -1,0 +1,26 @@
+"""A lane of a pool: jobs that wait for each other, and not for those of other lanes."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from inspector.service.engine.requester import NO_LIMITS, Limits
+
+ALONE = ""  # the name of the only lane of a pool without named ones
+
+
+@dataclass(frozen=True)
+class Lane:
+    """How many workers of a pool the jobs of one lane may have.
+
+    Attributes:
+      workers: the most at once.
+      kept: workers that are never taken by other lanes nor stopped when idle, so that a job begins at once.
+      limits: how many jobs of the lane one owner may have.
+      listed: users and the audit log see its jobs. Others take a moment.
+    """
+
+    workers: int
+    kept: int = 0
+    limits: Limits = NO_LIMITS
+    listed: bool = True

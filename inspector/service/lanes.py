@@ -1,0 +1,49 @@
+"""The lanes of the workers of a server or a command: which jobs wait for each other."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Callable
+
+from inspector.service.engine import Lane, Limits, Pool, memory_limit
+from inspector.service.engine.pool import Event, unreported
+from inspector.service.engine.requester import NO_LIMITS
+
+SHAPES = "shapes"  # plans, and the programs of an open page
+PLANNERS = 2  # so that a model that takes long to trace does not make other users wait
+RUNS = "runs"
+EFFECTS = "effects"
+FILES = "files"
+REST = "rest"  # programs that no page needs yet
+CANDIDATES, COMPILES = "candidates", "compiles"  # of a search
+
+# Beside one worker for each core, because some wait: one that has traced the model of a page is kept, and a
+# file or a change of a layout is read while a search uses all cores.
+_BESIDE_CORES = 4
+_LEAST = 3
+_BYTES = 2**30  # of a worker with a model of a few layers
+
+
+def pool(
+    runs: int | None = None,
+    limits: Limits = NO_LIMITS,
+    on_event: Callable[[Event], None] = unreported,
+) -> Pool:
+    """Return the pool of a server or a command. It has at most as many workers as cores and memory allow.
+
+    Args:
+      runs: layouts that run at once; as many as there are cores if None, at most two.
+      limits: those of each owner.
+    """
+    cores = os.cpu_count() or 1
+    lanes = {
+        SHAPES: Lane(PLANNERS, kept=1, listed=False),
+        RUNS: Lane(runs or min(2, cores), limits=limits),
+        EFFECTS: Lane(1, limits=limits),
+        FILES: Lane(1, limits=limits),
+        REST: Lane(1, listed=False),
+        CANDIDATES: Lane(cores, listed=False),
+        COMPILES: Lane(cores, listed=False),
+    }
+    most = min(cores + _BESIDE_CORES, memory_limit.available_bytes() // _BYTES)
+    return Pool(max(_LEAST, most), lanes=lanes, on_event=on_event)
