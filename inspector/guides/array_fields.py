@@ -74,7 +74,6 @@ def result_snapshot(
     arrays: Sequence[Array],
     error: tuple[str, str] | None,
     versions: dict[str, str],
-    extra: dict[str, Any],
     processes: int = 1,
 ) -> Snapshot:
     """Return the arrays that JAX made as a Snapshot. `error` is the code and the message of a finding."""
@@ -85,7 +84,6 @@ def result_snapshot(
         mesh=mesh,
         arrays=tuple(arrays),
         findings=() if error is None else (Finding("error", *error),),
-        extra=extra,
     )
 
 

@@ -124,7 +124,7 @@ def _program_array(value: Value) -> ProgramArray:
         compiled=spec,
         same=None,
         used=value.used,
-        extra={"donated": True} if value.donated else {},
+        donated=value.donated,
     )
 
 

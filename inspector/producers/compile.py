@@ -208,7 +208,7 @@ class AheadOfTimeProgram(CompiledProgram):
                 memory=Memory(
                     peak=self._short.needed,
                     capacity=self._short.available,
-                    extra={"compiler": self._short.message},
+                    compiler=self._short.message,
                 ),
                 seconds=Seconds(**self._seconds),
                 ideal=self._ideal,

@@ -13,28 +13,24 @@ from jax.sharding import AbstractMesh, Mesh, NamedSharding, PartitionSpec, Shard
 
 from inspector.core import snapshot
 from inspector.core.snapshot import ArrayFacts, Memory, Shard, Spec
-from inspector.core.tpu_slices import SLICE_INDEX
 
 
 def mesh_record(mesh: Mesh | AbstractMesh) -> snapshot.Mesh:
-    """Return a mesh as a record. Devices of an abstract mesh are numbered in mesh order.
-
-    Its `extra` has the slice of each device if there are several TPU slices.
-    """
+    """Return a mesh as a record. Devices of an abstract mesh are numbered in mesh order."""
     axes = tuple(
         snapshot.MeshAxis(name, size, kind.name.lower())
         for (name, size), kind in zip(mesh.shape.items(), mesh.axis_types, strict=True)
     )
     if isinstance(mesh, AbstractMesh):
-        return snapshot.Mesh(axes, tuple(range(mesh.size)), extra={"abstract": True})
+        return snapshot.Mesh(axes, tuple(range(mesh.size)), abstract=True)
     devices = mesh.devices.flatten().tolist()
-    slices = [getattr(device, "slice_index", None) for device in devices]
+    slices = tuple(getattr(device, "slice_index", None) for device in devices)
     return snapshot.Mesh(
         axes=axes,
         devices=tuple(device.id for device in devices),
         processes=tuple(device.process_index for device in devices),
         device_kind=devices[0].device_kind,
-        extra={SLICE_INDEX: slices} if None not in slices and len(set(slices)) > 1 else {},
+        slice_index=slices if None not in slices and len(set(slices)) > 1 else None,
     )
 
 

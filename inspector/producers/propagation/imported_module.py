@@ -94,7 +94,7 @@ def read(path: Path, what: str, given: NamedMesh | None = None) -> Snapshot:
             program, shardings=arrays.add_values(name, inputs, outputs, devices, _donated(main))
         )
     return Snapshot(
-        source=Source("stablehlo", None, now(), extra={"file": what}),
+        source=Source("stablehlo", None, now(), file=what),
         layout=None,
         mesh=None if found is None else found.record,
         arrays=(*arrays.arrays, *inside),

@@ -38,6 +38,7 @@ from inspector.core.snapshot import (
     Mesh,
     Program,
     ProgramArray,
+    ShardMap,
     Spec,
     Work,
 )
@@ -447,11 +448,8 @@ def _arrays(
         unreduced = () if sharding is None else unreduced_axes(sharding)
         array = with_unreduced(array, unreduced, mesh)
         if manual:  # there is no global array: each device has its own value over these axes
-            inside = {
-                "manual_axes": list(manual),
-                "other_axes": [axes and list(axes) for axes in spec],
-            }
-            array = replace(array, spec=None, replicas=None, extra={"shard_map": inside})
+            inside = ShardMap(tuple(manual), tuple(spec))
+            array = replace(array, spec=None, replicas=None, unreduced=(), shard_map=inside)
         found[each.path] = array
     return list(found.values())
 
@@ -470,5 +468,5 @@ def _on_parts_of_axes(array: Array, sharding: Any, mesh: Mesh) -> Array:
         bytes_per_device=held,
         replicas=mesh.size // math.prod(parsed.ways),
         shards=shards_of(parsed, array.shape, mesh.devices) if mesh.size <= MOST_LISTED else None,
-        extra={"sharding": str(sharding)},
+        sharding=str(sharding),
     )

@@ -192,7 +192,7 @@ def _partitioned(
     """
     text = partitioned_text(lowered.unmarked, setting, logical)
     module = program_text.parsed(text)
-    mesh = setting.mesh if in_slices else replace(setting.mesh, extra={})
+    mesh = setting.mesh if in_slices else replace(setting.mesh, slice_index=None)
     if module is None:
         raise InvalidInput("the partitioned program cannot be read")
     module = setting.as_compiled(module, mesh)
