@@ -246,7 +246,7 @@ class ArrayRecords:
         placement = _Placement(sharding=type(sharding).__name__)
         if isinstance(sharding, NamedSharding):
             axes = {str(name): size for name, size in sharding.mesh.shape.items()}
-            placement = replace(placement, **_unreduced(sharding.spec), mesh_axes=axes)
+            placement = _placement_of(sharding.spec, sharding=placement.sharding, mesh_axes=axes)
         try:
             return self._explicit(sharding, shape, placement)
         except Exception:  # sharding types raise different errors for shapes they cannot shard
@@ -254,7 +254,7 @@ class ArrayRecords:
 
     def _named(self, sharding: NamedSharding, shape: tuple[int, ...], place: int) -> _Placement:
         mesh = self._meshes[place]
-        placement = _Placement(mesh=_index(place), **_unreduced(sharding.spec))
+        placement = _placement_of(sharding.spec, mesh=_index(place))
         if PartitionSpec.UNCONSTRAINED in entries_of(sharding.spec):
             return replace(placement, sharding=str(sharding.spec))
         spec = spec_of(sharding.spec, len(shape))
@@ -304,8 +304,9 @@ def _key(mesh: Any) -> Any:
     return axes, tuple(device.id for device in mesh.devices.flat)
 
 
-def _unreduced(spec: PartitionSpec) -> dict[str, tuple[str, ...]]:
-    """Return the unreduced and the reduced mesh axes of a spec, by the name of the field."""
-    return {
-        name: tuple(sorted(getattr(spec, name, None) or ())) for name in ("unreduced", "reduced")
-    }
+def _placement_of(spec: PartitionSpec, **fields: Any) -> _Placement:
+    """Return a placement with the unreduced and the reduced mesh axes of a spec, and these fields."""
+    unreduced, reduced = (
+        tuple(sorted(getattr(spec, name, None) or ())) for name in ("unreduced", "reduced")
+    )
+    return _Placement(unreduced=unreduced, reduced=reduced, **fields)

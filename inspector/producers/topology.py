@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from dataclasses import replace
-from typing import Any, Literal, get_args
+from typing import Any
 
 import jax
 import numpy as np
@@ -13,15 +13,11 @@ from jax.sharding import AxisType, Mesh
 
 from inspector.core import snapshot
 from inspector.core.errors import InvalidInput, shown
+from inspector.layout import DEVICE_ORDERS
 from inspector.machines import targets
 from inspector.machines.slices import shape_text
 from inspector.machines.targets import GPUS_PER_NODE, Target
 from inspector.producers.records import mesh_record
-
-# The order of devices in the mesh: that of `jax.devices()`, or that of
-# `jax.experimental.mesh_utils.create_device_mesh`, which maps mesh axes to axes of the torus.
-DeviceOrder = Literal["row-major", "torus"]
-DEVICE_ORDERS: tuple[str, ...] = get_args(DeviceOrder)
 
 
 def devices_of(target: Target) -> list[Any]:
@@ -64,7 +60,7 @@ def mesh_on(
     target: Target,
     mesh_shape: tuple[int, ...],
     axis_names: tuple[str, ...],
-    order: DeviceOrder,
+    order: str,
     axis_types: tuple[AxisType, ...] | None = None,
 ) -> tuple[Mesh, snapshot.Mesh]:
     """Return the mesh of a target's devices, for JAX and as a record.
@@ -127,7 +123,7 @@ def _slices_along(target: Target, mesh_shape: tuple[int, ...]) -> tuple[int, ...
     return tuple(across)
 
 
-def placed_record(target: Target, mesh: Mesh, order: DeviceOrder, split: bool) -> snapshot.Mesh:
+def placed_record(target: Target, mesh: Mesh, order: str, split: bool) -> snapshot.Mesh:
     """Return a mesh of all devices of the target as a record, with the place of each on the torus."""
     record = replace(mesh_record(mesh), device_order=order)
     if target.slice is None:
