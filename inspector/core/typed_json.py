@@ -88,6 +88,14 @@ def _prepare(kind: type[Record]) -> None:
             _prepared.add(kind)
 
 
+@typing.overload
+def encode(value: Record) -> dict[str, Any]: ...
+
+
+@typing.overload
+def encode(value: Any) -> Any: ...
+
+
 def encode(value: Any) -> Any:
     """Return the plain JSON value of a record, of another dataclass, or of anything inside one."""
     if dataclasses.is_dataclass(value) and not isinstance(value, type):

@@ -45,7 +45,8 @@ class MeshRequest:
         )
 
     def to_json(self) -> dict[str, Any]:
-        return typed_json.encode(self)
+        plain: dict[str, Any] = typed_json.encode(self)
+        return plain
 
     def key(self) -> str:
         """Return text that identifies the request."""
