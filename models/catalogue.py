@@ -251,8 +251,8 @@ CATALOGUE |= {entry.name: entry for entry in own_model.from_environment()}
 def semantics(snapshot: Snapshot) -> RulesSemantics:
     """Return how the model of a Snapshot applies rules: `linen` for a model that is not in the catalogue."""
     model = (snapshot.layout or {}).get("model")
-    known = isinstance(model, str) and model in CATALOGUE
-    return CATALOGUE[model].rules_semantics if known else "linen"
+    entry = CATALOGUE.get(model) if isinstance(model, str) else None
+    return "linen" if entry is None else entry.rules_semantics
 
 
 def register(entry: ModelEntry) -> None:

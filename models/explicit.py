@@ -88,7 +88,9 @@ def resharded(value: jax.Array, names: DimensionNames, logical: bool = True) -> 
 
 def mesh_spec(names: DimensionNames, logical: bool) -> PartitionSpec:
     """Return the PartitionSpec of these names. The rules of Flax map logical axes."""
-    return nn.logical_to_mesh_axes(names) if logical else PartitionSpec(*names)
+    if not logical:
+        return PartitionSpec(*names)
+    return nn.logical_to_mesh_axes(names) or PartitionSpec()
 
 
 def only(spec: PartitionSpec, axes: tuple[str, ...]) -> PartitionSpec:

@@ -6,7 +6,9 @@ they compute `dot_product_attention`. So does a plan, which has no devices.
 
 from __future__ import annotations
 
+import functools
 import math
+from typing import Any
 
 import jax
 from jax import numpy as jnp
@@ -51,7 +53,7 @@ def splash_attention(
         )
     specs = tuple(mesh_spec(names, logical=True) for names in (by_query, by_key, by_key))
     return jax.shard_map(
-        lambda *arrays: _on_one_device(*arrays, interpret=interpret),
+        functools.partial(_on_one_device, interpret=interpret),
         in_specs=specs,
         out_specs=specs[0],
         check_vma=False,  # the kernel does not say over which mesh axes its results vary
@@ -71,11 +73,10 @@ def _on_one_device(
     mask = splash_attention_mask.CausalMask((seq, seq))
     tile = math.gcd(seq, BLOCK)
     blocks = ("q", "kv", "kv_compute", "q_dkv", "kv_dkv", "kv_dkv_compute", "q_dq", "kv_dq")
+    sizes: dict[str, Any] = {f"block_{name}": tile for name in blocks}
     kernel = splash_attention_kernel.make_splash_mha(
         splash_attention_mask.MultiHeadMask([mask] * heads),
-        block_sizes=splash_attention_kernel.BlockSizes(
-            **{f"block_{name}": tile for name in blocks}
-        ),
+        block_sizes=splash_attention_kernel.BlockSizes(**sizes),
         head_shards=1,
         q_seq_shards=1,
         residual_checkpoint_name="context",

@@ -63,7 +63,8 @@ def trained(
         return state.apply_gradients(grads=gradients), value
 
     def apply(state: TrainState, batch: Batch) -> jax.Array:
-        return module.apply({"params": state.params}, batch[input_name])
+        output: Any = module.apply({"params": state.params}, batch[input_name])
+        return output
 
     return Model(init=init, step=step, apply=apply, **facts)
 
@@ -86,7 +87,7 @@ def regression(
     """
 
     def loss_of(params: Any, batch: Batch) -> jax.Array:
-        output = module.apply({"params": params}, batch["x"])
+        output: Any = module.apply({"params": params}, batch["x"])
         return jnp.mean((output - batch["y"]) ** 2) if loss == "mse" else output.sum()
 
     def batch(key: jax.Array) -> Batch:

@@ -11,6 +11,7 @@ Rules map logical axes to mesh axes when the model is traced (`nn.logical_axis_r
 from __future__ import annotations
 
 from collections.abc import Callable, Collection
+from typing import Any
 
 import jax
 from flax import linen as nn
@@ -152,11 +153,12 @@ def transformer(
     if attention == "flash" and seq % LANES:
         raise InvalidInput(f"seq is {seq}, but must be a multiple of {LANES} for flash attention")
     weights = dtype if weight_dtype == "same" else weight_dtype
-    config = Config(
+    values: tuple[Any, ...] = (
         *(layers, embed, mlp, heads, kv_heads, head_dim, vocab, scan, remat, tied),
         *(jnp.dtype(dtype), jnp.dtype(weights), frozenset(unconstrained)),
         *(activation, gated, positions, attention, parallel),
     )
+    config = Config(*values)
     return next_token_model(
         Transformer(config, feed_forward),
         optimizer_named(optimizer, learning_rate, optimizer_dtype),

@@ -66,7 +66,7 @@ def test_donation() -> None:
 def test_repeated_work() -> None:
     found = inspected("04-muon")
     ratios = {
-        name: [one.extra["ratio"] for one in findings if one.code == "repeated-work"]
+        name: [one.ratio for one in findings if one.code == "repeated-work"]
         for name, (_, findings) in found.items()
     }
     assert ratios["per_leaf"] == [pytest.approx(1_677_721_600 * 8 / (503_316_480 * 8), rel=0.01)]

@@ -105,7 +105,7 @@ def _unused(
     ]
     for one in program.shardings:
         array = by_path.get(one.path)
-        donated = one.role == "input" and one.extra.get("donated") is True
+        donated = one.role == "input" and one.donated
         if not donated or one.reused is not False or (array is not None and not array.bytes):
             continue
         if not one.used or array is None:

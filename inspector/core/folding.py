@@ -115,10 +115,10 @@ def numbers_text(numbers: Sequence[str]) -> str:
     return f"{','.join(numbers[:3])}…{numbers[-1]}"
 
 
-# Equal for all arrays of one fold. `extra` is not shown, so it may differ.
+# Equal for all arrays of one fold. Other fields are not shown with a fold, so they may differ.
 _ARRAY_KEY = attrgetter(
     *("group", "shape", "dtype", "logical_axes", "spec"),
-    *("shard_shape", "bytes", "bytes_per_device", "replicas", "memory_kind", "mesh"),
+    *("shard_shape", "bytes", "bytes_per_device", "replicas", "memory_kind", "mesh", "unreduced"),
 )
 _SHARD_KEY = attrgetter("device", "index", "replica", "process")
 

@@ -159,11 +159,10 @@ def spec_text(spec: Spec | None) -> str:
 def array_spec_text(array: Array) -> str:
     """Return the PartitionSpec of an array as JAX prints it, with its unreduced mesh axes."""
     text = spec_text(array.spec)
-    axes = array.extra.get("unreduced")
-    if array.spec is None or not isinstance(axes, list | tuple) or not axes:
+    if array.spec is None or not array.unreduced:
         return text
     inside = text[2:-1]
-    named = ", ".join(repr(str(axis)) for axis in axes)
+    named = ", ".join(map(repr, array.unreduced))
     return f"P({inside}{', ' if inside else ''}unreduced={{{named}}})"
 
 

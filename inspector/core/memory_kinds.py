@@ -10,10 +10,9 @@ PINNED, UNPINNED = "pinned_host", "unpinned_host"
 
 def memory_kind(array: Array) -> str | None:
     """Return the JAX memory kind of an array, such as `device` or `pinned_host`, or None if unknown."""
-    kind = array.memory_kind or array.extra.get("memory_kind")
-    if kind is None and array.facts is not None:
-        kind = array.facts.memory_kind
-    return kind if isinstance(kind, str) else None
+    if array.memory_kind is None and array.facts is not None:
+        return array.facts.memory_kind
+    return array.memory_kind
 
 
 def in_host_memory(array: Array, mesh: Mesh | None = None) -> bool:

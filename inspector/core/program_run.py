@@ -11,7 +11,7 @@ from inspector.core import output, strict_json, typed_json
 from inspector.core.errors import InvalidInput, file_name
 from inspector.core.snapshot import Reshard, Spec
 from inspector.core.typed_json import (
-    OMIT_EMPTY,
+    OMIT_DEFAULT,
     OMIT_NONE,
     FiniteFloat,
     NonNegativeInt,
@@ -178,8 +178,8 @@ class ProgramRun(Record):
     live: LiveRecord | None = None
     problems: tuple[str, ...] = ()
     questions: tuple[str, ...] = ()
-    lost_shardings: tuple[LostSharding, ...] = field(default=(), metadata=OMIT_EMPTY)
-    reshards: tuple[Reshard, ...] = field(default=(), metadata=OMIT_EMPTY)
+    lost_shardings: tuple[LostSharding, ...] = field(default=(), metadata=OMIT_DEFAULT)
+    reshards: tuple[Reshard, ...] = field(default=(), metadata=OMIT_DEFAULT)
 
 
 def write(run: ProgramRun, folder: str | os.PathLike[str]) -> None:

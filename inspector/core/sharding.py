@@ -140,8 +140,7 @@ def place_array(array: Array, mesh: Mesh) -> Placement | None:
 
 def unreduced_axes(array: Array, mesh: Mesh) -> list[str]:
     """Return the mesh axes on which devices hold partial sums of the array, not copies."""
-    axes = array.extra.get("unreduced")
-    return [one for one in mesh.axis_names if isinstance(axes, list | tuple) and one in axes]
+    return [name for name in mesh.axis_names if name in array.unreduced]
 
 
 def place_shards(array: Array, mesh: Mesh) -> Placement | None:
@@ -228,7 +227,7 @@ def with_unreduced(array: Array, axes: Sequence[str], mesh: Mesh) -> Array:
     return replace(
         array,
         replicas=array.replicas // mesh.ways(tuple(axes)),
-        extra=array.extra | {"unreduced": list(axes)},
+        unreduced=tuple(axes),
     )
 
 

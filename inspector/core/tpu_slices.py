@@ -1,4 +1,4 @@
-"""TPU slices of a mesh, which the data center network (DCN) joins, from `slice_index` in `Mesh.extra`."""
+"""TPU slices of a mesh, which the data center network (DCN) joins, from `Mesh.slice_index`."""
 
 from __future__ import annotations
 
@@ -6,7 +6,6 @@ import numpy as np
 
 from inspector.core.snapshot import Mesh
 
-SLICE_INDEX = "slice_index"
 DCN = "dcn"  # the network of a Collective between slices
 
 
@@ -15,14 +14,9 @@ def slices_of(mesh: Mesh) -> np.ndarray | None:
 
     Return None for one slice, or if the indices are missing or invalid: each slice must have as many devices.
     """
-    written = mesh.extra.get(SLICE_INDEX)
-    if not isinstance(written, (list, tuple)) or len(written) != mesh.size:
+    if mesh.slice_index is None or len(mesh.slice_index) != mesh.size:
         return None
-    if not all(isinstance(one, int) and not isinstance(one, bool) for one in written):
-        return None
-    names, numbers, counts = np.unique(
-        np.array(written, dtype=object), return_inverse=True, return_counts=True
-    )
+    names, numbers, counts = np.unique(mesh.slice_index, return_inverse=True, return_counts=True)
     return numbers if len(names) > 1 and len(set(counts.tolist())) == 1 else None
 
 

@@ -39,14 +39,18 @@ FiniteFloat = Annotated[float, msgspec.Meta(ge=-_LARGEST_FLOAT, le=_LARGEST_FLOA
 # Metadata of a field that is left out of the JSON form if it is None. The metadata can also have `old_key`,
 # the key of this field in older files.
 OMIT_NONE = {"omit_none": True}
-# Metadata of a list that is left out of the JSON form if it is empty.
-OMIT_EMPTY = {"omit_empty": True}
-_OMITTED = ("omit_none", "omit_empty")
+# Metadata of a field that is left out of the JSON form if it has its default.
+OMIT_DEFAULT = {"omit_default": True}
+_OMITTED = ("omit_none", "omit_default")
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class Record:
-    """The base class of all records. `extra` holds the keys that this version does not know."""
+    """The base class of all records.
+
+    `extra` holds the keys that this version does not know, so that it writes them back. Code never reads a
+    key of it or adds one: a key that this version knows is a field.
+    """
 
     extra: dict[str, Any] = dataclasses.field(default_factory=dict, hash=False)
 
@@ -84,6 +88,14 @@ def _prepare(kind: type[Record]) -> None:
             _prepared.add(kind)
 
 
+@typing.overload
+def encode(value: Record) -> dict[str, Any]: ...
+
+
+@typing.overload
+def encode(value: Any) -> Any: ...
+
+
 def encode(value: Any) -> Any:
     """Return the plain JSON value of a record, of another dataclass, or of anything inside one."""
     if dataclasses.is_dataclass(value) and not isinstance(value, type):
@@ -98,33 +110,30 @@ def encode(value: Any) -> Any:
 def _encode_record(value: Any) -> dict[str, Any]:
     plain = {}
     kind: Any = type(value)
-    for name, key, optional, encoder in _field_encoders(kind):
+    for name, key, left_out, encoder in _field_encoders(kind):
         item = getattr(value, name)
-        if item == () and optional and key in _omitted_if_empty(kind):
-            continue
-        if item is not None:
-            plain[key] = item if encoder is None else encoder(item)
-        elif not optional:
-            plain[key] = None
+        if item not in left_out:
+            plain[key] = item if item is None or encoder is None else encoder(item)
     extra = getattr(value, "extra", None)
     return plain | extra if extra else plain
 
 
 @functools.cache
-def _omitted_if_empty(kind: Any) -> frozenset[str]:
-    return frozenset(
-        field.name for field in dataclasses.fields(kind) if "omit_empty" in field.metadata
-    )
-
-
-@functools.cache
 def _field_encoders(
     kind: Any,
-) -> tuple[tuple[str, str, bool, Callable[[Any], Any] | None], ...]:
-    """Return name, JSON key, whether it can be left out, and the encoder, for each field but `extra`."""
-    types_of = hints(kind)
+) -> tuple[tuple[str, str, tuple[Any, ...], Callable[[Any], Any] | None], ...]:
+    """Return name, JSON key, the values that are left out, and the encoder, for each field but `extra`."""
+    types_of, by_name = hints(kind), {field.name: field for field in dataclasses.fields(kind)}
     return tuple(
-        (name, key, optional, _encoder(types_of[name])) for name, key, optional in fields(kind)
+        (
+            name,
+            key,
+            (None if "omit_none" in by_name[name].metadata else by_name[name].default,)
+            if optional
+            else (),
+            _encoder(types_of[name]),
+        )
+        for name, key, optional in fields(kind)
     )
 
 

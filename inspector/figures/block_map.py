@@ -136,7 +136,7 @@ def wrapped_height(sheet: Sheet, width_px: float) -> float:
     """Return the height of a wrapped sheet: square cells if text and page have room for them."""
     down, across = sheet.cells.shape
     share = max(_MOST_HEIGHT_PX / down, lattice.LOWEST_PX)
-    return min(width_px / across, share, _WRAPPED_ROW_PX) * down + sheet.rows.gaps_px
+    return float(min(width_px / across, share, _WRAPPED_ROW_PX) * down + sheet.rows.gaps_px)
 
 
 def _notes(array: Array, mesh: Mesh, grid: BlockGrid) -> list[str]:

@@ -256,7 +256,7 @@ def thin(places: Sequence[float], texts: Sequence[str], room_px: float) -> Ticks
 def tick_step(texts: Sequence[str], pitch_px: float, gap_px: float = 8) -> int:
     """Return the number of places per tick label, a power of two, so that labels have room."""
     widest = max(labels.width_px(text, TICK_PX) for text in texts) + gap_px
-    return 2 ** max(0, math.ceil(math.log2(widest / pitch_px)))
+    return 1 << max(0, math.ceil(math.log2(widest / pitch_px)))
 
 
 def axis_anchor(**axes: str) -> go.Scatter:

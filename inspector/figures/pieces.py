@@ -202,6 +202,8 @@ def _blocks(assembly: Assembly) -> int:
 
 def _across(assembly: Assembly) -> int:
     """Return the tiles per line: as the mesh is drawn, unless that is one long line."""
+    rows: int
+    columns: int
     rows, columns = mesh_grid(assembly.mesh()).position.shape
     if rows > 1 or columns <= 4:
         return columns

@@ -45,7 +45,8 @@ class MeshRequest:
         )
 
     def to_json(self) -> dict[str, Any]:
-        return typed_json.encode(self)
+        plain: dict[str, Any] = typed_json.encode(self)
+        return plain
 
     def key(self) -> str:
         """Return text that identifies the request."""
@@ -74,7 +75,6 @@ def result_snapshot(
     arrays: Sequence[Array],
     error: tuple[str, str] | None,
     versions: dict[str, str],
-    extra: dict[str, Any],
     processes: int = 1,
 ) -> Snapshot:
     """Return the arrays that JAX made as a Snapshot. `error` is the code and the message of a finding."""
@@ -85,7 +85,6 @@ def result_snapshot(
         mesh=mesh,
         arrays=tuple(arrays),
         findings=() if error is None else (Finding("error", *error),),
-        extra=extra,
     )
 
 

@@ -32,6 +32,8 @@ MOST_DEVICES = 512  # emulated devices that were tested on one machine
 MOST_COMPILED_DEVICES = targets.MOST_DEVICES
 LOCAL = "local"  # the devices that JAX finds on this machine
 TARGETS = ("cpu", LOCAL, "plan")
+# That of `jax.devices()`, or that of `jax.experimental.mesh_utils.create_device_mesh`, which maps mesh axes
+# to axes of the torus.
 DEVICE_ORDERS = ("row-major", "torus")
 AXIS_TYPES = ("auto", "explicit")
 

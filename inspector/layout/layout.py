@@ -12,7 +12,6 @@ from typing import Any
 from inspector.core.rules import Rule
 from inspector.core.snapshot import Mesh, MeshAxis
 from inspector.core.state_specs import Fsdp, SpecRow
-from inspector.core.tpu_slices import SLICE_INDEX
 from inspector.layout.fields import LOCAL, print_mesh, print_row_spec
 from inspector.machines import compiler_options, targets
 from inspector.machines.targets import Target
@@ -115,16 +114,16 @@ class Layout:
             ),
             processes=None if machine else tuple(place // share for place in range(self.devices)),
             device_kind=machine.chip.title if machine else kind,
-            extra=self._slice_places(),
+            slice_index=self._slice_places(),
         )
 
-    def _slice_places(self) -> dict[str, Any]:
+    def _slice_places(self) -> tuple[int, ...] | None:
         """Return the slice of each device for several slices: one block of the mesh after another."""
         slices = self.machine.slices if self.machine else 1
         if slices == 1:
-            return {}
-        each = self.devices // slices
-        return {SLICE_INDEX: [place // each for place in range(self.devices)]}
+            return None
+        share = self.devices // slices
+        return tuple(place // share for place in range(self.devices))
 
     def to_json(self) -> dict[str, Any]:
         plain: dict[str, Any] = {

@@ -84,8 +84,8 @@ def propagated_records(propagated: Iterable[Program]) -> tuple[Program, ...]:
 def plan(layout: Layout, state: AbstractState) -> Snapshot:
     """The Snapshot of kind `plan`: every array placed by its names and the layout's rules.
 
-    A dimension that its mesh axes do not divide is a finding with code `indivisible`, whose `extra`
-    names the logical axis; the array's shard shape and bytes per device are then not known.
+    A dimension that its mesh axes do not divide is a finding with code `indivisible`, which has the logical
+    axis. The array's shard shape and bytes per device are then unknown.
     """
     mesh = layout.mesh()
 
@@ -131,7 +131,7 @@ def merged_by_logical_axis(findings: Iterable[Finding]) -> tuple[Finding, ...]:
     """
     groups: dict[object, list[Finding]] = {}
     for number, finding in enumerate(findings):
-        axis = finding.extra.get("logical_axis") if finding.code == INDIVISIBLE else None
+        axis = finding.logical_axis if finding.code == INDIVISIBLE else None
         groups.setdefault(number if axis is None else axis, []).append(finding)
     return tuple(
         replace(first, message=f"{first.message}, nor in {counted(len(more), 'more array')}")
@@ -237,7 +237,8 @@ def _indivisible(array: Array, mesh: Mesh) -> list[Finding]:
                 code=INDIVISIBLE,
                 array=array.path,
                 message=f"{uneven.text(logical_axis)} in {array.path}",
-                extra={"logical_axis": logical_axis, "dimension": uneven.dimension},
+                logical_axis=logical_axis,
+                dimension=uneven.dimension,
             )
         )
     return found

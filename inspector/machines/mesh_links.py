@@ -179,7 +179,7 @@ def _placed_link(
         for shape in group_shapes(groups, places, in_order=len(names) == 1)
     ]
     link, shape = min(shapes, key=lambda one: links.effective_bytes_per_second(one[0]))
-    order = mesh.extra.get("device_order")
+    order = mesh.device_order
     known = f" ({order})" if order in ("row-major", "torus") else ""
     sentences = [
         f"The device order{known} puts {mesh_axes_text(names)} ({shape.members}) on {_shape_text(shape)}."

@@ -117,12 +117,10 @@ def finding(program: str, target: str, short: Shortage) -> Finding:
             f"device of {target}, which has {bytes_text(short.available)}{_largest_text(short.message)}"
         ),
         bytes=short.needed - short.available,
-        extra={
-            "program": program,
-            "needed": short.needed,
-            "available": short.available,
-            "compiler": short.message,
-        },
+        program=program,
+        needed=short.needed,
+        available=short.available,
+        compiler=short.message,
     )
 
 

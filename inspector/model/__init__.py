@@ -160,7 +160,7 @@ class Model:
     state_specs: Any = None
     batch_axes: Mapping[str, Sequence[Any]] = field(default_factory=dict)
     output_axes: Sequence[Any] | None = None
-    names: Names | None = None
+    names: Names = None  # type: ignore[assignment]  # `__post_init__` sets it
     rules: Sequence[tuple[str, Any]] = ()
     rules_semantics: RulesSemantics = "linen"
     mesh: Any = None
@@ -168,8 +168,9 @@ class Model:
     set_mesh: bool | None = None
 
     def __post_init__(self) -> None:
-        if self.names is None:
-            object.__setattr__(self, "names", "logical" if self.state_specs is None else "mesh")
+        object.__setattr__(
+            self, "names", self.names or ("logical" if self.state_specs is None else "mesh")
+        )
 
 
 # The PartitionSpec of each place of a model with partitions.

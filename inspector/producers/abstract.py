@@ -33,11 +33,12 @@ from inspector.producers.build import (
     traced_under,
 )
 from inspector.producers.describe import own_code
-from inspector.producers.leaves import Leaf, all_leaves, leaves_of
+from inspector.producers.leaves import Leaf, all_leaves, leaves_of, structure_of
 from inspector.producers.placeholder_devices import TRACED_DEVICE
 from inspector.producers.records import dimension_axes, spec_of, whole_names
 from inspector.producers.sharding_errors import RefusedPrograms
 from inspector.producers.state_specs import Given, given_specs
+from inspector.producers.traceable import batch_function
 
 
 def abstract(payload: dict[str, Any], report: Callable[..., None]) -> dict[str, Any]:
@@ -64,14 +65,16 @@ def abstract_state(layout: Layout) -> AbstractState:
         return _own_state(layout, model, key)
     if model.names == "mesh":
         # Shapes do not depend on the types of the axes.
-        context = jax.sharding.use_abstract_mesh(abstract_mesh(replace(layout, axis_types=())))
+        context: contextlib.AbstractContextManager[Any] = jax.sharding.use_abstract_mesh(
+            abstract_mesh(replace(layout, axis_types=()))
+        )
     else:
         # Without rules, logical constraints do nothing, so one trace serves every mesh and rule.
         context = contextlib.nullcontext()
     with context:
-        batch = jax.eval_shape(model.batch, key)
+        batch = jax.eval_shape(batch_function(model), key)
         state = jax.eval_shape(model.init, key, batch)
-        output = jax.eval_shape(model.apply, state, batch)
+        output = None if model.apply is None else jax.eval_shape(model.apply, state, batch)
     return _abstract_state(layout, model, (batch, state, output))
 
 
@@ -124,7 +127,7 @@ def _own_state(layout: Layout, model: Model, key: Any) -> AbstractState:
             for name, function in model.programs.items():
                 with own_code(layout.model), refused.keeping(name):
                     jax.eval_shape(function, state, batch)
-    if state is not None and jax.tree.structure(again) != jax.tree.structure(state):
+    if state is not None and structure_of(again) != structure_of(state):
         raise InvalidInput(
             f"{layout.model}: init returns a different tree structure at each call: create optimizers and "
             "modules once, in build"
@@ -168,7 +171,7 @@ def _refuse_other_state(layout: Layout, state: Any, stepped: Any) -> None:
     after, loss = stepped
     if getattr(loss, "shape", None) != ():
         raise InvalidInput(f"{layout.model}: the loss of step must be a scalar array")
-    if jax.tree.structure(after) != jax.tree.structure(state):
+    if structure_of(after) != structure_of(state):
         raise InvalidInput(
             f"{layout.model}: step returns a state of another tree structure than init, so "
             "it cannot be repeated"
@@ -217,6 +220,8 @@ def _array(leaf: Leaf, has_type: bool = False) -> AbstractArray:
         tuple(value.shape),
         str(value.dtype),
         value.dtype.itemsize,
-        None if leaf.names is None else dimension_axes(whole_names(leaf.names, value.ndim)),
+        dimension_axes(names)
+        if (names := whole_names(leaf.names, value.ndim)) is not None
+        else None,
         spec_of(value.sharding.spec, value.ndim) if has_type else None,
     )

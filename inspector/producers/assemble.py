@@ -76,7 +76,7 @@ class _Assembly:
             array = jax.block_until_ready(makers[self.wanted.way]())
             if self.wanted.target is not None:
                 self.step = "reshard"
-                moved, collectives = self.reshard(array)
+                moved, collectives = self.reshard(array, self.wanted.target)
         except Exception as error:  # the error is the result
             refusal = JaxError(self.step, type(error).__name__, _SOURCE.sub("", str(error)))
         return Assembled(
@@ -92,7 +92,8 @@ class _Assembly:
     def from_pieces(self) -> jax.Array:
         indices = self.sharding.addressable_devices_indices_map(self.host.shape)
         cut = [(device, self.host[index]) for device, index in indices.items()]
-        intended = [device.id for device, _ in cut]
+        devices: list[Any] = list(indices)
+        intended = [device.id for device in devices]
         self.make_mistake(cut, intended)
         self.step = "move"
         if self.wanted.mistake == "unmoved":
@@ -100,6 +101,7 @@ class _Assembly:
         else:
             arrays = [jax.device_put(piece, device) for device, piece in cut]
         for device, array in zip(intended, arrays, strict=True):
+            on: Any  # JAX does not export its type
             (on,) = array.devices()
             self.pieces.append(_piece(np.asarray(array), device, on.id))
         self.step = "join"
@@ -124,7 +126,7 @@ class _Assembly:
             case "shape" | "dtype" | "copies":
                 cut[place] = (device, self.wrong(piece))
 
-    def wrong(self, piece: np.ndarray) -> np.ndarray | None:
+    def wrong(self, piece: np.ndarray) -> Any:
         """Return the piece with the mistake of the assembly, None if the piece is missing."""
         match self.wanted.mistake:
             case "shape":
@@ -147,9 +149,9 @@ class _Assembly:
             other = assemblies.swap_partner(self.wanted)
             swapped = {wrong: indices[other], other: indices[wrong]}
 
-        def callback(index: Any) -> np.ndarray | None:
+        def callback(index: Any) -> Any:
             number = len(self.pieces)
-            piece: np.ndarray | None = self.host[swapped.get(number, index)]
+            piece = self.host[swapped.get(number, index)]
             if number == wrong:
                 piece = self.wrong(piece)
             self.pieces.append(_piece(piece, self.mesh.devices.flat[number].id, None))
@@ -170,10 +172,10 @@ class _Assembly:
         self.step = "join"
         return jax.device_put(host, self.sharding)
 
-    def reshard(self, array: jax.Array) -> tuple[jax.Array, tuple[str, ...]]:
+    def reshard(self, array: jax.Array, target: Spec) -> tuple[jax.Array, tuple[str, ...]]:
         """Return the array resharded by a jitted identity, and the collectives of that program."""
-        identity = jax.jit(lambda x: x, out_shardings=self.sharding_of(self.wanted.target))
-        text = identity.lower(array).compile().as_text()
+        identity = jax.jit(lambda x: x, out_shardings=self.sharding_of(target))
+        text = identity.lower(array).compile().as_text() or ""
         return jax.block_until_ready(identity(array)), tuple(_COLLECTIVE.findall(text))
 
     def stage(self, path: str, array: jax.Array) -> Stage:

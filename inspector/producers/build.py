@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import importlib
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
@@ -34,7 +34,7 @@ from inspector.producers.state_specs import (
     shardings_by_path,
     with_optimizer_axes,
 )
-from inspector.producers.traceable import returns_state
+from inspector.producers.traceable import batch_function, returns_state
 from inspector.service.engine import memory_limit
 
 
@@ -76,7 +76,7 @@ def _own_model(layout: Layout) -> Model:
     build = describe.function_named(layout.entry.build)
     model = describe.built(layout.model, build, dict(layout.sizes))
     with own_code(layout.model):
-        batch = jax.eval_shape(model.batch, abstract_key())
+        batch = jax.eval_shape(batch_function(model), abstract_key())
     describe.checked_batch(layout.model, batch)
     unnamed = {name: (None,) * len(value.shape) for name, value in batch.items()}
     for name, axes in model.batch_axes.items():
@@ -115,7 +115,7 @@ def first_inputs(model: Model, init: Signature) -> tuple[jax.Array, Any]:
     """Return a random key and a batch, with the shardings that init requests."""
     key = jax.device_put(jax.random.key(0), init.sharding("key"))
     # Not jitted: compiling another program costs more than it saves.
-    return key, jax.device_put(model.batch(key), init.sharding("batch"))
+    return key, jax.device_put(batch_function(model)(key), init.sharding("batch"))
 
 
 @contextlib.contextmanager
@@ -196,7 +196,7 @@ def _asked_of_jits(jaxpr: Any) -> list[PartitionSpec | None]:
 
 def abstract_batch(model: Model, layout: Layout, mesh: Mesh | AbstractMesh) -> dict[str, Any]:
     """Return the abstract arrays of a batch. On explicit axes they have the model's shardings."""
-    batch = jax.eval_shape(model.batch, abstract_key())
+    batch = jax.eval_shape(batch_function(model), abstract_key())
     if not layout.explicit_axes:
         return batch
     return {
@@ -223,7 +223,7 @@ def _typed(tree: Any, shardings: Any) -> Any:
     )
 
 
-def state_shardings(abstract_state: Any, model: Model, layout: Layout, mesh: Mesh) -> Any:
+def state_shardings(abstract_state: Any, model: Model, layout: Layout, mesh: Any) -> Any:
     """Return the pytree of shardings of a train state, with `optimizer_axes` for the optimizer state."""
     shardings = _state_shardings(abstract_state, model, layout, mesh)
     if not layout.optimizer_axes:
@@ -231,7 +231,7 @@ def state_shardings(abstract_state: Any, model: Model, layout: Layout, mesh: Mes
     return with_optimizer_axes(abstract_state, shardings, layout.optimizer_axes, mesh)
 
 
-def _state_shardings(abstract_state: Any, model: Model, layout: Layout, mesh: Mesh) -> Any:
+def _state_shardings(abstract_state: Any, model: Model, layout: Layout, mesh: Any) -> Any:
     """Return the pytree of shardings of a train state, from the boxes of its abstract leaves.
 
     On explicit axes, a leaf without a box has the sharding of its type. The specs of `state_specs` come
@@ -281,7 +281,7 @@ def _state_shardings(abstract_state: Any, model: Model, layout: Layout, mesh: Me
 
 
 def named_sharding(
-    axes: tuple[Any, ...] | None, model: Model, layout: Layout, mesh: Mesh
+    axes: Sequence[Any] | None, model: Model, layout: Layout, mesh: Mesh | AbstractMesh
 ) -> NamedSharding:
     """Return the sharding of an array with these dimension names; replicated if `axes` is None."""
     if axes is None:
@@ -290,7 +290,8 @@ def named_sharding(
         named = spmd.from_sharding_rules(tuple(axes), linen_rules(layout))
         return NamedSharding(mesh, PartitionSpec(*named))
     if model.names == "logical":
-        return NamedSharding(mesh, nn.logical_to_mesh_axes(axes, linen_rules(layout)))
+        spec = nn.logical_to_mesh_axes(axes, linen_rules(layout))
+        return NamedSharding(mesh, spec or PartitionSpec())
     return NamedSharding(mesh, PartitionSpec(*axes))
 
 
@@ -336,7 +337,7 @@ class Signature:
         )
 
 
-def signatures(model: Model, layout: Layout, mesh: Mesh) -> tuple[Signature, ...]:
+def signatures(model: Model, layout: Layout, mesh: Mesh | AbstractMesh) -> tuple[Signature, ...]:
     """Return the signatures of init, and of the train step, inference and other programs of the model.
 
     Must be called inside of `tracing`.

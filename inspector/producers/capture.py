@@ -84,12 +84,12 @@ def capture(
         names = _logical(leaf, axis_names) if given_names is None else given_names.get(leaf.path)
         of_group = _group(leaf, array_path, group)
         sharding = _sharding(leaf.value)
-        made = records.record(leaf, array_path, of_group, sharding, names)
-        captured.append(Captured(made, leaf, sharding))
+        record = records.record(leaf, array_path, of_group, sharding, names)
+        captured.append(Captured(record, leaf, sharding))
     found = [one.record(records, matched(one.values, captured)) for one in compiled]
-    made = [one.array for one in captured]
+    records_of_arrays = [one.array for one in captured]
     notes = tuple(_left_out(others))
-    return _finish(records, made, found, path, notes, grouped=group is not None)
+    return _finish(records, records_of_arrays, found, path, notes, grouped=group is not None)
 
 
 def capture_compiled(
@@ -144,9 +144,9 @@ def _finish(
     grouped: bool = False,
 ) -> Snapshot:
     """Make the Snapshot, and write it in the first process. `grouped`: the caller gave the groups."""
-    writes = path is not None and jax.process_index() == 0
-    if writes:
-        output.refuse_unwritable(path)
+    to_write = path if jax.process_index() == 0 else None
+    if to_write is not None:
+        output.refuse_unwritable(to_write)
     found = Snapshot(
         source=Source(
             "capture",
@@ -165,8 +165,8 @@ def _finish(
     if not grouped:
         found = with_roles(found)
     found = with_donation(found)
-    if writes:
-        snapshot.write(found, path)
+    if to_write is not None:
+        snapshot.write(found, to_write)
     return found
 
 
@@ -252,9 +252,5 @@ def _left_out(leaves: list[Leaf]) -> Iterator[Finding]:
 
 
 def _versions() -> dict[str, str]:
-    loaded = {name: sys.modules.get(name) for name in _PACKAGES}
-    return {
-        name: str(module.__version__)
-        for name, module in loaded.items()
-        if hasattr(module, "__version__")
-    }
+    versions = {name: getattr(sys.modules.get(name), "__version__", None) for name in _PACKAGES}
+    return {name: str(version) for name, version in versions.items() if version is not None}

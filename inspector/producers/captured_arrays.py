@@ -8,7 +8,7 @@ from __future__ import annotations
 import math
 from collections import Counter
 from collections.abc import Iterable, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, replace
 from typing import Any
 
 import jax
@@ -54,7 +54,10 @@ class _Placement:
     shard_shape: tuple[int, ...] | None = None
     replicas: int | None = None
     shards: tuple[Shard, ...] | None = None
-    extra: dict[str, Any] = field(default_factory=dict)
+    unreduced: tuple[str, ...] = ()
+    reduced: tuple[str, ...] = ()
+    sharding: str | None = None
+    mesh_axes: dict[str, int] | None = None
 
 
 def main_mesh(shardings: Iterable[Any], given: Any = None) -> Any:
@@ -137,8 +140,7 @@ class ArrayRecords:
         """
         shape, dtype = tuple(leaf.value.shape), leaf.value.dtype
         placement = self._placement(path, sharding, shape)
-        extra = dict(placement.extra)
-        facts = self._facts(leaf.value, path, extra)
+        facts = self._facts(leaf.value, path)
         shard_shape = placement.shard_shape
         return Array(
             path=path,
@@ -161,7 +163,11 @@ class ArrayRecords:
             facts=facts,
             program=program,
             mesh=placement.mesh,
-            extra=extra,
+            unreduced=placement.unreduced,
+            reduced=placement.reduced,
+            sharding=placement.sharding,
+            mesh_axes=placement.mesh_axes,
+            deleted=facts is not None and leaf.value.is_deleted(),
         )
 
     def findings(self) -> tuple[Finding, ...]:
@@ -178,14 +184,12 @@ class ArrayRecords:
             notes.append(Finding("note", code, message, array=paths[0]))
         return tuple(notes)
 
-    def _facts(self, value: Any, path: str, extra: dict[str, Any]) -> ArrayFacts | None:
+    def _facts(self, value: Any, path: str) -> ArrayFacts | None:
         if not isinstance(value, jax.Array):
             return None
         facts = array_facts(value)
         if facts.fully_addressable and jax.process_count() > 1:
             self._note(HOST_LOCAL, path)
-        if value.is_deleted():
-            extra["deleted"] = True
         return facts
 
     def mesh_of_program(
@@ -225,7 +229,7 @@ class ArrayRecords:
         if isinstance(sharding, NamedSharding):
             if self._place(sharding.mesh) is None:
                 self._note(OTHER_MESH, path)
-            if placement.extra.get("unreduced"):
+            if placement.unreduced:
                 self._note(UNREDUCED, path)
             if placement.spec is not None and placement.shard_shape is None:
                 message = f"{path} has dimensions that its mesh axes do not divide"
@@ -239,41 +243,44 @@ class ArrayRecords:
             place = self._place(sharding.mesh)
             if place is not None:
                 return self._named(sharding, shape, place)
-        extra = {"sharding": type(sharding).__name__}
+        placement = _Placement(sharding=type(sharding).__name__)
         if isinstance(sharding, NamedSharding):
-            extra |= _unreduced(sharding.spec)
-            extra["mesh_axes"] = {str(name): size for name, size in sharding.mesh.shape.items()}
+            axes = {str(name): size for name, size in sharding.mesh.shape.items()}
+            placement = _placement_of(sharding.spec, sharding=placement.sharding, mesh_axes=axes)
         try:
-            return self._explicit(sharding, shape, extra)
+            return self._explicit(sharding, shape, placement)
         except Exception:  # sharding types raise different errors for shapes they cannot shard
-            return _Placement(extra=extra)
+            return placement
 
     def _named(self, sharding: NamedSharding, shape: tuple[int, ...], place: int) -> _Placement:
-        mesh, index = self._meshes[place], _index(place)
-        extra = _unreduced(sharding.spec)
+        mesh = self._meshes[place]
+        placement = _placement_of(sharding.spec, mesh=_index(place))
         if PartitionSpec.UNCONSTRAINED in entries_of(sharding.spec):
-            return _Placement(mesh=index, extra=extra | {"sharding": str(sharding.spec)})
+            return replace(placement, sharding=str(sharding.spec))
         spec = spec_of(sharding.spec, len(shape))
+        placement = replace(placement, spec=spec)
         try:
             shard_shape = tuple(sharding.shard_shape(shape))
         except ValueError:  # the mesh axes need not divide a dimension of an abstract array
-            return _Placement(spec, index, extra=extra)
+            return placement
         split = [axis for axes in spec for axis in axes or ()]
         # Partial sums on unreduced axes are not replicas.
-        different = mesh.ways((*split, *extra.get("unreduced", ())))
-        return _Placement(spec, index, shard_shape, mesh.size // different, extra=extra)
+        different = mesh.ways((*split, *placement.unreduced))
+        return replace(placement, shard_shape=shard_shape, replicas=mesh.size // different)
 
-    def _explicit(self, sharding: Any, shape: tuple[int, ...], extra: dict[str, Any]) -> _Placement:
+    def _explicit(self, sharding: Any, shape: tuple[int, ...], placement: _Placement) -> _Placement:
         shards = shards_of(sharding, shape)
         copies = set(Counter(shard.index for shard in shards).values())
         last = len(self._order)
-        return _Placement(
-            None,
-            None,
-            largest_shape(shards),
-            copies.pop() if len(copies) == 1 and not extra.get("unreduced") else None,
-            tuple(sorted(shards, key=lambda one: (self._order.get(one.device, last), one.device))),
-            extra,
+        return replace(
+            placement,
+            shard_shape=largest_shape(shards),
+            replicas=copies.pop() if len(copies) == 1 and not placement.unreduced else None,
+            shards=tuple(
+                sorted(
+                    shards, key=lambda shard: (self._order.get(shard.device, last), shard.device)
+                )
+            ),
         )
 
 
@@ -297,7 +304,9 @@ def _key(mesh: Any) -> Any:
     return axes, tuple(device.id for device in mesh.devices.flat)
 
 
-def _unreduced(spec: PartitionSpec) -> dict[str, Any]:
-    """Return the unreduced and the reduced mesh axes of a spec, if it has any."""
-    axes = {name: getattr(spec, name, None) for name in ("unreduced", "reduced")}
-    return {name: sorted(value) for name, value in axes.items() if value}
+def _placement_of(spec: PartitionSpec, **fields: Any) -> _Placement:
+    """Return a placement with the unreduced and the reduced mesh axes of a spec, and these fields."""
+    unreduced, reduced = (
+        tuple(sorted(getattr(spec, name, None) or ())) for name in ("unreduced", "reduced")
+    )
+    return _Placement(unreduced=unreduced, reduced=reduced, **fields)

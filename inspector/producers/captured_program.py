@@ -87,7 +87,8 @@ class CapturedProgram:
 
     def _inputs(self) -> Iterator[Value]:
         compiled = self._compiled
-        shardings = compiled.in_tree.flatten_up_to(compiled.input_shardings)
+        in_tree: Any = compiled.in_tree
+        shardings = in_tree.flatten_up_to(compiled.input_shardings)
         leaves = arguments(compiled.args_info, getattr(compiled, "split", None))
         for leaf, sharding in zip(leaves, shardings, strict=True):
             # The first key only separates positional from keyword arguments.
@@ -103,7 +104,8 @@ class CapturedProgram:
 
     def _outputs(self) -> Iterator[Value]:
         compiled = self._compiled
-        shardings = compiled.out_tree.flatten_up_to(compiled.output_shardings)
+        out_tree: Any = compiled.out_tree
+        shardings = out_tree.flatten_up_to(compiled.output_shardings)
         leaves = arguments(compiled.out_info)
         for leaf, sharding in zip(leaves, shardings, strict=True):
             path = "/".join(part for part in (self.name, "output", leaf.path) if part)
@@ -124,7 +126,7 @@ def _program_array(value: Value) -> ProgramArray:
         compiled=spec,
         same=None,
         used=value.used,
-        extra={"donated": True} if value.donated else {},
+        donated=value.donated,
     )
 
 

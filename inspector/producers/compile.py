@@ -15,7 +15,7 @@ from inspector import layout as layouts
 from inspector.core import snapshot, typed_json
 from inspector.core.abstract import AbstractState
 from inspector.core.errors import InvalidInput, compiler_text
-from inspector.core.snapshot import Array, Finding, Memory, Program, Seconds, Snapshot, Source, Spec
+from inspector.core.snapshot import Array, Finding, Memory, Program, Snapshot, Source, Spec
 from inspector.layout import Layout
 from inspector.layout.plan import INDIVISIBLE, now, plan, propagated_records
 from inspector.machines import out_of_memory, targets
@@ -35,7 +35,7 @@ from inspector.producers.compiled_program import (
 )
 from inspector.producers.live_arrays import watched_arrays, with_spec
 from inspector.producers.propagation.propagate import propagated_programs
-from inspector.producers.topology import DeviceOrder, mesh_on
+from inspector.producers.topology import mesh_on
 
 # Packages of the compilers; their versions are recorded.
 _COMPILERS = {"tpu": ("libtpu",), "gpu": ("jax-cuda13-plugin", "jax-cuda13-pjrt")}
@@ -58,7 +58,7 @@ def compile_layout(
     layout: Layout,
     target: Target,
     report: Report,
-    order: DeviceOrder = "row-major",
+    order: str = "row-major",
     known: AbstractState | None = None,
     only: str | None = None,
 ) -> Snapshot:
@@ -175,7 +175,7 @@ class AheadOfTimeProgram(CompiledProgram):
         self._lowered = moved_program.lower_for(
             signature, self._devices, targets.PLATFORMS[self._target.kind]
         )
-        self._seconds["lower"] = time.perf_counter() - started
+        self._seconds = replace(self._seconds, lower=time.perf_counter() - started)
 
     def _on_devices(self, requested: Any) -> Any:
         """Return the requested shardings on the devices of the target, to compare them with compiled ones."""
@@ -193,7 +193,7 @@ class AheadOfTimeProgram(CompiledProgram):
                     f"the compiler for {self._target.text} cannot compile {self.name}: "
                     f"{compiler_text(error)}"
                 ) from None
-            self._seconds["compile"] = time.perf_counter() - started
+            self._seconds = replace(self._seconds, compile=time.perf_counter() - started)
 
     def read_compiled(self, mesh: snapshot.Mesh) -> None:
         """Read the compiled text, unless there is none because the program does not fit."""
@@ -208,9 +208,9 @@ class AheadOfTimeProgram(CompiledProgram):
                 memory=Memory(
                     peak=self._short.needed,
                     capacity=self._short.available,
-                    extra={"compiler": self._short.message},
+                    compiler=self._short.message,
                 ),
-                seconds=Seconds(**self._seconds),
+                seconds=self._seconds,
                 ideal=self._ideal,
             )
         made = super().record()

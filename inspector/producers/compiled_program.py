@@ -10,7 +10,7 @@ import timeit
 from collections.abc import Callable, Iterable, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import nullcontext
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any, Literal, TypeVar
 
 import jax
@@ -32,7 +32,7 @@ from inspector.model.built_in.watching import Watched, listening
 from inspector.producers import profile
 from inspector.producers.build import Signature
 from inspector.producers.distributed import agreed
-from inspector.producers.leaves import leaves_of
+from inspector.producers.leaves import leaves_of, structure_of
 from inspector.producers.records import bytes_per_device, memory_of, named_spec
 
 Report = Callable[..., None]
@@ -69,7 +69,7 @@ class CompiledProgram:
     def __init__(self, name: str, report: Report) -> None:
         self.name = name
         self._report = report
-        self._seconds: dict[str, float] = {}
+        self._seconds = Seconds()
         self._measured: list[float] = []
         self._losses: list[float | None] = []
         self._timeit: Timeit | None = None
@@ -93,7 +93,7 @@ class CompiledProgram:
         self._report("lower", program=self.name)
         started = time.perf_counter()
         self._lowered = jitted.lower(*signature.arguments)
-        self._seconds["lower"] = time.perf_counter() - started
+        self._seconds = replace(self._seconds, lower=time.perf_counter() - started)
 
     def compile(self) -> None:
         """Compile the lowered program, and compare requested and compiled shardings."""
@@ -101,7 +101,7 @@ class CompiledProgram:
         self._report("compile", program=self.name)
         started = time.perf_counter()
         self._executable = self._compiled()
-        self._seconds["compile"] = time.perf_counter() - started
+        self._seconds = replace(self._seconds, compile=time.perf_counter() - started)
         compiled_inputs, _ = self._executable.input_shardings
         compiled_outputs, results = self._executable.output_shardings, self._lowered.out_info
         if len(outputs) == 1:
@@ -159,7 +159,7 @@ class CompiledProgram:
         self._report("first run", program=self.name)
         started = time.perf_counter()
         result = jax.block_until_ready(self._executable(*arguments))
-        self._seconds["first"] = time.perf_counter() - started
+        self._seconds = replace(self._seconds, first=time.perf_counter() - started)
         return result
 
     def steps(self, count: int) -> Iterator[int]:
@@ -224,12 +224,12 @@ class CompiledProgram:
         program = Program(
             self.name,
             memory=memory_of(self._executable),
-            seconds=Seconds(**self._seconds, steps=tuple(self._measured), timeit=self._timeit),
+            seconds=replace(self._seconds, steps=tuple(self._measured), timeit=self._timeit),
             losses=tuple(self._losses),
             shardings=self._shardings,
             ideal=self._ideal,
             trace=self._trace,
-            stage="run" if "first" in self._seconds else "compiled",
+            stage="compiled" if self._seconds.first is None else "run",
         )
         return self._found.added_to(program)
 
@@ -249,7 +249,7 @@ def _compare(
     for name, value, wanted, given in zip(names, values, requested, compiled, strict=True):
         # A requested sharding can be a prefix of the tree. None lets the compiler choose. The compiled
         # sharding of an unused input is None, which must not be taken for a None in the tree itself.
-        structure = jax.tree.structure(value)
+        structure = structure_of(value)
         all_wanted = [None] * structure.num_leaves
         if wanted is not None:
             all_wanted = jax.tree.leaves(jax.tree_util.tree_broadcast(wanted, value))

@@ -41,7 +41,7 @@ from inspector.model.state_specs import table_of
 from inspector.producers import placeholder_devices
 from inspector.producers.leaves import has_named_arrays, leaves_of, without_eager_sharding
 from inspector.producers.model_mesh import mesh_use
-from inspector.producers.traceable import is_changed, traceable
+from inspector.producers.traceable import batch_function, is_changed, traceable
 
 # Numbers of devices for a model that makes its own mesh. A default layout has 8.
 _DEVICE_COUNTS = (8, 4, 2, 16, 32, 64, 128, 256, 512, 1)
@@ -244,7 +244,7 @@ def _logical_axes(model: Model, name: str, state: Any) -> dict[str, str]:
     """
     key = jax.eval_shape(lambda: jax.random.key(0))
     with own_code(name), without_eager_sharding():
-        batch = checked_batch(name, jax.eval_shape(model.batch, key))
+        batch = checked_batch(name, jax.eval_shape(batch_function(model), key))
         if state is None:
             state = jax.eval_shape(model.init, key, batch)
     found: dict[str, list[str]] = {}

@@ -57,7 +57,7 @@ def inspect(
         raise InvalidInput(lacking)
     jitted = function if hasattr(function, "lower") else jax.jit(function)
     name = str(getattr(function, "__name__", "program"))
-    with _lowered_for(wanted and targets.PLATFORMS[wanted.kind]) as lowered:
+    with _lowered_for(None if wanted is None else targets.PLATFORMS[wanted.kind]) as lowered:
         lowered_here = jitted.lower(*arguments, **keywords)
         compiled = lowered_here.compile()
     found = _with_names(capture_compiled(compiled, name=name), compiled, name)

@@ -86,11 +86,12 @@ def unboxed(tree: Any, modules: bool = True) -> Iterator[Leaf]:
       modules: whether to read an nnx module as its state, where a shared variable occurs once. If False,
         JAX flattens modules, in the order of the arguments of a jitted function.
     """
-    meta, nnx = sys.modules.get(_META), sys.modules.get(_NNX)
+    meta: Any = sys.modules.get(_META)
+    nnx: Any = sys.modules.get(_NNX)
     linen_boxes = () if meta is None else (meta.AxisMetadata,)
     variables = () if nnx is None else (nnx.Variable,)
     graphs = () if nnx is None or not modules else (_graph_class(nnx), nnx.Module)
-    named_arrays = _named_array_classes()
+    named_arrays: Any = _named_array_classes()
 
     def is_boxed(node: Any) -> bool:
         boxes = (*linen_boxes, *variables, *graphs, *named_arrays)
@@ -98,7 +99,7 @@ def unboxed(tree: Any, modules: bool = True) -> Iterator[Leaf]:
 
     for key_path, node in jax.tree_util.tree_leaves_with_path(tree, is_leaf=is_boxed):
         path = jax.tree_util.keystr(key_path, simple=True, separator="/")
-        if _is_optax_state(node) and jax.tree.structure(node) != jax.tree.structure(0):
+        if _is_optax_state(node) and structure_of(node) != structure_of(0):
             inside = jax.tree_util.tree_leaves_with_path(
                 node, is_leaf=lambda each, of=node: each is not of
             )
@@ -120,6 +121,11 @@ def unboxed(tree: Any, modules: bool = True) -> Iterator[Leaf]:
             yield from _inside(path, node.array, _named_array_fields(node))
         else:
             yield Leaf(path, None, node)
+
+
+def structure_of(tree: Any) -> Any:
+    """Return `jax.tree.structure` of a tree. JAX does not export its type."""
+    return jax.tree.structure(tree)
 
 
 def has_variables(tree: Any) -> bool:
@@ -234,7 +240,8 @@ def _is_names(names: Any) -> bool:
 
 def _is_optax_state(node: Any) -> bool:
     """Return whether a node is a state of Optax, or of a class derived from one."""
-    return _is_of_optax(type(node))
+    kind: Any = type(node)
+    return _is_of_optax(kind)
 
 
 @functools.lru_cache(maxsize=1024)

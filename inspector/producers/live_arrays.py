@@ -87,7 +87,7 @@ def _watched_array(value: Watched, mesh: Mesh, logical: bool, list_shards: bool)
     placed, shape, dtype = value.sharding, value.shape, np.dtype(value.dtype)
     array = Array(
         path=value.path,
-        group=value.path.partition("/")[0],
+        group="activation",
         shape=shape,
         dtype=str(dtype),
         logical_axes=value.names if logical else None,
@@ -111,10 +111,11 @@ def _watched_array(value: Watched, mesh: Mesh, logical: bool, list_shards: bool)
 
 def with_spec(array: Array, spec: Spec, mesh: Mesh) -> Array:
     """Return the array with a spec. Its shard is unknown if the mesh axes do not divide a dimension."""
-    if any(sharding.indivisible(array.shape, spec, mesh)):
+    shape = array.shape or ()
+    if any(sharding.indivisible(shape, spec, mesh)):
         return replace(array, spec=spec, shard_shape=None, bytes_per_device=None, replicas=None)
-    piece = sharding.shard_shape(array.shape, spec, mesh)
-    itemsize = (array.bytes or 0) // max(1, math.prod(array.shape))
+    piece = sharding.shard_shape(shape, spec, mesh)
+    itemsize = (array.bytes or 0) // max(1, math.prod(shape))
     return replace(
         array,
         spec=spec,

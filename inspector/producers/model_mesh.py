@@ -18,6 +18,7 @@ from jax.sharding import AbstractMesh, AxisType
 from inspector.core.rules import Rule
 from inspector.model import Model
 from inspector.producers.leaves import leaves_of, nnx_rules, without_eager_sharding
+from inspector.producers.traceable import batch_function
 
 # JAX's error for a PartitionSpec with a name that the mesh lacks.
 _UNKNOWN_AXIS = re.compile(r"Resource axis: (\w+) of ")
@@ -87,7 +88,7 @@ def _trace(
     key = jax.eval_shape(lambda: jax.random.key(0))
     programs = (model.step, model.apply, *model.programs.values())
     with _context(rules, axes):
-        batch = jax.eval_shape(model.batch, key)
+        batch = jax.eval_shape(batch_function(model), key)
         # New function objects make JAX trace again, because a cached trace may have another mesh.
         state = jax.eval_shape(lambda *arguments: model.init(*arguments), key, batch)
         for function in programs if all_programs else ():

@@ -13,28 +13,26 @@ from jax.sharding import AbstractMesh, Mesh, NamedSharding, PartitionSpec, Shard
 
 from inspector.core import snapshot
 from inspector.core.snapshot import ArrayFacts, Memory, Shard, Spec
-from inspector.core.tpu_slices import SLICE_INDEX
 
 
 def mesh_record(mesh: Mesh | AbstractMesh) -> snapshot.Mesh:
-    """Return a mesh as a record. Devices of an abstract mesh are numbered in mesh order.
-
-    Its `extra` has the slice of each device if there are several TPU slices.
-    """
+    """Return a mesh as a record. Devices of an abstract mesh are numbered in mesh order."""
     axes = tuple(
         snapshot.MeshAxis(name, size, kind.name.lower())
         for (name, size), kind in zip(mesh.shape.items(), mesh.axis_types, strict=True)
     )
     if isinstance(mesh, AbstractMesh):
-        return snapshot.Mesh(axes, tuple(range(mesh.size)), extra={"abstract": True})
+        return snapshot.Mesh(axes, tuple(range(mesh.size)), abstract=True)
     devices = mesh.devices.flatten().tolist()
-    slices = [getattr(device, "slice_index", None) for device in devices]
+    slices = tuple(
+        device.slice_index for device in devices if getattr(device, "slice_index", None) is not None
+    )
     return snapshot.Mesh(
         axes=axes,
         devices=tuple(device.id for device in devices),
         processes=tuple(device.process_index for device in devices),
         device_kind=devices[0].device_kind,
-        extra={SLICE_INDEX: slices} if None not in slices and len(set(slices)) > 1 else {},
+        slice_index=slices if len(slices) == len(devices) and len(set(slices)) > 1 else None,
     )
 
 
@@ -81,6 +79,7 @@ def shards_of(sharding: Sharding, shape: tuple[int, ...]) -> tuple[Shard, ...]:
     """
     counts: Counter[Any] = Counter()
     shards = []
+    device: Any  # JAX does not export its type
     for device, index in sharding.devices_indices_map(shape).items():
         bounds = index_bounds(index, shape)
         shards.append(Shard(device.id, bounds, counts[bounds], device.process_index))
@@ -106,7 +105,7 @@ def array_facts(array: jax.Array) -> ArrayFacts:
 
 @functools.lru_cache(maxsize=256)
 def _sharding_facts(sharding: Sharding) -> dict[str, Any]:
-    devices = sharding.device_set
+    devices: set[Any] = sharding.device_set
     if len(devices) == 1:
         placement = "single device"
     elif len({device.process_index for device in devices}) == 1:
@@ -166,4 +165,5 @@ def bytes_per_device(compiled: Any) -> int:
     memory = memory_of(compiled)
     if memory is None:
         return 0
-    return memory.arguments + memory.outputs + memory.temporaries - memory.aliased
+    parts = (memory.arguments, memory.outputs, memory.temporaries)
+    return sum(part or 0 for part in parts) - (memory.aliased or 0)

@@ -118,7 +118,7 @@ def run_layout(layout: Layout, report: Report, memory: int | None = None) -> Sna
 
 def _run_steps(program: CompiledProgram, state: Any, batch: Any, steps: int) -> tuple[Any, Any]:
     """Run a program once and `steps` times more. Return the last state, and the last other result."""
-    results = []
+    results: list[Any] = []
 
     def kept(result: Any) -> None:
         nonlocal state

@@ -339,8 +339,8 @@ def _code(operation: Operation, candidate: _Candidate) -> str:
         name = operation.operand_names[number].replace(" ", "_")
         lines.append(f"{name} = jax.sharding.reshard({name}, {_spec_text(spec)})")
     if candidate.result is not None:
-        spec = _spec_text(_in_order(candidate.result, operation))
-        lines.append(_CODE.get(operation.name, "out_sharding={}").format(spec))
+        result = _spec_text(_in_order(candidate.result, operation))
+        lines.append(_CODE.get(operation.name, "out_sharding={}").format(result))
     return "; ".join(lines)
 
 

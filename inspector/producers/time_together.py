@@ -126,10 +126,12 @@ class _Runner:
 
     def run(self, program: str) -> float:
         """Run a program once, and return the seconds until its result is ready."""
-        result = self.programs[program].run(self._state, self._batch)
-        if self.programs[program].changes_state:
+        chosen = self.programs[program]
+        result = chosen.run(self._state, self._batch)
+        if chosen.changes_state:
             self._state, _ = result
-        return self.programs[program].last_seconds
+        assert chosen.last_seconds is not None  # it has run
+        return chosen.last_seconds
 
 
 def _timed(ready: dict[int, _Runner], rounds: int, report: Report) -> list[Turn]:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from dataclasses import replace
-from typing import Any, Literal, get_args
+from typing import Any
 
 import jax
 import numpy as np
@@ -13,15 +13,11 @@ from jax.sharding import AxisType, Mesh
 
 from inspector.core import snapshot
 from inspector.core.errors import InvalidInput, shown
+from inspector.layout import DEVICE_ORDERS
 from inspector.machines import targets
 from inspector.machines.slices import shape_text
 from inspector.machines.targets import GPUS_PER_NODE, Target
 from inspector.producers.records import mesh_record
-
-# The order of devices in the mesh: that of `jax.devices()`, or that of
-# `jax.experimental.mesh_utils.create_device_mesh`, which maps mesh axes to axes of the torus.
-DeviceOrder = Literal["row-major", "torus"]
-DEVICE_ORDERS: tuple[str, ...] = get_args(DeviceOrder)
 
 
 def devices_of(target: Target) -> list[Any]:
@@ -64,14 +60,11 @@ def mesh_on(
     target: Target,
     mesh_shape: tuple[int, ...],
     axis_names: tuple[str, ...],
-    order: DeviceOrder,
+    order: str,
     axis_types: tuple[AxisType, ...] | None = None,
 ) -> tuple[Mesh, snapshot.Mesh]:
     """Return the mesh of a target's devices, for JAX and as a record.
 
-    The record's `extra` has, in mesh order, the `coordinates` of each device's chip on the torus of its
-    slice, its `cores` number on the chip, and its `slice_index` if there are several slices. `split` says
-    whether several mesh axes share one axis of the torus.
     Without `axis_types`, all axes are auto.
 
     Raises:
@@ -89,8 +82,7 @@ def mesh_on(
     else:
         placed, split = _on_torus(target, mesh_shape, devices)
     mesh = Mesh(placed, axis_names, axis_types=axis_types)
-    record = mesh_record(mesh)
-    return mesh, replace(record, extra={**record.extra, **places_of(target, mesh, order, split)})
+    return mesh, placed_record(target, mesh, order, split)
 
 
 def _on_torus(
@@ -131,17 +123,19 @@ def _slices_along(target: Target, mesh_shape: tuple[int, ...]) -> tuple[int, ...
     return tuple(across)
 
 
-def places_of(target: Target, mesh: Mesh, order: DeviceOrder, split: bool) -> dict[str, Any]:
-    """Return where each device of a mesh is on the torus. The mesh has all devices of the target."""
+def placed_record(target: Target, mesh: Mesh, order: str, split: bool) -> snapshot.Mesh:
+    """Return a mesh of all devices of the target as a record, with the place of each on the torus."""
+    record = replace(mesh_record(mesh), device_order=order)
     if target.slice is None:
-        return {"device_order": order}
-    rank = len(target.slice.shape)
+        return record
     assert math.prod(mesh.devices.shape) == target.devices
-    return {
-        "device_order": order,
-        "split": split,
-        "topology": list(target.slice.shape),
-        "wraps": list(target.slice.wraps),
-        "coordinates": [list(device.coords[:rank]) for device in mesh.devices.flat],
-        "cores": [device.core_on_chip for device in mesh.devices.flat],
-    }
+    return replace(
+        record,
+        split=split,
+        topology=target.slice.shape,
+        wraps=target.slice.wraps,
+        coordinates=tuple(
+            tuple(device.coords[: len(target.slice.shape)]) for device in mesh.devices.flat
+        ),
+        cores=tuple(device.core_on_chip for device in mesh.devices.flat),
+    )

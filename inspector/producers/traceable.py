@@ -17,6 +17,7 @@ import numpy as np
 from jax import numpy as jnp
 
 from inspector.model import Model
+from inspector.producers.leaves import structure_of
 
 _ARRAYS = (jax.Array, np.ndarray, np.generic)
 _NUMBERS = (bool, int, float, complex)
@@ -79,6 +80,12 @@ class _Init:
         return state if self.constants is None else self.constants.put_into(state)
 
 
+def batch_function(model: Model) -> Callable[[Any], dict[str, Any]]:
+    """Return the function of a traceable model that makes a batch from a random key."""
+    assert callable(model.batch)
+    return model.batch
+
+
 def traceable(model: Model) -> Model:
     """Return the model with functions of arrays."""
     init = _Init(model.init)
@@ -100,7 +107,8 @@ def traceable(model: Model) -> Model:
 
 def is_changed(model: Model) -> bool:
     """Return whether a traceable model, whose init was traced, differs from the user's model."""
-    return isinstance(model.batch, _Batch) or model.init.constants is not None
+    has_constants = isinstance(model.init, _Init) and model.init.constants is not None
+    return isinstance(model.batch, _Batch) or has_constants
 
 
 def returns_state(function: Callable[[Any, Any], Any], state: Any, batch: Any) -> bool:
@@ -109,7 +117,7 @@ def returns_state(function: Callable[[Any, Any], Any], state: Any, batch: Any) -
     return (
         isinstance(result, tuple)
         and len(result) == 2
-        and jax.tree.structure(result[0]) == jax.tree.structure(state)
+        and structure_of(result[0]) == structure_of(state)
     )
 
 

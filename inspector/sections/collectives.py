@@ -76,7 +76,7 @@ def of_program(
     if collectives is None:
         return (unknown.unknown(unknown.no_collectives(program, snapshot)),)
     mesh = snapshot.mesh_of(program)
-    devices = program.extra.get("devices") if mesh is None else mesh.size
+    devices = program.devices if mesh is None else mesh.size
     blocks: list[Block] = [text(*headline(program.name, collectives, devices))]
     if snapshot.other_meshes and mesh is not None:
         blocks.append(text(f"On {mesh_name(program)}: {one_mesh_text(mesh)}.", quiet=True))

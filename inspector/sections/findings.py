@@ -81,8 +81,7 @@ def saving(finding: Finding) -> str:
     """Return the most that a fix saves in the arrays of the finding, or an empty string."""
     if not finding.bytes:
         return ""
-    count = finding.extra.get("count")
-    arrays = f" in {counted(count, 'array')}" if isinstance(count, int) else ""
+    arrays = "" if finding.count is None else f" in {counted(finding.count, 'array')}"
     return f"saves up to {bytes_text(finding.bytes)} per device{arrays}"
 
 

@@ -72,9 +72,8 @@ def device_count(snapshot: Snapshot) -> int | None:
     """Return the devices of all meshes, else those of all programs, or None if these differ."""
     if snapshot.mesh is not None:
         return number_of_devices(snapshot)
-    counts = {program.extra.get("devices") for program in snapshot.programs}
-    (count,) = counts if len(counts) == 1 else (None,)
-    return count if type(count) is int else None
+    counts = {program.devices for program in snapshot.programs}
+    return counts.pop() if len(counts) == 1 else None
 
 
 def mesh_text(snapshot: Snapshot) -> str:

@@ -249,7 +249,7 @@ def intensity_text(intensity: Intensity) -> str:
 
 
 def _failed(snapshot: Snapshot, model: Modelled) -> bool:
-    refused = {finding.extra.get("program") for finding in out_of_memory.findings(snapshot)}
+    refused = {finding.program for finding in out_of_memory.findings(snapshot)}
     return model.program in refused and model.lower_seconds is None
 
 

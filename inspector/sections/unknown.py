@@ -63,9 +63,7 @@ def no_collectives(program: Program, snapshot: Snapshot) -> str:
 def _no_collectives(program: Program, snapshot: Snapshot) -> str:
     if program.sharding_error is not None:
         return "JAX refuses the program on explicit mesh axes."
-    too_large = [
-        one for one in out_of_memory.findings(snapshot) if one.extra.get("program") == program.name
-    ]
+    too_large = [one for one in out_of_memory.findings(snapshot) if one.program == program.name]
     if too_large:
         return "the compiler refuses it, because it does not fit into the memory of a device."
     if program.before_compile:

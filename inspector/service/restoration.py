@@ -9,7 +9,7 @@ from __future__ import annotations
 import logging
 import threading
 from dataclasses import dataclass, replace
-from typing import Literal
+from typing import Any, Literal
 
 from inspector import layout as layouts
 from inspector.core import temporary_folder, typed_json
@@ -90,7 +90,7 @@ class Restoration:
         self._requester = requester
         self._lock = threading.Lock()
         self._stage: Stage = "save"
-        self._job: Job | None = None
+        self._job: Job[Any] | None = None
         self._cancelled = False
         self._ending: tuple[str, str | None] | None = None  # state and error
         self._outcome: Outcome | None = None
@@ -166,7 +166,7 @@ class Restoration:
                 self._ending = ending
             self._done.set()
 
-    def _run(self, stage: Stage, layout: Layout, folder: TemporaryFolder) -> dict | None:
+    def _run(self, stage: Stage, layout: Layout, folder: TemporaryFolder) -> dict[str, Any] | None:
         """Return the result of one of the two jobs; None if it failed."""
         payload = {
             "layout": layout.to_json(), "folder": str(folder.path), "memory": self._memory,

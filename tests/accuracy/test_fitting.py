@@ -95,7 +95,7 @@ def test_transfers_between_slices_count_in_full_before_a_compile():
     one = program(1, flops, payload)
     alone, apart = BeforeCompile({"": 0.5}, 0.0), CHIP.dcn_bytes_per_second
     within = before_compile(one, MESH, CHIP, alone).seconds
-    two = dataclasses.replace(MESH, extra={"slice_index": [number // 8 for number in range(16)]})
+    two = dataclasses.replace(MESH, slice_index=(0,) * 8 + (1,) * 8)
     between = before_compile(one, two, CHIP, alone).seconds
     assert within is not None and between is not None and apart is not None
     # Each of 8 devices of a slice sends half of its eighth, reduced, and receives the other half.

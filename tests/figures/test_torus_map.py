@@ -54,7 +54,7 @@ def test_hover_facts_of_each_chip(mesh: Mesh, axis, width) -> None:
         place = mesh.devices.index(chip["device"])
         assert (chip["data"], chip["model"]) == divmod(place, inner)
         assert chip["color"] == chip[axis]
-        assert [chip[name] for name in "xyz" if name in chip] == mesh.extra["coordinates"][place]
+        assert [chip[name] for name in "xyz" if name in chip] == list(mesh.coordinates[place])
         assert chip["host"] == mesh.processes[place]
 
 
@@ -100,8 +100,7 @@ def test_a_chip_can_have_two_devices() -> None:
     figure = torus_map(mesh, highlight_axis="model")
     chips = told(figure)
     assert sorted((chip["x"], chip["y"], chip["core"]) for chip in chips) == sorted(
-        (*place, core)
-        for place, core in zip(mesh.extra["coordinates"], mesh.extra["cores"], strict=True)
+        (*place, core) for place, core in zip(mesh.coordinates, mesh.cores, strict=True)
     )
     assert all(chip["column"] == 2 * chip["x"] + chip["core"] for chip in chips)
     assert "4 chips of 2 devices" in notes(figure)
@@ -113,7 +112,7 @@ def test_gpus_are_grouped_by_node() -> None:
         tuple(range(16)),
         tuple(device // 8 for device in range(16)),
         "NVIDIA H100 80GB HBM3",
-        extra={"device_order": "row-major"},
+        device_order="row-major",
     )
     for these in (mesh, dataclasses.replace(mesh, processes=None)):
         figure = torus_map(these, highlight_axis="model")
@@ -125,7 +124,7 @@ def test_gpus_are_grouped_by_node() -> None:
 
 def test_a_mesh_without_places_has_no_figure() -> None:
     assert torus_map(samples.DEFAULT_MESH) is None
-    broken = dataclasses.replace(CUBE, extra=CUBE.extra | {"coordinates": [[0, 0, 0]]})
+    broken = dataclasses.replace(CUBE, coordinates=((0, 0, 0),))
     assert torus_map(broken) is None
 
 

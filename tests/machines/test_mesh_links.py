@@ -268,8 +268,8 @@ def test_coordinates_of_another_torus_are_ignored() -> None:
     assert links_of(these, chip("v6e"))["data",].assumption.startswith("The device order")
 
 
-@pytest.mark.parametrize("order", [None, 7, "<b>", ["torus"]])
-def test_unknown_device_order(order) -> None:
+@pytest.mark.parametrize("order", [None, "<b>"])
+def test_unknown_device_order(order: str | None) -> None:
     these = torus.on_torus((4, 4), (False, False), (4, 4), device_order=order)
     assumption = links_of(these, chip("v5e"))["data",].assumption
     assert assumption.startswith("The device order puts data (4) on x")
@@ -277,7 +277,7 @@ def test_unknown_device_order(order) -> None:
 
 def test_invalid_coordinates_are_ignored() -> None:
     these = torus.on_torus((4, 4), (False, False), (4, 4))
-    broken = dataclasses.replace(these, extra=these.extra | {"wraps": "yes"})
+    broken = dataclasses.replace(these, wraps=(True,))
     assert links_of(broken, chip("v5e"))["data",].assumption.startswith("Assumed:")
 
 
@@ -317,21 +317,19 @@ def test_an_axis_that_is_partly_between_slices() -> None:
 
 def test_slices_without_coordinates() -> None:
     v5e = CHIPS["v5e"]
-    extra = {"slice_index": [number // 16 for number in range(32)]}
+    slices = tuple(number // 16 for number in range(32))
     axes = (MeshAxis("data", 4), MeshAxis("model", 8))
-    whole = Mesh(axes, tuple(range(32)), extra=extra)
+    whole = Mesh(axes, tuple(range(32)), slice_index=slices)
     links = links_of(whole, v5e)
     assert (links["data",].slices, links["data",].inside.size) == (2, 2)
     assert links["model",] == links_of(Mesh(axes, tuple(range(32))), v5e)["model",]
     # The second axis crosses slices within blocks of two.
-    mixed = dataclasses.replace(
-        whole, extra={"slice_index": [number // 2 % 2 for number in range(32)]}
-    )
+    mixed = dataclasses.replace(whole, slice_index=tuple(number // 2 % 2 for number in range(32)))
     assert links_of(mixed, v5e)["model",].slices == 2
     assert links_of(mixed, v5e)["data",].size == 4
     # Some groups have three devices in the first slice, others have five.
-    rows = [int(number % 8 > 2) ^ (number // 8 % 2) for number in range(32)]
-    uneven = dataclasses.replace(whole, extra={"slice_index": rows})
+    rows = tuple(int(number % 8 > 2) ^ (number // 8 % 2) for number in range(32))
+    uneven = dataclasses.replace(whole, slice_index=rows)
     assert isinstance(links_of(uneven, v5e)["model",], NoLink)
 
 

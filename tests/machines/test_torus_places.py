@@ -2,13 +2,17 @@
 
 from __future__ import annotations
 
-import dataclasses
+from dataclasses import replace
+from typing import Any
 
 import numpy as np
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from inspector.core import typed_json
+from inspector.core.errors import InvalidInput
+from inspector.core.snapshot import Mesh
 from inspector.machines.slices import slices
 from inspector.machines.torus_places import places_of
 from tests.machines import torus
@@ -16,79 +20,91 @@ from tests.machines import torus
 MESH = torus.on_torus((4, 2, 2), (True, False, False), (4, 8), cores=2)
 
 
-def changed(**extra):
-    return dataclasses.replace(MESH, extra=MESH.extra | extra)
-
-
-def without(*names: str):
-    kept = {key: value for key, value in MESH.extra.items() if key not in names}
-    return dataclasses.replace(MESH, extra=kept)
-
-
 def test_places_from_a_file() -> None:
     found = places_of(MESH)
     assert found.topology == (4, 2, 2) and found.wraps == (True, False, False)
-    assert found.coordinates.tolist() == MESH.extra["coordinates"]
-    assert found.cores.tolist() == MESH.extra["cores"] and found.devices_per_chip == 2
+    assert found.coordinates.tolist() == [list(chip) for chip in MESH.coordinates]
+    assert found.cores.tolist() == list(MESH.cores) and found.devices_per_chip == 2
     assert found.axis_names == "xyz"
 
 
 def test_topology_defaults_to_the_bounding_box() -> None:
-    assert places_of(without("topology")).topology == (4, 2, 2)
+    assert places_of(replace(MESH, topology=None)).topology == (4, 2, 2)
 
 
 @pytest.mark.parametrize("name", ["coordinates", "wraps", "cores"])
 def test_missing_field(name: str) -> None:
-    assert places_of(without(name)) is None  # without cores, two devices have one place
+    assert (
+        places_of(replace(MESH, **{name: None})) is None
+    )  # without cores, two devices have one place
 
 
-COORDINATES, CORES = MESH.extra["coordinates"], MESH.extra["cores"]
+COORDINATES, CORES = MESH.coordinates, MESH.cores
 
 
 @pytest.mark.parametrize(
-    "extra",
+    "fields",
     [
-        {"wraps": [True, False]},
-        {"wraps": [1, 0, 0]},
-        {"wraps": "xyz"},
-        {"wraps": None},
-        {"topology": [4, 2]},
-        {"topology": [4, 2, 4]},
-        {"topology": [0, 2, 2]},
-        {"topology": [2, 4, 2]},
-        {"topology": [10**30, 2, 2]},
-        {"topology": "4x2x2"},
-        {"coordinates": []},
+        {"wraps": (True, False)},
+        {"topology": (4, 2)},
+        {"topology": (4, 2, 4)},
+        {"topology": (0, 2, 2)},
+        {"topology": (2, 4, 2)},
+        {"topology": (2**63 - 1, 2, 2)},
+        {"coordinates": ()},
         {"coordinates": COORDINATES[:-1]},
-        {"coordinates": [*COORDINATES[:-1], COORDINATES[0]]},
-        {"coordinates": [*COORDINATES[:-1], [3, 1]]},
-        {"coordinates": [*COORDINATES[:-1], [3, 1, -1]]},
-        {"coordinates": [*COORDINATES[:-1], [3, 1, 10**30]]},
-        {"coordinates": [*COORDINATES[:-1], [3, 1, "1"]]},
-        {"coordinates": [*COORDINATES[:-1], [3, 1, 1.5]]},
-        {"coordinates": [*COORDINATES[:-1], [3, 1, None]]},
-        {"coordinates": [[]] * MESH.size},
-        {"coordinates": {"x": 1}},
+        {"coordinates": (*COORDINATES[:-1], COORDINATES[0])},
+        {"coordinates": (*COORDINATES[:-1], (3, 1))},
+        {"coordinates": (*COORDINATES[:-1], (3, 1, 2**63 - 1))},
+        {"coordinates": ((),) * MESH.size},
+        {"coordinates": ((),) * MESH.size, "wraps": ()},
         {"cores": CORES[:-1]},
-        {"cores": [*CORES[:-1], 9]},
-        {"cores": [*CORES[:-1], -1]},
-        {"cores": 2},
+        {"cores": (*CORES[:-1], 9)},
     ],
 )
-def test_invalid_field(extra) -> None:
-    assert places_of(changed(**extra)) is None
+def test_contradicting_fields(fields: dict[str, Any]) -> None:
+    assert places_of(replace(MESH, **fields)) is None
 
 
-anything = st.recursive(
-    st.none() | st.booleans() | st.integers() | st.floats() | st.text(max_size=3),
-    lambda inner: st.lists(inner, max_size=4) | st.dictionaries(st.text(max_size=2), inner),
-    max_leaves=12,
+@pytest.mark.parametrize(
+    ("name", "value", "where"),
+    [
+        ("wraps", [1, 0, 0], r"wraps\[0\]"),
+        ("wraps", "xyz", "wraps"),
+        ("topology", [10**30, 2, 2], r"topology\[0\]"),
+        ("topology", "4x2x2", "topology"),
+        ("coordinates", {"x": 1}, "coordinates"),
+        ("coordinates", [[3, 1, -1]], r"coordinates\[0\]\[2\]"),
+        ("coordinates", [[3, 1, 1.5]], r"coordinates\[0\]\[2\]"),
+        ("coordinates", [[3, 1, None]], r"coordinates\[0\]\[2\]"),
+        ("cores", [True], r"cores\[0\]"),
+        ("slice_index", ["0"], r"slice_index\[0\]"),
+        ("device_order", 7, "device_order"),
+    ],
+)
+def test_a_wrong_type_in_a_file(name: str, value: Any, where: str) -> None:
+    plain = typed_json.encode(MESH) | {name: value}
+    with pytest.raises(InvalidInput, match=f"^{where} is .*, but must be"):
+        typed_json.decode(Mesh, plain)
+
+
+sizes = st.integers(0, 2**63 - 1)
+torus_fields = st.fixed_dictionaries(
+    {},
+    optional={
+        "coordinates": st.lists(st.lists(sizes, max_size=4), max_size=MESH.size).map(
+            lambda chips: tuple(map(tuple, chips))
+        ),
+        "wraps": st.lists(st.booleans(), max_size=4).map(tuple),
+        "topology": st.lists(sizes, max_size=4).map(tuple),
+        "cores": st.lists(sizes, max_size=MESH.size).map(tuple),
+    },
 )
 
 
-@given(st.sampled_from(["coordinates", "wraps", "topology", "cores"]), anything)
-def test_arbitrary_json(name: str, value) -> None:
-    places_of(changed(**{name: value}))
+@given(torus_fields)
+def test_arbitrary_fields(fields: dict[str, Any]) -> None:
+    places_of(replace(MESH, **fields))
 
 
 @pytest.mark.parametrize("generation", ["v4", "v5e", "tpu7x"])

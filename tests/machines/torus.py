@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
+import dataclasses
 import itertools
 import math
 from collections import Counter
 from collections.abc import Iterable, Sequence
-from typing import Any
 
 from inspector.core.snapshot import Mesh, MeshAxis
 
@@ -19,7 +19,7 @@ def on_torus(
     sizes: Sequence[int],
     chips: Sequence[Chip] | None = None,
     cores: int = 1,
-    **extra: Any,
+    device_order: str | None = "torus",
 ) -> Mesh:
     """Return a mesh over these chips in this order; by default the last torus axis varies fastest."""
     chips = chips or list(itertools.product(*map(range, topology)))
@@ -31,33 +31,26 @@ def on_torus(
         tuple(range(len(chips) * cores)),
         tuple(hosts.index(host_of(chip)) for chip in chips for _ in range(cores)),
         "TPU",
-        extra={
-            "device_order": "torus",
-            "split": False,
-            "topology": list(topology),
-            "wraps": list(wraps),
-            "coordinates": [list(chip) for chip in chips for _ in range(cores)],
-            "cores": [core for _ in chips for core in range(cores)],
-            **extra,
-        },
-    )  # fmt: skip
+        device_order=device_order,
+        split=False,
+        topology=tuple(topology),
+        wraps=tuple(wraps),
+        coordinates=tuple(chip for chip in chips for _ in range(cores)),
+        cores=tuple(range(cores)) * len(chips),
+    )
 
 
 def on_slices(count: int, one: Mesh, sizes: Sequence[int]) -> Mesh:
     """Return a mesh over `count` slices in order, each with the devices of `one` in its order."""
-    places = {
-        key: value * count if isinstance(value, list) and len(value) == one.size else value
-        for key, value in one.extra.items()
-    }
-    slices = [number for number in range(count) for _ in range(one.size)]
-    return Mesh(
-        tuple(
-            MeshAxis(name, size)
-            for name, size in zip(("data", "model", "seq"), sizes, strict=False)
-        ),
-        tuple(range(count * one.size)),
-        device_kind="TPU",
-        extra=places | {"slice_index": slices},
+    axes = zip(("data", "model", "seq"), sizes, strict=False)
+    return dataclasses.replace(
+        one,
+        axes=tuple(MeshAxis(name, size) for name, size in axes),
+        devices=tuple(range(count * one.size)),
+        processes=None,
+        coordinates=one.coordinates * count,
+        cores=one.cores * count,
+        slice_index=tuple(number for number in range(count) for _ in range(one.size)),
     )
 
 
@@ -84,7 +77,7 @@ def groups(mesh: Mesh, axes: Iterable[str]) -> list[list[Chip]]:
     axes = set(axes)
     found: dict[tuple[int, ...], list[Chip]] = {}
     everywhere = itertools.product(*(range(axis.size) for axis in mesh.axes))
-    for place, chip in zip(everywhere, mesh.extra["coordinates"], strict=True):
+    for place, chip in zip(everywhere, mesh.coordinates, strict=True):
         key = tuple(
             index for index, axis in zip(place, mesh.axes, strict=True) if axis.name not in axes
         )
@@ -95,10 +88,10 @@ def groups(mesh: Mesh, axes: Iterable[str]) -> list[list[Chip]]:
 def way(mesh: Mesh, start: Chip, stop: Chip) -> list[tuple[Chip, Chip]]:
     """Return the links of a route: along x, then y, then z, each in the shorter direction."""
     here, links = list(start), []
-    for axis, length in enumerate(mesh.extra["topology"]):
+    for axis, length in enumerate(mesh.topology):
         while here[axis] != stop[axis]:
             ahead = stop[axis] - here[axis]
-            if mesh.extra["wraps"][axis]:
+            if mesh.wraps[axis]:
                 ahead %= length
                 forward = ahead < length - ahead
             else:

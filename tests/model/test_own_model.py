@@ -286,7 +286,7 @@ def test_mesh_axes_come_from_the_rules_of_the_model(module, tmp_path, capsys) ->
     found = audited(plan(layout, abstract_state(layout)))
     (left,) = [one for one in found.findings if one.code == LEFT_OUT]
     assert left.level == "warning"
-    assert left.extra["rules"] == ["mlp → tp", "seq → sp", "expert → ep"]
+    assert left.rules == ("mlp → tp", "seq → sp", "expert → ep")
     out = tmp_path / "run.json"
     arguments = ["inspect", "--model", name, "--mesh", "2x2", "--target", "plan", "-o", str(out)]
     assert command_line.main([*arguments, "--axes", "fsdp,tp"]) == 0

@@ -102,6 +102,7 @@ def compiled_alone(payload: dict[str, Any], report: Callable[..., None]) -> dict
     import jax.numpy as jnp
     from jax.sharding import NamedSharding, PartitionSpec
 
+    from inspector.core import typed_json
     from inspector.machines import targets
     from inspector.producers import topology
 
@@ -113,7 +114,7 @@ def compiled_alone(payload: dict[str, Any], report: Callable[..., None]) -> dict
     compiled = (
         jax.jit(lambda a, b: a @ b, in_shardings=(rows, columns)).lower(shape, shape).compile()
     )
-    return {"mesh": kept.extra, "devices": list(kept.devices), **_seen(compiled)}
+    return {"mesh": typed_json.encode(kept), "devices": list(kept.devices), **_seen(compiled)}
 
 
 def build_with_constant() -> Any:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import dataclasses
 from collections.abc import Callable
 from typing import Any
 
@@ -10,12 +9,13 @@ JOBS = {"place": f"{__name__}:place"}
 
 
 def place(payload: dict[str, Any], report: Callable[..., None]) -> dict[str, Any]:
+    from inspector.core import typed_json
     from inspector.machines import targets
     from inspector.producers import topology
 
     return {
         "meshes": [
-            dataclasses.asdict(
+            typed_json.encode(
                 topology.mesh_on(
                     targets.parse(target), tuple(sizes), ("data", "model")[: len(sizes)], order
                 )[1]

@@ -236,7 +236,7 @@ def test_unreduced_and_unconstrained_specs() -> None:
     )
     assert [axis.type for axis in found.mesh.axes] == ["explicit", "explicit"]
     summed = found.array("sum")
-    assert summed.extra["unreduced"] == ["model"]
+    assert summed.unreduced == ("model",)
     assert (summed.spec, summed.replicas) == ((("data",), None), 1)  # partial sums are not replicas
     assert found.array("host").facts.memory_kind == "unpinned_host"
     uneven = found.array("uneven")
@@ -320,7 +320,7 @@ def test_a_program_has_the_figures_of_xla(tmp_path) -> None:
     }  # fmt: skip
     told = {one.path: one for one in program.shardings}
     assert not told["matmul/input/0/idle"].used
-    assert told["matmul/input/1"].extra == {"donated": True}
+    assert told["matmul/input/1"].donated
     out, chosen = found.array("matmul/output/y"), compiled.output_shardings["y"]
     assert out.shard_shape == chosen.shard_shape((4, 16))
     assert math.prod(out.shard_shape) * 4 == out.bytes_per_device
@@ -568,7 +568,7 @@ def test_every_kind_of_placement_equals_that_of_jax(
         array = found.array(key.replace(*renamed))
         assert array.shape == tuple(jax_array["shape"]) and array.dtype == jax_array["dtype"], key
         assert array.memory_kind == jax_array["memory_kind"], key
-        assert array.extra.get("unreduced", []) == jax_array["unreduced"], key
+        assert list(array.unreduced) == jax_array["unreduced"], key
         held = {
             str(shard.device): [list(part) for part in shard.index]
             for shard in sharding.shards(array, found.mesh_of(array))

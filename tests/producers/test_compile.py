@@ -167,11 +167,11 @@ def test_the_mesh_has_the_devices_of_the_target(case: Any) -> None:
     assert len(set(found.mesh.devices)) == target.devices
     assert len(set(found.mesh.processes)) == target.hosts == found.source.processes
     if target.slice is None:
-        assert "coordinates" not in found.mesh.extra
+        assert found.mesh.coordinates is None
         return
-    cores = zip(map(tuple, found.mesh.extra["coordinates"]), found.mesh.extra["cores"], strict=True)
+    cores = zip(found.mesh.coordinates, found.mesh.cores, strict=True)
     assert len(set(cores)) == target.devices
-    assert found.mesh.extra["topology"] == list(target.slice.shape)
+    assert found.mesh.topology == target.slice.shape
 
 
 @pytest.mark.nightly
@@ -274,18 +274,18 @@ def test_a_split_axis_of_the_torus_is_recorded(pool: Pool) -> None:
 @pytest.mark.nightly
 def test_a_program_that_does_not_fit_has_figures(pool: Pool) -> None:
     found, seen = look(pool, "tpu:v5e:4x4", {"mesh": "4x4", "depth": "32768", "layers": "4"})
-    short = {one.extra["program"]: one for one in out_of_memory.findings(found)}
+    short = {one.program: one for one in out_of_memory.findings(found)}
     assert set(short) == {"init", "train_step"} == {name for name in seen if seen[name] is None}
     for name, one in short.items():
         memory = found.program(name).memory
-        assert (memory.peak, memory.capacity) == (one.extra["needed"], one.extra["available"])
+        assert (memory.peak, memory.capacity) == (one.needed, one.available)
         assert memory.capacity == 15.75 * 2**30 and memory.arguments is None
-        assert "Ran out of memory" in memory.extra["compiler"]
+        assert "Ran out of memory" in memory.compiler
         assert found.program(name).collectives is None
         assert found.program(name).seconds.compile > 0
     # Parameters and two moments of Adam, as inputs and as outputs.
     state = sum(a.bytes_per_device for a in found.arrays if a.group in ("params", "opt_state"))
-    assert short["train_step"].extra["needed"] == pytest.approx(2 * state, rel=0.001)
+    assert short["train_step"].needed == pytest.approx(2 * state, rel=0.001)
     assert found.program("apply").memory.arguments > 0  # the smaller program compiles
     assert snapshot.from_json(found.to_json()) == found
 
@@ -294,9 +294,9 @@ def test_gpu_program_that_does_not_fit_has_a_finding(pool: Pool) -> None:
     found, seen = look(pool, "gpu:a100:8", {"mesh": "2x4", "depth": "65536", "layers": "2"})
     (one,) = out_of_memory.findings(found)
     own = seen["train_step"]
-    assert one.extra["program"] == "train_step"
-    assert one.extra["needed"] == own["arguments"] + own["outputs"] + own["temporaries"]
-    assert one.extra["available"] == 80_000_000_000
+    assert one.program == "train_step"
+    assert one.needed == own["arguments"] + own["outputs"] + own["temporaries"]
+    assert one.available == 80_000_000_000
 
 
 @pytest.mark.parametrize(
@@ -330,7 +330,7 @@ def test_the_job_returns_a_snapshot(pool: Pool) -> None:
     job = start(pool, "compile", "tpu:v6e:2x2", layout=plain)
     found = snapshot.from_json(result(job))
     assert (found.source.kind, found.layout["target"]) == ("tpu", "tpu:v6e:2x2")
-    assert found.mesh.extra["device_order"] == "torus"
+    assert found.mesh.device_order == "torus"
     assert found.layout["compiler_options"] == options
     assert "libtpu" in found.source.versions
     phases = [name for name, _ in job.status().phases]

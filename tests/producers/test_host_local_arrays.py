@@ -112,7 +112,7 @@ def test_the_snapshot_of_an_exchange(service) -> None:
         again = snapshots.from_json(found.to_json())
         assert again == found
         assert [finding.code for finding in found.findings] == codes
-        kept = again.extra["host_local"]
+        kept = again.host_local
         assert processes.from_json(kept["asked"]) == wanted
         assert typed_json.decode(Exchanged, kept["made"]) == made
         assert found.source.processes == 2

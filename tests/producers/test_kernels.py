@@ -94,7 +94,7 @@ def test_inspect_compiles_a_kernel_for_the_target_only(mesh: Mesh) -> None:
         "step/input/unused": False,
         "step/input/key": True,
     }
-    assert inputs["step/input/state/x"].extra.get("donated")
+    assert inputs["step/input/state/x"].donated
     assert found.array("step/output/0/x").spec == (("rows",), None)
     assert program.memory.aliased == 8 * 128 * 4
     assert program.memory.arguments >= program.memory.aliased

@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from typing import Any
 
 import pytest
 
-from inspector.core.snapshot import Mesh, MeshAxis
+from inspector.core import typed_json
+from inspector.core.snapshot import Mesh
 from inspector.machines import targets
 from inspector.machines.links import TorusLink
 from inspector.machines.mesh_links import links_of
@@ -56,17 +56,9 @@ def meshes() -> Iterator[dict[str, Mesh]]:
         )
         job.wait()
         assert job.state == "done", job.error
-        yield dict(zip(CASES, map(mesh_of, job.result["meshes"]), strict=True))
-
-
-def mesh_of(kept: dict[str, Any]) -> Mesh:
-    return Mesh(
-        tuple(MeshAxis(axis["name"], axis["size"]) for axis in kept["axes"]),
-        tuple(kept["devices"]),
-        tuple(kept["processes"]),
-        kept["device_kind"],
-        extra=kept["extra"],
-    )
+        yield dict(
+            zip(CASES, (typed_json.decode(Mesh, one) for one in job.result["meshes"]), strict=True)
+        )
 
 
 @pytest.mark.parametrize("case", CASES)

@@ -272,8 +272,8 @@ def test_partial_sums_on_explicit_axes_are_not_copies(service) -> None:
     assert list(inside) == ["activation/dot_general", "activation/reshard"]
     product, reduced = inside.values()
     assert product.spec == reduced.spec == (("data",), None)
-    assert (product.extra, product.replicas) == ({"unreduced": ["model"]}, 1)
-    assert (reduced.extra, reduced.replicas) == ({}, 2)
+    assert (product.unreduced, product.replicas) == (("model",), 1)
+    assert (reduced.unreduced, reduced.replicas) == ((), 2)
     (collective,) = found.program("apply").collectives
     assert (collective.op, collective.mesh_axes) == ("all-reduce", ("model",))
     line = 1 + SOURCE[: SOURCE.index("y = jnp.dot")].count("\n")

@@ -206,7 +206,7 @@ def test_one_key_on_one_device_silences_nothing(mesh) -> None:
     for found in (without, with_key):
         (finding,) = [one for one in found.findings if one.code == "state-repeated-over-axis"]
         assert finding.bytes == sum(one.nbytes for one in params.values()) // 2 // 2
-        assert finding.extra["count"] == 4
+        assert finding.count == 4
 
 
 def test_an_array_on_another_mesh_is_named_as_not_checked(mesh) -> None:

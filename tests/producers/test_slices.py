@@ -61,11 +61,11 @@ def test_devices_have_the_slices_and_places_that_jax_reports(
     mesh = found.mesh
     ids = list(map(str, mesh.devices))
     assert sorted(ids) == sorted(looked["slice_index"])
-    assert mesh.extra["slice_index"] == [looked["slice_index"][one] for one in ids]
-    assert mesh.extra["coordinates"] == [looked["coords"][one][:2] for one in ids]
+    assert list(mesh.slice_index) == [looked["slice_index"][one] for one in ids]
+    assert list(mesh.coordinates) == [tuple(looked["coords"][one][:2]) for one in ids]
     assert list(mesh.processes) == [looked["processes"][one] for one in ids]
     # The first axis crosses slices in all layouts, others in none.
-    by_axes = np.array(mesh.extra["slice_index"]).reshape(mesh.shape)
+    by_axes = np.array(mesh.slice_index).reshape(mesh.shape)
     assert (by_axes == by_axes[(slice(None), *[slice(0, 1)] * (len(mesh.shape) - 1))]).all()
     assert crossing_axes(mesh) == (mesh.axis_names[0],)
 

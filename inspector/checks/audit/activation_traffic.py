@@ -56,7 +56,7 @@ def findings(context: AuditContext) -> Iterator[Finding]:
             "backward, and reduce-scatters their gradients. A smaller batch per device or fewer devices on "
             "this axis also help."
         )
-        yield finding("note", CODE, message, axes=list(axes), wire_bytes=sent)
+        yield finding("note", CODE, message, axes=axes, wire_bytes=sent)
 
 
 def _moves_activations(collective: Collective, groups: Mapping[str, str]) -> bool:

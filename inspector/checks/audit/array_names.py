@@ -49,5 +49,6 @@ def spec_of(naming: Naming, rank: int, layout: Layout) -> Spec:
     if isinstance(naming, Place):
         stack = layout.specs[STACK] if naming.stacked else ()
         return (*(stack or ()), *(layout.specs[naming.name] or ()))
-    reader = nnx if layout.entry.rules_semantics == "nnx" else linen
-    return reader.partition_spec(naming, layout.rules)
+    of_nnx = layout.entry.rules_semantics == "nnx"
+    partition_spec = nnx.partition_spec if of_nnx else linen.partition_spec
+    return partition_spec(naming, layout.rules)

@@ -8,6 +8,7 @@ import math
 from collections import defaultdict
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, replace
+from typing import TypedDict, Unpack
 
 from inspector.core import sharding
 from inspector.core.folding import Fold, fold
@@ -219,6 +220,25 @@ def fold_text(one: Fold) -> str:
     return one.path if one.count == 1 else f"{one.path} ({counted(one.count, 'array')})"
 
 
+class Facts(TypedDict, total=False):
+    """Fields of a Finding that only some checks set."""
+
+    count: int
+    axes: tuple[str, ...]
+    logical_axis: str
+    logical_axes: tuple[str, ...]
+    rule: int
+    rule_text: str
+    rules: tuple[str, ...]
+    unknown_name: str
+    cause: str
+    path: str
+    collective: str
+    source: str | None
+    wire_bytes: int | None
+    ratio: float
+
+
 def finding(
     level: Level,
     code: str,
@@ -227,23 +247,27 @@ def finding(
     folds: Sequence[Fold] = (),
     saved: int | None = None,
     remedy: str | None = None,
-    **extra: object,
+    **facts: Unpack[Facts],
 ) -> Finding:
     """Return a finding about these folds.
 
     Args:
       saved: the bytes per device that a fix saves.
       remedy: the fix, as a sentence.
-      extra: more facts for the Snapshot file and for the search for a fix.
+      facts: other fields of the finding.
     """
-    facts: dict[str, object] = {"per_device": True} if saved is not None else {}
-    if folds:
-        facts["arrays"] = [one.path for one in folds]
-        facts["count"] = sum(one.count for one in folds)
-    if remedy is not None:
-        facts["remedy"] = remedy
-    array = folds[0].first.path if folds else None
-    return Finding(level, code, message, array, saved, extra={**facts, **extra})
+    about: Facts = {"count": sum(one.count for one in folds)} if folds else {}
+    return Finding(
+        level,
+        code,
+        message,
+        folds[0].first.path if folds else None,
+        saved,
+        per_device=saved is not None,
+        arrays=tuple(one.path for one in folds) if folds else None,
+        remedy=remedy,
+        **about | facts,
+    )
 
 
 Candidates = list[tuple[int, Fold]]

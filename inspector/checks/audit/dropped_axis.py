@@ -97,7 +97,7 @@ def _finding(
         folds=folds,
         saved=saved if axes else None,
         remedy=f"Map {name} to {and_text(axes, 'or')}." if axes else None,
-        axes=axes,
+        axes=tuple(axes),
         rule=trial.rule,
         logical_axis=name,
     )

@@ -154,9 +154,8 @@ def _same(one: Finding, other: Finding) -> bool:
         return False
     if one.array is None or other.array is None:
         # A change of the list also changes the number of a rule, but not its text.
-        return all(one.extra.get(key) == other.extra.get(key) for key in ("axes", "rule_text"))
-    mine, theirs = one.extra.get("arrays"), other.extra.get("arrays")
-    return one.array == other.array or bool(mine and theirs and set(mine) & set(theirs))
+        return (one.axes, one.rule_text) == (other.axes, other.rule_text)
+    return one.array == other.array or bool(set(one.arrays or ()) & set(other.arrays or ()))
 
 
 def _is_better(now: Snapshot, after: Snapshot, finding: Finding) -> bool:

@@ -50,7 +50,7 @@ def findings(context: AuditContext) -> Iterator[Finding]:
             "each device. A reduce-scatter sends half."
         )
         yield finding(
-            "note", CODE, message, folds=folds, remedy=_REMEDY, axes=[axis], wire_bytes=sent
+            "note", CODE, message, folds=folds, remedy=_REMEDY, axes=(axis,), wire_bytes=sent
         )
 
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from inspector.checks.audit.context import AuditContext, finding, finest_split
+from inspector.checks.audit.context import AuditContext, Facts, finding, finest_split
 from inspector.core.folding import fold
 from inspector.core.formatting import and_text, counted
 from inspector.core.snapshot import Array, Finding, MeshAxis
@@ -31,7 +31,7 @@ def findings(context: AuditContext) -> Iterator[Finding]:
     if trivial:
         noun = "axis" if len(trivial) == 1 else "axes"
         used = f"Rules or PartitionSpecs use mesh {noun} {and_text(trivial)}"
-        yield finding("note", SIZE_1, f"{used} of size 1: they shard nothing.", axes=trivial)
+        yield finding("note", SIZE_1, f"{used} of size 1: they shard nothing.", axes=tuple(trivial))
 
 
 def batch_findings(context: AuditContext) -> Iterator[Finding]:
@@ -75,7 +75,7 @@ def batch_findings(context: AuditContext) -> Iterator[Finding]:
     remedy = f"Shard the first dimension of the batch over {axes}."
     if names:
         remedy = f"Add the rule `{names[0]} → {idle[0]}`."
-    facts = {"axes": idle, "logical_axes": names}
+    facts: Facts = {"axes": tuple(idle), "logical_axes": tuple(names)}
     yield finding("warning", BATCH, message, folds=folds, saved=saved, remedy=remedy, **facts)
 
 
@@ -106,7 +106,7 @@ def _of_axis(context: AuditContext, axis: MeshAxis) -> Finding | None:
             + (could if saved else ""),
             saved=saved or None,
             remedy=f"Use {axis.name} in a {context.decided_by}, or remove it from the mesh.",
-            axes=[axis.name],
+            axes=(axis.name,),
             count=len(repeated),
         )
     if saved < max(context.least, _LEAST_REPEATED_SHARE * context.state_bytes):
@@ -150,7 +150,7 @@ def _of_axis(context: AuditContext, axis: MeshAxis) -> Finding | None:
         saved=saved,
         remedy=f"Shard a large dimension of the parameters over {axis.name} with a {context.decided_by}"
         f"{instead}.",
-        axes=[axis.name],
+        axes=(axis.name,),
         count=len(repeated),
     )
 

@@ -3,9 +3,8 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from typing import Any
 
-from inspector.checks.audit.context import AuditContext, finding
+from inspector.checks.audit.context import AuditContext, Facts, finding
 from inspector.compiled.op_name import parse_op_name
 from inspector.core.collectives import wire_bytes_of_run
 from inspector.core.formatting import and_text, bytes_text, counted, share_text
@@ -106,7 +105,7 @@ def whole_findings(context: AuditContext) -> Iterator[Finding]:
         loops = _trip_counts(program)
         for one, array in _whole_weights(program, context):
             layers = (array.shape or (0,))[0]
-            facts: dict[str, Any] = {
+            facts: Facts = {
                 "path": array.path,
                 "collective": one.name,
                 "source": one.source,

@@ -85,9 +85,7 @@ def _single(context: AuditContext, code: str, saved: int, one: Fold) -> Finding:
     remedy = None
     if axes and names:
         remedy = f"Add a rule for {and_text(names, 'or')} to {' + '.join(axes)}."
-    return finding(
-        "warning", code, message, folds=[one], saved=saved, remedy=remedy, axes=list(axes)
-    )
+    return finding("warning", code, message, folds=[one], saved=saved, remedy=remedy, axes=axes)
 
 
 def _rest(context: AuditContext, code: str, rest: Candidates) -> Finding:

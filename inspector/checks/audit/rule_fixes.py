@@ -49,14 +49,13 @@ def candidates(now: Snapshot, finding: Finding, layout: Layout) -> Iterator[Cand
 def axis_choices(finding: Finding, layout: Layout) -> Iterator[tuple[str, ...]]:
     """Yield mesh axes for a dimension: one or more of the finding's axes, or of all."""
     sizes = dict(zip(layout.axis_names, layout.mesh_shape, strict=True))
-    given = finding.extra.get("axes")
-    axes = [axis for axis in given or layout.axis_names if sizes.get(axis, 1) > 1]
+    axes = [axis for axis in finding.axes or layout.axis_names if sizes.get(axis, 1) > 1]
     for count in range(1, min(len(axes), _MOST_AXES_PER_DIMENSION) + 1):
         yield from itertools.combinations(axes, count)
 
 
 def _changes(now: Snapshot, finding: Finding, layout: Layout) -> Iterator[_Change]:
-    rules, names, number = layout.rules, _names(now, finding), finding.extra.get("rule")
+    rules, names, number = layout.rules, _names(now, finding), finding.rule
     choices = list(axis_choices(finding, layout))
     for name in names:
         mine = [at for at, (other, _) in enumerate(rules) if other == name]
@@ -72,7 +71,7 @@ def _changes(now: Snapshot, finding: Finding, layout: Layout) -> Iterator[_Chang
                 if to != at:
                     yield _moved(rules, at, to)
             yield _deleted(rules, at)
-    if not names and isinstance(number, int) and 0 <= number < len(rules):
+    if not names and number is not None and number < len(rules):
         near = difflib.get_close_matches(rules[number][0], list(layout.entry.logical_axes), n=1)
         if near:
             yield _changed(rules, number, (near[0], rules[number][1]))
@@ -81,8 +80,8 @@ def _changes(now: Snapshot, finding: Finding, layout: Layout) -> Iterator[_Chang
 
 def _names(now: Snapshot, finding: Finding) -> list[str]:
     """Return the logical axes whose rules may fix it: the finding's, its array's, or all parameters'."""
-    if isinstance(given := finding.extra.get("logical_axes"), list):
-        return [name for name in given if isinstance(name, str)]
+    if finding.logical_axes is not None:
+        return list(finding.logical_axes)
     if finding.code in (unused_rules.NEVER_USED, unused_rules.ABSENT_AXIS):
         return []
     about = [array for array in now.arrays if array.path == finding.array]

@@ -120,7 +120,7 @@ class _Search:
 
     def _equal(self) -> Iterator[list[tuple[str, int]]]:
         """Yield lists of spots with the same logical axis and, at present, the same mesh axes."""
-        found: dict[tuple, list[tuple[str, int]]] = defaultdict(list)
+        found: dict[tuple[str | None, tuple[str, ...]], list[tuple[str, int]]] = defaultdict(list)
         for place in self._layout.entry.partitions:
             for at, name in enumerate(self._names(place)):
                 found[name, self._now((place, at))].append((place, at))

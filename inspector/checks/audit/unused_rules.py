@@ -6,9 +6,8 @@ import difflib
 import functools
 from collections import defaultdict
 from collections.abc import Iterable, Iterator, Sequence
-from typing import Any
 
-from inspector.checks.audit.context import AuditContext, finding
+from inspector.checks.audit.context import AuditContext, Facts, finding
 from inspector.core.folding import fold
 from inspector.core.formatting import and_text, counted
 from inspector.core.rules import Rule
@@ -45,7 +44,7 @@ def findings(context: AuditContext) -> Iterator[Finding]:
             text = rule_text(rule)
             yield finding("error", ABSENT_AXIS, message, remedy=remedy, rule=number, rule_text=text)
     for number, words, rule in found:
-        facts: dict[str, Any] = {}
+        facts: Facts = {"rule": number, "rule_text": rule_text(rule)}
         hidden_by = _hidden_by(rules, number, context)
         if hidden_by is not None:
             wins = "nnx uses the last rule of a name" if hidden_by > number else "it comes first"
@@ -57,10 +56,7 @@ def findings(context: AuditContext) -> Iterator[Finding]:
         else:
             continue
         message = f"{words} is never used: {why}."
-        text = rule_text(rule)
-        yield finding(
-            "warning", NEVER_USED, message, remedy=remedy, rule=number, rule_text=text, **facts
-        )
+        yield finding("warning", NEVER_USED, message, remedy=remedy, **facts)
 
 
 def left_out_findings(context: AuditContext) -> Iterator[Finding]:
@@ -77,7 +73,7 @@ def left_out_findings(context: AuditContext) -> Iterator[Finding]:
             LEFT_OUT,
             left_out_text(left, axes),
             remedy="Give the mesh these axes, or write rules for the mesh.",
-            rules=[rule_text(rule) for rule in left],
+            rules=tuple(map(rule_text, left)),
         )
 
 

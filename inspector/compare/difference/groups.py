@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Sequence
 from dataclasses import dataclass
+from typing import Any
 
 from inspector.compare.difference.array_differences import ONLY_AFTER, ONLY_BEFORE, ArrayDifference
 from inspector.compare.difference.cause import Cause
@@ -68,7 +69,7 @@ class Group:
 
 
 # The causes of a group, and its changes if no cause is known.
-_Key = tuple[tuple[Cause, ...], frozenset]
+_Key = tuple[tuple[Cause, ...], frozenset[Any]]
 
 
 def groups(differences: Sequence[ArrayDifference], causes: Causes) -> tuple[Group, ...]:
@@ -131,9 +132,9 @@ def _named(array: Array, dimension: int, mesh: Mesh, names: set[str]) -> Axes:
     return tuple((name, mesh.sizes[name]) for name in axes if name in names & mesh.sizes.keys())
 
 
-def _changes(one: ArrayDifference) -> frozenset:
+def _changes(one: ArrayDifference) -> frozenset[Any]:
     """Return the changes of an array as a key for grouping."""
-    marks: set = {*one.changed} & {ONLY_BEFORE, ONLY_AFTER, "shape", "group", "logical axes"}
+    marks: set[Any] = {*one.changed} & {ONLY_BEFORE, ONLY_AFTER, "shape", "group", "logical axes"}
     if "dtype" in one.changed and one.before and one.after:
         marks.add(("dtype", one.before.dtype, one.after.dtype))
     marks.update(axis_changes(one))

@@ -15,7 +15,7 @@ from inspector.compare.difference.array_differences import (
     arrays,
 )
 from inspector.compare.difference.causes import Causes, causes
-from inspector.compare.difference.groups import Group, axis_changes, groups, in_state
+from inspector.compare.difference.groups import Change, Group, axis_changes, groups, in_state
 from inspector.compare.difference.spec_rows import title
 from inspector.compare.questions.programs import TIME, program_rows
 from inspector.compare.questions.question import MINUS, Question, Row
@@ -144,7 +144,7 @@ def _who(members: Sequence[ArrayDifference]) -> str:
 def _changes(members: Sequence[ArrayDifference], why: Causes) -> list[str]:
     """Return what changed: mesh axes per logical axis, shapes, dtypes, or else the facts by name."""
     meshes = why.before.mesh, why.after.mesh
-    names: dict[tuple, Counter[str]] = {}
+    names: dict[Change, Counter[str]] = {}
     for one in [m for m in members if m.either.logical_axes is not None] or members:
         for change, name in axis_changes(one, meshes).items():
             names.setdefault(change, Counter())[name] += 1

@@ -13,6 +13,7 @@ from inspector.core.snapshot.arrays import (
     Mesh,
     MeshAxis,
     Shard,
+    ShardMap,
     Spec,
 )
 from inspector.core.snapshot.contents import (

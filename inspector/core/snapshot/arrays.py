@@ -8,7 +8,7 @@ from dataclasses import dataclass, field
 from typing import Literal
 
 from inspector.core.snapshot.origins import Origin
-from inspector.core.typed_json import OMIT_NONE, NonNegativeInt, PositiveInt, Record
+from inspector.core.typed_json import OMIT_DEFAULT, OMIT_NONE, NonNegativeInt, PositiveInt, Record
 
 Group = Literal[
     "params", "opt_state", "batch", "output", "activation", "gradient", "cache", "other"
@@ -42,12 +42,34 @@ class Mesh(Record):
       devices: Device ids in row-major mesh order: the last axis varies fastest. Each id occurs once.
       processes: Process index of each device, in the order of `devices`.
       device_kind: The kind of device as JAX names it: cpu, TPU v5p, NVIDIA H100.
+      abstract: Whether the devices are unknown, so that they are numbered in mesh order.
+      slice_index: Number of the TPU slice of each device, in the order of `devices`. None for one slice.
+      device_order: How the devices of a target were put in order: row-major or torus. None without a target.
+      split: Whether several mesh axes share one axis of the torus. None without a torus.
+      topology: Number of chips of one TPU slice along x, y and, on some chips, z. None without a torus.
+      wraps: Whether the ends of each axis of the torus are linked. None without a torus.
+      coordinates: Position of each device's chip along x, y and z of its slice, in the order of `devices`.
+        None without a torus.
+      cores: Number of each device on its chip, in the order of `devices`. None without a torus.
     """
 
     axes: tuple[MeshAxis, ...]
     devices: tuple[NonNegativeInt, ...]
     processes: tuple[NonNegativeInt, ...] | None = None
     device_kind: str | None = None
+    abstract: bool = field(default=False, metadata=OMIT_DEFAULT)
+    # Of thousands of devices. `devices` is enough for the hash.
+    slice_index: tuple[NonNegativeInt, ...] | None = field(
+        default=None, metadata=OMIT_NONE, hash=False
+    )
+    device_order: str | None = field(default=None, metadata=OMIT_NONE)
+    split: bool | None = field(default=None, metadata=OMIT_NONE)
+    topology: tuple[NonNegativeInt, ...] | None = field(default=None, metadata=OMIT_NONE)
+    wraps: tuple[bool, ...] | None = field(default=None, metadata=OMIT_NONE)
+    coordinates: tuple[tuple[NonNegativeInt, ...], ...] | None = field(
+        default=None, metadata=OMIT_NONE, hash=False
+    )
+    cores: tuple[NonNegativeInt, ...] | None = field(default=None, metadata=OMIT_NONE, hash=False)
 
     @property
     def shape(self) -> tuple[int, ...]:
@@ -126,6 +148,19 @@ class ArrayFacts(Record):
 
 
 @dataclass(frozen=True)
+class ShardMap(Record):
+    """The placement of a value inside a `shard_map`: each device has its own along some mesh axes.
+
+    Attributes:
+      manual_axes: Mesh axes along which each device has its own value.
+      other_axes: For each dimension the other mesh axes that shard it, or None.
+    """
+
+    manual_axes: tuple[str, ...]
+    other_axes: Spec = ()
+
+
+@dataclass(frozen=True)
 class Array(Record):
     """One array and its sharding.
 
@@ -153,6 +188,13 @@ class Array(Record):
         None if names or code of the model give it.
       mesh: The mesh that `spec` refers to, as its position in the Snapshot's `other_meshes`, from 0. None for
         the Snapshot's `mesh`.
+      unreduced: Mesh axes on which devices hold partial sums of the array, not copies.
+      reduced: Mesh axes over which the array is reduced, so that its gradient is unreduced over them.
+      sharding: The sharding if no spec can express it: JAX's type of it, its text, or why it is unknown.
+      mesh_axes: Number of devices along each axis of a mesh that the Snapshot does not have. `shards` are on
+        its devices. None for the Snapshot's meshes.
+      shard_map: The placement of a value inside a `shard_map`. None for another array.
+      deleted: Whether the array had been deleted or donated when it was captured.
     """
 
     path: str
@@ -173,6 +215,14 @@ class Array(Record):
     origins: tuple[Origin, ...] | None = field(default=None, metadata=OMIT_NONE)
     pattern: str | None = field(default=None, metadata=OMIT_NONE)
     mesh: NonNegativeInt | None = field(default=None, metadata=OMIT_NONE)
+    unreduced: tuple[str, ...] = field(default=(), metadata=OMIT_DEFAULT)
+    reduced: tuple[str, ...] = field(default=(), metadata=OMIT_DEFAULT)
+    sharding: str | None = field(default=None, metadata=OMIT_NONE)
+    mesh_axes: dict[str, NonNegativeInt] | None = field(
+        default=None, metadata=OMIT_NONE, hash=False
+    )
+    shard_map: ShardMap | None = field(default=None, metadata=OMIT_NONE)
+    deleted: bool = field(default=False, metadata=OMIT_DEFAULT)
 
     @property
     def elements(self) -> int | None:

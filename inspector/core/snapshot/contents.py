@@ -14,7 +14,7 @@ from inspector.core.snapshot.effects import Effects
 from inspector.core.snapshot.programs import Program
 from inspector.core.snapshot.reshards import Reshard
 from inspector.core.sources import Kind
-from inspector.core.typed_json import OMIT_EMPTY, OMIT_NONE, NonNegativeInt, Record
+from inspector.core.typed_json import OMIT_DEFAULT, OMIT_NONE, Amount, NonNegativeInt, Record
 
 FORMAT = "sharding-snapshot"
 VERSION = 1
@@ -36,6 +36,9 @@ class Source(Record):
       processes: Number of processes that took part.
       unsafe_compiler_options: Options of XLA that only the command line takes, with which the programs were
         compiled: text for the reader, never given to a compiler again. None without any.
+      file: Name of the file that was read. None for another origin.
+      step: Number of the training step that the checkpoint has. None if unknown, and for another origin.
+      saved: Time when the checkpoint was complete, in ISO 8601. None if unknown, and for another origin.
     """
 
     kind: Kind
@@ -44,6 +47,9 @@ class Source(Record):
     versions: dict[str, str] = field(default_factory=dict)
     processes: NonNegativeInt = 1
     unsafe_compiler_options: str | None = field(default=None, metadata=OMIT_NONE)
+    file: str | None = field(default=None, metadata=OMIT_NONE)
+    step: NonNegativeInt | None = field(default=None, metadata=OMIT_NONE)
+    saved: str | None = field(default=None, metadata=OMIT_NONE)
 
 
 @dataclass(frozen=True)
@@ -56,6 +62,31 @@ class Finding(Record):
       message: The finding in one sentence.
       array: Path of the array. None if the finding concerns no array or several.
       bytes: Bytes that a fix would save.
+      per_device: Whether `bytes` are those of one device. Otherwise they depend on the code.
+      arrays: Paths of the arrays that it is about, similar ones folded: params/block_{0…3}/W2. None if it is
+        about none.
+      count: Number of arrays that it is about. None if it is about none.
+      remedy: The fix, in one sentence. None if none is known.
+      axes: Mesh axes that it is about, or that would fix it. None if it is about none.
+      logical_axis: Logical axis that it is about. None if it is about none.
+      logical_axes: Logical axes whose rules may fix it. None if it does not say.
+      dimension: Position of the dimension that it is about, from 0. None if it is about none.
+      rule: Number of the rule that it is about, from 0. None if it is about none.
+      rule_text: This rule, such as `hidden → model`.
+      rules: The rules that it is about, if they are not numbered. None if it is about none.
+      unknown_name: Name in this rule that is no logical axis of the model. None if the name is known.
+      cause: Why Linen and nnx read the rules differently: order, unmatched, conflict or repeated. None if it
+        is not about that.
+      program: Name of the program that it is about. None if it is about none, or if the message names it.
+      path: Path of the input or output of a program that it is about. None if it is about none.
+      collective: Name of the collective that it is about. None if it is about none.
+      source: File and line of the operation that it is about, such as file.py:31. None if unknown.
+      wire_bytes: Bytes that one device sends in one run because of it. None if it is not about traffic.
+      ratio: FLOPs of all devices, divided by those of the program before it was partitioned, without a unit.
+        None if it is not about FLOPs.
+      needed: Bytes of memory that the program needs on one device. None if it fits, or if unknown.
+      available: Bytes of memory of one device. None if the program fits, or if unknown.
+      compiler: The compiler's message. None if no compiler rejected the program.
     """
 
     level: Level
@@ -63,6 +94,28 @@ class Finding(Record):
     message: str
     array: str | None = None
     bytes: NonNegativeInt | None = None
+    per_device: bool = field(default=False, metadata=OMIT_DEFAULT)
+    arrays: tuple[str, ...] | None = field(default=None, metadata=OMIT_NONE)
+    count: NonNegativeInt | None = field(default=None, metadata=OMIT_NONE)
+    remedy: str | None = field(default=None, metadata=OMIT_NONE)
+    axes: tuple[str, ...] | None = field(default=None, metadata=OMIT_NONE)
+    logical_axis: str | None = field(default=None, metadata=OMIT_NONE)
+    logical_axes: tuple[str, ...] | None = field(default=None, metadata=OMIT_NONE)
+    dimension: NonNegativeInt | None = field(default=None, metadata=OMIT_NONE)
+    rule: NonNegativeInt | None = field(default=None, metadata=OMIT_NONE)
+    rule_text: str | None = field(default=None, metadata=OMIT_NONE)
+    rules: tuple[str, ...] | None = field(default=None, metadata=OMIT_NONE)
+    unknown_name: str | None = field(default=None, metadata=OMIT_NONE)
+    cause: str | None = field(default=None, metadata=OMIT_NONE)
+    program: str | None = field(default=None, metadata=OMIT_NONE)
+    path: str | None = field(default=None, metadata=OMIT_NONE)
+    collective: str | None = field(default=None, metadata=OMIT_NONE)
+    source: str | None = field(default=None, metadata=OMIT_NONE)
+    wire_bytes: NonNegativeInt | None = field(default=None, metadata=OMIT_NONE)
+    ratio: Amount | None = field(default=None, metadata=OMIT_NONE)
+    needed: NonNegativeInt | None = field(default=None, metadata=OMIT_NONE)
+    available: NonNegativeInt | None = field(default=None, metadata=OMIT_NONE)
+    compiler: str | None = field(default=None, metadata=OMIT_NONE)
 
 
 @dataclass(frozen=True)
@@ -145,6 +198,10 @@ class Snapshot(Record):
         their index in `Array.mesh` and `Program.mesh`.
       reshards: Arrays that a recorded program moved between devices outside of its compiled programs, those
         with the most bytes first. Empty if it moved none, or if it was not recorded.
+      assembly: Of the guide about arrays from parts: the request, and the parts that JAX joined. None for
+        other origins.
+      host_local: Of the guide about several processes: the request, and the view of each process. None for
+        other origins.
     """
 
     source: Source
@@ -157,8 +214,10 @@ class Snapshot(Record):
     transfer: Transfer | None = None
     effects: Effects | None = field(default=None, metadata=OMIT_NONE)
     propagated: tuple[Program, ...] | None = field(default=None, metadata=OMIT_NONE)
-    other_meshes: tuple[Mesh, ...] = field(default=(), metadata=OMIT_EMPTY)
-    reshards: tuple[Reshard, ...] = field(default=(), metadata=OMIT_EMPTY)
+    other_meshes: tuple[Mesh, ...] = field(default=(), metadata=OMIT_DEFAULT)
+    reshards: tuple[Reshard, ...] = field(default=(), metadata=OMIT_DEFAULT)
+    assembly: dict[str, Any] | None = field(default=None, metadata=OMIT_NONE)
+    host_local: dict[str, Any] | None = field(default=None, metadata=OMIT_NONE)
 
     @property
     def meshes(self) -> tuple[Mesh, ...]:

@@ -10,6 +10,7 @@ from inspector.core.snapshot.memory_use import MemoryUse
 from inspector.core.snapshot.origins import Origin
 from inspector.core.snapshot.schedule import Schedule
 from inspector.core.typed_json import (
+    OMIT_DEFAULT,
     OMIT_NONE,
     Amount,
     FiniteFloat,
@@ -38,6 +39,7 @@ class Memory(Record):
       peak: Largest number of bytes in use at once.
       capacity: Bytes of memory of the device.
       host: Bytes in memory of the host: arguments, outputs and temporaries. Not in the other figures.
+      compiler: The message of a compiler that refused the program for want of memory. None if it did not.
     """
 
     arguments: NonNegativeInt | None = None
@@ -48,6 +50,7 @@ class Memory(Record):
     peak: NonNegativeInt | None = None
     capacity: NonNegativeInt | None = None
     host: NonNegativeInt | None = field(default=None, metadata=OMIT_NONE)
+    compiler: str | None = field(default=None, metadata=OMIT_NONE)
 
 
 @dataclass(frozen=True)
@@ -296,6 +299,7 @@ class ProgramArray(Record):
       use: The use of an input that the compiled text proves: a weight, a moment of an optimizer, a cache, or
         data. None if it proves none.
       reused: Whether the program writes an output over this input. None if unknown, and for outputs.
+      donated: Whether the caller donates this input.
     """
 
     role: Literal["input", "output"]
@@ -306,6 +310,7 @@ class ProgramArray(Record):
     used: bool = True
     use: ArgumentUse | None = field(default=None, metadata=OMIT_NONE)
     reused: bool | None = field(default=None, metadata=OMIT_NONE)
+    donated: bool = field(default=False, metadata=OMIT_DEFAULT)
 
 
 @dataclass(frozen=True)
@@ -500,6 +505,7 @@ class Program(Record):
       sharding_error: The reason why JAX cannot trace the program on explicit mesh axes. None if it can.
       mesh: The mesh that its mesh axes and specs refer to, as its position in the Snapshot's `other_meshes`,
         from 0. None for the Snapshot's `mesh`.
+      devices: Number of devices that it runs on, from its text. None if unknown.
     """
 
     name: str
@@ -523,6 +529,7 @@ class Program(Record):
     kept_gathers: tuple[KeptGather, ...] | None = field(default=None, metadata=OMIT_NONE)
     sharding_error: ShardingError | None = field(default=None, metadata=OMIT_NONE)
     mesh: NonNegativeInt | None = field(default=None, metadata=OMIT_NONE)
+    devices: NonNegativeInt | None = field(default=None, metadata=OMIT_NONE)
 
     @property
     def before_compile(self) -> bool:

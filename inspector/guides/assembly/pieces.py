@@ -62,7 +62,8 @@ def home_blocks(assembly: Assembly) -> np.ndarray:
 
 def blocks_of_values(assembly: Assembly, values: np.ndarray) -> np.ndarray:
     """Return the block of each of these numbers. Numbers of later batches count as in the first batch."""
-    return home_blocks(assembly).ravel()[values % assembly.elements]
+    blocks: np.ndarray = home_blocks(assembly).ravel()[values % assembly.elements]
+    return blocks
 
 
 def belonging(assembly: Assembly, start: Sequence[int], stop: Sequence[int]) -> np.ndarray:

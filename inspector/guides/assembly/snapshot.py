@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 from inspector.core import typed_json
 from inspector.core.snapshot import Snapshot
 from inspector.guides.array_fields import REFUSED, result_snapshot
@@ -17,10 +19,10 @@ def snapshot(assembly: Assembly, made: Assembled) -> Snapshot:
         faults = (fault.sentence for fault in pieces.faults(assembly, made))
         code = WRONG_NUMBERS if made.refusal is None else REFUSED
         error = code, " ".join([pieces.verdict(assembly, made), *faults])
-    return result_snapshot(
+    result = result_snapshot(
         assembly.mesh(),
         [stage.array for stage in (made.joined, made.resharded) if stage is not None],
         error,
         made.versions,
-        {"assembly": {"asked": assembly.to_json(), "made": typed_json.encode(made)}},
     )
+    return replace(result, assembly={"asked": assembly.to_json(), "made": typed_json.encode(made)})

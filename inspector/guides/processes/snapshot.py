@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 from inspector.core import typed_json
 from inspector.core.snapshot import Snapshot
 from inspector.guides import processes
@@ -17,11 +19,13 @@ def snapshot(request: HostLocal, exchanged: Exchanged) -> Snapshot:
     if exchanged.refusal is not None or processes.differing_copies(exchanged):
         code = DIFFERENT_COPIES if exchanged.refusal is None else REFUSED
         error = code, processes.verdict(request, exchanged)
-    return result_snapshot(
+    result = result_snapshot(
         exchanged.mesh,
         () if exchanged.array is None else (exchanged.array,),
         error,
         exchanged.versions,
-        {"host_local": {"asked": request.to_json(), "made": typed_json.encode(exchanged)}},
         request.processes,
+    )
+    return replace(
+        result, host_local={"asked": request.to_json(), "made": typed_json.encode(exchanged)}
     )

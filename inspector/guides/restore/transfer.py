@@ -306,4 +306,5 @@ def _positions(devices: Sequence[int]) -> dict[int, int]:
 
 def _same_device(old: Mesh, new: Mesh) -> np.ndarray:
     """Return (old devices, new devices): whether both are the same device."""
-    return np.array(old.devices)[:, None] == np.array(new.devices)[None, :]
+    same: np.ndarray = np.array(old.devices)[:, None] == np.array(new.devices)[None, :]
+    return same

@@ -15,7 +15,6 @@ from inspector.core.memory_kinds import in_host_memory
 from inspector.core.sharding import unreduced_axes
 from inspector.core.snapshot import (
     Array,
-    Finding,
     MemoryUse,
     Mesh,
     Program,
@@ -380,16 +379,8 @@ def fit(snapshot: Snapshot, chip: Chip | None) -> Fit:
     rejected = out_of_memory.findings(snapshot)
     if rejected and (of_this_chip or chip is None):
         worst = max(rejected, key=lambda one: one.bytes or 0)
-        given = worst.extra.get("program")
-        available = _bytes_of(worst, "available")
-        return Fit(
-            False,
-            "compiler",
-            _bytes_of(worst, "needed"),
-            capacity if available is None else available,
-            given if isinstance(given, str) else None,
-            message=worst.message,
-        )
+        available = capacity if worst.available is None else worst.available
+        return Fit(False, "compiler", worst.needed, available, worst.program, message=worst.message)
     known = [(needed, one) for one in breakdowns(snapshot) if (needed := one.needed) is not None]
     if known:
         needed, one = max(known, key=lambda item: item[0])
@@ -421,13 +412,6 @@ def probably_fits(low: int, high: int, capacity: int | None) -> bool | None:
     if capacity is None:
         return None
     return False if low > capacity else True if high <= capacity else None
-
-
-def _bytes_of(rejected: Finding, name: str) -> int | None:
-    """Return bytes that the compiler named when it rejected a program; None if they are unknown."""
-    number = rejected.extra.get(name)
-    known = isinstance(number, int) and not isinstance(number, bool) and number >= 0
-    return number if known else None
 
 
 @dataclass(frozen=True)

@@ -100,9 +100,10 @@ def chip_of(options: argparse.Namespace, *snapshots: Snapshot) -> Chip | None:
         return None
     chosen = hardware.chip(options.chip)
     own = [targets.chip_of(one) for one in snapshots]
-    if own and all(chip is not None and chip != chosen for chip in own):
+    others = [chip for chip in own if chip is not None and chip != chosen]
+    if own and len(others) == len(own):
         raise InvalidInput(
-            f"--chip is {shown(options.chip)}, but the figures are those of {own[0].title}, for which the "
+            f"--chip is {shown(options.chip)}, but the figures are those of {others[0].title}, for which the "
             "programs were compiled: leave --chip out, or compile the layout for another target"
         )
     return chosen

@@ -63,8 +63,9 @@ class Value:
             return None
         _, before, place, measured = worst
         starts = [piece.start or 0 for piece in self.indices[place]]
-        index = tuple(start + inside for start, inside in zip(starts, measured.index, strict=True))
-        return UnequalReplicas((before, place), index, measured.values, len(groups))
+        inside = zip(starts, measured.index, strict=True)
+        element = tuple(start + offset for start, offset in inside)
+        return UnequalReplicas((before, place), element, measured.values, len(groups))
 
 
 class Executable:

@@ -192,6 +192,7 @@ class Hook:
         """Count the arrays that move between devices outside of compiled programs."""
         # As this file: not in `sys.modules`, where the program could see it.
         spec = importlib.util.spec_from_file_location("_sharding_inspector_moves", _MOVES)
+        assert spec is not None and spec.loader is not None
         module = importlib.util.module_from_spec(spec)
         spec.loader.exec_module(module)
         _leave_out_frames(_MOVES)
@@ -212,7 +213,7 @@ class Hook:
         for module in ("jax", "jax._src.xla_bridge"):
             # JAX is being imported, and can import the function from the second module later.
             if "default_backend" in vars(sys.modules[module]):
-                sys.modules[module].default_backend = noted
+                vars(sys.modules[module])["default_backend"] = noted
 
     def _noted(self, original):
         @functools.wraps(original)
@@ -225,7 +226,7 @@ class Hook:
         return noted
 
     def _note_question(self, code, line):
-        package = os.path.join(os.path.dirname(sys.modules["jax"].__file__), "")
+        package = os.path.join(os.path.dirname(sys.modules["jax"].__file__ or ""), "")
         own = os.path.join(self.settings["root"], "inspector", "")
         key = (code.co_filename, line)
         if code.co_filename.startswith((package, own)) or key in self.questions:
@@ -256,7 +257,7 @@ class Hook:
     def _information(self, original):
         """Return JAX's record of one use of `jax.jit`, extended by what called `jax.jit`."""
 
-        class Information(original):
+        class Information(original):  # type: ignore[misc, valid-type]  # a class of JAX
             of_jax, mapped = False, None
 
         def information(*args, **kwargs):
@@ -448,7 +449,7 @@ def _caller(frame):
     Args:
       frame: of a function inside `jax.jit`.
     """
-    package = os.path.join(os.path.dirname(sys.modules["jax"].__file__), "")
+    package = os.path.join(os.path.dirname(sys.modules["jax"].__file__ or ""), "")
     inside = {os.path.join(package, "_src", name) for name in _INSIDE_JIT}
     inside.add(_MOVES)
     while frame is not None and frame.f_code.co_filename in inside:

@@ -62,7 +62,7 @@ class Moves:
         put, arguments = dispatch._batched_device_put_impl, handlers[self._array]
         constraint, reshard = pjit.sharding_constraint_p, pjit.reshard_p
         both = constraint.impl, reshard.impl
-        of_jax = os.path.join(os.path.dirname(sys.modules["jax"].__file__), "")
+        of_jax = os.path.join(os.path.dirname(sys.modules["jax"].__file__ or ""), "")
         own = os.path.dirname(__file__)
         self._folders = (
             (of_jax, _OF_JAX),
@@ -70,7 +70,7 @@ class Moves:
             (os.path.join(os.path.dirname(own), "program_run"), _OF_JAX),
             (os.path.join(os.path.dirname(os.__file__), ""), _OF_LIBRARY),
         )
-        dispatch._batched_device_put_impl = self._several(put, "device_put")
+        vars(dispatch)["_batched_device_put_impl"] = self._several(put, "device_put")
         constraint.impl = self._single(both[0], "with_sharding_constraint")
         reshard.impl = self._single(both[1], "reshard")
         handlers[self._array] = self._arguments(arguments)
@@ -92,7 +92,7 @@ class Moves:
                     self._note(operation, arrays, results)
             return results
 
-        self._wrappers.add(several.__code__)
+        self._wrappers.add(_code_of(several))
         return several
 
     def _single(self, original, operation):
@@ -108,7 +108,7 @@ class Moves:
                     self._note(operation, (array,), (result,))
             return result
 
-        self._wrappers.add(single.__code__)
+        self._wrappers.add(_code_of(single))
         return single
 
     def _arguments(self, original):
@@ -123,7 +123,7 @@ class Moves:
                 raise
             if self._active():
                 with self._problems("the moves of arguments cannot be counted"):
-                    moved = {}
+                    moved: dict[tuple, int] = {}
                     for array, after in zip(arrays, shardings, strict=True):
                         before = array.sharding
                         # Their specs are equal: JAX refuses other arguments.
@@ -138,11 +138,12 @@ class Moves:
                         self._add("jit", moved, sys._getframe(1))
             return results
 
-        self._wrappers.add(arguments.__code__)
+        self._wrappers.add(_code_of(arguments))
         return arguments
 
     def _note(self, operation, arrays, results):
-        kind, moved = self._array, {}
+        kind = self._array
+        moved: dict[tuple, int] = {}
         for array, result in zip(arrays, results, strict=True):
             if (
                 array is result
@@ -198,6 +199,11 @@ class Moves:
                 kind = _OF_LIBRARY if inside else _OF_PROGRAM
             self._kinds[name] = kind
         return kind
+
+
+def _code_of(function):
+    """Return the code of a function. The types of `functools.wraps` do not say that it has any."""
+    return function.__code__
 
 
 def _without_this_frame(error):

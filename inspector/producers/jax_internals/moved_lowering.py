@@ -18,7 +18,8 @@ from jax.extend.sharding import GSPMDSharding
 
 def devices_of(lowered: stages.Lowered) -> tuple[Any, ...]:
     """Return the devices that the code of a lowered program names, in order; empty if it names none."""
-    return tuple(lowered._lowering._device_list or ())
+    computation: Any = lowered._lowering
+    return tuple(computation._device_list or ())
 
 
 def moved(
@@ -30,7 +31,7 @@ def moved(
       devices: as many as the program has, in the same order.
       move: takes a sharding of the program and returns it on the new devices.
     """
-    computation = lowered._lowering
+    computation: Any = lowered._lowering
     arguments = computation.compile_args
     kept = {
         name: tuple(move(sharding) for sharding in arguments[name] or ())

@@ -33,7 +33,7 @@ from inspector.producers.jax_internals import compiler, hlo_shardings
 from inspector.producers.jax_internals.custom_partitions import ANSWERS
 from inspector.producers.live_arrays import with_spec
 from inspector.producers.records import memory_of, mesh_record, spec_of
-from inspector.producers.topology import devices_of, places_of
+from inspector.producers.topology import devices_of, placed_record
 
 
 def compile_lowered(payload: dict[str, Any], report: Any) -> dict[str, Any]:
@@ -119,7 +119,7 @@ def _too_large(
 ) -> Snapshot:
     _, record = _mesh(found, target, devices)
     (program,) = found.programs
-    memory = Memory(peak=short.needed, capacity=short.available, extra={"compiler": short.message})
+    memory = Memory(peak=short.needed, capacity=short.available, compiler=short.message)
     arrays = tuple(_placed(one, record, devices, {}) for one in found.arrays)
     findings = (out_of_memory.finding(program.name, target.text, short),)
     made = Program(program.name, memory=memory, shardings=program.shardings)
@@ -153,11 +153,9 @@ def _mesh(
     types = tuple(AxisType[axis.type.capitalize()] for axis in found.mesh.axes)
     placed = np.array([devices[place] for place in found.mesh.devices], dtype=object)
     mesh = Mesh(placed.reshape(found.mesh.shape), found.mesh.axis_names, axis_types=types)
-    record = mesh_record(mesh)
     if mesh.size == target.devices:
-        places = places_of(target, mesh, "row-major", False)
-        record = replace(record, extra={**record.extra, **places})
-    return mesh, record
+        return mesh, placed_record(target, mesh, "row-major", False)
+    return mesh, mesh_record(mesh)
 
 
 def _chosen_specs(

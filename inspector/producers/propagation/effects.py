@@ -73,7 +73,8 @@ def layout_effects(
     """
     report("lower")
     template = template_of(layout)
-    names = [each.name for each in (*template.programs, *template.refused)]
+    names = [lowered.name for lowered in template.programs]
+    names += [refused.name for refused in template.refused]
     if program not in names:
         raise InvalidInput(f"program is {shown(program)}, but must be one of {', '.join(names)}")
     current = _cost(_Variant("rule", "", layout), layout, program, chip)
@@ -142,8 +143,7 @@ def _propagated(variant: _Variant, current: Layout, program: str) -> Program:
     lowered = _named(template, program)
     if variant.without:
         lowered = replace(lowered, module=_without_constraint(lowered.module, variant.without))
-    program, _ = propagated_program(lowered, Setting.of(layout), template.logical, origins=False)
-    return program
+    return propagated_program(lowered, Setting.of(layout), template.logical, origins=False)[0]
 
 
 def forget() -> None:

@@ -90,7 +90,7 @@ class _Planned:
     snapshot: Snapshot
 
     @functools.cached_property
-    def specs(self) -> list[Spec]:
+    def specs(self) -> list[Spec | None]:
         """The PartitionSpec of each array."""
         return [array.spec for array in self.snapshot.arrays]
 

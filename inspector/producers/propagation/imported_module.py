@@ -27,6 +27,7 @@ from inspector.layout.plan import NOT_PROPAGATED, now
 from inspector.producers.propagation.lowered_module import PartitionedModule, partitioned_module
 from inspector.producers.propagation.one_mesh import OTHER_MESHES, meshes_of, on_first_mesh
 from inspector.producers.propagation.shardings import SHARDING, axes_of_dimensions, rank_of
+from inspector.producers.propagation.walk import named_attributes
 from inspector.producers.propagation.written_shardings import with_sdy
 from inspector.producers.readers import content, hlo_arrays, hlo_mesh, limits
 from inspector.producers.readers.content import MLIR_BYTECODE
@@ -94,7 +95,7 @@ def read(path: Path, what: str, given: NamedMesh | None = None) -> Snapshot:
             program, shardings=arrays.add_values(name, inputs, outputs, devices, _donated(main))
         )
     return Snapshot(
-        source=Source("stablehlo", None, now(), extra={"file": what}),
+        source=Source("stablehlo", None, now(), file=what),
         layout=None,
         mesh=None if found is None else found.record,
         arrays=(*arrays.arrays, *inside),
@@ -256,10 +257,7 @@ def _attributes(function: Any, side: str) -> list[dict[str, Any]]:
     key = f"{side}_attrs"
     if key not in function.attributes:
         return []
-    return [
-        {one.name: one.attr for one in ir.DictAttr(each)}
-        for each in ir.ArrayAttr(function.attributes[key])
-    ]
+    return [named_attributes(entry) for entry in ir.ArrayAttr(function.attributes[key])]
 
 
 def _shape(kind: Any) -> shapes.Shape | None:

@@ -21,7 +21,7 @@ from inspector.producers.propagation.one_mesh import meshes_of, on_first_mesh
 from inspector.producers.propagation.propagate import Setting, described_program
 from inspector.producers.propagation.shardings import MANUAL
 from inspector.producers.propagation.template import Lowered
-from inspector.producers.propagation.walk import operations
+from inspector.producers.propagation.walk import operations, text_of
 from inspector.producers.propagation.xla_form import remove_dead_code, xla_form
 
 # Shardy's record of origins ends the process for some programs that draw random numbers.
@@ -93,7 +93,7 @@ def partitioned_module(
 def _prepared(module: ir.Module) -> ir.Module:
     """Return a copy in the form in which XLA propagates shardings. HLO has no `shard_map`."""
     if any(each.name == MANUAL for each in operations(module.operation)):
-        prepared = ir.Module.parse(module.operation.get_asm(enable_debug_info=True))
+        prepared = ir.Module.parse(text_of(module))
     else:
         prepared = xla_form(module)
     with prepared.context, ir.Location.unknown():
@@ -105,7 +105,7 @@ def _prepared(module: ir.Module) -> ir.Module:
 def _hlo(module: ir.Module) -> str | None:
     """Return the text of the program of all devices; None if it has no HLO form."""
     try:
-        computation = hlo_conversion.to_hlo(module.operation.get_asm())
+        computation = hlo_conversion.to_hlo(text_of(module, debug_info=False))
     except (ValueError, RuntimeError):
         return None
     return str(computation.as_hlo_text())

@@ -14,6 +14,7 @@ from jax.extend.mlir.dialects import sdy
 from inspector.core.errors import InvalidInput
 from inspector.producers.propagation.shardings import MANUAL, manual_axes
 from inspector.producers.propagation.shardy import redirect
+from inspector.producers.propagation.walk import named_attributes
 
 _FRONTEND = "mhlo.frontend_attributes"
 _TO_LOCAL, _TO_GLOBAL = "xla.sdy.GlobalToLocalShape", "xla.sdy.LocalToGlobalShape"
@@ -101,8 +102,8 @@ def _target(operation: Any) -> str | None:
 def _attributes(operation: Any) -> dict[str, str]:
     if operation is None or _FRONTEND not in operation.attributes:
         return {}
-    named = ir.DictAttr(operation.attributes[_FRONTEND])
-    return {each.name: ir.StringAttr(each.attr).value for each in named}
+    named = named_attributes(operation.attributes[_FRONTEND])
+    return {name: ir.StringAttr(attribute).value for name, attribute in named.items()}
 
 
 def _copy(block: Any, inside: Any, caller: Any) -> None:

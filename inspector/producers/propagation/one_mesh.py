@@ -15,6 +15,7 @@ from jax.extend.mlir.dialects import sdy
 from inspector.compiled.hlo import shardings
 from inspector.compiled.hlo.shardings import NamedMesh, Part
 from inspector.core.errors import InvalidInput
+from inspector.producers.propagation.walk import text_of
 
 _SHARDING = re.compile(r"<@([\w.$-]+), \[((?:[^\[\]{}]|\{[^{}]*\})*)\]((?:, \w+=\{[^{}]*\})*)>")
 _ENTRY = re.compile(r"\{([^{}]*)\}(p\d+)?")
@@ -44,7 +45,7 @@ def on_first_mesh(module: ir.Module, meshes: Mapping[str, NamedMesh]) -> ir.Modu
     if len(meshes) < 2:
         return module
     first, main = next(item for item in meshes.items() if item[1].axes)
-    text = module.operation.get_asm(enable_debug_info=True)
+    text = text_of(module)
 
     def replaced(found: re.Match[str]) -> str:
         mesh = meshes.get(found[1])

@@ -25,7 +25,7 @@ from inspector.producers.propagation.shardings import (
     sharding_of,
     tensor_sharding,
 )
-from inspector.producers.propagation.walk import main_function
+from inspector.producers.propagation.walk import main_function, named_attributes
 
 # A signature of more arguments and results is outlined. 1,000 cost 8 MB when all are written once.
 FEW = 1_000
@@ -211,7 +211,7 @@ def close_signature(module: Any) -> None:
             continue
         listed = []
         for each in ir.ArrayAttr(function.attributes[key]):
-            named = {item.name: item.attr for item in ir.DictAttr(each)}
+            named = named_attributes(each)
             if SHARDING in named:
                 sharding = named[SHARDING]
                 if sharding not in closed:
@@ -332,10 +332,7 @@ def _array(listed: list[dict[str, Any]], context: Any) -> Any:
 def _listed(function: Any, key: str, count: int) -> list[dict[str, Any]]:
     if key not in function.attributes:
         return [{} for _ in range(count)]
-    return [
-        {item.name: item.attr for item in ir.DictAttr(each)}
-        for each in ir.ArrayAttr(function.attributes[key])
-    ]
+    return [named_attributes(entry) for entry in ir.ArrayAttr(function.attributes[key])]
 
 
 def _set_signature(

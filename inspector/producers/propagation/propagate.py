@@ -38,6 +38,7 @@ from inspector.core.snapshot import (
     Mesh,
     Program,
     ProgramArray,
+    ShardMap,
     Spec,
     Work,
 )
@@ -73,6 +74,7 @@ from inspector.producers.propagation.shardings import (
 )
 from inspector.producers.propagation.shardy import Propagated
 from inspector.producers.propagation.template import Lowered, template_of
+from inspector.producers.propagation.walk import text_of
 from inspector.producers.propagation.xla_partitioner import MOST_DEVICES, partitioned
 
 SCALED = "scaled-programs"
@@ -112,14 +114,14 @@ class Setting:
         seq = sizes.get("seq")
         kind = layout.machine.kind if layout.machine else None
         # On GPUs the same attention is computed by matrix products.
-        flash = sizes.get("attention") == "flash" and isinstance(seq, int) and kind != "gpu"
+        flash = sizes.get("attention") == "flash" and kind != "gpu"
         return cls(
             layout.mesh(),
             tuple(layout.rules),
             layout.entry.has_rules,
             layout.entry.watched_program,
             donate=layout.donate,
-            kernel_square=seq if flash else None,
+            kernel_square=seq if flash and isinstance(seq, int) else None,
             offloads="offload:" in str(sizes.get("remat")),
             optimizer_axes=layout.optimizer_axes,
             kind=kind,
@@ -285,7 +287,7 @@ def partitioned_text(lowered: Lowered, setting: Setting, logical: bool) -> str:
     """
     module = setting.module_of(lowered) if logical else setting.resized(lowered)
     with lowered.module.context:
-        text = module.operation.get_asm(enable_debug_info=False)
+        text = text_of(module, debug_info=False)
         return partitioned(ir.Module.parse(text), setting.mesh.size)
 
 
@@ -447,11 +449,8 @@ def _arrays(
         unreduced = () if sharding is None else unreduced_axes(sharding)
         array = with_unreduced(array, unreduced, mesh)
         if manual:  # there is no global array: each device has its own value over these axes
-            inside = {
-                "manual_axes": list(manual),
-                "other_axes": [axes and list(axes) for axes in spec],
-            }
-            array = replace(array, spec=None, replicas=None, extra={"shard_map": inside})
+            inside = ShardMap(tuple(manual), tuple(spec))
+            array = replace(array, spec=None, replicas=None, unreduced=(), shard_map=inside)
         found[each.path] = array
     return list(found.values())
 
@@ -461,14 +460,15 @@ def _on_parts_of_axes(array: Array, sharding: Any, mesh: Mesh) -> Array:
     name = str(sharding.mesh_or_ref).removeprefix("@").strip('"')
     axes = tuple((axis.name, axis.size) for axis in mesh.axes)
     parsed = parse_sdy(str(sharding), {name: NamedMesh(axes)})
-    ways = (*parsed.ways, *(1,) * len(array.shape))
-    piece = tuple(-(-size // n) for size, n in zip(array.shape, ways, strict=False))
+    shape = array.shape or ()
+    ways = (*parsed.ways, *(1,) * len(shape))
+    piece = tuple(-(-size // n) for size, n in zip(shape, ways, strict=False))
     held = math.prod(piece) * jax.numpy.dtype(array.dtype).itemsize
     return replace(
         array,
         shard_shape=piece,
         bytes_per_device=held,
         replicas=mesh.size // math.prod(parsed.ways),
-        shards=shards_of(parsed, array.shape, mesh.devices) if mesh.size <= MOST_LISTED else None,
-        extra={"sharding": str(sharding)},
+        shards=shards_of(parsed, shape, mesh.devices) if mesh.size <= MOST_LISTED else None,
+        sharding=str(sharding),
     )

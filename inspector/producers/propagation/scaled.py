@@ -99,18 +99,16 @@ class ScaledProgram:
             one = each.collective
             payload = -(-each.global_bytes // math.prod(sizes[axis] for axis in each.sharded))
             group = math.prod(sizes[axis] for axis in one.mesh_axes or ())
-            if OPERATIONS[one.op].route == "pairs":
-                wire, group_size, groups = payload, one.group_size, one.groups
-            else:
-                wire = OPERATIONS[one.op].wire_bytes(payload, group)
-                group_size, groups = group, devices // group
+            operation = OPERATIONS[one.op]
+            by_pairs = operation.route == "pairs"
+            wire = payload if by_pairs else operation.wire_bytes(payload, group)
             collectives.append(
                 replace(
                     one,
                     payload_bytes=payload,
                     wire_bytes_per_device=wire,
-                    group_size=group_size,
-                    groups=groups,
+                    group_size=one.group_size if by_pairs else group,
+                    groups=one.groups if by_pairs else devices // group,
                 )
             )
         flops: dict[str, float] = {}
@@ -192,7 +190,7 @@ def _partitioned(
     """
     text = partitioned_text(lowered.unmarked, setting, logical)
     module = program_text.parsed(text)
-    mesh = setting.mesh if in_slices else replace(setting.mesh, extra={})
+    mesh = setting.mesh if in_slices else replace(setting.mesh, slice_index=None)
     if module is None:
         raise InvalidInput("the partitioned program cannot be read")
     module = setting.as_compiled(module, mesh)

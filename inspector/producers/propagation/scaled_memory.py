@@ -54,8 +54,8 @@ def scaled_memory(
       other: the buffers of the program on another mesh.
       axes_of: returns the axes that shard a buffer from its bytes on both meshes; None if unknown.
     """
-    changes: dict[Axes, np.ndarray] = defaultdict(lambda: np.zeros(count + 1))
     buffers, count = counted(live), len(live.instructions)
+    changes: dict[Axes, np.ndarray] = defaultdict(lambda: np.zeros(count + 1))
     if not buffers or sum(one.bytes for one in buffers) > LARGEST:
         return None
     elsewhere = _bytes_by_name(counted(other))

@@ -34,7 +34,7 @@ from inspector.producers.propagation.shardings import (
     spec_of,
     tensor_sharding,
 )
-from inspector.producers.propagation.walk import main_function, operations
+from inspector.producers.propagation.walk import main_function, named_attributes, operations
 
 # The options with which passes note the source of each mesh axis, and the steps of its propagation.
 _NOTES = ("debug-sharding-origins", "debug-propagation-edge-sharding")
@@ -325,7 +325,7 @@ def _map_attributes(
         return
     changed = []
     for each, change in itertools.zip_longest(ir.ArrayAttr(function.attributes[key]), more):
-        named = {item.name: item.attr for item in ir.DictAttr(each)}
+        named = named_attributes(each)
         if SHARDING in named:
             named[SHARDING] = mapped(named[SHARDING])
             if change is not None:

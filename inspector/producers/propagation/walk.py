@@ -22,6 +22,17 @@ def operations(operation: Any, inner_first: bool = False) -> list[Any]:
     return found[:-1] if inner_first else found[1:]
 
 
+def text_of(module: ir.Module, debug_info: bool = True) -> str:
+    """Return the text of a module, by default with the locations of its operations."""
+    return str(module.operation.get_asm(enable_debug_info=debug_info))
+
+
+def named_attributes(attribute: Any) -> dict[str, Any]:
+    """Return the attributes in a dictionary attribute by name. Its type in JAX has no iterator."""
+    entries: Any = ir.DictAttr(attribute)
+    return {entry.name: entry.attr for entry in entries}
+
+
 def main_function(module: Any) -> Any:
     """Return the function that the program of a module's operation runs."""
     return next(

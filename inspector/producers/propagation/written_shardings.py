@@ -18,7 +18,7 @@ from inspector.core.errors import InvalidInput
 from inspector.core.formatting import counted
 from inspector.producers.propagation.one_mesh import axes_of_parts
 from inspector.producers.propagation.shardings import SHARDING, rank_of
-from inspector.producers.propagation.walk import operations
+from inspector.producers.propagation.walk import named_attributes, operations, text_of
 from inspector.producers.propagation.xla_form import parsed_attribute, restore_shardings
 
 _FRONTEND, _MESHES = "mhlo.frontend_attributes", "xla.sdy.meshes"
@@ -49,7 +49,7 @@ def with_sdy(module: ir.Module, given: NamedMesh | None = None) -> ir.Module | N
 
 
 def _with_sdy(module: ir.Module, given: NamedMesh | None) -> ir.Module | None:
-    copy = ir.Module.parse(module.operation.get_asm(enable_debug_info=True))
+    copy = ir.Module.parse(text_of(module))
     meshes = _meshes_in_text(copy)
     if meshes:
         with copy.context, ir.Location.unknown():
@@ -84,8 +84,8 @@ def _meshes_in_text(module: ir.Module) -> dict[str, str]:
     if _MESHES not in named:
         return {}
     with module.context:
-        listed = ir.DictAttr(parsed_attribute(named[_MESHES]))
-        return {one.name: str(one.attr) for one in listed}
+        meshes = named_attributes(parsed_attribute(named[_MESHES]))
+        return {name: str(mesh) for name, mesh in meshes.items()}
 
 
 def _devices(module: ir.Module) -> int:

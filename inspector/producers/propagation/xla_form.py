@@ -19,6 +19,7 @@ from inspector.producers.jax_internals import hlo_conversion
 from inspector.producers.propagation.manual import restore_manual
 from inspector.producers.propagation.outlined import add_shardings, without_shardings
 from inspector.producers.propagation.shardings import SHARDING
+from inspector.producers.propagation.walk import named_attributes, text_of
 
 _FRONTEND = "mhlo.frontend_attributes"
 _IN_FRONTEND = "xla.sdy.sharding"
@@ -48,7 +49,7 @@ def xla_form(module: Any) -> Any:
     if not meshes:
         raise InvalidInput("the lowered program has no mesh, so nothing in it is sharded")
     with without_shardings(module.operation) as signature:
-        text = module.operation.get_asm(enable_debug_info=True)
+        text = text_of(module)
     try:
         computation = hlo_conversion.to_hlo(text)
     except (ValueError, RuntimeError) as error:
@@ -187,7 +188,7 @@ def _restore_call(call: Any, results: dict[int, Any]) -> None:
 
 
 def _restored(argument: Any) -> Any:
-    named = {each.name: each.attr for each in ir.DictAttr(argument)}
+    named = named_attributes(argument)
     found = _sharding(named.pop(_FRONTEND, None))
     named.pop("mhlo.sharding", None)
     if found is not None:

@@ -27,7 +27,7 @@ from inspector.core import host_memory
 from inspector.core.errors import InvalidInput
 from inspector.producers.jax_internals import compiler
 from inspector.producers.jax_internals.cpu_clients import cpu_client
-from inspector.producers.propagation.walk import main_function
+from inspector.producers.propagation.walk import main_function, named_attributes
 
 # Devices of a client. More than the last cannot be emulated: ids of other processes begin there.
 _CLIENTS = (8, 64, 256, 1024, 2048)
@@ -130,8 +130,8 @@ def _remove_old_shardings(module: ir.Module) -> None:
         for key in ("arg_attrs", "res_attrs"):
             if key in attributes:
                 listed = [
-                    {one.name: one.attr for one in ir.DictAttr(each) if one.name != _OLD}
-                    for each in ir.ArrayAttr(attributes[key])
+                    {name: kept for name, kept in named_attributes(entry).items() if name != _OLD}
+                    for entry in ir.ArrayAttr(attributes[key])
                 ]
                 attributes[key] = ir.ArrayAttr.get([ir.DictAttr.get(each) for each in listed])
         return ir.WalkResult.ADVANCE

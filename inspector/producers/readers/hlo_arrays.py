@@ -143,9 +143,7 @@ class HloArrays:
                     None,
                     array.spec,
                     None,
-                    extra={"donated": True}
-                    if value.role == "input" and value.number in reused
-                    else {},
+                    donated=value.role == "input" and value.number in reused,
                 )
             )
         return tuple(found)
@@ -160,7 +158,7 @@ class HloArrays:
         unknown = [
             array.path
             for array in self._imported.arrays
-            if array.spec is None and array.shards is None and array.extra.get("sharding")
+            if array.spec is None and array.shards is None and array.sharding
         ]
         if unknown:
             first = ", ".join(unknown[:3])
@@ -183,7 +181,7 @@ class HloArrays:
             array = replace(
                 self._imported.arrays[-1],
                 memory_kind=kind,
-                extra={"sharding": _reason(value)},
+                sharding=_reason(value),
             )
         else:
             saved = replace(saved, memory_kind=kind)

@@ -152,6 +152,6 @@ def found_mesh(
     record = Mesh(
         tuple(MeshAxis(name, size) for name, size in mesh.axes),
         tuple(order if ids is None else (ids[place] for place in order)),
-        extra={} if ids else {"abstract": True},
+        abstract=ids is None,
     )
     return FoundMesh(mesh, how, record, ids is not None)

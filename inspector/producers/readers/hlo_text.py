@@ -118,7 +118,7 @@ def read(
     findings += [*arrays.findings(), *_about_mesh(found, mesh)]
     read = with_roles(
         Snapshot(
-            source=Source("hlo", None, now(), extra={"file": what}),
+            source=Source("hlo", None, now(), file=what),
             layout=None,
             mesh=None if found is None else found.record,
             arrays=arrays.arrays,
@@ -270,7 +270,7 @@ def _program(
         kept_gathers=kept if partitioned else None,
         ideal=None if partitioned else before_partitioning,
         stage="compiled" if partitioned else None,
-        extra={} if devices is None else {"devices": devices},
+        devices=devices,
     )
 
 

@@ -6,12 +6,11 @@ import math
 import re
 from collections.abc import Iterable
 from dataclasses import dataclass, replace
-from typing import Any
 
 from inspector.core import sharding
 from inspector.core.array_groups import group_of_path
 from inspector.core.formatting import counted, mesh_text, spec_text
-from inspector.core.snapshot import Array, Finding, Group, Mesh, Shard, Snapshot, Source, Spec
+from inspector.core.snapshot import Array, Finding, Group, Kind, Mesh, Shard, Snapshot, Source, Spec
 from inspector.core.typed_json import LARGEST
 from inspector.layout.plan import now
 from inspector.producers.readers import limits
@@ -81,12 +80,17 @@ class ImportedArrays:
         self.arrays.append(array)
 
     def snapshot(
-        self, kind: str, what: str, processes: int = 1, extra: dict[str, Any] | None = None
+        self,
+        kind: Kind,
+        what: str,
+        processes: int = 1,
+        step: int | None = None,
+        saved: str | None = None,
     ) -> Snapshot:
-        """Return the Snapshot of the arrays and findings. `extra` is added to its source."""
-        extra = {"file": what} | (extra or {})
+        """Return the Snapshot of the arrays and findings. `step` and `saved` are those of its source."""
+        source = Source(kind, None, now(), processes=processes, file=what, step=step, saved=saved)
         return Snapshot(
-            source=Source(kind, None, now(), processes=processes, extra=extra),
+            source=source,
             layout=None,
             mesh=self.mesh,
             arrays=tuple(self.arrays),
@@ -132,7 +136,7 @@ class ImportedArrays:
         replicas = 1 + max(shard.replica for shard in shards)
         array = replace(array, shards=shards, replicas=replicas)
         if saved.unreduced:
-            array = replace(array, replicas=None, extra={"unreduced": list(saved.unreduced)})
+            array = replace(array, replicas=None, unreduced=tuple(saved.unreduced))
         return _with_shard_shape(array, itemsize, max(pieces, key=math.prod)), None
 
     def _shards(

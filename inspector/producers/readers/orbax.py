@@ -100,7 +100,7 @@ def read(path: Path, what: str, step: int | None = None, report: Report = no_rep
         note = "The checkpoint has no device ids, so devices are numbered in mesh order."
         findings.append(Finding("note", "devices-unknown", note))
     processes = max(map(_processes, found.trees.values()))
-    return arrays.snapshot("orbax", what, processes, _step_and_time(found, checkpoint))
+    return arrays.snapshot("orbax", what, processes, found.step, _saved(checkpoint))
 
 
 def stored_array(metadata: bytes, what: str) -> Stored:
@@ -188,12 +188,12 @@ def _uncommitted(found: CheckpointFolders, checkpoint: dict[str, Any], what: str
     return [Finding("error", UNCOMMITTED, message) for message in messages]
 
 
-def _step_and_time(found: CheckpointFolders, checkpoint: dict[str, Any]) -> dict[str, Any]:
-    extra: dict[str, Any] = {} if found.step is None else {"step": found.step}
+def _saved(checkpoint: dict[str, Any]) -> str | None:
+    """Return the time when the checkpoint was complete, in ISO 8601; None if unknown."""
     ended = checkpoint.get("commit_timestamp_nsecs")
-    if type(ended) is int and 0 < ended < 2**63:
-        extra["saved"] = datetime.fromtimestamp(ended // 10**9, UTC).isoformat()
-    return extra
+    if type(ended) is not int or not 0 < ended < 2**63:
+        return None
+    return datetime.fromtimestamp(ended // 10**9, UTC).isoformat()
 
 
 def _processes(folder: Path) -> int:

@@ -97,6 +97,7 @@ def _drawn(name: str, value: jax.Array) -> DrawnArray:
     if isinstance(placed, jax.sharding.NamedSharding):
         mesh = mesh_record(placed.mesh)
     else:
+        device: Any  # JAX does not export its type
         (device,) = placed.device_set
         mesh = snapshot.Mesh(
             (snapshot.MeshAxis("device", 1),),

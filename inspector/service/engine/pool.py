@@ -715,7 +715,7 @@ class Pool:
                         if worker.kill_at is not None or worker.run is None:
                             self._stop(worker)
                         else:
-                            self._time_out(worker.run)  # type: ignore[arg-type]  # or it is never due
+                            self._time_out(worker.run)
                 # Computed again, because other runs may have begun.
                 due = min(map(self._due, self._workers), default=math.inf)
                 left = max(0.0, due - time.monotonic())

@@ -191,7 +191,8 @@ class Worker:
 
 def _named(path: str) -> Callable[..., Any]:
     module, function = path.split(":")
-    return getattr(importlib.import_module(module), function)
+    job: Callable[..., Any] = getattr(importlib.import_module(module), function)
+    return job
 
 
 def sentence(error: BaseException) -> str:

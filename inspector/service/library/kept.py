@@ -232,7 +232,7 @@ class Library:
         """Return the compressed bytes of all Snapshots."""
         with self._connected() as database:
             question = "SELECT coalesce(sum(length(packed)), 0) FROM snapshots"
-            return database.execute(question).fetchone()[0]
+            return int(database.execute(question).fetchone()[0])
 
     def move_aside(self) -> Path:
         """Rename the file, so that a new library can start. Return the new path.
@@ -306,6 +306,7 @@ class Library:
         return number
 
     def _owner(self, database: sqlite3.Connection, number: int) -> str | None:
+        owner: str | None
         (owner,) = database.execute("SELECT owner FROM snapshots WHERE id = ?", [number]).fetchone()
         return owner
 

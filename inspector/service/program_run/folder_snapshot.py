@@ -189,11 +189,15 @@ def _lost_shardings(run: ProgramRun) -> Iterator[Finding]:
             f"{list(one.operand_shape)} has {spec_text(one.operand_spec)}, {bytes_text(one.operand_bytes)} "
             "on each. XLA chose the sharding, because nothing asks for another."
         )
-        extra = {
-            "source": one.line,
-            "remedy": "Call it inside of `jax.jit` with `out_shardings`, or constrain the result there.",
-        }
-        yield Finding("warning", LOST_SHARDING, message, bytes=_saved(one), extra=extra)
+        remedy = "Call it inside of `jax.jit` with `out_shardings`, or constrain the result there."
+        yield Finding(
+            "warning",
+            LOST_SHARDING,
+            message,
+            bytes=_saved(one),
+            source=one.line,
+            remedy=remedy,
+        )
     rest = run.lost_shardings[_MOST_LOST:]
     if rest:
         message = f"{counted(len(rest), 'more line')} with operations that lost a sharding."

@@ -354,7 +354,7 @@ def _missing(one: _Read, paths: Sequence[str]) -> Finding:
         f"{one.record.name} can only have run after that, so {counted(len(paths), 'result')} of it{size}, "
         f"{'is' if len(paths) == 1 else 'are'} not among these arrays: {named}."
     )
-    return Finding("note", MISSING, message, extra={"program": one.record.name})
+    return Finding("note", MISSING, message, program=one.record.name)
 
 
 def _lost_sharding(operation: str, written: dict[str, Any]) -> LostSharding:

@@ -96,8 +96,8 @@ def test_a_dropped_logical_axis_is_found_and_explained() -> None:
     one = the(found, "dropped-logical-axis")
     assert "Logical axes embed and hidden are mapped to mesh axis model" in one.message
     assert "params/DotReluDot_{0…2}/Dense_0/kernel (3 arrays)" in one.message
-    assert one.extra["rule"] == 2 and one.extra["logical_axis"] == "hidden"
-    assert one.extra["axes"] == ["data"] and "hidden to data" in one.extra["remedy"]
+    assert one.rule == 2 and one.logical_axis == "hidden"
+    assert one.axes == ("data",) and "hidden to data" in one.remedy
     # Every matrix of the train state can also be sharded over data, which halves it.
     state = sum(
         a.bytes_per_device for a in found.arrays if len(a.shape) == 2 and "batch" not in a.path
@@ -105,7 +105,7 @@ def test_a_dropped_logical_axis_is_found_and_explained() -> None:
     state -= found.array("output").bytes_per_device
     assert one.bytes == state // 2
     assert one.array in {a.path for a in found.arrays}
-    assert one.extra["count"] == 6
+    assert one.count == 6
 
 
 def test_a_logical_axis_that_a_later_rule_shards_is_not_dropped() -> None:
@@ -121,8 +121,8 @@ def test_replicated_parameters_and_moments_are_separate_findings() -> None:
     assert sum(one.bytes for one in parameters) == 6 * 64 * 64 * 4 * 7 // 8
     assert sum(one.bytes for one in moments) == 2 * sum(one.bytes for one in parameters)
     assert all("no rule gives" in one.message for one in (*parameters, *moments))
-    assert {one.extra["count"] for one in parameters} == {3}
-    assert {one.extra["count"] for one in moments} == {6}
+    assert {one.count for one in parameters} == {3}
+    assert {one.count for one in moments} == {6}
 
 
 @pytest.mark.parametrize(
@@ -201,7 +201,7 @@ def test_moments_find_their_parameter() -> None:
 def test_an_unused_mesh_axis_and_a_replicated_batch_are_found() -> None:
     found = planned(rules="hidden=model")
     idle, batch = the(found, "unused-mesh-axis"), the(found, "batch-not-sharded")
-    assert idle.extra["axes"] == ["data"] and batch.extra["axes"] == ["data"]
+    assert idle.axes == batch.axes == ("data",)
     assert batch.level == "warning"
     # In pure tensor parallelism a replicated batch is only a note.
     pure = planned(mesh="8", axes="model", rules="hidden=model")
@@ -224,11 +224,11 @@ def test_the_inputs_of_captured_programs_decide_whether_an_axis_shards_the_batch
 def test_unused_rules_are_found() -> None:
     found = planned(rules="batch=data,hiden=model,hidden=model,hidden=data+model")
     misspelt, late = (one for one in audit(found) if one.code == "rule-never-used")
-    assert misspelt.extra["rule"] == 1 and "hidden" in misspelt.extra["remedy"]
-    assert late.extra["rule"] == 3 and "rule 3, hidden → model, wins" in late.message
+    assert misspelt.rule == 1 and "hidden" in misspelt.remedy
+    assert late.rule == 3 and "rule 3, hidden → model, wins" in late.message
     absent = made({"data": 2}, rules=[["a", ["dat"]], ["b", "data"]])
     assert the(absent, "rule-names-absent-axis").level == "error"
-    assert "Change it to data" in the(absent, "rule-names-absent-axis").extra["remedy"]
+    assert "Change it to data" in the(absent, "rule-names-absent-axis").remedy
 
 
 def test_linen_never_takes_a_shadowed_rule() -> None:
@@ -297,7 +297,7 @@ def test_activation_traffic_above_the_parameters_is_a_note(arrays: tuple[str, ..
     # An all-reduce sends twice its payload; FSDP gathers twice and reduce-scatters once.
     assert code not in codes(moving(WHOLE, 1, arrays), "note")
     found = the(moving(WHOLE, 2, arrays), code)
-    assert found.extra["wire_bytes"] == 4 * WHOLE * 7 // 8
+    assert found.wire_bytes == 4 * WHOLE * 7 // 8
     assert "about 42.0 KiB" in found.message
     assert code not in codes(moving(WHOLE, None, arrays), "note")
 
@@ -339,8 +339,8 @@ def reducing(op: str, spec: tuple, stage: str = "compiled", kind: str = "TPU v5e
 def test_a_gradient_that_is_all_reduced_over_the_axis_of_its_parameter_is_a_note() -> None:
     sharded, code = (("data",), None), "gradient-all-reduced"
     found = the(reducing("all-reduce", sharded), code)
-    assert found.level == "note" and found.extra["wire_bytes"] == 2 * WHOLE
-    assert found.array == "params/w" and found.extra["axes"] == ["data"]
+    assert found.level == "note" and found.wire_bytes == 2 * WHOLE
+    assert found.array == "params/w" and found.axes == ("data",)
     assert code not in codes(reducing("reduce-scatter", sharded), "note")
     assert code not in codes(reducing("all-reduce", (None, None)), "note")
     assert code not in codes(reducing("all-reduce", sharded, stage="propagated"), "note")
@@ -350,7 +350,7 @@ def test_a_gradient_that_is_all_reduced_over_the_axis_of_its_parameter_is_a_note
 def test_linen_and_nnx_are_compared() -> None:
     found = planned(rules="batch=data,hidden=model,hidden=data,embed=")
     (one,) = [one for one in audit(found) if one.code == "linen-and-nnx-disagree"]
-    assert one.extra["cause"] == "order" and "Logical axes: hidden." in one.message
+    assert one.cause == "order" and "Logical axes: hidden." in one.message
     assert one.level == "note"
 
 
@@ -360,7 +360,7 @@ def test_small_arrays_share_one_finding() -> None:
     assert audit(made({"data": 8}, large, *small)) == ()
     many = [array(f"params/{chr(97 + n)}/bias", (64,), (None,)) for n in range(26)]
     (one,) = audit(made({"data": 8}, large, *many))
-    assert one.code == "replicated-parameter" and one.extra["count"] == 26
+    assert one.code == "replicated-parameter" and one.count == 26
 
 
 def test_unknown_facts_give_no_findings() -> None:
@@ -402,7 +402,7 @@ def test_one_skipped_rule_after_many_others_is_one_finding() -> None:
     found = plan(layout, abstract_state(layout))
     one = the(found, "dropped-logical-axis")
     assert one.message.startswith("Logical axes vocab, mlp, heads, kv_heads and embed are mapped")
-    assert "rules 3, 4, 5 and 6 come first" in one.message and one.extra["rule"] == 6
+    assert "rules 3, 4, 5 and 6 come first" in one.message and one.rule == 6
     both = [
         array.path
         for array in found.arrays
@@ -410,18 +410,18 @@ def test_one_skipped_rule_after_many_others_is_one_finding() -> None:
         and {"vocab", "mlp", "heads", "kv_heads"} & set(array.logical_axes or ())
         and "embed" in (array.logical_axes or ())
     ]
-    assert one.extra["count"] == len(both) > 4
+    assert one.count == len(both) > 4
 
 
 def test_indivisible_arrays_of_one_logical_axis_are_merged() -> None:
     fields = {"mesh": "2x3", "batch": "7", "layers": "2", "depth": "64"}
     layout = layouts.parse(fields).unwrap()
     findings = audited(plan(layout, abstract_state(layout))).findings
-    uneven = Counter(one.extra["logical_axis"] for one in findings if one.code == INDIVISIBLE)
+    uneven = Counter(one.logical_axis for one in findings if one.code == INDIVISIBLE)
     assert set(uneven) == {"batch", "hidden"} and uneven.total() > 2
     merged = merged_by_logical_axis(findings)
     for one in (one for one in merged if one.code == INDIVISIBLE):
-        more = uneven[one.extra["logical_axis"]] - 1
+        more = uneven[one.logical_axis] - 1
         assert (f"nor in {more} more array" in one.message) == bool(more)
     assert [one for one in merged if one.code != INDIVISIBLE] == [
         one for one in findings if one.code != INDIVISIBLE

@@ -44,7 +44,7 @@ def test_a_constraint_that_does_not_divide_gives_a_replicated_result(mesh, rows,
     if findings:
         padded = -(-max(rows, columns) // 4) * 4 * min(rows, columns) * 4
         assert findings[0].bytes == padded - padded // 4
-        assert findings[0].extra["path"] == "init/output/embed"
+        assert findings[0].path == "init/output/embed"
 
 
 def test_a_slice_that_the_program_asks_for_is_no_finding(mesh) -> None:
@@ -104,14 +104,14 @@ def test_a_cache_that_is_gathered_for_each_token_is_found() -> None:
             if (one.payload_bytes or 0) >= held
         }
         assert len(findings) == len(large) == count
-        assert {one.extra["collective"]: one.extra["wire_bytes"] for one in findings} == large
+        assert {one.collective: one.wire_bytes for one in findings} == large
 
 
 def test_repeated_work_is_the_flops_of_all_devices_over_those_of_the_program(mesh) -> None:
     w = placed(mesh, (64, 64))
     repeated = inspect(lambda w, x: jnp.tanh(x @ w) @ w, w, placed(mesh, (16, 64)))
     (finding,) = of(repeated, "repeated-work")
-    assert finding.extra["ratio"] == pytest.approx(4.0)
+    assert finding.ratio == pytest.approx(4.0)
     shared = inspect(lambda w, x: jnp.tanh(x @ w) @ w, w, placed(mesh, (16, 64), "x"))
     assert of(shared, "repeated-work") == []
 
@@ -142,7 +142,7 @@ def test_a_stack_of_layers_that_is_gathered_at_once_is_found(mesh, sharded: str)
     assert len(findings) == len(at_once) == (sharded == "layers")
     if findings:
         assert findings[0].bytes == whole - whole // layers
-        assert findings[0].extra["collective"] == at_once[0].name
+        assert findings[0].collective == at_once[0].name
 
 
 @pytest.mark.parametrize(("tokens", "gathered"), [((64, 16), False), ((4096, 512), True)])

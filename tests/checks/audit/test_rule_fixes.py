@@ -91,8 +91,8 @@ def test_the_remedy_mends_what_it_is_for_and_saves_what_it_says(
         left = audit(after)
         assert all(still.array != one.array for still in of(left, code) if one.array), change.words
         if one.array is None:
-            assert (one.extra.get("axes"), one.extra.get("rule_text")) not in [
-                (still.extra.get("axes"), still.extra.get("rule_text")) for still in of(left, code)
+            assert (one.axes, one.rule_text) not in [
+                (still.axes, still.rule_text) for still in of(left, code)
             ]
         # A fix adds no other problem.
         assert not [still for still in (*after.findings, *left) if still.level == "error"]
@@ -139,9 +139,9 @@ def test_a_fix_saves_more_than_the_finding_only_in_more_arrays(fields: dict[str,
     more = [(one, change) for one, change in pairs if change and change.saves > one.bytes]
     assert more
     for one, change in more:
-        assert change.arrays > one.extra["count"]
+        assert change.arrays > one.count
         bounds = section.saving(one), plain(section.fix(change))
-        assert f"{one.extra['count']} array" in bounds[0] and f"{change.arrays} array" in bounds[1]
+        assert f"{one.count} array" in bounds[0] and f"{change.arrays} array" in bounds[1]
 
 
 def test_the_fix_of_an_indivisible_dimension_replicates_it() -> None:

@@ -64,9 +64,9 @@ def assert_fixed(layout: Layout, one: Finding, change: Change) -> None:
     before = planned(layout)
     after = planned(layouts.from_json(change.layout.to_json()))
     current, left = ((*found.findings, *audit(found)) for found in (before, after))
-    about = one.code, one.array, one.extra.get("axes")
-    assert about in [(a.code, a.array, a.extra.get("axes")) for a in current]
-    assert about not in [(a.code, a.array, a.extra.get("axes")) for a in left], change.words
+    about = one.code, one.array, one.axes
+    assert about in [(a.code, a.array, a.axes) for a in current]
+    assert about not in [(a.code, a.array, a.axes) for a in left], change.words
     assert not [a for a in left if a.level == "error"]
     if one.level != "error":
         kinds = [{a.code for a in findings if a.level == "warning"} for findings in (left, current)]

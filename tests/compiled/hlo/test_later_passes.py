@@ -35,8 +35,8 @@ def passed(case: dict[str, Any]) -> later_passes.Passed:
 def mesh_of(case: dict[str, Any]) -> Mesh:
     sizes = SHAPES[case["kind"]]
     axes = tuple(MeshAxis(name, size) for name, size in zip("ab", sizes, strict=True))
-    extra = {"slice_index": SLICES} if case["kind"] == "slices" else {}
-    return Mesh(axes, tuple(range(sizes[0] * sizes[1])), extra=extra)
+    slices = tuple(SLICES) if case["kind"] == "slices" else None
+    return Mesh(axes, tuple(range(sizes[0] * sizes[1])), slice_index=slices)
 
 
 def sent(rows: list[list[Any]]) -> Counter[tuple[Any, ...]]:

@@ -84,7 +84,7 @@ def test_gzip_goes_to_standard_output(tmp_path: Path, capsys: pytest.CaptureFixt
     assert command_line.main(["import", "hlo", str(path)]) == 0
     found = snapshot.from_json(json.loads(capsys.readouterr().out))
     assert found.programs[0].collectives[0].wire_bytes_per_device == 256
-    assert found.programs[0].extra["devices"] == 2
+    assert found.programs[0].devices == 2
 
 
 def test_bad_input_is_one_line_and_leaves_no_file(

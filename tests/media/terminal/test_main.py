@@ -80,9 +80,7 @@ def test_show_and_device_print_memory_kinds_outside_device_memory(
     tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     def on_host(snapshot: Snapshot) -> Snapshot:
-        moved = dataclasses.replace(snapshot.arrays[1], extra={"memory_kind": "pinned_host"})
-        if hasattr(moved, "memory_kind"):
-            moved = dataclasses.replace(snapshot.arrays[1], memory_kind="pinned_host")
+        moved = dataclasses.replace(snapshot.arrays[1], memory_kind="pinned_host")
         return dataclasses.replace(snapshot, arrays=(snapshot.arrays[0], moved))
 
     path = str(tmp_path / "run.json")

@@ -91,7 +91,7 @@ def test_a_shard_map_sends_what_the_compiled_one_sends(kind: str) -> None:
     assert products
     for one in products:
         assert one.spec is None and one.replicas is None
-        assert set(one.extra["shard_map"]["manual_axes"]) == manual
+        assert set(one.shard_map.manual_axes) == manual
         rows = 4 if kind == "full" else 8
         assert one.shape is not None and one.shape[0] == rows
         assert one.shard_shape == (4, *one.shape[1:])

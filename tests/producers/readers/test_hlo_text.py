@@ -64,7 +64,7 @@ def test_every_given_file_opens_or_is_refused_by_name(path: Path) -> None:
         counted = Counter(one.op for p in found.programs for one in p.collectives)
         assert counted == _collectives(expected["counts"])
         if expected["num_partitions"] is not None:
-            devices = {program.extra["devices"] for program in found.programs}
+            devices = {program.devices for program in found.programs}
             assert devices == {int(expected["num_partitions"])}
         cut = path.name.startswith("reference_")
         assert ("file-cut" in [finding.code for finding in found.findings]) == cut
@@ -87,7 +87,7 @@ def test_many_modules_are_many_programs(tmp_path: Path) -> None:
     found = read(path)
     assert [program.name for program in found.programs] == ["a", "a (2)", "b"]
     assert found.mesh is None
-    assert [program.extra["devices"] for program in found.programs] == [8, 8, 8]
+    assert [program.devices for program in found.programs] == [8, 8, 8]
     assert [array.shard_shape for array in found.arrays] == [(64,)] * 6
     assert {(array.shape, array.spec) for array in found.arrays} == {(None, None)}
     assert found.findings[-1].code == "mesh-unknown"
@@ -218,7 +218,7 @@ def test_a_dump_of_xla_itself(tmp_path: Path) -> None:
     found = read(tmp_path)
     (summed,) = [one for one in found.programs if one.name == "jit_summed"]
     assert [one.op for one in summed.collectives] == ["all-reduce"]
-    assert summed.extra["devices"] == 4
+    assert summed.devices == 4
 
 
 @pytest.mark.parametrize(

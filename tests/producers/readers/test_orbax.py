@@ -248,7 +248,7 @@ def steps(tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, dict[str, jax
 def test_the_latest_step_equals_the_arrays_of_jax(steps: tuple[Path, dict[str, jax.Array]]) -> None:
     folder, leaves = steps
     found = read(folder)
-    assert found.source.extra["step"] == 12
+    assert found.source.step == 12
     assert [axis.type for axis in found.mesh.axes] == ["explicit", "auto", "auto"]
     assert found.mesh.devices == (0, 4, 2, 6, 1, 5, 3, 7)
     for path, leaf in leaves.items():

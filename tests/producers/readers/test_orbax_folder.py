@@ -24,7 +24,7 @@ def test_step_0_is_found(tmp_path: Path) -> None:
         save(tmp_path / "steps" / str(step), size=step + 1)
     found = read(tmp_path / "steps")
     assert [(one.path, one.shape) for one in found.arrays] == [("w", (6,))]
-    assert found.source.extra["step"] == 5
+    assert found.source.step == 5
     assert read(tmp_path / "steps", step=0).array("w").shape == (1,)
 
 
@@ -34,7 +34,7 @@ def test_numbered_items_are_not_steps(tmp_path: Path) -> None:
         checkpointer.save(tmp_path / "items", ocp.args.Composite(**items))
     found = read(tmp_path / "items")
     assert {one.path: one.shape for one in found.arrays} == {"stage_1/w": (1,), "stage_2/w": (2,)}
-    assert "step" not in found.source.extra
+    assert found.source.step is None
 
 
 def test_an_unfinished_item_is_skipped_with_a_finding(tmp_path: Path) -> None:
@@ -56,7 +56,7 @@ def test_an_unfinished_step_is_skipped(tmp_path: Path) -> None:
     save(tmp_path / "run" / "5")
     save(tmp_path / "run" / "9").rename(tmp_path / "run" / "9.orbax-checkpoint-tmp-1")
     (tmp_path / "run" / "logs").mkdir()
-    assert read(tmp_path / "run").source.extra["step"] == 5
+    assert read(tmp_path / "run").source.step == 5
     shutil.rmtree(tmp_path / "run" / "5")
     for more in ("more", "logs/inside"):
         with pytest.raises(InvalidInput, match=r"unfinished checkpoint '9\.orbax"):
@@ -68,7 +68,7 @@ def test_metadata_of_macos_is_ignored(tmp_path: Path) -> None:
     save(tmp_path / "top" / "run" / "7")
     (tmp_path / "top" / "__MACOSX" / "run").mkdir(parents=True)
     (tmp_path / "top" / ".DS_Store").write_bytes(b"\0\0\0\1Bud1")
-    assert read(tmp_path / "top").source.extra["step"] == 7
+    assert read(tmp_path / "top").source.step == 7
 
 
 def test_array_folders_next_to_a_msgpack_file_are_read(tmp_path: Path) -> None:

@@ -54,7 +54,5 @@ def test_each_line_that_loses_a_sharding_is_named(tmp_path: Path) -> None:
     assert {one.line: one.bytes for one in run.lost_shardings} == expected
     assert {(one.operand_bytes, one.parts) for one in run.lost_shardings} == {(64 * 32 * 4 // 8, 8)}
     found = folder_snapshot.read(tmp_path / "recorded")
-    warned = {
-        one.extra["source"]: one.bytes for one in found.findings if one.code == "sharding-lost"
-    }
+    warned = {one.source: one.bytes for one in found.findings if one.code == "sharding-lost"}
     assert warned == {line: size - size // 8 for line, size in expected.items()}

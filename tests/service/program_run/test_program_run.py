@@ -101,7 +101,7 @@ def test_every_style_of_compile_is_recorded(trained: Any) -> None:
     assert {c.mesh_axes for c in step.collectives} == {("data",), ("model",)}
     inputs = {one.path: one for one in step.shardings if one.role == "input"}
     assert inputs.keys() == {"state/params/w", "state/step", "train_step/input/batch"}
-    assert inputs["state/params/w"].extra == {"donated": True}
+    assert inputs["state/params/w"].donated
 
 
 def test_a_second_compile_has_its_reasons(trained: Any) -> None:
@@ -132,7 +132,7 @@ def test_state_of_a_short_program_is_captured_or_named_as_missing(tmp_path: Path
     else:  # at least the arguments of the step
         assert {(64, 64), (128, 64)} <= {array.shape for array in found.arrays}
         assert not totals and missing is not None
-        assert missing.extra["program"] == "step" and "step/output/2/w" in missing.message
+        assert missing.program == "step" and "step/output/2/w" in missing.message
 
 
 @pytest.mark.nightly

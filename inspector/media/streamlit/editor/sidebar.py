@@ -116,7 +116,7 @@ class Editor:
         findings = [finding for finding in planned.findings if finding.level == "error"]
         by_rule: dict[tuple[str | None, tuple[str, ...]], list[Finding]] = {}
         for finding in findings:
-            taken = finding.extra.get("logical_axis"), _split_over(finding, planned)
+            taken = finding.logical_axis, _split_over(finding, planned)
             by_rule.setdefault(taken, []).append(finding)
         for (logical_axis, axes), found in by_rule.items():
             text = found[0].message + (f", and {len(found) - 1} more" if len(found) > 1 else "")
@@ -512,7 +512,7 @@ def _show_problem(text: str | None, place: st.delta_generator.DeltaGenerator | N
 def _split_over(finding: Finding, planned: Snapshot) -> tuple[str, ...]:
     """Return the mesh axes over which the plan shards the dimension of a finding."""
     spec = planned.array(finding.array).spec if finding.array is not None else None
-    dimension = finding.extra.get("dimension")
+    dimension = finding.dimension
     return (spec[dimension] or ()) if spec is not None and dimension is not None else ()
 
 

@@ -77,8 +77,8 @@ def _show_finding(
                 _draw_fix(f"finding:{number}:make", snapshot, finding, layout)
         if change is not None:
             st.caption(render.markdown(section.fix(change)))
-        elif "remedy" in finding.extra:
-            st.caption(plain(str(finding.extra["remedy"])))
+        elif finding.remedy is not None:
+            st.caption(plain(finding.remedy))
 
 
 def show_best(snapshot: Snapshot, layout: Layout | None) -> None:
@@ -113,7 +113,7 @@ def show_urgent(snapshot: Snapshot, layout: Layout, rejected: str | None) -> Non
             if fixable:
                 _draw_fix("fix_rejected", snapshot, fixable[0], layout)
     for number, finding in enumerate(findings):
-        if "unknown_name" in finding.extra:
+        if finding.unknown_name is not None:
             show_in_line(f"fix_name:{number}", finding, snapshot, layout)
 
 
@@ -125,7 +125,7 @@ def show_in_line(key: str, finding: Finding, snapshot: Snapshot, layout: Layout 
     left.markdown(
         f":{render.COLORS[kind]}[{render.ICONS[kind]}] **{plain(section.title(finding))}**"
         f"{f' · {saving}' if saving else ''}  \n{plain(finding.message)} "
-        f"{plain(str(finding.extra.get('remedy') or ''))}"
+        f"{plain(finding.remedy or '')}"
     )
     with right:
         _draw_fix(key, snapshot, finding, layout)

@@ -24,6 +24,7 @@ def _start(settings):
     path = os.path.join(producers, "jax_internals", "compile_hook.py")
     # Not in `sys.modules`, where the program could see it.
     spec = importlib.util.spec_from_file_location("_sharding_inspector_hook", path)
+    assert spec is not None and spec.loader is not None
     hook = importlib.util.module_from_spec(spec)
     spec.loader.exec_module(hook)
     hook.wait_for_jax(settings)

@@ -56,7 +56,7 @@ def test_the_colored_axis_can_be_chosen(shown) -> None:
         samples.snapshot(),
         machine("cpu"),
         machine("tpu:v5p:5x5x5"),
-        machine(mesh=dataclasses.replace(MESH, extra={})),
+        machine(mesh=dataclasses.replace(MESH, coordinates=None)),
     ],
     ids=["emulated", "no machine", "no such slice", "no places"],
 )
