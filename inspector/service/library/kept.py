@@ -5,7 +5,6 @@ from __future__ import annotations
 import contextlib
 import itertools
 import sqlite3
-import zlib
 from collections.abc import Callable, Iterator
 from dataclasses import replace
 from pathlib import Path
@@ -13,13 +12,11 @@ from typing import Any
 
 from inspector.compare import board as boards
 from inspector.compare.board import Board
-from inspector.core import private_database, snapshot, strict_json
+from inspector.core import snapshot, strict_json
 from inspector.core.errors import InvalidInput, shown
 from inspector.core.formatting import bytes_text
 from inspector.core.snapshot import Snapshot
-from inspector.core.user_folder import user_folder
 from inspector.service.engine import Requester
-from inspector.service.library import file
 from inspector.service.library.entry import (
     Entry,
     checked_name,
@@ -28,6 +25,7 @@ from inspector.service.library.entry import (
     folded,
     words,
 )
+from inspector.service.store import Unreadable, View, move_aside, ownership, packed, unpacked
 
 MOST_BYTES = 128 * 2**20  # of one Snapshot as text; 126 arrays take 60 kB
 
@@ -41,20 +39,29 @@ class NameTaken(InvalidInput):
     """Another Snapshot of the same owner has the name."""
 
 
-class Library:
-    """The Snapshots in one file. Every method raises `InvalidInput` if the file is unusable.
+class Library(View):
+    """The Snapshots in the file. Every method raises `InvalidInput` if the file is unusable.
 
     A name is unique among those of one owner. If a user sees several Snapshots of one name, the user's own
     one, or else one without an owner, has the name, and the others have that of their owner added, such as
     `base (ann@my.org)`. So no answer depends on what a user does not see.
 
     Args:
-      user: the user of a server for several people. A signed-in user sees and changes what is theirs, and
-        sees what is shared or has no owner. A user who is not signed in sees what is shared, and sees and
-        changes what has no owner. None is the user of this machine, who sees and changes everything.
+      user: sees and changes the same as in every `View`, and also sees what has no owner.
       on_change: is called with each change or its refusal: `save`, `annotate`, `rename`, `share` or `delete`,
         the user, the name of the Snapshot, and the outcome.
     """
+
+    WHAT = "library"
+    TABLE = "snapshots"
+    DAMAGED = "is damaged or not a library: {}; it was left unchanged"
+    EARLIER = (0x53484C42, 3)  # "SHLB"
+    # An entry whose name is taken by another one keeps it with the time added.
+    BEFORE_MOVE = (
+        "UPDATE earlier.snapshots AS entry SET name = name || ' (' || saved || ')' WHERE EXISTS (SELECT 1 "
+        "FROM main.snapshots AS kept WHERE kept.name = entry.name AND kept.owner IS entry.owner AND "
+        "kept.saved != entry.saved)"
+    )
 
     def __init__(
         self,
@@ -62,8 +69,7 @@ class Library:
         user: Requester | None = None,
         on_change: Callable[[str, Requester, str, str], None] | None = None,
     ) -> None:
-        self.path = path or user_folder() / "library.sqlite3"
-        self._user = user
+        super().__init__(path, user)
         self._on_change = on_change
 
     def save(self, name: str, note: str, found: Snapshot | Board, replace: bool = False) -> Entry:
@@ -74,19 +80,17 @@ class Library:
           InvalidInput: name, note or Snapshot is too long.
         """
         name, note = checked_name(name), checked_note(note)
-        is_board = isinstance(found, Board)
         plain = boards.dumps(found) if isinstance(found, Board) else snapshot.dumps(found)
-        text = plain.encode("utf-8")
-        if len(text) > MOST_BYTES:
+        content = packed(plain, MOST_BYTES)
+        if content is None:
             raise InvalidInput(
-                f"the {'Board' if is_board else 'Snapshot'} has {bytes_text(len(text))}, but the "
-                f"library keeps at most {bytes_text(MOST_BYTES)} of one"
+                f"the {type(found).__name__} has {bytes_text(len(plain.encode()))}, but the library keeps at "
+                f"most {bytes_text(MOST_BYTES)} of one"
             )
-        owner = self._user if self._user is not None and self._user.signed_in else None
-        owner_name = None if owner is None else owner.name
-        entry = described(name, note, found, zlib.compress(text), owner_name)
-        entry |= {"owner": owner and owner.owner, "owner_name": owner_name, "shared": 0}
-        with self._writing("save", name) as database:
+        owner = ownership(self._user)
+        entry = described(name, note, found, content, owner["owner_name"])
+        entry |= {**owner, "shared": 0}
+        with self._changing("save", name) as database:
             number = self._numbers(database).get(name)
             if number is not None and self._may_change(self._owner(database, number)):
                 if not replace:
@@ -98,11 +102,7 @@ class Library:
                     f"UPDATE snapshots SET {changes} WHERE id = ?", [*entry.values(), number]
                 )
             else:
-                columns = ", ".join(entry)
-                marks = ", ".join("?" * len(entry))
-                number = database.execute(
-                    f"INSERT INTO snapshots ({columns}) VALUES ({marks})", list(entry.values())
-                ).lastrowid
+                number = self._insert(database, entry).lastrowid
                 assert number is not None
             return self._entry(database, number)
 
@@ -160,19 +160,10 @@ class Library:
         """
         with self._connected() as database:
             number = self._number(database, name)
-            (packed,) = database.execute(
+            (content,) = database.execute(
                 "SELECT packed FROM snapshots WHERE id = ?", [number]
             ).fetchone()
-        try:
-            unpacker = zlib.decompressobj()
-            text = unpacker.decompress(packed, MOST_BYTES)
-            if unpacker.unconsumed_tail or not unpacker.eof:
-                raise zlib.error("the compressed data is incomplete")
-            return text.decode("utf-8")
-        except (zlib.error, UnicodeDecodeError) as error:
-            raise InvalidInput(
-                f"the Snapshot {shown(name)} in the library is damaged: {error}"
-            ) from None
+        return unpacked(content, MOST_BYTES, f"the Snapshot {shown(name)} in the library")
 
     def annotate(self, name: str, note: str) -> Entry:
         """Replace the note of a saved Snapshot.
@@ -181,7 +172,7 @@ class Library:
           InvalidInput: the name is unknown, or the note is too long.
         """
         note = checked_note(note)
-        with self._writing("annotate", name) as database:
+        with self._changing("annotate", name) as database:
             number, _ = self._owned(database, name)
             database.execute("UPDATE snapshots SET note = ? WHERE id = ?", [note, number])
             return self._described_again(database, number)
@@ -194,7 +185,7 @@ class Library:
           InvalidInput: the name is unknown or belongs to another user, or the new name is not allowed.
         """
         new_name = checked_name(new_name)
-        with self._writing("rename", name) as database:
+        with self._changing("rename", name) as database:
             number, owner = self._owned(database, name)
             taken = database.execute(
                 "SELECT 1 FROM snapshots WHERE name = ? AND owner IS ? AND id != ?",
@@ -211,7 +202,7 @@ class Library:
         Raises:
           InvalidInput: the name is unknown, belongs to another user, or has no owner.
         """
-        with self._writing("share" if shared else "unshare", name) as database:
+        with self._changing("share" if shared else "unshare", name) as database:
             number, owner = self._owned(database, name)
             if owner is None:
                 raise InvalidInput(f"{shown(name)} has no owner, so everyone sees it already")
@@ -224,7 +215,7 @@ class Library:
         Raises:
           InvalidInput: the name is unknown, or belongs to another user.
         """
-        with self._writing("delete", name) as database:
+        with self._changing("delete", name) as database:
             number, _ = self._owned(database, name)
             database.execute("DELETE FROM snapshots WHERE id = ?", [number])
 
@@ -235,20 +226,24 @@ class Library:
             return database.execute(question).fetchone()[0]
 
     def move_aside(self) -> Path:
-        """Rename the file, so that a new library can start. Return the new path.
+        """Rename the unreadable file, so that a new library can start. Return the new path.
 
         Raises:
-          InvalidInput: the file cannot be renamed, or the user is not the one of this machine.
+          InvalidInput: the file is readable or cannot be renamed, or the user is not the one of this machine.
         """
         if self._user is not None:
             raise InvalidInput("only the user who runs the server can move the library aside")
-        return file.move_aside(self.path)
+        try:
+            self.entries()
+        except Unreadable as error:
+            return move_aside(error.path)
+        raise InvalidInput(f"the library {self.path} can be read, so it was not moved")
 
     @contextlib.contextmanager
-    def _writing(self, event: str, name: str) -> Iterator[sqlite3.Connection]:
+    def _changing(self, event: str, name: str) -> Iterator[sqlite3.Connection]:
         """Run one exclusive transaction; roll it back on an error. Report its outcome."""
         try:
-            with self._connected() as database, private_database.exclusive(database):
+            with self._writing() as database:
                 yield database
         except InvalidInput as error:
             self._report(event, name, str(error))
@@ -259,18 +254,8 @@ class Library:
         if self._on_change is not None and self._user is not None:
             self._on_change(event, self._user, name, outcome)
 
-    def _connected(self) -> contextlib.AbstractContextManager[sqlite3.Connection]:
-        return file.connected(self.path)
-
     def _may_see(self, owner: str | None, shared: int) -> bool:
-        return bool(shared) or owner is None or self._may_change(owner)
-
-    def _may_change(self, owner: str | None) -> bool:
-        return self._user is None or self._is_own(owner)
-
-    def _is_own(self, owner: str | None) -> bool:
-        signed_in = self._user is not None and self._user.signed_in
-        return owner == (self._user.owner if self._user is not None and signed_in else None)
+        return owner is None or super()._may_see(owner, shared)
 
     def _numbers(self, database: sqlite3.Connection) -> dict[str, int]:
         """Return the `id` of each Snapshot that the user sees, under the name that this user sees."""
