@@ -63,21 +63,17 @@ def opened(
     Raises:
       OSError, sqlite3.Error: the file cannot be created or opened.
     """
-    with contextlib.closing(connect(path, busy_seconds)) as database:
+    prepare(path)
+    connection = sqlite3.connect(path, timeout=busy_seconds, isolation_level=None)
+    with contextlib.closing(connection) as database:
+        # Otherwise one damaged text makes all rows unreadable.
+        database.text_factory = lambda raw: raw.decode("utf-8", "replace")
         prepare_tables(database)
         # The first versions used WAL, which cannot be read on a full or read-only disk. If such a file is in
         # use, a later use changes it.
         with contextlib.suppress(sqlite3.OperationalError):
             database.execute("PRAGMA journal_mode = DELETE")
         yield database
-
-
-def connect(path: Path, busy_seconds: float) -> sqlite3.Connection:
-    prepare(path)
-    database = sqlite3.connect(path, timeout=busy_seconds, isolation_level=None)
-    # Otherwise one damaged text makes all rows unreadable.
-    database.text_factory = lambda raw: raw.decode("utf-8", "replace")
-    return database
 
 
 @contextlib.contextmanager

@@ -40,6 +40,7 @@ MOST_BYTES_OF_OWNER = 2**26  # a run of 126 arrays takes about 20 kB
 MOST_ENTRIES_OF_OWNER = 2_000
 MOST_BYTES_OF_ANSWER = 128 * 2**20  # as text, as for an entry of the library
 _WHAT = "the history"  # in errors about what it has
+_OWN = "(? OR owner IS ?)"  # the condition that the user may change a row
 _SIZE = "(length(parameters) + coalesce(length(packed), 0))"
 _ENTRY = (
     "id, time, kind, title, target, parameters, seconds, basis, peak_bytes, wire_bytes, assessment, "
@@ -97,9 +98,9 @@ class History(View):
     def record_answer(self, layout: Layout, found: Snapshot, requester: Requester) -> None:
         """Record a run or a compile of a layout."""
         kind: Kind = "run" if layout.machine is None else "compile"
-        packed = _packed(snapshot.dumps(found)) if kind == "run" else None
+        answer = snapshot.dumps(found) if kind == "run" else None
         figures = _figures(assess(found))
-        self._record(kind, layout, {"layout": layout.to_json()}, figures, requester, packed)
+        self._record(kind, layout, {"layout": layout.to_json()}, figures, requester, answer)
 
     def record_search(self, layout: Layout, result: SearchResult, requester: Requester) -> None:
         """Record a search that began with a layout, with its result and the figures of the best one."""
@@ -111,8 +112,7 @@ class History(View):
         }
         known = None if best is None else best.assessment
         figures = {} if known is None else _figures(known)
-        packed = _packed(results.dumps(result))
-        self._record("search", layout, parameters, figures, requester, packed)
+        self._record("search", layout, parameters, figures, requester, results.dumps(result))
 
     def record_comparison(self, board: Board, requester: Requester) -> None:
         """Record that layouts were compared. The same comparison again only gets a new time."""
@@ -134,7 +134,7 @@ class History(View):
         parameters: Mapping[str, Any],
         figures: Mapping[str, Any],
         requester: Requester,
-        packed: bytes | None = None,
+        answer: str | None = None,
         title: str | None = None,
         entry: str | None = None,
     ) -> None:
@@ -147,7 +147,7 @@ class History(View):
             "parameters": json.dumps(parameters),
             **figures,
             **ownership(requester),
-            "packed": packed,
+            "packed": None if answer is None else store.packed(answer, MOST_BYTES_OF_ANSWER),
         }
         try:
             with self._writing() as database:
@@ -232,23 +232,24 @@ class History(View):
           InvalidInput: the entry is not one of the user's own.
         """
         with self._writing() as database:
-            row = database.execute("SELECT owner FROM history WHERE id = ?", [entry]).fetchone()
-            if row is None or row[0] is None or not self._may_change(row[0]):
+            changed = database.execute(
+                f"UPDATE history SET shared = ? WHERE id = ? AND owner IS NOT NULL AND {_OWN}",
+                [int(shared), entry, *self._own()],
+            )
+            if not changed.rowcount:
                 raise InvalidInput("only the owner of an entry can share it")
-            database.execute("UPDATE history SET shared = ? WHERE id = ?", [int(shared), entry])
 
     def delete(self, entries: Sequence[HistoryEntry]) -> int:
         """Delete these entries, except those that the user may not change. Return how many there were."""
+        question = f"DELETE FROM history WHERE id = ? AND {_OWN}"
         with self._writing() as database:
-            deleted = 0
-            for entry in entries:
-                row = database.execute(
-                    "SELECT owner FROM history WHERE id = ?", [entry.id]
-                ).fetchone()
-                if row is not None and self._may_change(row[0]):
-                    database.execute("DELETE FROM history WHERE id = ?", [entry.id])
-                    deleted += 1
-        return deleted
+            return sum(
+                database.execute(question, [entry.id, *self._own()]).rowcount for entry in entries
+            )
+
+    def _own(self) -> tuple[bool, str | None]:
+        """Return the values for `_OWN`."""
+        return self._user is None, ownership(self._user)["owner"]
 
     def _made(self, owner: str | None, *row: Any) -> HistoryEntry:
         *facts, owner_name, shared = row
@@ -336,11 +337,6 @@ def _figures(assessment: Assessment) -> dict[str, Any]:
 def _whole(number: float | None) -> int | None:
     """Return an integer that SQLite can store, or None."""
     return None if number is None or not number < 2**63 else round(number)
-
-
-def _packed(answer: str) -> bytes | None:
-    """Return the compressed text of an answer; None if it is too large to be kept."""
-    return store.packed(answer, MOST_BYTES_OF_ANSWER)
 
 
 def _unpacked(content: bytes) -> Any:

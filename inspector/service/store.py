@@ -32,49 +32,20 @@ _NO_PLACE = (
     *(sqlite3.SQLITE_CANTOPEN, sqlite3.SQLITE_PERM, sqlite3.SQLITE_READONLY),
     *(sqlite3.SQLITE_IOERR, sqlite3.SQLITE_FULL),
 )
-_OWNERS = "owner TEXT, owner_name TEXT, shared INTEGER NOT NULL DEFAULT 0"
+_OWNER = "owner TEXT, owner_name TEXT, shared INTEGER NOT NULL DEFAULT 0"
 # The statements that lead to each version of the tables. To change a table, add a version.
 MIGRATIONS = (
     (
         f"PRAGMA application_id = {APPLICATION}",
-        f"""
-        CREATE TABLE snapshots (
-          id INTEGER PRIMARY KEY,
-          name TEXT NOT NULL,
-          note TEXT NOT NULL,
-          saved TEXT NOT NULL,
-          source TEXT NOT NULL,
-          target TEXT,
-          model TEXT,
-          mesh TEXT,
-          devices INTEGER,
-          arrays INTEGER NOT NULL,
-          state_bytes INTEGER,
-          per_device INTEGER,
-          words TEXT NOT NULL,
-          packed BLOB NOT NULL,
-          {_OWNERS}
-        ) STRICT
-        """,
+        "CREATE TABLE snapshots (id INTEGER PRIMARY KEY, name TEXT NOT NULL, note TEXT NOT NULL, saved TEXT "
+        "NOT NULL, source TEXT NOT NULL, target TEXT, model TEXT, mesh TEXT, devices INTEGER, arrays INTEGER "
+        "NOT NULL, state_bytes INTEGER, per_device INTEGER, words TEXT NOT NULL, packed BLOB NOT NULL, "
+        f"{_OWNER}) STRICT",
         # Each owner has names of their own, so that a taken name does not reveal what another user keeps.
         "CREATE UNIQUE INDEX snapshots_names ON snapshots (name, ifnull(owner, ''))",
-        f"""
-        CREATE TABLE history (
-          id TEXT PRIMARY KEY,
-          time TEXT NOT NULL,
-          kind TEXT NOT NULL,
-          title TEXT NOT NULL,
-          target TEXT,
-          parameters TEXT NOT NULL,
-          seconds REAL,
-          basis TEXT,
-          peak_bytes INTEGER,
-          wire_bytes INTEGER,
-          assessment TEXT,
-          packed BLOB,
-          {_OWNERS}
-        ) STRICT
-        """,
+        "CREATE TABLE history (id TEXT PRIMARY KEY, time TEXT NOT NULL, kind TEXT NOT NULL, title TEXT NOT "
+        "NULL, target TEXT, parameters TEXT NOT NULL, seconds REAL, basis TEXT, peak_bytes INTEGER, "
+        f"wire_bytes INTEGER, assessment TEXT, packed BLOB, {_OWNER}) STRICT",
     ),
 )
 VERSION = len(MIGRATIONS)
@@ -146,64 +117,51 @@ class View:
         except (sqlite3.Error, OSError) as error:
             raise self._explained(path, error) from None
         except UnicodeEncodeError:
-            raise InvalidInput(
-                f"the {self.WHAT} stores text, but this has a lone surrogate"
-            ) from None
+            text = f"the {self.WHAT} stores text, but this has a lone surrogate"
+            raise InvalidInput(text) from None
 
     def _insert(
         self, database: sqlite3.Connection, row: Mapping[str, Any], otherwise: str = ""
     ) -> sqlite3.Cursor:
         """Add a row; `otherwise` is a clause for a conflict."""
-        return database.execute(
-            f"INSERT INTO {self.TABLE} ({', '.join(row)}) VALUES ({', '.join('?' * len(row))}) {otherwise}",
-            list(row.values()),
-        )
+        columns = f"({', '.join(row)}) VALUES ({', '.join('?' * len(row))})"
+        return database.execute(f"INSERT INTO {self.TABLE} {columns} {otherwise}", [*row.values()])
 
     def _migrate(self, database: sqlite3.Connection) -> None:
         """Bring the tables up to date. Refuse a file of another program before any change."""
         database.execute("BEGIN")  # a consistent read
-        version = self._version(database)
+        version, _ = self._contents(database, self.path)
         database.execute("COMMIT")
         if version == 0:
             database.execute("PRAGMA auto_vacuum = FULL")  # deleting frees disk space
         if version < VERSION:
             with private_database.exclusive(database):
-                # Another process may have done it by now.
-                for statement in itertools.chain(*MIGRATIONS[self._version(database) :]):
+                version, _ = self._contents(database, self.path)  # another process may have done it
+                for statement in itertools.chain(*MIGRATIONS[version:]):
                     database.execute(statement)
                 database.execute(f"PRAGMA user_version = {VERSION}")
 
     def _move_from(self, database: sqlite3.Connection, path: Path) -> None:
         """Move the rows of the view's earlier file, unless another process just did, and delete the file."""
         database.execute("ATTACH ? AS earlier", [str(path)])
-        self._has_earlier(database, path)  # refuses a file of another program before any change
+        self._contents(database, path, "earlier", *self.EARLIER)  # refuses a file before any change
         # The first versions used WAL, with which a crash could change only one of the two files.
         database.execute("PRAGMA earlier.journal_mode = DELETE")
         with private_database.exclusive(database):
-            if self._has_earlier(database, path):
+            _, tables = self._contents(database, path, "earlier", *self.EARLIER)
+            if self.TABLE in tables:
                 self._move_rows(database)
                 database.execute(f"ALTER TABLE earlier.{self.TABLE} RENAME TO {_MOVED}")
         database.execute("DETACH earlier")
         with contextlib.suppress(OSError):  # what is left has no more rows to move
             private_database.remove(path)
 
-    def _has_earlier(self, database: sqlite3.Connection, path: Path) -> bool:
-        """Return whether the earlier file has rows to move."""
-        self._version(database, path, "earlier", *self.EARLIER)
-        rows = database.execute("SELECT name FROM earlier.sqlite_master WHERE type = 'table'")
-        tables = {name for (name,) in rows}
-        if not tables <= {self.TABLE, _MOVED}:
-            raise _of_another_program(path)
-        return self.TABLE in tables
-
     def _move_rows(self, database: sqlite3.Connection) -> None:
         """Copy the rows of a table that may lack columns of later versions."""
-        known, columns = (
-            database.execute(f"PRAGMA {schema}.table_info({self.TABLE})").fetchall()
-            for schema in ("earlier", "main")
-        )
+        known = {row[1] for row in database.execute(f"PRAGMA earlier.table_info({self.TABLE})")}
+        columns = database.execute(f"PRAGMA main.table_info({self.TABLE})").fetchall()
         for _, name, kind, required, default, key in columns:
-            if not key and name not in {column[1] for column in known}:
+            if not key and name not in known:
                 what = f"{kind} NOT NULL DEFAULT {default}" if required else kind
                 database.execute(f"ALTER TABLE earlier.{self.TABLE} ADD COLUMN {name} {what}")
         database.execute(self.BEFORE_MOVE)
@@ -214,47 +172,48 @@ class View:
             "WHERE true ON CONFLICT DO NOTHING"  # a row of the same key is the same entry
         )
 
-    def _version(
+    def _contents(
         self,
         database: sqlite3.Connection,
-        path: Path | None = None,
+        path: Path,
         schema: str = "main",
         application: int = APPLICATION,
         newest: int = VERSION,
-    ) -> int:
-        """Return the version of the tables in a file; 0 if it is empty. Refuse a file of another program."""
-        path = path or self.path
+    ) -> tuple[int, set[str]]:
+        """Return the version and the tables of a file; 0 if it is empty. Refuse one of another program."""
         known, version = (
             database.execute(f"PRAGMA {schema}.{what}").fetchone()[0]
             for what in ("application_id", "user_version")
         )
-        (tables,) = database.execute(f"SELECT count(*) FROM {schema}.sqlite_master").fetchone()
-        if known == version == tables == 0:
-            return 0
-        if known != application:
-            raise _of_another_program(path)
+        rows = database.execute(f"SELECT tbl_name FROM {schema}.sqlite_master")
+        tables = {name for (name,) in rows}
+        if known == version == len(tables) == 0:
+            return 0, tables
+        # A history of an earlier version has no application id.
+        if known != application or not (known or tables <= {self.TABLE, _MOVED}):
+            raise InvalidInput(
+                f"{path} is the database of another program and was left unchanged; set {VARIABLE} to "
+                "another folder, or move the file away"
+            )
         if not 1 <= version <= newest:
             raise Unreadable(
                 f"the {self.WHAT} {path} has version {version}, but this program reads version {newest}: "
                 "open it with a newer Sharding Inspector",
                 path,
             )
-        return int(version)
+        return version, tables
 
     # --- Damage ----------------------------------------------------------------------------------
 
     def _explained(self, path: Path, error: sqlite3.Error | OSError) -> InvalidInput:
         """Return a sentence why a file cannot be used."""
-        kind = (
-            getattr(error, "sqlite_errorcode", 0) & 0xFF
-        )  # the low byte is the primary result code
+        kind = getattr(error, "sqlite_errorcode", 0) & 0xFF  # the primary result code
         what = f"the {self.WHAT} {path}"
-        use = "used" if path == self.path else f"moved to {self.path.name}"
         if kind in _BUSY:
-            return InvalidInput(
-                f"{what} is in use by another process for more than {_BUSY_SECONDS:.0f} seconds"
-            )
+            seconds = f"{_BUSY_SECONDS:.0f} seconds"
+            return InvalidInput(f"{what} is in use by another process for more than {seconds}")
         if kind in _NO_PLACE or isinstance(error, OSError):
+            use = "used" if path == self.path else f"moved to {self.path.name}"
             return InvalidInput(f"{what} cannot be {use}: {private_database.reason(path, error)}")
         return Unreadable(f"{what} {self.DAMAGED.format(error)}", path)
 
@@ -305,10 +264,3 @@ def unpacked(content: bytes, most_bytes: int, what: str) -> str:
         return text.decode()
     except (zlib.error, UnicodeDecodeError) as error:
         raise InvalidInput(f"{what} is damaged: {error}") from None
-
-
-def _of_another_program(path: Path) -> InvalidInput:
-    return InvalidInput(
-        f"{path} is the database of another program and was left unchanged; set {VARIABLE} to another "
-        "folder, or move the file away"
-    )

@@ -203,15 +203,17 @@ def test_a_full_disk_leaves_the_earlier_files(tmp_path: Path, room: int) -> None
 def test_a_read_only_file_is_left(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     Library(tmp_path / NAME).entries()
     path = earlier(tmp_path, Library, 3)
-    before, connect = digest(path), private_database.connect
+    before, opened = digest(path), private_database.opened
 
-    def read_only(path: Path, busy_seconds: float) -> sqlite3.Connection:
-        database = connect(path, busy_seconds)
-        database.execute("PRAGMA query_only = ON")
-        return database
+    def read_only(path: Path, seconds: float, prepare: Callable[[sqlite3.Connection], object]):
+        return opened(
+            path,
+            seconds,
+            lambda database: (database.execute("PRAGMA query_only = ON"), prepare(database)),
+        )
 
     with monkeypatch.context() as patch:
-        patch.setattr(private_database, "connect", read_only)
+        patch.setattr(private_database, "opened", read_only)
         with pytest.raises(InvalidInput, match=r"library\.sqlite3 cannot .*read-only") as refused:
             Library(tmp_path / NAME).entries()
         assert not isinstance(refused.value, Unreadable) and digest(path) == before

@@ -8,7 +8,7 @@ import sqlite3
 from collections.abc import Callable, Iterator
 from dataclasses import replace
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 from inspector.compare import board as boards
 from inspector.compare.board import Board
@@ -33,6 +33,14 @@ _ENTRY = (
     "note, saved, source, target, model, mesh, devices, arrays, state_bytes, per_device, "
     "length(packed), owner_name, shared"
 )
+
+
+class _Row(NamedTuple):
+    id: int
+    name: str
+    owner: str | None
+    owner_name: str | None
+    shared: int
 
 
 class NameTaken(InvalidInput):
@@ -91,20 +99,20 @@ class Library(View):
         entry = described(name, note, found, content, owner["owner_name"])
         entry |= {**owner, "shared": 0}
         with self._changing("save", name) as database:
-            number = self._numbers(database).get(name)
-            if number is not None and self._may_change(self._owner(database, number)):
-                if not replace:
-                    raise NameTaken(f"the library has a Snapshot named {shown(name)} already")
-                for kept in ("name", "owner", "owner_name", "shared"):
-                    del entry[kept]
-                changes = ", ".join(f"{column} = ?" for column in entry)
-                database.execute(
-                    f"UPDATE snapshots SET {changes} WHERE id = ?", [*entry.values(), number]
-                )
-            else:
+            taken = self._visible(database).get(name)
+            if taken is None or not self._may_change(taken.owner):
                 number = self._insert(database, entry).lastrowid
                 assert number is not None
-            return self._entry(database, number)
+                return self._entry(database, number)
+            if not replace:
+                raise NameTaken(f"the library has a Snapshot named {shown(name)} already")
+            for kept in ("name", "owner", "owner_name", "shared"):
+                del entry[kept]
+            changes = ", ".join(f"{column} = ?" for column in entry)
+            database.execute(
+                f"UPDATE snapshots SET {changes} WHERE id = ?", [*entry.values(), taken.id]
+            )
+            return self._entry(database, taken.id)
 
     def entries(self, search: str = "") -> tuple[Entry, ...]:
         """Return the entries that the user sees and that contain each word of `search`, newest first.
@@ -113,7 +121,7 @@ class Library(View):
         """
         wanted = folded(search).split()
         with self._connected() as database:
-            names = {number: name for name, number in self._numbers(database).items()}
+            names = {row.id: name for name, row in self._visible(database).items()}
             rows = database.execute(
                 f"SELECT id, words, owner, {_ENTRY} FROM snapshots ORDER BY saved DESC, name"
             )
@@ -130,7 +138,7 @@ class Library(View):
           InvalidInput: the name is unknown.
         """
         with self._connected() as database:
-            return self._entry(database, self._number(database, name))
+            return self._entry(database, self._row(database, name).id)
 
     def open(self, name: str) -> Snapshot:
         """Return a saved Snapshot.
@@ -159,7 +167,7 @@ class Library(View):
           InvalidInput: the name is unknown, or the Snapshot is damaged.
         """
         with self._connected() as database:
-            number = self._number(database, name)
+            number = self._row(database, name).id
             (content,) = database.execute(
                 "SELECT packed FROM snapshots WHERE id = ?", [number]
             ).fetchone()
@@ -173,7 +181,7 @@ class Library(View):
         """
         note = checked_note(note)
         with self._changing("annotate", name) as database:
-            number, _ = self._owned(database, name)
+            number = self._owned(database, name).id
             database.execute("UPDATE snapshots SET note = ? WHERE id = ?", [note, number])
             return self._described_again(database, number)
 
@@ -186,15 +194,15 @@ class Library(View):
         """
         new_name = checked_name(new_name)
         with self._changing("rename", name) as database:
-            number, owner = self._owned(database, name)
+            row = self._owned(database, name)
             taken = database.execute(
                 "SELECT 1 FROM snapshots WHERE name = ? AND owner IS ? AND id != ?",
-                [new_name, owner, number],
+                [new_name, row.owner, row.id],
             )
             if taken.fetchone():
                 raise NameTaken(f"the library has a Snapshot named {shown(new_name)} already")
-            database.execute("UPDATE snapshots SET name = ? WHERE id = ?", [new_name, number])
-            return self._described_again(database, number)
+            database.execute("UPDATE snapshots SET name = ? WHERE id = ?", [new_name, row.id])
+            return self._described_again(database, row.id)
 
     def share(self, name: str, shared: bool) -> Entry:
         """Let all users of the server see a Snapshot, or only its owner again.
@@ -203,11 +211,11 @@ class Library(View):
           InvalidInput: the name is unknown, belongs to another user, or has no owner.
         """
         with self._changing("share" if shared else "unshare", name) as database:
-            number, owner = self._owned(database, name)
-            if owner is None:
+            row = self._owned(database, name)
+            if row.owner is None:
                 raise InvalidInput(f"{shown(name)} has no owner, so everyone sees it already")
-            database.execute("UPDATE snapshots SET shared = ? WHERE id = ?", [int(shared), number])
-            return self._entry(database, number)
+            database.execute("UPDATE snapshots SET shared = ? WHERE id = ?", [int(shared), row.id])
+            return self._entry(database, row.id)
 
     def delete(self, name: str) -> None:
         """Delete one Snapshot.
@@ -216,7 +224,7 @@ class Library(View):
           InvalidInput: the name is unknown, or belongs to another user.
         """
         with self._changing("delete", name) as database:
-            number, _ = self._owned(database, name)
+            number = self._owned(database, name).id
             database.execute("DELETE FROM snapshots WHERE id = ?", [number])
 
     def bytes(self) -> int:
@@ -257,74 +265,60 @@ class Library(View):
     def _may_see(self, owner: str | None, shared: int) -> bool:
         return owner is None or super()._may_see(owner, shared)
 
-    def _numbers(self, database: sqlite3.Connection) -> dict[str, int]:
-        """Return the `id` of each Snapshot that the user sees, under the name that this user sees."""
-        rows = [
-            row
-            for row in database.execute("SELECT id, name, owner, owner_name, shared FROM snapshots")
-            if self._may_see(row[2], row[4])
-        ]
+    def _visible(self, database: sqlite3.Connection) -> dict[str, _Row]:
+        """Return the Snapshots that the user sees, under the names that this user sees."""
+        rows = map(_Row._make, database.execute(f"SELECT {', '.join(_Row._fields)} FROM snapshots"))
         # Own ones first, then those without an owner.
-        rows.sort(
-            key=lambda row: (not self._is_own(row[2]), row[2] is not None, row[2] or "", row[0])
+        ordered = sorted(
+            (row for row in rows if self._may_see(row.owner, row.shared)),
+            key=lambda row: (not self._is_own(row.owner), row.owner or "", row.id),
         )
-        numbers: dict[str, int] = {}
-        others = []
-        for number, name, _, owner_name, _ in rows:
-            if numbers.setdefault(name, number) != number:
-                others.append((number, f"{name} ({owner_name or 'without owner'})"))
-        for number, name in others:
+        named: dict[str, _Row] = {}
+        for row in [row for row in ordered if named.setdefault(row.name, row) is not row]:
+            name = f"{row.name} ({row.owner_name or 'without owner'})"
             counted = (f"{name} ({count})" for count in itertools.count(2))
-            free = next(one for one in itertools.chain([name], counted) if one not in numbers)
-            numbers[free] = number
-        return numbers
+            named[next(free for free in itertools.chain([name], counted) if free not in named)] = (
+                row
+            )
+        return named
 
-    def _number(self, database: sqlite3.Connection, name: str) -> int:
-        """Return the `id` of a Snapshot.
+    def _row(self, database: sqlite3.Connection, name: str) -> _Row:
+        """Return the row of a Snapshot.
 
         Raises:
           InvalidInput: the user sees no Snapshot of this name.
         """
-        number = self._numbers(database).get(name)
-        if number is None:
+        row = self._visible(database).get(name)
+        if row is None:
             raise InvalidInput(f"the library has no Snapshot named {shown(name)}")
-        return number
+        return row
 
-    def _owner(self, database: sqlite3.Connection, number: int) -> str | None:
-        (owner,) = database.execute("SELECT owner FROM snapshots WHERE id = ?", [number]).fetchone()
-        return owner
-
-    def _owned(self, database: sqlite3.Connection, name: str) -> tuple[int, str | None]:
-        """Return `id` and owner of a Snapshot that the user may change.
+    def _owned(self, database: sqlite3.Connection, name: str) -> _Row:
+        """Return the row of a Snapshot that the user may change.
 
         Raises:
           InvalidInput: the name is unknown, or belongs to another user.
         """
-        number = self._number(database, name)
-        owner, owner_name = database.execute(
-            "SELECT owner, owner_name FROM snapshots WHERE id = ?", [number]
-        ).fetchone()
-        if not self._may_change(owner):
-            whose = "has no owner" if owner is None else f"belongs to {owner_name}"
+        row = self._row(database, name)
+        if not self._may_change(row.owner):
+            whose = "has no owner" if row.owner is None else f"belongs to {row.owner_name}"
             raise InvalidInput(f"the Snapshot {shown(name)} {whose}, so you cannot change it")
-        return number, owner
+        return row
 
     def _described_again(self, database: sqlite3.Connection, number: int) -> Entry:
         """Update the words that are searched, and return the entry."""
         entry = self._entry(database, number)
-        searched = words(
-            *(entry.name, entry.note, entry.model, entry.mesh, entry.target, entry.source),
-            entry.owner,
-        )
+        facts = (entry.model, entry.mesh, entry.target, entry.source, entry.owner)
+        searched = words(entry.name, entry.note, *facts)
         database.execute("UPDATE snapshots SET words = ? WHERE id = ?", [searched, number])
         return entry
 
     def _entry(self, database: sqlite3.Connection, number: int) -> Entry:
-        owner, *row = database.execute(
+        owner, *facts = database.execute(
             f"SELECT owner, {_ENTRY} FROM snapshots WHERE id = ?", [number]
         ).fetchone()
-        names = {number: name for name, number in self._numbers(database).items()}
-        return self._made(names[number], owner, row)
+        names = {row.id: name for name, row in self._visible(database).items()}
+        return self._made(names[number], owner, facts)
 
     def _made(self, name: str, owner: str | None, row: Any) -> Entry:
         *facts, shared = row
