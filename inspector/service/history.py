@@ -240,7 +240,7 @@ class History(View):
                 raise InvalidInput("only the owner of an entry can share it")
 
     def delete(self, entries: Sequence[HistoryEntry]) -> int:
-        """Delete these entries, except those that the user may not change. Return how many there were."""
+        """Delete the entries that the user may change. Return the number of deleted entries."""
         question = f"DELETE FROM history WHERE id = ? AND {_OWN}"
         with self._writing() as database:
             return sum(

@@ -41,7 +41,7 @@ MIGRATIONS = (
         "NOT NULL, source TEXT NOT NULL, target TEXT, model TEXT, mesh TEXT, devices INTEGER, arrays INTEGER "
         "NOT NULL, state_bytes INTEGER, per_device INTEGER, words TEXT NOT NULL, packed BLOB NOT NULL, "
         f"{_OWNER}) STRICT",
-        # Each owner has names of their own, so that a taken name does not reveal what another user keeps.
+        # A name is unique for each owner only, so a taken name does not reveal what another user keeps.
         "CREATE UNIQUE INDEX snapshots_names ON snapshots (name, ifnull(owner, ''))",
         "CREATE TABLE history (id TEXT PRIMARY KEY, time TEXT NOT NULL, kind TEXT NOT NULL, title TEXT NOT "
         "NULL, target TEXT, parameters TEXT NOT NULL, seconds REAL, basis TEXT, peak_bytes INTEGER, "
@@ -64,8 +64,8 @@ class View:
     """One table of the file, as a user sees it. Every method raises `InvalidInput` if the file is unusable.
 
     Args:
-      user: a signed-in user sees and changes what is theirs, and sees what is shared. Other users of a server
-        see what is shared, and see and change what has no owner. None is the user of this machine, who sees
+      user: a signed-in user sees and changes their entries, and sees shared ones. Other users of a server see
+        shared entries, and see and change those without an owner. None is the user of this machine, who sees
         and changes everything.
     """
 

@@ -195,7 +195,7 @@ def test_a_full_disk_leaves_the_earlier_files(tmp_path: Path, room: int) -> None
         cwd=ROOT,
     )
     sentences = ended.stdout.splitlines()
-    assert ended.stderr == "" and len(sentences) == 2 and all("full" in one for one in sentences)
+    assert ended.stderr == "" and len(sentences) == 2 and all("full" in text for text in sentences)
     assert list(map(digest, paths)) == before
     assert [len(view(tmp_path / NAME).entries()) for view in (Library, History)] == [30, 30]
 
