@@ -145,8 +145,10 @@ class View:
         """Move the rows of the view's earlier file, unless another process just did, and delete the file."""
         database.execute("ATTACH ? AS earlier", [str(path)])
         self._contents(database, path, "earlier", *self.EARLIER)  # refuses a file before any change
-        # The first versions used WAL, with which a crash could change only one of the two files.
-        database.execute("PRAGMA earlier.journal_mode = DELETE")
+        # The first versions used WAL. If such a file is in use, it stays WAL. A crash can then leave rows in
+        # both files, and the next move skips those that are in the new one.
+        with contextlib.suppress(sqlite3.OperationalError):
+            database.execute("PRAGMA earlier.journal_mode = DELETE")
         with private_database.exclusive(database):
             _, tables = self._contents(database, path, "earlier", *self.EARLIER)
             if self.TABLE in tables:
