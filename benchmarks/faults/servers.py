@@ -66,7 +66,7 @@ def killed_saves(kills: int = SAVES, seed: int = 5) -> Count:
         with server(variables=variables) as running:
             asyncio.run(_save(running))  # makes the library
         most = 0.0
-        library = Library(folder / "library.sqlite3")
+        library = Library(folder / "saved.sqlite3")
         for number in range(kills + 1):  # the first one is only measured
             for entry in library.entries():
                 library.delete(entry.name)
@@ -135,11 +135,11 @@ async def _run_and_kill(running: Server, delay: float, entries: int) -> str | No
 
 
 def _entries(folder: Path) -> int:
-    return len(History(folder / "library" / "history.sqlite3").entries())
+    return len(History(folder / "library" / "saved.sqlite3").entries())
 
 
 def _wrong(folder: Path, before: int) -> str | None:
-    history = History(folder / "library" / "history.sqlite3")
+    history = History(folder / "library" / "saved.sqlite3")
     try:
         entries = history.entries()
         if len(entries) not in (before, before + 1):

@@ -206,13 +206,13 @@ def _service(folder: Path) -> Inspection:
     return Inspection(
         run_workers=1,
         compiled=CompileCache(folder / "compiled.sqlite3"),
-        history=History(folder / "history.sqlite3"),
+        history=History(folder / "saved.sqlite3"),
     )
 
 
 def _unreadable(folder: Path) -> str | None:
     """Return which file of the service has a damaged entry."""
-    history = History(folder / "history.sqlite3")
+    history = History(folder / "saved.sqlite3")
     for entry in history.entries():
         if entry.kind == "run" and history.run(entry.id) is None:
             return f"the run {entry.id} of the history has no Snapshot"

@@ -50,7 +50,7 @@ def steps(seed: int) -> Iterator[Step]:
 
 def library(folder: Path) -> Callable[[Step], None]:
     """Return what writes to a library."""
-    kept = Library(folder / "library.sqlite3")
+    kept = Library(folder / "saved.sqlite3")
 
     def act(step: Step) -> None:
         if step[0] == "delete":
@@ -63,7 +63,7 @@ def library(folder: Path) -> Callable[[Step], None]:
 
 def history(folder: Path) -> Callable[[Step], None]:
     """Return what writes to a history. Each entry is a run."""
-    kept = History(folder / "history.sqlite3")
+    kept = History(folder / "saved.sqlite3")
     layout = layouts.parse({}).unwrap()
 
     def act(step: Step) -> None:
@@ -112,12 +112,12 @@ def wrong(kind: str, folder: Path, done: list[Step], seed: int) -> str | None:
         some -= {name for what, name in part if what == "delete"}
     try:
         if kind == "library":
-            return _wrong_library(Library(folder / "library.sqlite3"), names)
+            return _wrong_library(Library(folder / "saved.sqlite3"), names)
         saves = [
             sum(1 for what, _ in part if what == "save") for part in (done, [*done, following])
         ]
         if kind == "history":
-            return _wrong_history(History(folder / "history.sqlite3"), saves)
+            return _wrong_history(History(folder / "saved.sqlite3"), saves)
         if kind == "cache":
             kept = CompileCache(folder / "compiled.sqlite3")
             lost = [

@@ -73,7 +73,7 @@ def two_writers(trials: int = 10, seconds: float = 3.0) -> Count:
 
 def _lost(folder: Path, parts: list[tuple[list[Step], int]]) -> str | None:
     """Return what is missing in the library of two writers."""
-    has = {entry.name for entry in writer.Library(folder / "library.sqlite3").entries()}
+    has = {entry.name for entry in writer.Library(folder / "saved.sqlite3").entries()}
     for done, seed in parts:
         own = {
             name for name in has if name.partition("-")[0] == str(seed) or name == f"shared-{seed}"
@@ -88,7 +88,7 @@ def _lost(folder: Path, parts: list[tuple[list[Step], int]]) -> str | None:
                 break
         else:
             return f"writer {seed} has {len(own)} entries after {len(done)} writes"
-    library = writer.Library(folder / "library.sqlite3")
+    library = writer.Library(folder / "saved.sqlite3")
     damaged = [name for name in has if library.open(name) != writer.found(name)]
     return f"{damaged} have another content" if damaged else None
 

@@ -6,7 +6,7 @@ import contextlib
 import os
 import sqlite3
 import stat
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from pathlib import Path
 
 # Of the files of one SQLite database. The database itself is the last one.
@@ -52,17 +52,28 @@ def reason(path: Path, error: sqlite3.Error | OSError) -> str:
     return str(error)
 
 
-def connect(path: Path, busy_seconds: float) -> sqlite3.Connection:
-    """Prepare and open a database. A statement waits for another process that writes for `busy_seconds`.
+@contextlib.contextmanager
+def opened(
+    path: Path, busy_seconds: float, prepare_tables: Callable[[sqlite3.Connection], object]
+) -> Iterator[sqlite3.Connection]:
+    """Open a database for one use. `prepare_tables` creates its tables, or refuses the file.
+
+    A statement waits for another process that writes for `busy_seconds`.
 
     Raises:
       OSError, sqlite3.Error: the file cannot be created or opened.
     """
     prepare(path)
-    database = sqlite3.connect(path, timeout=busy_seconds, isolation_level=None)
-    # Otherwise one damaged text makes all rows unreadable.
-    database.text_factory = lambda raw: raw.decode("utf-8", "replace")
-    return database
+    connection = sqlite3.connect(path, timeout=busy_seconds, isolation_level=None)
+    with contextlib.closing(connection) as database:
+        # Otherwise one damaged text makes all rows unreadable.
+        database.text_factory = lambda raw: raw.decode("utf-8", "replace")
+        prepare_tables(database)
+        # The first versions used WAL, which cannot be read on a full or read-only disk. If such a file is in
+        # use, a later use changes it.
+        with contextlib.suppress(sqlite3.OperationalError):
+            database.execute("PRAGMA journal_mode = DELETE")
+        yield database
 
 
 @contextlib.contextmanager
@@ -76,3 +87,13 @@ def exclusive(database: sqlite3.Connection) -> Iterator[None]:
             database.execute("ROLLBACK")
         raise
     database.execute("COMMIT")
+
+
+def remove(path: Path) -> None:
+    """Delete a database with the files beside it.
+
+    Raises:
+      OSError: a file cannot be deleted.
+    """
+    for end in SUFFIXES:
+        Path(f"{path}{end}").unlink(missing_ok=True)

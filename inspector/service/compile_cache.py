@@ -115,42 +115,15 @@ class CompileCache:
     def _use(self, action: Callable[[sqlite3.Connection], Result], default: Result) -> Result:
         """Return the result of one action on the file, or `default` if the file is unusable."""
         try:
-            with contextlib.closing(self._connected()) as database:
+            with private_database.opened(self.path, _BUSY_SECONDS, _prepare) as database:
                 return action(database)
         except (sqlite3.Error, OSError, zlib.error, UnicodeDecodeError) as error:
             self._warn(error)
             # A busy file or a full disk may recover; any other error means a damaged file.
             if not isinstance(error, sqlite3.OperationalError | OSError):
                 with contextlib.suppress(OSError):
-                    self._remove()
+                    private_database.remove(self.path)
             return default
-
-    def _connected(self) -> sqlite3.Connection:
-        database = private_database.connect(self.path, _BUSY_SECONDS)
-        try:
-            # Not WAL, which cannot be read on a full or read-only disk. Fails while another process has
-            # opened a file of an earlier version.
-            with contextlib.suppress(sqlite3.OperationalError):
-                database.execute("PRAGMA journal_mode = DELETE")
-            database.execute("PRAGMA synchronous = OFF")  # a lost entry can be compiled again
-            if database.execute("PRAGMA user_version").fetchone()[0] != VERSION:
-                self._create(database)
-        except BaseException:
-            database.close()
-            raise
-        return database
-
-    def _create(self, database: sqlite3.Connection) -> None:
-        """Create the tables, unless another process has just done so."""
-        with private_database.exclusive(database):
-            if database.execute("PRAGMA user_version").fetchone()[0] != VERSION:
-                database.execute("DROP TABLE IF EXISTS snapshots")
-                database.execute(_TABLES)
-                database.execute(f"PRAGMA user_version = {VERSION}")
-
-    def _remove(self) -> None:
-        for end in private_database.SUFFIXES:
-            Path(f"{self.path}{end}").unlink(missing_ok=True)
 
     def _warn(self, error: Exception) -> None:
         """Log why the file cannot be used, once for each reason: a search asks for hundreds of entries."""
@@ -161,6 +134,18 @@ class CompileCache:
         if text not in _warned:
             _warned.add(text)
             _log.warning("%s", text)
+
+
+def _prepare(database: sqlite3.Connection) -> None:
+    """Replace the tables of another version, unless another process has just done so."""
+    database.execute("PRAGMA synchronous = OFF")  # a lost entry can be compiled again
+    if database.execute("PRAGMA user_version").fetchone()[0] == VERSION:
+        return
+    with private_database.exclusive(database):
+        if database.execute("PRAGMA user_version").fetchone()[0] != VERSION:
+            database.execute("DROP TABLE IF EXISTS snapshots")
+            database.execute(_TABLES)
+            database.execute(f"PRAGMA user_version = {VERSION}")
 
 
 def key_of_layout(layout: Layout) -> str:

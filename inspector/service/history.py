@@ -1,4 +1,4 @@
-"""What was run, compiled, searched and compared with a library, in one SQLite file beside it.
+"""The history: what was run, compiled, searched and compared with a library, in the same file.
 
 The answer of a compile is in the compile cache, and a comparison can be repeated, so only their parameters
 and main figures are kept. The Snapshot of a run and the result of a search are kept with them. The size is
@@ -8,7 +8,6 @@ file at the same time. If it cannot be written, the work goes on and a warning i
 
 from __future__ import annotations
 
-import contextlib
 import datetime
 import hashlib
 import json
@@ -16,10 +15,8 @@ import logging
 import math
 import sqlite3
 import uuid
-import zlib
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
-from pathlib import Path
 from typing import Any, Literal
 
 from inspector.assessment import assess
@@ -27,42 +24,23 @@ from inspector.compare import board_link
 from inspector.compare.board import Board
 from inspector.compare.search import result as results
 from inspector.compare.search.result import SearchResult
-from inspector.core import private_database, snapshot, strict_json, typed_json
+from inspector.core import snapshot, strict_json, typed_json
 from inspector.core.assessment import Assessment
 from inspector.core.errors import InvalidInput
 from inspector.core.snapshot import Snapshot
-from inspector.core.user_folder import user_folder
 from inspector.layout import Layout
 from inspector.machines import hardware
+from inspector.service import store
 from inspector.service.engine import Requester
+from inspector.service.store import View, ownership
 from inspector.service.subject import layout_title
 
 MOST_BYTES = 2**30  # of all entries
 MOST_BYTES_OF_OWNER = 2**26  # a run of 126 arrays takes about 20 kB
 MOST_ENTRIES_OF_OWNER = 2_000
 MOST_BYTES_OF_ANSWER = 128 * 2**20  # as text, as for an entry of the library
-VERSION = 2  # 2: the column `assessment`
-_BUSY_SECONDS = 10.0
 _WHAT = "the history"  # in errors about what it has
-_TABLES = """
-CREATE TABLE IF NOT EXISTS history (
-  id TEXT PRIMARY KEY,
-  time TEXT NOT NULL,
-  kind TEXT NOT NULL,
-  title TEXT NOT NULL,
-  target TEXT,
-  parameters TEXT NOT NULL,
-  seconds REAL,
-  basis TEXT,
-  peak_bytes INTEGER,
-  wire_bytes INTEGER,
-  assessment TEXT,
-  owner TEXT,
-  owner_name TEXT,
-  shared INTEGER NOT NULL DEFAULT 0,
-  packed BLOB
-) STRICT
-"""
+_OWN = "(? OR owner IS ?)"  # the condition that the user may change a row
 _SIZE = "(length(parameters) + coalesce(length(packed), 0))"
 _ENTRY = (
     "id, time, kind, title, target, parameters, seconds, basis, peak_bytes, wire_bytes, assessment, "
@@ -108,25 +86,21 @@ class HistoryEntry:
     changeable: bool = True
 
 
-class History:
-    """The entries in one file, as a user sees them. Reading raises `InvalidInput` if the file is unusable.
+class History(View):
+    """The entries, as a user sees them. Reading raises `InvalidInput` if the file is unusable."""
 
-    A signed-in user sees what is theirs or shared. Others see what has no owner or is shared. None is the
-    user of this machine, who sees and changes everything.
-    """
-
-    def __init__(self, path: Path | None = None, user: Requester | None = None) -> None:
-        self.path = path or user_folder() / "history.sqlite3"
-        self._user = user
+    WHAT = TABLE = "history"
+    DAMAGED = "cannot be used: {}"
+    EARLIER = (0, 2)
 
     # --- Recording -------------------------------------------------------------------------------
 
     def record_answer(self, layout: Layout, found: Snapshot, requester: Requester) -> None:
         """Record a run or a compile of a layout."""
         kind: Kind = "run" if layout.machine is None else "compile"
-        packed = _packed(snapshot.dumps(found)) if kind == "run" else None
+        answer = snapshot.dumps(found) if kind == "run" else None
         figures = _figures(assess(found))
-        self._record(kind, layout, {"layout": layout.to_json()}, figures, requester, packed)
+        self._record(kind, layout, {"layout": layout.to_json()}, figures, requester, answer)
 
     def record_search(self, layout: Layout, result: SearchResult, requester: Requester) -> None:
         """Record a search that began with a layout, with its result and the figures of the best one."""
@@ -138,8 +112,7 @@ class History:
         }
         known = None if best is None else best.assessment
         figures = {} if known is None else _figures(known)
-        packed = _packed(results.dumps(result))
-        self._record("search", layout, parameters, figures, requester, packed)
+        self._record("search", layout, parameters, figures, requester, results.dumps(result))
 
     def record_comparison(self, board: Board, requester: Requester) -> None:
         """Record that layouts were compared. The same comparison again only gets a new time."""
@@ -161,11 +134,10 @@ class History:
         parameters: Mapping[str, Any],
         figures: Mapping[str, Any],
         requester: Requester,
-        packed: bytes | None = None,
+        answer: str | None = None,
         title: str | None = None,
         entry: str | None = None,
     ) -> None:
-        owned = requester.signed_in
         row = {
             "id": entry or uuid.uuid4().hex,
             "time": _now().isoformat(timespec="milliseconds"),
@@ -174,18 +146,13 @@ class History:
             "target": layout.target if layout else None,
             "parameters": json.dumps(parameters),
             **figures,
-            "owner": requester.owner if owned else None,
-            "owner_name": requester.name if owned else None,
-            "packed": packed,
+            **ownership(requester),
+            "packed": None if answer is None else store.packed(answer, MOST_BYTES_OF_ANSWER),
         }
         try:
             with self._writing() as database:
                 changes = ", ".join(f"{name} = excluded.{name}" for name in ("time", *figures))
-                database.execute(
-                    f"INSERT INTO history ({', '.join(row)}) VALUES ({', '.join('?' * len(row))}) "
-                    f"ON CONFLICT (id) DO UPDATE SET {changes}",
-                    list(row.values()),
-                )
+                self._insert(database, row, f"ON CONFLICT (id) DO UPDATE SET {changes}")
                 self._shrink(database, row["owner"])
         except InvalidInput as error:
             _log.warning("The history was not written: %s", error)
@@ -265,63 +232,24 @@ class History:
           InvalidInput: the entry is not one of the user's own.
         """
         with self._writing() as database:
-            row = database.execute("SELECT owner FROM history WHERE id = ?", [entry]).fetchone()
-            if row is None or row[0] is None or not self._may_change(row[0]):
+            changed = database.execute(
+                f"UPDATE history SET shared = ? WHERE id = ? AND owner IS NOT NULL AND {_OWN}",
+                [int(shared), entry, *self._own()],
+            )
+            if not changed.rowcount:
                 raise InvalidInput("only the owner of an entry can share it")
-            database.execute("UPDATE history SET shared = ? WHERE id = ?", [int(shared), entry])
 
     def delete(self, entries: Sequence[HistoryEntry]) -> int:
-        """Delete these entries, except those that the user may not change. Return how many there were."""
+        """Delete the entries that the user may change. Return the number of deleted entries."""
+        question = f"DELETE FROM history WHERE id = ? AND {_OWN}"
         with self._writing() as database:
-            deleted = 0
-            for entry in entries:
-                row = database.execute(
-                    "SELECT owner FROM history WHERE id = ?", [entry.id]
-                ).fetchone()
-                if row is not None and self._may_change(row[0]):
-                    database.execute("DELETE FROM history WHERE id = ?", [entry.id])
-                    deleted += 1
-        return deleted
+            return sum(
+                database.execute(question, [entry.id, *self._own()]).rowcount for entry in entries
+            )
 
-    # --- The file --------------------------------------------------------------------------------
-
-    @contextlib.contextmanager
-    def _writing(self) -> Iterator[sqlite3.Connection]:
-        """Run one exclusive transaction; roll it back on an error."""
-        with self._connected() as database, private_database.exclusive(database):
-            yield database
-
-    @contextlib.contextmanager
-    def _connected(self) -> Iterator[sqlite3.Connection]:
-        try:
-            connection = private_database.connect(self.path, _BUSY_SECONDS)
-            with contextlib.closing(connection) as database:
-                version = database.execute("PRAGMA user_version").fetchone()[0]
-                if version > VERSION:
-                    raise InvalidInput(
-                        f"the history {self.path} has version {version}, but this program reads version "
-                        f"{VERSION}: open it with a newer Sharding Inspector"
-                    )
-                if version < VERSION:
-                    database.execute("PRAGMA auto_vacuum = FULL")  # deleting frees disk space
-                    with private_database.exclusive(database):
-                        database.execute(_TABLES)
-                        columns = database.execute("PRAGMA table_info(history)").fetchall()
-                        if "assessment" not in {column[1] for column in columns}:
-                            database.execute("ALTER TABLE history ADD COLUMN assessment TEXT")
-                        database.execute(f"PRAGMA user_version = {VERSION}")
-                yield database
-        except (sqlite3.Error, OSError) as error:
-            reason = private_database.reason(self.path, error)
-            raise InvalidInput(f"the history {self.path} cannot be used: {reason}") from None
-
-    def _may_see(self, owner: str | None, shared: int) -> bool:
-        return bool(shared) or self._may_change(owner)
-
-    def _may_change(self, owner: str | None) -> bool:
-        if self._user is None:
-            return True
-        return owner == (self._user.owner if self._user.signed_in else None)
+    def _own(self) -> tuple[bool, str | None]:
+        """Return the values for `_OWN`."""
+        return self._user is None, ownership(self._user)["owner"]
 
     def _made(self, owner: str | None, *row: Any) -> HistoryEntry:
         *facts, owner_name, shared = row
@@ -411,25 +339,13 @@ def _whole(number: float | None) -> int | None:
     return None if number is None or not number < 2**63 else round(number)
 
 
-def _packed(answer: str) -> bytes | None:
-    """Return the compressed text of an answer; None if it is too large to be kept."""
-    text = answer.encode()
-    return zlib.compress(text) if len(text) <= MOST_BYTES_OF_ANSWER else None
-
-
-def _unpacked(packed: bytes) -> Any:
-    try:
-        unpacker = zlib.decompressobj()
-        text = unpacker.decompress(packed, MOST_BYTES_OF_ANSWER)
-        if unpacker.unconsumed_tail or not unpacker.eof:
-            raise zlib.error("the compressed data is incomplete")
-    except zlib.error as error:
-        raise InvalidInput(f"this entry of the history is damaged: {error}") from None
+def _unpacked(content: bytes) -> Any:
+    text = store.unpacked(content, MOST_BYTES_OF_ANSWER, "this entry of the history")
     return strict_json.parse(text, _WHAT)
 
 
-def _snapshot(packed: bytes) -> Snapshot:
-    return snapshot.from_json(_unpacked(packed), _WHAT)
+def _snapshot(content: bytes) -> Snapshot:
+    return snapshot.from_json(_unpacked(content), _WHAT)
 
 
 def _now() -> datetime.datetime:

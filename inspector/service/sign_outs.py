@@ -14,7 +14,6 @@ import logging
 import sqlite3
 import threading
 import time
-from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -112,12 +111,10 @@ class SignOuts:
         self._limit = max(self._limit, kept.pop(_LIMIT, -1))
         self._ended |= set(kept)
 
-    @contextlib.contextmanager
-    def _connected(self) -> Iterator[sqlite3.Connection]:
-        connection = private_database.connect(self.path, _BUSY_SECONDS)
-        with contextlib.closing(connection) as database:
-            database.execute(_TABLES)
-            yield database
+    def _connected(self) -> contextlib.AbstractContextManager[sqlite3.Connection]:
+        return private_database.opened(
+            self.path, _BUSY_SECONDS, lambda database: database.execute(_TABLES)
+        )
 
 
 @functools.cache

@@ -54,7 +54,7 @@ def damage(path: Path, table: str, draw: random.Random) -> None:
 @examples(30)
 @given(randoms)
 def test_the_history(tmp_path_factory: pytest.TempPathFactory, draw: random.Random) -> None:
-    kept = History(tmp_path_factory.mktemp("kept") / "history.sqlite3")
+    kept = History(tmp_path_factory.mktemp("kept") / "saved.sqlite3")
     if draw.random() < 0.5:
         kept.record_answer(LAYOUT, WHOLE, LOCAL)
     else:
@@ -78,7 +78,7 @@ def test_the_history(tmp_path_factory: pytest.TempPathFactory, draw: random.Rand
 @examples(30)
 @given(randoms)
 def test_the_library(tmp_path_factory: pytest.TempPathFactory, draw: random.Random) -> None:
-    kept = Library(tmp_path_factory.mktemp("kept") / "library.sqlite3")
+    kept = Library(tmp_path_factory.mktemp("kept") / "saved.sqlite3")
     kept.save("a", "note", WHOLE)
     damage(kept.path, "snapshots", draw)
     for entry in accepted(kept.entries) or ():
@@ -90,7 +90,7 @@ def test_the_library(tmp_path_factory: pytest.TempPathFactory, draw: random.Rand
 
 
 def test_a_damaged_row_of_the_history_hides_no_other(tmp_path: Path) -> None:
-    kept = History(tmp_path / "history.sqlite3")
+    kept = History(tmp_path / "saved.sqlite3")
     kept.record_answer(LAYOUT, WHOLE, LOCAL)
     kept.record_answer(LAYOUT, WHOLE, LOCAL)
     with contextlib.closing(sqlite3.connect(kept.path, isolation_level=None)) as database:

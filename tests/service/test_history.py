@@ -32,7 +32,7 @@ BOB = Requester("issuer bob", "bob@example.org", "s2", signed_in=True)
 
 @pytest.fixture
 def history(tmp_path: Path) -> History:
-    return History(tmp_path / "history.sqlite3")
+    return History(tmp_path / "saved.sqlite3")
 
 
 def run(layout: Layout = LAYOUT):
@@ -159,7 +159,7 @@ def test_two_processes_lose_nothing(history: History) -> None:
 
 
 def test_an_unusable_file_stops_no_run(tmp_path: Path) -> None:
-    path = tmp_path / "history.sqlite3"
+    path = tmp_path / "saved.sqlite3"
     path.write_bytes(b"something else" * 100)
     history = History(path)
     history.record_answer(LAYOUT, run(), LOCAL)

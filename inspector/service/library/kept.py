@@ -5,21 +5,18 @@ from __future__ import annotations
 import contextlib
 import itertools
 import sqlite3
-import zlib
 from collections.abc import Callable, Iterator
 from dataclasses import replace
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 from inspector.compare import board as boards
 from inspector.compare.board import Board
-from inspector.core import private_database, snapshot, strict_json
+from inspector.core import snapshot, strict_json
 from inspector.core.errors import InvalidInput, shown
 from inspector.core.formatting import bytes_text
 from inspector.core.snapshot import Snapshot
-from inspector.core.user_folder import user_folder
 from inspector.service.engine import Requester
-from inspector.service.library import file
 from inspector.service.library.entry import (
     Entry,
     checked_name,
@@ -28,6 +25,7 @@ from inspector.service.library.entry import (
     folded,
     words,
 )
+from inspector.service.store import Unreadable, View, move_aside, ownership, packed, unpacked
 
 MOST_BYTES = 128 * 2**20  # of one Snapshot as text; 126 arrays take 60 kB
 
@@ -37,24 +35,41 @@ _ENTRY = (
 )
 
 
+class _Row(NamedTuple):
+    id: int
+    name: str
+    owner: str | None
+    owner_name: str | None
+    shared: int
+
+
 class NameTaken(InvalidInput):
     """Another Snapshot of the same owner has the name."""
 
 
-class Library:
-    """The Snapshots in one file. Every method raises `InvalidInput` if the file is unusable.
+class Library(View):
+    """The Snapshots in the file. Every method raises `InvalidInput` if the file is unusable.
 
     A name is unique among those of one owner. If a user sees several Snapshots of one name, the user's own
     one, or else one without an owner, has the name, and the others have that of their owner added, such as
     `base (ann@my.org)`. So no answer depends on what a user does not see.
 
     Args:
-      user: the user of a server for several people. A signed-in user sees and changes what is theirs, and
-        sees what is shared or has no owner. A user who is not signed in sees what is shared, and sees and
-        changes what has no owner. None is the user of this machine, who sees and changes everything.
+      user: sees and changes the same as in every `View`, and also sees what has no owner.
       on_change: is called with each change or its refusal: `save`, `annotate`, `rename`, `share` or `delete`,
         the user, the name of the Snapshot, and the outcome.
     """
+
+    WHAT = "library"
+    TABLE = "snapshots"
+    DAMAGED = "is damaged or not a library: {}; it was left unchanged"
+    EARLIER = (0x53484C42, 3)  # "SHLB"
+    # An entry whose name is taken by another one keeps it with the time added.
+    BEFORE_MOVE = (
+        "UPDATE earlier.snapshots AS entry SET name = name || ' (' || saved || ')' WHERE EXISTS (SELECT 1 "
+        "FROM main.snapshots AS kept WHERE kept.name = entry.name AND kept.owner IS entry.owner AND "
+        "kept.saved != entry.saved)"
+    )
 
     def __init__(
         self,
@@ -62,8 +77,7 @@ class Library:
         user: Requester | None = None,
         on_change: Callable[[str, Requester, str, str], None] | None = None,
     ) -> None:
-        self.path = path or user_folder() / "library.sqlite3"
-        self._user = user
+        super().__init__(path, user)
         self._on_change = on_change
 
     def save(self, name: str, note: str, found: Snapshot | Board, replace: bool = False) -> Entry:
@@ -74,37 +88,31 @@ class Library:
           InvalidInput: name, note or Snapshot is too long.
         """
         name, note = checked_name(name), checked_note(note)
-        is_board = isinstance(found, Board)
         plain = boards.dumps(found) if isinstance(found, Board) else snapshot.dumps(found)
-        text = plain.encode("utf-8")
-        if len(text) > MOST_BYTES:
+        content = packed(plain, MOST_BYTES)
+        if content is None:
             raise InvalidInput(
-                f"the {'Board' if is_board else 'Snapshot'} has {bytes_text(len(text))}, but the "
-                f"library keeps at most {bytes_text(MOST_BYTES)} of one"
+                f"the {type(found).__name__} has {bytes_text(len(plain.encode()))}, but the library keeps at "
+                f"most {bytes_text(MOST_BYTES)} of one"
             )
-        owner = self._user if self._user is not None and self._user.signed_in else None
-        owner_name = None if owner is None else owner.name
-        entry = described(name, note, found, zlib.compress(text), owner_name)
-        entry |= {"owner": owner and owner.owner, "owner_name": owner_name, "shared": 0}
-        with self._writing("save", name) as database:
-            number = self._numbers(database).get(name)
-            if number is not None and self._may_change(self._owner(database, number)):
-                if not replace:
-                    raise NameTaken(f"the library has a Snapshot named {shown(name)} already")
-                for kept in ("name", "owner", "owner_name", "shared"):
-                    del entry[kept]
-                changes = ", ".join(f"{column} = ?" for column in entry)
-                database.execute(
-                    f"UPDATE snapshots SET {changes} WHERE id = ?", [*entry.values(), number]
-                )
-            else:
-                columns = ", ".join(entry)
-                marks = ", ".join("?" * len(entry))
-                number = database.execute(
-                    f"INSERT INTO snapshots ({columns}) VALUES ({marks})", list(entry.values())
-                ).lastrowid
+        owner = ownership(self._user)
+        entry = described(name, note, found, content, owner["owner_name"])
+        entry |= {**owner, "shared": 0}
+        with self._changing("save", name) as database:
+            taken = self._visible(database).get(name)
+            if taken is None or not self._may_change(taken.owner):
+                number = self._insert(database, entry).lastrowid
                 assert number is not None
-            return self._entry(database, number)
+                return self._entry(database, number)
+            if not replace:
+                raise NameTaken(f"the library has a Snapshot named {shown(name)} already")
+            for kept in ("name", "owner", "owner_name", "shared"):
+                del entry[kept]
+            changes = ", ".join(f"{column} = ?" for column in entry)
+            database.execute(
+                f"UPDATE snapshots SET {changes} WHERE id = ?", [*entry.values(), taken.id]
+            )
+            return self._entry(database, taken.id)
 
     def entries(self, search: str = "") -> tuple[Entry, ...]:
         """Return the entries that the user sees and that contain each word of `search`, newest first.
@@ -113,7 +121,7 @@ class Library:
         """
         wanted = folded(search).split()
         with self._connected() as database:
-            names = {number: name for name, number in self._numbers(database).items()}
+            names = {row.id: name for name, row in self._visible(database).items()}
             rows = database.execute(
                 f"SELECT id, words, owner, {_ENTRY} FROM snapshots ORDER BY saved DESC, name"
             )
@@ -130,7 +138,7 @@ class Library:
           InvalidInput: the name is unknown.
         """
         with self._connected() as database:
-            return self._entry(database, self._number(database, name))
+            return self._entry(database, self._row(database, name).id)
 
     def open(self, name: str) -> Snapshot:
         """Return a saved Snapshot.
@@ -159,20 +167,11 @@ class Library:
           InvalidInput: the name is unknown, or the Snapshot is damaged.
         """
         with self._connected() as database:
-            number = self._number(database, name)
-            (packed,) = database.execute(
+            number = self._row(database, name).id
+            (content,) = database.execute(
                 "SELECT packed FROM snapshots WHERE id = ?", [number]
             ).fetchone()
-        try:
-            unpacker = zlib.decompressobj()
-            text = unpacker.decompress(packed, MOST_BYTES)
-            if unpacker.unconsumed_tail or not unpacker.eof:
-                raise zlib.error("the compressed data is incomplete")
-            return text.decode("utf-8")
-        except (zlib.error, UnicodeDecodeError) as error:
-            raise InvalidInput(
-                f"the Snapshot {shown(name)} in the library is damaged: {error}"
-            ) from None
+        return unpacked(content, MOST_BYTES, f"the Snapshot {shown(name)} in the library")
 
     def annotate(self, name: str, note: str) -> Entry:
         """Replace the note of a saved Snapshot.
@@ -181,8 +180,8 @@ class Library:
           InvalidInput: the name is unknown, or the note is too long.
         """
         note = checked_note(note)
-        with self._writing("annotate", name) as database:
-            number, _ = self._owned(database, name)
+        with self._changing("annotate", name) as database:
+            number = self._owned(database, name).id
             database.execute("UPDATE snapshots SET note = ? WHERE id = ?", [note, number])
             return self._described_again(database, number)
 
@@ -194,16 +193,16 @@ class Library:
           InvalidInput: the name is unknown or belongs to another user, or the new name is not allowed.
         """
         new_name = checked_name(new_name)
-        with self._writing("rename", name) as database:
-            number, owner = self._owned(database, name)
+        with self._changing("rename", name) as database:
+            row = self._owned(database, name)
             taken = database.execute(
                 "SELECT 1 FROM snapshots WHERE name = ? AND owner IS ? AND id != ?",
-                [new_name, owner, number],
+                [new_name, row.owner, row.id],
             )
             if taken.fetchone():
                 raise NameTaken(f"the library has a Snapshot named {shown(new_name)} already")
-            database.execute("UPDATE snapshots SET name = ? WHERE id = ?", [new_name, number])
-            return self._described_again(database, number)
+            database.execute("UPDATE snapshots SET name = ? WHERE id = ?", [new_name, row.id])
+            return self._described_again(database, row.id)
 
     def share(self, name: str, shared: bool) -> Entry:
         """Let all users of the server see a Snapshot, or only its owner again.
@@ -211,12 +210,12 @@ class Library:
         Raises:
           InvalidInput: the name is unknown, belongs to another user, or has no owner.
         """
-        with self._writing("share" if shared else "unshare", name) as database:
-            number, owner = self._owned(database, name)
-            if owner is None:
+        with self._changing("share" if shared else "unshare", name) as database:
+            row = self._owned(database, name)
+            if row.owner is None:
                 raise InvalidInput(f"{shown(name)} has no owner, so everyone sees it already")
-            database.execute("UPDATE snapshots SET shared = ? WHERE id = ?", [int(shared), number])
-            return self._entry(database, number)
+            database.execute("UPDATE snapshots SET shared = ? WHERE id = ?", [int(shared), row.id])
+            return self._entry(database, row.id)
 
     def delete(self, name: str) -> None:
         """Delete one Snapshot.
@@ -224,8 +223,8 @@ class Library:
         Raises:
           InvalidInput: the name is unknown, or belongs to another user.
         """
-        with self._writing("delete", name) as database:
-            number, _ = self._owned(database, name)
+        with self._changing("delete", name) as database:
+            number = self._owned(database, name).id
             database.execute("DELETE FROM snapshots WHERE id = ?", [number])
 
     def bytes(self) -> int:
@@ -235,20 +234,24 @@ class Library:
             return int(database.execute(question).fetchone()[0])
 
     def move_aside(self) -> Path:
-        """Rename the file, so that a new library can start. Return the new path.
+        """Rename the unreadable file, so that a new library can start. Return the new path.
 
         Raises:
-          InvalidInput: the file cannot be renamed, or the user is not the one of this machine.
+          InvalidInput: the file is readable or cannot be renamed, or the user is not the one of this machine.
         """
         if self._user is not None:
             raise InvalidInput("only the user who runs the server can move the library aside")
-        return file.move_aside(self.path)
+        try:
+            self.entries()
+        except Unreadable as error:
+            return move_aside(error.path)
+        raise InvalidInput(f"the library {self.path} can be read, so it was not moved")
 
     @contextlib.contextmanager
-    def _writing(self, event: str, name: str) -> Iterator[sqlite3.Connection]:
+    def _changing(self, event: str, name: str) -> Iterator[sqlite3.Connection]:
         """Run one exclusive transaction; roll it back on an error. Report its outcome."""
         try:
-            with self._connected() as database, private_database.exclusive(database):
+            with self._writing() as database:
                 yield database
         except InvalidInput as error:
             self._report(event, name, str(error))
@@ -259,88 +262,63 @@ class Library:
         if self._on_change is not None and self._user is not None:
             self._on_change(event, self._user, name, outcome)
 
-    def _connected(self) -> contextlib.AbstractContextManager[sqlite3.Connection]:
-        return file.connected(self.path)
-
     def _may_see(self, owner: str | None, shared: int) -> bool:
-        return bool(shared) or owner is None or self._may_change(owner)
+        return owner is None or super()._may_see(owner, shared)
 
-    def _may_change(self, owner: str | None) -> bool:
-        return self._user is None or self._is_own(owner)
-
-    def _is_own(self, owner: str | None) -> bool:
-        signed_in = self._user is not None and self._user.signed_in
-        return owner == (self._user.owner if self._user is not None and signed_in else None)
-
-    def _numbers(self, database: sqlite3.Connection) -> dict[str, int]:
-        """Return the `id` of each Snapshot that the user sees, under the name that this user sees."""
-        rows = [
-            row
-            for row in database.execute("SELECT id, name, owner, owner_name, shared FROM snapshots")
-            if self._may_see(row[2], row[4])
-        ]
+    def _visible(self, database: sqlite3.Connection) -> dict[str, _Row]:
+        """Return the Snapshots that the user sees, under the names that this user sees."""
+        rows = map(_Row._make, database.execute(f"SELECT {', '.join(_Row._fields)} FROM snapshots"))
         # Own ones first, then those without an owner.
-        rows.sort(
-            key=lambda row: (not self._is_own(row[2]), row[2] is not None, row[2] or "", row[0])
+        ordered = sorted(
+            (row for row in rows if self._may_see(row.owner, row.shared)),
+            key=lambda row: (not self._is_own(row.owner), row.owner or "", row.id),
         )
-        numbers: dict[str, int] = {}
-        others = []
-        for number, name, _, owner_name, _ in rows:
-            if numbers.setdefault(name, number) != number:
-                others.append((number, f"{name} ({owner_name or 'without owner'})"))
-        for number, name in others:
+        named: dict[str, _Row] = {}
+        for row in [row for row in ordered if named.setdefault(row.name, row) is not row]:
+            name = f"{row.name} ({row.owner_name or 'without owner'})"
             counted = (f"{name} ({count})" for count in itertools.count(2))
-            free = next(one for one in itertools.chain([name], counted) if one not in numbers)
-            numbers[free] = number
-        return numbers
+            named[next(free for free in itertools.chain([name], counted) if free not in named)] = (
+                row
+            )
+        return named
 
-    def _number(self, database: sqlite3.Connection, name: str) -> int:
-        """Return the `id` of a Snapshot.
+    def _row(self, database: sqlite3.Connection, name: str) -> _Row:
+        """Return the row of a Snapshot.
 
         Raises:
           InvalidInput: the user sees no Snapshot of this name.
         """
-        number = self._numbers(database).get(name)
-        if number is None:
+        row = self._visible(database).get(name)
+        if row is None:
             raise InvalidInput(f"the library has no Snapshot named {shown(name)}")
-        return number
+        return row
 
-    def _owner(self, database: sqlite3.Connection, number: int) -> str | None:
-        owner: str | None
-        (owner,) = database.execute("SELECT owner FROM snapshots WHERE id = ?", [number]).fetchone()
-        return owner
-
-    def _owned(self, database: sqlite3.Connection, name: str) -> tuple[int, str | None]:
-        """Return `id` and owner of a Snapshot that the user may change.
+    def _owned(self, database: sqlite3.Connection, name: str) -> _Row:
+        """Return the row of a Snapshot that the user may change.
 
         Raises:
           InvalidInput: the name is unknown, or belongs to another user.
         """
-        number = self._number(database, name)
-        owner, owner_name = database.execute(
-            "SELECT owner, owner_name FROM snapshots WHERE id = ?", [number]
-        ).fetchone()
-        if not self._may_change(owner):
-            whose = "has no owner" if owner is None else f"belongs to {owner_name}"
+        row = self._row(database, name)
+        if not self._may_change(row.owner):
+            whose = "has no owner" if row.owner is None else f"belongs to {row.owner_name}"
             raise InvalidInput(f"the Snapshot {shown(name)} {whose}, so you cannot change it")
-        return number, owner
+        return row
 
     def _described_again(self, database: sqlite3.Connection, number: int) -> Entry:
         """Update the words that are searched, and return the entry."""
         entry = self._entry(database, number)
-        searched = words(
-            *(entry.name, entry.note, entry.model, entry.mesh, entry.target, entry.source),
-            entry.owner,
-        )
+        facts = (entry.model, entry.mesh, entry.target, entry.source, entry.owner)
+        searched = words(entry.name, entry.note, *facts)
         database.execute("UPDATE snapshots SET words = ? WHERE id = ?", [searched, number])
         return entry
 
     def _entry(self, database: sqlite3.Connection, number: int) -> Entry:
-        owner, *row = database.execute(
+        owner, *facts = database.execute(
             f"SELECT owner, {_ENTRY} FROM snapshots WHERE id = ?", [number]
         ).fetchone()
-        names = {number: name for name, number in self._numbers(database).items()}
-        return self._made(names[number], owner, row)
+        names = {row.id: name for name, row in self._visible(database).items()}
+        return self._made(names[number], owner, facts)
 
     def _made(self, name: str, owner: str | None, row: Any) -> Entry:
         *facts, shared = row

@@ -30,7 +30,7 @@ def test_file_names_are_unique_and_portable(names: list[str]) -> None:
 
 
 def test_the_zip_holds_all_with_their_names_and_notes(tmp_path: Path) -> None:
-    library = Library(tmp_path / "library.sqlite3")
+    library = Library(tmp_path / "saved.sqlite3")
     for name, note in (("a/b", "first"), ("a:b", ""), ("broken", "")):
         library.save(name, note, FOUND)
     with sqlite3.connect(library.path) as database:

@@ -26,7 +26,7 @@ from inspector.service.library import (
     Unreadable,
     kept,
 )
-from inspector.service.library.file import APPLICATION, FORM
+from inspector.service.store import APPLICATION, VERSION
 from tests.figures import samples
 
 FOUND = samples.snapshot()
@@ -35,7 +35,7 @@ HOSTILE = "<img src=x onerror=alert(1)> *b* =1+1 'x'; DROP TABLE snapshots; --"
 
 @pytest.fixture
 def library(tmp_path: Path) -> Library:
-    return Library(tmp_path / "library.sqlite3")
+    return Library(tmp_path / "saved.sqlite3")
 
 
 def names(library: Library, search: str = "") -> list[str]:
@@ -253,9 +253,9 @@ def test_a_newer_version_is_refused(library: Library) -> None:
     library.save("a", "", FOUND)
     with sqlite3.connect(library.path) as database:
         assert database.execute("PRAGMA application_id").fetchone()[0] == APPLICATION
-        database.execute(f"PRAGMA user_version = {FORM + 1}")
+        database.execute(f"PRAGMA user_version = {VERSION + 1}")
     with pytest.raises(
-        Unreadable, match=f"has version {FORM + 1}, but this program reads version {FORM}"
+        Unreadable, match=f"has version {VERSION + 1}, but this program reads version {VERSION}"
     ):
         library.entries()
 
@@ -272,7 +272,7 @@ def test_a_damaged_snapshot_is_refused_and_the_others_are_kept(library: Library)
 
 def test_where_no_file_can_be_the_sentence_says_so(tmp_path: Path) -> None:
     (tmp_path / "file").write_text("")
-    for path in (tmp_path / "file" / "library.sqlite3", tmp_path):
+    for path in (tmp_path / "file" / "saved.sqlite3", tmp_path):
         with pytest.raises(InvalidInput, match="cannot be used") as refused:
             Library(path).entries()
         assert not isinstance(refused.value, Unreadable)
@@ -282,7 +282,7 @@ def test_a_library_in_use_is_waited_for_and_then_told(
     library: Library, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     library.save("a", "", FOUND)
-    monkeypatch.setattr("inspector.service.library.file._BUSY_SECONDS", 0.05)
+    monkeypatch.setattr("inspector.service.store._BUSY_SECONDS", 0.05)
     other = sqlite3.connect(library.path, isolation_level=None)
     other.execute("BEGIN IMMEDIATE")
     with pytest.raises(InvalidInput, match="in use by another process"):
@@ -328,7 +328,7 @@ def test_entries_can_be_read_without_room_on_the_disk(library: Library, was_wal:
 def test_the_folder_can_be_chosen(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     monkeypatch.setenv(user_folder.VARIABLE, os.fspath(tmp_path / "here"))
     Library().save("a", "", FOUND)
-    assert (tmp_path / "here" / "library.sqlite3").exists()
+    assert (tmp_path / "here" / "saved.sqlite3").exists()
 
 
 def test_a_snapshot_of_any_form_is_kept(library: Library) -> None:

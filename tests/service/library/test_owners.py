@@ -1,9 +1,7 @@
-"""Whose Snapshot it is: what each user sees and changes, and files of the form without owners."""
+"""Whose Snapshot it is: what each user sees and changes."""
 
 from __future__ import annotations
 
-import sqlite3
-import threading
 from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
@@ -14,7 +12,7 @@ from hypothesis import strategies as st
 
 from inspector.core.errors import InvalidInput
 from inspector.service.engine import Requester
-from inspector.service.library import Entry, Library, NameTaken, file
+from inspector.service.library import Entry, Library, NameTaken
 from tests.service.library.test_kept import FOUND, names
 
 ANN = Requester("https://p.org 1", "ann@my.org", "tab 1", signed_in=True)
@@ -24,7 +22,7 @@ GUEST = Requester("session 3", "Session 3", "3")
 
 @pytest.fixture
 def path(tmp_path: Path) -> Path:
-    return tmp_path / "kept" / "library.sqlite3"
+    return tmp_path / "kept" / "saved.sqlite3"
 
 
 def test_each_user_sees_what_is_theirs_shared_or_has_no_owner(path: Path) -> None:
@@ -131,7 +129,7 @@ def test_no_answer_depends_on_private_entries_of_others(
     """The same steps with and without what Ann keeps for herself have the same outcomes."""
     outcomes: list[list[object]] = []
     for kept in ((), private):
-        path = tmp_path_factory.mktemp("kept") / "library.sqlite3"
+        path = tmp_path_factory.mktemp("kept") / "saved.sqlite3"
         Library(path).save("public", "", FOUND)
         for name in set(kept):
             Library(path, ANN).save(name, "secret", FOUND)
@@ -193,70 +191,6 @@ def test_changes_and_refusals_are_reported(path: Path) -> None:
         ("delete", ANN.owner, "hers"),
     ]
     assert [event[3] == "done" for event in events] == [True, True, False, True]
-
-
-# What form 2 had, with a name that is unique in the whole library.
-FORM_2 = """
-CREATE TABLE snapshots (
-  name TEXT PRIMARY KEY, note TEXT NOT NULL, saved TEXT NOT NULL, source TEXT NOT NULL, target TEXT,
-  model TEXT, mesh TEXT, devices INTEGER, arrays INTEGER NOT NULL, state_bytes INTEGER, per_device INTEGER,
-  words TEXT NOT NULL, packed BLOB NOT NULL, owner TEXT, owner_name TEXT, shared INTEGER NOT NULL DEFAULT 0
-) STRICT
-"""
-
-
-def older(path: Path, form: int) -> None:
-    """Turn a library into one of an earlier form."""
-    with sqlite3.connect(path) as database:
-        database.execute("ALTER TABLE snapshots RENAME TO new")
-        database.execute("DROP INDEX snapshots_names")
-        database.execute(FORM_2)
-        columns = [row[1] for row in database.execute("PRAGMA table_info(snapshots)")]
-        names = ", ".join(columns)
-        database.execute(f"INSERT INTO snapshots ({names}) SELECT {names} FROM new")
-        database.execute("DROP TABLE new")
-        if form == 1:
-            for column in ("owner", "owner_name", "shared"):
-                database.execute(f"ALTER TABLE snapshots DROP COLUMN {column}")
-        database.execute(f"PRAGMA user_version = {form}")
-    database.close()
-
-
-def test_owners_of_form_2_are_kept(path: Path) -> None:
-    ann = Library(path, ANN)
-    ann.save("hers", "note", FOUND)
-    ann.save("shared", "", FOUND)
-    ann.share("shared", True)
-    before = ann.entries()
-    older(path, 2)
-    assert ann.entries() == before and names(Library(path, BEN)) == ["shared"]
-    assert ann.open("hers") == FOUND
-
-
-def test_a_file_of_the_form_without_owners_is_read_by_many_at_once(path: Path) -> None:
-    Library(path).save("old", "note", FOUND)
-    older(path, 1)
-    problems: list[BaseException] = []
-
-    def use(number: int) -> None:
-        try:
-            ann = Library(path, ANN)
-            assert "old" in names(ann)
-            ann.save(f"new {number}", "", FOUND)
-        except BaseException as error:
-            problems.append(error)
-
-    threads = [threading.Thread(target=use, args=(number,)) for number in range(8)]
-    for thread in threads:
-        thread.start()
-    for thread in threads:
-        thread.join()
-    assert problems == []
-    assert Library(path).entry("old").owner is None
-    assert names(Library(path, BEN)) == ["old"] and len(names(Library(path, ANN))) == 9
-    with sqlite3.connect(path) as database:
-        assert database.execute("PRAGMA user_version").fetchone()[0] == file.FORM
-    database.close()
 
 
 def test_only_the_user_of_this_machine_reads_the_files(path: Path) -> None:

@@ -239,7 +239,7 @@ def test_a_damaged_file_is_moved_by_the_button_only(library: Library) -> None:
     assert len(list(library.path.parent.iterdir())) == 1
     page.press("library_move_aside")
     assert "The library is empty" in page.said("info")
-    kept = [path.read_bytes()[:7] for path in library.path.parent.glob("library-aside-*")]
+    kept = [path.read_bytes()[:7] for path in library.path.parent.glob("saved-aside-*")]
     assert kept == [b"nothing"]
 
 
