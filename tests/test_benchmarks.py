@@ -268,6 +268,7 @@ def test_the_plain_script_measures_the_requested_steps() -> None:
         assert answer["seconds"] > sum(answer["train_steps"])
 
 
+@pytest.mark.nightly
 def test_a_plain_script_that_ends_is_an_error() -> None:
     with PlainProcess(3) as plain, pytest.raises(RuntimeError, match="ended with status 1"):
         plain.ask("run", batch=8, layers=1, depth=8, mesh=[2, 4], steps=1)

@@ -70,6 +70,7 @@ def elsewhere(tmp_path: Path) -> dict[str, object]:
     return {"cwd": tmp_path, "env": variables}
 
 
+@pytest.mark.nightly
 def test_the_wheel_has_one_package_and_all_data_files(wheel: Path) -> None:
     names = set(zipfile.ZipFile(wheel).namelist())
     packages = {name.split("/")[0] for name in names}

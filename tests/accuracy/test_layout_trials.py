@@ -106,6 +106,7 @@ def test_fits_order_and_place_are_counted(tmp_path: Path) -> None:
     assert (other.pairs, other.ordered) == (1, 0) and other.best > 1
 
 
+@pytest.mark.nightly
 def test_the_fragmentation_comes_from_other_models(tmp_path: Path) -> None:
     # Only a sweep of another model says how much is lost: at any share, the trial of `too_large` is right,
     # so the middle one is used for `small`. The trial of `small` fits with any share.
@@ -116,6 +117,7 @@ def test_the_fragmentation_comes_from_other_models(tmp_path: Path) -> None:
     assert alone.fragmentation == 0
 
 
+@pytest.mark.nightly
 def test_gradients_and_the_optimizer_count_once_in_a_step(tmp_path: Path) -> None:
     # Twice the sequences of a microbatch: the same products, and half as many microbatches.
     rows = read(tmp_path, ROW, ROW | {"micro_batch": 2})

@@ -6,6 +6,8 @@ import gc
 import json
 from dataclasses import replace
 
+import pytest
+
 from inspector.assessment import assess
 from inspector.checks import audit
 from inspector.core import typed_json
@@ -105,6 +107,7 @@ def test_findings_are_those_of_the_audit() -> None:
     assert assess(audit.audited(found)).findings == counts
 
 
+@pytest.mark.nightly
 def test_an_assessment_is_computed_once_for_each_snapshot() -> None:
     found = planned(sent(("data",), 8))
     assert assess(found, V5E) is assess(found, V5E)

@@ -23,6 +23,7 @@ def found() -> Snapshot:
     return run_layout(FSDP_TENSOR.applied_to(LAYOUT), lambda *_, **__: None)
 
 
+@pytest.mark.nightly
 def test_arrays_and_collectives_are_consistent(found: Snapshot) -> None:
     there = {
         (program.name, one.name, path)

@@ -227,6 +227,7 @@ def test_a_snapshot_survives_its_text_and_obeys_the_schema(made: Snapshot) -> No
     assert snapshot.from_json(parsed).to_json() == parsed
 
 
+@pytest.mark.nightly
 @given(snapshots())
 def test_the_text_has_a_line_for_each_array_and_program(made: Snapshot) -> None:
     lines = [line.strip().rstrip(",") for line in snapshot.dumps(made).split("\n")]
@@ -359,6 +360,7 @@ EXACT_VALIDATOR = jsonschema.validators.extend(
 )(SCHEMA)
 
 
+@pytest.mark.nightly
 @given(mutated())
 def test_a_mutated_file_is_read_or_refused(value: Any) -> None:
     try:
@@ -374,6 +376,7 @@ def test_a_mutated_file_is_read_or_refused(value: Any) -> None:
         assert snapshot.from_json(written) == read
 
 
+@pytest.mark.nightly
 @given(mutated())
 def test_the_schema_agrees_with_the_types_of_the_reader(value: Any) -> None:
     """Check each value alone: a schema cannot express that values contradict each other."""
@@ -387,6 +390,7 @@ def test_the_schema_agrees_with_the_types_of_the_reader(value: Any) -> None:
     assert EXACT_VALIDATOR.is_valid(value) == form
 
 
+@pytest.mark.nightly
 @given(mutated().map(json.dumps), st.data())
 def test_a_file_with_bytes_changed_is_read_or_refused(text: str, data: st.DataObject) -> None:
     content = bytearray(text.encode())

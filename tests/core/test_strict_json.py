@@ -26,6 +26,7 @@ json_values = st.recursive(
 )
 
 
+@pytest.mark.nightly
 @given(json_values, st.booleans(), st.booleans())
 def test_parse_inverts_dumps(value: Any, as_bytes: bool, escaped: bool) -> None:
     text = json.dumps(value, ensure_ascii=escaped, allow_nan=False)

@@ -137,6 +137,7 @@ def test_devices_have_the_ids_of_the_mesh() -> None:
     assert any("device 7 → device 3" in text for text in drawn.texts(figure))
 
 
+@pytest.mark.nightly
 def test_the_map_of_100_000_devices_is_small() -> None:
     on = samples.mesh(data=1000, model=100)
     program = [

@@ -94,6 +94,7 @@ def arrays(draw: st.DrawFn) -> Array:
     )
 
 
+@pytest.mark.nightly
 @given(mesh=MESHES, held=st.lists(arrays(), max_size=5), width=st.sampled_from([200, 480, 1000]))
 def test_figures_of_arrays(mesh: Mesh, held: list[Array], width: int) -> None:
     styles = styles_of_specs(held, mesh)
@@ -129,6 +130,7 @@ COLLECTIVES = st.builds(
 )
 
 
+@pytest.mark.nightly
 @given(mesh=MESHES, collectives=st.lists(COLLECTIVES, max_size=4), seconds=SECONDS, size=SIZES)
 def test_figures_of_programs(
     mesh: Mesh, collectives: list[Collective], seconds: float | None, size: int | None

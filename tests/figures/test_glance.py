@@ -45,6 +45,7 @@ def stacks(figure, yaxis: str) -> dict[int, float]:
     return {x: each[-1][1] for x, each in parts.items()}
 
 
+@pytest.mark.nightly_but_first
 @pytest.mark.parametrize("count", range(2, 9))
 @pytest.mark.parametrize("width_px", [1140, 720])
 def test_two_to_eight_layouts_are_drawn_to_scale(count: int, width_px: int) -> None:

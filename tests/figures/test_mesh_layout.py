@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 
 import numpy as np
+import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
@@ -22,6 +23,7 @@ SPECS = st.lists(
 )
 
 
+@pytest.mark.nightly
 @given(SPECS, st.permutations([64, 32, 16]), st.integers(0, 64 * 32 * 16 - 1), st.booleans())
 def test_devices_of_a_cell_are_equal_and_every_block_has_a_cell(spec, sizes, first, other):
     used = set()
@@ -54,6 +56,7 @@ def test_a_mesh_that_can_be_drawn_is_not_folded():
     assert mesh_grid(mesh, [np.zeros(mesh.size)]).folded == ()
 
 
+@pytest.mark.nightly
 def test_131072_devices_are_folded_into_a_small_figure():
     mesh = samples.mesh(data=8192, fsdp=16)
     array = samples.array("params/kernel", (64, 64), (("fsdp",), None), mesh)

@@ -118,6 +118,7 @@ def test_an_uneven_array_cannot_be_cut() -> None:
     assert numbers(devices) == [] and "nothing was moved" in drawn.texts(devices)
 
 
+@pytest.mark.nightly_but_first
 @pytest.mark.parametrize(
     "fields",
     [

@@ -48,6 +48,7 @@ def owner_of_elements(array: Array, mesh: Mesh) -> np.ndarray:
     return owner
 
 
+@pytest.mark.nightly_but_first
 @pytest.mark.parametrize(
     "sizes", [(4, 16, 8), (64, 16), (4, 128, 8), (64, 64), (96, 96), (4096,)], ids=str
 )
@@ -94,6 +95,7 @@ def test_areas_are_proportional_to_blocks(case: tuple[Array, Mesh]) -> None:
     assert max(areas.values()) == pytest.approx(min(areas.values()), rel=0.02)
 
 
+@pytest.mark.nightly
 @given(placed())
 def test_devices_share_a_color_if_they_hold_the_same_index(case: tuple[Array, Mesh]) -> None:
     array, mesh = case
@@ -107,6 +109,7 @@ def test_devices_share_a_color_if_they_hold_the_same_index(case: tuple[Array, Me
         assert (color[one] == color[other]) == (shards[one].index == shards[other].index)
 
 
+@pytest.mark.nightly
 @given(placed())
 def test_both_maps_use_the_same_colors(case: tuple[Array, Mesh]) -> None:
     array, mesh = case
@@ -241,6 +244,7 @@ def test_arrays_without_a_map_say_why() -> None:
     assert why_no_map(whole, mesh) is None
 
 
+@pytest.mark.nightly_but_first
 @pytest.mark.parametrize("sizes", [(512,), (2, 256), (256, 2), (8, 64), (2, 4, 8, 8)])
 def test_512_devices_are_a_readable_small_figure(sizes: tuple[int, ...]) -> None:
     mesh = samples.mesh(**dict(zip("abcd", sizes, strict=False)))

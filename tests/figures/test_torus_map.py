@@ -133,6 +133,7 @@ def test_an_unknown_mesh_axis_is_rejected() -> None:
         torus_map(CUBE, highlight_axis="tensor")
 
 
+@pytest.mark.nightly_but_first
 @pytest.mark.parametrize(
     ("shape", "sizes"),
     [((16, 16, 16), (256, 16)), ((16, 20, 28), (20, 448)), ((4, 4, 560), (4, 4, 4, 2, 70))],

@@ -43,6 +43,7 @@ CHANGES = {
 }
 
 
+@pytest.mark.nightly_but_first
 @pytest.mark.parametrize("name", CHANGES)
 def test_cells_are_exactly_the_routes(name: str) -> None:
     found = CHANGES[name]
@@ -98,6 +99,7 @@ def test_devices_of_only_one_layout_are_named() -> None:
     assert "devices 4, 5 only in the new layout" in apart
 
 
+@pytest.mark.nightly
 def test_many_devices_share_cells() -> None:
     found = CHANGES["512 to 512"]
     cells = transfer_grid(found)
@@ -115,6 +117,7 @@ def test_many_devices_share_cells() -> None:
     assert uneven.moved.sum() == totals(found).moved
 
 
+@pytest.mark.nightly_but_first
 @pytest.mark.parametrize("name", CHANGES)
 @pytest.mark.parametrize("width_px", [360, 760, 1400])
 def test_texts_fit_into_their_cells(name: str, width_px: int) -> None:

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from dataclasses import replace
 
+import pytest
+
 from inspector import layout as layouts
 from inspector.compare import difference
 from inspector.compare.difference import ArrayDifference
@@ -25,6 +27,7 @@ def small(**fields: str) -> layouts.Layout:
     return layouts.parse({"layers": "2", "depth": "64"} | fields).unwrap()
 
 
+@pytest.mark.nightly
 def test_specs_from_rules_equal_the_rules() -> None:
     for fields in (
         {},

@@ -102,6 +102,7 @@ def draw_all(views: Iterable[drawn.View], draw: random.Random) -> None:
         accepted(make)
 
 
+@pytest.mark.nightly
 @examples(60)
 @given(randoms)
 def test_everything_that_is_shown_of_a_snapshot(draw: random.Random) -> None:
@@ -110,6 +111,7 @@ def test_everything_that_is_shown_of_a_snapshot(draw: random.Random) -> None:
         draw_all(drawn.one(found), draw)
 
 
+@pytest.mark.nightly
 @examples(25)
 @given(randoms)
 def test_everything_that_is_shown_of_two_snapshots(draw: random.Random) -> None:
@@ -126,6 +128,7 @@ def test_the_whole_snapshot_is_shown() -> None:
         make()
 
 
+@pytest.mark.nightly
 def test_an_array_with_one_logical_axis_twice_is_shown() -> None:
     arrays = tuple(
         dataclasses.replace(array, logical_axes=("embed", "embed"))

@@ -120,6 +120,7 @@ def healthy_seconds(server: Server) -> float:
     return time.monotonic() - begin
 
 
+@pytest.mark.nightly
 def test_strangers_get_nothing_but_the_way_to_sign_in(
     server: Server, ann: Client, strangers: dict[str, Client]
 ) -> None:

@@ -67,6 +67,7 @@ def test_a_model_has_the_presets_whose_logical_axes_it_has(model: str) -> None:
     assert ("Tensor + sequence" in names) == ("seq" in entry.logical_axes)
 
 
+@pytest.mark.nightly_but_first
 @pytest.mark.parametrize("model", ["logical_mlp", "mlp"])
 @pytest.mark.parametrize(
     ("name", "copies_of_parameters", "parts_of_batch"),
@@ -83,6 +84,7 @@ def test_presets_keep_their_promise(
             assert array.bytes == array.bytes_per_device * parts_of_batch
 
 
+@pytest.mark.nightly_but_first
 @pytest.mark.parametrize(
     ("name", "model", "shape", "copies_of_matrices", "parts_of_batch", "parts_of_output"),
     [

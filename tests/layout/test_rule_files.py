@@ -130,6 +130,7 @@ def test_errors_of_files(name, text) -> None:
         rule_files.rule_sets(text, name)
 
 
+@pytest.mark.nightly
 def test_the_command_line_opens_a_file(tmp_path, capsys) -> None:
     path, out = tmp_path / "base.yml", tmp_path / "out.json"
     path.write_text(MESH)

@@ -84,6 +84,7 @@ def test_the_compilers_have_the_options_of_the_attack():
     }
 
 
+@pytest.mark.nightly
 def test_no_option_of_the_table_takes_text():
     known = every_option()
     assert [name for name in OPTIONS if name in known and takes_text(name, known[name])] == []

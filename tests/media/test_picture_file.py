@@ -37,6 +37,7 @@ def test_a_png_has_twice_the_pixels_of_the_figure(figure) -> None:
     assert (width, height) == (figure.layout.width * 2, figure.layout.height * 2)
 
 
+@pytest.mark.nightly
 def test_an_svg_has_names_as_text_and_the_stamp(figure) -> None:
     root = ElementTree.fromstring(picture_file.picture(figure, "svg", dark=True))
     texts = ["".join(one.itertext()) for one in root.iter(f"{SVG}text")]

@@ -81,6 +81,7 @@ def quiet(*_: object, **__: object) -> None:
 # --- The examples --------------------------------------------------------------------------------------
 
 
+@pytest.mark.nightly_but_first
 @pytest.mark.parametrize("name", EXAMPLES)
 def test_an_example_runs_as_it_was_planned(name) -> None:
     layout = layout_of(name, **SMALL)
@@ -126,6 +127,7 @@ def test_rules_that_jax_refuses_in_nnx_are_refused(rules, sentence) -> None:
         plan(layout, abstract_state(layout))
 
 
+@pytest.mark.nightly_but_first
 @pytest.mark.parametrize("name", EXAMPLES)
 def test_every_preset_that_fits_plans(name) -> None:
     layout = layout_of(name, **SMALL)
@@ -137,6 +139,7 @@ def test_every_preset_that_fits_plans(name) -> None:
         plan(changed, abstract_state(changed))
 
 
+@pytest.mark.nightly
 def test_the_command_line_imports_from_its_working_folder(tmp_path, module, capsys) -> None:
     name = module("from examples.nnx_mlp import build")
     out = tmp_path / "run.json"
@@ -225,6 +228,7 @@ def test_a_model_of_mesh_axes_is_planned(module) -> None:
         abstract_state(other)
 
 
+@pytest.mark.nightly_but_first
 @pytest.mark.parametrize("names", ["mesh", "logical"])
 def test_specs_shorter_than_the_rank_leave_the_rest_unsharded(module, names) -> None:
     name = module(f"""
@@ -274,6 +278,7 @@ FIVE_AXES = """
 """
 
 
+@pytest.mark.nightly
 def test_mesh_axes_come_from_the_rules_of_the_model(module, tmp_path, capsys) -> None:
     name = f"{module(FIVE_AXES)}:build"
     layout = layout_of(name, mesh="2x4")
@@ -307,6 +312,7 @@ def test_mesh_axes_come_from_the_specs_of_the_model(module) -> None:
     assert one_axis.axis_names == ("mp",)
 
 
+@pytest.mark.nightly
 def test_code_that_fails_under_a_mesh_is_traced_without_one(module) -> None:
     """Flax takes the names of a `Partitioned` box as mesh axes if a mesh is set."""
     name = module("""
@@ -430,6 +436,7 @@ def test_a_name_is_a_module_and_a_function(name) -> None:
         registration.register_own(name)
 
 
+@pytest.mark.nightly
 def test_a_server_starts_without_an_invalid_model(capsys, module) -> None:
     name = module("import not_there_at_all")
     registration.register_all(["--model", f"{name}:build", "--model=logical_mlp"])

@@ -38,6 +38,7 @@ def test_the_layer_is_its_formula(activation: str, gated: bool) -> None:
     )
 
 
+@pytest.mark.nightly
 def test_a_parallel_block_adds_both_layers_of_one_norm() -> None:
     config = replace(CONFIG, parallel=True)
     block, x = Block(config), jax.random.normal(jax.random.key(0), (2, 8, CONFIG.embed))

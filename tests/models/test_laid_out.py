@@ -67,6 +67,7 @@ def test_every_preset_is_laid_out_as_planned(model: str, preset: str) -> None:
     assert asked and all(sharding.same for sharding in asked)
 
 
+@pytest.mark.nightly
 @pytest.mark.parametrize(("model", "preset"), LAID_OUT)
 def test_every_preset_learns_what_one_device_learns(model: str, preset: str) -> None:
     found = run(model, preset).program("train_step").losses

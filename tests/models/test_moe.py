@@ -53,6 +53,7 @@ def test_tokens_are_routed_in_order(case: tuple[int, int, int, int], seed: int) 
     assert ((combine > 0).sum(axis=(2, 3)) <= experts_per_token).all()
 
 
+@pytest.mark.nightly
 def test_load_balance_ranges_from_one_to_the_number_of_experts() -> None:
     equal = np.tile(np.eye(4, dtype=np.float32), (1, 3, 1))
     assert route(equal, 1, 12)[1] == pytest.approx(1)
@@ -69,6 +70,7 @@ def test_capacity_is_between_one_place_and_the_sequence(
     assert places == seq or places * experts >= seq * factor * 0.999999
 
 
+@pytest.mark.nightly
 def test_with_enough_capacity_the_layer_is_a_weighted_sum_of_mlps() -> None:
     config = replace(CONFIG, embed=6, mlp=10)
     layer = MixtureOfExperts(config, experts=4, experts_per_token=2, capacity_factor=4)

@@ -50,6 +50,7 @@ def test_no_two_presets_of_a_model_have_one_name() -> None:
         assert len(set(names)) == len(names)
 
 
+@pytest.mark.nightly
 def test_there_are_as_many_parameters_as_published() -> None:
     found = {p.name: parameters(sized(model, p)) for model, p in ALL if p.name in PUBLISHED}
     assert found == PUBLISHED
@@ -71,6 +72,7 @@ def test_the_small_one_is_that_of_the_formula() -> None:
     assert formula == pytest.approx(125e6, rel=0.02)
 
 
+@pytest.mark.nightly_but_first
 @pytest.mark.parametrize("scan", [False, True])
 def test_what_is_not_attention_or_mlp_does_not_depend_on_scan(scan: bool) -> None:
     (preset,) = (p for p in CATALOGUE["transformer"].presets if p.name == "125M")

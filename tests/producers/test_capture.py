@@ -89,6 +89,7 @@ def placed(found: Snapshot) -> list[tuple]:
     return rows
 
 
+@pytest.mark.nightly
 def test_two_processes_capture_the_same_as_one(both) -> None:
     alone, two = both[1]["snapshot"], both[2]["snapshot"]
     assert placed(two) == placed(alone)

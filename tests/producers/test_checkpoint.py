@@ -64,6 +64,7 @@ def state_only(found: Snapshot) -> dict[str, object]:
     }
 
 
+@pytest.mark.nightly_but_first
 @pytest.mark.parametrize("change", CHANGES)
 def test_every_value_is_restored_with_its_planned_sharding(change: str, tmp_path: Path) -> None:
     before, after = map(layout_of, CHANGES[change])

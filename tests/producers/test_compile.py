@@ -290,6 +290,7 @@ def test_a_program_that_does_not_fit_has_figures(pool: Pool) -> None:
     assert snapshot.from_json(found.to_json()) == found
 
 
+@pytest.mark.nightly
 def test_gpu_program_that_does_not_fit_has_a_finding(pool: Pool) -> None:
     found, seen = look(pool, "gpu:a100:8", {"mesh": "2x4", "depth": "65536", "layers": "2"})
     (one,) = out_of_memory.findings(found)

@@ -90,6 +90,7 @@ def test_two_concurrent_compiles_for_different_targets(service: Inspection) -> N
         assert service.cached_compile(layout) == found
 
 
+@pytest.mark.nightly
 def test_a_cancelled_compile_ends_and_leaves_no_files(service: Inspection) -> None:
     before = left_behind(Path(tempfile.gettempdir()))
     layout = layout_for("tpu:v5p:4x4x4", LONG)

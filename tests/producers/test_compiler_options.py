@@ -46,6 +46,7 @@ def pool() -> Iterator[Pool]:
         yield pool
 
 
+@pytest.mark.nightly_but_first
 @pytest.mark.parametrize("compiler", TARGETS)
 def test_a_compiler_accepts_its_options(pool: Pool, compiler: str):
     if compiler not in xla_options.installed():
@@ -84,6 +85,7 @@ def test_an_option_that_no_door_checked_does_not_reach_the_compiler(tmp_path):
     assert list(tmp_path.iterdir()) == []
 
 
+@pytest.mark.nightly
 def test_unsafe_options_of_a_command(tmp_path):
     """They reach the compiler, and no later command, Snapshot or cache entry has them."""
     folder, run, again = tmp_path / "dump", tmp_path / "run.json", tmp_path / "again.json"

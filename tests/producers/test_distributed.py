@@ -160,6 +160,7 @@ def test_every_socket_is_on_loopback(several, monkeypatch) -> None:
     assert listening >= 3, "the coordinator and both ends of the collectives"
 
 
+@pytest.mark.nightly
 def test_values_are_gathered_in_process_order(several) -> None:
     job = several.submit("gather", {}, Environment(4, processes=4)).wait(PATIENCE)
     assert job.state == "done", job.error

@@ -140,6 +140,7 @@ MISTAKES = {
 }  # fmt: skip
 
 
+@pytest.mark.nightly_but_first
 @pytest.mark.parametrize("name", MISTAKES)
 def test_an_example_with_a_mistake(
     name: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch

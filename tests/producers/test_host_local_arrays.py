@@ -42,6 +42,7 @@ def exchange(service: Inspection, wanted: HostLocal) -> Exchanged:
     return service.start_exchange(wanted).wait(PATIENCE).answer()
 
 
+@pytest.mark.nightly
 def test_the_guides_case(service) -> None:
     wanted = asked()
     made = exchange(service, wanted)
@@ -193,6 +194,7 @@ def test_four_processes(service) -> None:
     assert rows == [[(2 * p, 2 * p + 2)] * 2 for p in range(4)]
 
 
+@pytest.mark.nightly
 def test_a_request_for_other_devices_is_refused(service) -> None:
     payload = {"host_local": asked().to_json()}
     job = service.pool.submit(

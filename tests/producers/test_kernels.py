@@ -67,6 +67,7 @@ def twice(x: jax.Array) -> jax.Array:
     return pallas.pallas_call(kernel, out_shape=jax.ShapeDtypeStruct(x.shape, x.dtype))(x)
 
 
+@pytest.mark.nightly
 @needs_libtpu
 def test_inspect_compiles_a_kernel_for_the_target_only(mesh: Mesh) -> None:
     mapped = jax.shard_map(

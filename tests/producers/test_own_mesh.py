@@ -170,6 +170,7 @@ def planned(service: Inspection, layout: Layout) -> Snapshot:
     return service.with_programs(service.plan(layout), layout)
 
 
+@pytest.mark.nightly_but_first
 @pytest.mark.parametrize(
     ("function", "mesh"),
     [("build", "4x2"), ("sixteen", "8x2"), ("counted", "4x2"), ("explicit", "4x2")],
@@ -183,6 +184,7 @@ def test_its_own_mesh_is_the_default_and_is_planned(service, function, mesh) -> 
     assert found.findings == ()
 
 
+@pytest.mark.nightly
 def test_a_compile_for_a_target_is_that_of_constraints_without_devices(service) -> None:
     by_devices, by_names = (
         layout_of(function, mesh="4x2", target="tpu:v5e:2x4") for function in ("build", "by_names")
@@ -230,6 +232,7 @@ def test_a_mesh_of_another_number_of_devices_is_refused(service) -> None:
         service.plan(layout_of(mesh="4x4"))
 
 
+@pytest.mark.nightly
 def test_arrays_in_host_memory_are_planned_run_and_compiled_there(service) -> None:
     here = layout_of("on_host")
     plan = planned(service, here)
@@ -243,6 +246,7 @@ def test_arrays_in_host_memory_are_planned_run_and_compiled_there(service) -> No
     assert run.findings == ()
 
 
+@pytest.mark.nightly
 def test_the_peak_of_a_tpu_leaves_out_host_memory(service) -> None:
     layout = layout_of("on_host", target="tpu:v5e:2x4", width="8192")
     if (missing := targets.missing_compiler(layout.machine)) is not None:
@@ -280,6 +284,7 @@ def test_partial_sums_on_explicit_axes_are_not_copies(service) -> None:
     assert [origin.from_ for origin in product.origins] == [f"constraint {MODULE}.py:{line}"]
 
 
+@pytest.mark.nightly_but_first
 @pytest.mark.parametrize("target", ["plan", "cpu", "tpu:v5e:2x4", "gpu:h100:8"])
 def test_a_shard_map_on_its_own_explicit_mesh_is_the_same_everywhere(service, target) -> None:
     layout = layout_of("mapped_by_its_own_mesh", target=target)

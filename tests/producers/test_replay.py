@@ -86,6 +86,7 @@ def groups(one: DrawnArray) -> list[tuple[int, ...]]:
     return [tuple(held[index]) for index in sorted(held)]
 
 
+@pytest.mark.nightly_but_first
 @pytest.mark.parametrize("tutorial", REQUESTS, ids=name_of)
 def test_every_step_runs_and_has_a_result(take: Take, tutorial: TutorialRequest) -> None:
     result = take(tutorial)
@@ -272,6 +273,7 @@ def test_the_references_shapes(take: Take, tutorial: TutorialRequest) -> None:
     assert equal and all(line.endswith("True") for line in equal)
 
 
+@pytest.mark.nightly
 @pytest.mark.parametrize("guide", TUTORIALS)
 def test_the_script_prints_what_the_page_shows(take: Take, guide: str, tmp_path: Path) -> None:
     tutorial = AS_THE_GUIDE[guide]

@@ -81,6 +81,7 @@ def test_the_same_roles_are_read_from_the_text_alone(mesh, tmp_path) -> None:
     assert found == groups(inspect(by_hand, state, x))
 
 
+@pytest.mark.nightly_but_first
 @pytest.mark.parametrize("key", ["params", "model", "state", "variables", "anything"])
 def test_a_replicated_weight_is_found_under_any_name(mesh, key: str) -> None:
     """jax-ml/jax#26946: the audit must not depend on how the user calls the parameters."""

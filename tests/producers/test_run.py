@@ -57,6 +57,7 @@ def run(fields: dict[str, str]) -> Snapshot:
     return run_layout(layouts.parse(SMALL | fields).unwrap(), lambda *_, **__: None)
 
 
+@pytest.mark.nightly_but_first
 @pytest.mark.parametrize("name", LAYOUTS)
 def test_live_arrays_equal_the_plan(name: str) -> None:
     layout = layouts.parse(SMALL | LAYOUTS[name]).unwrap()

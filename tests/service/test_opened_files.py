@@ -128,6 +128,7 @@ def test_what_a_tab_opens_counts_and_what_a_command_opens_does_not(service, tmp_
     assert files.total == len(snapshot.dumps(found))
 
 
+@pytest.mark.nightly
 def test_too_many_collectives_are_refused_with_both_figures(service, tmp_path):
     path = tmp_path / "step.hlo"
     path.write_text(collectives(limits.MOST_COLLECTIVES + 1))

@@ -72,6 +72,7 @@ def test_two_workers_with_other_device_counts(service: Inspection, temporary: Pa
     assert list(temporary.iterdir()) == []
 
 
+@pytest.mark.nightly
 def test_a_state_is_restored_on_explicit_axes(service: Inspection, temporary: Path) -> None:
     saved, new = small(axes="data:explicit,model"), small(axes="data:explicit,model:explicit")
     restoration = start(service, saved, new)
@@ -157,6 +158,7 @@ def test_other_models_and_sizes_are_refused(
     refuse_different(small(), small(mesh="16", axes="x", rules="", steps="3", target="plan"))
 
 
+@pytest.mark.nightly
 def test_what_does_not_divide_or_fit_is_refused(
     service: Inspection, temporary: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -26,6 +26,7 @@ def of(found: Snapshot, code: str) -> list[Finding]:
     return [one for one in found.findings if one.code == code]
 
 
+@pytest.mark.nightly_but_first
 @pytest.mark.parametrize(("rows", "columns"), [(1001, 64), (1004, 64), (64, 1001), (1002, 30)])
 def test_a_constraint_that_does_not_divide_gives_a_replicated_result(mesh, rows, columns) -> None:
     """jax-ml/jax#26946: the constraint is dropped silently for the result."""
@@ -47,6 +48,7 @@ def test_a_constraint_that_does_not_divide_gives_a_replicated_result(mesh, rows,
         assert findings[0].path == "init/output/embed"
 
 
+@pytest.mark.nightly
 def test_a_slice_that_the_program_asks_for_is_no_finding(mesh) -> None:
     def first(w):
         whole = jax.lax.with_sharding_constraint(w * 2, NamedSharding(mesh, P()))
@@ -85,6 +87,7 @@ def decode(kept, q, new, at):
     return values.reshape(BATCH, QUERIES, WIDTH), kept
 
 
+@pytest.mark.nightly
 def test_a_cache_that_is_gathered_for_each_token_is_found() -> None:
     """apple/axlearn#972: two heads of the cache do not divide, and the heads of q propagate into it."""
     wide = jax.make_mesh((2, 4), ("data", "tensor"), axis_types=(AxisType.Auto,) * 2)
@@ -116,6 +119,7 @@ def test_repeated_work_is_the_flops_of_all_devices_over_those_of_the_program(mes
     assert of(shared, "repeated-work") == []
 
 
+@pytest.mark.nightly_but_first
 @pytest.mark.parametrize("sharded", ["layers", "columns"])
 def test_a_stack_of_layers_that_is_gathered_at_once_is_found(mesh, sharded: str) -> None:
     """XLA gathers before the loop only if the dimension of the layers is sharded."""
@@ -145,6 +149,7 @@ def test_a_stack_of_layers_that_is_gathered_at_once_is_found(mesh, sharded: str)
         assert findings[0].collective == at_once[0].name
 
 
+@pytest.mark.nightly_but_first
 @pytest.mark.parametrize(("tokens", "gathered"), [((64, 16), False), ((4096, 512), True)])
 def test_a_table_that_is_gathered_for_a_lookup_is_noted(mesh, tokens, gathered: bool) -> None:
     """XLA gathers the table if that is less than gathering what is looked up."""
@@ -163,6 +168,7 @@ def test_a_table_that_is_gathered_for_a_lookup_is_noted(mesh, tokens, gathered: 
     assert of(replicated, "table-gathered") == []
 
 
+@pytest.mark.nightly_but_first
 @pytest.mark.parametrize("form", ["scan", "unrolled", "checkpoint"])
 def test_gathered_weights_that_wait_for_the_backward_pass_are_noted(mesh, form: str) -> None:
     """With `jax.checkpoint`, temporaries fall by what the finding names."""

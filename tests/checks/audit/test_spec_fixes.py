@@ -88,6 +88,7 @@ def planned(layout: Layout) -> Snapshot:
     return PLANS[key]
 
 
+@pytest.mark.nightly_but_first
 @pytest.mark.parametrize(("fields", "code", "places"), SPEC_FAULTS)
 def test_the_fewest_specs_are_changed(fields: dict[str, str], code: str, places: list[str]) -> None:
     layout = layout_of(fields)
@@ -102,6 +103,7 @@ def test_the_fewest_specs_are_changed(fields: dict[str, str], code: str, places:
 ENTRIES = st.sampled_from(["None", "data", "model", "data+model", "model+data"])
 
 
+@pytest.mark.nightly
 @settings(max_examples=8, deadline=None, suppress_health_check=[HealthCheck.too_slow])
 @given(st.data(), st.booleans(), st.sampled_from(["2x4", "4x2", "8x1"]), st.sampled_from([8, 12]))
 def test_a_fix_removes_the_finding_for_any_specs(data, scan: bool, mesh: str, depth: int) -> None:

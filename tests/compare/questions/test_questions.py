@@ -103,6 +103,7 @@ def propagated(service: Inspection, model: str, axes: str, rules: str) -> Snapsh
     return with_programs(service.plan(layout), programs)
 
 
+@pytest.mark.nightly
 @pytest.mark.parametrize("model", ["transformer", "moe"])
 def test_axes_with_other_names_are_compared_by_role(service: Inspection, model: str) -> None:
     """Another name of an axis changes nothing, so each row is equal. The rows add up to all collectives."""

@@ -154,6 +154,7 @@ def test_bad_varied_fields_are_refused(vary):
         space_of(layout(), STATE, (), [vary])
 
 
+@pytest.mark.nightly
 @pytest.mark.parametrize(("lock", "meshes"), [("mesh", 1), ("rules", 5)])
 def test_axes_of_size_1_of_a_long_mesh_keep_it(lock, meshes):
     names = ",".join(f"a{number}" for number in range(13))

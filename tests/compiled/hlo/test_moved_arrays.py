@@ -73,6 +73,7 @@ def test_reductions_of_gradients_name_their_parameters(preset: str, model: str, 
     assert sorted(reduced) == (sorted(known) if has_data else [])
 
 
+@pytest.mark.nightly_but_first
 @EVERY_MODEL
 @pytest.mark.parametrize("preset", ["FSDP", "FSDP + tensor"])
 def test_gathers_name_their_parameters(preset: str, model: str, scan: str) -> None:
@@ -87,6 +88,7 @@ def test_gathers_name_their_parameters(preset: str, model: str, scan: str) -> No
             assert one.payload_bytes * one.executions == gathered
 
 
+@pytest.mark.nightly
 def test_last_reduction_of_inference_names_the_output() -> None:
     found = run("Data + tensor", "logical_mlp", "false")
     *before, last = collectives(found, "apply")

@@ -158,6 +158,7 @@ PROGRAMS: dict[str, tuple[Callable[..., Any], tuple[Any, ...], bool]] = {
 }  # fmt: skip
 
 
+@pytest.mark.nightly_but_first
 @pytest.mark.parametrize("name", PROGRAMS)
 def test_program_without_loops_matches_xla(name: str) -> None:
     function, arguments, same_bytes = PROGRAMS[name]

@@ -130,6 +130,7 @@ def test_a_script_gives_exactly_the_layout(name: str, scripts: Scripts) -> None:
     assert np.allclose(theirs["losses"], losses, rtol=TOLERANCE[layout.sizes["dtype"]], atol=1e-6)
 
 
+@pytest.mark.nightly
 def test_a_mixture_of_experts_is_where_it_is_planned(scripts: Scripts) -> None:
     # Running it here as well would take as long as all the others together.
     layout = parsed(EXPERTS)
@@ -141,6 +142,7 @@ def test_a_mixture_of_experts_is_where_it_is_planned(scripts: Scripts) -> None:
     assert "capacity_factor=1.5" in script(layout)
 
 
+@pytest.mark.nightly
 def test_branches_that_are_not_taken_are_left_out() -> None:
     loop, scanned = script(parsed("device axes")), script(parsed("device axes, scan"))
     assert "nn.scan" in scanned and "nn.scan" not in loop

@@ -123,6 +123,7 @@ SIZES = st.integers(0, 40)
 
 
 # Each example compiles a program.
+@pytest.mark.nightly
 @settings(max_examples=12)
 @given(
     dtype=st.sampled_from(["float32", "bfloat16", "int8", "bool"]),

@@ -44,6 +44,7 @@ def test_few_runs_of_a_chip_use_those_of_all_chips_and_are_wider():
     assert interval([], "v5e") is None
 
 
+@pytest.mark.nightly_but_first
 @pytest.mark.parametrize("runs", [ENOUGH_RUNS, 9, 20, 60])
 def test_a_new_run_is_inside_as_often_as_claimed(runs):
     random.seed(runs)

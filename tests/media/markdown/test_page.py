@@ -137,6 +137,7 @@ def test_an_axis_that_does_not_divide_several_arrays_is_one_finding() -> None:
     assert [len(block.items) for block in found.blocks] == [1]
 
 
+@pytest.mark.nightly
 def test_eight_layouts_fit_into_a_comment() -> None:
     mesh = samples.mesh(data=8, fsdp=16, model=4)
     specs = [(None, ("model",)), (("fsdp",), None), (("fsdp", "model"), None), (None, None)]

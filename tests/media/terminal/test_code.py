@@ -24,6 +24,7 @@ def layout_file(tmp_path: Path) -> Path:
     return path
 
 
+@pytest.mark.nightly
 def test_the_script_sets_its_devices_itself_and_ends_with_the_losses(
     layout_file: Path, tmp_path: Path
 ) -> None:

@@ -24,6 +24,7 @@ def collectives(plan: Path) -> list[dict]:
     return next(each["collectives"] for each in programs if each["name"] == "train_step")
 
 
+@pytest.mark.nightly
 def test_a_gather_of_parameters_comes_from_the_rule_of_the_parameters(
     plan: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:

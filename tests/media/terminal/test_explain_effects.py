@@ -32,6 +32,7 @@ def test_effects_of_a_layout_as_text_and_json(layout, capsys) -> None:
     assert len(plain["changes"]) == 7 and plain["current"]["wire_bytes"].keys() == {"model"}
 
 
+@pytest.mark.nightly
 def test_a_snapshot_contains_the_effects_and_needs_no_second_computation(
     layout, tmp_path, capsys, monkeypatch
 ) -> None:

@@ -89,6 +89,7 @@ def test_axes_replace_the_types_of_a_layout_file(layout_file: Path) -> None:
     assert len(plan["programs"]) == 3
 
 
+@pytest.mark.nightly
 def test_a_difference_in_axis_types_is_named(tmp_path: Path) -> None:
     paths = [tmp_path / name for name in ("auto.json", "explicit.json")]
     for path, axes in zip(paths, ("data,model", "data:explicit,model"), strict=True):

@@ -39,6 +39,7 @@ def imported(*arguments: str | Path, output: Path) -> snapshot.Snapshot:
     return snapshot.read(output)
 
 
+@pytest.mark.nightly_but_first
 @given.needs_cases
 @pytest.mark.parametrize(
     ("kind", "path", "arrays", "programs"),

@@ -23,6 +23,7 @@ def files(tmp_path: Path) -> list[str]:
     return [str(path) for path in paths]
 
 
+@pytest.mark.nightly
 def test_one_file_a_suffix(files: list[str], tmp_path: Path, capsys: pytest.CaptureFixture) -> None:
     for name, words in (
         ("x.html", "<title>first against a</title>"),

@@ -33,6 +33,7 @@ def test_a_search_prints_the_best_layouts_and_writes_all_candidates(tmp_path):
     assert again.candidates == found.candidates
 
 
+@pytest.mark.nightly
 def test_other_conditions_are_searched_without_a_compile():
     done = inspector("search", *SMALL, "--chip", "v5e", "--budget", "0", "--sensitivity", "--json")
     assert done.returncode == 0, done.stderr
@@ -87,6 +88,7 @@ def result(tmp_path_factory, _workers_end) -> str:
     return str(path)
 
 
+@pytest.mark.nightly
 def test_compare_and_report_take_the_best_layouts_of_a_result(result, tmp_path):
     compared = tmp_path / "compared.json"
     assert inspector("compare", result, "-o", str(compared)).returncode == 0

@@ -159,6 +159,7 @@ def test_a_failed_inspection_leaves_no_file(tmp_path: Path) -> None:
     assert list(tmp_path.iterdir()) == []
 
 
+@pytest.mark.nightly
 def test_a_closed_pipe_is_not_an_error(ran: Path, tmp_path: Path) -> None:
     command = f"{sys.executable} -m inspector show {ran} | head -n 1"
     done = subprocess.run(

@@ -173,6 +173,7 @@ def test_seconds_are_those_of_products_and_collectives() -> None:
     assert changes == sorted(changes, reverse=True)
 
 
+@pytest.mark.nightly
 def test_the_same_rules_on_another_machine_have_its_collectives() -> None:
     """A TPU gathers parameters as bfloat16; on a GPU, gradients are reduce-scattered."""
     fields = {**MLP, "rules": "batch=data,embed=data,hidden=model"}

@@ -191,6 +191,7 @@ def test_shardings_as_text_and_an_axis_that_xla_drops(tmp_path: Path) -> None:
     assert sum(one.code == "sharding-not-given" for one in found.findings) == 1
 
 
+@pytest.mark.nightly_but_first
 @pytest.mark.parametrize(
     ("of_module", "of_argument"),
     [

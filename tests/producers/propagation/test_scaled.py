@@ -65,6 +65,7 @@ def executions(program: Program) -> Counter:
     return found
 
 
+@pytest.mark.nightly_but_first
 @pytest.mark.parametrize("name", CASES)
 def test_bytes_and_flops_are_those_of_the_other_mesh(name):
     fields, meshes = CASES[name]

@@ -247,6 +247,7 @@ def test_a_run_works_after_an_idle_process_was_killed(single, number):
         gone(list(pids.values()))
 
 
+@pytest.mark.nightly_but_first
 @pytest.mark.parametrize("number", [0, 1])
 def test_a_process_that_does_not_join(single, number):
     lonely = Environment(8, (("NO_MEETING", str(number)),), processes=2)

@@ -100,6 +100,7 @@ def test_a_difference_that_no_result_shows(wrong: Any) -> None:
     assert np.allclose([float(text) for text in value.values], expected, rtol=1e-5)
 
 
+@pytest.mark.nightly
 def test_a_program_that_computes_with_its_devices(tmp_path: Path) -> None:
     status, results = compared(tmp_path, programs.OTHER)
     scaled, missing = results.programs
@@ -110,6 +111,7 @@ def test_a_program_that_computes_with_its_devices(tmp_path: Path) -> None:
     assert value.path == "0" and value.unequal is not None
 
 
+@pytest.mark.nightly_but_first
 @pytest.mark.parametrize(
     "text",
     [programs.FAILS, programs.COMPILES_NOTHING, programs.ON_ONE_DEVICE, programs.OUTSIDE_OF_JIT],

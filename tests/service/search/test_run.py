@@ -180,6 +180,7 @@ def test_a_killed_worker_does_not_change_the_result(space, store, tmp_path):
     assert layouts_of(found) == layouts_of(expected)
 
 
+@pytest.mark.nightly
 def test_a_lost_task_ends_the_search_with_a_sentence_and_the_next_one_continues(space, store):
     class Broken(ThreadPoolExecutor):
         count = 0

@@ -58,6 +58,7 @@ def finish(page: AppTest) -> None:
         page.run()
 
 
+@pytest.mark.nightly
 def test_layouts_are_timed_and_compared(opened: Opened) -> None:
     page = opened({"mesh": "2x4"}, {"mesh": "2x2"}, {"target": "tpu:v5p:2x2x1", "mesh": "2x2"})
     assert "2 layouts in turn in one process with 8 emulated devices" in words(page)

@@ -73,6 +73,7 @@ def page(_shared_workers: None) -> AssemblePage:
     return AssemblePage()
 
 
+@pytest.mark.nightly
 def test_the_default_array_has_three_figures(page: AssemblePage) -> None:
     assert "Global shape **(8, 8)**, per device **(4, 2)**." in page.texts()
     assert list(page.figures()) == ["good:host", "good:devices", "good:array"]

@@ -154,6 +154,7 @@ def test_a_link_is_planned(page_of) -> None:
     ]
 
 
+@pytest.mark.nightly
 def test_plans_of_a_link_get_their_propagated_programs(page_of) -> None:
     page = page_of(query={"pin": ["one~~layers.2 depth.64", "FSDP~~" + FSDP], "chip": ["v5e"]})
     service = inspection.shared()
@@ -296,6 +297,7 @@ def test_layouts_without_a_link_are_named(page_of) -> None:
     assert query_of(page)["pin"][0].startswith("ran~~") and len(query_of(page)["pin"]) == 1
 
 
+@pytest.mark.nightly
 def test_an_uploaded_file_is_opened_or_rejected(page_of, monkeypatch: pytest.MonkeyPatch) -> None:
     def parse(*_: object) -> None:
         raise AssertionError("the server parses the file")

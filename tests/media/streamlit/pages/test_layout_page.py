@@ -82,6 +82,7 @@ def test_an_invalid_number_is_marked(page, key, number):
     assert_shows_the_last_valid_layout(page)
 
 
+@pytest.mark.nightly
 def test_a_closed_expander_keeps_its_values_and_opens_for_a_problem(open_page):
     drawer = "drawer:Training and measurement"
     page = open_page()
@@ -160,6 +161,7 @@ def test_an_uneven_layout_is_not_run(page):
     assert "batch of size 7 is not divisible by 2 (data)" in page.errors()[0]
 
 
+@pytest.mark.nightly_but_first
 @pytest.mark.parametrize(("mesh", "offered"), [("512", True), ("1024", False)])
 def test_more_devices_than_can_be_emulated_are_not_run(open_page, mesh, offered):
     page = open_page(mesh=mesh, axes="data", target="plan", batch="1024", rules="batch.data")
@@ -242,6 +244,7 @@ def test_first_and_last_rule_have_fewer_actions(page):
     assert actions(0) == ["Delete"]
 
 
+@pytest.mark.nightly
 def test_another_model_keeps_mesh_names_and_sizes(page):
     page.type("field:axes", "replica, model")
     page.type("field:mesh", "4x2")
@@ -265,6 +268,7 @@ def test_a_renamed_mesh_axis_is_renamed_in_the_rules(page):
     assert not page.problems()
 
 
+@pytest.mark.nightly
 def test_a_renamed_mesh_axis_is_renamed_in_the_specs(open_page):
     page = open_page(model="mlp")
     page.type("field:axes", "data, tensor")
@@ -344,6 +348,7 @@ def test_a_rule_to_a_removed_mesh_axis_is_marked(page):
     assert page.problems() == ["rule hidden names mesh axis 'model', but the mesh has data"]
 
 
+@pytest.mark.nightly_but_first
 @pytest.mark.parametrize("model", ["logical_mlp", "mlp"])
 def test_scan_stacks_the_layers(open_page, model):
     page = open_page(model=model)

@@ -133,6 +133,7 @@ def test_all_steps_can_be_opened_and_closed(open_learn) -> None:
     assert page.code() == [] and page.charts() == {}
 
 
+@pytest.mark.nightly
 def test_another_mesh_runs_the_tutorial_again(open_learn) -> None:
     page = open_learn(**{"pieces:step_3": True})
     assert len(page.blocks("3:joined:block_map")) == 8

@@ -100,6 +100,7 @@ def test_missing_programs_and_unread_collectives_are_notices(shown, found: Snaps
     assert "unknown" in texts(page.info) and not charts(page)
 
 
+@pytest.mark.nightly
 def test_propagated_programs_of_an_opened_plan(shown) -> None:
     planned = plan(LAYOUT, abstract_state(LAYOUT))
     page = shown(with_programs(planned, propagated_programs(LAYOUT)))

@@ -63,6 +63,7 @@ def texts(page) -> str:
     return " ".join(one.value for one in (*page.test.main.markdown, *page.test.main.caption))
 
 
+@pytest.mark.nightly
 def test_the_open_tab_computes_effects_and_the_map_stays(open_page) -> None:
     page = open_page(**SMALL)
     page.open_panel("Improve")

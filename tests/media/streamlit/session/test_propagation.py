@@ -217,6 +217,7 @@ def test_the_train_step_is_propagated_first_and_the_chosen_program_with_it(open_
     assert page.test.session_state["collectives_program"] == "apply"
 
 
+@pytest.mark.nightly
 def test_the_other_programs_follow_the_train_step(open_page, asked):
     page = open_page(**SMALL, learning_rate="0.25")
     page.open_panel("Communication")
