@@ -8,12 +8,11 @@ import plotly.graph_objects as go
 
 from inspector.compare.measured.accuracy import Accuracy, Row
 from inspector.core.formatting import counted, seconds_text
-from inspector.figures import frame, labels, palette
+from inspector.figures import frame, palette, ticks
 
 _PLOT_PX = 380
 _LEFT_PX, _RIGHT_PX, _BOTTOM_PX = 56, 12, 60
 _MARKS = ("circle", "square", "diamond", "triangle-up", "x", "star", "cross", "pentagon")
-_LINE = "#2B8CC4"  # between the two blues of Okabe and Ito; can be seen on white and on black
 _NEAR = 1.1  # the dotted lines: 10% more and less
 
 
@@ -30,7 +29,7 @@ def accuracy_scatter(found: Accuracy, *, width_px: int = 640) -> go.Figure | Non
             x=ends,
             y=[end * factor for end in ends],
             mode="lines",
-            line={"color": _LINE, "width": 2 if factor == 1 else 1, "dash": dash},
+            line={"color": palette.LINE, "width": 2 if factor == 1 else 1, "dash": dash},
             hoverinfo="skip",
             showlegend=False,
         )
@@ -67,13 +66,7 @@ def accuracy_scatter(found: Accuracy, *, width_px: int = 640) -> go.Figure | Non
                 hovertemplate=frame.HOVER_TEXT,
             )
         )
-    places = _ticks(low, high)
-    axis = {
-        "type": "log",
-        "range": [low, high],
-        "tickvals": places,
-        "ticktext": [labels.escape(seconds_text(place)) for place in places],
-    }
+    plot_px = width_px - _LEFT_PX - _RIGHT_PX
     return frame.plot(
         traces,
         width_px,
@@ -86,16 +79,19 @@ def accuracy_scatter(found: Accuracy, *, width_px: int = 640) -> go.Figure | Non
         left=_LEFT_PX,
         right=_RIGHT_PX,
         **frame.legend_below(chips, width_px, _BOTTOM_PX, _PLOT_PX),
-        xaxis=frame.axis(**axis, title=frame.axis_title("measured"), showgrid=True),
-        yaxis=frame.axis(**axis, title=frame.axis_title("predicted", 4), showgrid=True),
+        xaxis=frame.axis(
+            **ticks.logarithmic(low, high, plot_px, seconds_text),
+            title=frame.axis_title("measured"),
+            showgrid=True,
+        ),
+        yaxis=frame.axis(
+            **ticks.logarithmic(low, high, _PLOT_PX, seconds_text, upright=True),
+            title=frame.axis_title("predicted", 4),
+            showgrid=True,
+        ),
     )
 
 
 def _predicted(row: Row) -> float | None:
     """Return the prediction from the schedule, or else the one before a compile."""
     return row.judged or row.before_compile
-
-
-def _ticks(low: float, high: float) -> list[float]:
-    every = [digit * 10.0**power for power in range(-6, 7) for digit in (1, 2, 5)]
-    return [value for value in every if low <= math.log10(value) <= high]

@@ -9,7 +9,7 @@ from typing import Any
 
 import plotly.graph_objects as go
 
-from inspector.figures import frame, labels, palette
+from inspector.figures import frame, labels, palette, ticks
 
 SIDE_PX = 4
 HEADING_PX = 24
@@ -19,6 +19,8 @@ _SMALLEST_PX = 0.5  # narrower segments have no trace, and so no legend entry
 _ROW_PX = 26
 _LIMIT_LABEL_PX = 20
 _BEYOND_PX = 4  # the line of a limit exceeds each bar by this much
+_NAMES_SHARE = 0.45  # of the width, at most, for the names of rows
+_MORE, _LESS = palette.OKABE_ITO[5], palette.OKABE_ITO[0]
 
 
 @dataclass(frozen=True)
@@ -173,7 +175,10 @@ def _trace(
 
 @dataclass(frozen=True)
 class Row:
-    """A bar with its name at the left and its value at its end. Only `hover` is escaped."""
+    """A bar with its name at the left and its value at its end; negative sizes extend to the left.
+
+    Only `hover` is escaped.
+    """
 
     name: str
     size: float
@@ -182,13 +187,18 @@ class Row:
     hover: str
 
 
+def change_row(name: str, change: float, value: str, hover: Sequence[str]) -> Row:
+    """Return the bar of a rise or a fall, colored by its sign. No text is escaped yet."""
+    return Row(name, change, value, _MORE if change > 0 else _LESS, frame.hover(hover))
+
+
 def rows_figure(
     groups: Sequence[Sequence[Row]],
     width_px: float,
     names: Sequence[str] | None = None,
     **settings: Any,
-) -> go.Figure:
-    """Return a bar per row, and a gap between groups; `names` are those of the groups."""
+) -> go.Figure | None:
+    """Return a bar per row, and a gap between groups; `names` are those of the groups. None without rows."""
     rows, tops, middles, height = [], [], [], 0.0
     for group in groups:
         for number, row in enumerate(group):
@@ -196,13 +206,22 @@ def rows_figure(
             tops.append(height + number * _ROW_PX)
         middles.append(height + len(group) * _ROW_PX / 2)
         height += len(group) * _ROW_PX + _GAP_PX
+    if not rows:
+        return None
     height -= _GAP_PX
     centers = [top + _ROW_PX / 2 for top in tops]
-    tick_names = [row.name for row in rows] if names is None else list(names)
+    most = labels.fitting(width_px * _NAMES_SHARE, frame.NOTE_PX)
+    shown = [row.name for row in rows] if names is None else names
+    tick_names = [labels.middle_cut(name, most) for name in shown]
     left = 14 + max(labels.width_px(name, frame.NOTE_PX) for name in tick_names)
     plot_px = max(width_px - left - 8, 1)
-    value_px = max(labels.width_px(row.value, frame.NOTE_PX) for row in rows) + 8
-    longest = max(row.size for row in rows) or 1
+    low, high = (pick(0.0, *(row.size for row in rows)) for pick in (min, max))
+    # The values are beyond the ends of the bars.
+    below, above = (
+        max((labels.width_px(row.value, frame.NOTE_PX) + 8 for row in side), default=0.0)
+        for side in ([r for r in rows if r.size < 0], [r for r in rows if r.size >= 0])
+    )
+    per_px = (high - low or 1.0) / max(plot_px - below - above, plot_px / 4)
     bar = go.Bar(
         orientation="h",
         x=[row.size for row in rows],
@@ -223,15 +242,11 @@ def rows_figure(
         left=left,
         right=8,
         amounts=[f"{row.name}: {row.value}" for row in rows],
-        # The values are right of the bars.
-        xaxis=frame.axis(
-            range=[0, longest * plot_px / max(plot_px - value_px, plot_px / 4)],
-            showticklabels=False,
-        ),
+        shapes=[frame.line(0, 0, 0, height)] if low < 0 else [],
+        xaxis=frame.axis(range=[low - below * per_px, high + above * per_px], showticklabels=False),
         yaxis=frame.axis(
             range=[height, 0],
-            tickvals=centers if names is None else middles,
-            ticktext=[labels.escape(name) for name in tick_names],
+            **ticks.settings(centers if names is None else middles, tick_names),
             tickfont={"size": frame.NOTE_PX},
         ),
         **settings,

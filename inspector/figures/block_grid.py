@@ -158,6 +158,11 @@ class GridSide:
     def slots(self) -> int:
         return math.prod(map(len, self.cuts))
 
+    @property
+    def borders(self) -> list[int]:
+        """The borders of the pieces of the outer dimension; none of a side without dimensions."""
+        return [0, *(stop for _, stop in self.cuts[0])] if self.cuts else []
+
 
 @dataclass(frozen=True)
 class BlockGrid:

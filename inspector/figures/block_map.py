@@ -10,7 +10,7 @@ import plotly.graph_objects as go
 
 from inspector.core import formatting
 from inspector.core.snapshot import Array, Mesh
-from inspector.figures import cells, frame, holdings, labels, lattice
+from inspector.figures import cells, holdings, lattice, ticks
 from inspector.figures.block_grid import (
     BY_DEFAULT,
     Arrangement,
@@ -68,10 +68,7 @@ def block_map(
             plan.sheet, column_edges, row_edges, numbers, [hover[number] for number in numbers]
         ),
     ]
-    widest = max(
-        (labels.width_px(one, frame.TICK_PX) for one in _tick_texts(grid.columns)), default=0
-    )
-    return frame.map_figure(
+    return cells.map_figure(
         traces,
         width_px,
         plan.width_px,
@@ -79,8 +76,8 @@ def block_map(
         heading=array.path,
         notes=[*_notes(array, mesh, grid), _side_title(array, mesh, grid.rows, "↓")],
         below=[_side_title(array, mesh, grid.columns, "→"), plan.remark],
-        row_ticks=_ticks(grid.rows, plan.sheet, "rows", row_edges, room_px=14),
-        column_ticks=_ticks(grid.columns, plan.sheet, "columns", column_edges, room_px=widest + 6),
+        row_ticks=_ticks(grid.rows, plan.sheet, "rows", row_edges),
+        column_ticks=_ticks(grid.columns, plan.sheet, "columns", column_edges),
         to_scale=plan.to_scale,
     )
 
@@ -193,23 +190,16 @@ def cell_text(
     return lattice.fit_text(forms, range(len(numbers)), room)
 
 
-def _tick_texts(one: GridSide) -> list[str]:
-    if len(one.cuts) != 1:
-        return []
-    return [str(start) for start, _ in one.cuts[0]] + [str(one.cuts[0][-1][1])]
-
-
-def _ticks(
-    one: GridSide, sheet: Sheet, name: str, edges: cells.Edges, room_px: float
-) -> tuple[list[float], list[str]]:
+def _ticks(one: GridSide, sheet: Sheet, name: str, edges: cells.Edges) -> ticks.Ticks:
     """Return the borders of the blocks, or of nested dimensions the ranges of the outer pieces."""
     if not one.cuts or (sheet.wrapped is not None and sheet.wrapped == name):
-        return [], []
+        return ticks.NO_TICKS
     if sheet.wrapped is not None and len(edges) != one.slots:
-        return [], []
+        return ticks.NO_TICKS
+    upright = name == "rows"
     if len(one.cuts) == 1:
         places = [edges[0][0], *(stop for _, stop in edges)]
-        return frame.thin(places, _tick_texts(one), room_px)
+        return ticks.of_borders(places, list(map(str, one.borders)), upright=upright)
     inner = len(one.cuts[-1])
     places, texts = [], []
     for group in range(one.slots // inner):
@@ -218,8 +208,7 @@ def _ticks(
         ranges = [pieces[place] for pieces, place in zip(one.cuts[:-1], at, strict=True)]
         places.append((first[0] + last[1]) / 2)
         texts.append(", ".join(f"{start}:{stop}" for start, stop in ranges))
-    wider = max(labels.width_px(text, frame.TICK_PX) for text in texts) + 6
-    return frame.thin(places, texts, room_px if name == "rows" else wider)
+    return ticks.of_borders(places, texts, upright=upright)
 
 
 def _side_title(array: Array, mesh: Mesh, one: GridSide, arrow: str) -> str:

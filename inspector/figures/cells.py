@@ -8,14 +8,69 @@ from typing import Any
 import numpy as np
 import plotly.graph_objects as go
 
-from inspector.figures import frame, labels, palette
+from inspector.figures import frame, labels, palette, ticks
 from inspector.figures.lattice import Sheet, Text
+from inspector.figures.ticks import NO_TICKS, Ticks
 
 # Cells at least this large are separated by a line, through which the page shows.
 _SMALLEST_SEPARATED_PX = 5
 _SEPARATOR_PX = 1.5
 
 Edges = list[tuple[float, float]]
+
+
+def map_figure(
+    traces: list[Any],
+    width_px: float,
+    plot_width_px: float,
+    plot_height_px: float,
+    *,
+    heading: str,
+    notes: Sequence[str],
+    below: Sequence[str] = (),
+    row_ticks: Ticks = NO_TICKS,
+    column_ticks: Ticks = NO_TICKS,
+    to_scale: bool = False,
+) -> go.Figure:
+    """Return a figure of cells whose axes count pixels from the upper left corner.
+
+    The texts above and `below` the plot are not escaped. `to_scale` keeps the proportions of the plot.
+    """
+    under = frame.note_lines(below, width_px)
+    left = (
+        8
+        + frame.PAD_PX
+        + max((labels.width_px(text, frame.TICK_PX) for text in row_ticks[1]), default=0)
+    )
+    # Plotly drops a label that the figure's edge would cut, so half of the last one must fit.
+    right = 8 + max(
+        (labels.width_px(text, frame.TICK_PX) / 2 for text in column_ticks[1]), default=0
+    )
+    return frame.plot(
+        traces,
+        width_px,
+        plot_height_px,
+        heading=heading,
+        notes=notes,
+        left=left,
+        right=right,
+        bottom=8 + frame.PAD_PX + (18 if column_ticks[1] else 0) + frame.NOTE_LINE_PX * len(under),
+        xaxis=frame.axis(
+            range=[0, plot_width_px],
+            **ticks.settings(*column_ticks),
+            constrain="domain",
+            constraintoward="left",
+            title=frame.axis_title("<br>".join(map(labels.escape, under)), 7),
+        ),
+        yaxis=frame.axis(
+            range=[plot_height_px, 0],
+            **ticks.settings(*row_ticks),
+            scaleanchor="x" if to_scale else None,
+            constrain="domain",
+            constraintoward="top",
+        ),
+        hoverdistance=-1,  # a cell's point is the nearest one in all of the cell
+    )
 
 
 def heatmaps(

@@ -7,7 +7,6 @@ neighboring devices share a cell.
 from __future__ import annotations
 
 import itertools
-import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
@@ -19,7 +18,7 @@ from inspector.compiled.device_traffic import ASSUMED, DeviceTraffic
 from inspector.core import formatting
 from inspector.core.formatting import counted
 from inspector.core.snapshot import Mesh, Transfer
-from inspector.figures import cells, frame, labels, mesh_layout, palette
+from inspector.figures import cells, frame, labels, mesh_layout, palette, ticks
 
 MOST_DEVICES = 64  # more devices on one side share cells
 _CELL_PX = (6, 34)  # the minimum and maximum height of a row
@@ -96,13 +95,13 @@ def device_grid(
     low, high = _CELL_PX
     down = min(max(_ROWS_HEIGHT_PX / rows, low), high)
     with_received = _widest([*column_names, *received]) + 6 <= across
-    column_texts = [
-        labels.escape(name) + (f"<br>{size}" if with_received else "")
-        for name, size in zip(column_names, received, strict=True)
-    ]
-    step = 1 if with_received else frame.tick_step(column_names, across)
-    row_step = max(1, math.ceil((frame.TICK_PX + 3) / down))
-    row_axis = {"range": [rows - 0.5, -0.5], "tickvals": list(range(0, rows, row_step))}
+    if with_received:
+        column_names = list(map("\n".join, zip(column_names, received, strict=True)))
+    row_ticks, sent_ticks = (
+        ticks.settings(*ticks.every_nth(range(rows), texts, down, upright=True))
+        for texts in (row_names, sent)
+    )
+    row_range = [rows - 0.5, -0.5]
     return frame.plot(
         [
             *_heatmaps(grid, parts or {}, across, down, verb if bar else ""),
@@ -117,19 +116,15 @@ def device_grid(
         bottom=66 if with_received else 48,
         xaxis=frame.axis(
             range=[-0.5, columns - 0.5],
-            tickvals=list(range(0, columns, step)),
-            ticktext=column_texts[::step],
-            tickangle=0,
+            **ticks.settings(*ticks.every_nth(range(columns), column_names, across)),
             title=frame.axis_title(f"to device{_order_text(grid.targets)}", 9),
         ),
         yaxis=frame.axis(
-            **row_axis,
-            ticktext=[labels.escape(name) for name in row_names[::row_step]],
+            range=row_range,
+            **row_ticks,
             title=frame.axis_title(f"from device{_order_text(grid.sources)}", 9),
         ),
-        yaxis2=frame.axis(
-            **row_axis, overlaying="y", side="right", anchor="x", ticktext=sent[::row_step]
-        ),
+        yaxis2=frame.axis(range=row_range, overlaying="y", side="right", anchor="x", **sent_ticks),
         # A frame, because cells without bytes show the page.
         shapes=[
             {

@@ -6,7 +6,6 @@ Figures set no color of text or ground, so that they follow the theme of the pag
 from __future__ import annotations
 
 import html
-import math
 import textwrap
 from collections.abc import Sequence
 from typing import Any
@@ -37,9 +36,6 @@ LEGEND_BELOW = {
 }
 
 HOVER_TEXT = "%{customdata}<extra></extra>"
-
-Ticks = tuple[list[float], list[str]]
-_NO_TICKS: Ticks = ([], [])
 
 
 def figure(traces: list[Any], width_px: float, height_px: float, **layout: Any) -> go.Figure:
@@ -239,77 +235,6 @@ def hover(lines: Sequence[str]) -> str:
     return "<br>".join([f"<b>{first}</b>", *rest])
 
 
-def thin(places: Sequence[float], texts: Sequence[str], room_px: float) -> Ticks:
-    """Drop ticks that are nearer than `room_px` to the previous one; keep the last one."""
-    kept: list[int] = []
-    for number, place in enumerate(places):
-        if not kept or place - places[kept[-1]] >= room_px:
-            kept.append(number)
-    last = len(places) - 1
-    if kept and kept[-1] != last:
-        if len(kept) > 1 and places[last] - places[kept[-1]] < room_px:
-            kept.pop()
-        kept.append(last)
-    return [round(places[number], 2) for number in kept], [texts[number] for number in kept]
-
-
-def tick_step(texts: Sequence[str], pitch_px: float, gap_px: float = 8) -> int:
-    """Return the number of places per tick label, a power of two, so that labels have room."""
-    widest = max(labels.width_px(text, TICK_PX) for text in texts) + gap_px
-    return 1 << max(0, math.ceil(math.log2(widest / pitch_px)))
-
-
 def axis_anchor(**axes: str) -> go.Scatter:
     """Return a trace without points. Plotly draws no axis that has no trace."""
     return go.Scatter(x=[None], y=[None], hoverinfo="skip", showlegend=False, **axes)
-
-
-def map_figure(
-    traces: list[Any],
-    width_px: float,
-    plot_width_px: float,
-    plot_height_px: float,
-    *,
-    heading: str,
-    notes: Sequence[str],
-    below: Sequence[str] = (),
-    row_ticks: Ticks = _NO_TICKS,
-    column_ticks: Ticks = _NO_TICKS,
-    to_scale: bool = False,
-) -> go.Figure:
-    """Return a figure of cells whose axes count pixels from the upper left corner.
-
-    The texts above and `below` the plot are not escaped. `to_scale` keeps the proportions of the plot.
-    """
-    under = note_lines(below, width_px)
-    left = 8 + PAD_PX + max((labels.width_px(text, TICK_PX) for text in row_ticks[1]), default=0)
-    # Plotly drops a label that the figure's edge would cut, so half of the last one must fit.
-    right = 8 + max((labels.width_px(text, TICK_PX) / 2 for text in column_ticks[1]), default=0)
-    return plot(
-        traces,
-        width_px,
-        plot_height_px,
-        heading=heading,
-        notes=notes,
-        left=left,
-        right=right,
-        bottom=8 + PAD_PX + (18 if column_ticks[1] else 0) + NOTE_LINE_PX * len(under),
-        xaxis=axis(
-            range=[0, plot_width_px],
-            tickvals=list(column_ticks[0]),
-            ticktext=list(column_ticks[1]),
-            tickangle=0,
-            constrain="domain",
-            constraintoward="left",
-            title=axis_title("<br>".join(map(labels.escape, under)), 7),
-        ),
-        yaxis=axis(
-            range=[plot_height_px, 0],
-            tickvals=list(row_ticks[0]),
-            ticktext=list(row_ticks[1]),
-            scaleanchor="x" if to_scale else None,
-            constrain="domain",
-            constraintoward="top",
-        ),
-        hoverdistance=-1,  # a cell's point is the nearest one in all of the cell
-    )

@@ -14,7 +14,7 @@ import plotly.graph_objects as go
 
 from inspector.core import formatting
 from inspector.core.formatting import shape_text
-from inspector.figures import cells, frame, labels, lattice
+from inspector.figures import cells, frame, labels, lattice, ticks
 from inspector.guides.processes import Exchanged, HostLocal, View
 
 _ROW_PX = (16, 30)  # the minimum and maximum height of a row of numbers
@@ -116,7 +116,7 @@ def _figure(
     hover: Sequence[str],
     *,
     count: int,
-    row_ticks: frame.Ticks,
+    row_ticks: ticks.Ticks,
     heading: str,
     note: str,
     width_px: int,
@@ -134,7 +134,7 @@ def _figure(
     size = (min(b - a for a, b in columns), min(b - a for a, b in rows))
     flat = numbers.ravel().tolist()
     text = lattice.fit_text([lambda cell: str(flat[cell])], range(len(flat)), [size] * len(flat))
-    return frame.map_figure(
+    return cells.map_figure(
         [
             *cells.heatmaps(sheet, columns, rows, owners.ravel().tolist(), count, text),
             cells.selection(sheet, columns, rows, range(len(flat)), list(map(labels.lines, hover))),

@@ -15,7 +15,7 @@ import plotly.graph_objects as go
 
 from inspector.core import formatting
 from inspector.core.snapshot import Array, Mesh
-from inspector.figures import block_map, cells, frame, holdings, labels
+from inspector.figures import block_map, cells, frame, holdings, labels, ticks
 from inspector.figures.block_grid import (
     Arrangement,
     BlockGrid,
@@ -247,8 +247,7 @@ def _axes(
             domain=[box.left / width, min(box.right / width, 1)],
             anchor=f"y{suffix}",
             showticklabels=cut.columns is not None,
-            **_ticks(grid.columns, extent[0], box.right - box.left, 40),
-            tickangle=0,
+            **_ticks(grid.columns, (box.right - box.left) / extent[0]),
             **({"matches": "x"} if suffix else {}),
         ),
         f"yaxis{suffix}": frame.axis(
@@ -256,17 +255,16 @@ def _axes(
             domain=[max(1 - box.bottom / height, 0), 1 - box.top / height],
             anchor=f"x{suffix}",
             showticklabels=cut.rows is not None,
-            **_ticks(grid.rows, extent[1], box.bottom - box.top, 16),
+            **_ticks(grid.rows, (box.bottom - box.top) / extent[1], upright=True),
             **({"matches": "y"} if suffix else {}),
         ),
     }
 
 
-def _ticks(side: GridSide, extent: int, length_px: float, room_px: float) -> dict[str, Any]:
+def _ticks(side: GridSide, px_per_index: float, upright: bool = False) -> dict[str, Any]:
     """Return the borders of the blocks that have room for a label."""
-    borders = [0, *(stop for _, stop in side.cuts[0])] if side.cuts else []
-    places, texts = frame.thin(borders, list(map(str, borders)), room_px * extent / length_px)
-    return {"tickvals": places, "ticktext": texts}
+    texts = list(map(str, side.borders))
+    return ticks.settings(*ticks.of_borders(side.borders, texts, px_per_index, upright=upright))
 
 
 def _head(one: Panel, tile_px: float) -> list[str]:

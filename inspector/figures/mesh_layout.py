@@ -16,7 +16,7 @@ import plotly.graph_objects as go
 
 from inspector.core import formatting
 from inspector.core.snapshot import Mesh
-from inspector.figures import cells, frame, lattice
+from inspector.figures import cells, lattice, ticks
 
 MOST_CELLS = 9_216  # the chips of the largest TPU slice that can be bought, of TPU7x
 SIDES_PX = 52  # tick labels and margins of a figure of a mesh
@@ -215,7 +215,7 @@ def draw(
         )
     devices = [mesh.devices[position] for position in positions]
     traces.append(cells.selection(sheet, columns, rows, devices, hover(positions)))
-    return frame.map_figure(
+    return cells.map_figure(
         traces,
         width_px,
         width,
@@ -276,23 +276,20 @@ def _borders(
 
 def _ticks(
     mesh: Mesh, axes: tuple[int, ...], sheet: lattice.Sheet, side: str, edges: cells.Edges
-) -> frame.Ticks:
+) -> ticks.Ticks:
     """Return mesh coordinates at the middle of the slots; for nested axes outer and inner, `0,1`."""
     if not axes:
         if sheet.wrapped is None or sheet.wrapped == side:
-            return [], []
+            return ticks.NO_TICKS
         texts = [str(line * sheet.line) for line in range(len(edges))]
     else:
         sizes = [mesh.shape[axis] for axis in axes]
         if sheet.wrapped is not None and len(edges) != math.prod(sizes):
-            return [], []
+            return ticks.NO_TICKS
         places = zip(*np.unravel_index(np.arange(math.prod(sizes)), sizes), strict=True)
         texts = [",".join(map(str, place)) for place in places]
     middles = [(start + stop) / 2 for start, stop in edges]
-    pitch = min((b - a for a, b in itertools.pairwise(middles)), default=1000)
-    # Below each other, labels need a line of 14 pixels.
-    every = frame.tick_step(*([""], pitch, 14) if side == "rows" else (texts, pitch, 4))
-    return [round(middle, 2) for middle in middles[::every]], texts[::every]
+    return ticks.every_nth(middles, texts, upright=side == "rows")
 
 
 def _side_title(mesh: Mesh, axes: tuple[int, ...], arrow: str) -> str:

@@ -16,7 +16,7 @@ from inspector.core import formatting
 from inspector.core.folding import Fold, fold
 from inspector.core.memory_kinds import in_host_memory
 from inspector.core.snapshot import Array, Mesh, Spec
-from inspector.figures import frame, holdings, labels, mesh_layout, palette
+from inspector.figures import frame, holdings, labels, mesh_layout, palette, ticks
 from inspector.figures.block_grid import placed
 from inspector.figures.palette import SpecStyle
 
@@ -125,6 +125,7 @@ def overview(
     styles = styles or palette.styles_of_specs(arrays, mesh)
     rows = table(arrays, mesh, most_rows)
     total = totals(rows, mesh)
+    most_held = int(total.max())
     runs = equal_runs(rows, mesh.size)
     low, high = _ROW_PX
     height = max(min(high, _ROWS_HEIGHT_PX / len(rows)), low) * len(rows)
@@ -137,12 +138,12 @@ def overview(
     sizes_px = 14 + max(labels.width_px(size, frame.TICK_PX) for size in sizes)
     right = sizes_px + (_COLORBAR_PX if width_px >= 600 else 8)
     plot_px = width_px - left - right
-    ticks = list(
-        range(0, mesh.size, frame.tick_step([str(mesh.size)], max(plot_px, 40) / mesh.size))
+    devices = ticks.every_nth(
+        range(mesh.size), list(map(str, mesh.devices)), max(plot_px, 40) / mesh.size
     )
     body = _TOTALS_PX + _GAP_PX + height
     squares = _SQUARES_PX / max(plot_px, 2 * _SQUARES_PX)
-    row_axis = {"range": [len(rows) - 0.5, -0.5], "tickvals": list(range(len(rows)))}
+    places, row_range = range(len(rows)), [len(rows) - 0.5, -0.5]
     return frame.plot(
         [
             _heatmap(rows, runs, mesh, plot_px / len(runs), width_px),
@@ -163,28 +164,31 @@ def overview(
             range=[-0.5, mesh.size - 0.5],
             anchor="y",
             title=frame.axis_title("device, in mesh order"),
-            tickvals=ticks,
-            ticktext=[str(mesh.devices[place]) for place in ticks],
-            tickangle=0,
+            **ticks.settings(*devices),
         ),
         xaxis2=frame.axis(
             domain=[0, squares], anchor="y", range=[0, 1], showticklabels=False, fixedrange=True
         ),
         yaxis=frame.axis(
-            **row_axis,
+            **ticks.settings(places, names),
+            range=row_range,
             domain=[0, height / body],
-            ticktext=[labels.escape(name) for name in names],
             anchor="x2",
         ),
         yaxis2=frame.axis(
             domain=[(height + _GAP_PX) / body, 1],
             anchor="x",
             rangemode="tozero",
-            tickvals=[0, int(total.max())],
-            ticktext=["0", formatting.bytes_text(int(total.max()))],
+            **ticks.settings([0, most_held], ["0", formatting.bytes_text(most_held)]),
         ),
         # The same rows, for the sizes at the right.
-        yaxis3=frame.axis(**row_axis, overlaying="y", side="right", anchor="x", ticktext=sizes),
+        yaxis3=frame.axis(
+            **ticks.settings(places, sizes),
+            range=row_range,
+            overlaying="y",
+            side="right",
+            anchor="x",
+        ),
     )
 
 

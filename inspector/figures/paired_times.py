@@ -7,7 +7,6 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
-from typing import Any
 
 import plotly.graph_objects as go
 
@@ -15,7 +14,7 @@ from inspector.compare import paired_times
 from inspector.compare.paired_times import PairedTimes, Ratio
 from inspector.core import formatting
 from inspector.core.formatting import ratio_text
-from inspector.figures import frame, labels, palette
+from inspector.figures import frame, labels, palette, ticks
 from inspector.figures.timings import EMULATED, jitter
 
 COLORS = {
@@ -30,10 +29,7 @@ _TICKS_PX = 44
 _NAME_CHARACTERS = 26
 # The axis covers at least 10% faster to 10% slower, so that noise does not fill it.
 _LEAST_REACH = math.log10(1.1)
-_TICKS = (
-    *(digit * 10.0**power for power in range(-4, 5) for digit in (1, 1.5, 2, 3, 5, 7)),
-    *(0.8, 0.9, 0.95, 1.05, 1.1, 1.25),
-)
+_DIGITS = (1, 1.05, 1.1, 1.25, 1.5, 2, 3, 5, 7, 8, 9, 9.5)  # of the ticks
 
 
 def ratio_intervals(
@@ -78,9 +74,7 @@ def ratio_intervals(
         right=right,
         bottom=_TICKS_PX,
         xaxis=frame.axis(
-            type="log",
-            range=[low, high],
-            **_ticks(low, high, plot_px),
+            **ticks.logarithmic(low, high, plot_px, "{:g}".format, digits=_DIGITS),
             title=frame.axis_title(unit, 4),
         ),
         yaxis=frame.axis(
@@ -166,22 +160,3 @@ def _notes(ratios: Sequence[Ratio], base: str, low: float, high: float) -> list[
     if outside:
         notes.append(f"{formatting.counted(outside, 'dot')} outside the axis")
     return notes
-
-
-def _ticks(low: float, high: float, plot_px: float) -> dict[str, Any]:
-    """Return round ratios, 1 always, and no two so near that their labels touch."""
-    scale = plot_px / (high - low)
-    kept = [1.0]
-    # Rounder numbers first: a power of ten before a half or a fifth of one.
-    for tick in sorted(
-        _TICKS, key=lambda tick: (len(f"{tick:g}".strip("0.")), abs(math.log10(tick)))
-    ):
-        place = math.log10(tick)
-        apart = min(abs(place - math.log10(other)) for other in kept) * scale
-        if low <= place <= high and apart >= 44:
-            kept.append(tick)
-    return {
-        "tickvals": sorted(kept),
-        "ticktext": [f"{tick:g}" for tick in sorted(kept)],
-        "tickangle": 0,
-    }

@@ -52,6 +52,9 @@ OKABE_ITO = (
     "#F0E442",  # yellow
 )
 
+# Of lines and dots: between the two blues of Okabe and Ito; can be seen on white and on black.
+LINE = "#2B8CC4"
+
 # Plotly's names of hatches, in the order in which they are used when the colors run out.
 HATCHES = ("", "/", "x", ".", "-", "+", "|", "\\")
 

@@ -9,7 +9,7 @@ import plotly.graph_objects as go
 
 from inspector.compare.search.result import Candidate, SearchResult, layout_of
 from inspector.core.formatting import bytes_text, counted, mesh_sizes_text, seconds_text
-from inspector.figures import frame, labels, palette
+from inspector.figures import frame, palette, ticks
 from inspector.machines import hardware
 from inspector.machines.prediction.memory import capacity_of
 
@@ -17,7 +17,6 @@ MOST_POINTS = 1500  # propagated candidates that are drawn, the fastest first: 4
 _PLOT_PX = 320
 _LEFT_PX, _RIGHT_PX, _BOTTOM_PX = 74, 14, 54
 _SLOWEST = 3.0  # candidates slower than this many times the fastest are left out
-_GIB = 2**30
 
 
 def search_front(found: SearchResult, *, width_px: int = 640) -> go.Figure | None:
@@ -63,7 +62,7 @@ def search_front(found: SearchResult, *, width_px: int = 640) -> go.Figure | Non
     if left_out:
         notes.append(f"{counted(left_out, 'slower candidate')} left out")
     seconds = [_seconds(one) for one in near]
-    sizes = [_bytes(one) / _GIB for one in near]
+    sizes = [_bytes(one) for one in near]
     names = [str(trace.name) for trace in traces]
     return frame.plot(
         traces,
@@ -76,7 +75,7 @@ def search_front(found: SearchResult, *, width_px: int = 640) -> go.Figure | Non
         **frame.legend_below(names, width_px, _BOTTOM_PX, _PLOT_PX),
         shapes=shapes,
         xaxis=frame.axis(
-            **_linear(min(seconds), max(seconds), seconds_text),
+            **ticks.linear(min(seconds), max(seconds), seconds_text),
             title=frame.axis_title(
                 "seconds of a step, predicted or measured"
                 if any(one.measured for one in near)
@@ -85,7 +84,14 @@ def search_front(found: SearchResult, *, width_px: int = 640) -> go.Figure | Non
             showgrid=True,
         ),
         yaxis=frame.axis(
-            **_logarithmic(min(sizes), max(sizes), lambda value: bytes_text(int(value * _GIB))),
+            **ticks.logarithmic(
+                math.log10(min(sizes)) - 0.06,
+                math.log10(max(sizes)) + 0.06,
+                _PLOT_PX,
+                lambda value: bytes_text(int(value)),
+                digits=None,
+                upright=True,
+            ),
             title=frame.axis_title("memory", 4),
             showgrid=True,
         ),
@@ -95,7 +101,7 @@ def search_front(found: SearchResult, *, width_px: int = 640) -> go.Figure | Non
 def _points(name: str, own: Sequence[Candidate], marker: dict[str, object]) -> go.Scatter:
     return go.Scatter(
         x=[_seconds(one) for one in own],
-        y=[_bytes(one) / _GIB for one in own],
+        y=[_bytes(one) for one in own],
         mode="markers",
         name=name,
         marker={"line": {"width": 1.5}, **marker},
@@ -129,12 +135,10 @@ def _capacity(
     note = f"{chip.title} has {bytes_text(capacity)}"
     if max(_bytes(one) for one in near) < 0.6 * capacity:
         return [], [note]
-    line = {
-        "type": "line",
-        **{"xref": "paper", "x0": 0, "x1": 1, "y0": capacity / _GIB, "y1": capacity / _GIB},
-        "line": {"color": palette.OKABE_ITO[1], "width": 2, "dash": "dash"},
-    }
-    return [line], [f"{note}, the dashed line"]
+    style = {"color": palette.OKABE_ITO[1], "width": 2, "dash": "dash"}
+    return [frame.line(0, 1, capacity, capacity, **style) | {"xref": "paper"}], [
+        f"{note}, the dashed line"
+    ]
 
 
 def _seconds(one: Candidate) -> float:
@@ -144,31 +148,3 @@ def _seconds(one: Candidate) -> float:
 def _bytes(one: Candidate) -> float:
     """Return the peak or its estimate, or else the lower bound that the state and the batch need."""
     return float(one.peak_bytes or one.state_bytes or 0)
-
-
-def _linear(low: float, high: float, text: Callable[[float], str]) -> dict[str, object]:
-    """Return range and ticks of a linear axis: about six steps of 1, 2 or 5 times a power of ten."""
-    room = (high - low or high) * 0.06
-    low, high = max(low - room, 0.0), high + room
-    rough = (high - low) / 6
-    power = 10 ** math.floor(math.log10(rough))
-    step = next(digit * power for digit in (1, 2, 5, 10) if digit * power >= rough)
-    places = [number * step for number in range(math.ceil(low / step), int(high / step) + 1)]
-    return {
-        "range": [low, high],
-        "tickvals": places,
-        "ticktext": [labels.escape(text(place)) for place in places],
-    }
-
-
-def _logarithmic(low: float, high: float, text: Callable[[float], str]) -> dict[str, object]:
-    """Return range and ticks of a logarithmic axis: powers of two."""
-    first, last = math.floor(math.log2(low)), math.ceil(math.log2(high))
-    step = max(1, math.ceil((last - first) / 8))
-    places = [2.0**power for power in range(first, last + 1, step)]
-    return {
-        "type": "log",
-        "range": [math.log10(low) - 0.06, math.log10(high) + 0.06],
-        "tickvals": places,
-        "ticktext": [labels.escape(text(place)) for place in places],
-    }

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 import plotly.graph_objects as go
 
-from inspector.figures import cells, frame, labels, palette
+from inspector.figures import cells, frame, labels, palette, ticks
 
 if TYPE_CHECKING:
     from inspector.compare.difference import SpecRow
@@ -73,8 +73,10 @@ def spec_matrix(
         ),
         yaxis=frame.axis(
             range=[edges[-1], 0],
-            tickvals=[sum(pair) / 2 for pair in itertools.pairwise(edges)],
-            ticktext=[labels.escape(_cut_title(row, path_characters)) for row in rows],
+            **ticks.settings(
+                [sum(pair) / 2 for pair in itertools.pairwise(edges)],
+                [_cut_title(row, path_characters) for row in rows],
+            ),
             fixedrange=True,
         ),
     )

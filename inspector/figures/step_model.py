@@ -9,7 +9,7 @@ from typing import Any
 import plotly.graph_objects as go
 
 from inspector.core.formatting import counted, seconds_text
-from inspector.figures import bars, frame, labels, palette
+from inspector.figures import bars, frame, labels, palette, ticks
 from inspector.machines.hardware import Chip
 from inspector.machines.prediction import step_model as model
 from inspector.machines.prediction.cost import critical_intensity, si_text
@@ -26,7 +26,6 @@ _LABEL_PX = 17
 _POINT_PX = 10
 _ROOF_STEP_PX = 5
 _ROOF_NAME_PX = 90
-_LINE = "#2B8CC4"  # between the two blues of Okabe and Ito; can be seen on white and on black
 
 
 def step_model(modelled: Modelled, *, width_px: int = 480) -> go.Figure:
@@ -100,7 +99,11 @@ def roofline(chip: Chip, points: Iterable[Modelled], *, width_px: int = 480) -> 
                 x=[10**x_low, ridge, 10**x_high],
                 y=[10**x_low * bandwidth, rate, rate],
                 mode="lines",
-                line={"color": _LINE, "width": 2, "dash": ("solid", "dash", "dot")[number % 3]},
+                line={
+                    "color": palette.LINE,
+                    "width": 2,
+                    "dash": ("solid", "dash", "dot")[number % 3],
+                },
                 hovertemplate=f"{labels.escape(name)} peak {si_text(rate, 'FLOP/s')}, HBM "
                 f"{si_text(bandwidth, 'B/s')}<extra></extra>",
             )
@@ -154,8 +157,8 @@ def roofline(chip: Chip, points: Iterable[Modelled], *, width_px: int = 480) -> 
         left=_LEFT_PX,
         right=_RIGHT_PX,
         bottom=_BOTTOM_PX,
-        xaxis=_log_axis(x_low, x_high, title=frame.axis_title("FLOP per HBM byte")),
-        yaxis=_log_axis(y_low, y_high),
+        xaxis=_axis(x_low, x_high, plot_width, title=frame.axis_title("FLOP per HBM byte")),
+        yaxis=_axis(y_low, y_high, _PLOT_PX, upright=True),
         shapes=leaders
         + [
             frame.line(ridge, ridge, 10**y_low, rate, dash="dash")
@@ -206,17 +209,21 @@ def _roofline_notes(
     return notes
 
 
-def _log_axis(low: float, high: float, **settings: Any) -> dict[str, Any]:
+def _axis(
+    low: float, high: float, length_px: float, upright: bool = False, **settings: Any
+) -> dict[str, Any]:
     return frame.axis(
-        type="log",
-        range=[low, high],
+        **ticks.logarithmic(low, high, length_px, _tick_text, digits=(1,), upright=upright),
         showgrid=True,
         gridcolor=palette.faded(frame.MIDDLE_GREY, 0.25),
-        dtick=max(1, math.ceil((high - low) / 7)),
-        exponentformat="SI extended",
-        tickangle=0,
         **settings,
     )
+
+
+def _tick_text(value: float) -> str:
+    """Return a power of ten with its prefix: `0.1`, `100`, `10G`."""
+    number, _, prefix = si_text(value, "").partition(" ")
+    return f"{value:g}" if value < 1 else f"{float(number):g}{prefix}"
 
 
 def _point_labels(

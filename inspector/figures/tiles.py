@@ -87,7 +87,7 @@ def tiles_figure(
     text = lattice.Text(tuple(texts), plan.font_px)
     boxes = _boxes(len(tiles), across, plan, row_edges, column_edges)
     middles = [((left + right) / 2, (top + bottom) / 2) for left, right, top, bottom in boxes]
-    figure = frame.map_figure(
+    figure = cells.map_figure(
         [
             *cells.heatmaps(
                 lattice.sheet(rows, columns), column_edges, row_edges, numbers, blocks, text

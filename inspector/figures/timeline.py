@@ -9,7 +9,7 @@ import plotly.graph_objects as go
 
 from inspector.core.formatting import bytes_text, mesh_axes_text, seconds_text, share_text
 from inspector.core.snapshot import Program, Schedule
-from inspector.figures import bars, frame, labels, palette
+from inspector.figures import bars, frame, labels, palette, ticks
 from inspector.machines.prediction.cost import si_text
 from inspector.machines.prediction.critical_path import critical_path
 from inspector.machines.prediction.predicted import Predicted
@@ -206,8 +206,9 @@ def timeline(
         ),
         yaxis=frame.axis(
             range=[len(resources) - 0.5, -0.5],
-            tickvals=list(resources.values()),
-            ticktext=[labels.escape(labels.cut(name, _MOST_NAME)) for name in resources],
+            **ticks.settings(
+                list(resources.values()), [labels.cut(name, _MOST_NAME) for name in resources]
+            ),
         ),
     )
 

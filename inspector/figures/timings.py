@@ -28,7 +28,6 @@ _PHASES = (
     ("first run", "first", palette.OKABE_ITO[1]),
 )
 _STRIP_PX = 92
-_MARK = "#2B8CC4"  # between the two blues of Okabe and Ito; can be seen on white and on black
 _MOST_SVG_POINTS = 1000
 
 # The rest of the devices' time: launching operations, and waiting for a core of this machine.
@@ -166,7 +165,7 @@ def _add_strip(
             x=list(values),
             y=[jitter(step, 0.5) for step in range(len(values))],
             mode="markers",
-            marker={"color": _MARK, "size": 6, "opacity": 0.8},
+            marker={"color": palette.LINE, "size": 6, "opacity": 0.8},
             customdata=[
                 f"step {step}: {formatting.seconds_text(value)}"
                 for step, value in enumerate(values)

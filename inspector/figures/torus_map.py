@@ -8,7 +8,7 @@ import plotly.graph_objects as go
 from inspector.core.errors import InvalidInput, shown
 from inspector.core.formatting import mesh_text
 from inspector.core.snapshot import Mesh
-from inspector.figures import cells, chip_panels, frame, labels, lattice, palette
+from inspector.figures import cells, chip_panels, labels, lattice, palette, ticks
 from inspector.figures.chip_panels import MARK_PX, Panels, Places
 from inspector.figures.mesh_layout import device_forms, has_devices
 
@@ -56,7 +56,7 @@ def torus_map(
     notes.append(coloring + ("" if few or size == 1 else ", light to dark"))
     if few:
         traces.append(_legend(size, _LEGEND_PX / 2 - 2))
-    return frame.map_figure(
+    return cells.map_figure(
         traces,
         width_px,
         max(places.columns[-1][1] + places.pad, width),
@@ -199,19 +199,14 @@ def _legend(size: int, middle_px: float) -> go.Scatter:
     return trace.update(mode="markers+text", marker=marker)
 
 
-def _ticks(places: Places, edges: cells.Edges, axis: int) -> frame.Ticks:
+def _ticks(places: Places, edges: cells.Edges, axis: int) -> ticks.Ticks:
     """Return the coordinates of chips along one side of a torus; none for nodes."""
     panels = places.panels
     split = panels.split if axis == 2 else 1
-    length = panels.cells.shape[axis]
+    chips = panels.cells.shape[axis] // split
     if not panels.coordinates or (places.title == 0 and len(panels.cells) > 1):
-        return [], []
-    widest, gap = ("", 14) if axis == 1 else (str(length), 4)
-    every = frame.tick_step([widest], places.chip, gap)
-    middles, texts = [], []
-    for first in range(0, len(edges), split):
-        coordinate = first % length // split
-        if coordinate % every == 0:
-            middles.append(round((edges[first][0] + edges[first + split - 1][1]) / 2, 2))
-            texts.append(str(coordinate))
-    return middles, texts
+        return ticks.NO_TICKS
+    starts, stops = edges[::split], edges[split - 1 :: split]
+    middles = [(first[0] + last[1]) / 2 for first, last in zip(starts, stops, strict=True)]
+    texts = [str(chip % chips) for chip in range(len(middles))]
+    return ticks.every_nth(middles, texts, upright=axis == 1, period=chips)

@@ -10,7 +10,7 @@ from inspector.core import formatting
 from inspector.core.array_groups import ARRAY_GROUPS
 from inspector.core.formatting import counted
 from inspector.core.snapshot import LiveBytes, Mesh
-from inspector.figures import frame, labels, mesh_layout, palette
+from inspector.figures import frame, labels, mesh_layout, palette, ticks
 
 # The owner of bytes that no part of the run asked for.
 NOBODY = "nobody"
@@ -29,7 +29,10 @@ def live_map(live: Sequence[LiveBytes], mesh: Mesh, *, width_px: int = 480) -> g
         sum(max(one.bytes, 0) for one in live if one.device == device) for device in mesh.devices
     )
     names = [words(owner) for owner in owners]
-    ticks = list(range(0, mesh.size, -(-mesh.size // 16)))
+    left, right = 72, 12
+    devices = ticks.every_nth(
+        range(mesh.size), list(map(str, mesh.devices)), (width_px - left - right) / mesh.size
+    )
     return frame.plot(
         [
             _bars(owner, place, [held.get((device, owner)) for device in mesh.devices], mesh)
@@ -38,19 +41,15 @@ def live_map(live: Sequence[LiveBytes], mesh: Mesh, *, width_px: int = 480) -> g
         width_px,
         _PLOT_PX,
         heading="Alive on each device after the run",
-        left=72,
-        right=12,
+        left=left,
+        right=right,
         bottom=_AXIS_PX + 8 + frame.legend_px(names, width_px - 84),
         barmode="stack",
         bargap=0.15,
         showlegend=True,
         legend=frame.LEGEND_BELOW | {"y": -(_AXIS_PX + 4) / _PLOT_PX},
-        xaxis=frame.axis(
-            title=frame.axis_title("device"),
-            tickvals=ticks,
-            ticktext=[str(mesh.devices[place]) for place in ticks],
-        ),
-        yaxis=frame.axis(tickvals=[0, most], ticktext=["0", formatting.bytes_text(most)]),
+        xaxis=frame.axis(title=frame.axis_title("device"), **ticks.settings(*devices)),
+        yaxis=frame.axis(**ticks.settings([0, most], ["0", formatting.bytes_text(most)])),
     )
 
 

@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-import math
 from typing import Any
 
 from inspector.core import dtypes, placement, sharding
 from inspector.core.formatting import bytes_text, counted, ranges_text
 from inspector.core.snapshot import Array, Snapshot
+from inspector.figures import holdings
 from inspector.figures.block_map import block_map, why_no_map
 from inspector.figures.mesh_map import mesh_map
 from inspector.layout import Layout, reasons
@@ -129,20 +129,13 @@ def shard_rows(array: Array, snapshot: Snapshot) -> list[dict[str, Any]] | None:
     found = array.shards if mesh is None else sharding.shards(array, mesh)
     if found is None:
         return None
-    elements = math.prod(array.shape or ())
-
-    def bytes_of(index: tuple[tuple[int, int], ...]) -> int | None:
-        if array.bytes is None:
-            return None
-        return math.prod(stop - start for start, stop in index) * array.bytes // (elements or 1)
-
     return [
         {
             "device": shard.device,
             "index": [list(part) for part in shard.index],
             "replica": shard.replica,
             "process": shard.process,
-            "bytes": bytes_of(shard.index) if elements or array.bytes is None else 0,
+            "bytes": holdings.bytes_of(array, [stop - start for start, stop in shard.index]),
         }
         for shard in found
     ]

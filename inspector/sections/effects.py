@@ -17,7 +17,7 @@ from inspector.core.formatting import (
 )
 from inspector.core.snapshot import Effect, Effects, LayoutCost, Snapshot
 from inspector.core.snapshot.effects import UNKNOWN_AXES
-from inspector.figures.effect_bars import Row, effect_bars
+from inspector.figures.bars import change_row, rows_figure
 from inspector.machines import hardware
 from inspector.sections.assessed import step_text, traffic_text
 from inspector.sections.programs import BEFORE_COMPILE, run_of, title
@@ -205,7 +205,7 @@ def _affects(effects: Effects, effect: Effect) -> bool:
 def _bars(effects: Effects, changed: list[Effect], shares: bool) -> Picture:
     measure = _measures(effects)[0]
     rows = [
-        Row(
+        change_row(
             one.label,
             change,
             measure.words(effects.current, one.cost, True)
@@ -225,7 +225,7 @@ def _bars(effects: Effects, changed: list[Effect], shares: bool) -> Picture:
             f"the {_MOST_BARS} largest of {counted(len(changed), 'change')} with an effect"
         )
     heading = f"Change of {measure.noun}, {title(effects.program).lower()}"
-    return Picture.of("effect_bars", heading, effect_bars, rows, heading=heading, notes=notes)
+    return Picture.of("effect_bars", heading, rows_figure, [rows], heading=heading, notes=notes)
 
 
 def _hover(effects: Effects, effect: Effect, shares: bool) -> list[str]:

@@ -18,6 +18,7 @@ from inspector.machines.prediction import memory
 from inspector.machines.prediction.memory import Breakdown, Duplication, Fit
 from inspector.sections import unknown
 from inspector.sections.section import (
+    WIDEST_PX,
     Block,
     Cell,
     Code,
@@ -35,7 +36,6 @@ from inspector.sections.section import (
     text,
 )
 
-_WIDEST_PX = 1040
 _MOST_DONATIONS = 5  # donated arguments that no output uses
 _MOST_VALUES = 40  # rows of the table of values
 _PHASE_NAMES = {
@@ -156,16 +156,13 @@ def programs(snapshot: Snapshot, chip: Chip | None) -> tuple[Block, ...]:
                 f"The memory of the programs is unknown: {source} does not contain it."
             ),
         )
-    capacity = None if chip is None else memory.capacity_of(chip)
-    bars = Picture(
+    bars = Picture.of(
         "memory_bars",
         "Memory of each program by part",
-        lambda width_px: memory_bars(
-            breakdowns,
-            capacity,
-            "" if chip is None else chip.title,
-            width_px=min(width_px, _WIDEST_PX),
-        ),
+        memory_bars,
+        breakdowns,
+        *_limit(chip),
+        widest_px=WIDEST_PX,
     )
     return (
         bars,
@@ -217,19 +214,14 @@ def over_program(program: Breakdown, chip: Chip | None) -> tuple[Block, ...]:
 def _over_program(
     name: str, use: MemoryUse, sentence: str, chip: Chip | None, stage: str = ""
 ) -> Picture:
-    capacity = None if chip is None else memory.capacity_of(chip)
-    return Picture(
-        f"memory_over_{name}",
-        sentence,
-        lambda width_px: memory_timeline(
-            use,
-            f"{name} on one device",
-            capacity,
-            "" if chip is None else chip.title,
-            stage,
-            width_px=min(width_px, _WIDEST_PX),
-        ),
-    )
+    heading = f"{name} on one device"
+    drawn = (use, heading, *_limit(chip), stage)
+    return Picture.of(f"memory_over_{name}", sentence, memory_timeline, *drawn, widest_px=WIDEST_PX)
+
+
+def _limit(chip: Chip | None) -> tuple[int | None, str]:
+    """Return the bytes of one device of a chip, and the name of the chip."""
+    return (None, "") if chip is None else (memory.capacity_of(chip), chip.title)
 
 
 def _peak_sentence(use: MemoryUse) -> str:

@@ -48,6 +48,7 @@ from inspector.sections.section import (
 
 INPUTS = "Inputs of the prediction"
 _MOST_ROWS = 20  # operations in the table
+_MOST_ARRAYS = 8  # of a collective
 _MOST_CHARACTERS = 120  # of the name of a model operation; XLA joins the names of what it merges
 _WORDS = {"compiler": "compiler's cycles", "roofline": "FLOPs and bytes", "wait": "wait"}
 # The number of a layer in the name of a module, such as block_3 or layers/3.
@@ -219,9 +220,9 @@ def operation_blocks(found: Predicted, program: Program, name: str) -> tuple[Blo
             f"{bytes_text(one.wire_bytes_per_device)} leave each device."
         )
         if one.arrays:
-            items.append(
-                f"Arrays: {and_text(one.arrays[:8])}{more_text(len(one.arrays) - 8, 'array')}"
-            )
+            more = len(one.arrays) - _MOST_ARRAYS
+            rest = f"; {more_text(more, 'array')}" if more > 0 else "."
+            items.append(f"Arrays: {', '.join(one.arrays[:_MOST_ARRAYS])}{rest}")
         if one.origins:
             blocks += of_origins(one.name, one.origins, one.source)
     heading = text(Strong(operation.name), f", {operation.opcode}")

@@ -24,10 +24,11 @@ from inspector.core.formatting import (
     ratio_text,
     seconds_text,
 )
-from inspector.figures.effect_bars import Row, effect_bars
+from inspector.figures.bars import Row, change_row, rows_figure
 from inspector.figures.search_front import search_front
 from inspector.layout import Layout, from_json
 from inspector.sections.section import (
+    WIDEST_PX,
     Block,
     Column,
     Fact,
@@ -47,7 +48,6 @@ _NOTHING_COMPILED = "Nothing was compiled: the compiler may choose other collect
 
 SHOWN = 12  # candidates of the table
 TABLE = "search"
-_WIDEST_PX = 1040
 _PHASES = {
     "propagate": "Partitioning candidates",
     "verify": "Partitioning the best candidates on their own mesh",
@@ -326,15 +326,14 @@ def sensitivity_blocks(found: SearchResult) -> tuple[Block, ...]:
     """Return how well the best layout does under other conditions, as a picture, a sentence and a table."""
     sentence = sensitivity_sentence(found)
     rows = [row for one in found.sensitivity if (row := _kept_row(one)) is not None]
-    picture = Picture(
+    picture = Picture.of(
         "search_conditions",
         plain(sentence.parts),
-        lambda width_px: effect_bars(
-            rows,
-            heading="What keeping these rules costs under other conditions",
-            notes=["step time over that of the best layout there, predicted without a compile"],
-            width_px=min(width_px, _WIDEST_PX),
-        ),
+        rows_figure,
+        [rows],
+        widest_px=WIDEST_PX,
+        heading="What keeping these rules costs under other conditions",
+        notes=["step time over that of the best layout there, predicted without a compile"],
     )
     return (*([picture] if rows else []), sentence, sensitivity_table(found))
 
@@ -354,7 +353,7 @@ def _kept_row(one: Sensitivity) -> Row | None:
         f"best: {best}, {seconds_text(one.seconds)}",
         f"with these rules: {kept}, {seconds_text(one.kept_seconds)}, place {one.kept_place}",
     ]
-    return Row(one.condition, more, words, hover)
+    return change_row(one.condition, more, words, hover)
 
 
 def sensitivity_sentence(found: SearchResult) -> Text:

@@ -47,6 +47,8 @@ class Mark:
 
 Inline: TypeAlias = str | Code | Strong | Mark
 
+WIDEST_PX = 1040  # of figures with little detail
+
 # One cell. A number is formatted by the kind of its column; None is shown as "unknown".
 Cell: TypeAlias = str | int | float | Code | Strong | Mark | tuple[Inline, ...] | None
 
@@ -177,10 +179,16 @@ class Picture:
         draw: Callable[..., go.Figure | None],
         *data: Any,
         stamp: tuple[str, ...] = (),
+        widest_px: int | None = None,
         **settings: Any,
     ) -> Picture:
         """Return the figure that `draw` makes of the data, with the width as `width_px`."""
-        return cls(key, alt, lambda width_px: draw(*data, width_px=width_px, **settings), stamp)
+
+        def build(width_px: int) -> go.Figure | None:
+            width_px = min(width_px, widest_px or width_px)
+            return draw(*data, width_px=width_px, **settings)
+
+        return cls(key, alt, build, stamp)
 
 
 @dataclass(frozen=True)

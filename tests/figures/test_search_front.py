@@ -48,4 +48,4 @@ def test_memory_before_a_compile_is_an_estimate_or_the_state(peak: int | None) -
     figure, _ = points(candidate("propagated", 1.0, peak_bytes=peak), best=None)
     (name,) = [trace.name for trace in figure.data]
     assert ("estimate" in name) == (peak is not None)
-    assert figure.data[0].y[0] == (peak or 2**19) / 2**30
+    assert figure.data[0].y[0] == (peak or 2**19)
