@@ -242,7 +242,7 @@ def rows_figure(
         left=left,
         right=8,
         amounts=[f"{row.name}: {row.value}" for row in rows],
-        shapes=[frame.line(0, 0, 0, height)] if low < 0 else [],
+        shapes=[frame.line(0, 0, 0, height)] if min(row.size for row in rows) <= 0 else [],
         xaxis=frame.axis(range=[low - below * per_px, high + above * per_px], showticklabels=False),
         yaxis=frame.axis(
             range=[height, 0],

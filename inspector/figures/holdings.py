@@ -23,6 +23,16 @@ def bytes_of(array: Array, extents: Sequence[int]) -> int | None:
     return array.bytes * math.prod(extents) // elements if elements else 0
 
 
+def about(array: Array, count: int = 1) -> list[str]:
+    """Return `4 × 64×32 float32`, and `(embed, mlp) → P('fsdp', 'tensor')`; `count` are alike."""
+    times = f"{count} × " if count > 1 else ""
+    logical = formatting.logical_text(array.logical_axes)
+    return [
+        f"{times}{formatting.shape_text(array.shape)} {array.dtype}",
+        f"{f'{logical} → ' if logical else ''}{formatting.spec_text(array.spec)}",
+    ]
+
+
 def hover_of_blocks(on_mesh: PlacedArray) -> list[str]:
     """Return for each block: its index ranges, shard shape, bytes, devices and processes. Escaped."""
     process = dict(zip(on_mesh.mesh.devices, known_processes(on_mesh.mesh) or (), strict=False))

@@ -264,15 +264,8 @@ def _hover(row: Row, run: tuple[int, int], mesh: Mesh) -> str:
         one = row.folds[0]
         if one.count > 1 and size is not None:
             lines.append(f"{one.count} × {formatting.bytes_text(size // one.count)}")
-        lines.append(_about(one))
+        lines.append(", ".join(holdings.about(one.first)))
     return frame.hover(lines)
-
-
-def _about(one: Fold) -> str:
-    logical = formatting.logical_text(one.first.logical_axes)
-    spec = formatting.spec_text(one.first.spec)
-    shape = f"{formatting.shape_text(one.first.shape)} {one.first.dtype}"
-    return f"{shape}, {f'{logical} → ' if logical else ''}{spec}"
 
 
 def _bars(total: np.ndarray, runs: Sequence[tuple[int, int]], mesh: Mesh) -> go.Bar:
@@ -311,6 +304,6 @@ def _squares(rows: Sequence[Row], styles: Mapping[Spec | None, SpecStyle]) -> go
             "line": {"width": 0.5, "color": frame.MIDDLE_GREY},
         },
         customdata=[one.first.path for _, one in single],
-        text=[frame.hover([one.path, _about(one)]) for _, one in single],
+        text=[frame.hover([one.path, ", ".join(holdings.about(one.first))]) for _, one in single],
         hovertemplate="%{text}<br>select to see its shard map<extra></extra>",
     )

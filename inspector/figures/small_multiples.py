@@ -16,7 +16,7 @@ from inspector.core import formatting
 from inspector.core.folding import Fold, fold
 from inspector.core.formatting import mesh_text
 from inspector.core.snapshot import Array, Mesh
-from inspector.figures import cells, frame, labels, lattice, mesh_layout, palette
+from inspector.figures import cells, frame, holdings, labels, lattice, mesh_layout, palette
 from inspector.figures.block_grid import placed
 
 _TILE_PX = 200  # the minimum width of a map
@@ -221,11 +221,9 @@ def _selection(shown: Sequence[Tile], plan: _Plan, mesh: Mesh) -> go.Scatter:
 def _hover(tile: Tile, mesh: Mesh) -> str:
     one = tile.fold.first
     copies = mesh.size // tile.blocks
-    logical = formatting.logical_text(one.logical_axes)
     lines = [
         tile.fold.path,
-        f"{formatting.shape_text(one.shape)} {one.dtype}",
-        f"{f'{logical} → ' if logical else ''}{formatting.spec_text(one.spec)}",
+        *holdings.about(one),
         f"{formatting.counted(tile.blocks, 'block')} on {mesh.size} devices"
         + (f", {copies} copies of each" if copies > 1 and one.shards is None else ""),
     ]

@@ -12,7 +12,7 @@ from inspector.core import formatting
 from inspector.core.folding import fold
 from inspector.core.formatting import counted
 from inspector.core.snapshot import Array, Mesh, Spec
-from inspector.figures import frame, labels, palette, path_tree
+from inspector.figures import frame, holdings, labels, palette, path_tree
 from inspector.figures.palette import SpecStyle
 from inspector.figures.path_tree import Node
 
@@ -184,8 +184,7 @@ def _text(sector: Sector, size: Size, column_px: float, height_px: float) -> str
     if sector.node.fold is not None:
         one = sector.node.fold.first
         spec = formatting.spec_text(one.spec)
-        logical = formatting.logical_text(one.logical_axes)
-        arrow = f"{logical} → {spec}" if logical else spec
+        _, arrow = holdings.about(one)
         forms = [
             [name, arrow, amount],
             [name, spec, amount],
@@ -208,12 +207,7 @@ def _hover(node: Node) -> str:
     lines = [node.fold.path if node.fold else node.path]
     if node.fold is not None:
         one = node.fold.first
-        times = f"{node.fold.count} × " if node.fold.count > 1 else ""
-        lines.append(f"{times}{formatting.shape_text(one.shape)} {one.dtype}")
-        logical = formatting.logical_text(one.logical_axes)
-        if logical:
-            lines.append(f"logical axes {logical}")
-        lines.append(formatting.spec_text(one.spec))
+        lines += holdings.about(one, node.fold.count)
         if one.replicas is not None:
             lines.append(f"each element on {counted(one.replicas, 'device')}")
     else:

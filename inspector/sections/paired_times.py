@@ -10,11 +10,11 @@ from inspector.compare.paired_times.ratios import Ratio
 from inspector.compare.paired_times.times import PairedTimes
 from inspector.core.formatting import and_text, counted, ratio_text, seconds_text
 from inspector.core.snapshot import Snapshot
+from inspector.figures.paired_times import PROGRAM_NAMES
 from inspector.sections.section import Cell, Section, Table, columns, listing
 
 Named = Sequence[tuple[str, Snapshot]]
 
-PROGRAM_NAMES = {"train_step": "train step", "apply": "inference"}
 # From this number of ratios on, a note explains that one 95% interval in 20 misses by chance.
 _MANY_RATIOS = 4
 

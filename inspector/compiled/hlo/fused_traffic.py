@@ -106,11 +106,8 @@ def fused_traffic(
       fuses_products: whether other instructions are fused into matrix products. Those of GPUs are calls of
         a library, which reads its operands from memory.
     """
-    module = analysis.module
-    entry = module.by_name.get(module.entry or "")
-    if module.truncated or entry is None:
-        return None
-    if sum(len(one.instructions) for one in module.computations) > live_values.LARGEST_PROGRAM:
+    entry = analysis.module.complete_entry(largest=live_values.LARGEST_PROGRAM)
+    if entry is None:
         return None
     reader = _Reader(analysis, kernel_square, READERS if fuses_products else 1)
     reader.run(entry, None, 0)

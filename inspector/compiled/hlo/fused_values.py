@@ -54,11 +54,8 @@ def fused_values(
       kernel_square: length of the sequences whose square, the scores of attention, a kernel keeps on the
         chip. They have no buffer.
     """
-    module = analysis.module
-    entry = module.by_name.get(module.entry or "")
-    if module.truncated or entry is None:
-        return None
-    if sum(len(one.instructions) for one in module.computations) > live_values.LARGEST_PROGRAM:
+    entry = analysis.module.complete_entry(largest=live_values.LARGEST_PROGRAM)
+    if entry is None:
         return None
     found = _Reader(analysis, donated or {}).read(entry)
     if kernel_square is None:

@@ -105,11 +105,8 @@ def live_values(analysis: Analysis, reuse: bool = True) -> LiveValues | None:
 
     reuse: whether the memory of a result holds other values before the result is written.
     """
-    module = analysis.module
-    entry = module.by_name.get(module.entry or "")
-    if module.truncated or entry is None or module.attributes.get("is_scheduled") != "true":
-        return None
-    if sum(len(one.instructions) for one in module.computations) > LARGEST_PROGRAM:
+    entry = analysis.module.complete_entry(scheduled=True, largest=LARGEST_PROGRAM)
+    if entry is None:
         return None
     return Reader(analysis, reuse).read(entry)
 

@@ -179,6 +179,22 @@ class Module:
             for instruction in computation.instructions:
                 yield computation, instruction
 
+    def complete_entry(
+        self, scheduled: bool = False, largest: int | None = None
+    ) -> Computation | None:
+        """Return the entry; None if the text is truncated.
+
+        Args:
+          scheduled: also return None if the program has no schedule.
+          largest: also return None if the program has more instructions than this.
+        """
+        entry = self.by_name.get(self.entry or "")
+        if self.truncated or (scheduled and self.attributes.get("is_scheduled") != "true"):
+            return None
+        if largest is not None and sum(len(c.instructions) for c in self.computations) > largest:
+            return None
+        return entry
+
     @functools.cached_property
     def attributes(self) -> Mapping[str, str]:
         return text.attributes(self.attributes_text)

@@ -45,9 +45,8 @@ def schedule(analysis: Analysis, collectives: Iterable[Collective]) -> Schedule 
 
     collectives: those of the module, to which the operations refer by position.
     """
-    module = analysis.module
-    entry = module.by_name.get(module.entry or "")
-    if module.truncated or entry is None or module.attributes.get("is_scheduled") != "true":
+    entry = analysis.module.complete_entry(scheduled=True)
+    if entry is None:
         return None
     positions = {(one.computation, one.name): number for number, one in enumerate(collectives)}
     reader = _Reader(analysis, positions)
@@ -55,7 +54,7 @@ def schedule(analysis: Analysis, collectives: Iterable[Collective]) -> Schedule 
     waiting, total = [entry.name], 0
     while waiting:
         name = waiting.pop()
-        computation = module.by_name.get(name)
+        computation = analysis.module.by_name.get(name)
         if name in found or computation is None:
             continue
         operations = tuple(reader.operations(computation))

@@ -5,7 +5,7 @@ from __future__ import annotations
 import argparse
 import json
 import sys
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator
 from contextlib import closing, contextmanager
 from dataclasses import dataclass
 from pathlib import Path
@@ -13,7 +13,6 @@ from typing import TYPE_CHECKING, Any, TypeAlias, TypeVar
 
 from inspector.core import output, snapshot, strict_json
 from inspector.core.errors import InvalidInput, choices, shown
-from inspector.core.formatting import numbered
 from inspector.core.printable import one_line
 from inspector.core.snapshot import Snapshot
 from inspector.machines import hardware, targets
@@ -197,12 +196,6 @@ def read_snapshot(path: str) -> Snapshot:
 
         return folder_snapshot.read(Path(path))
     return snapshot.read(path)
-
-
-def snapshot_names(paths: Sequence[str], given: Sequence[str] = ()) -> list[str]:
-    """Return a name per Snapshot: the given ones, then file names, with a number if they repeat."""
-    stems = [Path(path).name.removesuffix(".json") or path for path in paths[len(given) :]]
-    return [*given, *list(numbered([*given, *stems]))[len(given) :]]
 
 
 def write_text(text: str, path: str | None) -> None:

@@ -36,12 +36,12 @@ def read_all(
     for path in paths:
         if path and Path(path).is_dir():
             found.append(shared.read_snapshot(path))
-            names += shared.snapshot_names([path])
+            names.append(Path(path).name.removesuffix(".json") or path)
             continue
         plain = strict_json.read(path)
         if not isinstance(plain, dict) or plain.get("format") != results.FORMAT:
             found.append(snapshot.from_json(plain, path))
-            names += shared.snapshot_names([path])
+            names.append(Path(path).name.removesuffix(".json") or path)
             continue
         # Imported late: a comparison of Snapshots needs no workers.
         from inspector.service.search.snapshots import snapshots_of
