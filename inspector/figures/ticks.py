@@ -104,7 +104,7 @@ def logarithmic(
       low, high: the ends of the axis, as powers of ten.
       length_px: its length.
       text: from a number to its label.
-      digits: what the numbers are multiples of, times a power of ten. None means powers of two.
+      digits: the factors of powers of ten in these numbers. None means powers of two.
       upright: the axis is vertical.
     """
     base = 10.0 if digits else 2.0

@@ -93,6 +93,22 @@ def test_an_operation_of_the_timeline_has_its_facts(path):
         assert prediction.operation_blocks(step, program, unknown) == ()
 
 
+@pytest.mark.parametrize(("count", "rest"), [(1, 0), (8, 0), (11, 3)])
+def test_an_operation_names_the_arrays_of_its_collective(path, count, rest):
+    found = snapshot.read(path)
+    program = found.program("train_step")
+    names = tuple(f"params/w{number}" for number in range(count))
+    moved = tuple(replace(one, arrays=names) for one in program.collectives)
+    program = replace(program, collectives=moved)
+    step = prediction.prediction_of(found, "train_step", hardware.chip("v5e"))
+    _, facts = prediction.operation_blocks(step, program, "main 0")
+    (said,) = [text for item in facts.items if "params/w" in (text := plain(item))]
+    assert [name for name in names if name in said] == list(names[: count - rest])
+    assert (
+        ("more" in said) == bool(rest) and "-" not in said and (not rest or f"{rest} more" in said)
+    )
+
+
 def test_the_text_names_the_parts(path, capsys):
     assert main(["predict", path]) == 0
     text = capsys.readouterr().out
