@@ -8,10 +8,11 @@ import plotly.graph_objects as go
 
 from inspector.compare.measured.accuracy import Accuracy, Row
 from inspector.core.formatting import counted, seconds_text
-from inspector.figures import frame, palette, ticks
+from inspector.figures import frame, labels, palette, ticks
 
 _PLOT_PX = 380
-_LEFT_PX, _RIGHT_PX, _BOTTOM_PX = 56, 12, 60
+_RIGHT_PX, _BOTTOM_PX = 12, 60
+_TITLE_PX = 22  # of the vertical axis
 _MARKS = ("circle", "square", "diamond", "triangle-up", "x", "star", "cross", "pentagon")
 _NEAR = 1.1  # the dotted lines: 10% more and less
 
@@ -66,7 +67,9 @@ def accuracy_scatter(found: Accuracy, *, width_px: int = 640) -> go.Figure | Non
                 hovertemplate=frame.HOVER_TEXT,
             )
         )
-    plot_px = width_px - _LEFT_PX - _RIGHT_PX
+    upright = ticks.logarithmic(low, high, _PLOT_PX, seconds_text, upright=True)
+    left = _TITLE_PX + max(labels.width_px(text, frame.TICK_PX) for text in upright["ticktext"])
+    plot_px = width_px - left - _RIGHT_PX
     return frame.plot(
         traces,
         width_px,
@@ -76,7 +79,7 @@ def accuracy_scatter(found: Accuracy, *, width_px: int = 640) -> go.Figure | Non
             f"{counted(len(rows), 'published run')}; solid line: equal, dotted lines: 10% more and less",
             "filled: from the compiler's schedule; open: before a compile",
         ],
-        left=_LEFT_PX,
+        left=left,
         right=_RIGHT_PX,
         **frame.legend_below(chips, width_px, _BOTTOM_PX, _PLOT_PX),
         xaxis=frame.axis(
@@ -85,7 +88,7 @@ def accuracy_scatter(found: Accuracy, *, width_px: int = 640) -> go.Figure | Non
             showgrid=True,
         ),
         yaxis=frame.axis(
-            **ticks.logarithmic(low, high, _PLOT_PX, seconds_text, upright=True),
+            **upright,
             title=frame.axis_title("predicted", 4),
             showgrid=True,
         ),

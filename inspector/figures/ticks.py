@@ -120,11 +120,16 @@ def logarithmic(
         for power in sorted(range(math.floor(low) - 1, math.ceil(high) + 1), key=abs)
         if digit != 1 and low <= power + math.log10(digit) <= high
     ]
-    room = max(room_px(list(map(text, powers + multiples)), upright), _LEAST_PX[upright])
-    least = room / length_px * (high - low)
-    kept = powers[:: max(math.ceil(least / math.log10(base)), 1)]
+    px_per_decade = length_px / (high - low)
+
+    def room(*numbers: float) -> float:
+        return max(room_px(list(map(text, numbers)), upright), _LEAST_PX[upright])
+
+    kept = powers[:: max(math.ceil(room(*powers) / px_per_decade / math.log10(base)), 1)]
     for number in multiples:
-        if all(abs(math.log10(number / other)) >= least for other in kept):
+        if all(
+            abs(math.log10(number / other)) * px_per_decade >= room(number, other) for other in kept
+        ):
             kept.append(number)
     places = sorted(kept)
     return {
