@@ -31,9 +31,16 @@ CHROMIUM_NAMES = (
 # Tests of one file run in one process, because they share costly fixtures. tests/conftest.py orders them.
 # Each process of browser tests starts one server and one browser.
 TWO_PROCESSES = ("--numprocesses=2", "--dist=loadfile", "--no-loadscope-reorder")
-BUILD_DOCS = ("-m", "sphinx", "-W", "--keep-going", "-q", "docs", "build/site")
 # Without a font, Chromium draws text as boxes.
 DEBIAN_PACKAGES = ("chromium-headless-shell", "fonts-dejavu-core")
+# The arguments of Python for each check.
+CHECKS = {
+    "style": ("-m", "ruff", "check", "."),
+    "format": ("-m", "ruff", "format", "--check", "."),
+    "types": ("-m", "mypy"),
+    "imports": ("-c", "from importlinter import cli; cli.lint_imports_command()"),
+    "docs": ("-m", "sphinx", "-W", "--keep-going", "-q", "docs", "build/site"),
+}
 
 
 def main() -> int:
@@ -76,22 +83,16 @@ def compilers(arguments: list[str]) -> int:
 
 
 def checks(arguments: list[str]) -> int:
-    """Check style, formatting, types and which package imports which, and build the documentation."""
+    """Run all checks, or those that are named, such as `style` and `docs`."""
+    if unknown := [name for name in arguments if name not in CHECKS]:
+        return _fail(f"no check {unknown[0]}, only {', '.join(CHECKS)}")
     _install(RUNTIME, TESTS, DOCS)
-    commands = (
-        ("-m", "ruff", "check", "."),
-        ("-m", "ruff", "format", "--check", "."),
-        ("-m", "mypy"),
-        ("-c", "from importlinter import cli; cli.lint_imports_command()"),
-        BUILD_DOCS,
-    )
-    return max(_run(*command) for command in commands)
+    return max(_run(*CHECKS[name]) for name in arguments or CHECKS)
 
 
 def docs(arguments: list[str]) -> int:
     """Build the documentation in build/site. A warning, such as a broken link, is an error."""
-    _install(RUNTIME, TESTS, DOCS)
-    return _run(*BUILD_DOCS, *arguments)
+    return checks(["docs"])
 
 
 def tests(arguments: list[str]) -> int:
