@@ -20,6 +20,7 @@ ROOT = Path(__file__).resolve().parent
 ENVIRONMENT = ROOT / ".venv" / f"{sys.version_info.major}.{sys.version_info.minor}"
 RUNTIME = ROOT / "requirements.txt"
 TESTS = ROOT / "tests" / "requirements.txt"
+DOCS = ROOT / "docs" / "requirements.txt"
 # Optional compilers for TPUs and GPUs: about 1.1 GB on disk together.
 COMPILERS = (ROOT / "requirements-tpu.txt", ROOT / "requirements-gpu.txt")
 # The one without windows needs a sixth less processor time for the tests, and fewer packages.
@@ -32,6 +33,14 @@ CHROMIUM_NAMES = (
 TWO_PROCESSES = ("--numprocesses=2", "--dist=loadfile", "--no-loadscope-reorder")
 # Without a font, Chromium draws text as boxes.
 DEBIAN_PACKAGES = ("chromium-headless-shell", "fonts-dejavu-core")
+# The arguments of Python for each check.
+CHECKS = {
+    "style": ("-m", "ruff", "check", "."),
+    "format": ("-m", "ruff", "format", "--check", "."),
+    "types": ("-m", "mypy"),
+    "imports": ("-c", "from importlinter import cli; cli.lint_imports_command()"),
+    "docs": ("-m", "sphinx", "-W", "--keep-going", "-q", "docs", "build/site"),
+}
 
 
 def main() -> int:
@@ -60,7 +69,7 @@ def dashboard(arguments: list[str]) -> int:
 
 def install(arguments: list[str]) -> int:
     """Install everything that checks and tests need, except Chromium."""
-    _install(RUNTIME, TESTS)
+    _install(RUNTIME, TESTS, DOCS)
     for file in COMPILERS:
         _install_compiler(file)
     return 0
@@ -74,15 +83,16 @@ def compilers(arguments: list[str]) -> int:
 
 
 def checks(arguments: list[str]) -> int:
-    """Check style, formatting, types and which package imports which."""
-    _install(RUNTIME, TESTS)
-    commands = (
-        ("-m", "ruff", "check", "."),
-        ("-m", "ruff", "format", "--check", "."),
-        ("-m", "mypy"),
-        ("-c", "from importlinter import cli; cli.lint_imports_command()"),
-    )
-    return max(_run(*command) for command in commands)
+    """Run all checks, or those that are named, such as `style` and `docs`."""
+    if unknown := [name for name in arguments if name not in CHECKS]:
+        return _fail(f"no check {unknown[0]}, only {', '.join(CHECKS)}")
+    _install(RUNTIME, TESTS, DOCS)
+    return max(_run(*CHECKS[name]) for name in arguments or CHECKS)
+
+
+def docs(arguments: list[str]) -> int:
+    """Build the documentation in build/site. A warning, such as a broken link, is an error."""
+    return checks(["docs"])
 
 
 def tests(arguments: list[str]) -> int:
@@ -94,21 +104,21 @@ def tests(arguments: list[str]) -> int:
 
 def benchmarks(arguments: list[str]) -> int:
     """Run every benchmark and print ratios."""
-    _install(RUNTIME, TESTS)
+    _install(RUNTIME, TESTS, DOCS)
     _require_chromium()
     return _run("-m", "benchmarks", *arguments)
 
 
 def pictures(arguments: list[str]) -> int:
     """Make the pictures of the documentation from the running dashboard."""
-    _install(RUNTIME, TESTS)
+    _install(RUNTIME, TESTS, DOCS)
     _require_chromium()
     return _run("-m", "tests.browser.pictures", *arguments)
 
 
 COMMANDS = {
     command.__name__: command
-    for command in (dashboard, install, compilers, checks, tests, benchmarks, pictures)
+    for command in (dashboard, install, compilers, checks, docs, tests, benchmarks, pictures)
 }
 
 

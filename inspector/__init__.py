@@ -21,7 +21,7 @@ _MODULES = {
     "inspect": "inspector.producers.inspected",
     "show": "inspector.media.notebook.show",
 }
-__version__ = "0.2.0"
+__version__ = "0.1.0"
 
 
 def __getattr__(name: str) -> Any:

@@ -69,7 +69,7 @@ class ModelEntry:
       mesh: the axes of the model's default mesh; empty if the model has none.
       programs: the names of the model's programs other than init.
       traceable: whether JAX can trace the functions of the model as they are.
-      named_arrays: whether the state has Haliax `NamedArray`s.
+      named_arrays: whether the state has Haliax's `NamedArray`.
     """
 
     name: str
@@ -123,14 +123,17 @@ RESERVED_PROGRAMS = ("init", "train_step", "apply")
 class Model:
     """Pure functions over pytrees, ready to be traced, and what shards their arrays.
 
+    Return it from a function whose keyword arguments are sizes, and pass the name of that function: `--model
+    package.module:build`. Every page and verb then works for your model as for the built-in models.
+
     Attributes:
       init: (key, batch) -> state, any pytree, such as a Flax TrainState, an Equinox module or nnx variables.
         Leaves can be boxes (`nn.Partitioned`, `nn.LogicallyPartitioned`), nnx variables with sharding
-        metadata, or Haliax `NamedArray`s, whose axis names are logical axes. A leaf without names is
+        metadata, or Haliax's `NamedArray`, whose axis names are logical axes. A leaf without names is
         replicated; on explicit mesh axes it has the sharding of its type. Leaves that are not arrays, such as
         the functions in an Equinox module, are constants.
       batch: key -> batch, random input arrays by name. Or the arrays themselves, or their
-        `jax.ShapeDtypeStruct`s, by name.
+        `jax.ShapeDtypeStruct`, by name.
       step: (state, batch) -> (state, loss), one training step with a scalar loss, or None.
       apply: (state, batch) -> output, inference, or None.
       programs: other programs by name, such as `prefill` and `decode`: (state, batch) -> output, or
@@ -150,6 +153,23 @@ class Model:
       axis_types: `auto` or `explicit` for all its axes, or one for each. None takes those of `mesh`, and auto
         if it has none.
       set_mesh: whether programs are traced under `jax.set_mesh`. None does so unless the code fails under it.
+
+    Example:
+      >>> import jax
+      >>> from inspector.model import Model
+      >>> def build(*, width: int = 256):
+      ...     return Model(
+      ...         init=lambda key, batch: {"kernel": jax.random.normal(key, (width, width))},
+      ...         apply=lambda state, batch: batch["x"] @ state["kernel"],
+      ...         batch={"x": jax.ShapeDtypeStruct((16, width), "float32")},
+      ...         batch_axes={"x": ("data", None)},
+      ...         state_specs=[("kernel", (None, "model"))],
+      ...         mesh={"data": 2, "model": 4},
+      ...     )
+      >>> model = build(width=64)
+      >>> state = jax.eval_shape(model.init, jax.random.key(0), model.batch)
+      >>> jax.eval_shape(model.apply, state, model.batch).shape
+      (16, 64)
     """
 
     init: Callable[[Any, Batch], Any]

@@ -27,6 +27,13 @@ def by_regex(rows: Iterable[tuple[str, Any]], *, full_match: bool = False) -> Re
 
     Raises:
       InvalidInput: a row has another form.
+
+    Example:
+      >>> from jax.sharding import PartitionSpec
+      >>> from inspector.model import by_regex, fsdp
+      >>> rows = by_regex([("bias|scale", ()), ("wq", PartitionSpec(None, "model")), (".*", fsdp("data"))])
+      >>> [row.axes for row in rows]
+      [(), ('model',), ('data',)]
     """
     made = tuple(_row(row, full_match) for row in rows)
     if len(made) > MOST_ROWS:
@@ -40,6 +47,14 @@ def fsdp(axis: str | Sequence[str], min_bytes: int = LEAST_BYTES) -> Fsdp:
     Args:
       axis: one mesh axis or several.
       min_bytes: arrays of at most this many bytes are replicated; 4 MiB by default.
+
+    Example:
+      >>> from inspector.model import fsdp
+      >>> row = fsdp("data", min_bytes=1024)
+      >>> row.spec((512, 384), itemsize=4, sizes={"data": 8})
+      (('data',), None)
+      >>> row.spec((16,), itemsize=4, sizes={"data": 8})
+      (None,)
     """
     axes = (axis,) if isinstance(axis, str) else tuple(axis)
     if not axes or not all(isinstance(one, str) for one in axes) or min_bytes < 0:

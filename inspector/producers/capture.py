@@ -47,9 +47,10 @@ def capture(
 ) -> Snapshot:
     """Return a Snapshot of every array of a pytree, and write it to `path`.
 
-    `state` can contain `jax.Array`s and `ShapeDtypeStruct`s, in Flax boxes, nnx modules, registered
-    classes, Optax states and dicts. Other leaves are skipped, and a finding lists them. Call it in every
-    process of the job; process 0 writes the file. Nothing is gathered, moved or waited for.
+    Use it in a training job, to see where its real arrays are: the cost is that of reading their shardings.
+    Leaves of `state` are `jax.Array` or `ShapeDtypeStruct`, in Flax boxes, nnx modules, registered classes,
+    Optax states and dicts. Other leaves are skipped, and a finding lists them. Call it in every process of
+    the job; process 0 writes the file. Nothing is gathered, moved or waited for.
 
     Args:
       path: the file to write; None writes none.
@@ -66,6 +67,18 @@ def capture(
 
     Raises:
       InvalidInput: the file cannot be written, or an argument has a wrong type or value.
+
+    Example:
+      >>> import jax
+      >>> from jax.sharding import NamedSharding, PartitionSpec
+      >>> from inspector import capture
+      >>> mesh = jax.make_mesh((2, 4), ("data", "model"))
+      >>> sharding = NamedSharding(mesh, PartitionSpec(None, "model"))
+      >>> kernel = jax.device_put(jax.numpy.zeros((1024, 512)), sharding)
+      >>> snapshot = capture({"params": {"kernel": kernel}}, "state.json")
+      >>> array = snapshot.array("params/kernel")
+      >>> array.shard_shape, array.bytes_per_device, array.replicas
+      ((1024, 128), 524288, 2)
     """
     leaves = _leaves(state)
     arrays = [leaf for leaf in leaves if _is_array(leaf.value)]
@@ -101,7 +114,9 @@ def capture_compiled(
 ) -> Snapshot:
     """Return a Snapshot of compiled programs: inputs, outputs, collectives, FLOPs and memory.
 
-    An input is named by its position (`program/input/0/…`) or its keyword.
+    Use it if the job has compiled a program already. `inspector.inspect` compiles a function itself, and
+    names its inputs by parameter. Here an input is named by its position (`program/input/0/…`) or its
+    keyword.
 
     Args:
       compiled: the result of `jitted.lower(...).compile()`, or several of them by name.
@@ -111,6 +126,16 @@ def capture_compiled(
 
     Raises:
       InvalidInput: the file cannot be written, or `compiled` is something else.
+
+    Example:
+      >>> import jax
+      >>> from inspector import capture_compiled
+      >>> double = jax.jit(lambda x: x * 2)
+      >>> compiled = double.lower(jax.ShapeDtypeStruct((8, 4), "float32")).compile()
+      >>> snapshot = capture_compiled(compiled, "double.json", name="double")
+      >>> program = snapshot.programs[0]
+      >>> program.name, program.memory.arguments, program.collectives
+      ('double', 128, ())
     """
     by_name = compiled if isinstance(compiled, Mapping) else {name: compiled}
     programs = [CapturedProgram(str(key), one) for key, one in by_name.items()]

@@ -39,9 +39,12 @@ def inspect(
 ) -> Snapshot:
     """Compile a function for its arguments without running it, and return the Snapshot.
 
+    Use it to see the collectives and the memory of a step before the job runs, also for a machine that is
+    not here. The Snapshot has the findings of the audit.
+
     Args:
       function: a jitted function. Another function is jitted.
-      arguments: arrays, or `jax.ShapeDtypeStruct`s with shardings, as for a call.
+      arguments: arrays, or `jax.ShapeDtypeStruct` objects with shardings, as for a call.
       target: such as `tpu:v5e:4x4`: compile for this machine instead, with the shardings rebuilt there. Its
         compiler runs in another process. The target has at least as many devices as the function uses.
       path: the file to write; None writes none.
@@ -49,6 +52,18 @@ def inspect(
 
     Raises:
       InvalidInput: `function` or `target` is invalid, the compiler fails, or the file cannot be written.
+
+    Example:
+      >>> import inspector, jax
+      >>> from jax.sharding import AxisType, NamedSharding, PartitionSpec
+      >>> mesh = jax.make_mesh((2, 4), ("data", "model"), axis_types=(AxisType.Auto,) * 2)
+      >>> def sharded(shape, *axes):
+      ...     sharding = NamedSharding(mesh, PartitionSpec(*axes))
+      ...     return jax.ShapeDtypeStruct(shape, "float32", sharding=sharding)
+      >>> x, kernel = sharded((8, 64), "data", "model"), sharded((64, 32), "model", None)
+      >>> snapshot = inspector.inspect(jax.jit(jax.numpy.matmul), x, kernel)
+      >>> [(c.op, c.mesh_axes, c.payload_bytes) for c in snapshot.programs[0].collectives]
+      [('all-reduce', ('model',), 512)]
     """
     if not callable(function):
         raise InvalidInput(f"the function is {shown(str(function))}, but {_NOT_A_FUNCTION}")

@@ -202,6 +202,16 @@ class Snapshot(Record):
         other origins.
       host_local: Of the guide about several processes: the request, and the view of each process. None for
         other origins.
+
+    Example:
+      >>> import jax
+      >>> from inspector import capture
+      >>> state = {"kernel": jax.numpy.zeros((1024, 512)), "bias": jax.numpy.zeros(512)}
+      >>> snapshot = capture(state)
+      >>> {array.path: array.bytes for array in snapshot.arrays}
+      {'bias': 2048, 'kernel': 2097152}
+      >>> snapshot.array("kernel").shape
+      (1024, 512)
     """
 
     source: Source

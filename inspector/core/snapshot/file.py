@@ -29,6 +29,14 @@ def read(path: str | os.PathLike[str]) -> Snapshot:
 
     Raises:
       InvalidInput: the file cannot be read or is not a Snapshot.
+
+    Example:
+      >>> import jax
+      >>> from inspector import capture
+      >>> from inspector.core.snapshot import read
+      >>> captured = capture({"kernel": jax.numpy.zeros((8, 4))}, "state.json")
+      >>> read("state.json") == captured
+      True
     """
     return from_json(strict_json.read(path), str(path))
 
@@ -43,5 +51,14 @@ def write(snapshot: Snapshot, path: str | os.PathLike[str]) -> None:
 
     Raises:
       InvalidInput: the file cannot be written.
+
+    Example:
+      >>> import jax
+      >>> from inspector import capture
+      >>> from inspector.core.snapshot import read, write
+      >>> captured = capture({"kernel": jax.numpy.zeros((8, 4))})
+      >>> write(captured, "copy.json")
+      >>> read("copy.json").array("kernel").bytes
+      128
     """
     output.write_text(dumps(snapshot), path)

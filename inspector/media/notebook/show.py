@@ -26,12 +26,28 @@ _MOST_SHARDS = 64  # rows of the table of shards
 def show(value: Any) -> None:
     """Display a value: HTML with figures in Jupyter and Colab, text elsewhere.
 
+    Use it to see the shards of an array, or the collectives of a compiled program, without a server.
+
     Args:
       value: an array, a pytree of arrays, a sharding, a mesh, a compiled program, several of them by name,
         or a Snapshot.
 
     Raises:
       InvalidInput: the value contains no array.
+
+    Example:
+      >>> import inspector, jax
+      >>> from jax.sharding import NamedSharding, PartitionSpec
+      >>> mesh = jax.make_mesh((1, 2), ("data", "model"))
+      >>> sharding = NamedSharding(mesh, PartitionSpec(None, "model"))
+      >>> kernel = jax.numpy.zeros((64, 32), device=sharding)
+      >>> inspector.show(kernel)
+      array  shape  dtype    logical axes → spec  bytes per device
+      array  64×32  float32  → P(None, 'model')            4.0 KiB
+      <BLANKLINE>
+      device  index          replica  process    bytes
+           0  [0:64, 0:16]         0        0  4.0 KiB
+           1  [0:64, 16:32]        0        0  4.0 KiB
     """
     from inspector.producers.shown import snapshot_of
 
