@@ -87,7 +87,7 @@ def _watched_array(value: Watched, mesh: Mesh, logical: bool, list_shards: bool)
     placed, shape, dtype = value.sharding, value.shape, np.dtype(value.dtype)
     array = Array(
         path=value.path,
-        group="activation",
+        group="gradient" if value.path.startswith("gradient/") else "activation",
         shape=shape,
         dtype=str(dtype),
         logical_axes=value.names if logical else None,
