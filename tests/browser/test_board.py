@@ -159,7 +159,7 @@ def test_eight_layouts_at_a_glance_can_be_read(open_dashboard):
         dashboard.screenshot(f"glance_{window}")
         assert cut_off(dashboard) == []
     assert "layout of depth 128" in dashboard.page.get_by_test_id(
-        "stPlotlyChart"
+        "figure"
     ).first.get_attribute("aria-label")
 
 

@@ -23,7 +23,7 @@ function draw(Plotly, place) {
   for (const index of ramps) data[index].reversescale = dark
   const title = layout.title?.text
   for (const [name, axis] of Object.entries(layout))
-    if (/^[xy]axis/.test(name)) axis.uirevision = JSON.stringify([title, axis.range, axis.title?.text])
+    if (/^[xy]axis/.test(name)) axis.uirevision = JSON.stringify([title, axis.range])
   const grid = style.getPropertyValue("--st-border-color")
   const axis = { gridcolor: grid, zerolinecolor: grid, tickcolor: grid, automargin: true }
   layout.template = {
@@ -46,6 +46,8 @@ function draw(Plotly, place) {
   if (first && pickable) place.on("plotly_click", ({ points }) => place.pick(points[0]?.customdata))
 }
 
+const HOVER_MS = 100 // Plotly draws the text of a point at most every 50 ms
+
 // With the arrow keys, the mark moves from point to point of the figure; Enter and the space bar pick one.
 function press(Plotly, place, event) {
   const points = place._fullData.flatMap((trace, curveNumber) =>
@@ -56,8 +58,10 @@ function press(Plotly, place, event) {
     const next = (place.marked ?? (step > 0 ? -1 : 0)) + step
     place.marked = (next + points.length) % points.length
     Plotly.Fx.hover(place, [points[place.marked]])
-    const said = [...place.querySelectorAll(".hoverlayer text")].map((text) => text.textContent)
-    place.parentElement.querySelector("output").textContent = said.join(" ")
+    setTimeout(() => {
+      const lines = [...place.querySelectorAll(".hoverlayer text")].map((text) => text.textContent)
+      place.parentElement.querySelector("output").textContent = lines.join(" ")
+    }, HOVER_MS)
   } else if (["Enter", " "].includes(event.key) && points[place.marked])
     place.pick(points[place.marked].value)
   else return
