@@ -1,7 +1,7 @@
 """A Plotly figure on a page, with a handler for clicks and a menu of pictures.
 
 Streamlit replaces a Plotly chart whose content changes. This component redraws the figure in the same
-element, which is faster and keeps the zoom while the axes are the same.
+element, and keeps the zoom while the axes are the same.
 """
 
 from __future__ import annotations
