@@ -1,4 +1,4 @@
-"""A minimal page with one field and one Plotly chart, with which the dashboard is compared."""
+"""A minimal page with one field and two Plotly charts, with which the dashboard is compared."""
 
 from __future__ import annotations
 
@@ -7,5 +7,6 @@ import streamlit as st
 
 st.set_page_config(layout="wide")
 seed = int(st.text_input("Seed", "0", key="seed"))
-cells = [[(row * 4 + column) * (seed + 1) % 8 for column in range(4)] for row in range(2)]
-st.plotly_chart(go.Figure(go.Heatmap(z=cells, showscale=False)), key="chart")
+for key, place in zip(("first", "second"), st.columns(2), strict=True):
+    cells = [[(row * 4 + column) * (seed + 1) % 8 for column in range(4)] for row in range(2)]
+    place.plotly_chart(go.Figure(go.Heatmap(z=cells, showscale=False)), key=key)

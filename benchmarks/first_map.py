@@ -1,4 +1,4 @@
-"""From opening the page to its first shard map, compared with a bare Streamlit page with one chart.
+"""From opening the page to its first shard map, compared with a bare Streamlit page with two charts.
 
 Cold: each page has a new server. The dashboard imports JAX first; this time is measured separately and
 subtracted. Warm: the servers have served pages before. The cache of the browser is always empty.
@@ -18,7 +18,7 @@ from inspector.service.inspection import Inspection
 
 PAIRS = 5
 LIMIT = 1.5
-CHARTS = {DASHBOARD: 2, BARE_PAGE: 1}  # a shard map has two charts: blocks and mesh
+CHARTS = 2  # a shard map has two: blocks and mesh
 
 
 def measure(pairs: int = PAIRS) -> list[Result]:
@@ -41,7 +41,7 @@ def _cold(browser: Browser, pairs: int) -> Result:
         LIMIT,
         name="first_map, cold server",
         ours="from opening the page to its first shard map, without the import of JAX",
-        baseline="to the chart of a bare page",
+        baseline="to the charts of a bare page",
         pairs=taken,
         notes=(
             f"including the import: {seconds_text(Spread.of(opened[-pairs:]))}",
@@ -66,7 +66,7 @@ def _warm(browser: Browser, pairs: int) -> Result:
         LIMIT,
         name="first_map, warm server",
         ours="from opening the page to its first shard map",
-        baseline="to the chart of a bare page",
+        baseline="to the charts of a bare page",
         pairs=taken,
     )
 
@@ -91,7 +91,7 @@ def _open_cold(browser: Browser, script: Path) -> float:
 
 
 def _open(browser: Browser, server: Server, script: Path) -> float:
-    page, seconds = open_page(browser, server.url, CHARTS[script])
+    page, seconds = open_page(browser, server.url, CHARTS)
     settle(page)
     page.context.close()
     return seconds

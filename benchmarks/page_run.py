@@ -21,7 +21,7 @@ def measure(pairs: int = PAIRS) -> list[Result]:
     with chromium() as browser, PlainProcess(layout.devices) as plain:
         server = Server(DASHBOARD)
         try:
-            page, _ = open_page(browser, server.url, CHARTS[DASHBOARD])
+            page, _ = open_page(browser, server.url, CHARTS)
             settle(page)
 
             def ours() -> float:

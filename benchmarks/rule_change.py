@@ -40,8 +40,8 @@ def seconds_of_changes(
     with chromium() as browser:
         dashboard, bare = Server(DASHBOARD), Server(BARE_PAGE)
         try:
-            ours, _ = open_page(browser, f"{dashboard.url}/?{query}", CHARTS[DASHBOARD])
-            theirs, _ = open_page(browser, bare.url, CHARTS[BARE_PAGE])
+            ours, _ = open_page(browser, f"{dashboard.url}/?{query}", CHARTS)
+            theirs, _ = open_page(browser, bare.url, CHARTS)
             before_change = prepare(ours)
             rules, seeds = itertools.cycle(MESH_AXES), itertools.cycle(SEEDS)
 
@@ -71,7 +71,7 @@ def measure(pairs: int = PAIRS) -> list[Result]:
             LIMIT,
             name="rule_change",
             ours="from a change of the rules to the redrawn shard map",
-            baseline="from a change of the field of a bare page to its redrawn chart",
+            baseline="from a change of the field of a bare page to its redrawn charts",
             pairs=seconds_of_changes(pairs),
         )
     ]

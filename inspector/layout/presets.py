@@ -116,6 +116,13 @@ _FSDP_AND_EXPERT: tuple[Rule, ...] = tuple(
 # Weights and activations share the rules of a logical axis, and the first rule whose mesh axes are free
 # decides. So `embed` shards a weight over fsdp, but not an activation, whose batch has taken fsdp.
 TRANSFORMER_PRESETS = (
+    # Often there are fewer heads of keys and values than devices, so these are replicated.
+    Preset(
+        "Tensor",
+        "matrices sharded along one dimension, batch, keys and values replicated",
+        ("model",),
+        tuple(rule for rule in _tensor("model") if rule[0] != "kv_heads"),
+    ),
     Preset(
         "Data + tensor",
         "batch sharded over one axis, matrices over the other",

@@ -22,6 +22,7 @@ from inspector.media.terminal import main
 from inspector.service.engine import LOCAL
 from inspector.service.history import History
 from inspector.service.inspection import Inspection
+from tests.media.streamlit import drawn_figures
 from tests.media.streamlit.scripted_page import PATIENCE
 from tests.media.terminal.command import inspector
 
@@ -162,7 +163,7 @@ def test_every_door_has_the_same_assessment(
     assert not page.exception, [error.value for error in page.exception]
     head = " ".join(f"{metric.label} {metric.value}" for metric in page.metric).replace("\\", "")
     table = " ".join(one.value.replace("\\", "") for one in page.markdown)
-    (picture,) = [one.proto.alt for one in page.get("plotly_chart") if one.key == "glance"]
+    (picture,) = [one.alt for one in drawn_figures.figures(page) if one.key == "glance"]
     for number in figures:
         assert number.split(" ")[0] in head, number
         assert number in table, number

@@ -113,6 +113,61 @@ def test_a_table_row_selects_the_array_of_the_map(dashboard):
     dashboard.expect_alert("No array contains all of these words")
 
 
+def test_a_figure_is_redrawn_in_place(dashboard):
+    page = dashboard.page
+    page.evaluate("() => document.querySelector('.st-key-block_map .js-plotly-plot').marked = true")
+    plot = page.locator(".st-key-block_map .nsewdrag").bounding_box()
+    # A drag over a quarter of the map zooms to it.
+    page.mouse.move(plot["x"] + 20, plot["y"] + 20)
+    page.mouse.down()
+    page.mouse.move(plot["x"] + plot["width"] / 2, plot["y"] + plot["height"] / 2, steps=5)
+    page.mouse.up()
+    full = dashboard.wait_for_figure("mesh_map")["layout"]["xaxis"]["range"]
+    zoomed = zoom(dashboard)
+    assert zoomed[1] - zoomed[0] < 0.7 * (full[1] - full[0])
+    dashboard.type("Mesh axes of rule 2", "data")
+    dashboard.wait_for_figure("block_map", lambda figure: len(cells(figure)) == 2)
+    assert zoom(dashboard) == zoomed
+    marked = "() => document.querySelector('.st-key-block_map .js-plotly-plot').marked"
+    assert page.evaluate(marked)
+    page.emulate_media(color_scheme="dark")
+    dashboard.settle()
+    assert page.evaluate(marked)
+    page.emulate_media(color_scheme="light")
+
+
+def test_the_keyboard_picks_a_device(dashboard):
+    dashboard.page.locator(".st-key-mesh_map .js-plotly-plot").focus()
+    dashboard.page.keyboard.press("ArrowRight")
+    dashboard.page.keyboard.press("ArrowRight")
+    expect(dashboard.keyed("mesh_map").locator("output")).to_contain_text("device 1")
+    dashboard.page.keyboard.press("Enter")
+    mesh_map = dashboard.wait_for_figure("mesh_map", lambda figure: faded(figure) > 0)
+    bright = [text for text, number, _ in cells(mesh_map) if number == 1]
+    assert [text.split("<br>")[0] for text in bright] == ["device 1", "device 5"]
+
+
+def test_a_rule_takes_effect_while_it_is_typed(dashboard):
+    field = dashboard.field("Mesh axes of rule 2")
+    field.press("Control+a")
+    field.press_sequentially("dat")
+    dashboard.page.wait_for_timeout(1_000)  # longer than the pause; `dat` is not an axis
+    assert dashboard.query() == ""
+    assert len(cells(dashboard.wait_for_figure("block_map"))) == 4
+    field.press_sequentially("a")
+    dashboard.wait_for_figure("block_map", lambda figure: len(cells(figure)) == 2)
+    dashboard.expect_query("rules=batch.data~hidden.data")
+    field.press_sequentially(" + model")
+    dashboard.wait_for_figure("block_map", lambda figure: len(cells(figure)) == 8)
+    expect(field).to_be_focused()
+    expect(field).to_have_value("data + model")
+
+
+def test_a_new_rule_has_the_focus(dashboard):
+    dashboard.click("add_rule")
+    expect(dashboard.field("Logical axis of rule 3")).to_be_focused()
+
+
 MARKUP = "<b>bold</b><img src=http://127.0.0.1:9/x>**strong** [link](http://127.0.0.1:9/y) $x$"
 
 
@@ -139,6 +194,11 @@ def shape_of(figure):
     """Return rows and columns of a map that is one heatmap without gaps."""
     heatmap = next(trace for trace in figure["data"] if trace["type"] == "heatmap")
     return len(heatmap["z"]), len(heatmap["z"][0])
+
+
+def zoom(dashboard):
+    """Return the range of the block map's horizontal axis."""
+    return dashboard.wait_for_figure("block_map")["layout"]["xaxis"]["range"]
 
 
 def shape(dashboard):

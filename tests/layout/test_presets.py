@@ -62,7 +62,7 @@ def test_a_model_has_the_presets_whose_logical_axes_it_has(model: str) -> None:
     names = [one.name for one in fitting]
     assert len(set(names)) == len(names)
     assert {"Data", "FSDP", "Data + tensor", "FSDP + tensor"} <= set(names)
-    assert ("Tensor" in names) == ("hidden" in entry.logical_axes)
+    assert ("Tensor" in names) == bool({"hidden", "heads"} & set(entry.logical_axes))
     assert ("Expert" in names) == ("expert" in entry.logical_axes)
     assert ("Tensor + sequence" in names) == ("seq" in entry.logical_axes)
 
@@ -125,6 +125,19 @@ def test_presets_of_transformers_keep_their_promise(
         assert found.array(name).bytes == found.array(name).bytes_per_device * parts_of_batch
     output = found.array("output")
     assert output.bytes == output.bytes_per_device * parts_of_output
+
+
+def test_tensor_parallelism_of_a_transformer_can_run_with_fewer_heads_of_keys_than_devices() -> (
+    None
+):
+    found = planned("Tensor", "transformer")
+    assert [axis.size for axis in found.mesh.axes] == [8]
+    assert not [finding for finding in found.findings if finding.level == "error"]
+    for array in found.arrays:
+        axes = set(array.logical_axes or ())
+        copies = 1 if axes & {"vocab", "mlp", "heads"} else 8
+        if array.group == "params" or array.path.startswith("batch"):
+            assert array.bytes_per_device * 8 == array.bytes * copies, array.path
 
 
 @pytest.mark.parametrize("devices", [1, 2, 3, 4, 6, 8, 12, 36, 97, 512])

@@ -20,6 +20,7 @@ from inspector.media.markdown import render as markdown
 from inspector.media.terminal import render as terminal
 from inspector.sections import section
 from tests.media import hostile
+from tests.media.streamlit.drawn_figures import figures
 
 HOSTILE = (
     "<img src=x onerror=alert(1)>",
@@ -115,7 +116,7 @@ def test_the_dashboard_draws_every_block() -> None:
     assert list(table.value["Bytes"]) == [4_194_304, 8]  # numbers, so that the column sorts
     assert list(table.value["Copies"]) == ["2×", "unknown"]
     assert [metric.value for metric in page.metric] == ["8", r"layer\_0"]
-    assert [chart.key for chart in page.get("plotly_chart")] == ["bars"]
+    assert [chart.key for chart in figures(page)] == ["bars"]
     assert page.expander[0].label == "More of layer\\_0"
     assert page.code[0].value == "a\n  b layer_0"
 

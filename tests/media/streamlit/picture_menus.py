@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from streamlit.testing.v1 import AppTest
 
+from tests.media.streamlit.drawn_figures import figures
+
 
 def offered(page: AppTest, *buttons: str) -> list[str]:
     """Return the keys of the figures that the dialogs of these buttons offer as PNG and SVG."""
@@ -18,4 +20,4 @@ def offered(page: AppTest, *buttons: str) -> list[str]:
 
 def drawn(page: AppTest) -> list[str]:
     """Return the keys of the figures on the page."""
-    return [one.key for one in page.get("plotly_chart")]
+    return [one.key for one in figures(page)]

@@ -13,6 +13,7 @@ from streamlit.testing.v1 import AppTest, local_script_runner
 
 from inspector.media.streamlit.panels import arrays_panels, snapshot_panels
 from inspector.media.streamlit.session import kept_field, selection
+from tests.media.streamlit.drawn_figures import figures
 from tests.paths import ROOT
 
 SCRIPT = ROOT / "inspector" / "media" / "streamlit" / "pages" / "entry.py"
@@ -153,8 +154,8 @@ class ScriptedPage:
 
     def block_map(self) -> list[list[str]]:
         """Return the texts in the cells of the block map, row by row."""
-        chart = next(one for one in self.test.get("plotly_chart") if one.key == "block_map")
-        return json.loads(chart.proto.spec)["data"][0]["text"]
+        chart = next(one for one in figures(self.test) if one.key == "block_map")
+        return json.loads(chart.spec)["data"][0]["text"]
 
     def _do(self, changed: Any) -> None:
         changed.run()

@@ -12,6 +12,7 @@ from inspector.layout.plan import plan
 from inspector.media.streamlit.panels import findings_panel, snapshot_panels
 from inspector.media.streamlit.session import chip_choice, current_layout, last_shown
 from inspector.producers.abstract import abstract_state
+from tests.media.streamlit.drawn_figures import figures
 
 SMALL = {"depth": "64", "layers": "2", "target": "plan"}
 
@@ -138,7 +139,7 @@ def test_arrays_are_sorted_by_bytes_per_device(open_page):
     (table,) = [one.value for one in page.test.dataframe]
     sizes = list(table["Bytes per device"])
     assert sizes == sorted(sizes, reverse=True) and list(table).index("Bytes per device") == 1
-    assert [chart.key for chart in page.test.get("plotly_chart")] == ["block_map"]
+    assert [chart.key for chart in figures(page.test)] == ["block_map"]
 
 
 def test_the_menu_share_has_the_link_of_the_page(open_page):

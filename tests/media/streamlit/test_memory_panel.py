@@ -15,6 +15,7 @@ from inspector.producers.abstract import abstract_state
 from inspector.producers.run import run_layout
 from inspector.sections import memory as section
 from inspector.sections.section import cell_text
+from tests.media.streamlit.drawn_figures import figures
 
 SCRIPT = """
 import streamlit as st
@@ -44,7 +45,7 @@ def test_verdict_and_figure(shown, found: Snapshot) -> None:
     page = shown(found, chip="v5p")
     assert "of the 95.7 GiB of a TPU v5p chip: it fits" in texts(page.success)
     assert not page.error and not page.info
-    bars, *over = [chart.key for chart in page.get("plotly_chart")]
+    bars, *over = [chart.key for chart in figures(page)]
     assert bars == "memory_bars"
     assert set(over) == {f"memory_over_{program.name}" for program in found.programs}
 
@@ -152,7 +153,7 @@ def test_a_plan_needs_at_least_the_train_state(shown) -> None:
     page = shown(plan(LAYOUT, abstract_state(LAYOUT)))
     said = texts(page.info)
     assert "at least" in said and "only planned" in said
-    assert not page.get("plotly_chart")
+    assert not figures(page)
     assert any("Path" in one.value for one in page.dataframe)
 
 

@@ -13,6 +13,7 @@ from inspector.machines.hardware import CHIPS
 from inspector.media.markdown.text import plain as github_text
 from inspector.media.streamlit.page.plain_text import plain as page_text
 from tests.media import hostile
+from tests.media.streamlit.drawn_figures import figure_of
 
 BAD = "\u202eevil\x1b[31m\u2028\u200f"
 # What Streamlit makes something else of: emoji, icons, colors, formulas, code, links, HTML, emphasis.
@@ -37,17 +38,19 @@ else:
 def displayed(node: Any) -> Iterator[str]:
     """Yield every text that the browser shows of an element and of those inside it."""
     proto = getattr(node, "proto", None)
-    if node.type == "plotly_chart":
-        spec = json.loads(proto.spec)
+    figure = figure_of(node)
+    if figure is not None:
+        spec = json.loads(figure.spec)
         for trace in spec["data"]:
             for hidden in ("customdata", "ids", "parents"):  # for clicks, and to join a tree
                 trace.pop(hidden, None)
         yield json.dumps(spec, ensure_ascii=False)
+        yield figure.alt
     elif node.type == "dataframe":
         yield node.value.to_csv()
     if proto is not None:
         for field, value in proto.ListFields():
-            if field.name not in ("id", "spec"):
+            if field.name != "id" and node.type != "bidi_component":
                 yield from [value] if isinstance(value, str) else []
                 if field.name == "options":
                     yield from map(str, value)
@@ -58,7 +61,7 @@ def displayed(node: Any) -> Iterator[str]:
 def markdown_of(node: Any) -> Iterator[str]:
     """Yield every text that the browser reads as Markdown, without what is escaped and without code."""
     proto = getattr(node, "proto", None)
-    if proto is not None and node.type != "plotly_chart":
+    if proto is not None and node.type != "bidi_component":
         for field, value in proto.ListFields():
             if field.name in ("body", "label", "help", "delta", "text") and isinstance(value, str):
                 yield re.sub(r"`[^`]*`", "", re.sub(r"\\.", "", value))

@@ -12,6 +12,7 @@ from pathlib import Path
 from urllib.parse import quote
 
 import pytest
+from plotly.offline import get_plotlyjs
 from starlette.applications import Starlette
 from starlette.responses import HTMLResponse, PlainTextResponse, RedirectResponse
 from starlette.routing import Route, WebSocketRoute
@@ -23,10 +24,15 @@ from streamlit.web.server.starlette.starlette_app_utils import create_signed_val
 from streamlit.web.server.starlette.starlette_server_config import USER_COOKIE_NAME
 
 from benchmarks.processes import until
-from inspector.media.streamlit.server import return_link, sign_in_required, signed_cookie
+from inspector.media.streamlit.server import (
+    plotly_script,
+    return_link,
+    sign_in_required,
+    signed_cookie,
+)
 from inspector.media.streamlit.server.json_log import JsonFormatter
 from inspector.media.streamlit.server.middleware import SafeAnswers
-from inspector.media.streamlit.server.paths import READY
+from inspector.media.streamlit.server.paths import PLOTLY, READY
 from inspector.media.streamlit.server.return_link import ReturnToLink
 from inspector.media.streamlit.server.shutdown import GracefulShutdown
 from inspector.media.streamlit.server.sign_in_required import SignInRequired
@@ -46,6 +52,29 @@ def client():
     )
     yield TestClient(SafeAnswers(app))
     config.set_option(HOSTS, before)
+
+
+def test_the_script_of_figures_is_that_of_the_installed_plotly() -> None:
+    app = TestClient(Starlette(routes=[Route(PLOTLY, plotly_script.answer)]))
+    for accepted in ("gzip", "identity"):
+        answer = app.get(PLOTLY, headers={"Accept-Encoding": accepted})
+        assert answer.text == get_plotlyjs()
+        assert answer.headers.get("Content-Encoding", "identity") == accepted
+        assert "immutable" in answer.headers["Cache-Control"]
+
+
+def test_pages_load_the_script_of_figures_early() -> None:
+    app = Starlette(
+        routes=[
+            Route("/", lambda _: HTMLResponse("here")),
+            Route(READY, lambda _: PlainTextResponse("here")),
+            Route("/refused", lambda _: HTMLResponse("here", 403)),
+        ]
+    )
+    client = TestClient(SafeAnswers(app), base_url="http://localhost")
+    assert PLOTLY in client.get("/").headers["Link"]
+    assert "Link" not in client.get(READY).headers
+    assert "Link" not in client.get("/refused").headers
 
 
 @pytest.mark.parametrize(

@@ -17,6 +17,7 @@ from streamlit.testing.v1 import AppTest
 from inspector.core.snapshot import Reshard, ReshardedArrays, Snapshot
 from inspector.media import report
 from inspector.producers.capture import capture
+from tests.media.streamlit.drawn_figures import figures
 from tests.media.streamlit.scripted_page import PLACES
 
 SCRIPT = """
@@ -74,7 +75,7 @@ def test_each_panel_is_drawn(
     shown: Callable[..., AppTest], found: Snapshot, panel: str, view: str
 ) -> None:
     page = shown(found, panel=panel, arrays_view=view)
-    charts = [chart.key for chart in page.get("plotly_chart")]
+    charts = [chart.key for chart in figures(page)]
     assert len(charts) == len(set(charts))
     assert view != "Tree" or len(charts) == 2
     of_meshes = [key for key in charts if key.startswith(("overview", "small_multiples"))]

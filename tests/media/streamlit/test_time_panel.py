@@ -16,6 +16,7 @@ from inspector.machines.prediction import own_runs
 from inspector.machines.prediction.step_model import bound_text, modelled
 from inspector.media.streamlit.page.plain_text import plain
 from inspector.producers.run import run_layout
+from tests.media.streamlit.drawn_figures import figures
 from tests.media.streamlit.scripted_page import widget_of
 
 SCRIPT = """
@@ -33,7 +34,7 @@ def found() -> Snapshot:
 
 
 def charts(page: AppTest) -> list[str]:
-    return [chart.key for chart in page.get("plotly_chart")]
+    return [chart.key for chart in figures(page)]
 
 
 def words(page: AppTest) -> str:

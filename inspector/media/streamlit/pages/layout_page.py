@@ -96,8 +96,6 @@ def _draw_main(
         return None, None, lambda: None
     run = finished_runs.run_of(service, layout)
     propagates = run is None and snapshot_panels.is_open(*_of_programs())
-    if run is None:
-        propagation.begin(service, layout)  # the head of the page needs them, whatever is open
     errors, summary = st.container(), st.container()
     # The browser draws the tabs while the programs are propagated.
     tabs = snapshot_panels.draw_tabs()
@@ -123,6 +121,8 @@ def _draw_main(
         render.show(sharding_errors.refusals(snapshot.programs))
     panels = _panels_of_plan(service, snapshot, layout)
     snapshot_panels.show(tabs, snapshot, layout, panels)
+    if run is None:  # the head of the page needs the programs; the figures come first
+        propagation.begin(service, layout)
     with summary:
         if run is None and not snapshot.programs:  # they may be known by now
             snapshot = propagation.with_known(service, planned, layout)

@@ -27,8 +27,15 @@ Panel = Callable[[Snapshot, Layout | None], None]
 
 def _show_summary(snapshot: Snapshot, layout: Layout | None) -> None:
     """Draw the verdict in one line, then the map, the improvements, and the details of the array."""
-    render.show([assessed.verdict(assess(snapshot, chip_choice.chosen_chip()))])
-    shard_map_panel.show(snapshot, layout, lambda: findings_panel.show_best(snapshot, layout))
+    verdict = st.container()
+
+    def show_verdict() -> None:
+        # After the maps, because it takes as long as they do to assess a changed layout.
+        with verdict:
+            render.show([assessed.verdict(assess(snapshot, chip_choice.chosen_chip()))])
+        findings_panel.show_best(snapshot, layout)
+
+    shard_map_panel.show(snapshot, layout, show_verdict)
 
 
 def _show_improve(snapshot: Snapshot, layout: Layout | None) -> None:
@@ -93,7 +100,6 @@ def show(
       layout: the layout of the Snapshot, or None if it is unknown.
       instead: panels that this page draws in another way.
     """
-    _count_problems(snapshot)
     for tab, (name, draw) in zip(tabs, (PANELS | (instead or {})).items(), strict=True):
         if tab.open:
             shown = (name, layout, snapshot.source.kind)
@@ -101,3 +107,4 @@ def show(
             st.session_state[_SHOWN] = shown
             with tab, chart.of(lambda: [provenance.line(snapshot)], alone=new):
                 draw(snapshot, layout)
+    _count_problems(snapshot)

@@ -1,8 +1,13 @@
-"""A Plotly figure on a page, with a handler for clicks and a menu of pictures."""
+"""A Plotly figure on a page, with a handler for clicks and a menu of pictures.
+
+Streamlit replaces a Plotly chart whose content changes. This component redraws the figure in the same
+element, and keeps the zoom while the axes are the same.
+"""
 
 from __future__ import annotations
 
 import contextlib
+import functools
 import time
 from collections.abc import Callable, Iterator, Sequence
 from contextvars import ContextVar
@@ -14,11 +19,9 @@ import streamlit as st
 
 from inspector.core.printable import one_line
 from inspector.figures import frame, palette
+from inspector.media.streamlit.page import page_files
 from inspector.media.streamlit.parts import picture_buttons
-
-# Plotly's own bar of buttons covers the title it floats over; dragging zooms without it.
-CONFIG = {"displayModeBar": False}
-
+from inspector.media.streamlit.server.paths import PLOTLY
 
 # Seconds between new figures and what follows them. The browser draws in one go what arrives within 10 ms, or
 # while it is busy; tables and fields right after a figure delayed it by 30 to 100 ms.
@@ -81,39 +84,44 @@ def draw(
       on_pick: called with the custom data of the clicked point, or with None after a click next to it.
     """
     alt = one_line(alt)
-    settings: dict[str, Any] = {}
-    if on_pick is not None:
 
-        def picked() -> None:
-            on_pick(_custom_data(st.session_state[key].selection.points))
+    def picked() -> None:
+        if on_pick is not None and (event := st.session_state[key].get("pick")) is not None:
+            on_pick(_custom_data(event.get("value")))
 
-        settings = {"on_select": picked, "selection_mode": "points"}
-    said = one_line(frame.alternative(figure, alt))
-    shown = _on_dark(figure) if st.context.theme.type == "dark" else figure
-    st.plotly_chart(shown, key=key, config=CONFIG, alt=said, **settings)
+    _component()(
+        data={
+            "figure": figure.to_json(validate=False),
+            "alt": one_line(frame.alternative(figure, alt)),
+            "height": figure.layout.height,
+            "pickable": on_pick is not None,
+            # On a dark page, more is brighter, as contrast needs. Texts in cells have colors for the ramp as
+            # it is, so a heat map with texts keeps it, and so do pictures.
+            "ramps": [index for index, trace in enumerate(figure.data) if _has_ramp(trace)],
+        },
+        key=key,
+        on_pick_change=picked,
+    )
     part = _part.get()
     if part is not None:
         part.figures[key] = (figure, alt)
 
 
-def _on_dark(figure: go.Figure) -> go.Figure:
-    """Return a figure whose heat maps are brighter for more, as contrast with a dark page needs.
-
-    Texts in cells have colors for the ramp as it is, so a heat map with texts keeps it. Pictures have a
-    light ground and take the figure itself.
-    """
-    if not any(map(_has_ramp, figure.data)):
-        return figure
-    shown = go.Figure(figure)
-    for trace in filter(_has_ramp, shown.data):
-        trace.reversescale = True
-    return shown
+@functools.cache
+def _component() -> Callable[..., Any]:
+    script = page_files.text("chart.js").replace("PLOTLY_URL", f".{PLOTLY}")
+    return st.components.v2.component(
+        "figure",
+        html='<div class="figure" role="figure"></div><output></output>',
+        css=page_files.text("chart.css"),
+        js=script,
+        isolate_styles=False,  # Plotly adds its styles to the page
+    )
 
 
 def _has_ramp(trace: Any) -> bool:
     return trace.type == "heatmap" and trace.text is None and trace.colorscale == _RAMP
 
 
-def _custom_data(points: list[dict[str, Any]]) -> Any:
-    value = points[0].get("customdata") if points else None
+def _custom_data(value: Any) -> Any:
     return value[0] if isinstance(value, (list, tuple)) and value else value

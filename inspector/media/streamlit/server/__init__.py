@@ -20,11 +20,11 @@ from streamlit import runtime
 
 from inspector import layout as layouts
 from inspector.core.errors import InvalidInput
-from inspector.media.streamlit.server import json_log, shutdown
+from inspector.media.streamlit.server import json_log, plotly_script, shutdown
 from inspector.media.streamlit.server.bounded_uploads import BoundedUploads
 from inspector.media.streamlit.server.closed_tabs import ClosedTabs
 from inspector.media.streamlit.server.middleware import SafeAnswers
-from inspector.media.streamlit.server.paths import READY
+from inspector.media.streamlit.server.paths import PLOTLY, READY
 from inspector.media.streamlit.server.return_link import ReturnToLink
 from inspector.media.streamlit.server.sign_in_required import SignInRequired
 from inspector.service import (
@@ -60,6 +60,7 @@ async def lifespan(_: st.App) -> AsyncIterator[None]:
     if settings.shutdown_seconds is not None:
         _ending.append(shutdown.install(service.pool, searches, settings.shutdown_seconds))
     threading.Thread(target=_plan_first_layout, args=(service,), daemon=True).start()
+    threading.Thread(target=plotly_script.compressed, daemon=True).start()
     # Plotly fails if it makes a figure while another session's thread imports pandas.
     importlib.import_module("pandas")
     try:
@@ -80,7 +81,7 @@ async def _ready(_: Request) -> PlainTextResponse:
 
 
 # What `st.App` gets beside the pages.
-ROUTES = [Route(READY, _ready)]
+ROUTES = [Route(READY, _ready), Route(PLOTLY, plotly_script.answer)]
 MIDDLEWARE = [
     Middleware(SafeAnswers),
     Middleware(ReturnToLink),

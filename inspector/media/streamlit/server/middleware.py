@@ -9,7 +9,7 @@ from starlette.responses import PlainTextResponse
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 from streamlit.web.server.starlette.starlette_websocket import is_host_allowed
 
-from inspector.media.streamlit.server.paths import HEALTH, READY
+from inspector.media.streamlit.server.paths import HEALTH, PLOTLY, READY
 
 # A load balancer asks these by the server's address.
 _WITHOUT_HOST_CHECK = (READY, HEALTH)
@@ -23,6 +23,8 @@ _HEADERS = {
     # A link to a layout has the whole layout.
     "Referrer-Policy": "same-origin",
 }
+# The first figure of a page needs this script, and the page asks for it only when it knows the figure.
+_PRELOAD = f"<.{PLOTLY}>; rel=preload; as=script"
 
 
 class SafeAnswers:
@@ -48,6 +50,10 @@ class SafeAnswers:
                 headers = MutableHeaders(scope=message)
                 for name, value in _HEADERS.items():
                     headers.setdefault(name, value)
+                if message["status"] == 200 and headers.get("content-type", "").startswith(
+                    "text/html"
+                ):
+                    headers.setdefault("Link", _PRELOAD)
             await send(message)
 
         host = Headers(scope=scope).get("host")

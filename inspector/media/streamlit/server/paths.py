@@ -1,6 +1,9 @@
 """Paths of the server that its checks know: those of Streamlit, and our own."""
 
+import plotly
+
 READY = "/ready"
+PLOTLY = f"/plotly-{plotly.__version__}.js"  # browsers keep it until the version changes
 SIGN_IN = "/sign-in"
 HEALTH = "/_stcore/health"
 LOGIN = "/auth/login"

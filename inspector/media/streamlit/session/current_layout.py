@@ -34,7 +34,7 @@ _row_numbers = itertools.count()
 Table = Literal["rule", "pattern"]
 
 SAID = "said"  # the URL parameter with the figures of a run or compile
-_CLAIM, _LAST_TAB = "url_claim", "last_tab"
+_CLAIM, _LAST_TAB, _NEW_RULE = "url_claim", "last_tab", "new_rule"
 # Streamlit reserves these URL parameters, so the fields have other names there. Sizes have no hyphens.
 _PARAMETERS = {name: f"{name}-size" for name in ("embed", "embed_options")}
 
@@ -229,7 +229,13 @@ def add_rule() -> None:
     unruled = [name for name in model_entry().logical_axes if name not in ruled]
     st.session_state[row.name_key] = unruled[0] if unruled else ""
     st.session_state[row.axes_key] = ""
+    st.session_state[_NEW_RULE] = row.name_key
     rule_rows().append(row)
+
+
+def new_rule() -> str | None:
+    """Return the key of the first field of the rule that was added last, or None."""
+    return st.session_state.get(_NEW_RULE)
 
 
 def rule_actions(position: int, table: Table = "rule") -> list[str]:

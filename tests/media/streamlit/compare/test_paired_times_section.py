@@ -13,6 +13,7 @@ from inspector import layout as layouts
 from inspector.core import snapshot
 from inspector.layout.plan import plan
 from inspector.producers.abstract import abstract_state
+from tests.media.streamlit.drawn_figures import figures
 from tests.media.streamlit.scripted_page import PATIENCE
 
 SCRIPT = """
@@ -70,7 +71,7 @@ def test_layouts_are_timed_and_compared(opened: Opened) -> None:
     assert "one and <b>other</b> ran once in each of 6 rounds" in said
     assert "Train step: <b>other</b> takes" in said and "Inference: <b>other</b> takes" in said
     assert "for a TPU was not timed" in said
-    assert [chart.key for chart in page.get("plotly_chart")] == ["timing_figure"]
+    assert [chart.key for chart in figures(page)] == ["timing_figure"]
     assert list(page.dataframe[0].value["Layout"]) == ["one", "<b>other</b>"] * 2
     assert page.number_input(key="timing_rounds").value == 6
 
@@ -93,7 +94,7 @@ def test_cancel_stops_the_timing(opened: Opened) -> None:
     page.button(key="cancel_timing").click().run()
     finish(page)
     assert "ancelled" in words(page)
-    assert not page.get("plotly_chart")
+    assert not figures(page)
 
 
 def test_one_layout_is_too_few(opened: Opened) -> None:

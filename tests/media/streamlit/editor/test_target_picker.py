@@ -7,6 +7,7 @@ import pytest
 from inspector.machines import targets
 from inspector.media.streamlit.editor import target_picker
 from inspector.service import inspection
+from tests.media.streamlit.drawn_figures import figures
 from tests.media.streamlit.scripted_page import widget_of
 
 
@@ -100,7 +101,7 @@ def test_a_missing_compiler_is_named_with_its_package(open_page, monkeypatch):
 def test_thousands_of_devices(open_page, target):
     page = open_page(target=target)
     assert any("Devices 4,096" in caption.value for caption in page.test.main.caption)
-    assert [chart.key for chart in page.test.get("plotly_chart")] == ["block_map", "mesh_map"]
+    assert [chart.key for chart in figures(page.test)] == ["block_map", "mesh_map"]
 
 
 def test_the_compile_cache_is_counted_and_cleared(open_page):

@@ -13,6 +13,7 @@ from inspector.guides import assembly as assemblies
 from inspector.guides.assembly.script import script
 from inspector.media.streamlit.pages import assemble_page
 from inspector.service import inspection
+from tests.media.streamlit.drawn_figures import figures
 from tests.media.streamlit.picture_menus import drawn, offered
 from tests.media.streamlit.scripted_page import PATIENCE, LonePage, widget_of
 
@@ -46,8 +47,8 @@ class AssemblePage(LonePage):
         return [plain(text.value) for text in self.test.markdown]
 
     def figures(self) -> dict[str, dict]:
-        charts = self.test.get("plotly_chart")
-        return {one.key.removeprefix("assemble:"): json.loads(one.proto.spec) for one in charts}
+        charts = figures(self.test)
+        return {one.key.removeprefix("assemble:"): json.loads(one.spec) for one in charts}
 
     def numbers(self, figure: str) -> list[str]:
         found = []

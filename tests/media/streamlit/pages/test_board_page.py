@@ -20,6 +20,7 @@ from inspector.service import inspection
 from inspector.service.compile_cache import CompileCache
 from inspector.service.inspection import Inspection
 from tests.figures import samples
+from tests.media.streamlit.drawn_figures import figures
 from tests.media.streamlit.scripted_page import PATIENCE, ScriptedPage
 
 HOSTILE = "<img src=x onerror=alert(1)> $x^2$ [a](http://b.c)"
@@ -163,9 +164,9 @@ def test_plans_of_a_link_get_their_propagated_programs(page_of) -> None:
     checked(page.run())
     for found in board_of(page).snapshots:
         assert found.program("train_step").stage == "partitioned"
-    (picture,) = [one for one in page.get("plotly_chart") if one.key == "glance"]
+    (picture,) = [one for one in figures(page) if one.key == "glance"]
     for name in ("one", "FSDP"):
-        assert f"{name} unknown" not in picture.proto.alt and name in picture.proto.alt
+        assert f"{name} unknown" not in picture.alt and name in picture.alt
     # The table of the picture has the same bytes as the board's table.
     (numbers,) = (one.value for one in page.markdown if one.value.startswith("| Amount"))
     traffic = table_of(page)["train_step, all"]
@@ -262,20 +263,20 @@ def test_every_section_draws_unlike_snapshots(page_of, section: str) -> None:
     board = three().pinned("bare", bare).pinned("empty", empty).pinned("cube", cube)
     for baseline in range(len(board.pins)):
         page = page_of(board.compared_to(baseline), board_section=section)
-        for chart in page.get("plotly_chart"):
-            assert "<img" not in chart.proto.spec and "$x" not in chart.proto.spec
+        for chart in figures(page):
+            assert "<img" not in chart.spec and "$x" not in chart.spec
 
 
 def test_maps_of_one_array_are_chosen_once(page_of) -> None:
     page = page_of(three(), board_section="Shard maps")
-    charts = page.get("plotly_chart")
+    charts = figures(page)
     assert len(charts) == 1
-    layout = json.loads(charts[0].proto.spec)["layout"]
+    layout = json.loads(charts[0].spec)["layout"]
     assert layout["xaxis2"]["matches"] == "x"
     assert "has no array" in " ".join(one["text"] for one in layout["annotations"])
     page.selectbox(key="board_array").set_value(f"params/{HOSTILE}")
     checked(page.run())
-    layout = json.loads(page.get("plotly_chart")[0].proto.spec)["layout"]
+    layout = json.loads(figures(page)[0].spec)["layout"]
     assert " ".join(one["text"] for one in layout["annotations"]).count("has no array") == 2
 
 

@@ -15,6 +15,7 @@ from inspector.guides.tutorials import Step, TutorialRequest, TutorialRun
 from inspector.media.streamlit.pages import learn_page
 from inspector.media.streamlit.pages.learn_page import Taken
 from inspector.service import inspection
+from tests.media.streamlit.drawn_figures import figures
 from tests.media.streamlit.picture_menus import drawn, offered
 from tests.media.streamlit.scripted_page import widget_of
 
@@ -68,10 +69,7 @@ class LearnPage:
 
     def charts(self) -> dict[str, dict[str, Any]]:
         """Return every figure by the last three parts of its key: step, array and kind."""
-        return {
-            one.key.split(":", 2)[2]: json.loads(one.proto.spec)
-            for one in self.test.get("plotly_chart")
-        }
+        return {one.key.split(":", 2)[2]: json.loads(one.spec) for one in figures(self.test)}
 
     def blocks(self, key: str) -> list[str]:
         """Return the texts in the cells of a block map, in order."""

@@ -24,6 +24,7 @@ from inspector.core.snapshot import (
     Source,
 )
 from inspector.producers.readers import hlo_text, maxtext
+from tests.media.streamlit.drawn_figures import figures
 from tests.media.streamlit.scripted_page import PATIENCE, PLACES
 from tests.producers.readers import given
 from tests.producers.readers.test_hlo_text import module
@@ -207,8 +208,7 @@ def test_every_panel_reports_unknown_values(
         found = kinds()[kind]
     page = shown(found, panel=panel, arrays_view=view)
     said = [one.value for one in (*page.info, *page.caption, *page.markdown)]
-    figures = page.get("plotly_chart")
-    assert figures or page.dataframe or len(said) > 2
+    assert figures(page) or page.dataframe or len(said) > 2
     # Unknown values are not shown as zero or none.
     assert not any(re.search(r"\b0 B\b", text) for text in said), said
 

@@ -9,6 +9,7 @@ from streamlit.testing.v1 import AppTest
 
 from inspector.guides import processes
 from inspector.media.streamlit.pages import processes_page
+from tests.media.streamlit.drawn_figures import figures
 from tests.media.streamlit.picture_menus import drawn, offered
 from tests.media.streamlit.scripted_page import PATIENCE, widget_of
 
@@ -48,8 +49,8 @@ def test_another_mesh_and_four_processes(_shared_workers: None) -> None:
 
 
 def spec(page: AppTest, key: str) -> dict:
-    (figure,) = (one for one in page.get("plotly_chart") if one.key == key)
-    return json.loads(figure.proto.spec)
+    (figure,) = (one for one in figures(page) if one.key == key)
+    return json.loads(figure.spec)
 
 
 def versions(exchanged: processes.Exchanged) -> str:

@@ -16,6 +16,7 @@ from benchmarks.processes import PATIENCE
 from inspector import layout as layouts
 from inspector.guides.restore import transfer
 from inspector.service import inspection
+from tests.media.streamlit.drawn_figures import figures
 from tests.media.streamlit.picture_menus import drawn, offered
 from tests.media.streamlit.scripted_page import LonePage, widget_of
 
@@ -100,9 +101,9 @@ def test_transfer_of_one_array(open_restore) -> None:
     (row,) = page.test.dataframe[0].value.query("Path == @path").to_dict("records")
     assert (row["To move"], row["Stays"]) == (49_152, 16_384)
     assert "75% of 64.0 KiB on 8 devices must move: 48.0 KiB" in page.said()
-    (chart,) = page.test.get("plotly_chart")
+    (chart,) = figures(page.test)
     assert offered(page.test) == drawn(page.test) == ["transfer_map"]
-    title = json.loads(chart.proto.spec)["layout"]["title"]["text"]
+    title = json.loads(chart.spec)["layout"]["title"]["text"]
     assert title == f"{path}: bytes from device to device"
     page.type("mesh", "1x8")
     assert page.test.selectbox(key="restore_array").value == path

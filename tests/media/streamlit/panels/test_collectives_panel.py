@@ -15,6 +15,7 @@ from inspector.producers.abstract import abstract_state
 from inspector.producers.propagation.propagate import propagated_programs
 from inspector.producers.run import run_layout
 from inspector.sections import collectives as section
+from tests.media.streamlit.drawn_figures import figures
 from tests.media.streamlit.scripted_page import widget_of
 
 SCRIPT = """
@@ -41,7 +42,7 @@ def found() -> Snapshot:
 
 
 def charts(page: AppTest) -> list[str]:
-    return [chart.key for chart in page.get("plotly_chart")]
+    return [chart.key for chart in figures(page)]
 
 
 def texts(elements) -> str:

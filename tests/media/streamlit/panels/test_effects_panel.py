@@ -15,6 +15,7 @@ from inspector.core.snapshot import Effect, Effects, LayoutCost
 from inspector.media.streamlit.parts import board_pair
 from inspector.service.engine import Status
 from inspector.service.inspection import Inspection
+from tests.media.streamlit.drawn_figures import figures
 
 SMALL = {"depth": "64", "batch": "16", "layers": "1"}
 COST = LayoutCost(1, {"data": 8}, 1.0, 1.0)
@@ -83,7 +84,7 @@ def test_progress_and_cancel(page, fake) -> None:
     page.open_panel("Improve")
     assert [(job.program, job.chip) for job in fake.jobs] == [("train_step", None)]
     assert "about 12.0 s left" in texts(page)
-    assert [one.key for one in page.test.get("plotly_chart")] == ["effect_bars"]
+    assert [one.key for one in figures(page.test)] == ["effect_bars"]
     page.press("cancel_effects")
     assert fake.jobs[0].state == "cancelled"
     page.test.run()

@@ -12,6 +12,7 @@ from inspector.core import device_holdings
 from inspector.core.snapshot import Snapshot
 from inspector.layout.plan import plan
 from inspector.producers.abstract import abstract_state
+from tests.media.streamlit.drawn_figures import figures
 from tests.media.streamlit.scripted_page import widget_of
 
 SCRIPT = """
@@ -116,7 +117,7 @@ def test_contents_of_one_device(shown, faulty: Snapshot) -> None:
     (table,) = [one.value for one in page.dataframe if "Only here" in one.value]
     assert table["Bytes"].sum() == held.bytes and table["Only here"].sum() == held.alone == 0
     assert "Nothing is lost if device 0 fails" in said(page.success)
-    assert [chart.key for chart in page.get("plotly_chart")] == ["holding_bars", "copies_map"]
+    assert [chart.key for chart in figures(page)] == ["holding_bars", "copies_map"]
 
 
 def test_devices_with_data_that_no_other_device_holds(shown, faulty: Snapshot) -> None:

@@ -11,6 +11,7 @@ from inspector.core.snapshot import MeshAxis, Snapshot
 from inspector.machines.targets import parse
 from tests.figures import samples
 from tests.machines import torus
+from tests.media.streamlit.drawn_figures import figures
 
 SCRIPT = """
 import streamlit as st
@@ -40,13 +41,13 @@ def test_the_machine_and_every_axis(shown) -> None:
         in said
     )
     assert "model**: ring of 4. The device order (torus) puts model (4) on z: a ring of 4." in said
-    assert len(page.get("plotly_chart")) == 1
+    assert len(figures(page)) == 1
 
 
 def test_the_colored_axis_can_be_chosen(shown) -> None:
     page = shown(machine(), torus_axis="model")
     assert page.session_state["torus_axis"] == "model"
-    assert "along model (4)" in page.get("plotly_chart")[0].proto.spec
+    assert "along model (4)" in figures(page)[0].spec
     assert shown(machine(), torus_axis="tensor").session_state["torus_axis"] == "data"
 
 
@@ -62,7 +63,7 @@ def test_the_colored_axis_can_be_chosen(shown) -> None:
 )
 def test_without_a_machine_nothing_is_drawn(shown, found: Snapshot) -> None:
     page = shown(found)
-    assert not page.markdown and not page.get("plotly_chart")
+    assert not page.markdown and not figures(page)
 
 
 def test_names_are_escaped(shown) -> None:

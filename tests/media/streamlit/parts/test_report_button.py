@@ -8,6 +8,7 @@ from streamlit.testing.v1 import AppTest
 from inspector.media import report
 from inspector.media.streamlit.parts import picture_buttons, report_button
 from tests.media import hostile
+from tests.media.streamlit.drawn_figures import figures
 from tests.media.streamlit.scripted_page import PATIENCE
 
 NAME = "<img src=x onerror=alert(1)> $x$ [a](b)"
@@ -44,7 +45,7 @@ def test_no_download_before_a_click() -> None:
     page = opened()
     assert labels(page) == []
     # The figure outside `chart.of` has no provenance, so it has no Pictures button.
-    assert len(page.get("plotly_chart")) == 2
+    assert len(figures(page)) == 2
     assert [button.key for button in page.button] == ["report:menu", "pictures"]
 
 
