@@ -18,16 +18,15 @@ from inspector.media.streamlit.panels import (
     program_panels,
     shard_map_panel,
 )
-from inspector.media.streamlit.parts import chart, render
+from inspector.media.streamlit.parts import chart
 from inspector.media.streamlit.session import chip_choice
-from inspector.sections import assessed, provenance
+from inspector.sections import provenance
 
 Panel = Callable[[Snapshot, Layout | None], None]
 
 
 def _show_summary(snapshot: Snapshot, layout: Layout | None) -> None:
-    """Draw the verdict in one line, then the map, the improvements, and the details of the array."""
-    render.show([assessed.verdict(assess(snapshot, chip_choice.chosen_chip()))])
+    """Draw the map, the improvements, and the details of the array. The verdict is in the head."""
     shard_map_panel.show(snapshot, layout, lambda: findings_panel.show_best(snapshot, layout))
 
 
