@@ -89,7 +89,7 @@ class Board(Record):
         """
         if len(self.pins) >= MOST_PINS:
             raise InvalidInput(
-                f"the Board already has {MOST_PINS} layouts: remove one to pin {shown(name.strip())}"
+                f"the comparison already has {MOST_PINS} layouts: remove one to pin {shown(name.strip())}"
             )
         name = _checked_name(name, self.names)
         return replace(self, pins=(*self.pins, Pin(name, snapshot)))
@@ -133,7 +133,7 @@ class Board(Record):
         together = len(self.pins) + len(other.pins)
         if together > MOST_PINS:
             raise InvalidInput(
-                f"{counted(len(other.pins), 'layout')} and the {len(self.pins)} of the Board make "
+                f"{counted(len(other.pins), 'layout')} and the {len(self.pins)} of the comparison make "
                 f"{together}, but must be at most {MOST_PINS}"
             )
         joined = self

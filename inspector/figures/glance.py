@@ -32,24 +32,23 @@ HEADINGS = {
 }
 _NOTES = {
     "memory": "",
-    "time": "computation, and communication that it does not hide, by mesh axes",
-    "traffic": "bytes that a device sends, by mesh axes",
+    "time": "compute, and communication that it does not hide",
+    "traffic": "bytes that a device sends",
 }
-_COLUMN_PX = 340  # at most
 _WORDS_PX = 108  # columns at least this wide have room for `▼ −25% better`
 _INTERVAL_PX = 132  # and for the interval of a prediction
-_LONGEST_INTERVAL = 2.5  # its drawn end, in times of the highest bar
+_LONGEST_INTERVAL = 1.3  # its drawn end, in times of the highest bar
 _BAR_PX = 72  # the height of the highest bar
-_BAR_SHARE = 0.72  # of a column's width
+_BAR_SHARE, _BAR_WIDTH_PX = 0.72, 280  # of a column's width, and at most
 _UNKNOWN_PX = 26
 _LINE_PX = 14.5  # of text of `frame.TICK_PX`
 _NAME_PX = 13
-_MAP_PX = 44
+_MAP_PX, _MAP_WIDTH_PX = 44, 400  # at most
 _ROW_GAP_PX = 12
 _SMALLEST_LABELLED_PX = 13  # lower segments have no text
 _SIDE_PX = 4
-_LEGEND_PX = 172  # of a legend at the left of the bars
-_NARROW_PX = 96  # columns would be narrower than this beside a legend: it is above the bars
+_LEFT_PX = 184  # of the headings and legends at the left of the columns
+_NARROW_PX = 96  # columns would be narrower than this beside them: they are above the bars
 _ENTRY_PX = 19
 _SMALLEST_PX = 0.5  # lower segments have no entry in the legend
 _SIGNS = {
@@ -62,14 +61,13 @@ _SIGNS = {
 }
 
 _USE_COLORS = {group.heading: group.color for group in USE_GROUPS.values()}
-_TIME_COLORS = {
-    COMPUTE: palette.OKABE_ITO[0],
-    COPIES: palette.OKABE_ITO[4],
-    OVERHEAD: palette.UNKNOWN,
-    MEASURED: palette.OKABE_ITO[0],
+# Time without communication is grey: each color belongs to a group of arrays or to mesh axes.
+_TIME_STYLES = {
+    COMPUTE: (palette.COMPUTE, ""),
+    COPIES: (palette.COMPUTE, "x"),
+    OVERHEAD: (palette.UNKNOWN, "/"),
+    MEASURED: (palette.COMPUTE, ""),
 }
-# Colors of mesh axes, the same for time and traffic; blue is computation.
-_AXES_COLORS = tuple(palette.OKABE_ITO[place] for place in (1, 2, 3, 6, 5, 4))
 
 
 @dataclass(frozen=True)
@@ -98,26 +96,49 @@ class _Sheet:
     left: float
     each: float
     y: float = 0.0
+    is_cut: bool = False  # whether an interval goes on above the end of its scale
     traces: list[Any] = field(default_factory=list)
     axes: list[tuple[str, float, float, tuple[float, float]]] = field(default_factory=list)
     legends: list[tuple[str, float]] = field(default_factory=list)
+    bands: list[tuple[float, float]] = field(default_factory=list)
     annotations: list[tuple[float | None, dict[str, Any]]] = field(default_factory=list)
     shapes: list[dict[str, Any]] = field(default_factory=list)
 
-    def heading(self, title: str, notes: Sequence[str]) -> None:
-        """Add a bold title with notes after it, wrapped to the width of the figure."""
-        said = "; ".join(note for note in notes if note)
-        lines = frame.note_lines([f"{title}: {said}" if said else title], self.width_px)
-        first, *rest = map(labels.escape, lines)
-        written = labels.escape(title)
-        first = first.replace(written, f"<b>{written}</b>", 1)
-        self.annotations.append((self.y, {"text": "<br>".join([first, *rest]), "x": None}))
-        self.y += frame.NOTE_LINE_PX * len(lines) + 2
+    @property
+    def beside(self) -> bool:
+        """Whether headings and legends are at the left of the columns."""
+        return self.left == _LEFT_PX
+
+    @property
+    def bar_share(self) -> float:
+        return min(_BAR_SHARE, _BAR_WIDTH_PX / self.each)
+
+    def heading(self, title: Sequence[str], notes: Sequence[str]) -> float:
+        """Add the lines of a title with notes: left of the columns, or above them on a narrow page.
+
+        Return the height that it needs at the left; 0 if it is above.
+        """
+        said = [note for note in notes if note]
+        if self.beside:
+            most = labels.fitting(_LEFT_PX - 10, frame.TICK_PX)
+            lines = [line for note in said for line in labels.wrapped(note, most, 3)]
+        else:
+            lines = frame.note_lines(["; ".join(said)], self.width_px)
+        small = f'<span style="font-size:{frame.TICK_PX}px">'
+        written = [
+            *(f"<b>{labels.escape(line)}</b>" for line in title),
+            *(f"{small}{labels.escape(line)}</span>" for line in lines),
+        ]
+        self.annotations.append((self.y, {"text": "<br>".join(written), "x": None}))
+        height = 1.3 * frame.NOTE_PX * len(written) + 4
+        self.y += 0 if self.beside else height
+        return height if self.beside else 0
 
     def axis(self, height: float, units: tuple[float, float]) -> str:
         """Add a vertical axis of this height with these units at its ends, and return its number."""
         name = str(len(self.axes) + 1) if self.axes else ""
         self.axes.append((name, self.y, self.y + height, units))
+        self.bands.append((self.y, self.y + height))
         self.y += height
         return name
 
@@ -137,9 +158,9 @@ def glance(
       baseline: the position of the column that the others are compared with.
       paths: the arrays of the maps.
     """
-    beside = (width_px - _LEGEND_PX - _SIDE_PX) / len(columns) >= _NARROW_PX
-    left = _LEGEND_PX if beside else _SIDE_PX
-    each = min((width_px - left - _SIDE_PX) / len(columns), _COLUMN_PX)
+    beside = (width_px - _LEFT_PX - _SIDE_PX) / len(columns) >= _NARROW_PX
+    left = _LEFT_PX if beside else _SIDE_PX
+    each = (width_px - left - _SIDE_PX) / len(columns)
     sheet = _Sheet(columns, baseline, width_px, left, each)
     axes_colors = _colors_of_axes(measures)
     _draw_names(sheet)
@@ -208,7 +229,7 @@ def _colors_of_axes(measures: Sequence[Measure]) -> dict[str, tuple[str, str]]:
             if part.axes
         }
     )
-    hatches = itertools.product(palette.HATCHES, _AXES_COLORS)
+    hatches = itertools.product(palette.HATCHES, palette.MESH_AXES)
     return {name: (color, hatch) for name, (hatch, color) in zip(names, hatches, strict=False)}
 
 
@@ -227,14 +248,17 @@ def _draw_names(sheet: _Sheet) -> None:
         settings = {"text": "<br>".join(written), "x": place, "font": {"size": _NAME_PX}}
         sheet.annotations.append((0, settings))
         lines = max(lines, len(written))
-    sheet.y += lines * _NAME_PX * 1.3 + _ROW_GAP_PX
+    sheet.y += lines * _NAME_PX * 1.3 + 2
+    sheet.bands.append((0, sheet.y))
+    sheet.y += _ROW_GAP_PX
 
 
 def _draw_measure(sheet: _Sheet, measure: Measure, axes: dict[str, tuple[str, str]]) -> None:
     bars = measure.amounts
     stage, drawn = stage_note(measure), _draws_limit(measure)
-    sheet.heading(HEADINGS[measure.kind], (_NOTES[measure.kind], stage, limit_note(measure)))
-    top = _highest(measure)
+    notes = (_NOTES[measure.kind], stage, limit_note(measure))
+    head_px = sheet.heading([HEADINGS[measure.kind]], notes)
+    top = scale = _highest(measure)
     if drawn:
         top = max([top, *(one.limit for one in bars if one.limit is not None)])
     written = [_label(measure, place, sheet.each) for place in range(len(bars))]
@@ -244,10 +268,10 @@ def _draw_measure(sheet: _Sheet, measure: Measure, axes: dict[str, tuple[str, st
     names = [name for name in measure.part_names if _is_seen(measure, name, (top or 1) / _BAR_PX)]
     number = len(sheet.legends) + 1
     legend = "legend" if number == 1 else f"legend{number}"
-    sheet.legends.append((legend, sheet.y))
+    sheet.legends.append((legend, sheet.y + head_px))
     bar_px: float = _BAR_PX
-    if sheet.left == _LEGEND_PX:
-        bar_px = max(bar_px, _ENTRY_PX * len(names) - above_px - below_px)
+    if sheet.beside:
+        bar_px = max(bar_px, head_px + _ENTRY_PX * len(names) - above_px - below_px)
     elif names:
         # Plotly limits a legend beside the plot to half of its width.
         sheet.y += frame.legend_px(names, sheet.each * len(bars) / 2) + 6
@@ -258,7 +282,7 @@ def _draw_measure(sheet: _Sheet, measure: Measure, axes: dict[str, tuple[str, st
     yaxis = f"y{axis}"
     for name in names:
         sheet.traces.append(_bar(sheet, measure, name, axes, per_px, yaxis, legend))
-    _draw_intervals(sheet, bars, yaxis)
+    _draw_intervals(sheet, bars, scale, yaxis)
     _draw_lines(sheet, measure, yaxis, drawn)
     # All labels are at the same height, where no bar and no line reaches.
     texts = ["<br>".join(one) for one in written]
@@ -307,7 +331,7 @@ def _bar(
     """Return the part of this name in all columns."""
     color, hatch = _style(measure, name, axes)
     places, sizes, bases, texts, hovers = [], [], [], [], []
-    room = sheet.each * _BAR_SHARE - 6
+    room = sheet.each * sheet.bar_share - 6
     for place, one in enumerate(measure.amounts):
         base = 0.0
         for part in one.parts:
@@ -330,7 +354,7 @@ def _bar(
         x=places,
         y=sizes,
         base=bases,
-        width=_BAR_SHARE,
+        width=sheet.bar_share,
         marker={"color": color, "line": {"width": 0}, "pattern": {"shape": hatch}},
         text=None if hatch else texts,
         textposition="inside",
@@ -348,10 +372,10 @@ def _bar(
 
 def _style(measure: Measure, name: str, axes: dict[str, tuple[str, str]]) -> tuple[str, str]:
     """Return the color and the hatch of a part."""
-    if name in axes and (measure.kind != "time" or name not in _TIME_COLORS):
+    if name in axes and (measure.kind != "time" or name not in _TIME_STYLES):
         return axes[name]
     if measure.kind == "time":
-        return _TIME_COLORS.get(name, palette.UNKNOWN), ""
+        return _TIME_STYLES.get(name, (palette.UNKNOWN, "/"))
     color = _USE_COLORS.get(name) or memory_bars.COLORS.get(name, palette.UNKNOWN)
     return color, "/" if color == palette.UNKNOWN else ""
 
@@ -370,7 +394,8 @@ def _hover(sheet: _Sheet, measure: Measure, place: int, said: str) -> str:
     return frame.hover(lines)
 
 
-def _draw_intervals(sheet: _Sheet, bars: Sequence[Amount], yaxis: str) -> None:
+def _draw_intervals(sheet: _Sheet, bars: Sequence[Amount], scale: float, yaxis: str) -> None:
+    """Draw the intervals up to the end of the scale. One that goes on has an arrow there."""
     known = [
         (place, one.value, one.low, one.high)
         for place, one in enumerate(bars)
@@ -378,31 +403,36 @@ def _draw_intervals(sheet: _Sheet, bars: Sequence[Amount], yaxis: str) -> None:
     ]
     if not known:
         return
+    # At the right of the bar, where its colors do not hide the line.
+    right = sheet.bar_share / 2 + 6 / sheet.each
+    settings: dict[str, Any] = {
+        "mode": "markers",
+        "hoverinfo": "skip",
+        "showlegend": False,
+        "yaxis": yaxis,
+    }
+    line = {"width": 2, "color": frame.MIDDLE_GREY}
     sheet.traces.append(
         go.Scatter(
-            # At the right of the bar, where its colors do not hide the line.
-            x=[place + _BAR_SHARE / 2 + 5 / sheet.each for place, *_ in known],
+            x=[place + right for place, *_ in known],
             y=[value for _, value, _, _ in known],
             error_y={
                 "type": "data",
                 "symmetric": False,
-                "array": [high - value for _, value, _, high in known],
+                "array": [min(high, scale) - value for _, value, _, high in known],
                 "arrayminus": [value - low for _, value, low, _ in known],
                 "color": frame.MIDDLE_GREY,
                 "thickness": 2,
                 "width": 4,
             },
-            mode="markers",
-            marker={
-                "symbol": "line-ew",
-                "size": 8,
-                "line": {"width": 2, "color": frame.MIDDLE_GREY},
-            },
-            hoverinfo="skip",
-            showlegend=False,
-            yaxis=yaxis,
+            marker={"symbol": "line-ew", "size": 8, "line": line},
+            **settings,
         )
     )
+    if cut := [place + right for place, _, _, high in known if high > scale]:
+        arrow = {"symbol": "triangle-up", "size": 13, "color": frame.MIDDLE_GREY}
+        sheet.traces.append(go.Scatter(x=cut, y=[scale] * len(cut), marker=arrow, **settings))
+        sheet.is_cut = True
 
 
 def _is_seen(measure: Measure, name: str, per_px: float) -> bool:
@@ -434,7 +464,7 @@ def _draw_lines(sheet: _Sheet, measure: Measure, yaxis: str, limit: bool) -> Non
 
 def _draw_unknown(sheet: _Sheet, place: int, one: Amount, per_px: float, yaxis: str) -> None:
     """Draw an empty box with a dashed border above the known parts."""
-    low, half = one.known, _BAR_SHARE / 2
+    low, half = one.known, sheet.bar_share / 2
     high = low + _UNKNOWN_PX * per_px
     if low == 0:
         middle = {"xref": "x", "yref": yaxis, "xanchor": "center", "yanchor": "middle"}
@@ -474,12 +504,15 @@ def _text(
 
 def _draw_maps(sheet: _Sheet, number: int, path: str) -> None:
     """Draw the meshes, colored by the blocks of an array, with its PartitionSpec below each of them."""
-    notes = ("what each device holds; same color, same block of that map",) if number == 0 else ()
-    room = labels.fitting(sheet.width_px - 8, frame.NOTE_PX)
-    sheet.heading(labels.middle_cut(path, max(room - 4, 8)), notes)
+    notes = ("what each device holds; same color, same block",) if number == 0 else ()
+    room = labels.fitting((_LEFT_PX if sheet.beside else sheet.width_px) - 12, frame.NOTE_PX)
+    # Lines end after a slash, if there is one.
+    title = labels.wrapped(path.replace("/", "/ "), max(room, 8), 3 if sheet.beside else 1)
+    head_px = sheet.heading([line.replace("/ ", "/") for line in title], notes)
+    wide = min(sheet.each - 24, _MAP_WIDTH_PX)
     arrays = [column.arrays[number] for column in sheet.columns]
     maps = [
-        _map(array, column.mesh_of(array), sheet.each - 24, sheet.y)
+        _map(array, column.mesh_of(array), wide, sheet.y)
         for array, column in zip(arrays, sheet.columns, strict=True)
     ]
     tallest = max(height for _, height in maps)
@@ -490,12 +523,12 @@ def _draw_maps(sheet: _Sheet, number: int, path: str) -> None:
     ]
     said = [labels.wrapped(caption, most, 2) for caption in captions]
     top, below_px = sheet.y, _LINE_PX * max(map(len, said)) + 7
-    bottom = top + tallest + below_px
+    bottom = top + max(tallest + below_px, head_px)
     name = sheet.axis(bottom - top, (bottom, top))
     on_map = {"xaxis": "x2", "yaxis": f"y{name}"}
     for place, (draw, _) in enumerate(maps):
         if not isinstance(draw, str):
-            left = place * sheet.each + 12
+            left = (place + 0.5) * sheet.each - wide / 2
             for trace in draw:
                 trace.update(x=[left + x for x in trace.x], **on_map)
             sheet.traces += draw
@@ -556,7 +589,7 @@ def _figure(sheet: _Sheet) -> go.Figure:
             # Beside the bars, the entries are in the order of the stack, the top one first.
             **(
                 {"orientation": "v", "traceorder": "reversed"}
-                if sheet.left == _LEGEND_PX
+                if sheet.beside
                 else {"orientation": "h", "traceorder": "normal"}
             ),
             **{"xref": "container", "x": 0, "y": 1 - top / height},
@@ -573,20 +606,27 @@ def _figure(sheet: _Sheet) -> go.Figure:
         layout["xaxis2"] = frame.axis(
             range=[0, plot_px], showticklabels=False, fixedrange=True, anchor=f"y{last}"
         )
-    column = {
-        "type": "rect",
-        **{"xref": "x", "yref": "paper", "y0": 0, "y1": 1},
-        **{"x0": sheet.baseline - 0.49, "x1": sheet.baseline + 0.49},
-        "fillcolor": palette.faded(frame.MIDDLE_GREY, 0.12),
-        "line": {"width": 0},
-        "layer": "below",
-    }
     several = len(sheet.columns) > 1
+    # Headings above the bars cross the columns, so the shade leaves them out.
+    bands = [(0, height)] if sheet.beside else sheet.bands
+    shades = [
+        {
+            "type": "rect",
+            **{"xref": "x", "yref": "paper", "y0": 1 - bottom / height, "y1": 1 - top / height},
+            **{"x0": sheet.baseline - 0.49, "x1": sheet.baseline + 0.49},
+            "fillcolor": palette.faded(frame.MIDDLE_GREY, 0.12),
+            "line": {"width": 0},
+            "layer": "below",
+        }
+        for top, bottom in (bands if several else ())
+    ]
     said = ["less is better in every row"] if several else []
     if several:
         said.append("shaded column and dotted lines: the baseline")
     if several and sheet.each < _WORDS_PX:
         said.append(", ".join(f"{sign} {verdict}" for verdict, sign in _SIGNS.items()))
+    if sheet.is_cut:
+        said.append("an arrow at an interval: it goes on above the scale")
     return frame.plot(
         sheet.traces,
         sheet.width_px,
@@ -603,7 +643,7 @@ def _figure(sheet: _Sheet) -> go.Figure:
             settings if top is None else _annotation(sheet, top, settings)
             for top, settings in sheet.annotations
         ],
-        shapes=[*([column] if several else []), *sheet.shapes],
+        shapes=[*shades, *sheet.shapes],
         barmode="overlay",
         showlegend=True,
         **layout,

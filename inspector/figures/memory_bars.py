@@ -33,7 +33,7 @@ COLORS = {
     UNEXPLAINED: palette.UNKNOWN,
     OUTPUTS: ARRAY_GROUPS["output"].color,
     TEMPORARIES: USE_GROUPS["temporary"].color,
-    CODE: palette.OKABE_ITO[6],
+    CODE: "#999933",  # olive
 }
 
 

@@ -5,6 +5,8 @@
   (https://sronpersonalpages.nl/~pault/, technical note SRON/EPS/TN/09-002).
 * PartitionSpecs: the scheme of Okabe and Ito (https://jfly.uni-koeln.de/color/), which shares no color
   with the blocks.
+* Mesh axes: colors that no group of arrays in memory has (see `inspector.core.array_groups`), so that time
+  and traffic can be next to memory. The first three differ in lightness too.
 * Bytes: cividis (Nuñez, Anderton and Renslow 2018, https://doi.org/10.1371/journal.pone.0199239).
 * Data that is the same on every device is always the same grey.
 """
@@ -54,6 +56,15 @@ OKABE_ITO = (
 
 # Of lines and dots: between the two blues of Okabe and Ito; can be seen on white and on black.
 LINE = "#2B8CC4"
+MESH_AXES = (
+    "#8064D0",  # violet
+    "#9ACD32",  # yellow-green
+    "#8C510A",  # brown
+    "#FF5C8A",  # rose
+    "#00A5A5",  # teal
+    "#2F5D1E",  # forest green
+)
+COMPUTE = "#66707D"  # slate
 
 # Plotly's names of hatches, in the order in which they are used when the colors run out.
 HATCHES = ("", "/", "x", ".", "-", "+", "|", "\\")

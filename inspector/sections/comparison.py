@@ -13,10 +13,12 @@ from inspector.compare.splits import without_idle_axes
 from inspector.compare.verdict import compared, headline
 from inspector.core.formatting import counted
 from inspector.core.grouping import by_key
+from inspector.core.meshes import number_of_devices
 from inspector.core.snapshot import Snapshot
 from inspector.figures.block_map import block_map, why_no_map
+from inspector.machines import targets
 from inspector.machines.hardware import Chip
-from inspector.sections import provenance, unknown
+from inspector.sections import assessed, provenance, unknown
 from inspector.sections.arrays import size_of
 from inspector.sections.section import (
     Block,
@@ -69,7 +71,7 @@ def sections(named: Named, chip: Chip | None) -> tuple[Section, ...]:
         return ()
     rows = difference.spec_rows([snapshot for _, snapshot in named])
     return (
-        *verdict(named, chip),
+        verdict(named, chip),
         sentences(named, chip),
         board(named, chip),
         specs(named, rows),
@@ -77,10 +79,41 @@ def sections(named: Named, chip: Chip | None) -> tuple[Section, ...]:
     )
 
 
-def verdict(named: Named, chip: Chip | None, baseline: int = 0) -> tuple[Section, ...]:
-    """Return the verdict in one sentence; empty for a single Snapshot."""
-    said = headline(compared(named, chip), baseline)
-    return (Section("verdict", "Verdict", (text(Strong(said)),)),) if said else ()
+def verdict(named: Named, chip: Chip | None, baseline: int = 0) -> Section:
+    """Return the verdict: one sentence, or the answers of a single Snapshot in a line."""
+    every = compared(named, chip)
+    said = text(Strong(headline(every, baseline)))
+    return Section(
+        "verdict", "Verdict", (said if len(every) > 1 else assessed.verdict(every[0].assessment),)
+    )
+
+
+def title(named: Named, chip: Chip | None) -> str:
+    """Return the model and the machine that all layouts share: `Transformer on 16 devices of TPU v5e`."""
+    models = {provenance.facts(snapshot)["model"] for _, snapshot in named}
+    machines = {_machine(snapshot) for _, snapshot in named}
+    said = "Layouts of different models" if len(models) > 1 else models.pop()
+    if said == provenance.UNKNOWN:
+        said = counted(len(named), "layout")
+    if len(machines) == 1 and (machine := machines.pop()):
+        said += f" on {machine}"
+    if chip is not None and any(targets.chip_of(snapshot) is None for _, snapshot in named):
+        said += f", predicted for {chip.title}"
+    return said
+
+
+def _machine(snapshot: Snapshot) -> str:
+    """Return the devices of a layout in words; "" if their number is unknown."""
+    devices = number_of_devices(snapshot)
+    if devices is None:
+        return ""
+    chip = targets.chip_of(snapshot)
+    emulated = "emulated device" if snapshot.source.kind == "cpu" else "device"
+    return (
+        counted(devices, emulated)
+        if chip is None
+        else f"{counted(devices, 'device')} of {chip.title}"
+    )
 
 
 def sentences(named: Named, chip: Chip | None) -> Section:

@@ -29,7 +29,7 @@ from inspector.sections.section import (
     columns,
 )
 
-_MAX_MAPS = 3
+_MAX_MAPS = 2
 Named = Sequence[tuple[str, Snapshot]]
 
 

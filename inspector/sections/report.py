@@ -90,7 +90,7 @@ def _short_comparison(named: Named, chip: Chip | None) -> list[Block]:
     rows = difference.spec_rows([snapshot for _, snapshot in named])
     specs = comparison.specs(named, rows)
     return [
-        *comparison.verdict(named, chip),
+        comparison.verdict(named, chip),
         *glance.sections(named, chip),
         comparison.sentences(named, chip),
         comparison.board(named, chip),

@@ -12,7 +12,7 @@ import pytest
 from playwright.sync_api import expect
 
 from benchmarks.processes import until
-from tests.browser.dashboard import CLICK_SECONDS, PATIENCE, PATIENCE_MS, POLL_MS, Dashboard
+from tests.browser.dashboard import CLICK_SECONDS, PATIENCE, PATIENCE_MS, POLL_MS, WIDE, Dashboard
 from tests.browser.test_first_page import cut_off
 
 SMALL = "depth=64&layers=2&steps=2"
@@ -72,6 +72,7 @@ def test_three_layouts_are_compared_timed_reported_and_restored(
     page = board.page
     # Each layout is compared with the first. The rule that differs is named.
     main = board.main()
+    main.get_by_text("Differences in sentences").click()
     expect(main.get_by_text(re.compile("compared with Data \\+ tensor 2x4")).first).to_be_visible()
     sentences = board.keyed("board_sentences").inner_text()
     assert "Rule " in sentences and "arrays" in sentences
@@ -80,15 +81,15 @@ def test_three_layouts_are_compared_timed_reported_and_restored(
     assert page.evaluate("window.hacked") is None
 
     # Shard maps of the same array, zoomed together.
-    board.open_tab("Shard maps")
+    board.open_tab("Arrays")
     board.wait_for_figure("board_maps")
     board.wait_for_stillness()  # a figure that is drawn again loses the drag
     before = ranges(board.wait_for_figure("board_maps"))
     assert len(before) == 3
     until(lambda: drag_zooms(board, before), "the maps with the same range", PATIENCE)
-    board.open_tab("Trees")
+    board.kept("board_view").get_by_role("radio", name="Tree", exact=True).click()
     board.wait_for_figure("board_tree")
-    board.open_tab("PartitionSpecs")
+    board.kept("board_view").get_by_role("radio", name="PartitionSpecs", exact=True).click()
     board.wait_for_figure("spec_matrix")
 
     board.open_tab("Times")
@@ -199,4 +200,14 @@ def test_screenshot_mode_hides_controls_and_shows_the_provenance(open_dashboard)
     words = dashboard.main().inner_text()
     for said in ("Tensor", "FSDP", "jax", "mesh", "rules", "planned"):
         assert said in words, said
+    dashboard.wait_for_figure("glance")
+    dashboard.wait_for_stillness()
+    # Title, verdict and picture are in one window of a slide's size.
+    for place in (
+        dashboard.main().get_by_role("heading").first,
+        dashboard.main().get_by_text(re.compile("not comparable|than|same time")).first,
+        dashboard.keyed("glance"),
+    ):
+        box = place.bounding_box()
+        assert box is not None and box["y"] >= 0 and box["y"] + box["height"] <= WIDE["height"]
     dashboard.screenshot("board_slide")

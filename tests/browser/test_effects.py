@@ -24,8 +24,8 @@ def test_a_change_opens_on_the_board_next_to_the_current_layout(open_dashboard) 
     assert box is not None
     # The boxes at the left edge of the canvas select rows; the first row is below the headings.
     dashboard.page.mouse.click(box["x"] + 15, box["y"] + 50)
-    dashboard.page.get_by_role("button", name="Compare on the board").click()
+    dashboard.click("effects_pin")
     expect(dashboard.main().get_by_role("heading", name="Compare")).to_be_visible()
     dashboard.settle()
     expect(dashboard.main().get_by_role("button", name="Current layout")).to_be_visible()
-    expect(dashboard.main()).to_contain_text("compared with Current layout")
+    expect(dashboard.main()).to_contain_text("Current layout (baseline)")

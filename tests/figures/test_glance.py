@@ -4,12 +4,16 @@ from __future__ import annotations
 
 import itertools
 import math
+import operator
+from dataclasses import replace
 
 import pytest
 
 from inspector.compare.glance import measures
 from inspector.compare.verdict import compared
+from inspector.core.array_groups import USE_GROUPS
 from inspector.core.snapshot import Snapshot
+from inspector.figures import memory_bars, palette
 from inspector.figures.glance import Column, glance, mark
 from inspector.machines import hardware
 from tests.compare.glances import compiled, planned, sent
@@ -118,6 +122,42 @@ def test_the_baseline_and_the_verdicts_need_no_color() -> None:
         one for one in figure.layout.shapes if one.type == "rect" and one.layer == "below"
     )
     assert shaded.x0 < 0 < shaded.x1 < 1
+
+
+def test_an_interval_above_the_scale_has_an_arrow() -> None:
+    plans = [planned(sent(("data",), 1000), flops=1e12), planned(sent(("data",), 1000), flops=1e13)]
+    found, _ = picture(plans)
+    time = found[1]
+    low = [replace(one, low=one.value / 2, high=one.value * 1.1) for one in time.amounts]
+    for high, arrows in ((1.2, 0), (5, 1)):
+        long = replace(low[1], high=low[1].value * high)
+        columns = [Column("a", None), Column("b", None)]
+        figure = glance([replace(time, amounts=(low[0], long))], columns)
+        markers = [one for one in figure.data if one.type == "scatter"]
+        cut = [one for one in markers if one.marker.symbol == "triangle-up"]
+        assert len(cut) == arrows and [min(one.x) > 1 for one in cut] == [True] * arrows
+        ends = next(one for one in markers if one.error_y.array is not None)
+        top = max(map(operator.add, ends.y, ends.error_y.array))
+        assert top <= figure.layout.yaxis.range[1]
+
+
+def test_a_color_has_one_meaning() -> None:
+    arrays = {one.color for one in USE_GROUPS.values()} | set(memory_bars.COLORS.values())
+    others = {*palette.MESH_AXES, palette.COMPUTE}
+    assert len(others) == len(palette.MESH_AXES) + 1 and not arrays & others
+
+
+def test_headings_are_beside_or_above_the_columns() -> None:
+    for width_px in (1140, 300):
+        _, figure = picture([compiled(1), compiled(2)], width_px=width_px)
+        headings = [one for one in figure.layout.annotations if one.text.startswith("<b>Memory of")]
+        (heading,) = headings
+        left = figure.layout.margin.l
+        assert heading.xref == "paper" and heading.xshift == 2 - left
+        shades = [one for one in figure.layout.shapes if one.type == "rect" and one.yref == "paper"]
+        inside = [one for one in shades if one.y0 < heading.y <= one.y1]
+        # Either all of it is left of the columns, or the shade of the baseline leaves it out.
+        assert (left > 100) == bool(inside)
 
 
 def test_names_are_text() -> None:

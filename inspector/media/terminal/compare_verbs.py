@@ -44,7 +44,7 @@ _TIMING = "--time-together"
         metavar="SNAPSHOT.json",
         help="two or more; the result of a search has the best layouts",
     ),
-    argument("--board", metavar="NAME", help="compare the layouts of a Board of the library too"),
+    argument("--board", metavar="NAME", help="compare the layouts of a saved comparison too"),
     argument(
         "-o",
         "--output",
@@ -56,7 +56,7 @@ _TIMING = "--time-together"
         "--baseline",
         metavar="N",
         help="the number of the Snapshot that the others are compared with, from 1; by default that of the "
-        "Board, or 1",
+        "saved comparison, or 1",
     ),
     argument(
         _TIMING,
@@ -134,7 +134,7 @@ def blocks(named: Named, chip: Chip | None = None) -> list[Block]:
             board.append(text(f"{label}: {', '.join(titles)}."))
     board += [text(note) for note in comparison.notes(main)]
     made: list[Block] = [
-        *comparison.verdict(named, chip),
+        comparison.verdict(named, chip),
         comparison.sentences(named, chip),
         Section("board", "Side by side", tuple(board)),
     ]

@@ -91,9 +91,10 @@ class Library(View):
         plain = boards.dumps(found) if isinstance(found, Board) else snapshot.dumps(found)
         content = packed(plain, MOST_BYTES)
         if content is None:
+            noun = "comparison" if isinstance(found, Board) else "Snapshot"
             raise InvalidInput(
-                f"the {type(found).__name__} has {bytes_text(len(plain.encode()))}, but the library keeps at "
-                f"most {bytes_text(MOST_BYTES)} of one"
+                f"the {noun} has {bytes_text(len(plain.encode()))}, but the library keeps at most "
+                f"{bytes_text(MOST_BYTES)} of one"
             )
         owner = ownership(self._user)
         entry = described(name, note, found, content, owner["owner_name"])

@@ -1,4 +1,4 @@
-"""The board's comparison: one picture, the largest differences in sentences, then the table."""
+"""The layouts side by side: the verdict, one picture, the table, then the differences in sentences."""
 
 from __future__ import annotations
 
@@ -35,22 +35,17 @@ _STYLE = """<style>
 
 
 def show(board: Board) -> None:
-    """Draw the layouts at a glance, the differences of each from the baseline, then the table."""
+    """Draw the verdict and the picture, the table, then the differences of each from the baseline."""
     chip = hardware.CHIPS.get(board.chip or "")
     named = [(name, audit.audited(snapshot)) for name, snapshot in board.named]
     st.html(_STYLE.replace("LEAST_WIDTH", str(14 + 6.5 * len(named))))
     width_px = screenshot_mode.content_px(page_width.content_px())
     found = glance.of(named, chip, board.baseline)
-    render.show(
-        [block for one in comparison.verdict(named, chip, board.baseline) for block in one.blocks]
-    )
+    render.show(comparison.verdict(named, chip, board.baseline).blocks)
     # In Screenshot mode, closed details are hidden.
     render.show(glance.section(found).blocks, width_px=width_px)
     if len(named) == 1:
         st.caption(f"Pin another layout (at most {MOST_PINS}) to compare.")
-    else:
-        with st.container(key="board_sentences"):
-            _sentences(named, chip, board.baseline, width_px)
     rows = questions(compared(named, chip), board.baseline)
     kept = _kept(rows, len(named))
     with st.container(key="board_table"):
@@ -59,17 +54,19 @@ def show(board: Board) -> None:
         st.caption(f"{counted(len(rows) - len(kept), 'row')} not shown.")
     elif len(named) > 1:
         render.show(comparison.legend(board.names[board.baseline], kept))
+    if len(named) > 1:
+        with st.container(key="board_sentences"), st.expander("Differences in sentences"):
+            _sentences(named, chip, board.baseline, width_px)
 
 
 def _sentences(
     named: comparison.Named, chip: hardware.Chip | None, baseline: int, width_px: int
 ) -> None:
     """Draw few sentences, so that the table stays on the page."""
-    brief = screenshot_mode.on()
-    most = 1 if len(named) - 1 > _MOST_COLUMNS else _MOST_SENTENCES - brief
+    most = 1 if len(named) - 1 > _MOST_COLUMNS else _MOST_SENTENCES
     against = Strong(named[baseline][0])
     columns: list[tuple[Block, ...]] = [() for _ in range(min(len(named) - 1, _MOST_COLUMNS))]
-    changes = comparison.differences(named, chip, baseline, most, 1 if brief else most)
+    changes = comparison.differences(named, chip, baseline, most, most)
     for place, (name, blocks) in enumerate(changes):
         columns[place % len(columns)] += (text(Strong(name), " compared with ", against), *blocks)
     render.show([Columns(tuple(columns))], width_px=width_px)

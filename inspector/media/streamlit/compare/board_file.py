@@ -36,7 +36,7 @@ def draw_download(board: Board) -> None:
 def draw_upload(board: Board) -> None:
     """Draw the upload field, and the buttons that take the uploaded board."""
     uploaded = st.file_uploader(
-        "Board file or Snapshot",
+        "Comparison or Snapshot file",
         type="json",
         key=_FILE,
         max_upload_size=boards.MOST_BYTES // _MEBIBYTE,

@@ -6,23 +6,30 @@ from collections.abc import Callable
 
 import streamlit as st
 
+from inspector.compare import board_link
 from inspector.compare.board import MOST_CHARACTERS, Board
+from inspector.layout import Layout
 from inspector.media.streamlit.page.plain_text import plain
 from inspector.media.streamlit.session import pins, screenshot_mode
 from inspector.sections import provenance
 
 
-def show(board: Board) -> None:
-    """Draw a menu for each pin: rename, move, remove, and make it the baseline."""
+def show(board: Board, open_layout: Callable[[Layout], None]) -> None:
+    """Draw for each pin a menu (rename, move, remove, make it the baseline) and a button that opens it."""
     with screenshot_mode.controls("pins", horizontal=True, gap="small"):
         for place, pin in enumerate(board.pins):
-            is_baseline = place == board.baseline
-            with st.popover(
-                plain(pin.name),
-                icon=":material/flag:" if is_baseline else ":material/keep:",
-                key=f"pin:{place}",
-            ):
+            icon = ":material/flag:" if place == board.baseline else ":material/keep:"
+            with st.popover(plain(pin.name), icon=icon, key=f"pin:{place}"):
                 _menu(board, place)
+            if (layout := board_link.layout_of(pin.snapshot)) is not None:
+                st.button(
+                    "Open in Layout",
+                    key=f"pin_open:{place}",
+                    icon=":material/edit:",
+                    type="tertiary",
+                    on_click=open_layout,
+                    args=(layout,),
+                )
 
 
 def _menu(board: Board, place: int) -> None:

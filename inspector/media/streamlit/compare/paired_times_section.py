@@ -33,7 +33,7 @@ _ROUNDS_PX = 130
 
 
 def show(pins: Pins, baseline: int) -> None:
-    """Draw the section. `baseline` is the index of the pin that the others are compared with."""
+    """Draw the section, for at least two pins that can run. `baseline` is the index of a pin."""
     if not screenshot_mode.on():
         _show_controls(user.service(), pins, baseline)
     if (last := st.session_state.get(_RESULT)) is not None:
@@ -41,9 +41,6 @@ def show(pins: Pins, baseline: int) -> None:
 
 
 def _show_controls(service: Inspection, pins: Pins, baseline: int) -> None:
-    if len(pins) < 2:
-        st.info("Pin a second layout to compare times.", icon=":material/timer:")
-        return
     with st.container():
         if job_progress.show(_JOB):
             return
@@ -64,7 +61,6 @@ def _show_controls(service: Inspection, pins: Pins, baseline: int) -> None:
                 key="timing_button",
                 type="secondary" if st.session_state.get(_RESULT) else "primary",
                 icon=":material/timer:",
-                disabled=len(candidates.layouts) < 2,
             ):
                 _start(service, pins, int(rounds), baseline)
                 st.rerun()
@@ -74,15 +70,12 @@ def _show_controls(service: Inspection, pins: Pins, baseline: int) -> None:
 
 def _description(candidates: Candidates, names: Sequence[str], baseline: int) -> str:
     """Return what the button does and which layouts cannot be timed, as Markdown."""
-    if len(candidates.layouts) >= 2:
-        base = baseline if baseline in candidates.layouts else min(candidates.layouts)
-        first = (
-            f"Runs train step and inference of {counted(len(candidates.layouts), 'layout')} in turn in "
-            f"one process with {counted(candidates.devices, 'emulated device')}, and gives ratios to "
-            f"{names[base]}."
-        )
-    else:
-        first = "At least two layouts must run on the emulated devices of one process."
+    base = baseline if baseline in candidates.layouts else min(candidates.layouts)
+    first = (
+        f"Runs train step and inference of {counted(len(candidates.layouts), 'layout')} in turn in "
+        f"one process with {counted(candidates.devices, 'emulated device')}, and gives ratios to "
+        f"{names[base]}."
+    )
     excluded = [f"{names[one.layout]} cannot be timed: {one.reason}." for one in candidates.untimed]
     return "\n".join([plain(first), "", *(f"- {plain(line)}" for line in excluded)])
 

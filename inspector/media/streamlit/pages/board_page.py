@@ -1,4 +1,4 @@
-"""The Board page: up to eight layouts side by side, compared with one of them."""
+"""The page *Compare*: up to eight layouts side by side, compared with one of them."""
 
 from __future__ import annotations
 
@@ -9,6 +9,7 @@ import streamlit as st
 from inspector.compare import board_link
 from inspector.compare.board import MOST_PINS, Board, free_name
 from inspector.core.formatting import and_text
+from inspector.layout import Layout
 from inspector.machines import targets
 from inspector.media.streamlit.compare import (
     board_comparison,
@@ -20,24 +21,37 @@ from inspector.media.streamlit.compare import (
     board_specs,
     paired_times_section,
 )
-from inspector.media.streamlit.page import page_width
+from inspector.media.streamlit.page import page_switch, page_width
 from inspector.media.streamlit.page.plain_text import plain
 from inspector.media.streamlit.parts import chart, keep_button, report_button
-from inspector.media.streamlit.session import chip_choice, pins, screenshot_mode, user, view_link
-from inspector.sections import provenance
+from inspector.media.streamlit.session import (
+    chip_choice,
+    current_layout,
+    kept_field,
+    pins,
+    screenshot_mode,
+    user,
+    view_link,
+)
+from inspector.sections import comparison, provenance
+from inspector.service.inspection import Inspection
 
 _RECORDED = "recorded_board"
-SECTIONS: dict[str, Callable[[Board], None]] = {
-    "Side by side": board_comparison.show,
-    "Shard maps": board_maps.show,
-    "Trees": board_specs.show_trees,
-    "PartitionSpecs": board_specs.show_matrix,
-    "Times": lambda board: paired_times_section.show(board.named, board.baseline),
-}
+_LEAVE = "leave_comparison"  # for the Layout page, in the next run
+_TIMES = "Times"
+VIEWS: dict[str, Callable[[Board], None]] = dict(
+    zip(
+        view_link.BOARD_VIEWS,
+        (board_maps.show, board_specs.show_trees, board_specs.show_matrix),
+        strict=True,
+    )
+)
 
 
 def show() -> None:
     """Draw the page: the pins and the open section."""
+    if st.session_state.pop(_LEAVE, False):
+        page_switch.to(page_switch.LAYOUT)
     pins.read_link(tuple(SECTIONS))
     service = user.service()
     pins.complete(board_propagation.completed(service, pins.board()))
@@ -48,27 +62,30 @@ def show() -> None:
     if not board.pins:
         _empty(board)
     else:
-        board_pins.show(board)
+        board_pins.show(board, _open_layout)
         board_runs.show(service, board)
         board_propagation.show(service, board)
-        _sections(board.aligned())
+        _sections(service, board.aligned())
         _in_the_link(board)
         _record(board)
-    screenshot_mode.write_provenance(board.named)
     page_width.measure()
     pins.write_link(tuple(SECTIONS))
 
 
 def _head() -> None:
-    board = pins.board()
-    if screenshot_mode.on() and board.pins:
-        st.markdown("### " + plain(" · ".join(board.names)))
-    else:
-        title, tools = st.columns([1, 6], vertical_alignment="center")
-        title.markdown("### Compare")
-        if board.pins:
-            with tools:
-                _tools(board)
+    board, kept = pins.board(), pins.kept_name()
+    if not board.pins:
+        st.markdown("### Compare")
+        return
+    title = comparison.title(board.named, chip_choice.chosen_chip())
+    if screenshot_mode.on():
+        st.markdown(f"### {plain(title)}")
+        screenshot_mode.write_provenance(board.named)
+        return
+    left, right = page_width.beside([1, 1])
+    left.markdown(f"### {f'{plain(kept)}:' if kept else 'Compare'} {plain(title)}")
+    with right:
+        _tools(board)
 
 
 def _tools(board: Board) -> None:
@@ -115,12 +132,48 @@ def _empty(board: Board) -> None:
     board_file.draw_upload(board)
 
 
-def _sections(board: Board) -> None:
-    tabs = st.tabs(list(SECTIONS), key=pins.TABS_KEY, on_change="rerun")
-    for tab, draw in zip(tabs, SECTIONS.values(), strict=True):
+def _sections(service: Inspection, board: Board) -> None:
+    """Draw the tabs. Times are there if two layouts can run on the devices of this machine."""
+    sections = dict(SECTIONS)
+    if len(service.timing_candidates(board.snapshots, board.baseline).layouts) < 2:
+        del sections[_TIMES]
+        if st.session_state.get(pins.TABS_KEY) == _TIMES:
+            st.session_state[pins.TABS_KEY] = next(iter(sections))
+            st.info(
+                "No two of these layouts can run on this machine, so their times cannot be measured here.",
+                icon=":material/timer_off:",
+            )
+    tabs = st.tabs(list(sections), key=pins.TABS_KEY, on_change="rerun")
+    for tab, draw in zip(tabs, sections.values(), strict=True):
         if tab.open:
             with tab, chart.of(lambda: provenance.lines(board.named)):
                 draw(board)
+
+
+def _show_arrays(board: Board) -> None:
+    st.session_state.setdefault(view_link.BOARD_VIEW_KEY, next(iter(VIEWS)))
+    with screenshot_mode.controls("arrays"):
+        view = kept_field.draw(
+            st.segmented_control,
+            "View",
+            list(VIEWS),
+            key=view_link.BOARD_VIEW_KEY,
+            required=True,
+            label_visibility="collapsed",
+        )
+    VIEWS[view](board)
+
+
+SECTIONS: dict[str, Callable[[Board], None]] = {
+    "Side by side": board_comparison.show,
+    "Arrays": _show_arrays,
+    _TIMES: lambda board: paired_times_section.show(board.named, board.baseline),
+}
+
+
+def _open_layout(layout: Layout) -> None:
+    current_layout.put(layout)
+    st.session_state[_LEAVE] = True  # a callback cannot switch pages
 
 
 def _record(board: Board) -> None:

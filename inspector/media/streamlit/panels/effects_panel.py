@@ -162,6 +162,6 @@ def _show_one(service: Inspection, layout: Layout, effect: Effect) -> None:
         if effect.layout is None:
             st.caption("A layout cannot express this change: edit the line in the code.")
         elif effect.cost is not None and st.button(
-            "Compare on the board", key="effects_pin", icon=":material/view_column:", type="primary"
+            "Compare", key="effects_pin", icon=":material/view_column:", type="primary"
         ):
             board_pair.compare(service, layout, effect.label, from_json(effect.layout))

@@ -18,24 +18,16 @@ from inspector.media.streamlit.panels import (
     program_panels,
     shard_map_panel,
 )
-from inspector.media.streamlit.parts import chart, render
+from inspector.media.streamlit.parts import chart
 from inspector.media.streamlit.session import chip_choice
-from inspector.sections import assessed, provenance
+from inspector.sections import provenance
 
 Panel = Callable[[Snapshot, Layout | None], None]
 
 
 def _show_summary(snapshot: Snapshot, layout: Layout | None) -> None:
-    """Draw the verdict in one line, then the map, the improvements, and the details of the array."""
-    verdict = st.container()
-
-    def show_verdict() -> None:
-        # After the maps, because it takes as long as they do to assess a changed layout.
-        with verdict:
-            render.show([assessed.verdict(assess(snapshot, chip_choice.chosen_chip()))])
-        findings_panel.show_best(snapshot, layout)
-
-    shard_map_panel.show(snapshot, layout, show_verdict)
+    """Draw the map, the improvements, and the details of the array. The verdict is in the head."""
+    shard_map_panel.show(snapshot, layout, lambda: findings_panel.show_best(snapshot, layout))
 
 
 def _show_improve(snapshot: Snapshot, layout: Layout | None) -> None:

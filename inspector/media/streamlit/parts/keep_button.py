@@ -77,7 +77,7 @@ def _dialog(
 
 
 def _noun(found: Kept) -> str:
-    return "Board" if isinstance(found, Board) else "Snapshot"
+    return "comparison" if isinstance(found, Board) else "Snapshot"
 
 
 def _save(

@@ -26,7 +26,7 @@ from inspector.sections import assessed
 from inspector.service.inspection import Inspection
 
 KEPT = "board"  # the URL parameter with the name of a Board in the library
-TABS_KEY = "board_section"
+TABS_KEY = view_link.BOARD_TABS_KEY
 
 _BOARD, _KEPT, _REOPENED = "board", "kept_board", "reopened_board"
 _PROBLEMS, _WAS, _REFUSED = "board_link_problems", "board_link_was", "board_refused"

@@ -26,6 +26,8 @@ TAB, VIEW, ARRAY, PROGRAM = "tab", "view", "array", "program"
 PARAMETERS = (TAB, VIEW, ARRAY, PROGRAM)
 ARRAYS = "arrays"  # the tab with views
 VIEWS = ("Table", "Tree", "By device", "Rules", program_choice.ARRAYS_VIEW)
+BOARD_VIEWS = ("Shard maps", "Tree", "PartitionSpecs")
+BOARD_TABS_KEY, BOARD_VIEW_KEY = "board_section", "board_view"
 # The tabs of links from before 2026-11-26, and the tab and the view that have their contents now.
 MOVED = {
     "shard-map": ("summary", None),
@@ -38,6 +40,11 @@ MOVED = {
     "collectives": ("communication", None),
     "findings": ("improve", None),
     "effects": ("improve", None),
+}
+BOARD_MOVED = {
+    "shard-maps": (ARRAYS, "shard-maps"),
+    "trees": (ARRAYS, "tree"),
+    "partitionspecs": (ARRAYS, "partitionspecs"),
 }
 MOST_CHARACTERS = 4_096  # of an array's path or a program's name
 
@@ -61,8 +68,9 @@ def query(tabs: Collection[str], key: str, snapshot: Snapshot | None) -> dict[st
     tab = state.get(key)
     if tab in tabs and tab != next(iter(tabs)):
         found[TAB] = _parameter(tab)
-    view = state.get(selection.VIEW_KEY)
-    if found.get(TAB) == ARRAYS and view in VIEWS and view != VIEWS[0]:
+    view_key, views, _ = _views(key)
+    view = state.get(view_key)
+    if found.get(TAB) == ARRAYS and view in views and view != views[0]:
         found[VIEW] = _parameter(view)
     array = state.get(selection.KEY)
     if array is not None and _is_short(array) and snapshot is not None and snapshot.arrays:
@@ -72,6 +80,13 @@ def query(tabs: Collection[str], key: str, snapshot: Snapshot | None) -> dict[st
     if program is not None and _is_short(program) and program != program_choice.FIRST:
         found[PROGRAM] = program
     return found
+
+
+def _views(key: str) -> tuple[str, tuple[str, ...], Mapping[str, tuple[str, str | None]]]:
+    """Return key and names of the views of the tab *Arrays*, and moved tabs, for the key of the tabs."""
+    if key == BOARD_TABS_KEY:
+        return BOARD_VIEW_KEY, BOARD_VIEWS, BOARD_MOVED
+    return selection.VIEW_KEY, VIEWS, MOVED
 
 
 def split(parameters: Mapping[str, Text]) -> tuple[dict[str, Text], dict[str, Text]]:
@@ -122,15 +137,16 @@ def read(view: Mapping[str, str], tabs: Collection[str], key: str) -> dict[str, 
     state, problems = st.session_state, {}
     labels = {_parameter(tab): tab for tab in tabs}
     asked, asked_view = view.get(TAB, ""), view.get(VIEW)
-    if asked not in labels and asked in MOVED and MOVED[asked][0] in labels:
-        asked, asked_view = MOVED[asked]
+    view_key, view_names, moved = _views(key)
+    if asked not in labels and asked in moved and moved[asked][0] in labels:
+        asked, asked_view = moved[asked]
     tab = labels.get(asked, next(iter(tabs)))
     if TAB in view and asked not in labels:
         problems[TAB] = f"tab is {shown(asked)}, but must be one of {', '.join(labels)}"
     state[key] = tab
     if asked == ARRAYS and asked in labels:
-        views = {_parameter(name): name for name in VIEWS}
-        state[selection.VIEW_KEY] = views.get(asked_view or "", VIEWS[0])
+        views = {_parameter(name): name for name in view_names}
+        state[view_key] = views.get(asked_view or "", view_names[0])
         if asked_view is not None and asked_view not in views:
             problems[VIEW] = f"view is {shown(asked_view)}, but must be one of {', '.join(views)}"
     state.pop(selection.KEY, None)

@@ -16,6 +16,8 @@ from inspector.compare import board_link
 from inspector.compare.board import Board
 from inspector.core import snapshot
 from inspector.core.snapshot import Snapshot, Source
+from inspector.media.streamlit.pages import board_page
+from inspector.media.streamlit.session import view_link
 from inspector.service import inspection
 from inspector.service.compile_cache import CompileCache
 from inspector.service.inspection import Inspection
@@ -246,8 +248,9 @@ def test_pins_are_renamed_moved_and_removed(page_of) -> None:
     assert "No layout is pinned" in page.info[0].value
 
 
-@pytest.mark.parametrize("section", ["Side by side", "Shard maps", "Trees", "PartitionSpecs"])
-def test_every_section_draws_unlike_snapshots(page_of, section: str) -> None:
+@pytest.mark.parametrize("view", [None, *view_link.BOARD_VIEWS])
+def test_every_section_draws_unlike_snapshots(page_of, view: str | None) -> None:
+    state = {} if view is None else {"board_section": "Arrays", "board_view": view}
     unknown = ("spec", "shard_shape", "shape", "bytes", "bytes_per_device", "replicas")
     kernel = replace(samples.kernel(), **dict.fromkeys(unknown))
     bare = replace(found(5), mesh=None, arrays=(kernel,))
@@ -262,13 +265,13 @@ def test_every_section_draws_unlike_snapshots(page_of, section: str) -> None:
     cube = replace(cube, arrays=(deep,))
     board = three().pinned("bare", bare).pinned("empty", empty).pinned("cube", cube)
     for baseline in range(len(board.pins)):
-        page = page_of(board.compared_to(baseline), board_section=section)
+        page = page_of(board.compared_to(baseline), **state)
         for chart in figures(page):
             assert "<img" not in chart.spec and "$x" not in chart.spec
 
 
 def test_maps_of_one_array_are_chosen_once(page_of) -> None:
-    page = page_of(three(), board_section="Shard maps")
+    page = page_of(three(), board_section="Arrays", board_view="Shard maps")
     charts = figures(page)
     assert len(charts) == 1
     layout = json.loads(charts[0].spec)["layout"]
@@ -278,6 +281,28 @@ def test_maps_of_one_array_are_chosen_once(page_of) -> None:
     checked(page.run())
     layout = json.loads(figures(page)[0].spec)["layout"]
     assert " ".join(one["text"] for one in layout["annotations"]).count("has no array") == 2
+
+
+def test_times_are_there_if_two_layouts_can_run(page_of) -> None:
+    assert [tab.label for tab in page_of(three()).tabs] == ["Side by side", "Arrays"]
+    page = page_of(query=LINK | {"tab": ["times"]})
+    assert [tab.label for tab in page.tabs] == ["Side by side", "Arrays", "Times"]
+    assert page.session_state["board_section"] == "Times" and not page.warning
+    # A link to times that cannot be measured here opens the first tab, and says so.
+    page = page_of(three(), board_section="Times")
+    assert page.session_state["board_section"] == "Side by side"
+    assert any(one.icon == ":material/timer_off:" for one in page.info)
+
+
+def test_a_column_opens_in_layout(page_of, monkeypatch: pytest.MonkeyPatch) -> None:
+    opened: list[str] = []
+    monkeypatch.setattr(board_page.page_switch, "to", opened.append)
+    page = page_of(query=LINK)
+    page.button(key="pin_open:1").click()
+    checked(page.run())
+    assert opened == [board_page.page_switch.LAYOUT]
+    assert page.session_state["field:mesh"] == "8"
+    assert not [one for one in page_of(three()).button if one.key.startswith("pin_open")]
 
 
 def test_hostile_names_are_text_on_the_page(page_of) -> None:
@@ -325,12 +350,10 @@ def test_screenshot_mode_shows_the_provenance(page_of) -> None:
     page.button(key="enter_screenshot_mode").click()
     checked(page.run())
     assert page.query_params["screenshot"] in ("1", ["1"])
-    last = page.caption[-1].value.replace("\\", "")
-    assert (
-        "captured from a running job" in last
-        and "2026-01-01" in last
-        and "data 2 × model 4" in last
-    )
+    (about,) = [one.value for one in page.caption if one.value.startswith(":small[")]
+    about = about.replace("\\", "")
+    assert "2026-01-01" in about
+    assert "captured from a running job" in about and "data 2 × model 4" in about
     page.button(key="leave_screenshot_mode").click()
     checked(page.run())
     assert "screenshot" not in page.query_params

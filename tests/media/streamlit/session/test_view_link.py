@@ -8,11 +8,15 @@ from pathlib import Path
 import pytest
 from streamlit.testing.v1 import AppTest
 
+from inspector import layout as layouts
 from inspector.compare.board import Board
+from inspector.compare.paired_times.candidates import Candidates
 from inspector.core import user_folder
 from inspector.core.errors import InvalidInput
+from inspector.media.streamlit.pages import board_page
 from inspector.media.streamlit.panels import arrays_panels, snapshot_panels
 from inspector.media.streamlit.session import pins, selection, view_link
+from inspector.service.inspection import Inspection
 from inspector.service.library import Library
 from tests.figures import samples
 from tests.media.streamlit.scripted_page import PATIENCE, go_back, widget_of
@@ -86,6 +90,15 @@ def test_a_tab_of_an_old_link_opens_its_new_place(old: str, monkeypatch) -> None
     assert shown is None or shown in arrays_panels.VIEWS
 
 
+@pytest.mark.parametrize("old", view_link.BOARD_MOVED)
+def test_a_tab_of_an_old_comparison_opens_its_new_place(old: str, monkeypatch) -> None:
+    state: dict[str, str] = {}
+    monkeypatch.setattr(view_link.st, "session_state", state)
+    assert not view_link.read({"tab": old}, board_page.SECTIONS, pins.TABS_KEY)
+    assert state[pins.TABS_KEY] == "Arrays" and state[view_link.BOARD_VIEW_KEY] in board_page.VIEWS
+    assert view_link._parameter(state[view_link.BOARD_VIEW_KEY]) == view_link.BOARD_MOVED[old][1]
+
+
 def test_an_unknown_view_of_a_link_is_named(monkeypatch) -> None:
     state: dict[str, str] = {}
     monkeypatch.setattr(view_link.st, "session_state", state)
@@ -110,10 +123,8 @@ def test_a_kept_board_has_a_short_link(library: Library) -> None:
     page = drawn(BOARD_PAGE, board="review 7", tab="shard-maps", array=OTHER)
     opened = pins_of(page)
     assert opened.names == ("one", "two") and opened.baseline == 1
-    assert (
-        page.session_state["chip"] == "h100" and page.session_state[pins.TABS_KEY] == "Shard maps"
-    )
-    assert value(page, "board") == "review 7" and value(page, "tab") == "shard-maps"
+    assert page.session_state["chip"] == "h100" and page.session_state[pins.TABS_KEY] == "Arrays"
+    assert value(page, "board") == "review 7" and value(page, "tab") == "arrays"
     assert value(page, "array") == OTHER == page.selectbox(key="board_array").value
     assert "pin" not in page.query_params and not page.warning
     page.selectbox(key="board_array").set_value(LARGEST)
@@ -140,28 +151,38 @@ def pins_of(page: AppTest) -> Board:
 def test_the_back_button_opens_the_tab_before(library: Library) -> None:
     library.save("mine", "", Board().pinned("one", FOUND))
     page = drawn(BOARD_PAGE, board="mine")
-    page.session_state[pins.TABS_KEY] = "Trees"
+    page.session_state[pins.TABS_KEY] = "Arrays"
     again(page)
-    assert value(page, "tab") == "trees"
+    assert value(page, "tab") == "arrays"
     again(page)
     del page.query_params["tab"]
     go_back(page)
     assert page.session_state[pins.TABS_KEY] == "Side by side"
 
 
-def test_a_click_before_the_browser_has_the_url_is_no_link(library: Library) -> None:
+@pytest.fixture
+def timed(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Let every comparison have the tab *Times*."""
+    layout = layouts.parse({}).unwrap()
+    found = Candidates({0: layout, 1: layout}, ())
+    monkeypatch.setattr(Inspection, "timing_candidates", lambda *_: found)
+
+
+def test_a_click_before_the_browser_has_the_url_is_no_link(library: Library, timed: None) -> None:
     library.save("mine", "", Board().pinned("one", FOUND))
     page = drawn(BOARD_PAGE, board="mine")
-    page.session_state[pins.TABS_KEY] = "Trees"
+    page.session_state[pins.TABS_KEY] = "Times"
     again(page)
     del page.query_params["tab"]  # the browser still has the URL before
-    page.session_state[pins.TABS_KEY] = "Shard maps"
+    page.session_state[pins.TABS_KEY] = "Arrays"
     again(page)
-    assert page.session_state[pins.TABS_KEY] == "Shard maps"
-    assert value(page, "tab") == "shard-maps"
+    assert page.session_state[pins.TABS_KEY] == "Arrays"
+    assert value(page, "tab") == "arrays"
 
 
-def test_no_url_on_its_way_to_the_browser_brings_an_earlier_tab_back(library: Library) -> None:
+def test_no_url_on_its_way_to_the_browser_brings_an_earlier_tab_back(
+    library: Library, timed: None
+) -> None:
     library.save("mine", "", Board().pinned("one", FOUND))
     page = drawn(BOARD_PAGE, board="mine")
 
@@ -174,20 +195,20 @@ def test_no_url_on_its_way_to_the_browser_brings_an_earlier_tab_back(library: Li
         again(page)
         assert page.session_state[pins.TABS_KEY] == tab
 
-    clicked("Trees", None)
-    clicked("Shard maps", None)
-    clicked("Times", "trees")
+    clicked("Arrays", None)
+    clicked("Side by side", None)
+    clicked("Times", "arrays")
     assert value(page, "tab") == "times"
     # Back to the first tab, whose URL the browser still has; that of another tab is on its way.
     again(page)
-    clicked("Trees", "times")
+    clicked("Arrays", "times")
     clicked("Times", "times")
-    clicked("PartitionSpecs", "trees")
+    clicked("Side by side", "arrays")
     # All have arrived: another URL is a link.
     again(page)
-    page.query_params["tab"] = "trees"
+    page.query_params["tab"] = "arrays"
     go_back(page)
-    assert page.session_state[pins.TABS_KEY] == "Trees"
+    assert page.session_state[pins.TABS_KEY] == "Arrays"
 
 
 def test_a_board_is_kept_from_its_page(library: Library) -> None:
