@@ -62,7 +62,7 @@ def draw_upload(board: Board) -> None:
                 "Add to the pins",
                 key="add_to_board",
                 icon=":material/add:",
-                on_click=pins.change,
+                on_click=pins.change,  # type: ignore[arg-type]  # its answer is for other callers
                 args=(lambda current: current.joined(opened),),
             )
 

@@ -53,11 +53,12 @@ def show(board: Board) -> None:
         return
     # The dimensions are those of the baseline, or of the first layout with the array.
     array, _ = held[board.baseline]
-    lead = array if any(array is one for one, _ in known) else known[0][0]
-    cut = _cut(lead, [pair for pair in known if len(pair[0].shape) == len(lead.shape)])
+    lead = next((one for one, _ in known if one is array), known[0][0])
+    rank = len(lead.shape or ())
+    cut = _cut(lead, [pair for pair in known if len(pair[0].shape or ()) == rank])
     figure = linked_maps(
         [
-            panel(pin.name, array, mesh, cut, lead.shape)
+            panel(pin.name, array, mesh, cut, lead.shape or ())
             for pin, (array, mesh) in zip(board.pins, held, strict=True)
         ],
         path,
@@ -103,7 +104,8 @@ def _cut(lead: Array, held: list[tuple[Array, Mesh]]) -> Cut:
     """Draw the choice of two dimensions and of the cuts along the others, for all maps."""
     at_first = cut_of([pair for pair in held if pair[0] is lead] + held)
     assert at_first is not None, "a layout has the array"
-    rank = len(lead.shape)
+    shape = lead.shape or ()
+    rank = len(shape)
     if rank < 3:
         return at_first
     key = f"board_dimensions:{lead.path}"
@@ -132,7 +134,7 @@ def _cut(lead: Array, held: list[tuple[Array, Mesh]]) -> Cut:
             dimension: st.slider(
                 f"Cut {plain(_named(lead, dimension))} at",
                 0,
-                max(lead.shape[dimension] - 1, 1),
+                max(shape[dimension] - 1, 1),
                 key=f"board_cut:{lead.path}:{dimension}",
                 width=260,
             )
@@ -144,4 +146,4 @@ def _cut(lead: Array, held: list[tuple[Array, Mesh]]) -> Cut:
 def _named(array: Array, dimension: int) -> str:
     logical = array.logical_axes[dimension] if array.logical_axes else None
     name = f"dim {dimension}" + (f" · {logical}" if logical else "")
-    return f"{name} · {array.shape[dimension]}"
+    return f"{name} · {(array.shape or ())[dimension]}"

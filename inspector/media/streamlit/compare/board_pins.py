@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 from collections.abc import Callable
 
 import streamlit as st
@@ -54,8 +55,12 @@ def _menu(board: Board, place: int) -> None:
             ("Move left", "arrow_back", -1, 0),
             ("Move right", "arrow_forward", 1, len(board.pins) - 1),
         ):
-            _button(label, icon, place, lambda board, by=by: board.moved(place, by), place == end)
+            _button(label, icon, place, functools.partial(_moved, place, by), place == end)
         _button("Remove", "delete", place, lambda board: board.without(place))
+
+
+def _moved(place: int, by: int, board: Board) -> Board:
+    return board.moved(place, by)
 
 
 def _button(
@@ -66,7 +71,7 @@ def _button(
         key=f"pin_{label.split()[-1].lower()}:{place}",
         icon=f":material/{icon}:",
         disabled=disabled,
-        on_click=pins.change,
+        on_click=pins.change,  # type: ignore[arg-type]  # its answer is for other callers
         args=(change,),
     )
 

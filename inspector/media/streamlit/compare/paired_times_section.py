@@ -37,7 +37,8 @@ def show(pins: Pins, baseline: int) -> None:
     if not screenshot_mode.on():
         _show_controls(user.service(), pins, baseline)
     if (last := st.session_state.get(_RESULT)) is not None:
-        _show_result(*last, pins, baseline)
+        keys, times = last
+        _show_result(keys, times, pins, baseline)
 
 
 def _show_controls(service: Inspection, pins: Pins, baseline: int) -> None:

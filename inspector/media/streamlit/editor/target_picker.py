@@ -73,6 +73,7 @@ def draw_more(cache: CompileCache) -> None:
 def _draw_slice(target: Target) -> None:
     state = st.session_state
     state["target:generation"] = target.chip_name
+    assert target.slice is not None, "the target is not of GPUs"
     state["target:topology"] = target.slice.topology
     state["target:slices"] = target.slices
     left, right = st.columns([2, 3])

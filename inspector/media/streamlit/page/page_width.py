@@ -25,7 +25,9 @@ def content_px() -> int:
     """Return the width of the content in pixels, rounded down in steps; the usual width until it is known."""
     measured = st.session_state.get("page_width")
     width = measured.get("width") if measured is not None else None
-    return width if isinstance(width, (int, float)) and 200 <= width <= 10_000 else USUAL_PX
+    if not isinstance(width, (int, float)) or not 200 <= width <= 10_000:
+        return USUAL_PX
+    return int(width)
 
 
 def half_px() -> int:

@@ -67,7 +67,7 @@ def _show_table(entries: Sequence[HistoryEntry]) -> None:
         "history_table",
         on_select=pick,
         selection_mode="single-row",
-        **({"height": _TABLE_PX} if len(entries) > 8 else {}),
+        height=_TABLE_PX if len(entries) > 8 else "auto",
     )
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 from dataclasses import dataclass
 
 import streamlit as st
@@ -158,19 +159,19 @@ def _show_step(taken: Taken, step: Step, number: int) -> None:
     for drawn in step.drawn:
         name = f"{taken.request.guide}:{number}:{drawn.array.path}"
         with chart.of(
-            lambda drawn=drawn: [provenance_line(taken, step, number, drawn)],
+            functools.partial(provenance_lines, taken, step, number, drawn),
             key=f"pictures:{name}",
         ):
             _show_array(drawn, name)
 
 
-def provenance_line(taken: Taken, step: Step, number: int, drawn: DrawnArray) -> str:
-    """Return the line on the saved pictures of a step's array."""
+def provenance_lines(taken: Taken, step: Step, number: int, drawn: DrawnArray) -> list[str]:
+    """Return the text below the saved pictures of a step's array."""
     facts = [
         f"{tutorials.TUTORIALS[taken.request.guide].title}, step {number}: {step.title}",
         f"{drawn.array.path} {spec_text(drawn.array.spec)}",
     ]
-    return provenance.line_of_arrays(facts, drawn.mesh, taken.result.versions)
+    return [provenance.line_of_arrays(facts, drawn.mesh, taken.result.versions)]
 
 
 def _show_array(drawn: DrawnArray, name: str) -> None:

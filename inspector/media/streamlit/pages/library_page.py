@@ -102,7 +102,6 @@ def _show_all(library: Library, everything: Sequence[Entry]) -> None:
 def _show_table(found: Sequence[Entry]) -> None:
     names = [entry.name for entry in found]
     owners = [_owner_text(entry) for entry in found]
-    height = {"height": _TABLE_PX} if len(found) > 8 else {}
 
     def pick() -> None:
         rows = st.session_state["library_table"].selection.rows
@@ -128,7 +127,7 @@ def _show_table(found: Sequence[Entry]) -> None:
             "Name": st.column_config.TextColumn(width=_NAME_PX, pinned=True),
             "Note": st.column_config.TextColumn(width=_NOTE_PX),
         },
-        **height,
+        height=_TABLE_PX if len(found) > 8 else "auto",
     )
 
 
@@ -158,7 +157,8 @@ def _show_chosen(library: Library, entry: Entry) -> None:
                 _draw_delete(entry)
             return
         board = opened if isinstance(opened, Board) else None
-        lines = [provenance.line(opened)] if board is None else provenance.lines(board.named)
+        named = opened.named if isinstance(opened, Board) else ((entry.name, opened),)
+        lines = provenance.lines(named) if board else (provenance.line(named[0][1]),)
         st.caption("  \n".join(map(plain, lines)))
         st.markdown(
             "  \n".join(plain(line) for line in entry.note.splitlines()) or ":gray[*No note*]"

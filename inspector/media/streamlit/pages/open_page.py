@@ -196,7 +196,7 @@ def _start(uploads: Sequence[UploadedFile], kind: str | None, mesh: str, axes: s
 def _progress(name: str, status: Status) -> Progress:
     label, share = _PHASES.get(status.phase or "start", "Reading"), 0.0
     done, of = status.progress.get("done"), status.progress.get("of")
-    if of:
+    if of and done is not None:
         label += f", {done + 1:,} of {of:,}"
         share = done / of
     return Progress(f"{label}: {name}", share, f"{seconds_text(status.elapsed)} elapsed.")

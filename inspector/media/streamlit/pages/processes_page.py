@@ -113,7 +113,8 @@ def _show_outcome(request: HostLocal, exchanged: Exchanged) -> None:
             st.success(text, icon=":material/check_circle:")
         return
     st.error(text, icon=":material/block:")
-    where = f"process{'es' * (len(refusal.processes) > 1)} {', '.join(map(str, refusal.processes))}"
+    raised_in = refusal.processes or ()
+    where = f"process{'es' * (len(raised_in) > 1)} {', '.join(map(str, raised_in))}"
     st.caption(f"JAX {exchanged.versions.get('jax', '')} raised this error in {where}:")
     guide_form.show_refusal(refusal.kind, refusal.text)
     if not request.convert and refusal.kind == "IndivisibleError":

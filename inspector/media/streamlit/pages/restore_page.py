@@ -84,7 +84,7 @@ def show() -> None:
         _draw_transfer(planned, None, saved_plan, new_plan)
     else:
         _draw_verdict(outcome, saved, new)
-        _draw_transfer(outcome.snapshot.transfer, outcome, outcome.saved, outcome.snapshot)
+        _draw_transfer(_restored(outcome), outcome, outcome.saved, outcome.snapshot)
 
 
 # --- The two layouts ------------------------------------------------------------------------------
@@ -133,7 +133,7 @@ def _draw_new_layout(saved: Layout) -> Layout | None:
 
 
 def _draw_presets(saved: Layout, fields: Fields) -> None:
-    now = layouts.parse_leniently(_texts(saved, fields)).value
+    now = layouts.parse_leniently(_texts(saved, fields)).unwrap()
     current = presets.matching(now)
 
     def apply(preset: Preset) -> None:
@@ -258,8 +258,13 @@ def _key(saved: Layout, new: Layout) -> str:
 # --- The outcome ----------------------------------------------------------------------------------
 
 
+def _restored(outcome: Outcome) -> Transfer:
+    assert outcome.snapshot.transfer is not None, "a restoration has moved its state"
+    return outcome.snapshot.transfer
+
+
 def _draw_verdict(outcome: Outcome, saved: Layout, new: Layout) -> None:
-    restored = outcome.snapshot.transfer
+    restored = _restored(outcome)
     change = " → ".join("×".join(map(str, layout.mesh_shape)) for layout in (saved, new))
     text = plain(transfer.verdict(restored, change))
     if all(row.unequal == 0 for row in restored.arrays):

@@ -221,8 +221,9 @@ def _fields(layout: Layout) -> dict:
 
 def _list(label: str, name: str, kept: dict, example: str, meaning: str) -> str:
     """Draw a field whose text is a list, and return it."""
-    settings = {"width": 260, "placeholder": example, "help": meaning}
-    return st.text_input(label, kept[name], key=f"search_{name}", **settings)
+    return st.text_input(
+        label, kept[name], key=f"search_{name}", width=260, placeholder=example, help=meaning
+    )
 
 
 def _buttons(request: Request, watched: Watched | None) -> None:
@@ -230,12 +231,12 @@ def _buttons(request: Request, watched: Watched | None) -> None:
     if watched is not None and watched.running:
         return
     if watched is None:
-        label, kind = "Start search", "primary"
+        label = "Start search"
     elif watched.stopped or watched.error:
-        label, kind = "Continue search", "primary"
+        label = "Continue search"
     else:
         return
-    if st.button(label, key="start_search", type=kind, icon=":material/search:"):
+    if st.button(label, key="start_search", type="primary", icon=":material/search:"):
         try:
             registry.shared().start(request, user.current())
         except InvalidInput as error:

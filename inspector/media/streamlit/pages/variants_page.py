@@ -57,7 +57,7 @@ def show() -> None:
     name = st.segmented_control(
         "Pair", names, key="pair", required=True, label_visibility="collapsed"
     )
-    pair = PAIRS[name][1](layout)
+    pair = PAIRS[name or names[0]][1](layout)
     left = planning.planned(service, pair.left)
     right = planning.planned(service, pair.right)
     if left is None or right is None:
@@ -148,7 +148,8 @@ def _show_layer_axis(scan: Snapshot) -> None:
     name = array.logical_axes[0] if array.logical_axes else "layer"
     split = f"sharded over {mesh_axes_text(axes)}" if axes else "which is not sharded"
     st.info(
-        f"`nn.scan` stacks {counted(array.shape[0], 'layer')} in each parameter along a first dimension, "
+        f"`nn.scan` stacks {counted((array.shape or (0,))[0], 'layer')} in each parameter along a first "
+        f"dimension, "
         f"{plain(name or 'layer')}, {plain(split)}.",
         icon=":material/layers:",
     )

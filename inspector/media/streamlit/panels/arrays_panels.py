@@ -43,7 +43,7 @@ def show(
         required=True,
         label_visibility="collapsed",
     )
-    (VIEWS | (instead or {}))[view](snapshot, layout)
+    {**VIEWS, **(instead or {})}[view](snapshot, layout)
 
 
 def show_by_device(snapshot: Snapshot, layout: Layout | None) -> None:
@@ -132,7 +132,7 @@ def _choose_part(snapshot: Snapshot, key: str, whole_first: bool = False) -> lis
     part = st.segmented_control(
         "Part of the train state", names, key=key, required=True, label_visibility="collapsed"
     )
-    return [array for array in snapshot.arrays if array.group in PARTS[part]]
+    return [array for array in snapshot.arrays if array.group in PARTS[part or names[0]]]
 
 
 VIEWS: dict[str, View] = dict(

@@ -27,12 +27,12 @@ from inspector.sections import collectives, unknown
 def show(snapshot: Snapshot, layout: Layout | None, draw_below: Callable[[], None]) -> None:
     """Draw the choice of an array, its two maps, what `draw_below` draws, and the details of the array."""
     missing = unknown.no_arrays(snapshot) or unknown.no_mesh(snapshot)
-    if missing is not None:
-        render.show([missing])
+    array = None if missing else selection.selected(snapshot)
+    mesh = None if array is None else snapshot.mesh_of(array)
+    if array is None or mesh is None:
+        render.show([missing] if missing else [])
         draw_below()
         return
-    array = selection.selected(snapshot)
-    mesh = snapshot.mesh_of(array)
     selection.draw([candidate.path for candidate in snapshot.arrays])
     reason = why_no_map(array, mesh)
     if reason is not None:
@@ -132,7 +132,8 @@ def _highlighted(array: Array, mesh: Mesh) -> int | None:
 
 def _arrangement(array: Array, mesh: Mesh) -> Arrangement:
     """Draw the choice of dimensions for an array of rank 3 or more, and return it."""
-    rank = len(array.shape)
+    shape = array.shape or ()
+    rank = len(shape)
     if rank < 3:
         return Arrangement()
     names = {dimension: dimension_text(array, mesh, dimension) for dimension in range(rank)}
@@ -150,7 +151,7 @@ def _arrangement(array: Array, mesh: Mesh) -> Arrangement:
         for dimension in split:
             if dimension not in drawn:
                 at[dimension] = st.slider(
-                    f"Index along {plain(names[dimension])}", 0, array.shape[dimension] - 1
+                    f"Index along {plain(names[dimension])}", 0, shape[dimension] - 1
                 )
     if drawn == default:
         return Arrangement()

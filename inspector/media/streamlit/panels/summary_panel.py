@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import replace
+from typing import Literal
 
 import streamlit as st
 
@@ -22,7 +23,8 @@ from inspector.sections.section import Facts, more_text
 
 _MAX_FINDINGS = 50
 
-SOURCE_BADGES = {
+BadgeColor = Literal["blue", "green", "violet", "orange"]
+SOURCE_BADGES: dict[str, tuple[str, str, BadgeColor]] = {
     "plan": (":material/architecture:", "Planned, not compiled", "blue"),
     "cpu": (":material/memory:", "Run on emulated devices", "green"),
     "local": (":material/memory:", "Run on this machine's devices", "green"),
@@ -110,7 +112,7 @@ def show_opened(name: str, snapshot: Snapshot) -> None:
     _show_findings(snapshot)
 
 
-def _badge(snapshot: Snapshot) -> tuple[str, str, str]:
+def _badge(snapshot: Snapshot) -> tuple[str, str, BadgeColor]:
     """Return icon, label and color of the source."""
     source = unknown.imported_from(snapshot)
     if source is not None:

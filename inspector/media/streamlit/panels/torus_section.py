@@ -23,4 +23,4 @@ def show(snapshot: Snapshot) -> None:
     axis = st.segmented_control(
         "Color by the index along", names, format_func=plain, key="torus_axis", required=True
     )
-    render.show(machine.blocks(snapshot, target, axis))
+    render.show(machine.blocks(snapshot, target, axis or names[0]))

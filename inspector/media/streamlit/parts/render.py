@@ -5,7 +5,7 @@ from __future__ import annotations
 import contextlib
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
-from typing import Any
+from typing import Any, Literal
 
 import streamlit as st
 from streamlit.delta_generator import DeltaGenerator
@@ -20,7 +20,8 @@ from inspector.sections.section import NUMBERS, cell_text, inline
 
 _LEAST_FACT_PX = 90  # four facts side by side on a page 800 pixels wide
 _LEAST_LONG_FACT_PX = 200  # `Step, predicted, 122–169 ms`
-COLORS: dict[section.NoticeKind, str] = {
+Color = Literal["blue", "gray", "green", "orange", "red"]
+COLORS: dict[section.NoticeKind, Color] = {
     "info": "blue",
     "unknown": "gray",
     "success": "green",
@@ -206,8 +207,9 @@ def _columns(
 
 def _values(cells: Sequence[section.Cell], column: section.Column) -> list[Any]:
     """Return numbers, which sort, if all are known; otherwise text, which can say `unknown`."""
-    if column.kind in NUMBERS and all(isinstance(cell, (int, float)) for cell in cells):
-        return [_rounded(cell) for cell in cells] if column.kind == "ratio" else list(cells)
+    numbers = [cell for cell in cells if isinstance(cell, (int, float))]
+    if column.kind in NUMBERS and len(numbers) == len(cells):
+        return [_rounded(cell) for cell in numbers] if column.kind == "ratio" else list(numbers)
     return [cell_text(cell, column.kind) for cell in cells]
 
 
@@ -219,7 +221,7 @@ def _rounded(factor: float) -> float:
 def _config(column: section.Column, values: Sequence[Any], has_texts: bool) -> Any:
     """Return the form of a column with these values. A format would replace the texts of its numbers."""
     if any(isinstance(value, str) for value in values) or column.kind not in NUMBERS:
-        right = "right" if column.kind in NUMBERS else None
+        right: Literal["right"] | None = "right" if column.kind in NUMBERS else None
         return st.column_config.TextColumn(help=column.help, alignment=right)
     forms = {"ratio": "%.6g×", "seconds": "%.3g s"}
     form = None if has_texts else forms.get(column.kind, "localized")

@@ -16,12 +16,12 @@ from collections.abc import Callable, Mapping
 from starlette.datastructures import Headers
 from starlette.responses import PlainTextResponse
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
-from streamlit import runtime
 
 from inspector.core import host_memory
 from inspector.core.formatting import bytes_text
 from inspector.media.streamlit.server.paths import UPLOADS
 from inspector.media.streamlit.server.sign_in_required import USER
+from inspector.media.streamlit.session import uploads
 from inspector.producers.readers import limits
 
 # Of the memory of the machine or container. A small one still holds one upload of the largest size.
@@ -164,7 +164,7 @@ class BoundedUploads:
 
 def _stored_bytes() -> dict[tuple[str, str], int]:
     """Return the bytes of each upload that Streamlit holds, by session and file."""
-    files = runtime.get_instance().uploaded_file_mgr.file_storage
+    files = uploads.manager().file_storage
     return {
         (session, file): len(record.data)
         for session, stored in list(files.items())
@@ -173,4 +173,4 @@ def _stored_bytes() -> dict[tuple[str, str], int]:
 
 
 def _drop(session: str, file: str) -> None:
-    runtime.get_instance().uploaded_file_mgr.remove_file(session, file)
+    uploads.manager().remove_file(session, file)

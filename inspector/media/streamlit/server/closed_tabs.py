@@ -39,7 +39,7 @@ class ClosedTabs:
         connected: Callable[[str], bool] | None = None,
         grace: float = GRACE_SECONDS,
         opened: OpenedFiles | None = None,
-        close: Callable[[str], None] | None = None,
+        close: Callable[[str], object] | None = None,
     ) -> None:
         self._pool = pool
         self._searches = searches

@@ -63,7 +63,7 @@ class GracefulShutdown:
 def install(pool: Pool, searches: Searches, seconds: float) -> GracefulShutdown:
     """Handle SIGTERM in this process, whose handler is that of uvicorn. Call it in the main thread."""
     before: Any = signal.getsignal(signal.SIGTERM)
-    server = getattr(before, "__self__", None)
+    server: Any = getattr(before, "__self__", None)
 
     def stop() -> None:
         if hasattr(server, "should_exit"):

@@ -51,5 +51,5 @@ def of(scope: Scope) -> SignedCookie | None:
     if not isinstance(claims, dict):
         return None
     issued = claims.get("iat")
-    known = isinstance(issued, int) and 0 <= issued < 2**53
-    return SignedCookie(claims, SignIn(hashlib.sha256(content).hexdigest(), issued if known else 0))
+    at = issued if isinstance(issued, int) and 0 <= issued < 2**53 else 0
+    return SignedCookie(claims, SignIn(hashlib.sha256(content).hexdigest(), at))

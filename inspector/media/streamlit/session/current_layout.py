@@ -88,7 +88,7 @@ def begin(on_layout_page: bool, tabs: Collection[str] = ()) -> None:
         chip, figures = fields.pop(chip_choice.KEY, None), fields.pop(SAID, None)
         parsed = layouts.parse_leniently(fields or layouts.opening_fields())
         state.url_problems, state.url_layout = dict(parsed.problems), parsed.value
-        put(parsed.value)
+        put(parsed.unwrap())
         state[_CLAIM] = None
         if figures is not None:
             try:
@@ -274,7 +274,7 @@ def change_model() -> None:
         "target": last.target,
         "processes": str(last.processes),
     } | {name: text for name, text in sizes.items() if name in known}
-    put(layouts.parse_leniently(kept).value)
+    put(layouts.parse_leniently(kept).unwrap())
 
 
 def change_mesh() -> None:

@@ -8,13 +8,21 @@ from __future__ import annotations
 from collections.abc import Iterable
 
 from streamlit import runtime
+from streamlit.runtime.memory_uploaded_file_manager import MemoryUploadedFileManager
 from streamlit.runtime.uploaded_file_manager import UploadedFile
 
 from inspector.media.streamlit.session import user
+
+
+def manager() -> MemoryUploadedFileManager:
+    """Return where Streamlit keeps uploads."""
+    kept = runtime.get_instance().uploaded_file_mgr
+    assert isinstance(kept, MemoryUploadedFileManager)  # its server has no other
+    return kept
 
 
 def release(uploads: Iterable[UploadedFile]) -> None:
     """Have Streamlit forget uploads of this session. A later run of the page no longer has them."""
     if runtime.exists():
         for upload in uploads:
-            runtime.get_instance().uploaded_file_mgr.remove_file(user.session_id(), upload.file_id)
+            manager().remove_file(user.session_id(), upload.file_id)

@@ -66,7 +66,7 @@ def query(tabs: Collection[str], key: str, snapshot: Snapshot | None) -> dict[st
     """
     state, found = st.session_state, {}
     tab = state.get(key)
-    if tab in tabs and tab != next(iter(tabs)):
+    if isinstance(tab, str) and tab in tabs and tab != next(iter(tabs)):
         found[TAB] = _parameter(tab)
     view_key, views, _ = _views(key)
     view = state.get(view_key)
