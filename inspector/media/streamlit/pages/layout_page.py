@@ -118,7 +118,6 @@ def _draw_main(
         if wrong:
             messages = "  \n".join(plain(finding.message) for finding in wrong)
             st.error(messages, icon=":material/difference:")
-        render.show(sharding_errors.refusals(snapshot.programs))
     panels = _panels_of_plan(service, snapshot, layout)
     snapshot_panels.show(tabs, snapshot, layout, panels)
     if run is None:  # the head of the page needs the programs; the figures come first
@@ -126,6 +125,8 @@ def _draw_main(
     with summary:
         if run is None and not snapshot.programs:  # they may be known by now
             snapshot = propagation.with_known(service, planned, layout)
+        with errors:
+            render.show(sharding_errors.refusals(snapshot.programs))
         rejected = assess(snapshot, chip_choice.chosen_chip()).rejected is not None
         draw_link = summary_panel.show(
             snapshot,

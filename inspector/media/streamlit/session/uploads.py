@@ -6,19 +6,17 @@ Streamlit keeps it until the session ends, or until the browser says that the us
 from __future__ import annotations
 
 from collections.abc import Iterable
+from typing import Any
 
 from streamlit import runtime
-from streamlit.runtime.memory_uploaded_file_manager import MemoryUploadedFileManager
 from streamlit.runtime.uploaded_file_manager import UploadedFile
 
 from inspector.media.streamlit.session import user
 
 
-def manager() -> MemoryUploadedFileManager:
-    """Return where Streamlit keeps uploads."""
-    kept = runtime.get_instance().uploaded_file_mgr
-    assert isinstance(kept, MemoryUploadedFileManager)  # its server has no other
-    return kept
+def manager() -> Any:
+    """Return where Streamlit keeps uploads. The type that it declares lacks what its server has."""
+    return runtime.get_instance().uploaded_file_mgr
 
 
 def release(uploads: Iterable[UploadedFile]) -> None:

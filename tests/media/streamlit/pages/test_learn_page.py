@@ -123,7 +123,7 @@ def test_all_steps_can_be_opened_and_closed(open_learn) -> None:
     places = ("3:joined", "5:batch", "7:resharded")
     assert offered(page.test, *(f"pictures:pieces:{place}" for place in places)) == figures
     request = tutorials.parse("pieces", **tutorials.defaults("pieces")).value
-    line = learn_page.provenance_line(
+    (line,) = learn_page.provenance_lines(
         learn_page.Taken(request, known), known.steps[2], 3, known.steps[2].drawn[0]
     )
     assert line.startswith("Build an array from pieces, step 3: Join · joined P('x', 'y') · mesh ")
