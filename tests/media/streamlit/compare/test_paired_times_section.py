@@ -82,9 +82,6 @@ def test_layouts_are_timed_and_compared(opened: Opened) -> None:
     page.run()
     assert "Train step: one takes" in words(page)
     assert len(times.turns) == 6 * 2 * 2
-    page.session_state["pins"] = [one]
-    page.run()
-    assert "Pin a second layout" in words(page)
 
 
 @pytest.mark.nightly
