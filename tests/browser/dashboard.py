@@ -231,9 +231,9 @@ class Dashboard:
         """Follow the navigation to another page, which may be in a menu."""
         menu = next((menu for menu, names in MENUS.items() if name in names), None)
         if menu is None:
-            # The link to the jobs has their number.
-            wanted = re.compile(r"^\d+ jobs?$") if name == "Jobs" else re.compile(f"^{name}$")
-            self.page.get_by_role("link", name=wanted).click()
+            # The links to the jobs and to the comparison have a number.
+            wanted = r"\d+ jobs?" if name == "Jobs" else rf"{name}( \(\d\))?"
+            self.page.get_by_role("link", name=re.compile(f"^{wanted}$")).click()
             return
         self.page.get_by_test_id("stTopNavSection").filter(has_text=menu).click()
         self.page.get_by_role("menuitem", name=name, exact=True).click()

@@ -12,7 +12,7 @@ from inspector.media.streamlit.page import page_style
 from inspector.media.streamlit.page.plain_text import plain
 from inspector.media.streamlit.pages import jobs_page, layout_page
 from inspector.media.streamlit.panels import snapshot_panels
-from inspector.media.streamlit.session import current_layout, run_folder, sign_in
+from inspector.media.streamlit.session import current_layout, kept_pins, pins, run_folder, sign_in
 from inspector.service import own_model_registration, serving
 
 # Four blocks in colors of the shard map. The browser would fetch a named icon from a font server.
@@ -51,11 +51,19 @@ def page_of(
     )
 
 
+def compare_page() -> StreamlitPage:
+    """Return the page of the comparison, whose title has the number of pins."""
+    pinned = len(pins.board().pins)
+    title = f"Compare ({pinned})" if pinned else "Compare"
+    return page_of("board", ":material/view_column:", title)
+
+
 layout = st.Page(layout_page.show, title="Layout", icon=":material/grid_on:", default=True)
+compare = compare_page()
 running = jobs_page.own()
 main_pages = [
     layout,
-    page_of("board", ":material/view_column:", "Compare"),
+    compare,
     page_of("search", ":material/search:"),
     page_of("jobs", ":material/progress_activity:", counted(running, "job"), hidden=not running),
 ]
@@ -87,3 +95,7 @@ for problem in own_model_registration.PROBLEMS:
     st.error(plain(problem), icon=":material/error:")
 with page_style.around_page():
     page.run()
+if (compared := compare_page()).title != compare.title:  # the page has opened a link
+    main_pages[main_pages.index(compare)] = compared
+    st.navigation(pages, position="top")
+kept_pins.draw()

@@ -8,12 +8,13 @@ opened, or the layouts are pinned: as they were run or compiled if this server k
 from __future__ import annotations
 
 import contextlib
-from collections.abc import Callable, Collection
+from collections.abc import Callable, Collection, Sequence
 from dataclasses import replace
 from typing import Any
 
 import streamlit as st
 
+from inspector.compare import board as boards
 from inspector.compare import board_link
 from inspector.compare.board import Board, Pin
 from inspector.compare.board_link import LinkedPin
@@ -149,17 +150,39 @@ def _read_pins(query: dict[str, list[str]], wrong: list[str]) -> None:
         chip_choice.put(linked.chip)
     made = before
     if linked.pins:
-        service = user.service()
-        linked_pins = []
-        for pin in linked.pins:
-            try:
-                linked_pins.append(Pin(pin.name, _snapshot(service, pin, before)))
-            except InvalidInput as error:
-                wrong.append(f"{pin.name} cannot be planned: {error}")
-        made = _merged(before, linked_pins, linked.baseline, wrong)
+        made = _merged(before, _planned(linked.pins, before, wrong), linked.baseline, wrong)
     put(made)
     st.session_state[_PROBLEMS] = tuple(wrong)
-    st.session_state[_WAS] = tuple((pin.name, pin.was, pin.said) for pin in linked.pins if pin.was)
+    _note_results(linked.pins)
+
+
+def _planned(linked: Sequence[LinkedPin], before: Board, wrong: list[str]) -> list[Pin]:
+    """Return the pins of a link with the best Snapshots that this server has. Wait for the plans."""
+    service, planned = user.service(), []
+    for pin in linked:
+        try:
+            planned.append(Pin(pin.name, _snapshot(service, pin, before)))
+        except InvalidInput as error:
+            wrong.append(f"{pin.name} cannot be planned: {error}")
+    return planned
+
+
+def _note_results(linked: Sequence[LinkedPin]) -> None:
+    """Remember which pins had a result, for `notes`."""
+    st.session_state[_WAS] = tuple((pin.name, pin.was, pin.said) for pin in linked if pin.was)
+
+
+def restore(query: dict[str, list[str]]) -> None:
+    """Put the layouts of an earlier session before those of the board. Invalid ones are left out."""
+    linked = board_link.parse(query)
+    before = board()
+    restored = _merged(Board(), _planned(linked.pins, before, []), linked.baseline, [])
+    for pin in before.pins:
+        with contextlib.suppress(InvalidInput):  # the board is full
+            restored = restored.pinned(boards.free_name(pin.name, restored.names), pin.snapshot)
+    if restored.pins:
+        put(restored)
+        _note_results(linked.pins)
 
 
 def write_link(tabs: Collection[str]) -> None:
