@@ -114,18 +114,31 @@ class History(View):
         figures = {} if known is None else _figures(known)
         self._record("search", layout, parameters, figures, requester, results.dumps(result))
 
-    def record_comparison(self, board: Board, requester: Requester) -> None:
-        """Record that layouts were compared. The same comparison again only gets a new time."""
+    def record_comparison(
+        self, board: Board, requester: Requester, grown_from: str | None = None
+    ) -> str | None:
+        """Record that layouts were compared. The same comparison again only gets a new time.
+
+        Args:
+          grown_from: the id of the entry of an earlier state of the board, which this one replaces unless it
+            is shared.
+
+        Returns:
+          The id of the entry; None for fewer than two layouts.
+        """
         link = board_link.to_query(board, figures=False)
         if len(link.get("pin", ())) < 2:
-            return
+            return None
         layout = board_link.layout_of(board.snapshots[board.baseline])
         title = " and ".join(board.names)
         text = json.dumps([link, requester.owner if requester.signed_in else None])
         entry = hashlib.sha256(text.encode()).hexdigest()[:32]
         chip = hardware.CHIPS.get(board.chip or "")
         figures = _figures(assess(board.snapshots[board.baseline], chip))
-        self._record("compare", layout, {"board": link}, figures, requester, None, title, entry)
+        self._record(
+            "compare", layout, {"board": link}, figures, requester, None, title, entry, grown_from
+        )
+        return entry
 
     def _record(
         self,
@@ -137,6 +150,7 @@ class History(View):
         answer: str | None = None,
         title: str | None = None,
         entry: str | None = None,
+        replaced: str | None = None,
     ) -> None:
         row = {
             "id": entry or uuid.uuid4().hex,
@@ -151,6 +165,10 @@ class History(View):
         }
         try:
             with self._writing() as database:
+                database.execute(
+                    "DELETE FROM history WHERE id = ? AND kind = ? AND owner IS ? AND NOT shared",
+                    [replaced, kind, row["owner"]],
+                )
                 changes = ", ".join(f"{name} = excluded.{name}" for name in ("time", *figures))
                 self._insert(database, row, f"ON CONFLICT (id) DO UPDATE SET {changes}")
                 self._shrink(database, row["owner"])

@@ -54,7 +54,8 @@ def test_a_reload_and_another_tab_have_the_pins_until_they_are_removed(
     for left in (1, 0):
         second.keyed("pin-0").get_by_role("button").click()
         second.click("pin_remove:0")
-        second.settle()
+        second.page.keyboard.press("Escape")
+        expect(second.page.get_by_test_id("stPopoverBody")).to_have_count(0)
         expect(
             compare_link(second.page, f"Compare ({left})" if left else "Compare")
         ).to_be_visible()

@@ -100,6 +100,19 @@ def test_the_same_comparison_is_one_entry(history: History) -> None:
     assert len(history.entries()) == 2
 
 
+def test_a_board_that_grows_is_one_entry_unless_the_smaller_one_is_shared(history: History) -> None:
+    two = Board().pinned("one", run()).pinned("two", run(TPU))
+    three = two.renamed(0, "first").pinned("three", run())
+    smaller = history.record_comparison(two, ANN)
+    assert history.record_comparison(three, BOB, smaller) is not None  # not an entry of this user
+    assert len(history.entries()) == 2
+    grown = history.record_comparison(three, ANN, smaller)
+    assert {entry.id for entry in history.entries() if entry.owner == ANN.name} == {grown}
+    History(history.path, ANN).share(grown, True)
+    assert history.record_comparison(three.compared_to(1), ANN, grown) != grown
+    assert grown in {entry.id for entry in history.entries()}
+
+
 def test_users_see_their_own_and_shared_entries(history: History) -> None:
     history.record_answer(LAYOUT, run(), ANN)
     (entry,) = History(history.path, ANN).entries()

@@ -177,12 +177,15 @@ def _open_layout(layout: Layout) -> None:
 
 
 def _record(board: Board) -> None:
-    """Put a comparison into the history, once for each board of the session."""
+    """Put a comparison into the history, as one entry for a board that grows."""
     link = board_link.to_query(board, figures=False)
     known = (link, bool(board.snapshots[board.baseline].programs))  # with programs, it has figures
-    if known != st.session_state.get(_RECORDED):
-        st.session_state[_RECORDED] = known
-        user.history().record_comparison(board, user.current())
+    before, compared, entry = st.session_state.get(_RECORDED, (None, (), None))
+    if known != before:
+        layouts = [snapshot.layout for snapshot in board.snapshots]
+        grown = all(layout in layouts for layout in compared)
+        entry = user.history().record_comparison(board, user.current(), entry if grown else None)
+        st.session_state[_RECORDED] = (known, layouts, entry)
 
 
 def _in_the_link(board: Board) -> None:
