@@ -91,7 +91,7 @@ def notes() -> tuple[str, ...]:
     """Return which layouts of the opened link are only planned here, one sentence each."""
     kinds = {pin.name: pin.snapshot.source.kind for pin in board().pins}
     return tuple(
-        f"{name} was {_WAS_WORDS[was]} when the link was made. This server does not have the result, so "
+        f"{name} was {_WAS_WORDS[was]} before. This server does not have the result, so "
         f"this is the plan.{assessed.claim(said)}"
         for name, was, said in st.session_state.get(_WAS, ())
         if kinds.get(name) == "plan"
