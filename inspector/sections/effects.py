@@ -46,6 +46,7 @@ KINDS = {
     "swap": "Swaps of rules",
 }
 _MOST_BARS = 12
+_LEAST_GAIN = 0.01  # of a figure, as in the audit; a prediction cannot tell less apart
 _MOST_AXES = 5  # columns of mesh axes
 
 
@@ -134,19 +135,23 @@ def improving(effects: Effects) -> list[tuple[Effect, float, float]]:
     """Return the changes that improve the layout, with the seconds and the bytes per device that they save.
 
     A change improves a layout if it lowers the first of predicted time, bytes on the wire and train state
-    that it alters, and does not enlarge the train state. If times are unknown, it may not add work to a
-    device either: without a rule for the batch, each device sends less because it computes all rows.
+    that it alters by 1% or more, and does not enlarge the train state. If times are unknown, it may not add
+    work to a device either: without a rule for the batch, each device sends less and computes all rows.
     """
     current = effects.current
+
+    def saved(measure: _Measure, cost: LayoutCost) -> float:
+        less = -(measure.change(current, cost) or 0)
+        return less if abs(less) >= _LEAST_GAIN * (measure.of(current) or 0) else 0
+
     improved = []
     for effect in effects.changes:
         if effect.cost is None:
             continue
-        saved = [-(one.change(current, effect.cost) or 0) for one in (_SECONDS, _WIRE, _STATE)]
-        flops = (current.flops or 0, effect.cost.flops or 0)
-        more_work = current.seconds is None and flops[1] > flops[0]
-        if next(filter(None, saved), 0) > 0 and saved[-1] >= 0 and not more_work:
-            improved.append((effect, saved[0], next(filter(None, saved[1:]), 0)))
+        seconds, wire, state = (saved(one, effect.cost) for one in (_SECONDS, _WIRE, _STATE))
+        more_work = current.seconds is None and (effect.cost.flops or 0) > (current.flops or 0)
+        if (seconds or wire or state) > 0 and state >= 0 and not more_work:
+            improved.append((effect, seconds, wire or state))
     return improved
 
 

@@ -19,6 +19,7 @@ COSTS = {
     "faster": replace(NOW, seconds=1.0),
     "fastest": replace(NOW, seconds=0.5),
     "slower": replace(NOW, seconds=3.0, wire_bytes={"data": 1}),
+    "hardly faster": replace(NOW, seconds=1.99),
     "larger": replace(NOW, seconds=1.0, state_bytes=200),
     "less traffic": replace(NOW, wire_bytes={"data": 10}),
     "less state": replace(NOW, state_bytes=1),
