@@ -15,7 +15,7 @@ from inspector.core.formatting import (
     seconds_text,
     signed_text,
 )
-from inspector.core.snapshot import Effect, Effects, LayoutCost, Snapshot
+from inspector.core.snapshot import Effect, Effects, LayoutCost
 from inspector.core.snapshot.effects import UNKNOWN_AXES
 from inspector.figures.bars import change_row, rows_figure
 from inspector.machines import hardware
@@ -27,11 +27,11 @@ from inspector.sections.section import (
     Code,
     Column,
     Inline,
+    Listing,
     Picture,
     Section,
     Strong,
     Table,
-    notice,
     text,
 )
 
@@ -46,6 +46,7 @@ KINDS = {
     "swap": "Swaps of rules",
 }
 _MOST_BARS = 12
+_LEAST_GAIN = 0.01  # of a figure, as in the audit; a prediction cannot tell less apart
 _MOST_AXES = 5  # columns of mesh axes
 
 
@@ -85,59 +86,83 @@ _STATE = _Measure(
 
 
 def section(effects: Effects, assessed: Assessment | None = None) -> Section:
+    """Return the changes that improve the layout, then the effects of all."""
+    improvements = tuple(
+        (Strong(effect.label), f": {'; '.join(altered(effects, effect, assessed))}.")
+        for effect, *_ in improving(effects)
+    )
+    best = Listing(improvements) if improvements else text("None of them improves the layout.")
+    blocks = (text(*tried(effects)), best, *details(effects, assessed)) if effects.changes else ()
+    return Section(TABLE, HEADING, blocks or (text(*tried(effects)),))
+
+
+def tried(effects: Effects) -> tuple[Inline, ...]:
+    """Return the number of changes and the program: `14 changes tried on the train step, …`."""
+    if not effects.changes:
+        return ("This layout has no rule, sharding constraint or mesh axis that could be changed.",)
+    where = "" if effects.chip is None else f", predicted for {_chip_title(effects)}"
+    program = title(effects.program)
+    name = f"the {program.lower()}" if effects.program == "train_step" else program
+    return (f"{counted(len(effects.changes), 'change')} tried on {name}{where}, not compiled.",)
+
+
+def all_heading(effects: Effects) -> str:
+    """Return the heading of the effects of all changes below those that improve the layout."""
+    number = len(effects.changes) - len(improving(effects))
+    verb = "does" if number == 1 else "do"
+    return f"All {counted(len(effects.changes), 'change')}, of which {number} {verb} not improve the layout"
+
+
+def details(effects: Effects, assessed: Assessment | None = None) -> tuple[Block, ...]:
     """Return bars of the largest effects, one sentence about the largest, and all effects in a table.
 
     assessed: the figures of the layout as it is. If they are those of a compiler, effects are shares of them.
     """
-    shares = _is_compiled(assessed)
     if not effects.changes:
-        said = "This layout has no rule, sharding constraint or mesh axis that could be changed."
-        return Section(TABLE, HEADING, (notice("info", said),))
+        return ()
+    shares = _is_compiled(assessed)
     changed = [one for one in effects.changes if _affects(effects, one)]
-    blocks: list[Block] = [*figure(effects, shares)]
-    blocks += [
-        text(*_sentence(effects, changed, shares)),
+    return (
+        *([_bars(effects, changed, shares)] if changed else []),
+        text(*_sentence(effects, changed, assessed)),
         text(*_current(effects, assessed)),
         table(effects, shares),
-    ]
-    return Section(TABLE, HEADING, (*blocks, text(*_notes(effects), quiet=True)))
-
-
-def improvements(snapshot: Snapshot) -> list[tuple[Inline, ...]]:
-    """Return a sentence for each known effect that improves the layout, the best first.
-
-    An improvement lowers the predicted time, or the bytes on the wire if times are unknown, and does not
-    enlarge the train state. Return nothing if the effects were not computed.
-    """
-    effects = snapshot.effects
-    if effects is None or not _measures(effects):
-        return []
-    current, measure = effects.current, _measures(effects)[0]
-    ranked = [
-        (saved, one)
-        for one in effects.changes
-        if one.cost is not None
-        and (saved := measure.change(current, one.cost) or 0) < 0
-        and (_STATE.change(current, one.cost) or 0) <= 0
-    ]
-    ranked.sort(key=lambda pair: pair[0])
-    return [(Strong(one.label), f": {_altered(effects, one)}.") for _, one in ranked]
-
-
-def _altered(effects: Effects, effect: Effect, shares: bool = False) -> str:
-    """Return what a valid change alters: `predicted time −1.2 ms (−10%); bytes on the wire …`."""
-    assert effect.cost is not None
-    return "; ".join(
-        f"{one.noun} {one.words(effects.current, effect.cost, shares)}"
-        for one in _measures(effects)
-        if one.change(effects.current, effect.cost)
+        text(*_notes(effects), quiet=True),
     )
 
 
-def figure(effects: Effects, shares: bool = False) -> tuple[Picture, ...]:
-    """Return bars of the largest effects; empty if no change has an effect."""
-    changed = [one for one in effects.changes if _affects(effects, one)]
-    return (_bars(effects, changed, shares),) if changed else ()
+def improving(effects: Effects) -> list[tuple[Effect, float, float]]:
+    """Return the changes that improve the layout, with the seconds and the bytes per device that they save.
+
+    A change improves a layout if it lowers the first of predicted time, bytes on the wire and train state
+    that it alters by 1% or more, and does not enlarge the train state. If times are unknown, it may not add
+    work to a device either: without a rule for the batch, each device sends less and computes all rows.
+    """
+    current = effects.current
+
+    def saved(measure: _Measure, cost: LayoutCost) -> float:
+        less = -(measure.change(current, cost) or 0)
+        return less if abs(less) >= _LEAST_GAIN * (measure.of(current) or 0) else 0
+
+    improved = []
+    for effect in effects.changes:
+        if effect.cost is None:
+            continue
+        seconds, wire, state = (saved(one, effect.cost) for one in (_SECONDS, _WIRE, _STATE))
+        more_work = current.seconds is None and (effect.cost.flops or 0) > (current.flops or 0)
+        if (seconds or wire or state) > 0 and state >= 0 and not more_work:
+            improved.append((effect, seconds, wire or state))
+    return improved
+
+
+def altered(effects: Effects, effect: Effect, assessed: Assessment | None = None) -> list[str]:
+    """Return what a valid change alters, one text for each figure: `predicted time −1.2 ms (−10%)`."""
+    assert effect.cost is not None
+    return [
+        f"{one.noun} {one.words(effects.current, effect.cost, _is_compiled(assessed))}"
+        for one in _measures(effects)
+        if one.change(effects.current, effect.cost)
+    ]
 
 
 def table(effects: Effects, shares: bool = False) -> Table:
@@ -250,13 +275,15 @@ def _basis(effects: Effects, measure: _Measure) -> str:
     return f"bytes {where}, partitioned without a compile"
 
 
-def _sentence(effects: Effects, changed: list[Effect], shares: bool) -> tuple[Inline, ...]:
+def _sentence(
+    effects: Effects, changed: list[Effect], assessed: Assessment | None
+) -> tuple[Inline, ...]:
     invalid = sum(one.cost is None for one in effects.changes)
     tried = len(effects.changes) - invalid
     if not changed:
         return (f"None of {counted(tried, 'change')} alters traffic or memory.",)
     first = changed[0]
-    said = _altered(effects, first, shares)
+    said = "; ".join(altered(effects, first, assessed))
     rest = tried - len(changed)
     none = f" {counted(rest, 'change')} of {tried} without an effect." if rest else ""
     return ("Largest effect: ", Strong(first.label), f": {said}.{none}")

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from inspector.assessment import assess
 from inspector.compare import difference
 from inspector.compare.questions import questions
 from inspector.compare.verdict import compared as compared_snapshots
@@ -19,9 +18,8 @@ from inspector.sections import (
     assessed,
     collectives,
     comparison,
-    effects,
-    findings,
     glance,
+    improvements,
     memory,
     prediction,
     propagated_traffic,
@@ -66,7 +64,7 @@ def of_snapshot(snapshot: Snapshot, chip: Chip | None, maps: int) -> tuple[Secti
     return (
         Section("assessment", "At a glance", (assessed.facts(snapshot, chip),)),
         *sharding_errors.sections(snapshot),
-        findings.section(snapshot),
+        improvements.section(snapshot, chip),
         arrays.bytes_on_devices(snapshot, state, _MAX_SMALL_MAPS),
         arrays.tree(snapshot),
         arrays.maps(snapshot, maps),
@@ -75,15 +73,15 @@ def of_snapshot(snapshot: Snapshot, chip: Chip | None, maps: int) -> tuple[Secti
         *reshards.sections(snapshot, chip),
         memory.section(snapshot, chip),
         time.section(snapshot, chip),
-        *([effects.section(snapshot.effects, assess(snapshot, chip))] if snapshot.effects else []),
         arrays.folded_table(snapshot),
     )
 
 
 def short(named: Named, chip: Chip | None) -> list[Block]:
     """Return the short form: the differences first, or the answers of a single Snapshot, then findings."""
-    blocks = _short_comparison(named, chip) if len(named) > 1 else _short(*named[0], chip)
-    return [*blocks, *_findings(named)]
+    if len(named) == 1:
+        return _short(*named[0], chip)
+    return [*_short_comparison(named, chip), *_findings(named)]
 
 
 def _short_comparison(named: Named, chip: Chip | None) -> list[Block]:
@@ -112,8 +110,7 @@ def _short(name: str, snapshot: Snapshot, chip: Chip | None) -> list[Block]:
     blocks.append(comparison.board_table("board", [name], rows))
     blocks += propagated_traffic.sections(snapshot)
     blocks += reshards.sections(snapshot, chip)
-    if snapshot.effects is not None:
-        blocks.append(effects.section(snapshot.effects, assess(snapshot, chip)))
+    blocks.append(improvements.section(snapshot, chip, _MAX_FINDINGS))
     folds = fold(arrays.state_arrays(snapshot))
     if folds:
         specs = Table.of(
@@ -152,7 +149,7 @@ def _findings(named: Named) -> list[Block]:
 def _finding_list(said: Sequence[tuple[str, Finding]]) -> tuple[Block, ...]:
     items: list[tuple[Inline, ...]] = []
     for name, finding in said[:_MAX_FINDINGS]:
-        level, message = findings.sentence(finding)
+        level, message = improvements.sentence(improvements.of_finding(finding))
         items.append((level, " in ", Code(name), message))
     blocks: list[Block] = [Listing(tuple(items))]
     if len(said) > _MAX_FINDINGS:

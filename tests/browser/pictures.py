@@ -20,7 +20,7 @@ PANELS = (
     ("overview", ("Arrays", "By device"), "overview"),
     ("tree", ("Arrays", "Tree"), "spec_tree"),
     ("collectives", ("Communication",), "traffic_map"),
-    ("effects", ("Improve",), "effect_bars"),
+    ("effects", ("Improve",), None),
     ("time", ("Time",), "roofline"),
 )
 
@@ -83,7 +83,8 @@ def main() -> int:
                     if theme == "dark" and name != "shard_map":
                         continue
                     dashboard.open_tab(*place)
-                    dashboard.wait_for_figure(figure)
+                    if figure is not None:
+                        dashboard.wait_for_figure(figure)
                     take(dashboard, f"{name}{'_dark' if theme == 'dark' else ''}")
                 if theme == "light":
                     dashboard.open_tab("Summary")

@@ -1,4 +1,4 @@
-"""The effects in the browser: figure and texts at both widths, and a row that opens on the board."""
+"""The tab *Improve* in the browser: the list, and the folded effects at both widths, compared on a click."""
 
 from __future__ import annotations
 
@@ -13,6 +13,11 @@ SMALL = "?depth=64&layers=1&batch=16"
 def test_a_change_opens_on_the_board_next_to_the_current_layout(open_dashboard) -> None:
     dashboard = open_dashboard(SMALL)
     dashboard.open_tab("Improve")
+    expect(dashboard.main()).to_contain_text("changes tried on the train step")
+    rows = dashboard.page.locator("[class*=st-key-row-improve-]")
+    expect(rows.filter(has_text="Change").first).to_contain_text("bytes on the wire −")
+    assert "effect_bars" not in dashboard.figure_keys()
+    dashboard.keyed("effects_drawer").locator("summary").click()
     table = dashboard.keyed("effects").locator("canvas").first
     expect(table).to_be_visible()
     dashboard.wait_for_figure("effect_bars")

@@ -54,8 +54,8 @@ def test_fix_keep_search_export_and_open(open_dashboard, tmp_path: Path):
 
     # No rule shards the parameters: the audit reports it and offers a fix.
     dashboard.open_tab("Improve")
-    finding = page.locator("[class*=st-key-finding-]").filter(has_text="replicated").first
-    make = finding.get_by_role("button", name="Apply fix")
+    finding = page.locator("[class*=st-key-row-improve-]").filter(has_text="replicated").first
+    make = finding.get_by_role("button", name="Apply")
     expect(make).to_be_visible()
     make.click()
     expect(page).to_have_url(re.compile("rules=.*~"))  # a second rule

@@ -30,8 +30,8 @@ from inspector.sections import (
     comparison,
     devices,
     effects,
-    findings,
     glance,
+    improvements,
     machine,
     memory,
     prediction,
@@ -61,7 +61,7 @@ def one(found: Snapshot) -> Iterator[View]:
     )
     yield "show", lambda: render.text(read_verbs.summary_of(found))
     yield "show on a chip", lambda: render.text(read_verbs.summary_of(found, CHIP))
-    yield "audit", lambda: render.text([findings.section(audited())])
+    yield "audit", lambda: render.text([improvements.section(audited())])
     yield "fixes", lambda: _fixes(found)
     yield "provenance", lambda: (provenance.line(found), provenance.facts(found))
     yield "Overview", lambda: _draw([arrays.bytes_on_devices(found, found.arrays)])
@@ -263,7 +263,11 @@ def _dependents(found: Snapshot) -> None:
 
 def _fixes(found: Snapshot) -> None:
     changes = audit.audited(found).findings
-    _draw(findings.audited(found, [(each, None) for each in audit.merged_by_logical_axis(changes)]))
+    _draw(
+        improvements.audited(
+            found, [(each, None) for each in audit.merged_by_logical_axis(changes)]
+        )
+    )
 
 
 def _lock(found: Snapshot) -> None:

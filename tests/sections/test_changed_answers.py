@@ -1,14 +1,12 @@
-"""The answers of an assessment with their change, the verdict in a line, and known improvements."""
+"""The answers of an assessment with their change, and the verdict in a line."""
 
 from __future__ import annotations
-
-from dataclasses import replace
 
 import pytest
 
 from inspector.core.assessment import Assessment, FindingCounts, MemoryNeed, Step, Traffic
-from inspector.core.snapshot import Array, Effect, Effects, LayoutCost, Snapshot, Source
-from inspector.sections import arrays, assessed, effects, summary
+from inspector.core.snapshot import Array, Snapshot, Source
+from inspector.sections import arrays, assessed, summary
 from inspector.sections.section import Strong
 
 MIB = 2**20
@@ -83,20 +81,3 @@ def test_the_array_with_the_most_bytes_per_device_is_first() -> None:
         for name, size in (("unknown", None), ("small", 1), ("large", 9))
     ]
     assert [one.path for one in arrays.by_bytes(every)] == ["large", "small", "unknown"]
-
-
-def test_only_changes_that_improve_a_layout_are_improvements() -> None:
-    current = LayoutCost(100, {"data": 8}, 1.0, 2.0)
-    costs = {
-        "faster": replace(current, seconds=1.0),
-        "fastest": replace(current, seconds=0.5),
-        "slower": replace(current, seconds=3.0),
-        "larger": replace(current, seconds=1.0, state_bytes=200),
-        "invalid": None,
-    }
-    every = tuple(Effect("rule", name, None, cost) for name, cost in costs.items())
-    found = Snapshot(Source("plan", None, "2026-01-01"), None, None, ())
-    assert effects.improvements(found) == []
-    found = replace(found, effects=Effects("train_step", "v5e", current, every))
-    names = [sentence[0] for sentence in effects.improvements(found)]
-    assert names == [Strong("fastest"), Strong("faster")]

@@ -13,7 +13,7 @@ from inspector.core.snapshot.effects import by_effect
 from inspector.media import report
 from inspector.media.terminal import render
 from inspector.sections import effects as section
-from inspector.sections.section import Notice, Picture, Table, Text, plain
+from inspector.sections.section import Picture, Table, Text, plain
 
 NOW = LayoutCost(2**20, {"data": 2**21, "data,model": 2**20}, 1e9, 2e-3)
 LESS = Effect("rule", "Remove a → data", {}, LayoutCost(2**22, {"data,model": 2**20}, 2e9, 1e-3))
@@ -40,11 +40,17 @@ def column(effects: Effects, heading: str) -> dict[str, object]:
     return {row[0]: row[at] for row in table.rows}
 
 
-def test_the_figure_comes_first_then_a_sentence_and_the_table() -> None:
-    kinds = [type(one) for one in section.section(EFFECTS).blocks]
-    assert kinds == [Picture, Text, Text, Table, Text]
-    first = plain(block(EFFECTS, Text).parts)
-    assert "Swap c" in first and "+1.50 s" in first
+def test_improvements_come_first_then_the_figure_a_sentence_and_the_table() -> None:
+    first, none, *rest = section.section(EFFECTS).blocks
+    assert plain(first.parts).startswith("5 changes") and plain(none.parts).startswith("None")
+    assert tuple(rest) == section.details(EFFECTS)
+    assert [type(one) for one in rest] == [Picture, Text, Text, Table, Text]
+    largest = plain(rest[1].parts)
+    assert "Swap c" in largest and "+1.50 s" in largest
+    better = replace(LESS, cost=replace(LESS.cost, state_bytes=2**20))
+    first, listed, *_ = section.section(effects_of(better, MORE)).blocks
+    assert plain(first.parts).startswith("2 changes")
+    assert [plain(item).split(":")[0] for item in listed.items] == [better.label]
 
 
 def test_changes_are_ordered_by_effect_and_invalid_ones_are_last() -> None:
@@ -83,7 +89,7 @@ def test_without_a_chip_bytes_are_shown_and_order_the_changes() -> None:
 def test_changes_without_effect_have_no_figure() -> None:
     effects = effects_of(SAME)
     assert not any(isinstance(one, Picture) for one in section.section(effects).blocks)
-    assert isinstance(section.section(effects_of()).blocks[0], Notice)
+    assert section.details(effects_of()) == ()
 
 
 @pytest.mark.parametrize("width_px", [320, 480, 1000])
@@ -114,4 +120,4 @@ def test_reports_of_a_snapshot_contain_its_effects() -> None:
     assert again == found
     page = report.content([("a", again)], ".html")
     assert "&lt;script&gt;alert" in page and "<script>alert(1)" not in page
-    assert section.HEADING in report.content([("a", again)], ".md")
+    assert section.all_heading(effects) in report.content([("a", again)], ".md")

@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import replace
 
 from inspector.core.snapshot import Source
-from inspector.sections import findings
+from inspector.sections import findings, improvements
 from tests.compare import glances
 
 
@@ -16,15 +16,15 @@ def test_what_is_not_checked_is_named_until_the_programs_are_known() -> None:
     assert findings.not_checked(known) == ()
     for one in (plan, checkpoint):
         (said,) = findings.not_checked(one)
-        assert said in findings.section(one).blocks and said in findings.audited(one, [])
-        assert "activation traffic" not in str(findings.audited(one, []))
-    assert "activation traffic" in str(findings.audited(known, []))
+        assert said in improvements.section(one).blocks and said in improvements.audited(one, [])
+        assert "activation traffic" not in str(improvements.audited(one, []))
+    assert "activation traffic" in str(improvements.audited(known, []))
     # After propagation the compiler can still form reduce-scatters, so this is not checked.
-    assert "all-reduced" not in str(findings.audited(known, []))
+    assert "all-reduced" not in str(improvements.audited(known, []))
     # A Snapshot without a mesh has no problem only because nothing is checked.
     nothing = replace(known, mesh=None)
     assert "No problems" not in str(
-        findings.audited(nothing, []) + findings.section(nothing).blocks
+        improvements.audited(nothing, []) + improvements.section(nothing).blocks
     )
     # Only a plan can be propagated or run.
     assert findings.not_checked(plan) != findings.not_checked(checkpoint)

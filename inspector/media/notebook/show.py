@@ -11,7 +11,7 @@ from inspector.sections import (
     array,
     arrays,
     collectives,
-    findings,
+    improvements,
     memory,
     sharding_errors,
     summary,
@@ -77,7 +77,7 @@ def as_html(found: Snapshot) -> list[Block]:
     chip = targets.chip_of(found)
     blocks: list[Block] = [summary.facts(found), *sharding_errors.sections(found)]
     if found.findings:
-        blocks.append(findings.section(found))
+        blocks.append(improvements.section(found))
     if found.arrays:
         state = arrays.state_arrays(found)
         blocks += [
@@ -107,7 +107,7 @@ def as_text(found: Snapshot) -> list[Block]:
     if found.programs:
         blocks += [collectives.section(found), memory.section(found, targets.chip_of(found))]
     if found.findings:
-        blocks.append(findings.section(found))
+        blocks.append(improvements.section(found))
     return blocks
 
 

@@ -29,7 +29,7 @@ from inspector.sections import (
     assessed,
     collectives,
     devices,
-    findings,
+    improvements,
     memory,
     propagated_traffic,
     reshards,
@@ -37,7 +37,6 @@ from inspector.sections import (
     summary,
     time,
 )
-from inspector.sections import effects as effects_section
 from inspector.sections import program_run as program_run_section
 from inspector.sections.section import Block
 
@@ -99,10 +98,8 @@ def summary_of(snapshot: Snapshot, chip: Chip | None = None) -> list[Block]:
         made.append(time.section(snapshot, chip))
     else:
         made += time.measured(snapshot)
-    if snapshot.effects is not None:
-        made.append(effects_section.section(snapshot.effects, assess(snapshot, chip)))
-    if snapshot.findings:
-        made.append(findings.section(snapshot))
+    if snapshot.findings or snapshot.effects is not None:
+        made.append(improvements.section(snapshot, chip))
     return made
 
 
@@ -197,7 +194,7 @@ def audit(options: argparse.Namespace) -> None:
     if options.json:
         shared.print_json([_plain(*row) for row in rows])
     else:
-        render.show(findings.audited(snapshot, rows))
+        render.show(improvements.audited(snapshot, rows))
 
 
 def _plain(finding: Finding, change: Change | None) -> dict[str, Any]:

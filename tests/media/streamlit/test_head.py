@@ -9,7 +9,7 @@ from inspector import layout as layouts
 from inspector.checks import audit
 from inspector.checks.audit.unused_rules import NEVER_USED
 from inspector.layout.plan import plan
-from inspector.media.streamlit.panels import findings_panel, snapshot_panels
+from inspector.media.streamlit.panels import improve_panel, snapshot_panels
 from inspector.media.streamlit.session import chip_choice, current_layout, last_shown
 from inspector.producers.abstract import abstract_state
 from tests.media.streamlit.drawn_figures import figures
@@ -126,7 +126,7 @@ class SessionState(dict):
 def test_the_best_fixes_are_on_the_first_tab(open_page):
     page = open_page(**SMALL, rules="batch=data")
     fixes = [one.key for one in page.test.button if (one.key or "").startswith("improvement:")]
-    assert len(fixes) == findings_panel.MOST_IMPROVEMENTS
+    assert len(fixes) == improve_panel.MOST_ON_SUMMARY
     assert "findings_changes" not in page.test.session_state, "no fix is searched for the page"
     page.press(fixes[0])
     assert dict(page.test.session_state["last_layout"].rules) != {"batch": ("data",)}

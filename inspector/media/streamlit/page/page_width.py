@@ -44,7 +44,9 @@ def halves() -> tuple[Any, Any]:
     return left, right
 
 
-def beside(widths: Sequence[int], align: Literal["top", "bottom"] = "bottom") -> Sequence[Any]:
+def beside(
+    widths: Sequence[int], align: Literal["top", "center", "bottom"] = "bottom"
+) -> Sequence[Any]:
     """Return places of these relative widths, below each other on a narrow page."""
     if content_px() < NARROW_PX:
         return [st.container() for _ in widths]

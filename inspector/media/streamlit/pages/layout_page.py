@@ -18,7 +18,7 @@ from inspector.media.streamlit.page.plain_text import plain
 from inspector.media.streamlit.panels import (
     arrays_panels,
     collectives_panel,
-    effects_panel,
+    improve_panel,
     run_panel,
     snapshot_panels,
     summary_panel,
@@ -88,7 +88,7 @@ def _draw_main(
             icon=":material/edit_off:",
         )
     propagation.make_way(service, layout)
-    effects_panel.make_way(layout)
+    improve_panel.make_way(layout)
     planned = planning.planned(service, layout)
     if planned is None:
         with problems:
@@ -106,7 +106,7 @@ def _draw_main(
         snapshot = service.with_propagated(run, layout, propagation.needed(layout))
     else:
         snapshot = propagation.with_known(service, planned, layout)
-    snapshot = effects_panel.with_known(service, snapshot, layout)
+    snapshot = improve_panel.with_known(service, snapshot, layout)
     with problems:
         _show_url_problems(snapshot)
         if run is None and (said := current_layout.claimed()) is not None:

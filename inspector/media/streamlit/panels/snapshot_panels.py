@@ -13,8 +13,7 @@ from inspector.layout import Layout
 from inspector.media.streamlit.panels import (
     arrays_panels,
     collectives_panel,
-    effects_panel,
-    findings_panel,
+    improve_panel,
     program_panels,
     shard_map_panel,
 )
@@ -27,12 +26,7 @@ Panel = Callable[[Snapshot, Layout | None], None]
 
 def _show_summary(snapshot: Snapshot, layout: Layout | None) -> None:
     """Draw the map, the improvements, and the details of the array. The verdict is in the head."""
-    shard_map_panel.show(snapshot, layout, lambda: findings_panel.show_best(snapshot, layout))
-
-
-def _show_improve(snapshot: Snapshot, layout: Layout | None) -> None:
-    findings_panel.show(snapshot, layout)
-    effects_panel.show(snapshot, layout)
+    shard_map_panel.show(snapshot, layout, lambda: improve_panel.show_best(snapshot, layout))
 
 
 # In the order of an engineer's questions.
@@ -42,7 +36,7 @@ PANELS: dict[str, Panel] = {
     "Communication": collectives_panel.show,
     "Time": program_panels.show_time,
     "Memory": program_panels.show_memory,
-    "Improve": _show_improve,
+    "Improve": improve_panel.show,
 }
 
 FIRST = next(iter(PANELS))

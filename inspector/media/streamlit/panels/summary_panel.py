@@ -15,7 +15,7 @@ from inspector.core.snapshot import Snapshot
 from inspector.layout import Layout, presets
 from inspector.media.streamlit.page import page_width
 from inspector.media.streamlit.page.plain_text import plain
-from inspector.media.streamlit.panels import code_panel, findings_panel
+from inspector.media.streamlit.panels import code_panel, improve_panel
 from inspector.media.streamlit.parts import downloads, keep_button, pin_button, render, share_menu
 from inspector.media.streamlit.session import chip_choice, last_shown, screenshot_mode
 from inspector.sections import assessed, findings, sharding_errors, summary, unknown
@@ -44,7 +44,7 @@ def show(snapshot: Snapshot, layout: Layout, draw_run: Callable[[], None]) -> Ca
     before = None if known is None else known[1]
     facts = assessed.of_assessment(found, before)
     refused = any(program.sharding_error for program in snapshot.programs)  # they are shown above
-    findings_panel.show_urgent(snapshot, layout, None if refused else found.rejected)
+    improve_panel.show_urgent(snapshot, layout, None if refused else found.rejected)
     text, controls = page_width.beside([3, 2], align="top")
     with text:
         mesh = mesh_text(snapshot.mesh)

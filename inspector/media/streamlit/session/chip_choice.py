@@ -25,8 +25,11 @@ def put(name: str | None) -> None:
     st.session_state[KEY] = name if name in CHIPS else NONE
 
 
-def draw(snapshot: Snapshot) -> Chip | None:
-    """Draw the list of chips and return the chosen one; a Snapshot of a chip has that chip."""
+def draw(snapshot: Snapshot, **settings: Any) -> Chip | None:
+    """Draw the list of chips and return the chosen one; a Snapshot of a chip has that chip.
+
+    `settings` are those of `st.selectbox`.
+    """
     target, chip = targets.compiled_for(snapshot), targets.chip_of(snapshot)
     if chip is not None:
         if target is None:
@@ -34,7 +37,7 @@ def draw(snapshot: Snapshot) -> Chip | None:
         else:
             st.markdown(f"Compiled for **{plain(chip.title)}**  \n:small[{plain(target.sentence)}]")
         return chip
-    return select("Chip")
+    return select("Chip", **settings)
 
 
 def select(label: str, **settings: Any) -> Chip | None:

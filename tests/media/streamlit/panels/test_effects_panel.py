@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 import time
 from dataclasses import dataclass, field, replace
 
@@ -64,27 +65,62 @@ def texts(page) -> str:
     return " ".join(one.value for one in (*page.test.main.markdown, *page.test.main.caption))
 
 
+def open_drawer(page) -> None:
+    page.test.session_state["effects_drawer"] = True
+    page.test.run()
+
+
 @pytest.mark.nightly
 def test_the_open_tab_computes_effects_and_the_map_stays(open_page) -> None:
     page = open_page(**SMALL)
     page.open_panel("Improve")
     until = time.monotonic() + 90
-    while not page.test.dataframe:
+    while "changes tried" not in texts(page):
         assert time.monotonic() < until
         time.sleep(0.2)
         page.test.run()
+    assert not page.test.dataframe, "the effects are folded"
+    open_drawer(page)
     assert "Remove hidden → model" in list(page.test.dataframe[0].value["Change"])
+    assert [one.key for one in figures(page.test)] == ["effect_bars"]
     page.test.button_group(key="effects_kinds").set_value(["swap"]).run()
     assert list(page.test.dataframe[0].value["Change"]) == ["Swap batch → data, hidden → model"]
     page.open_panel("Summary")
     assert page.block_map()
 
 
+def test_improvements_are_first_and_the_first_on_the_summary(open_page, fake) -> None:
+    page = open_page(**SMALL)
+    layout = page.test.session_state["last_layout"]
+    without_rule = replace(layout, rules=layout.rules[:1])
+    better = Effect(
+        "axis",
+        "Move axis a",
+        without_rule.to_json(),
+        replace(COST, seconds=0.5, wire_bytes={"data": 1}),
+    )
+    worse = Effect("rule", "Remove b", layout.to_json(), replace(COST, seconds=27.0))
+    fake.known = Effects("train_step", None, COST, (worse, better))
+    page.open_panel("Improve")
+    assert not fake.jobs
+    rows = [one.value for one in page.test.main.markdown if "Move axis a" in one.value]
+    assert len(rows) == 1 and "−50%" in rows[0]
+    assert not [one for one in page.test.main.markdown if "Remove b" in one.value]
+    page.open_panel("Summary")
+    assert [one.value for one in page.test.main.markdown if "Move axis a" in one.value] == rows
+    page.press("improvement:0:apply")
+    assert page.test.session_state["last_layout"] == without_rule
+    assert len(page.test.session_state["board"].pins) == 1
+
+
 def test_progress_and_cancel(page, fake) -> None:
     page.open_panel("Improve")
     assert [(job.program, job.chip) for job in fake.jobs] == [("train_step", None)]
-    assert "about 12.0 s left" in texts(page)
-    assert [one.key for one in figures(page.test)] == ["effect_bars"]
+    (progress,) = page.test.get("progress")
+    assert {"3 of 8", "about 12.0 s left"} <= set(
+        re.findall(r"\d of \d|about .* left", progress.proto.text.replace("\\", ""))
+    )
+    assert not figures(page.test), "nothing moves the list"
     page.press("cancel_effects")
     assert fake.jobs[0].state == "cancelled"
     page.test.run()

@@ -9,9 +9,10 @@ import pytest
 from inspector import layout as layouts
 from inspector.checks import audit
 from inspector.core import device_holdings
-from inspector.core.snapshot import Snapshot
+from inspector.core.snapshot import Effects, LayoutCost, Snapshot
 from inspector.layout.plan import plan
 from inspector.producers.abstract import abstract_state
+from inspector.service.inspection import Inspection
 from tests.media.streamlit.drawn_figures import figures
 from tests.media.streamlit.scripted_page import widget_of
 
@@ -19,13 +20,13 @@ SCRIPT = """
 import streamlit as st
 from inspector import layout as layouts
 from inspector.core import snapshot
-from inspector.media.streamlit.panels import device_panel, findings_panel, ledger_panel
+from inspector.media.streamlit.panels import device_panel, improve_panel, ledger_panel
 from inspector.media.streamlit.session import selection, current_layout
 found = snapshot.read(st.session_state["path"])
 layout = None if found.layout is None else layouts.from_json(found.layout)
 if layout is not None and "last_layout" not in st.session_state:
     current_layout.put(layout)
-panel = {"findings": findings_panel, "rules": ledger_panel, "devices": device_panel}[st.session_state["of"]]
+panel = {"findings": improve_panel, "rules": ledger_panel, "devices": device_panel}[st.session_state["of"]]
 panel.show(found, layout)
 """
 
@@ -35,6 +36,13 @@ FAULTY = {"rules": "batch=data,embed=model,hidden=model", "depth": "64", "target
 def planned(fields: dict[str, str]) -> Snapshot:
     layout = layouts.parse({"layers": "2", **fields}).unwrap()
     return plan(layout, abstract_state(layout))
+
+
+@pytest.fixture(autouse=True)
+def known_effects(monkeypatch) -> None:
+    """Let the effects be known, so that no worker starts."""
+    effects = Effects("train_step", None, LayoutCost(None, {}, None), ())
+    monkeypatch.setattr(Inspection, "known_effects", lambda *_: effects)
 
 
 @pytest.fixture(scope="module")
@@ -52,7 +60,7 @@ def test_findings_have_level_array_and_message(shown, faulty: Snapshot) -> None:
     for finding in audit.audited(faulty).findings:
         assert finding.message.replace("_", " ")[:40] in text.replace("_", " ")
     assert "1 warning, 2 notes" in text
-    first = page.button(key="finding:0:array")
+    first = page.button(key="improve:0:array")
     first.click().run()
     assert page.session_state["selected_array"] == audit.audit(faulty)[0].array
     assert page.session_state["panel"] == "Summary"
@@ -63,13 +71,13 @@ def test_a_fix_is_applied_and_the_old_layout_pinned(shown, faulty: Snapshot) -> 
     finding = audit.audit(faulty)[0]
     change = audit.smallest_change(faulty, finding, layouts.from_json(faulty.layout))
     assert change.words in said(page.caption)
-    page.button(key="finding:0:make").click().run()
+    page.button(key="improve:0:apply").click().run()
     assert not page.exception
     assert page.session_state["last_layout"] == change.layout
     (pin,) = page.session_state["board"].pins
     assert pin.snapshot.layout == faulty.layout
     # Once it is on the board, it is not pinned again.
-    page.button(key="finding:0:make").click().run()
+    page.button(key="improve:0:apply").click().run()
     assert len(page.session_state["board"].pins) == 1
 
 
@@ -81,7 +89,7 @@ def test_without_problems_the_checks_are_listed(shown) -> None:
 
 def test_without_a_layout_there_is_no_fix_and_without_a_mesh_no_check(shown, faulty) -> None:
     page = shown(replace(faulty, layout=None), of="findings")
-    assert not [button for button in page.button if button.key.endswith(":make")]
+    assert not [button for button in page.button if button.key.endswith((":apply", ":compare"))]
     assert shown(replace(faulty, mesh=None, layout=None, arrays=()), of="findings").info
 
 
@@ -143,7 +151,7 @@ def test_a_fix_of_device_axes(shown) -> None:
     page = shown(found, of="findings")
     change = audit.smallest_change(found, audit.audit(found)[0], layouts.from_json(found.layout))
     assert change.words in said(page.caption)
-    page.button(key="finding:0:make").click().run()
+    page.button(key="improve:0:apply").click().run()
     assert not page.exception
     assert page.session_state["last_layout"] == change.layout
     assert page.session_state["board"].pins[0].snapshot.layout == found.layout

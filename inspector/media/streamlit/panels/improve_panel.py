@@ -1,0 +1,336 @@
+"""The tab *Improve*: findings and the effects of changes as one ranked list, each with its buttons."""
+
+from __future__ import annotations
+
+import hashlib
+from dataclasses import replace
+
+import streamlit as st
+
+from inspector import layout as layouts
+from inspector.assessment import assess
+from inspector.checks import audit
+from inspector.checks.audit import Change
+from inspector.compare import board
+from inspector.core import typed_json
+from inspector.core.errors import InvalidInput
+from inspector.core.formatting import seconds_text
+from inspector.core.snapshot import Effect, Effects, Finding, Snapshot
+from inspector.layout import Layout, from_json
+from inspector.machines.hardware import Chip
+from inspector.media.streamlit.page import page_width
+from inspector.media.streamlit.page.plain_text import plain
+from inspector.media.streamlit.parts import board_pair, render
+from inspector.media.streamlit.session import (
+    chip_choice,
+    current_layout,
+    job_progress,
+    pins,
+    program_choice,
+    selection,
+    user,
+)
+from inspector.media.streamlit.session.job_progress import Progress, Task
+from inspector.sections import effects as effects_section
+from inspector.sections import findings as findings_section
+from inspector.sections import improvements as section
+from inspector.sections.improvements import Improvement
+from inspector.sections.section import more_text
+from inspector.service.engine import Job, Status
+from inspector.service.inspection import Inspection
+
+MOST_ON_SUMMARY = 3
+_MAX_SHOWN = 30
+_MAX_CHANGES = 200  # that a session keeps
+_CHANGES = "findings_changes"
+_PANEL, _FIRST = "panel", "Summary"
+_JOB = "effects"
+_ENDED = "effects_ended"  # the key of the job that failed or was cancelled
+_PROGRAMS = ("train_step", "apply", "init")
+
+
+def show(snapshot: Snapshot, layout: Layout | None) -> None:
+    """Draw what is computed, the ranked list, and the effects of all changes in a part that opens."""
+    if snapshot.mesh is None:
+        st.info("Nothing can be checked, because the mesh is unknown.", icon=":material/help:")
+        return
+    changeable = layout or _layout_of(snapshot)
+    chip = None
+    if changeable is None:
+        snapshot = replace(snapshot, effects=None)
+        st.caption(effects_section.NO_LAYOUT)
+    else:
+        snapshot, chip = _draw_effects(snapshot, changeable)
+    rows = _ranked(snapshot, chip)
+    render.show([section.summary(rows, snapshot), *findings_section.not_checked(snapshot)])
+    for number, improvement in enumerate(rows[:_MAX_SHOWN]):
+        _draw(f"improve:{number}", improvement, snapshot, layout, in_full=True)
+    if len(rows) > _MAX_SHOWN:
+        st.caption(more_text(len(rows) - _MAX_SHOWN, "improvement"))
+    if changeable is not None and snapshot.effects is not None and snapshot.effects.changes:
+        drawer = st.expander(
+            effects_section.all_heading(snapshot.effects), key="effects_drawer", on_change="rerun"
+        )
+        if drawer.open:  # a hidden figure would cost the browser as much as a visible one
+            with drawer:
+                _draw_all(snapshot, snapshot.effects, changeable, chip)
+    render.show([findings_section.checked()])
+
+
+def show_best(snapshot: Snapshot, layout: Layout | None) -> None:
+    """Draw the first improvements of the list.
+
+    A fix is searched when its button is clicked, so that the page stays as fast as a planned layout.
+    """
+    rows = [] if snapshot.mesh is None else _ranked(snapshot, chip_choice.chosen_chip())
+    best = [improvement for improvement in rows if not improvement.is_remark][:MOST_ON_SUMMARY]
+    if best:
+        st.markdown("##### Improvements")
+    for number, improvement in enumerate(best):
+        _draw(f"improvement:{number}", improvement, snapshot, layout)
+
+
+def show_urgent(snapshot: Snapshot, layout: Layout, rejected: str | None) -> None:
+    """Draw why JAX rejects the layout, and the rules with a name that the model does not have."""
+    findings = audit.ranked(snapshot)
+    fixable = [one for one in findings if one.level == "error" and audit.may_fix(one, layout)]
+    if rejected is not None:
+        with st.container(horizontal=True, vertical_alignment="center", gap="small"):
+            st.error(plain(f"JAX rejects this layout: {rejected}."), icon=render.ICONS["error"])
+            if fixable:
+                _draw_apply("fix_rejected", section.of_finding(fixable[0]), snapshot, layout)
+    for number, finding in enumerate(findings):
+        if finding.unknown_name is not None:
+            _draw(f"fix_name:{number}", section.of_finding(finding), snapshot, layout)
+
+
+def with_known(service: Inspection, snapshot: Snapshot, layout: Layout) -> Snapshot:
+    """Return the Snapshot with the effects on the program that the tab shows, if they are known."""
+    program = program_choice.chosen("Improve") or _PROGRAMS[0]
+    chip = layout.machine.chip if layout.machine else chip_choice.chosen_chip()
+    known = service.known_effects(layout, program, None if chip is None else chip.name)
+    return snapshot if known is None else replace(snapshot, effects=known)
+
+
+def make_way(layout: Layout) -> None:
+    """Cancel the job if it is for another layout."""
+    if not job_progress.subject(_JOB).startswith(f"{layout.key()} "):
+        job_progress.cancel(_JOB)
+
+
+def _ranked(snapshot: Snapshot, chip: Chip | None) -> list[Improvement]:
+    return section.ranked(snapshot, audit.ranked(snapshot), chip)
+
+
+def _draw(
+    key: str,
+    improvement: Improvement,
+    snapshot: Snapshot,
+    layout: Layout | None,
+    *,
+    in_full: bool = False,
+) -> None:
+    """Draw an improvement and its buttons. `in_full` adds the fix, the comparison, and the array."""
+    finding, current = improvement.finding, layout or _layout_of(snapshot)
+    fix = _fix(snapshot, finding, layout) if in_full and finding and layout else None
+    goal = _layout_after(improvement, fix)
+    with st.container(key=f"row:{key}", border=in_full):
+        left, right = page_width.beside([3, 1], align="top")
+        gain = f" · {plain(improvement.gain)}" if improvement.gain else ""
+        remedy = plain(finding.remedy or "") if finding and fix is None else ""
+        left.markdown(
+            f":{render.COLORS[improvement.kind]}[{render.ICONS[improvement.kind]} "
+            f"{improvement.label.capitalize()}] **{plain(improvement.title)}**{gain}  \n"
+            f"{plain(improvement.message)} {remedy}"
+        )
+        if fix is not None:
+            left.caption(render.markdown(findings_section.fix(fix)))
+        with right, st.container(horizontal=True, gap="small", horizontal_alignment="right"):
+            may_fix = finding and layout and not in_full and audit.may_fix(finding, layout)
+            if layout is not None and (goal or may_fix):
+                _draw_apply(f"{key}:apply", improvement, snapshot, layout)
+            if in_full and goal is not None and current is not None:
+                _draw_compare(
+                    f"{key}:compare", current, fix.words if fix else improvement.title, goal
+                )
+            if in_full and finding and finding.array in {one.path for one in snapshot.arrays}:
+                st.button(
+                    "Array",
+                    key=f"{key}:array",
+                    type="tertiary",
+                    help=plain(f"Open the shard map of {finding.array}."),
+                    on_click=_open,
+                    args=(finding.array,),
+                )
+
+
+def _draw_apply(key: str, improvement: Improvement, snapshot: Snapshot, layout: Layout) -> None:
+    arguments = (improvement, snapshot, layout)
+    st.button("Apply", key=key, icon=":material/build:", on_click=_apply, args=arguments)
+
+
+def _draw_compare(key: str, current: Layout, name: str, other: Layout) -> None:
+    if st.button("Compare", key=key, icon=":material/view_column:"):
+        board_pair.compare(user.service(), current, name, other)
+
+
+def _layout_after(improvement: Improvement, fix: Change | None) -> Layout | None:
+    """Return the layout with the improvement. None if a layout cannot express it, or no fix is known."""
+    if improvement.effect is None:
+        return None if fix is None else fix.layout
+    changed = improvement.effect.layout
+    return None if changed is None else from_json(changed)
+
+
+def _fix(snapshot: Snapshot, finding: Finding, layout: Layout) -> Change | None:
+    """Return the smallest change, searched once per layout, finding and set of shapes."""
+    text = f"{layout.key()}\n{typed_json.encode(finding)}\n{len(snapshot.arrays)} {snapshot.source.kind}"
+    key = hashlib.sha256(text.encode()).hexdigest()
+    known: dict[str, Change | None] = st.session_state.setdefault(_CHANGES, {})
+    if key not in known:
+        if len(known) > _MAX_CHANGES:
+            known.clear()
+        known[key] = audit.smallest_change(snapshot, finding, layout)
+    return known[key]
+
+
+def _open(path: str | None) -> None:
+    selection.select(path)
+    st.session_state[_PANEL] = _FIRST
+
+
+def _apply(improvement: Improvement, snapshot: Snapshot, layout: Layout) -> None:
+    """Pin the current layout, unless it is on the board already, and open the changed one."""
+    finding = improvement.finding
+    fix = None if finding is None else _fix(snapshot, finding, layout)
+    goal = _layout_after(improvement, fix)
+    if goal is None:
+        st.toast("No change of one rule fixes this finding.", icon=":material/info:")
+        return
+    on_board = pins.board()
+    name = f"{layout.entry.title}, {layouts.print_mesh(layout.mesh_shape)}"
+    if not any(pin.snapshot.layout == snapshot.layout for pin in on_board.pins):
+        free = board.free_name(name, on_board.names)
+        if pins.change(lambda one: one.pinned(free, snapshot)):
+            st.toast(f"{plain(free)} is pinned for the comparison.", icon=":material/keep:")
+        else:
+            st.toast(plain(pins.take_problem() or ""), icon=":material/error:")
+    current_layout.put(goal)
+
+
+def _draw_effects(snapshot: Snapshot, layout: Layout) -> tuple[Snapshot, Chip | None]:
+    """Draw the choice of program and chip, and one line: how many changes improve, or the progress.
+
+    Return the Snapshot with the effects if they are known, else without, and the chip.
+    """
+    choices, status = page_width.beside([1, 1], align="center")
+    with choices, st.container(horizontal=True, vertical_alignment="center", gap="small"):
+        names = [program.name for program in snapshot.programs] or list(_PROGRAMS)
+        program = program_choice.choose(names, program_choice.KEYS["Improve"])
+        chip = _chip(snapshot, layout)
+    service = user.service()
+    name = None if chip is None else chip.name
+    known = service.known_effects(layout, program, name) or _recorded(snapshot, program, name)
+    key = f"{layout.key()} {program} {name}"
+    with status:
+        if known is not None:
+            st.caption(render.markdown(effects_section.tried(known)))
+        elif st.session_state.get(_ENDED) == key and not job_progress.subject(_JOB):
+            job_progress.show_problem(_JOB)
+            if st.button("Compute the effects", key="effects_again", icon=":material/play_arrow:"):
+                st.session_state[_ENDED] = None
+                st.rerun()
+        else:
+            _start(service, layout, program, name, key)
+            job_progress.show(_JOB)
+    # What is computed once for a Snapshot is not computed again for an equal one.
+    same = snapshot.effects == known
+    return snapshot if same else replace(snapshot, effects=known), chip
+
+
+def _layout_of(snapshot: Snapshot) -> Layout | None:
+    try:
+        return None if snapshot.layout is None else from_json(snapshot.layout)
+    except InvalidInput:
+        return None
+
+
+def _recorded(snapshot: Snapshot, program: str, chip: str | None) -> Effects | None:
+    effects = snapshot.effects
+    return effects if effects and (effects.program, effects.chip) == (program, chip) else None
+
+
+def _chip(snapshot: Snapshot, layout: Layout) -> Chip | None:
+    if layout.machine is None:
+        return chip_choice.draw(snapshot, label_visibility="collapsed", width=190)
+    st.markdown(f"Predicted for **{plain(layout.machine.chip.title)}**")
+    return layout.machine.chip
+
+
+def _start(service: Inspection, layout: Layout, program: str, chip: str | None, key: str) -> None:
+    """Start the job, unless it runs; cancel the job for another layout, program or chip."""
+    if job_progress.subject(_JOB) == key:
+        return
+    job_progress.cancel(_JOB)
+
+    def make() -> Task:
+        job: Job[Effects] = service.start_effects(layout, program, chip)
+
+        def finish() -> None:
+            st.session_state[_ENDED] = key
+            job.answer()  # the service then knows the effects
+
+        return Task(job_progress.of_job(job, _progress), finish, job.cancel, key)
+
+    job_progress.start(_JOB, make)
+
+
+def _progress(status: Status) -> Progress:
+    """Return one line, so that the list does not move: the change that is computed, and what improves."""
+    if "done" not in status.progress:
+        label = "tracing the model" if status.phase == "lower" else "starting a worker"
+        return Progress(f"Effects of changes: {label}", 0.0)
+    done, of = status.progress["done"], status.progress["of"]
+    label = f"Effects of changes: {min(done + 1, of)} of {of}"
+    if (found := status.progress.get("found")) is not None:
+        improving = effects_section.improving(typed_json.decode(Effects, found))
+        label += f", {len(improving)} improve the layout so far" if improving else ""
+    if done:
+        label += f", about {seconds_text(status.elapsed * (of - done) / done)} left"
+    return Progress(label, done / of)
+
+
+def _draw_all(snapshot: Snapshot, effects: Effects, layout: Layout, chip: Chip | None) -> None:
+    kinds = [
+        kind for kind in effects_section.KINDS if any(one.kind == kind for one in effects.changes)
+    ]
+    wanted = st.pills(
+        "Changes",
+        kinds,
+        selection_mode="multi",
+        format_func=effects_section.KINDS.__getitem__,
+        key="effects_kinds",
+    )
+    if wanted:
+        shown = tuple(one for one in effects.changes if one.kind in wanted)
+        effects = replace(effects, changes=shown)
+
+    def pick(row: int | None) -> None:
+        if row is None:
+            st.caption("Select a row to compare the changed layout.")
+        else:
+            _show_effect(layout, effects.changes[row])
+
+    blocks = effects_section.details(effects, assess(snapshot, chip))
+    render.show(blocks, {effects_section.TABLE: pick})
+
+
+def _show_effect(layout: Layout, effect: Effect) -> None:
+    with st.container(border=True):
+        st.markdown(f"**{plain(effect.label)}**")
+        if effect.cost is None:
+            st.warning(plain(effect.reason or ""), icon=":material/warning:")
+        if effect.layout is None:
+            st.caption("A layout cannot express this change: edit the line in the code.")
+        elif effect.cost is not None:
+            _draw_compare("effects_pin", layout, effect.label, from_json(effect.layout))

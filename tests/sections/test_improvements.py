@@ -1,0 +1,111 @@
+"""The ranked list of findings and effects: its order, and that every medium has the same."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from itertools import pairwise
+
+import pytest
+
+from inspector.core.snapshot import Effect, Effects, Finding, LayoutCost
+from inspector.media import report
+from inspector.media.terminal import render
+from inspector.sections import effects as effects_section
+from inspector.sections import improvements
+from tests.compare import glances
+
+NOW = LayoutCost(100, {"data": 50}, 1.0, 2.0)
+COSTS = {
+    "faster": replace(NOW, seconds=1.0),
+    "fastest": replace(NOW, seconds=0.5),
+    "slower": replace(NOW, seconds=3.0, wire_bytes={"data": 1}),
+    "hardly faster": replace(NOW, seconds=1.99),
+    "larger": replace(NOW, seconds=1.0, state_bytes=200),
+    "less traffic": replace(NOW, wire_bytes={"data": 10}),
+    "less state": replace(NOW, state_bytes=1),
+    "invalid": None,
+    "equal": NOW,
+}
+FINDINGS = tuple(
+    Finding(level, code, f"the message of {code}", bytes=size)
+    for level, code, size in (
+        ("note", "remark", None),
+        ("warning", "unknown-gain", None),
+        ("note", "small", 30),
+        ("warning", "large", 90),
+        ("error", "broken", None),
+    )
+)
+ORDER = [
+    "Broken",
+    "fastest",
+    "faster",
+    "less state",
+    "Large",
+    "less traffic",
+    "Small",
+    "Unknown gain",
+    "Remark",
+]
+
+
+def effects_of(costs: dict[str, LayoutCost | None], now: LayoutCost = NOW) -> Effects:
+    return Effects("train_step", "v5e", now, tuple(Effect("rule", *one) for one in _changes(costs)))
+
+
+def _changes(costs):
+    return (
+        (name, None, cost, None if cost else "8 is not divisible by 3")
+        for name, cost in costs.items()
+    )
+
+
+@pytest.fixture
+def known():
+    return replace(glances.planned(), findings=FINDINGS, effects=effects_of(COSTS))
+
+
+def test_errors_then_seconds_then_bytes_then_what_has_no_known_gain(known) -> None:
+    rows = improvements.ranked(known, known.findings)
+    assert [row.title for row in rows] == ORDER
+    assert [row.is_remark for row in rows] == [False] * 8 + [True]
+
+
+def test_without_predicted_times_bytes_order_the_list(known) -> None:
+    timeless = {name: cost and replace(cost, seconds=None) for name, cost in COSTS.items()}
+    effects = effects_of(timeless, replace(NOW, seconds=None))
+    improved = [effect.label for effect, *_ in effects_section.improving(effects)]
+    assert improved == ["slower", "less traffic", "less state"], "the times are unknown"
+    rows = improvements.ranked(replace(known, effects=effects), known.findings)
+    assert [row.title for row in rows if row.effect] == ["less state", "slower", "less traffic"]
+
+
+def test_a_change_that_adds_work_is_an_improvement_only_if_it_is_faster() -> None:
+    more_work = replace(NOW, flops=2.0, wire_bytes={"data": 0}, seconds=1.0)
+    assert effects_section.improving(effects_of({"a": more_work}))
+    timeless = effects_of({"a": replace(more_work, seconds=None)}, replace(NOW, seconds=None))
+    assert not effects_section.improving(timeless)
+
+
+def test_unknown_effects_leave_the_findings_in_the_same_order(known) -> None:
+    rows = improvements.ranked(replace(known, effects=None), known.findings)
+    assert [row.title for row in rows] == [title for title in ORDER if title[0].isupper()]
+
+
+def test_the_list_has_the_same_order_and_words_everywhere(known) -> None:
+    gains = [row.gain for row in improvements.ranked(known, known.findings)]
+    drawn = {
+        "report": report.content([("a", known)], ".html").replace("&#43;", "+"),
+        "markdown": report.content([("a", known)], ".md"),
+        "show": render.text([improvements.section(known)]),
+        "audit": render.text(
+            improvements.audited(known, [(finding, None) for finding in known.findings])
+        ),
+    }
+    for medium, text in drawn.items():
+        text = " ".join(text.replace("\\", "").split())
+        assert all(gain in text for gain in gains), medium
+    marks = [title if title in COSTS else f"message of {title.lower()}" for title in ORDER]
+    marks = [mark.replace("unknown gain", "unknown-gain") for mark in marks]
+    text = drawn["show"]
+    assert all(text.index(before) < text.index(after) for before, after in pairwise(marks))
