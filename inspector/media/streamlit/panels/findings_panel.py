@@ -17,6 +17,7 @@ from inspector.media.streamlit.page import page_width
 from inspector.media.streamlit.page.plain_text import plain
 from inspector.media.streamlit.parts import render
 from inspector.media.streamlit.session import current_layout, pins, selection
+from inspector.sections import assessed
 from inspector.sections import effects as effects_section
 from inspector.sections import findings as section
 from inspector.sections.section import more_text
@@ -109,7 +110,7 @@ def show_urgent(snapshot: Snapshot, layout: Layout, rejected: str | None) -> Non
     fixable = [one for one in findings if one.level == "error" and audit.may_fix(one, layout)]
     if rejected is not None:
         with st.container(horizontal=True, vertical_alignment="center", gap="small"):
-            st.error(plain(f"JAX rejects this layout: {rejected}."), icon=render.ICONS["error"])
+            st.error(plain(assessed.rejection(rejected)), icon=render.ICONS["error"])
             if fixable:
                 _draw_fix("fix_rejected", snapshot, fixable[0], layout)
     for number, finding in enumerate(findings):
