@@ -1,4 +1,4 @@
-"""The parts of a report: what it begins with, all sections for a page, fewer for a pull request."""
+"""The parts of a report: its beginning, then all sections for a page, or fewer for a pull request."""
 
 from __future__ import annotations
 
@@ -54,7 +54,7 @@ _MAX_FINDINGS = 20  # of the short form
 
 
 def beginning(named: Named, chip: Chip | None) -> tuple[Block, ...]:
-    """Return what every report begins with: model and machine, verdict, picture and table.
+    """Return the beginning of every report: model and machine, verdict, picture and table.
 
     If JAX rejects a single layout, the reason follows the verdict. The first Snapshot is the baseline.
     """
@@ -105,7 +105,7 @@ def of_snapshot(snapshot: Snapshot, chip: Chip | None, maps: int) -> tuple[Secti
 
 
 def short(named: Named, chip: Chip | None) -> list[Block]:
-    """Return the short form: the beginning, then folded the findings and what differs or was answered."""
+    """Return the short form: the beginning, then findings and answers in parts that open."""
     sections = _short_comparison(named, chip) if len(named) > 1 else _short(*named[0], chip)
     folded = [Folded(part.heading, part.blocks) for part in (*sections, source(named))]
     return [*beginning(named, chip), *_findings(named), *folded]
