@@ -204,6 +204,11 @@ def verdict(found: Assessment) -> Text:
     )
 
 
+def rejection(reason: str) -> str:
+    """Return the sentence for the reason of `Assessment.rejected`."""
+    return f"JAX rejects this layout: {reason}."
+
+
 def claim(said: Assessment | None) -> str:
     """Return the figures that a link claims, as a sentence with a space before it; "" without any.
 

@@ -66,12 +66,11 @@ _NO_CHIP = ("no chip chosen", "no chip was chosen")
 
 
 def sections(named: Named, chip: Chip | None) -> tuple[Section, ...]:
-    """Return all parts of the comparison; empty for a single Snapshot."""
+    """Return all parts of the comparison below its verdict; empty for a single Snapshot."""
     if len(named) < 2:
         return ()
     rows = difference.spec_rows([snapshot for _, snapshot in named])
     return (
-        verdict(named, chip),
         sentences(named, chip),
         board(named, chip),
         specs(named, rows),

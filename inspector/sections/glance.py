@@ -73,22 +73,22 @@ def of(named: Named, chip: Chip | None, baseline: int = 0) -> Glance:
     )
 
 
-def sections(named: Named, chip: Chip | None) -> tuple[Section, ...]:
-    """Return the section of a report about several Snapshots, compared with the first."""
-    if len(named) < 2:
-        return ()
-    return (section(of(named, chip), provenance.lines(named)),)
+def of_report(named: Named, chip: Chip | None) -> tuple[Picture, Table]:
+    """Return the picture, which has its provenance if saved, and its numbers as a table."""
+    found = of(named, chip)
+    return _picture(found, provenance.lines(named)), _table(found)
 
 
-def section(found: Glance, stamp: tuple[str, ...] = ()) -> Section:
-    """Return the picture, and all of its numbers as a table that opens on request.
-
-    `stamp` has the lines of provenance that a saved picture needs.
-    """
-    said = " ".join(statement(found, measure) for measure in found.measures)
-    picture = Picture("glance", said, lambda width_px: figure(found, width_px), stamp)
+def section(found: Glance) -> Section:
+    """Return the picture, and its numbers as a table that opens on request."""
     heading = "Layouts at a glance" if len(found.columns) > 1 else "Layout at a glance"
-    return Section("glance", heading, (picture, Folded("Numbers of the picture", (_table(found),))))
+    numbers = Folded("Numbers of the picture", (_table(found),))
+    return Section("glance", heading, (_picture(found), numbers))
+
+
+def _picture(found: Glance, stamp: tuple[str, ...] = ()) -> Picture:
+    said = " ".join(statement(found, measure) for measure in found.measures)
+    return Picture("glance", said, lambda width_px: figure(found, width_px), stamp)
 
 
 def figure(found: Glance, width_px: int) -> go.Figure:

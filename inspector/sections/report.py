@@ -1,9 +1,11 @@
-"""The sections of a report: all of them for a page, and a short form for a pull request."""
+"""The parts of a report: its beginning, then all sections for a page, or fewer for a pull request."""
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Sequence
 
+from inspector.assessment import assess
 from inspector.compare import difference
 from inspector.compare.questions import questions
 from inspector.compare.verdict import compared as compared_snapshots
@@ -23,8 +25,10 @@ from inspector.sections import (
     memory,
     prediction,
     propagated_traffic,
+    provenance,
     reshards,
     sharding_errors,
+    summary,
     time,
 )
 from inspector.sections.programs import main_first
@@ -36,7 +40,9 @@ from inspector.sections.section import (
     Listing,
     Section,
     Table,
+    listing,
     more_text,
+    notice,
     text,
 )
 
@@ -46,14 +52,33 @@ _MAX_SMALL_MAPS = 40
 _MAX_FINDINGS = 20  # of the short form
 
 
+def beginning(named: Named, chip: Chip | None) -> tuple[Block, ...]:
+    """Return the beginning of every report: model and machine, verdict, picture and table.
+
+    If JAX rejects a single layout, the reason follows the verdict. The first Snapshot is the baseline.
+    """
+    rejected = assess(named[0][1], chip).rejected if len(named) == 1 else None
+    return (
+        text(comparison.title(named, chip), quiet=True),
+        *comparison.verdict(named, chip).blocks,
+        *((notice("error", assessed.rejection(rejected)),) if rejected else ()),
+        *glance.of_report(named, chip),
+    )
+
+
+def source(named: Named) -> Section:
+    """Return model, mesh, rules, target, versions and date of the Snapshots."""
+    lines = provenance.lines(named) if len(named) > 1 else (provenance.line(named[0][1]),)
+    return Section("source", "Source and versions", (listing(*lines),))
+
+
 def compared(named: Named, chip: Chip | None) -> tuple[Section, ...]:
-    """Return the sections about all Snapshots together. The first one is the baseline."""
-    verdict, *rest = comparison.sections(named, chip) or ((),)
-    return (verdict, *glance.sections(named, chip), *rest) if verdict else ()
+    """Return the sections about all Snapshots together; empty for a single one."""
+    return (*comparison.sections(named, chip), source(named)) if len(named) > 1 else ()
 
 
 def of_snapshot(snapshot: Snapshot, chip: Chip | None, maps: int) -> tuple[Section, ...]:
-    """Return all sections of one Snapshot, without its summary.
+    """Return all sections of one Snapshot.
 
     Args:
       chip: None for the chip of the Snapshot, if it is known.
@@ -62,7 +87,7 @@ def of_snapshot(snapshot: Snapshot, chip: Chip | None, maps: int) -> tuple[Secti
     chip = targets.chip_for(snapshot, chip)
     state = arrays.state_arrays(snapshot)
     return (
-        Section("assessment", "At a glance", (assessed.facts(snapshot, chip),)),
+        Section("summary", "Summary", (assessed.facts(snapshot, chip), summary.facts(snapshot))),
         *sharding_errors.sections(snapshot),
         improvements.section(snapshot, chip),
         arrays.bytes_on_devices(snapshot, state, _MAX_SMALL_MAPS),
@@ -78,39 +103,41 @@ def of_snapshot(snapshot: Snapshot, chip: Chip | None, maps: int) -> tuple[Secti
 
 
 def short(named: Named, chip: Chip | None) -> list[Block]:
-    """Return the short form: the differences first, or the answers of a single Snapshot, then findings."""
-    if len(named) == 1:
-        return _short(*named[0], chip)
-    return [*_short_comparison(named, chip), *_findings(named)]
+    """Return the short form: the beginning, then findings and answers in parts that open."""
+    several = len(named) > 1
+    sections = _short_comparison(named, chip) if several else _short(*named[0], chip)
+    folded = [Folded(part.heading, part.blocks) for part in (*sections, source(named))]
+    return [*beginning(named, chip), *(_findings(named) if several else ()), *folded]
 
 
-def _short_comparison(named: Named, chip: Chip | None) -> list[Block]:
+def _short_comparison(named: Named, chip: Chip | None) -> list[Section]:
     rows = difference.spec_rows([snapshot for _, snapshot in named])
-    specs = comparison.specs(named, rows)
     return [
-        comparison.verdict(named, chip),
-        *glance.sections(named, chip),
         comparison.sentences(named, chip),
         comparison.board(named, chip),
-        Folded(specs.heading, specs.blocks),
+        comparison.specs(named, rows),
     ]
 
 
-def _short(name: str, snapshot: Snapshot, chip: Chip | None) -> list[Block]:
+def _short(name: str, snapshot: Snapshot, chip: Chip | None) -> list[Section]:
     chip = targets.chip_for(snapshot, chip)
     rows = questions(compared_snapshots([(name, snapshot)], chip))
-    blocks: list[Block] = [assessed.facts(snapshot, chip), *sharding_errors.sections(snapshot)]
+    answers: list[Block] = []
     if chip is not None:
-        blocks.append(memory.verdict(snapshot, chip))
+        answers.append(memory.verdict(snapshot, chip))
         programs = main_first(snapshot)
         mesh = snapshot.mesh_of(programs[0]) if programs else None
         if mesh is not None:
             found = prediction.prediction_of(snapshot, programs[0].name, chip)
-            blocks.append(prediction.sentence(found, mesh.size))
-    blocks.append(comparison.board_table("board", [name], rows))
-    blocks += propagated_traffic.sections(snapshot)
-    blocks += reshards.sections(snapshot, chip)
-    blocks.append(improvements.section(snapshot, chip, _MAX_FINDINGS))
+            answers.append(prediction.sentence(found, mesh.size))
+    answers.append(comparison.board_table("board", [name], rows))
+    sections = [
+        improvements.section(snapshot, chip, _MAX_FINDINGS),
+        *sharding_errors.sections(snapshot),
+        Section("answers", "Answers", tuple(answers)),
+        *propagated_traffic.sections(snapshot),
+        *reshards.sections(snapshot, chip),
+    ]
     folds = fold(arrays.state_arrays(snapshot))
     if folds:
         specs = Table.of(
@@ -125,24 +152,24 @@ def _short(name: str, snapshot: Snapshot, chip: Chip | None) -> list[Block]:
             },
         )
         count = counted(sum(one.count for one in folds), "array")
-        blocks.append(Folded(f"PartitionSpecs of {count}", (specs,)))
-    return blocks
+        sections.append(Section("specs", f"PartitionSpecs of {count}", (specs,)))
+    return sections
 
 
-def _findings(named: Named) -> list[Block]:
-    """Return errors and warnings in a section, and notes in a part that opens."""
+def _findings(named: Named) -> list[Folded]:
+    """Return errors and warnings, and then notes; their summaries have the numbers of them."""
     said = [
         (name, finding)
         for name, snapshot in named
         for finding in merged_by_logical_axis(snapshot.findings)
     ]
-    serious = [(name, finding) for name, finding in said if finding.level != "note"]
-    minor = [(name, finding) for name, finding in said if finding.level == "note"]
-    blocks: list[Block] = []
-    if serious:
-        blocks.append(Section("findings", "Findings", _finding_list(serious)))
-    if minor:
-        blocks.append(Folded(counted(len(minor), "note"), _finding_list(minor)))
+    blocks = []
+    for levels in (("error", "warning"), ("note",)):
+        listed = [(name, finding) for name, finding in said if finding.level in levels]
+        count = Counter(finding.level for _, finding in listed)
+        if listed:
+            numbers = ", ".join(counted(count[level], level) for level in levels if count[level])
+            blocks.append(Folded(numbers, _finding_list(listed)))
     return blocks
 
 

@@ -57,6 +57,22 @@ def test_a_report_works_offline(
     page.on("pageerror", lambda error: errors.append(str(error)))
     page.goto(path.as_uri())
 
+    # The page is short, and only its one visible figure is drawn. A part opens by key or by its anchor.
+    page.wait_for_selector("figure[data-state=drawn]")
+    assert page.evaluate("document.documentElement.scrollHeight") < 2.5 * WIDE["height"]
+    assert page.locator("figure[data-state]").count() == 1
+    page.screenshot(path=artifact("report_closed"), full_page=True)
+    page.locator("#difference > summary").press("Enter")
+    page.evaluate("location.hash = 'snapshot-2-time'")
+    page.wait_for_function("document.getElementById('snapshot-2-time').open")
+    opened = page.locator("details[open]").evaluate_all("parts => parts.map(part => part.id)")
+    assert opened == ["difference", "snapshot-2", "snapshot-2-time"]
+    # Printing opens all parts, and closes them again.
+    page.pdf()
+    page.wait_for_function("document.querySelectorAll('details[open]').length === 3")
+    assert page.locator("figure:not([data-state])").count() == 0
+
+    page.get_by_role("button", name="Open all parts").click()
     height = page.evaluate("document.documentElement.scrollHeight")
     page.set_viewport_size({"width": WIDE["width"], "height": height})
     page.wait_for_function(

@@ -130,7 +130,7 @@ def several(found: list[Snapshot]) -> Iterator[View]:
     )
     yield "compare", lambda: _draw(comparison.sections(compared(), CHIP))
     yield "compare -o X.json", lambda: _json(comparison_json.to_json(compared(), 0, CHIP))
-    yield "glance", lambda: _draw(glance.sections(compared(), CHIP))
+    yield "glance", lambda: _draw(glance.of_report(compared(), CHIP))
     yield "board file", lambda: board.parse(board.dumps(_board(named)).encode())
     yield "board link", lambda: board_link.to_query(_board(named).aligned())
     yield "linked maps", lambda: _linked(compared())

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import base64
 import functools
+import gzip
 import hashlib
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
@@ -19,24 +20,21 @@ from plotly.offline import get_plotlyjs
 from inspector.core.snapshot import Snapshot
 from inspector.machines.hardware import Chip
 from inspector.media.html.render import FOLDER, Page, environment
-from inspector.sections import provenance, report, summary
+from inspector.sections import provenance, report
 from inspector.sections.section import Section
 
 # Large shard maps of each Snapshot. They are left out if there are five or more, to limit the size.
 _MAPS = {1: 4, 2: 3, 3: 2, 4: 2}
-_MAX_LISTED = 3  # Snapshots whose sections are in the contents
 
 
 @dataclass(frozen=True)
 class _Part:
-    """One Snapshot of the report."""
+    """A part that opens: its heading, its anchor and its content."""
 
-    name: str
+    heading: str
     anchor: str
-    note: str
-    facts: Markup
-    sections: tuple[Section, ...]
     body: Markup
+    level: int
 
 
 def page(
@@ -48,12 +46,17 @@ def page(
     notes = notes or {}
     names = [name for name, _ in named]
     whole = Page(about=provenance.lines(named))
-    compared = report.compared(named, chip)
-    rendered = replace(whole, about=()).render(compared)
-    parts = [
-        _part(f"snapshot-{number}", name, snapshot, chip, notes.get(name, ""), whole, len(named))
-        for number, (name, snapshot) in enumerate(named, start=1)
-    ]
+    stamped = replace(whole, about=())  # figures about several Snapshots have their own lines
+    beginning = stamped.render(report.beginning(named, chip))
+    parts = _parts(report.compared(named, chip), stamped)
+    for number, (name, snapshot) in enumerate(named, start=1):
+        anchor = f"snapshot-{number}"
+        sections = report.of_snapshot(snapshot, chip, _MAPS.get(len(named), 0))
+        if len(named) == 1:
+            parts += _parts(sections, replace(whole, prefix=f"{anchor}-"))
+            continue
+        own = replace(whole, prefix=f"{anchor}-", about=provenance.lines([(name, snapshot)]))
+        parts.append(_Part(name, anchor, _folded(_parts(sections, own, level=3)), 2))
     plotly, drawing = _scripts()
     return (
         environment()
@@ -62,32 +65,38 @@ def page(
             title=names[0] if len(names) == 1 else f"{names[0]} against {', '.join(names[1:])}",
             policy=_policy(plotly, drawing),
             style=Markup(_resource("report.css")),
-            about=whole.about,
-            comparison=compared,
-            compared=rendered,
-            parts=parts,
-            max_listed=_MAX_LISTED,
+            notes=[(name, notes[name]) for name in names if notes.get(name)],
+            beginning=beginning,
+            folded=_folded(parts),
             created=datetime.now(UTC).strftime("%Y-%m-%d %H:%M UTC"),
             figures=whole.figures,
-            scripts=(Markup(plotly), Markup(drawing)),
+            plotly=_packed(plotly),
+            drawing=Markup(drawing),
         )
     )
 
 
-def _part(
-    anchor: str,
-    name: str,
-    snapshot: Snapshot,
-    chip: Chip | None,
-    note: str,
-    whole: Page,
-    count: int,
-) -> _Part:
-    about = whole.about if count == 1 else provenance.lines([(name, snapshot)])
-    page = replace(whole, prefix=f"{anchor}-", about=about)
-    parts = report.of_snapshot(snapshot, chip, _MAPS.get(count, 0))
-    facts = page.render([summary.facts(snapshot)])
-    return _Part(name, anchor, note, facts, parts, page.render(parts, level=3))
+def _parts(sections: Sequence[Section], page: Page, level: int = 2) -> list[_Part]:
+    """Return the sections as parts that open. `level` is the heading level of their summaries."""
+    return [
+        _Part(
+            section.heading,
+            f"{page.prefix}{section.key}",
+            page.render(section.blocks, level + 1),
+            level,
+        )
+        for section in sections
+    ]
+
+
+def _folded(parts: Sequence[_Part]) -> Markup:
+    return Markup(environment().get_template("parts.html.j2").render(parts=parts))
+
+
+@functools.cache
+def _packed(script: str) -> str:
+    """Return a script as text for `report.js`, which unpacks it: a third of its length."""
+    return base64.b64encode(gzip.compress(script.encode(), mtime=0)).decode()
 
 
 def _policy(*scripts: str) -> str:

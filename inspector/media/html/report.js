@@ -1,7 +1,16 @@
 // Draws the figures of the report as they come into view, in the colors of the reader's theme, and saves
-// them as PNG or SVG with their provenance. It reads only data; it runs and fetches nothing else.
-(() => {
+// them as PNG or SVG with their provenance. A figure of a closed part comes into view when the part opens.
+// It runs only the packed Plotly, whose hash the policy has; it fetches nothing.
+(async () => {
   "use strict";
+  const packed = Uint8Array.from(
+    atob(document.getElementById("plotly").textContent), (letter) => letter.charCodeAt(0),
+  );
+  const unpacked = new Blob([packed]).stream().pipeThrough(new DecompressionStream("gzip"));
+  const plotly = document.createElement("script");
+  plotly.textContent = await new Response(unpacked).text();
+  document.head.append(plotly);
+
   const dark = window.matchMedia("(prefers-color-scheme: dark)");
   const themes = {
     light: {text: "#1f2328", ground: "#ffffff", raised: "#f6f8fa", line: "#d0d7de"},
@@ -9,6 +18,7 @@
   };
   const family = getComputedStyle(document.body).fontFamily;
   let printing = false;
+  let closed = [];  // parts that are open only while the page is printed
 
   const theme = () => themes[dark.matches && !printing ? "dark" : "light"];
 
@@ -61,15 +71,33 @@
   dark.addEventListener("change", () => drawn().forEach(draw));
   window.addEventListener("beforeprint", () => {
     printing = true;
-    document.querySelectorAll("details").forEach((one) => { one.open = true; });
+    closed = [...document.querySelectorAll("details:not([open])")];
+    closed.forEach((part) => { part.open = true; });
     figures.forEach((figure) => { seen.unobserve(figure); draw(figure); });
   });
   window.addEventListener("afterprint", () => {
     printing = false;
+    closed.forEach((part) => { part.open = false; });
     drawn().forEach(draw);
   });
   document.addEventListener("click", (event) => {
     const button = event.target.closest("button[data-save]");
     if (button) save(button.closest("figure"), button.dataset.save);
+    if (event.target.closest("button[data-open]")) {
+      document.querySelectorAll("details.part").forEach((part) => { part.open = true; });
+    }
+    // The URL of an opened part opens it for the next reader.
+    const part = event.target.closest("details.part > summary")?.parentElement;
+    if (part && !part.open) history.replaceState(null, "", `#${part.id}`);
   });
+
+  const reveal = () => {
+    const target = document.getElementById(location.hash.slice(1));
+    for (let part = target; part; part = part.parentElement) {
+      if (part.tagName === "DETAILS") part.open = true;
+    }
+    target?.scrollIntoView();
+  };
+  window.addEventListener("hashchange", reveal);
+  reveal();
 })();

@@ -1,4 +1,4 @@
-"""The report as Markdown for a pull request: short, with the differences first."""
+"""The report as Markdown for a pull request: the verdict and its numbers, then parts that open."""
 
 from __future__ import annotations
 
@@ -9,8 +9,7 @@ from inspector.core.snapshot import Snapshot
 from inspector.machines.hardware import Chip
 from inspector.media.markdown import render
 from inspector.media.markdown.text import code, quoted
-from inspector.sections import provenance, report
-from inspector.sections.section import Folded, listing
+from inspector.sections import report
 
 MAX_CHARACTERS = 60_000  # GitHub accepts comments of 65,536
 
@@ -25,11 +24,9 @@ def page(
     parts = [f"## Sharding of {' against '.join(filter(None, (names[0], ', '.join(names[1:]))))}\n"]
     for name, note in (notes or {}).items():
         parts.append(f"{code(name)}:\n\n{quoted(note)}")
-    blocks = report.short(named, chip)
-    lines = provenance.lines(named) if len(named) > 1 else (provenance.line(named[0][1]),)
-    for block in (*blocks, Folded("Source and versions", (listing(*lines),))):
+    for block in report.short(named, chip):
         parts.append(render.render([block], level=3))
-    return fitting(parts)
+    return fitting([part for part in parts if part])
 
 
 def fitting(parts: Sequence[str]) -> str:

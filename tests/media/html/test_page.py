@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import base64
 import dataclasses
+import gzip
 import hashlib
 import html
 import json
@@ -15,6 +16,7 @@ from hypothesis import example, given, settings
 from hypothesis import strategies as st
 from plotly.offline import get_plotlyjs
 
+from inspector.assessment import assess
 from inspector.compare import difference
 from inspector.core.errors import InvalidInput
 from inspector.core.printable import printable
@@ -22,6 +24,9 @@ from inspector.core.snapshot import Snapshot
 from inspector.machines import hardware
 from inspector.media import report
 from inspector.media.html.render import safe_json
+from inspector.sections import comparison
+from inspector.sections.section import plain
+from tests.compare.difference import layouts
 from tests.figures import samples
 from tests.media import hostile
 
@@ -36,7 +41,7 @@ TAGS = {
 VOID = ("meta", "br")
 ATTRIBUTES = {
     *("lang", "charset", "http-equiv", "content", "name", "class", "id", "href", "scope", "title"),
-    *("tabindex", "style", "role", "aria-label", "type", "data-save", "data-figure"),
+    *("tabindex", "style", "role", "aria-label", "type", "data-save", "data-figure", "data-open"),
 }
 
 
@@ -49,12 +54,15 @@ class Page(HTMLParser):
         self.scripts: list[tuple[dict[str, str | None], str]] = []
         self.title = self.text = ""
         self.tables: list[list[list[str]]] = []
+        self.parts: list[str] = []  # `details` and what precedes them: tables, figures, headings
         self._inside: list[str] = []
         self.feed(text)
         self.close()
 
     def handle_starttag(self, tag: str, attrs: list[tuple[str, str | None]]) -> None:
         self.elements.append((tag, dict(attrs)))
+        if "details" not in self._inside and tag in ("h1", "figure", "table", "details", "h2"):
+            self.parts.append(dict(attrs).get("id") or tag)
         if tag not in VOID:
             self._inside.append(tag)
         if tag == "script":
@@ -85,6 +93,17 @@ class Page(HTMLParser):
                 self.tables[-1][-1][-1] += data
 
     @property
+    def code(self) -> list[str]:
+        """The scripts that run: Plotly, which is packed, and the page's own."""
+        return [
+            gzip.decompress(base64.b64decode(text)).decode()
+            if attributes.get("type") == "application/gzip"
+            else text
+            for attributes, text in self.scripts
+            if attributes.get("type") != "application/json"
+        ]
+
+    @property
     def figures(self) -> list[dict]:
         return [
             json.loads(text)
@@ -108,6 +127,12 @@ def baseline() -> Snapshot:
 
 @pytest.fixture(scope="module")
 def pair(baseline: Snapshot) -> Page:
+    return Page(
+        report.content(pair_named(baseline), ".html", CHIP, {"after": "tried\n<b>this</b>"})
+    )
+
+
+def pair_named(baseline: Snapshot) -> list[tuple[str, Snapshot]]:
     mesh = baseline.mesh
     arrays = tuple(
         dataclasses.replace(one, spec=(None, None), bytes_per_device=one.bytes, replicas=4)
@@ -116,13 +141,11 @@ def pair(baseline: Snapshot) -> Page:
         for one in baseline.arrays
     )
     after = dataclasses.replace(samples.snapshot(mesh, arrays), programs=baseline.programs)
-    named = [("before", baseline), ("after", after)]
-    return Page(report.content(named, ".html", CHIP, {"after": "tried\n<b>this</b>"}))
+    return [("before", baseline), ("after", after)]
 
 
 def test_the_page_is_one_file_with_one_copy_of_plotly(pair: Page) -> None:
-    code = [text for attributes, text in pair.scripts if "type" not in attributes]
-    assert code[0] == get_plotlyjs() and len(code) == 2
+    assert pair.code[0] == get_plotlyjs() and len(pair.code) == 2
     assert {name for _, each in pair.elements for name in each} <= ATTRIBUTES
     assert not [tag for tag, _ in pair.elements if tag in ("link", "iframe", "img", "base")]
     assert all(target.startswith("#") for target in pair.attributes("href"))
@@ -138,26 +161,36 @@ def test_the_policy_allows_only_the_two_scripts(pair: Page) -> None:
     assert rules["default-src"] == "'none'"
     hashes = {
         f"'sha256-{base64.b64encode(hashlib.sha256(text.encode()).digest()).decode()}'"
-        for attributes, text in pair.scripts
-        if "type" not in attributes
+        for text in pair.code
     }
     assert set(rules["script-src"].split()) == hashes
 
 
-def test_the_contents_link_to_sections(pair: Page) -> None:
-    targets = {target.removeprefix("#") for target in pair.attributes("href")}
-    anchors = set(pair.attributes("id"))
-    assert targets <= anchors
-    headings = {each["id"] for tag, each in pair.elements if tag in ("h2", "h3") and "id" in each}
-    assert headings >= targets
+def test_everything_after_the_first_table_is_folded(pair: Page, baseline: Snapshot) -> None:
+    compared = ("difference", "board", "specs", "differing", "source")
+    assert pair.parts == ["h1", "figure", "table", *compared, "snapshot-1", "snapshot-2"]
+    for sections in (("summary", "findings"), ("memory", "time", "arrays")):
+        assert {f"snapshot-{n}-{key}" for n in (1, 2) for key in sections} <= set(
+            pair.attributes("id")
+        )
+    alone = Page(report.content([("alone", baseline)], ".html", CHIP))
+    assert alone.parts[:5] == ["h1", "figure", "table", "snapshot-1-summary", "snapshot-1-findings"]
+    for page in (pair, alone):
+        assert not [each for tag, each in page.elements if tag == "details" and "open" in each]
+        assert len(page.attributes("id")) == len(set(page.attributes("id")))
 
 
-def test_differences_precede_the_board_and_the_snapshots(pair: Page, baseline: Snapshot) -> None:
-    anchors = [one for one in pair.attributes("id") if not one.startswith("differing-")]
-    assert anchors[:6] == [
-        *("verdict", "glance", "difference", "board", "specs", "differing"),
-    ]
-    assert anchors.index("snapshot-1") < anchors.index("snapshot-2")
+def test_the_reason_of_a_rejected_layout_is_on_the_first_screen() -> None:
+    rejected = layouts.planned(mesh="4x2", batch="3")
+    page = Page(report.content([("rejected", rejected)], ".html", CHIP))
+    reason = assess(rejected, CHIP).rejected
+    assert reason and page.text.index(reason) < page.text.index("Open all parts")
+
+
+def test_the_verdict_is_said_once_and_the_board_compares(pair: Page, baseline: Snapshot) -> None:
+    (verdict,) = comparison.verdict(pair_named(baseline), CHIP).blocks
+    assert pair.text.count(plain(verdict.parts)) == 1
+    assert pair.text.index(plain(verdict.parts)) < pair.text.index("Differences")
     table = next(each for each in pair.tables if each[0][0] == "Question")
     assert table[0] == ["Question", "before (baseline)", "after"]
     boards = [each for each in pair.tables if each[0][0] == "Question"]

@@ -21,7 +21,7 @@ from inspector.media import report
 from inspector.media.markdown import page as markdown_page
 from inspector.media.markdown import text as markdown_text
 from inspector.sections.report import short
-from inspector.sections.section import Listing, Section
+from inspector.sections.section import Folded, Listing, Table
 from tests.compare import glances
 from tests.compare.difference import layouts
 from tests.figures import samples
@@ -101,7 +101,19 @@ def named() -> list[tuple[str, Snapshot]]:
     return [("before", before), ("after", dataclasses.replace(before, arrays=arrays))]
 
 
-def test_differences_come_first_and_the_board_follows(named) -> None:
+@pytest.mark.parametrize("count", [1, 2])
+def test_all_after_the_table_of_the_picture_is_folded(named, count: int) -> None:
+    blocks = short(named[:count], hardware.chip("v5e"))
+    table = next(place for place, block in enumerate(blocks) if isinstance(block, Table))
+    assert blocks[table].key == "glance_numbers" and blocks[table + 1 :]
+    assert all(isinstance(block, Folded) for block in blocks[table + 1 :])
+    text = report.content(named[:count], ".md", hardware.chip("v5e"))
+    lines = [line for line in text.split("<details>")[0].splitlines() if line]
+    assert lines[0].startswith("## ") and lines[2].startswith("**") and lines[3].startswith("| ")
+    assert text.count(lines[2]) == 1
+
+
+def test_differences_are_above_the_board(named) -> None:
     found = read(report.content(named, ".md"))
     said = difference.sentences(named[0][1], named[1][1])
     places = [without_joiners(found.said).index(sentence) for sentence in said[:5]]
@@ -132,10 +144,9 @@ def test_one_snapshot_has_the_predicted_step_with_its_interval() -> None:
 def test_an_axis_that_does_not_divide_several_arrays_is_one_finding() -> None:
     rejected = layouts.planned(mesh="4x2", batch="3")
     assert sum(one.level == "error" for one in rejected.findings) > 1
-    sections = [one for one in short([("plan", rejected)], None) if isinstance(one, Section)]
-    (found,) = (one for one in sections if one.key == "findings")
-    (listed,) = (block for block in found.blocks if isinstance(block, Listing))
-    assert [item[0].text for item in listed.items].count("error") == 1
+    folded = [one for one in short([("plan", rejected)], None) if isinstance(one, Folded)]
+    listings = [block for one in folded for block in one.blocks if isinstance(block, Listing)]
+    assert [item[0].text for item in listings[0].items].count("error") == 1
 
 
 @pytest.mark.nightly

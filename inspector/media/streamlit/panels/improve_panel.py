@@ -31,6 +31,7 @@ from inspector.media.streamlit.session import (
     user,
 )
 from inspector.media.streamlit.session.job_progress import Progress, Task
+from inspector.sections import assessed
 from inspector.sections import effects as effects_section
 from inspector.sections import findings as findings_section
 from inspector.sections import improvements as section
@@ -96,7 +97,7 @@ def show_urgent(snapshot: Snapshot, layout: Layout, rejected: str | None) -> Non
     fixable = [one for one in findings if one.level == "error" and audit.may_fix(one, layout)]
     if rejected is not None:
         with st.container(horizontal=True, vertical_alignment="center", gap="small"):
-            st.error(plain(f"JAX rejects this layout: {rejected}."), icon=render.ICONS["error"])
+            st.error(plain(assessed.rejection(rejected)), icon=render.ICONS["error"])
             if fixable:
                 _draw_apply("fix_rejected", section.of_finding(fixable[0]), snapshot, layout)
     for number, finding in enumerate(findings):
