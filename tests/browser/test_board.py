@@ -163,6 +163,7 @@ def test_eight_layouts_at_a_glance_can_be_read(open_dashboard):
     assert "layout of depth 128" in (picture.get_attribute("aria-label") or "")
 
 
+@pytest.mark.nightly
 def test_one_click_leaves_an_open_pin_menu(open_dashboard):
     dashboard = open_dashboard("?mesh=4x2&depth=64&layers=2")
     dashboard.open_pin_menu()

@@ -74,6 +74,7 @@ def test_every_panel_can_be_read(open_dashboard, theme, size):
     )
 
 
+@pytest.mark.nightly_but_first
 @pytest.mark.parametrize(
     "query", ["", "?model=transformer", "?model=transformer&target=tpu:v5e:2x4"]
 )

@@ -5,6 +5,7 @@ from __future__ import annotations
 import re
 from collections.abc import Callable
 
+import pytest
 from playwright.sync_api import BrowserContext, Page, expect
 
 from tests.browser.dashboard import WIDE, Dashboard
@@ -24,6 +25,7 @@ def entries(page: Page) -> dict[str, str]:
     )
 
 
+@pytest.mark.nightly
 def test_a_reload_and_another_tab_have_the_pins_until_they_are_removed(
     open_context: Callable[..., BrowserContext], server: Server
 ) -> None:

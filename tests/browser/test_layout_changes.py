@@ -4,11 +4,13 @@ from __future__ import annotations
 
 import re
 
+import pytest
 from playwright.sync_api import expect
 
 from tests.browser.dashboard import cells
 
 
+@pytest.mark.nightly
 def test_512_devices_are_readable(dashboard):
     for mesh in ("8x64", "16x32", "2x4x8x8"):
         dashboard.type("Mesh", mesh)
