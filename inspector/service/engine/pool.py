@@ -372,6 +372,11 @@ class Pool:
                 max(until - time.monotonic(), 0.0),
             )
 
+    @property
+    def closed(self) -> bool:
+        """Whether it takes no more jobs."""
+        return self._closed
+
     def close(self) -> None:
         """Cancel all jobs and end all workers. Return when they have ended. May be repeated."""
         if os.getpid() != self._owner:

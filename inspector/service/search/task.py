@@ -180,17 +180,22 @@ def _kept(search: str, job: Job[Any]) -> Iterator[None]:
 
 
 def share(pool: Pool) -> None:
-    """Run tasks in this process on the workers of its server."""
+    """Run tasks in this process on the workers of its server, until they are stopped."""
     global _shared
     _shared = pool
+
+
+def _known_pool() -> Pool | None:
+    return _own if _shared is None or _shared.closed else _shared
 
 
 def _pool() -> Pool:
     global _own
     with _lock:
-        if _shared is None and _own is None:
-            _own = lanes.pool()
-        return _shared or _own  # type: ignore[return-value]
+        pool = _known_pool()
+        if pool is None:
+            pool = _own = lanes.pool()
+        return pool
 
 
 def _register(layout: dict[str, Any]) -> None:
@@ -203,7 +208,7 @@ def _register(layout: dict[str, Any]) -> None:
 def workers() -> tuple[WorkerStatus, ...]:
     """Return the worker processes of tasks in this process."""
     with _lock:
-        pool = _shared or _own
+        pool = _known_pool()
     return () if pool is None else pool.workers(lanes.CANDIDATES, lanes.COMPILES)
 
 
