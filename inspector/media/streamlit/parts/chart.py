@@ -81,7 +81,7 @@ def draw(
 
     Args:
       alt: the subject of the figure; a screen reader also gets the main statement of the figure itself.
-      on_pick: called with the custom data of the clicked point, or with None after a click next to it.
+      on_pick: called with the custom data of the clicked point.
     """
     alt = one_line(alt)
 
