@@ -151,16 +151,8 @@ def _sections(service: Inspection, board: Board) -> None:
 
 
 def _show_arrays(board: Board) -> None:
-    st.session_state.setdefault(view_link.BOARD_VIEW_KEY, next(iter(VIEWS)))
     with screenshot_mode.controls("arrays"):
-        view = kept_field.draw(
-            st.segmented_control,
-            "View",
-            list(VIEWS),
-            key=view_link.BOARD_VIEW_KEY,
-            required=True,
-            label_visibility="collapsed",
-        )
+        view = kept_field.draw_views(VIEWS, view_link.BOARD_VIEW_KEY)
     VIEWS[view](board)
 
 

@@ -34,15 +34,7 @@ def show(
     snapshot: Snapshot, layout: Layout | None, instead: Mapping[str, View] | None = None
 ) -> None:
     """Draw the choice of a view, and the view. `instead` has views that the page draws in another way."""
-    st.session_state.setdefault(selection.VIEW_KEY, next(iter(VIEWS)))
-    view = kept_field.draw(
-        st.segmented_control,
-        "View",
-        list(VIEWS),
-        key=selection.VIEW_KEY,
-        required=True,
-        label_visibility="collapsed",
-    )
+    view = kept_field.draw_views(VIEWS, selection.VIEW_KEY)
     {**VIEWS, **(instead or {})}[view](snapshot, layout)
 
 

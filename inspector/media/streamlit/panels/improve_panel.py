@@ -11,9 +11,8 @@ from inspector import layout as layouts
 from inspector.assessment import assess
 from inspector.checks import audit
 from inspector.checks.audit import Change
-from inspector.compare import board
+from inspector.compare import board, board_link
 from inspector.core import typed_json
-from inspector.core.errors import InvalidInput
 from inspector.core.formatting import seconds_text
 from inspector.core.snapshot import Effect, Effects, Finding, Snapshot
 from inspector.layout import Layout, from_json
@@ -55,7 +54,7 @@ def show(snapshot: Snapshot, layout: Layout | None) -> None:
     if snapshot.mesh is None:
         st.info("Nothing can be checked, because the mesh is unknown.", icon=":material/help:")
         return
-    changeable = layout or _layout_of(snapshot)
+    changeable = layout or board_link.layout_of(snapshot)
     chip = None
     if changeable is None:
         snapshot = replace(snapshot, effects=None)
@@ -132,7 +131,7 @@ def _draw(
     in_full: bool = False,
 ) -> None:
     """Draw an improvement and its buttons. `in_full` adds the fix, the comparison, and the array."""
-    finding, current = improvement.finding, layout or _layout_of(snapshot)
+    finding, current = improvement.finding, layout or board_link.layout_of(snapshot)
     fix = _fix(snapshot, finding, layout) if in_full and finding and layout else None
     goal = _layout_after(improvement, fix)
     with st.container(key=f"row:{key}", border=in_full):
@@ -247,13 +246,6 @@ def _draw_effects(snapshot: Snapshot, layout: Layout) -> tuple[Snapshot, Chip | 
     # What is computed once for a Snapshot is not computed again for an equal one.
     same = snapshot.effects == known
     return snapshot if same else replace(snapshot, effects=known), chip
-
-
-def _layout_of(snapshot: Snapshot) -> Layout | None:
-    try:
-        return None if snapshot.layout is None else from_json(snapshot.layout)
-    except InvalidInput:
-        return None
 
 
 def _recorded(snapshot: Snapshot, program: str, chip: str | None) -> Effects | None:

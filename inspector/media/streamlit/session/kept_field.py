@@ -12,7 +12,7 @@ answer only, and is lost if the next answer comes before the browser has applied
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -81,6 +81,21 @@ def draw(
         settings["default" if name in _OF_OPTIONS else "value"] = default
     widget(label, *arguments, key=widget_key, on_change=changed, **settings)
     return value
+
+
+def draw_views(views: Iterable[str], key: str) -> str:
+    """Draw the choice of one of several views of a tab, at first the first one, and return its name."""
+    names = [*views]
+    st.session_state.setdefault(key, names[0])
+    name: str = draw(
+        st.segmented_control,
+        "View",
+        names,
+        key=key,
+        required=True,
+        label_visibility="collapsed",
+    )
+    return name
 
 
 def key_of(widget_key: str) -> str:
