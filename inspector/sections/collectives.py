@@ -50,6 +50,8 @@ Range = tuple[int | None, int | None]
 _MOST_DEVICES = 1_000_000  # of more, no table is made
 _SUBJECT = "collectives are"
 _MOST_LISTED = 20  # collectives of a program
+_MOST_REASONS = 4  # with the figures, the table fits on the first screen
+_MOST_SOURCES = 2
 
 
 def section(snapshot: Snapshot, listed: bool = False) -> Section:
@@ -90,6 +92,7 @@ def of_program(
         _key(row): range_of_run([one for one in collectives if _key(one) == _key(row)], devices)
         for row in rows
     }
+    blocks += _why(program)
     if figures:
         blocks.append(_figures(program, collectives, rows, snapshot))
     if disagreeing is not None:
@@ -98,6 +101,43 @@ def of_program(
     if listed:
         blocks += largest(program)
     return tuple(blocks)
+
+
+def _why(program: Program) -> tuple[Block, ...]:
+    """Return a table of the reasons for which a program sends most, with their source lines."""
+    ranked = reasons.shared(program)
+    shown = [row for row in ranked if row.reason is not None][:_MOST_REASONS]
+    if not shown:
+        return ()
+    table = Table.of(
+        f"why_collectives:{program.name}",
+        shown,
+        {
+            Column("Sent", "bytes", "Bytes that leave one device in one run."): lambda row: (
+                row.sent
+            ),
+            "Collectives": _alike_text,
+            "Why": lambda row: row.reason,
+            "Source": _sources_text,
+        },
+        wrap=True,
+    )
+    more = len(ranked) - len(shown)
+    return (table, text(more_text(more, "reason"), quiet=True)) if more else (table,)
+
+
+def _alike_text(row: reasons.Shared) -> tuple[Inline, ...]:
+    over = Code(_axes(row.collectives[0]))
+    return (Strong(counted(len(row.collectives), row.collectives[0].op)), " over ", over)
+
+
+def _sources_text(row: reasons.Shared) -> tuple[Inline, ...]:
+    lines = list(dict.fromkeys(one.source for one in row.collectives if one.source))
+    parts: list[Inline] = []
+    for line in lines[:_MOST_SOURCES]:
+        parts += [", " if parts else "", Code(line)]
+    more = len(lines) - _MOST_SOURCES
+    return (*parts, *([f" and {more} more"] if more > 0 else ())) or ("unknown",)
 
 
 def range_of_run(collectives: Sequence[Collective], devices: int | None) -> Range:
@@ -174,23 +214,25 @@ def each(program: Program, collectives: Sequence[Collective]) -> Table:
     """Return a table with one row per collective."""
     executions = "How often one run of the program executes it."
     wire = "Bytes that leave one device in all executions of one run, by the ring algorithm."
+    why = {one.name: row.reason for row in reasons.shared(program) for one in row.collectives}
     return Table.of(
         f"collective_table:{program.name}",
         collectives,
         {
             "Op": lambda one: one.op,
             "Mesh axes": _axes,
+            Column("On the wire", "bytes", wire): wire_bytes_of_run,
+            **_of_iteration(collectives, wire_bytes_of_iteration),
+            "Why": lambda one: why.get(one.name) or "unknown",
+            "Source": lambda one: one.source or "unknown",
             "Groups": _groups_short,
             Column("Executions", "count", executions): lambda one: one.executions,
             Column("Payload", "bytes", "Bytes of one execution on one device."): lambda one: (
                 one.payload_bytes
             ),
-            Column("On the wire", "bytes", wire): wire_bytes_of_run,
-            **_of_iteration(collectives, wire_bytes_of_iteration),
             "Phase": phases_text,
             "Module": modules_text,
             "Arrays": _arrays_text,
-            "Source": lambda one: one.source or "unknown",
             "Inserted by": lambda one: "partitioner" if one.spmd_generated else "unknown",
             "Asynchronous": lambda one: "yes" if one.asynchronous else "no",
             "Conditional": lambda one: "yes" if one.conditional else "no",

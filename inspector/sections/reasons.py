@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+import re
+from collections import defaultdict
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
 
 from inspector.compiled.op_name import parse_op_name
-from inspector.core.collectives import axes_text
+from inspector.core.collectives import axes_text, wire_bytes_of_run
 from inspector.core.formatting import and_text, spec_text
 from inspector.core.snapshot import Collective, Conflict, ConflictSide, Program
 
@@ -27,17 +30,61 @@ _WRITTEN = frozenset({"psum", "psum_invariant", "pmax", "pmin", "all_gather", "a
                       "psum_scatter", "reduce_scatter", "all_to_all", "ppermute"})  # fmt: skip
 
 
+@dataclass(frozen=True)
+class Shared:
+    """Collectives of one kind that are there for one reason, such as those of all layers.
+
+    Attributes:
+      reason: a sentence, None if it is unknown.
+      sent: bytes that leave one device in one run; None if they are unknown.
+    """
+
+    collectives: tuple[Collective, ...]
+    reason: str | None
+    sent: int | None
+
+
+def shared(program: Program) -> list[Shared]:
+    """Return the collectives of a program by kind, mesh axes and reason, most bytes first."""
+    conflicts = {name: one for one in program.conflicts or () for name in one.collectives}
+    alike: dict[tuple[str, str, str | None], list[Collective]] = defaultdict(list)
+    for one in program.collectives or ():
+        unnamed = _reason(one, conflicts.get(one.name), ())
+        alike[one.op, axes_text(one), unnamed].append(one)
+    rows = []
+    for members in alike.values():
+        arrays = _patterns(path for one in members for path in one.arrays or ())
+        sentence = _reason(members[0], conflicts.get(members[0].name), arrays)
+        rows.append(Shared(tuple(members), sentence, wire_bytes_of_run(*members)))
+    return sorted(rows, key=lambda row: row.sent or 0, reverse=True)
+
+
+def _patterns(paths: Iterable[str]) -> list[str]:
+    """Return the paths, with `*` for the numbers in which they differ, as those of layers do."""
+    alike: dict[str, list[list[str]]] = defaultdict(list)
+    for path in dict.fromkeys(paths):
+        alike[re.sub(r"\d+", "*", path)].append(re.split(r"(\d+)", path))
+    return [
+        "".join(parts[0] if len({*parts}) == 1 else "*" for parts in zip(*same, strict=True))
+        for same in alike.values()
+    ]
+
+
 def reason(program: Program, one: Collective) -> str | None:
     """Return why a collective is there; None if its operation is unknown.
 
     A matrix product whose operands are sharded over the dimension that it sums is followed by an all-reduce,
     and an operand that an operation uses in another sharding is gathered or moved.
     """
+    resharded = next((c for c in program.conflicts or () if one.name in c.collectives), None)
+    return _reason(one, resharded, one.arrays or ())
+
+
+def _reason(one: Collective, resharded: Conflict | None, arrays: Sequence[str]) -> str | None:
     if one.mesh_axes is None and one.axis_parts is None:
         return None
-    resharded = next((c for c in program.conflicts or () if one.name in c.collectives), None)
     if resharded is not None:
-        return _of_conflict(resharded, one)
+        return _of_conflict(resharded, one, arrays)
     primitive = parse_op_name(one.op_name)[0].primitive
     if not primitive:
         return None
@@ -46,7 +93,7 @@ def reason(program: Program, one: Collective) -> str | None:
         return f"The code itself asks for it: {primitive} over {axes}, inside of a shard_map."
     if one.op in _SUMS:
         return _of_sum(primitive, axes, one.op)
-    what = f" of {_named(one.arrays)}" if one.arrays else ""
+    what = f" of {_named(arrays)}" if arrays else ""
     return (
         f"{primitive} needs its data in another sharding than they have: the {one.op} moves shards{what} "
         f"along {axes}."
@@ -81,7 +128,7 @@ def _of_sum(primitive: str, axes: str, op: str) -> str:
     )
 
 
-def _of_conflict(conflict: Conflict, one: Collective) -> str:
+def _of_conflict(conflict: Conflict, one: Collective, arrays: Sequence[str]) -> str:
     side = next((side for side in conflict.sides if side.spec != side.used), conflict.sides[0])
     before, after = spec_text(side.spec), spec_text(side.used)
     if side.value.startswith("result"):
@@ -93,7 +140,7 @@ def _of_conflict(conflict: Conflict, one: Collective) -> str:
         where = f" ({conflict.source})" if conflict.source else ""
         asked = f"a sharding constraint{where} asks for {after}"
         return f"The value is sharded as {before}, and {asked}: {moves}."
-    name = _named(one.arrays) if one.arrays else _side_name(side)
+    name = _named(arrays) if arrays else _side_name(side)
     return f"{name} is sharded as {before}, and {conflict.operation} uses it as {after}: {moves}."
 
 

@@ -7,7 +7,7 @@ from dataclasses import replace
 import pytest
 
 from inspector.core.snapshot import Collective, Conflict, ConflictSide, Program
-from inspector.sections.reasons import reason
+from inspector.sections.reasons import reason, shared
 
 ONE = Collective(
     "all-reduce", False, "all-reduce.1", "main", 1, False, ("data",), 2, 4, 64, 64,
@@ -53,3 +53,30 @@ def test_without_an_operation_or_axes_nothing_is_said() -> None:
     assert reason(program, replace(ONE, mesh_axes=None)) is None
     parts = replace(ONE, mesh_axes=None, axis_parts=("data:(1)2",))
     assert "data:(1)2" in (reason(program, parts) or "")
+
+
+def test_the_collectives_of_all_layers_are_one_row() -> None:
+    layers = [
+        replace(
+            ONE,
+            op="all-gather",
+            name=f"gather.{layer}",
+            arrays=(f"params/layer_{layer}/dense_0/w",),
+        )
+        for layer in range(3)
+    ]
+    alone = replace(ONE, name="sum")
+    other = replace(
+        ONE, op="all-gather", name="gather.9", mesh_axes=("model",), arrays=("params/b_7",)
+    )
+    unexplained = replace(ONE, name="sum.2", op_name=None)
+    program = Program("step", collectives=(alone, *layers, other, unexplained))
+    rows = {row.collectives: row for row in shared(program)}
+    assert {one for members in rows for one in members} == {*program.collectives}
+    assert sum(map(len, rows)) == len(program.collectives)
+    assert "params/layer_*/dense_0/w " in (rows[tuple(layers)].reason or "")
+    assert rows[(alone,)].reason == reason(program, alone)
+    assert rows[(other,)].reason == reason(program, other)
+    assert rows[(unexplained,)].reason is None
+    sent = [row.sent or 0 for row in shared(program)]
+    assert sent == sorted(sent, reverse=True) and sum(sent) == 64 * len(program.collectives)
