@@ -35,6 +35,8 @@ def of_assessment(found: Assessment, before: Assessment | None = None) -> Facts:
     based = f"Based on: {BASES[found.basis]}."
     known = found.step
     step = "Step" if known is None else f"Step, {known.kind}"
+    if known is None and found.chip is None:
+        step = "Step, needs a run or a chip"
     if known is not None and known.interval:
         step += f", {known.interval}"
     sent = found.traffic
