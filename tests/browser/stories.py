@@ -109,13 +109,21 @@ def staff(story: Story, folder: Path) -> dict[str, str]:
             dashboard.settle()
             dashboard.open_pin_menu()
             dashboard.field("Name in the comparison").press("Enter")
-    verdict, picture = main.get_by_text(re.compile("has the shortest step")), "glance"
-    answers = (lambda: dashboard.keyed(picture), lambda: verdict.first)
-    with story.step("staff_2_compare", *answers):
+    picture = "glance"
+
+    def verdict() -> Locator:
+        return main.get_by_text(re.compile("has the shortest step")).first
+
+    with story.step("staff_2_compare", verdict):
         page.get_by_role("link", name="Compare (3)").click()
         dashboard.wait_for_figure(picture)
     texts["page"] = main.inner_text()
-    with story.step("staff_3_screenshot", *answers, lambda: main.get_by_role("heading").first):
+    with story.step(
+        "staff_3_screenshot",
+        lambda: main.get_by_role("heading").first,
+        verdict,
+        lambda: dashboard.keyed(picture),
+    ):
         dashboard.click("enter_screenshot_mode")
         dashboard.wait_for_stillness()
     texts["screenshot"] = main.inner_text()
