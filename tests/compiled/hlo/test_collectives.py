@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import itertools
 import math
+import re
+from pathlib import Path
 
 import numpy as np
 import pytest
@@ -15,7 +17,7 @@ from inspector.compiled.hlo.mesh_groups import axes_of_groups, axes_of_pairs
 from inspector.core.collectives import OPERATIONS
 from inspector.core.errors import InvalidInput
 from inspector.core.snapshot import Collective, Mesh, MeshAxis
-from tests.compiled.hlo import given
+from tests.compiled.hlo import given, own_programs
 
 
 def mesh(**sizes: int) -> Mesh:
@@ -44,11 +46,36 @@ def in_short(collective: Collective) -> tuple:
     )
 
 
-@given.needs_cases
 @pytest.mark.parametrize(
     ("name", "expected"),
     [
         (
+            "own every collective",
+            [
+                ("all-gather", 1, ("model",), 4096, 3072),
+                ("reduce-scatter", 1, ("model",), 4096, 3072),
+                ("all-to-all", 1, ("model",), 1024, 768),
+                ("collective-permute", 1, ("data",), 1024, 1024),
+                ("all-reduce", 1, ("data", "model"), 1024, 1792),
+            ],
+        ),
+        ("own scan", [("all-gather", 12, ("model",), 4096, 3072)]),
+        (
+            "own scan and gradient",
+            [
+                ("all-gather", 12, ("model",), 4096, 3072),
+                ("reduce-scatter", 12, ("model",), 4096, 3072),
+                ("all-reduce", 1, ("data",), 12288, 12288),
+            ],
+        ),
+        (
+            "own cond",
+            [
+                ("collective-permute", 1, ("model",), 1024, 1024),
+                ("all-reduce", 1, ("data",), 1024, 1024),
+            ],
+        ),
+        given.shared(
             "fsdp_tp_mlp.compiled.hlo",
             [
                 ("all-gather", 1, ("data",), 65536, 32768),
@@ -56,15 +83,15 @@ def in_short(collective: Collective) -> tuple:
                 ("all-reduce", 1, ("model",), 16384, 24576),
             ],
         ),
-        (
+        given.shared(
             "matmul_relu_sum.compiled.hlo",
             [
                 ("all-reduce", 1, ("model",), 32768, 49152),
                 ("all-reduce", 1, ("data",), 1024, 1024),
             ],
         ),
-        ("scan_12_layers.compiled.hlo", [("all-gather", 12, ("model",), 16384, 12288)]),
-        (
+        given.shared("scan_12_layers.compiled.hlo", [("all-gather", 12, ("model",), 16384, 12288)]),
+        given.shared(
             "scan_12_layers_grad.compiled.hlo",
             [
                 ("all-gather", 12, ("model",), 16384, 12288),
@@ -72,7 +99,7 @@ def in_short(collective: Collective) -> tuple:
                 ("all-reduce", 12, ("data",), 16384, 16384),
             ],
         ),
-        (
+        given.shared(
             "shard_map_all_collectives.compiled.hlo",
             [
                 ("collective-permute", 1, ("model",), 256, 256),
@@ -83,7 +110,7 @@ def in_short(collective: Collective) -> tuple:
                 ("all-to-all", 1, ("model",), 256, 192),
             ],
         ),
-        (
+        given.shared(
             "cond_with_collective.compiled.hlo",
             [
                 ("all-reduce", 1, ("data",), 65536, 65536),
@@ -95,8 +122,24 @@ def in_short(collective: Collective) -> tuple:
 def test_program_of_jax(name: str, expected: list[tuple]) -> None:
     collectives = found(name)
     assert [in_short(collective) for collective in collectives] == expected
-    assert {collective.conditional for collective in collectives} == {name.startswith("cond")}
+    assert {collective.conditional for collective in collectives} == {"cond" in name}
     assert not any(collective.asynchronous for collective in collectives)
+
+
+def test_op_name_and_source_of_our_programs() -> None:
+    (gather,) = found("own scan")
+    lines = Path(own_programs.__file__).read_text(encoding="utf-8").splitlines()
+    (line,) = (n for n, text in enumerate(lines, 1) if text.endswith("# source of a gather"))
+    assert gather.source == f"own_programs.py:{line}"
+    assert gather.op_name.startswith("jit(") and gather.op_name.endswith("/all_gather")
+    # The name of an instruction can differ from its opcode. XLA's text has it before the opcode.
+    printed = dict(
+        re.findall(
+            r"%(\S+) = \S+ (all-reduce|collective-permute)\(", given.text("own every collective")
+        )
+    )
+    names = {one.name: one.op for one in found("own every collective") if one.name in printed}
+    assert names == printed and not any(name.startswith("all-reduce") for name in names)
 
 
 @given.needs_cases
@@ -109,42 +152,55 @@ def test_op_name_and_source() -> None:
     assert names[0] == "ppermute.3" and names[4] == "psum.7"
 
 
-@given.needs_cases
-def test_permuted_mesh() -> None:
-    (reduce,) = found("permuted_mesh.compiled.hlo", mesh(a=4, b=2))
+@pytest.mark.parametrize("name", ["own permuted mesh", given.shared("permuted_mesh.compiled.hlo")])
+def test_permuted_mesh(name: str) -> None:
+    (reduce,) = found(name, mesh(a=4, b=2))
     assert (reduce.mesh_axes, reduce.group_size, reduce.groups) == (("b",), 2, 4)
     assert reduce.device_groups is None
-    (elsewhere,) = found("permuted_mesh.compiled.hlo", GRID)
+    (elsewhere,) = found(name, GRID)
     assert elsewhere.mesh_axes is None
     assert elsewhere.device_groups == ((0, 1), (2, 3), (4, 5), (6, 7))
 
 
-@given.needs_cases
-def test_asynchronous_collectives_count_once() -> None:
-    collectives = found("import_async_collectives.hlo", mesh(a=2, b=2))
+@pytest.mark.parametrize(
+    ("name", "size", "axes"),
+    [
+        ("asynchronous.hlo", 120, ["b", "a", "b", "ab", "b", "ab"]),
+        given.shared("import_async_collectives.hlo", 32, ["b", "b", "b", "ab", "b", "b"]),
+    ],
+)
+def test_asynchronous_collectives_count_once(name: str, size: int, axes: list[str]) -> None:
+    """size: the bytes of each operand. An all-gather over two devices gives twice as many."""
+    collectives = found(name, mesh(a=2, b=2))
     assert [(c.op, c.asynchronous, c.executions, c.payload_bytes) for c in collectives] == [
-        ("all-gather", True, 1, 64),
-        ("all-reduce", True, 1, 32),
-        ("all-to-all", True, 1, 32),
-        ("collective-permute", True, 1, 32),
-        ("reduce-scatter", True, 1, 32),
-        ("collective-broadcast", True, 1, 32),
+        ("all-gather", True, 1, 2 * size),
+        ("all-reduce", True, 1, size),
+        ("all-to-all", True, 1, size),
+        ("collective-permute", True, 1, size),
+        ("reduce-scatter", True, 1, size),
+        ("collective-broadcast", True, 1, size),
     ]
-    axes = [collective.mesh_axes for collective in collectives]
-    assert axes == [("b",), ("b",), ("b",), ("a", "b"), ("b",), ("b",)]
+    assert ["".join(collective.mesh_axes or ()) for collective in collectives] == axes
 
 
-@given.needs_cases
-def test_asynchronous_collective_printed_by_xla() -> None:
+@pytest.mark.parametrize("name", ["asynchronous.hlo", given.shared("import_async_collectives.hlo")])
+def test_asynchronous_collective_printed_by_xla(name: str) -> None:
     """XLA prints the wrapped collective as part of the async-start."""
     hlo_of_jaxlib = pytest.importorskip("jaxlib._hlo")
-    for module in given.text("import_async_collectives.hlo").split("// -----"):
+    for module in given.text(name).split("// -----"):
         (written,) = hlo.collectives(hlo.parse(module)[0])
         bare = "\n".join(line for line in module.splitlines() if not line.startswith("//"))
         printed = hlo_of_jaxlib.hlo_module_from_text(bare).to_string()
         (again,) = hlo.collectives(hlo.parse(printed)[0])
         for key in ("op", "asynchronous", "payload_bytes", "wire_bytes_per_device", "executions"):
             assert getattr(again, key) == getattr(written, key)
+
+
+def test_sub_byte_elements_of_our_texts() -> None:
+    sizes = [(c.op, c.payload_bytes) for c in found("sub_byte.hlo")]
+    assert sizes == [("all-gather", 120), ("all-to-all", 42), ("collective-permute", 33)]
+    (gather,) = found("u4_gather.hlo", mesh(x=8))
+    assert (gather.payload_bytes, gather.wire_bytes_per_device) == (98304, 86016)
 
 
 @given.needs_cases

@@ -249,16 +249,18 @@ def test_recursive_garbage_terminates() -> None:
     assert trips(module) == [None]
 
 
-@given.needs_cases
 @pytest.mark.parametrize(
     ("name", "expected"),
     [
-        ("hlo_llama31_70b_bf16_16x8.hlo", [80, 80]),
-        ("hlo_llama31_405b_bf16_16x8.hlo", [126, 126]),
-        ("hlo_llama3_8b_bf16_activation_offloading_1x8.hlo", [32, 32]),
-        ("cpu.hlo", [None]),
-        ("while_with_known_trip_count.hlo", [7]),
-        ("scan_12_layers_grad.compiled.hlo", [12, 12]),
+        ("own scan", [12]),
+        ("own scan and gradient", [12, 12]),
+        ("loops.hlo", [5, 1_000_000, None]),
+        given.shared("hlo_llama31_70b_bf16_16x8.hlo", [80, 80]),
+        given.shared("hlo_llama31_405b_bf16_16x8.hlo", [126, 126]),
+        given.shared("hlo_llama3_8b_bf16_activation_offloading_1x8.hlo", [32, 32]),
+        given.shared("cpu.hlo", [None]),
+        given.shared("while_with_known_trip_count.hlo", [7]),
+        given.shared("scan_12_layers_grad.compiled.hlo", [12, 12]),
     ],
 )
 def test_loops_of_whole_programs(name: str, expected: list[int | None]) -> None:

@@ -23,7 +23,7 @@ from inspector.compiled.hlo.moved_arrays import moved_arrays
 from inspector.core.snapshot import Array, Collective, Snapshot
 from inspector.layout.presets import MLP_PRESETS as PRESETS
 from inspector.producers.run import run_layout
-from tests.compiled.hlo.given import needs_cases, text
+from tests.compiled.hlo.given import shared, text
 
 SMALL = {"batch": "8", "layers": "2", "depth": "32", "steps": "1"}
 
@@ -165,17 +165,23 @@ def test_resharding_one_parameter_changes_only_its_collectives(changed: str) -> 
     assert cut == {name: {"all-reduce"} for name in "abc" if name != changed}
 
 
-@needs_cases
 @pytest.mark.parametrize(
-    "name",
+    ("name", "counts", "element_bytes", "op"),
     [
-        "hlo_llama31_70b_bf16_16x8.hlo",
-        "hlo_llama31_405b_bf16_16x8.hlo",
-        "hlo_llama3_8b_bf16_activation_offloading_1x8.hlo",
+        ("own step of Adam", (2, 2), 4, "reduce-scatter"),
+        # Gathered as bfloat16, stored as float32.
+        shared("hlo_llama31_70b_bf16_16x8.hlo", (16, 12), 2, "all-reduce"),
+        shared("hlo_llama31_405b_bf16_16x8.hlo", (16, 12), 2, "all-reduce"),
+        shared("hlo_llama3_8b_bf16_activation_offloading_1x8.hlo", (16, 12), 2, "all-reduce"),
     ],
 )
-def test_large_train_step(name: str) -> None:
-    """All layers together gather the elements of the argument, and reduce those of the result."""
+def test_train_step_with_loops(
+    name: str, counts: tuple[int, int], element_bytes: int, op: str
+) -> None:
+    """All layers together gather the elements of the argument, and reduce those of the result.
+
+    counts: the gathers, and the reductions of gradients, of operation `op`.
+    """
     (module,) = hlo.parse(text(name))
     entry = module.by_name[module.entry]
     arguments = {
@@ -189,25 +195,24 @@ def test_large_train_step(name: str) -> None:
     )
     assert moved is not None
     gathers = [one for one in hlo.collectives(module) if one.op == "all-gather"]
-    assert len(gathers) >= 16
+    assert len(gathers) == counts[0]
     for one in gathers:
         (path,) = moved[one.computation, one.name]
         shape = arguments[int(path.removeprefix("argument "))]
         assert one.payload_bytes is not None and one.executions is not None
-        # Gathered as bfloat16, stored as float32.
-        elements = one.payload_bytes // 2 * one.executions
+        elements = one.payload_bytes // element_bytes * one.executions
         assert elements == math.prod(shape.dimensions) * one.group_size
     # Three results per parameter: itself and two moments. A scalar metric is one result.
     gradients = {
         paths
         for one in hlo.collectives(module)
-        if one.op == "all-reduce" and len(paths := moved[one.computation, one.name]) == 3
+        if one.op == op and len(paths := moved[one.computation, one.name]) == 3
     }
-    assert len(gradients) == 12
+    assert len(gradients) == counts[1]
     for paths in gradients:
         shapes = [results[int(path.removeprefix("params/"))].dimensions for path in paths]
         assert len(set(shapes)) == 1
-    assert len({path for paths in gradients for path in paths}) == 36
+    assert len({path for paths in gradients for path in paths}) == 3 * counts[1]
 
 
 HEAD = """HloModule m, num_partitions=2
@@ -322,10 +327,9 @@ ENTRY e {
     assert moved(body, ["params/p"], ["output"]) is None
 
 
-@needs_cases
 @given(st.data())
 def test_mutated_program_never_raises(data: st.DataObject) -> None:
-    whole = text("scan_12_layers_grad.compiled.hlo")
+    whole = text("own scan and gradient")
     lines = whole.splitlines()
     first = data.draw(st.integers(1, len(lines) - 1))
     second = data.draw(st.integers(1, len(lines) - 1))

@@ -51,8 +51,7 @@ def test_instruction_counts_of_whole_programs(name: str) -> None:
         assert sum(n for g, n in groups.items() if g.replace("-start ", " ") == bare) == count
 
 
-@given.needs_cases
-@pytest.mark.parametrize("name", ["reference_hlo_llama3_8b.txt", "reference_hlo_qwen3_1.7b.txt"])
+@pytest.mark.parametrize("name", given.TRUNCATED)
 def test_truncated_dump(name: str) -> None:
     text = given.text(name)
     (module,) = hlo.parse(text)
@@ -62,13 +61,12 @@ def test_truncated_dump(name: str) -> None:
     assert {c.executions for c in hlo.collectives(module)} == {None}
 
 
-def test_modules_agree_with_the_parser_of_xla() -> None:
+@given.each_source
+def test_modules_agree_with_the_parser_of_xla(source: str) -> None:
     """If XLA's parser accepts a module, both parsers find the same opcodes."""
     hlo_of_jaxlib = pytest.importorskip("jaxlib._hlo")
-    if not XLA_MODULES:
-        pytest.skip("needs ../shared/cases/hlo")
-    compared = 0
-    for case in XLA_MODULES:
+    modules, compared = given.MODULES[source](), 0
+    for case in modules:
         try:
             theirs = hlo_of_jaxlib.hlo_module_from_text(case["module"])
         except Exception:  # XLA raises its own error type
@@ -86,7 +84,7 @@ def test_modules_agree_with_the_parser_of_xla() -> None:
         for op in ("all-reduce", "all-gather", "reduce-scatter", "while", "conditional", "fusion"):
             assert found[op] == expected[op], case["id"]
         compared += 1
-    assert compared > 250
+    assert compared == len(modules) if source == "own" else compared > 250
 
 
 @pytest.mark.parametrize("case", XLA_MODULES, ids=lambda case: case["id"])
@@ -147,13 +145,29 @@ def test_origin_recovery_table_is_skipped() -> None:
     assert [module.name for module in hlo.parse(cut + printed)] == ["m", "whole"]
 
 
-@given.needs_cases
-def test_several_modules() -> None:
-    assert len(hlo.parse(given.text("import_async_collectives.hlo"))) == 6
-    assert len(hlo.parse(given.text("sub_byte_collectives.hlo"))) == 5
-    one = given.text("scan_12_layers.compiled.hlo")
-    both = hlo.parse(one + given.text("fsdp_tp_mlp.compiled.hlo") + one)
-    assert [module.name for module in both] == ["jit_scanf", "jit_fsdp", "jit_scanf"]
+@pytest.mark.parametrize(
+    ("counts", "programs", "names"),
+    [
+        (
+            {"asynchronous.hlo": 6, "sub_byte.hlo": 3},
+            ("own scan", "own cond"),
+            ("jit__lambda", "jit_function"),
+        ),
+        given.shared(
+            {"import_async_collectives.hlo": 6, "sub_byte_collectives.hlo": 5},
+            ("scan_12_layers.compiled.hlo", "fsdp_tp_mlp.compiled.hlo"),
+            ("jit_scanf", "jit_fsdp"),
+        ),
+    ],
+    ids=["own", "shared"],
+)
+def test_several_modules(
+    counts: dict[str, int], programs: tuple[str, str], names: tuple[str, str]
+) -> None:
+    assert {name: len(hlo.parse(given.text(name))) for name in counts} == counts
+    one, other = map(given.text, programs)
+    both = hlo.parse(one + other + one)
+    assert [module.name for module in both] == [*names, names[0]]
     # A truncated dump does not hide the next dump.
     cut = hlo.parse(one[: len(one) // 2] + "\n" + one)
     assert [module.truncated is None for module in cut] == [False, True]

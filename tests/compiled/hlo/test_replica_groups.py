@@ -66,7 +66,6 @@ def test_groups_of_dumps(case: dict[str, Any]) -> None:
     assert [groups[0][0], groups[0][-1]] == case["first_group"]
 
 
-@given.needs_cases
 def test_modes() -> None:
     for has_channel, flag, expected in CASES["group_modes"]["rows"]:
         if expected == "invalid":
