@@ -22,6 +22,64 @@ def published() -> dict:
     return json.loads(PROBLEMS.read_text(encoding="utf-8"))["hardware"]
 
 
+# By chip, of Google's pages (https://cloud.google.com/tpu/docs): bf16 and 8-bit FLOP/s, bytes of HBM and
+# bytes per second, Gbit/s of all links in one direction, chips of a pod. The FLOP/s and links of v3 are only
+# in the book: Google has 123 TFLOP/s.
+GOOGLE = {
+    "v3": (None, None, 32e9, 900e9, None, 1024),
+    "v4": (275e12, 275e12, 32e9, 1228e9, 2400, 4096),
+    "v5e": (197e12, 394e12, 16e9, 819e9, 1600, 256),
+    "v5p": (459e12, 918e12, 95e9, 2765e9, 4800, 8960),
+    "v6e": (918e12, 1836e12, 32e9, 1638e9, 3200, 256),
+    "tpu7x": (2307e12, 4614e12, 192e9, 7380e9, 4800, 9216),
+}
+
+
+@pytest.mark.parametrize("name", GOOGLE)
+def test_tpu_figures_are_close_to_those_of_google(name: str) -> None:
+    bf16, eight_bits, size, rate, link_bits, chips = GOOGLE[name]
+    ours = chip(name)
+    torus = ours.network
+    assert isinstance(torus, Torus) and ours.pod_chips == chips
+    assert ours.hbm_bytes == pytest.approx(size, rel=0.015)
+    assert ours.hbm_bytes_per_second == pytest.approx(rate, rel=0.03)
+    if bf16 is not None:
+        found = ours.flops_per_second
+        assert found["bf16"] == pytest.approx(bf16, rel=0.005)
+        assert found["fp8" if name == "tpu7x" else "int8"] == pytest.approx(eight_bits, rel=0.005)
+        # The book has 90% of Google's rate of a link.
+        link_bytes = link_bits * 1e9 / 8 / (2 * torus.axes)
+        assert torus.bytes_per_second == pytest.approx(0.9 * link_bytes, rel=0.005)
+
+
+# By chip, of NVIDIA's data sheets, without sparsity: bf16, 8-bit and fp4 FLOP/s, bytes of HBM and bytes per
+# second, NVLink and PCIe in both directions.
+NVIDIA = {
+    "a100": (312e12, 624e12, None, 80e9, 2039e9, 600e9, 64e9),
+    "h100": (989.5e12, 1979e12, None, 80e9, 3350e9, 900e9, 128e9),
+    "h200": (989.5e12, 1979e12, None, 141e9, 4800e9, 900e9, 128e9),
+    "b200": (2250e12, 4500e12, 9000e12, 192e9, 8000e9, 1800e9, 128e9),
+    "gb200": (2500e12, 5000e12, 10000e12, 186e9, 8000e9, 1800e9, 128e9),
+}
+
+
+@pytest.mark.parametrize("name", NVIDIA)
+def test_gpu_figures_are_close_to_those_of_nvidia(name: str) -> None:
+    bf16, eight_bits, fp4, size, rate, nvlink, pcie = NVIDIA[name]
+    ours = chip(name)
+    nodes, found = ours.network, ours.flops_per_second
+    assert isinstance(nodes, Nodes) and nodes.gpus == (72 if name == "gb200" else 8)
+    assert nodes.bytes_per_second == nvlink / 2 and ours.pcie_bytes_per_second == pcie / 2
+    assert found["bf16"] == pytest.approx(bf16, rel=0.025)
+    assert found["int8" if name == "a100" else "fp8"] == pytest.approx(eight_bits, rel=0.015)
+    assert found.get("fp4") == fp4
+    assert ours.hbm_bytes == size
+    assert ours.hbm_bytes_per_second == pytest.approx(rate, rel=0.02)
+    # A network adapter for each GPU: 200 Gbit/s beside an A100, 400 Gbit/s beside the others.
+    adapter = 25e9 if name == "a100" else 50e9
+    assert nodes.node_bytes_per_second == nodes.gpus * adapter
+
+
 @needs_table
 def test_tpu_figures_are_the_published_ones() -> None:
     table = published()["tpu"]

@@ -71,7 +71,7 @@ def _scan_grad() -> str:
 
 
 def _adam_step() -> str:
-    """Two stacks of sharded weights, gathered layer by layer, each with two moments. Sums are of whole gradients."""
+    """Two stacks of sharded weights, gathered layer by layer, each with two moments of Adam."""
 
     def layer(x: jax.Array, weights: tuple[jax.Array, jax.Array]) -> tuple[jax.Array, None]:
         up, down = (lax.all_gather(w, "model", axis=0, tiled=True) for w in weights)

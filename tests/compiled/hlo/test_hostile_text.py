@@ -23,6 +23,11 @@ LOOP = {
 }  # fmt: skip
 SEEDS = [WHOLE + TABLES, *(form.format(**LOOP) for form in (PLAIN, FUSED, CARRIED))]
 SEEDS += [given.text(name) for name in ("own scan", "own cond", "loops.hlo")]
+SEEDS += [
+    given.text(name)
+    for name in ("scan_12_layers.compiled.hlo", "cond_with_collective.compiled.hlo", "cpu.hlo")
+    if given.FOLDER.is_dir()
+]
 PIECES = [
     "{", "}", "(", ")", "[", "]", '"', "\\", "/*", "*/", "//", "// -----\n", "\n", ",", "=", "%", " ",
     "ROOT ", "ENTRY ", "HloModule m\n", "all-reduce(", "while(", "replica_groups=", "mesh['a'=2] {'a'}",

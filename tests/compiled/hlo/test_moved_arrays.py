@@ -327,9 +327,12 @@ ENTRY e {
     assert moved(body, ["params/p"], ["output"]) is None
 
 
+@pytest.mark.parametrize(
+    "name", ["own scan and gradient", shared("scan_12_layers_grad.compiled.hlo")]
+)
 @given(st.data())
-def test_mutated_program_never_raises(data: st.DataObject) -> None:
-    whole = text("own scan and gradient")
+def test_mutated_program_never_raises(name: str, data: st.DataObject) -> None:
+    whole = text(name)
     lines = whole.splitlines()
     first = data.draw(st.integers(1, len(lines) - 1))
     second = data.draw(st.integers(1, len(lines) - 1))
