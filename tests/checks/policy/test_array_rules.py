@@ -6,7 +6,9 @@ import dataclasses
 import json
 import math
 import re
+from collections.abc import Sequence
 from decimal import Decimal
+from pathlib import Path
 
 import jax
 import numpy as np
@@ -17,9 +19,11 @@ from jax.sharding import Mesh, NamedSharding, PartitionSpec
 
 from inspector.checks.policy.selection import unsplit_axes
 from inspector.core.snapshot import Array, Shard, Snapshot, Spec
+from inspector.producers.readers import maxtext
 from tests.checks.policy.one_rule import outcome, sentences
 from tests.figures import samples
 from tests.paths import CASES
+from tests.producers.readers import own_goldens
 
 GOLDENS = CASES / "maxtext_goldens"
 
@@ -187,11 +191,21 @@ def test_names_with_line_breaks_stay_on_one_line() -> None:
     assert said.isprintable()
 
 
-@pytest.mark.skipif(not GOLDENS.is_dir(), reason="needs MaxText's goldens in ../shared/cases")
-def test_the_share_not_fully_sharded_agrees_with_maxtext() -> None:
-    maxtext = pytest.importorskip("inspector.producers.readers.maxtext")
+@pytest.mark.parametrize(
+    "folders",
+    [
+        own_goldens.folders(),
+        pytest.param(
+            sorted(path.parent for path in GOLDENS.rglob("named_shardings.json"))[:6],
+            marks=pytest.mark.skipif(
+                not GOLDENS.is_dir(), reason="needs MaxText's goldens in ../shared/cases"
+            ),
+        ),
+    ],
+    ids=["own", "MaxText's"],
+)
+def test_the_share_not_fully_sharded_agrees_with_maxtext(folders: Sequence[Path]) -> None:
     axes = ("fsdp", "fsdp_transpose", "context", "expert", "tensor", "stage")
-    folders = sorted(path.parent for path in GOLDENS.rglob("named_shardings.json"))[:6]
     for folder in folders:
         golden = json.loads((folder / "named_shardings.json").read_text())
         params = {path: one for path, one in golden.items() if path.startswith(".params/")}

@@ -21,6 +21,7 @@ from tests.compare.difference import goldens
 from tests.compare.difference.layouts import planned
 from tests.compare.difference.programs import collective, ran
 from tests.paths import CASES
+from tests.producers.readers import own_goldens
 
 GOLDENS = CASES / "maxtext_goldens"
 needs_goldens = pytest.mark.skipif(
@@ -211,11 +212,57 @@ def test_equal_programs_on_a_chip_do_not_differ() -> None:
     )
 
 
-# --- MaxText's goldens ----------------------------------------------------------------------------
+# --- Goldens, our own and MaxText's ---------------------------------------------------------------
 
 
 def folders() -> list[Path]:
     return sorted(path.parent for path in GOLDENS.rglob("named_shardings.json"))
+
+
+OWN = {f"{path.parent.name}/{path.name}": path for path in own_goldens.folders()}
+
+
+def test_two_own_goldens_give_three_sentences() -> None:
+    before, after = (
+        goldens.read(OWN[f"mixture/rule_{name}"]) for name in ("default", "experts-on-fsdp")
+    )
+    headline, experts, rest = difference.sentences(before, after)
+    assert "Mesh fsdp 16 → fsdp 4 × expert 2 (16 → 8 devices)" in headline
+    # The experts take the axis that embed has had.
+    assert "exp from expert 1 to fsdp 4, embed from fsdp 16 to unsharded" in experts
+    assert "3 arrays" in experts and rest.startswith("Mesh: 16 arrays")
+    # In a third of the state: the embedding, norm, two of the MLP, experts and router. Then the step.
+    held = [
+        3
+        * (
+            512 * 64 // 16
+            + 64 * 4
+            + 2 * 64 * 4 * 256 // 16
+            + 8 * 4 * 64 * 32 // 16
+            + 64 * 4 * 8 // 16
+        )
+        + 1,
+        3
+        * (512 * 64 // 8 + 64 * 4 + 2 * 64 * 4 * 256 // 8 + 8 * 4 * 64 * 32 // 4 + 64 * 4 * 8 // 8)
+        + 1,
+    ]
+    assert f"{held[0]:,} → {held[1]:,} (+{100 * held[1] / held[0] - 100:.0f}%, worse)" in headline
+    counted = [sum(elements_held(array) for array in found.arrays) for found in (before, after)]
+    assert counted == held
+
+
+def test_own_goldens_that_differ_only_in_axes_of_size_1() -> None:
+    before, after = (goldens.read(OWN[f"mixture/rule_{name}"]) for name in ("default", "more-axes"))
+    (only,) = difference.sentences(before, after)
+    assert only.startswith("Changed without an effect on arrays: mesh axes of size 1 ")
+
+
+def test_own_goldens_of_two_models_are_compared() -> None:
+    mixture, dense = (goldens.read(OWN[f"{model}/rule_default"]) for model in ("mixture", "dense"))
+    found = difference.sentences(mixture, dense)
+    # Three trees, each with five arrays that the other model lacks, or with one.
+    assert "3 arrays new, 15 arrays gone" in found[0]
+    assert {"arrays", "elements"} <= {caveat.code for caveat in caveats(mixture, dense)}
 
 
 @needs_goldens
@@ -252,9 +299,16 @@ def test_default_and_pure_fsdp_differ_only_in_axes_of_size_1() -> None:
     assert only.startswith("Changed without an effect on arrays: mesh axes of size 1 ")
 
 
-@needs_goldens
-def test_goldens_of_one_model_give_few_sentences_in_both_directions() -> None:
-    one_model = [goldens.read(path) for path in folders() if "deepseek" in str(path)]
+@pytest.mark.parametrize(
+    "paths",
+    [
+        [path for name, path in OWN.items() if name.startswith("mixture")],
+        pytest.param([path for path in folders() if "deepseek" in str(path)], marks=needs_goldens),
+    ],
+    ids=["own", "MaxText's"],
+)
+def test_goldens_of_one_model_give_few_sentences_in_both_directions(paths: list[Path]) -> None:
+    one_model = list(map(goldens.read, paths))
     for before, after in itertools.combinations(one_model, 2):
         there, back = difference.sentences(before, after), difference.sentences(after, before)
         assert 1 <= len(there) == len(back) <= 5

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import ast
 import json
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
@@ -15,13 +16,12 @@ from inspector.core.rules.entries import follows, ledger_of, without_size_1
 from inspector.core.rules.written import parse
 from inspector.core.snapshot import Array, Mesh, MeshAxis, Spec
 from tests.paths import CASES
+from tests.producers.readers import own_goldens
 
 GOLDENS = CASES / "maxtext_goldens"
 
-pytestmark = [
-    pytest.mark.skipif(not CASES.is_dir(), reason="needs ../shared/cases"),
-    pytest.mark.close_to_jax,
-]
+pytestmark = pytest.mark.close_to_jax
+needs_cases = pytest.mark.skipif(not CASES.is_dir(), reason="needs ../shared/cases")
 
 
 def read(path: Path) -> Any:
@@ -30,6 +30,9 @@ def read(path: Path) -> Any:
 
 def rules_of(folder: Path) -> tuple[Rule, ...]:
     """The rules that the golden's folder names: `rule_default`, `rule_pure-fsdp`, `rule_ep-as-cp_ici_…`."""
+    if folder in own_goldens.folders():
+        _, own = own_goldens.RULES[folder.name]
+        return parse(json.dumps(own))
     published = read(CASES / "rules" / "maxtext_logical_axis_rules.json")
     name = folder.name.removeprefix("rule_").partition("_ici")[0]
     key = "2026-08" if name == "default" else f"src/maxtext/configs/custom_mesh_and_rule/{name}.yml"
@@ -46,9 +49,23 @@ def dumped(text: str) -> list[Any]:
     return list(ast.literal_eval(f"[{text.strip().removeprefix('P(').removesuffix(')')}]"))
 
 
-def test_every_spec_of_the_maxtext_goldens_follows_from_its_rules() -> None:
+@pytest.mark.parametrize(
+    ("folders", "least"),
+    [
+        (own_goldens.folders(), (104, 24)),
+        pytest.param(
+            sorted(path.parent for path in GOLDENS.rglob("named_shardings.json")),
+            (630, 100),
+            marks=needs_cases,
+        ),
+    ],
+    ids=["own", "MaxText's"],
+)
+def test_every_spec_of_the_goldens_follows_from_its_rules(
+    folders: Sequence[Path], least: tuple[int, int]
+) -> None:
     parameters = activations = 0
-    for path in sorted(GOLDENS.rglob("named_shardings.json")):
+    for path in (folder / "named_shardings.json" for folder in folders):
         rule_list = rules_of(path.parent)
         logical = read(path.with_name("logical_shardings.json"))
         for name, golden in read(path).items():
@@ -73,9 +90,10 @@ def test_every_spec_of_the_maxtext_goldens_follows_from_its_rules() -> None:
                 made = rules.partition_spec(names, rule_list)
                 assert without_size_1(made, mesh) == without_size_1(spec, mesh), name
                 activations += 1
-    assert parameters >= 630 and activations >= 100
+    assert parameters >= least[0] and activations >= least[1]
 
 
+@needs_cases
 def test_t5x_and_haliax_expect_what_follows_here() -> None:
     others = read(CASES / "rules" / "other_frameworks_rules.json")
     # t5x's own test: (vocab, embed) → P(model, None), (embed, mlp) → P(None, model).

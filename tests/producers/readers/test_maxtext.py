@@ -33,8 +33,7 @@ def written(folder: Path, **files: Any) -> Path:
     return folder
 
 
-@given.needs_cases
-@pytest.mark.parametrize("path", given.GOLDENS, ids=lambda path: path.parent.name[:40])
+@pytest.mark.parametrize("path", [*given.OWN_GOLDENS, *given.GOLDENS], ids=given.golden_name)
 def test_every_array_equals_its_golden(path: Path) -> None:
     named = json.loads(path.read_text())
     logical = json.loads(path.with_name(maxtext.LOGICAL).read_text())
@@ -61,8 +60,9 @@ def test_every_array_equals_its_golden(path: Path) -> None:
         assert array.bytes is None and array.dtype == "unknown"
 
 
-@given.needs_cases
-@pytest.mark.parametrize("path", given.GOLDENS[:2], ids=lambda path: path.parent.name[:40])
+@pytest.mark.parametrize(
+    "path", [*given.OWN_GOLDENS[-1:], *given.GOLDENS[:2]], ids=given.golden_name
+)
 def test_a_folder_includes_activations(path: Path) -> None:
     rows = json.loads(path.with_name(maxtext.INPUT).read_text())["Activation Sharding Dump"]
     found = read(path.parent)
