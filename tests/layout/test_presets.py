@@ -229,6 +229,39 @@ CONSTRAINED = [
 ]
 
 
+# What the documentation of T5X and MaxText says of these weights and activations, by hand: a dimension has the
+# mesh axes of the first rule whose axes are free.
+BY_HAND: dict[str, dict[str, str]] = {
+    "T5X, 1D": {
+        "vocab embed": "model -", "embed mlp": "- model", "mlp embed": "model -",
+        "embed heads head_dim": "- model -", "batch seq embed": "data - -", "batch seq mlp": "data - model",
+    },
+    "T5X, 2D": {
+        "vocab embed": "model data", "embed mlp": "data model", "mlp embed": "model data",
+        "embed heads head_dim": "data model -", "batch seq embed": "data - model",
+        "batch seq mlp": "data - model",
+    },
+    "MaxText": {
+        "vocab embed": "tensor fsdp+context", "embed mlp": "fsdp+context tensor",
+        "embed heads head_dim": "fsdp+context tensor -", "batch seq embed": "data+fsdp context tensor",
+        "batch seq mlp": "data+fsdp context tensor", "batch seq vocab": "data+fsdp context tensor",
+    },
+    "MaxText, experts": {
+        "expert embed mlp": "expert fsdp tensor", "embed mlp": "fsdp+expert tensor",
+        "vocab embed": "tensor fsdp+expert", "batch seq embed": "data+fsdp+expert - tensor",
+        "expert batch mlp": "expert data+fsdp tensor",
+    },
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("name", BY_HAND)
+def test_others_presets_shard_as_their_documentation_says(name: str) -> None:
+    chosen = preset(name, "moe" if "experts" in name else "transformer")
+    for axes, spec in BY_HAND[name].items():
+        expected = [None if entry == "-" else tuple(entry.split("+")) for entry in spec.split()]
+        assert list(rules.partition_spec(tuple(axes.split()), chosen.rules)) == expected, axes
+
+
 def published_rules(name: str, mesh_axes: tuple[str, ...]) -> list[tuple[str, Any]]:
     """Rules as they were published, without the mesh axes that this mesh lacks: they would have size 1."""
     if not CASES.is_dir():

@@ -22,17 +22,38 @@ def plain(found) -> list:
     return [[name, list(axes)] for name, axes in found]
 
 
-@needs_cases
-def test_every_published_list_of_maxtext_is_read() -> None:
-    cases = json.loads((FOLDER / "maxtext_logical_axis_rules.json").read_text())
-    read = 0
-    for case in cases.values():
-        if (
-            not isinstance(case, dict)
-            or not case.get("mesh_axes")
-            or "logical_axis_rules" not in case
-        ):
-            continue
+def lists_of_maxtext() -> list[dict]:
+    path = FOLDER / "maxtext_logical_axis_rules.json"
+    cases = json.loads(path.read_text()).values() if path.is_file() else ()
+    return [
+        case
+        for case in cases
+        if isinstance(case, dict) and case.get("mesh_axes") and "logical_axis_rules" in case
+    ]
+
+
+# All forms of a rule: to several axes, to an axis, and to none; twice for a logical axis.
+OWN_LIST = {
+    "mesh_axes": ["slice", "data", "fsdp", "tensor"],
+    "parallelism": {"ici_fsdp_parallelism": -1, "dcn_data_parallelism": 2},
+    "logical_axis_rules": [
+        ["activation_batch", ["slice", "data", "fsdp"]],
+        ["embed", ["fsdp"]],
+        ["embed", "tensor"],
+        ["mlp", "tensor"],
+        ["norm", []],
+        ["layers", None],
+    ],
+}
+
+
+@pytest.mark.parametrize(
+    ("cases", "least"),
+    [([OWN_LIST], 1), pytest.param(lists_of_maxtext(), 6, marks=needs_cases)],
+    ids=["own", "published"],
+)
+def test_every_list_of_maxtext_is_read(cases: list[dict], least: int) -> None:
+    for case in cases:
         written = case["logical_axis_rules"]
         lines = [f"mesh_axes: {case['mesh_axes']}", "data: !include other.yml"]
         lines += [f"{key}: {value}" for key, value in case.get("parallelism", {}).items()]
@@ -43,8 +64,68 @@ def test_every_published_list_of_maxtext_is_read() -> None:
         ]
         assert plain(found.rules) == expected
         assert found.axes == tuple(case["mesh_axes"])
-        read += 1
-    assert read >= 6
+    assert len(cases) >= least
+
+
+# Lists of T5X are read as literals, among other code, which does not run.
+OWN_PYTHON = """
+import os
+os.abort()
+
+def rules_of(parameters: int, name='[rules = ('):
+  rules = [
+      ('batch', 'data'),  # a comment with ) and ]
+      ("mlp", ('model', 'extra')), ('embed', None),
+      ['vocab', ['model']],
+  ]
+  other = [('not', 'rules')]
+  return rules
+
+gin_rules: LogicalAxisRules = (('length', 'data'),)
+"""
+
+
+def test_rules_among_python_code_are_read() -> None:
+    found = {one.name: one for one in rule_files.rule_sets(OWN_PYTHON, "partitioning.py")}
+    expected = {
+        "rules": [
+            ["batch", ["data"]],
+            ["mlp", ["model", "extra"]],
+            ["embed", []],
+            ["vocab", ["model"]],
+        ],
+        "gin_rules": [["length", ["data"]]],
+    }
+    assert {name: plain(one.rules) for name, one in found.items()} == expected
+    opened = found["gin_rules"].applied_to(TRANSFORMER, keep_mesh=True)
+    # T5X's length is the sequence.
+    assert rules.partition_spec(("seq",), opened.rules) == (("data",),)
+
+
+# The compute mapping has the resources, then those of tensor parallelism, then the batch. The parameters have
+# it as well, then their own, then those of FSDP. A later axis replaces an earlier one.
+OWN_LEVANTER = """
+trainer:
+  axis_resources: {token: data, mlp: data}
+  tensor_parallel_axes: [mlp, heads]
+  batch_axis: batch
+  parameter_axis_resources: {heads: data, vocab: model}
+  fsdp_axis: [embed, vocab]
+"""
+
+
+def test_mappings_of_an_own_file_in_levanters_form() -> None:
+    parameters, compute = rule_files.rule_sets(OWN_LEVANTER, "own.yaml")
+    expected = {
+        "token": ["data"],
+        "mlp": ["model"],
+        "heads": ["model"],
+        "batch": ["replica", "data"],
+    }
+    assert {axis: list(to) for axis, to in compute.rules} == expected
+    expected |= {"heads": ["data"], "vocab": ["data"], "embed": ["data"]}
+    assert {axis: list(to) for axis, to in parameters.rules} == expected
+    assert parameters.axes == compute.axes == ("replica", "data", "model")
 
 
 @needs_cases

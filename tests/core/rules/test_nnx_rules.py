@@ -120,6 +120,34 @@ def test_disagreements_agree_with_flax(
             assert one.cause in ("conflict", "unmatched")
 
 
+@pytest.mark.parametrize(
+    ("names", "rules", "causes"),
+    [
+        # Linen gives the axis to the first name, nnx to both.
+        (["rows", "cols"], [("rows", "data"), ("cols", "data")], {"cols": "conflict"}),
+        # Linen takes the first rule whose axes are free, nnx the last of a name.
+        (["rows"], [("rows", "data"), ("rows", "model")], {"rows": "order"}),
+        (["rows"], [("rows", None), ("rows", "model")], {"rows": "order"}),
+        (
+            ["rows", "model"],
+            [("rows", "model"), ("rows", "data")],
+            {"rows": "order", "model": "unmatched"},
+        ),
+        # Linen leaves a name without a rule unsharded, nnx takes it for a mesh axis.
+        (["other"], [("rows", "data")], {"other": "unmatched"}),
+        (["rows", None], [("rows", "data")], {}),
+    ],
+)
+def test_causes_of_differences(
+    names: list[str | None], rules: list[tuple[str, Any]], causes: dict[str, str]
+) -> None:
+    nnx_spec = normal(nnx.get_partition_spec(variable(names, rules)).get_value())
+    linen_spec = normal(linen.logical_to_mesh_axes(tuple(names), rules))
+    found = disagreements(names, [as_rule(*rule) for rule in rules])
+    assert {one.logical_axis: one.cause for one in found} == causes
+    assert bool(causes) == (nnx_spec != linen_spec)
+
+
 @pytest.mark.skipif(not CASES.exists(), reason="needs ../shared/cases")
 def test_published_differences() -> None:
     demo = json.loads(CASES.read_text(encoding="utf-8"))["linen_vs_nnx"]["demo"]
