@@ -229,8 +229,8 @@ CONSTRAINED = [
 ]
 
 
-# What the documentation of T5X and MaxText says of these weights and activations, by hand: a dimension has the
-# mesh axes of the first rule whose axes are free.
+# What the documentation of T5X and MaxText says of these weights and activations, by hand: a dimension has
+# the mesh axes of the first rule whose axes are free.
 BY_HAND: dict[str, dict[str, str]] = {
     "T5X, 1D": {
         "vocab embed": "model -", "embed mlp": "- model", "mlp embed": "model -",

@@ -11,9 +11,22 @@ from inspector.core import snapshot
 from inspector.core.errors import InvalidInput
 from inspector.core.snapshot import Snapshot, Source
 from inspector.producers.import_file import detect
-from tests.producers.readers import given
+from tests.producers.readers import given, own_checkpoints
 
 SNAPSHOT = snapshot.dumps(Snapshot(Source("plan", "plan", "now"), None, None, ()))
+
+
+def test_every_own_case_is_detected(tmp_path: Path) -> None:
+    for path in given.OWN_GOLDENS:
+        assert detect(path, "it") == detect(path.parent, "it") == "maxtext"
+    for form in own_checkpoints.FORMS:
+        assert detect(own_checkpoints.saved(form), "it") == "orbax"
+    saved = own_checkpoints.saved("zarr3") / "_sharding"
+    cut = tmp_path / "cut"
+    cut.write_bytes(saved.read_bytes()[:-100])
+    assert detect(saved, "it") == detect(cut, "it") == "sharding"
+    texts = [*given.OWN_HLO.glob("*.hlo"), given.OWN_HLO / "truncated.txt", given.OWN_HLO]
+    assert len(texts) > 4 and {detect(path, "it") for path in texts} == {"hlo"}
 
 
 @given.needs_cases

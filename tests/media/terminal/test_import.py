@@ -7,6 +7,7 @@ import json
 import shutil
 import tempfile
 import zipfile
+from collections.abc import Callable
 from pathlib import Path
 
 import jsonschema
@@ -14,7 +15,7 @@ import pytest
 
 from inspector.core import snapshot, temporary_folder
 from inspector.media import terminal as command_line
-from tests.producers.readers import given
+from tests.producers.readers import given, own_checkpoints
 
 HLO = """HloModule jit_step, num_partitions=2
 
@@ -39,26 +40,38 @@ def imported(*arguments: str | Path, output: Path) -> snapshot.Snapshot:
     return snapshot.read(output)
 
 
+KINDS = ("orbax", "sharding", "maxtext", "hlo", "stablehlo")
+SHARED_GOLDEN = given.GOLDENS[-1].parent if given.GOLDENS else Path()
+
+
 @pytest.mark.nightly_but_first
-@given.needs_cases
 @pytest.mark.parametrize(
     ("kind", "path", "arrays", "programs"),
     [
-        ("orbax", given.ORBAX / "manager", 17, 0),
-        ("sharding", given.ORBAX / "trainstate_v1" / "state" / "_sharding", 17, 0),
-        ("maxtext", given.GOLDENS[-1].parent if given.GOLDENS else Path(), 148, 0),
-        ("hlo", given.HLO / "hlo_llama31_70b_bf16_16x8.hlo", 90, 1),
-        ("stablehlo", given.HLO / "jax_0.10.2_cpu" / "fsdp_tp_mlp.stablehlo.mlir", 6, 1),
+        ("orbax", lambda: own_checkpoints.saved("manager"), 6, 0),
+        ("sharding", lambda: own_checkpoints.saved("zarr3") / "_sharding", 6, 0),
+        ("maxtext", given.OWN_GOLDENS[-1].parent, 19 + 4, 0),
+        ("hlo", given.OWN_HLO / "loops.hlo", 3, 1),
+        ("stablehlo", given.OWN_HLO / "product.stablehlo.mlir", 4, 1),
+        given.shared("orbax", given.ORBAX / "manager", 17, 0),
+        given.shared("sharding", given.ORBAX / "trainstate_v1" / "state" / "_sharding", 17, 0),
+        given.shared("maxtext", SHARED_GOLDEN, 148, 0),
+        given.shared("hlo", given.HLO / "hlo_llama31_70b_bf16_16x8.hlo", 90, 1),
+        given.shared(
+            "stablehlo", given.HLO / "jax_0.10.2_cpu" / "fsdp_tp_mlp.stablehlo.mlir", 6, 1
+        ),
     ],
+    ids=[f"{kind}, {whose}" for whose in ("own", "of others") for kind in KINDS],
 )
 def test_every_kind(
     tmp_path: Path,
     capsys: pytest.CaptureFixture[str],
     kind: str,
-    path: Path,
+    path: Path | Callable[[], Path],
     arrays: int,
     programs: int,
 ) -> None:
+    path = path if isinstance(path, Path) else path()
     output = tmp_path / "snapshot.json"
     found = imported(kind, path, output=output)
     assert found.source.kind == kind
@@ -69,11 +82,21 @@ def test_every_kind(
     assert "imported from" in capsys.readouterr().out
 
 
-@given.needs_cases
-def test_a_zip_is_unpacked_beside_nothing(tmp_path: Path) -> None:
-    packed = shutil.make_archive(str(tmp_path / "given"), "zip", given.ORBAX, "trainstate_v0_zarr3")
+@pytest.mark.parametrize(
+    ("folder", "arrays"),
+    [
+        (lambda: own_checkpoints.saved("zarr3"), 6),
+        given.shared(lambda: given.ORBAX / "trainstate_v0_zarr3", 17),
+    ],
+    ids=["own", "of others"],
+)
+def test_a_zip_is_unpacked_beside_nothing(
+    tmp_path: Path, folder: Callable[[], Path], arrays: int
+) -> None:
+    top, name = folder().parent, folder().name
+    packed = shutil.make_archive(str(tmp_path / "given"), "zip", top, name)
     found = imported("orbax", packed, output=tmp_path / "snapshot.json")
-    assert len(found.arrays) == 17 and found.mesh.shape == (2, 4)
+    assert len(found.arrays) == arrays and found.mesh.shape == (2, 4)
     assert {path.name for path in tmp_path.iterdir()} == {"given.zip", "snapshot.json"}
     left = Path(tempfile.gettempdir()).glob(f"{temporary_folder.PREFIX}*")
     assert not any((folder / "unpacked").exists() for folder in left)

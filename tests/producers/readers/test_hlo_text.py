@@ -20,8 +20,10 @@ from inspector.core.snapshot import Snapshot
 from inspector.producers.readers import hlo_text
 from tests.producers.readers import given
 
-FILES = sorted(path for path in given.HLO.glob("**/*") if path.is_file())
-COUNTS = given.HLO / "counts.json"
+FILES = [
+    *sorted(path for path in given.OWN_HLO.iterdir()),
+    *sorted(path for path in given.HLO.glob("**/*") if path.is_file()),
+]
 MODULE = """HloModule {name}, num_partitions=8
 
 add {{
@@ -48,7 +50,6 @@ def read(path: Path) -> Snapshot:
     return found
 
 
-@given.needs_cases
 @pytest.mark.parametrize("path", FILES, ids=lambda path: path.name)
 def test_every_given_file_opens_or_is_refused_by_name(path: Path) -> None:
     if path.suffix in (".json", ".jsonl"):
@@ -60,13 +61,14 @@ def test_every_given_file_opens_or_is_refused_by_name(path: Path) -> None:
         assert {array.spec is None for array in found.arrays} == {False}
     else:
         found = read(path)
-        expected = json.loads(COUNTS.read_text())[path.name]
+        counts = path.parent if path.parent == given.OWN_HLO else given.HLO
+        expected = json.loads((counts / "counts.json").read_text())[path.name]
         counted = Counter(one.op for p in found.programs for one in p.collectives)
         assert counted == _collectives(expected["counts"])
         if expected["num_partitions"] is not None:
             devices = {program.devices for program in found.programs}
             assert devices == {int(expected["num_partitions"])}
-        cut = path.name.startswith("reference_")
+        cut = path.name.startswith(("reference_", "truncated"))
         assert ("file-cut" in [finding.code for finding in found.findings]) == cut
         if cut:  # the caller of a computation may be missing
             assert {one.executions for p in found.programs for one in p.collectives} == {None}

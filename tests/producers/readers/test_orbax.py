@@ -20,7 +20,7 @@ from inspector.core import sharding, snapshot, strict_json
 from inspector.core.errors import InvalidInput
 from inspector.core.snapshot import Snapshot, Spec
 from inspector.producers.readers import orbax
-from tests.producers.readers import given
+from tests.producers.readers import given, own_checkpoints
 
 P = PartitionSpec
 
@@ -48,6 +48,27 @@ def padded(text: str, rank: int) -> Spec:
 
 
 # --- A TrainState saved in five ways ---------------------------------------------------------------
+
+
+@pytest.mark.parametrize("form", own_checkpoints.FORMS)
+def test_a_train_state_has_the_shardings_of_jax(form: str) -> None:
+    found = read(own_checkpoints.saved(form))
+    leaves = own_checkpoints.leaves()
+    assert {array.path for array in found.arrays} == leaves.keys()
+    for path, leaf in leaves.items():
+        array = found.array(path)
+        assert array.shape == leaf.shape and array.dtype == str(leaf.dtype)
+        entries = [(one,) if isinstance(one, str) else one for one in leaf.sharding.spec]
+        assert array.spec == (*entries, *(None,) * (leaf.ndim - len(entries)))
+        assert array.shard_shape == leaf.sharding.shard_shape(leaf.shape)
+        assert array.bytes == leaf.nbytes
+        assert array.bytes_per_device == leaf.addressable_shards[0].data.nbytes
+        assert array.replicas == len({s.replica_id for s in leaf.addressable_shards})
+    assert found.mesh.axis_names == ("data", "model") and found.mesh.shape == (2, 4)
+    assert found.mesh.devices == tuple(range(8))
+    assert {array.group for array in found.arrays} == {"params", "opt_state", "other"}
+    assert not found.findings
+
 
 FORMS = (
     "trainstate_v0_ocdbt",
@@ -82,17 +103,21 @@ def test_a_train_state_has_its_saved_shardings(form: str) -> None:
 # --- Files that are missing or damaged -------------------------------------------------------------
 
 
-@pytest.fixture
-def checkpoint(tmp_path: Path) -> Path:
+@pytest.fixture(params=["own", given.shared("of others")])
+def checkpoint(tmp_path: Path, request: pytest.FixtureRequest) -> Path:
     copy = tmp_path / "checkpoint"
-    shutil.copytree(given.ORBAX / "trainstate_v0_zarr3", copy, copy_function=shutil.copyfile)
+    whole = (
+        own_checkpoints.saved("zarr3")
+        if request.param == "own"
+        else given.ORBAX / "trainstate_v0_zarr3"
+    )
+    shutil.copytree(whole, copy, copy_function=shutil.copyfile)
     for path in copy.rglob("*"):
         path.chmod(0o755 if path.is_dir() else 0o644)
     copy.chmod(0o755)
     return copy
 
 
-@given.needs_cases
 def test_without_shardings_shapes_and_types_are_still_read(checkpoint: Path) -> None:
     whole = read(checkpoint)
     (checkpoint / "_sharding").unlink()
@@ -105,7 +130,6 @@ def test_without_shardings_shapes_and_types_are_still_read(checkpoint: Path) -> 
         assert array.spec is None and array.bytes_per_device is None
 
 
-@given.needs_cases
 def test_a_truncated_sharding_file_gives_its_complete_entries(checkpoint: Path) -> None:
     whole = read(checkpoint)
     content = (checkpoint / "_sharding").read_bytes()
@@ -118,7 +142,6 @@ def test_a_truncated_sharding_file_gives_its_complete_entries(checkpoint: Path) 
     assert all(array == whole.array(array.path) for array in known)
 
 
-@given.needs_cases
 def test_without_the_database_only_shardings_are_known(checkpoint: Path) -> None:
     (checkpoint / "manifest.ocdbt").unlink()
     # The database of the process remains.
@@ -131,7 +154,6 @@ def test_without_the_database_only_shardings_are_known(checkpoint: Path) -> None
     assert array.bytes is None and array.replicas == 1
 
 
-@given.needs_cases
 def test_without_the_tree_names_are_those_of_the_database(checkpoint: Path) -> None:
     whole = read(checkpoint)
     (checkpoint / "_METADATA").unlink()
@@ -140,7 +162,6 @@ def test_without_the_tree_names_are_those_of_the_database(checkpoint: Path) -> N
     assert {one.path: one for one in found.arrays} == {one.path: one for one in whole.arrays}
 
 
-@given.needs_cases
 @pytest.mark.parametrize("damage", [b"", b"{", b"\xff" * 100, b"{}", b'{"tree_metadata": 3}'])
 def test_a_damaged_tree_is_refused(checkpoint: Path, damage: bytes) -> None:
     (checkpoint / "_METADATA").write_bytes(damage)
@@ -148,7 +169,6 @@ def test_a_damaged_tree_is_refused(checkpoint: Path, damage: bytes) -> None:
         read(checkpoint)
 
 
-@given.needs_cases
 def test_a_damaged_database_leaves_a_finding(checkpoint: Path) -> None:
     (checkpoint / "manifest.ocdbt").write_bytes(b"\x00" * 50)
     found = read(checkpoint)
@@ -188,7 +208,6 @@ def test_other_folders_are_refused(tmp_path: Path) -> None:
         read(tmp_path / "around")
 
 
-@given.needs_cases
 def test_an_uncommitted_checkpoint_has_a_finding(checkpoint: Path) -> None:
     own = json.loads((checkpoint / "_CHECKPOINT_METADATA").read_text())
     own["commit_timestamp_nsecs"] = None

@@ -14,7 +14,7 @@ from hypothesis import strategies as st
 from inspector.core import snapshot, strict_json
 from inspector.core.errors import InvalidInput
 from inspector.producers.readers import saved_sharding, sharding_file
-from tests.producers.readers import given
+from tests.producers.readers import given, own_checkpoints
 
 NAMED = {
     "sharding_type": "NamedSharding",
@@ -71,6 +71,17 @@ def test_a_published_truncated_file() -> None:
     }
     assert found.findings[0].code == "file-cut"
     assert "1,873 bytes" in found.findings[0].message and "2 arrays" in found.findings[0].message
+
+
+def test_specs_equal_those_of_jax() -> None:
+    found = read(own_checkpoints.saved("zarr3") / "_sharding")
+    assert found.mesh.shape == (2, 4) and found.mesh.devices == tuple(range(8))
+    specs = {
+        path: [(one,) if isinstance(one, str) else one for one in leaf.sharding.spec]
+        for path, leaf in own_checkpoints.leaves().items()
+    }
+    # The rank is unknown, so a spec has as many entries as JAX's.
+    assert {array.path: list(array.spec) for array in found.arrays} == specs
 
 
 @given.needs_cases

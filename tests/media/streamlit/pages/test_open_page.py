@@ -26,7 +26,7 @@ from inspector.core.snapshot import (
 from inspector.producers.readers import hlo_text, maxtext
 from tests.media.streamlit.drawn_figures import figures
 from tests.media.streamlit.scripted_page import PATIENCE, PLACES
-from tests.producers.readers import given
+from tests.producers.readers import given, own_checkpoints
 from tests.producers.readers.test_hlo_text import module
 from tests.producers.readers.test_maxtext import ENTRY, KEY
 from tests.producers.readers.test_sharding_file import NAMED, written
@@ -89,17 +89,32 @@ def folders() -> set[Path]:
     return set(Path(tempfile.gettempdir()).glob(f"{temporary_folder.PREFIX}*"))
 
 
-@given.needs_cases
-def test_a_zip_of_a_checkpoint(_shared_workers: None) -> None:
+@pytest.mark.parametrize(
+    ("folder", "arrays", "held", "whole", "copies"),
+    [
+        # 49,220 bytes, and 8,260 on each of 8 devices.
+        (lambda: own_checkpoints.saved("manager"), 6, "8.1 KiB", "48.1 KiB", "1.34×"),
+        given.shared(lambda: given.ORBAX / "manager", 17, "16.1 KiB", "97.1 KiB", "1.33×"),
+    ],
+    ids=["own", "of others"],
+)
+def test_a_zip_of_a_checkpoint(
+    _shared_workers: None,
+    folder: Callable[[], Path],
+    arrays: int,
+    held: str,
+    whole: str,
+    copies: str,
+) -> None:
     before = folders()
-    page = opened(("run.zip", packed(given.ORBAX / "manager")))
+    page = opened(("run.zip", packed(folder())))
     found = snapshot_of(page)
-    assert found.source.kind == "orbax" and len(found.arrays) == 17
+    assert found.source.kind == "orbax" and len(found.arrays) == arrays
     assert any("run" in text.value for text in page.markdown)
     values = [metric.value.replace("\\", "") for metric in page.metric]
-    assert values[:3] == ["≥ 16.1 KiB", "unknown", "unknown"] and len(values) == 4
+    assert values[:3] == [f"≥ {held}", "unknown", "unknown"] and len(values) == 4
     (line,) = [said for one in page.caption if "Copies" in (said := one.value.replace("\\", ""))]
-    assert all(text in line for text in ("Devices 8", "97.1 KiB", "16.1 KiB", "1.33×"))
+    assert all(text in line for text in ("Devices 8", whole, held, copies))
     assert folders() <= before, "the upload's folder is gone"
 
 
@@ -213,7 +228,13 @@ def test_every_panel_reports_unknown_values(
     assert not any(re.search(r"\b0 B\b", text) for text in said), said
 
 
-@given.needs_cases
+@pytest.mark.parametrize(
+    "golden",
+    [given.OWN_GOLDENS[-1], *(given.shared(path) for path in given.GOLDENS[-1:])],
+    ids=given.golden_name,
+)
 @pytest.mark.parametrize(("panel", "view"), [*PLACES[:4], ("Memory", "Table")])
-def test_every_panel_of_a_golden(shown: Callable[..., AppTest], panel: str, view: str) -> None:
-    shown(maxtext.read(given.GOLDENS[-1].parent, "it"), panel=panel, arrays_view=view)
+def test_every_panel_of_a_golden(
+    shown: Callable[..., AppTest], golden: Path, panel: str, view: str
+) -> None:
+    shown(maxtext.read(golden.parent, "it"), panel=panel, arrays_view=view)
