@@ -15,6 +15,7 @@ RUNS = "runs"
 EFFECTS = "effects"
 FILES = "files"
 REST = "rest"  # programs that no page needs yet
+SEARCHES = "searches"
 CANDIDATES, COMPILES = "candidates", "compiles"  # of a search
 
 # Beside one worker for each core, because some wait: one that has traced the model of a page is kept, and a
@@ -42,6 +43,13 @@ def pool(
         EFFECTS: Lane(1, limits=limits),
         FILES: Lane(1, limits=limits),
         REST: Lane(1, listed=False),
+        # A search goes on when a browser is closed. It uses all cores, so that there is one at a time.
+        SEARCHES: Lane(
+            *(1, 0, limits),
+            outlives=True,
+            through=(CANDIDATES, COMPILES),
+            nouns=("search", "searches"),
+        ),
         CANDIDATES: Lane(cores, listed=False),
         COMPILES: Lane(cores, listed=False),
     }

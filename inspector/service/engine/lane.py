@@ -18,9 +18,15 @@ class Lane:
       kept: workers that are never taken by other lanes nor stopped when idle, so that a job begins at once.
       limits: how many jobs of the lane one owner may have.
       listed: users and the audit log see its jobs. Others take a moment.
+      outlives: its jobs go on when the browser sessions of their owners end.
+      through: the lanes of the jobs that its jobs submit, if these are run by threads instead of workers.
+      nouns: singular and plural of its jobs.
     """
 
     workers: int
     kept: int = 0
     limits: Limits = NO_LIMITS
     listed: bool = True
+    outlives: bool = False
+    through: tuple[str, ...] = ()
+    nouns: tuple[str, str] = ("job", "jobs")

@@ -1,4 +1,4 @@
-"""Worker processes, the queue of jobs, and which worker runs which job."""
+"""Worker processes, the queue of jobs, and which worker or thread runs which job."""
 
 from __future__ import annotations
 
@@ -11,16 +11,17 @@ import math
 import os
 import threading
 import time
+import traceback
 from collections import Counter, deque
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field, replace
-from typing import Any, Literal, Self
+from typing import Any, Literal, Self, TypeVar, cast
 
 from cachetools import LRUCache
 
 from inspector.core import host_memory
 from inspector.core.errors import InvalidInput
-from inspector.core.formatting import counted
+from inspector.core.formatting import and_text, counted
 from inspector.service.engine import memory_limit, protocol
 from inspector.service.engine.environment import Environment
 from inspector.service.engine.job import Job, Status, unchanged
@@ -34,7 +35,7 @@ from inspector.service.engine.requester import (
     Requester,
     Subject,
 )
-from inspector.service.engine.run import Caller, Run
+from inspector.service.engine.run import Caller, Run, Work
 from inspector.service.engine.turns import in_turn
 
 GRACE = 0.5  # seconds that a cancelled job has to stop by itself before its worker is killed
@@ -44,6 +45,8 @@ IDLE_SECONDS = 120.0  # after which an idle worker is stopped, except the last o
 MOST_OWNERS = 4096  # whose last turn is remembered
 
 _log = logging.getLogger(__name__)
+
+AnyWork = TypeVar("AnyWork", bound=Work)
 
 
 @dataclass(eq=False)
@@ -103,9 +106,10 @@ class Listed:
     """A queued or running run at one moment.
 
     Attributes:
-      requesters: those that wait for it; equal requests share a run.
+      requesters: those that wait for it; equal requests share a run. Empty if their sessions have ended.
       age: seconds since it was submitted.
-      pid: the process id of its worker; None while it is queued.
+      pids: the process ids of its worker, or of those of its lane's `through`; empty while it is queued.
+      work: what a thread runs for it; None if a worker runs it.
     """
 
     lane: str
@@ -115,10 +119,12 @@ class Listed:
     requesters: tuple[Requester, ...]
     status: Status
     age: float
-    pid: int | None
+    pids: tuple[int, ...]
+    work: Work | None
 
     def belongs_to(self, owner: str) -> bool:
-        return any(one.owner == owner for one in self.requesters)
+        """Return whether this owner can cancel it. Anyone can if the sessions of its owners ended."""
+        return not self.requesters or any(caller.owner == owner for caller in self.requesters)
 
 
 @dataclass(frozen=True)
@@ -144,6 +150,9 @@ def unreported(event: Event) -> None:
 
 class Pool:
     """Runs jobs on at most `workers` processes and queues the others.
+
+    The work of `coordinate` has the same queues, turns, limits and cancels, but a thread of this process runs
+    it, which takes no worker.
 
     Jobs of different `lanes` do not wait for each other, as far as there are workers: each lane has a queue,
     turns and limits of its own, and a bound within `workers`. Without lanes, all jobs are in one, whose
@@ -192,7 +201,8 @@ class Pool:
         # By lane and owner, when the last run began.
         self._begun: LRUCache[tuple[str, str], int] = LRUCache(MOST_OWNERS)
         self._workers: list[Worker] = []
-        self._shared: dict[tuple[str, str, str, Environment], Run] = {}  # queued or running
+        self._in_threads: list[Run] = []  # whose thread has not ended
+        self._shared: dict[tuple[str, str, str, Environment | None], Run] = {}  # queued or running
         self._to_warm: list[tuple[str, Environment]] = []  # to be warmed when there is room
         self._numbers = itertools.count(1)
         self._uses = itertools.count(1)
@@ -230,45 +240,51 @@ class Pool:
         if timeout is not None and not timeout > 0:
             raise ValueError(f"`timeout` is {timeout!r}; it must be a number of seconds above 0.")
         text = protocol.canonical(payload)
-        key = (lane, kind, text, environment)
-        with self._lock:
-            self._open()
-            run = self._shared.get(key)
-            reason = self._why_refused(lane, run, requester)
-            if reason is not None:
-                self._report(lane, Event("refuse", requester, kind, subject, reason))
-                raise InvalidInput(reason)
-            if run is None:
-                # A copy, so that the caller may change its dict later.
-                run = Run(
-                    next(self._numbers),
-                    lane,
-                    kind,
-                    json.loads(text),
-                    environment,
-                    key,
-                    timeout=timeout,
-                    memory=memory,
-                    subject=subject,
-                    topic=topic,
-                    otherwise=otherwise,
-                )
-                self._shared[key] = run
-                self._queue.append(run)
-            elif run.timeout is not None:
-                run.timeout = None if timeout is None else max(run.timeout, timeout)
-            caller = Caller(run, requester)
-            joined = run.state == "running"
-            run.callers.append(caller)
-            if joined:
-                self._report(lane, Event("start", requester, kind, subject))
-            self._assign()
-            return Job(
-                functools.partial(self._status, caller),
-                functools.partial(self._cancel, caller),
-                functools.partial(self._wait, caller),
-                unchanged,
-            )
+        caller = self._call(
+            Run(
+                next(self._numbers),
+                lane,
+                kind,
+                json.loads(text),  # a copy, so that the caller may change its dict later
+                environment,
+                (lane, kind, text, environment),
+                timeout=timeout,
+                memory=memory,
+                subject=subject,
+                topic=topic,
+                otherwise=otherwise,
+            ),
+            requester,
+        )
+        return Job(
+            functools.partial(self._status, caller),
+            functools.partial(self._cancel, caller),
+            functools.partial(self._wait, caller),
+            unchanged,
+        )
+
+    def coordinate(
+        self,
+        kind: str,
+        key: str,
+        work: AnyWork,
+        requester: Requester = LOCAL,
+        subject: Subject = NO_SUBJECT,
+        lane: str = ALONE,
+    ) -> AnyWork:
+        """Queue work for a thread of this process, such as one that submits jobs of other lanes.
+
+        Return at once the work that is queued or runs: that of an earlier request with the same `key`, if it
+        has not ended. Raises RuntimeError and InvalidInput like `submit`.
+        """
+        identity = (lane, kind, key, None)
+        run = Run(
+            *(next(self._numbers), lane, kind, {}, None, identity),
+            timeout=None,
+            subject=subject,
+            work=work,
+        )
+        return cast(AnyWork, self._call(run, requester).run.work)
 
     def warm(self, environment: Environment, lane: str = ALONE) -> None:
         """Start a worker that imports JAX, ahead of its first job. Return at once.
@@ -300,13 +316,9 @@ class Pool:
 
     def _jobs(self, lane: str) -> list[Listed]:
         now = time.monotonic()
-        running = [
-            (worker.run, worker.process.pid)
-            for worker in self._workers
-            if worker.lane == lane and worker.run is not None and not worker.run.finished
-        ]
-        running.sort(key=lambda pair: pair[0].number)
-        queued = [(run, None) for run in self._in_turn(lane)]
+        running = sorted(
+            (run for run in self._running() if run.lane == lane), key=lambda run: run.number
+        )
         return [
             Listed(
                 lane,
@@ -314,12 +326,21 @@ class Pool:
                 run.kind,
                 run.subject,
                 tuple(dict.fromkeys(caller.requester for caller in run.callers)),
-                run.status(None if pid is not None else place),
+                run.status(place if place > 0 else None),
                 now - run.submitted,
-                pid,
+                self._pids(run) if place <= 0 else (),
+                run.work,
             )
-            for place, (run, pid) in enumerate([*running, *queued], 1 - len(running))
+            for place, run in enumerate([*running, *self._in_turn(lane)], 1 - len(running))
         ]
+
+    def _pids(self, run: Run) -> tuple[int, ...]:
+        through = self._lanes[run.lane].through
+        return tuple(
+            worker.process.pid
+            for worker in self._workers
+            if worker.run is run or worker.lane in through
+        )
 
     def cancel(self, number: int, owner: str) -> None:
         """Cancel the part of one owner in a run. It stops when no other owner waits for it.
@@ -328,29 +349,37 @@ class Pool:
           InvalidInput: the run has ended, or belongs to others.
         """
         with self._lock:
-            callers = self._callers(lambda run, caller: run.number == number)
-            if not callers:
+            runs = [run for run in (*self._queue, *self._running()) if run.number == number]
+            if not runs:
                 raise InvalidInput(f"job {number} has ended")
-            own = [caller for caller in callers if caller.requester.owner == owner]
-            if not own:
-                requester = callers[0].requester
+            (run,) = runs
+            own = [caller for caller in run.callers if caller.requester.owner == owner]
+            if run.callers and not own:
+                names = list(dict.fromkeys(caller.requester.name for caller in run.callers))
                 raise InvalidInput(
-                    f"job {number} belongs to {requester.name}, who alone can cancel it"
+                    f"job {number} belongs to {and_text(names)}, who alone can cancel it"
                 )
             for caller in own:
                 self._cancel(caller)
+            if not own:
+                self._abandon(run, "cancelled", "Cancelled after the sessions of its owners ended.")
 
     def sessions(self) -> set[str]:
-        """Return the browser sessions that wait for a run."""
+        """Return the browser sessions whose end changes a run."""
         with self._lock:
-            callers = self._callers(lambda run, caller: caller.requester.session is not None)
+            callers = self._callers_with_session()
             return {str(caller.requester.session) for caller in callers}
 
     def leave(self, session: str) -> None:
-        """Cancel the jobs of a browser session that has ended."""
+        """Cancel the jobs of a browser session that has ended. Those of a lane that `outlives` it go on."""
         with self._lock:
-            for caller in self._callers(lambda run, caller: caller.requester.session == session):
-                self._cancel(caller)
+            for caller in self._callers_with_session():
+                if caller.requester.session == session:
+                    if self._lanes[caller.run.lane].outlives:
+                        caller.run.callers.remove(caller)
+                        self._order.clear()
+                    else:
+                        self._cancel(caller)
 
     def drain(self, seconds: float) -> bool:
         """Refuse new jobs of listed lanes, cancel the queued ones, and wait at most `seconds` for the others.
@@ -384,7 +413,7 @@ class Pool:
         with self._lock:
             self._closed = True
             busy = [worker.run for worker in self._workers if worker.run is not None]
-            for run in [*self._queue, *busy]:
+            for run in [*self._queue, *busy, *self._in_threads]:
                 if not run.finished:
                     error = "The server stopped before this run was finished."
                     self._finish(run, "cancelled", error=error)
@@ -455,35 +484,61 @@ class Pool:
         if self._lanes[lane].listed:
             self._on_event(event)
 
-    def _why_refused(self, lane: str, run: Run | None, requester: Requester) -> str | None:
-        """Return why the owner may not join this run or start a new one, or None."""
-        if self._draining and self._lanes[lane].listed:
-            return "the server is shutting down and starts no new jobs"
-        most = self._lanes[lane].limits.queued
+    def _call(self, new: Run, requester: Requester) -> Caller:
+        """Queue a run, or join one with the same key that has not ended.
+
+        Raises:
+          InvalidInput: the owner has too many queued runs, or the server is shutting down.
+        """
+        with self._lock:
+            self._open()
+            run = self._shared.get(new.key)
+            reason = self._why_refused(new.lane, run, requester)
+            if reason is not None:
+                self._report(new.lane, Event("refuse", requester, new.kind, new.subject, reason))
+                raise InvalidInput(reason)
+            if run is None:
+                run = self._shared[new.key] = new
+                self._queue.append(run)
+            elif run.timeout is not None:
+                run.timeout = None if new.timeout is None else max(run.timeout, new.timeout)
+            caller = Caller(run, requester)
+            if run.state == "running":
+                self._report(run.lane, Event("start", requester, run.kind, run.subject))
+            run.callers.append(caller)
+            self._assign()
+            return caller
+
+    def _why_refused(self, name: str, run: Run | None, requester: Requester) -> str | None:
+        """Return why the owner may not join this run or start a new one in this lane, or None."""
+        lane = self._lanes[name]
+        if self._draining and lane.listed:
+            return f"the server is shutting down and starts no new {lane.nouns[1]}"
+        most = lane.limits.queued
         if most is None or requester.owner == LOCAL.owner:
             return None
         if run is not None and (run.state != "queued" or requester.owner in run.owners):
             return None
-        waiting = [one for one in self._queue if one.lane == lane]
-        if sum(requester.owner in one.owners for one in waiting) < most:
+        if sum(one.lane == name and requester.owner in one.owners for one in self._queue) < most:
             return None
         return (
-            f"{counted(most, 'job')} of yours already {'waits' if most == 1 else 'wait'} in the queue, the "
-            "most allowed: wait until one begins, or cancel one on the Jobs page"
+            f"{counted(most, *lane.nouns)} of yours already {'waits' if most == 1 else 'wait'} in the queue, "
+            "the most allowed: wait until one begins, or cancel one on the Jobs page"
         )
 
-    def _callers(self, wanted: Callable[[Run, Caller], bool]) -> list[Caller]:
-        """Return callers of queued and running runs."""
+    def _callers_with_session(self) -> list[Caller]:
+        """Return the callers that wait for their runs only as long as their browser session lasts."""
         return [
             caller
-            for run in [*self._queue, *self._running()]
+            for run in (*self._queue, *self._running())
             for caller in run.callers
-            if wanted(run, caller)
+            if caller.requester.session is not None
+            and not (self._lanes[run.lane].outlives and caller.requester.signed_in)
         ]
 
     def _running(self) -> list[Run]:
         runs = [worker.run for worker in self._workers if worker.run is not None]
-        return [run for run in runs if not run.finished]
+        return [run for run in (*runs, *self._in_threads) if not run.finished]
 
     def _running_by_owner(self, lane: str) -> Counter[str]:
         running = (run for run in self._running() if run.lane == lane)
@@ -536,6 +591,15 @@ class Pool:
 
     def _assign_in(self, lane: str) -> None:
         while (run := self._next(lane)) is not None:
+            if run.work is not None:
+                threads = sum(other.lane == lane for other in self._in_threads)
+                if threads >= self._lanes[lane].workers:
+                    break
+                self._begin(run)
+                self._in_threads.append(run)
+                threading.Thread(target=self._work, args=(run,), name=run.kind, daemon=True).start()
+                continue
+            assert run.environment is not None
             try:
                 worker = self._free_worker(lane, run.environment, run.topic)
             except (OSError, ValueError) as error:
@@ -545,9 +609,7 @@ class Pool:
                 continue
             if worker is None:
                 break
-            self._queue.remove(run)
-            self._order.clear()
-            self._begin(worker, run)
+            self._send(worker, run)
 
     def _free_worker(
         self, lane: str, environment: Environment, topic: str | None = None
@@ -589,18 +651,25 @@ class Pool:
             self._stop(min(spare, key=lambda worker: worker.last_used))
         return None
 
-    def _begin(self, worker: Worker, run: Run) -> None:
+    def _begin(self, run: Run) -> int:
+        """Take a run out of the queue. Return its turn, a number that is higher for later runs."""
+        self._queue.remove(run)
+        self._order.clear()
         run.begin()
+        turn = next(self._uses)
+        for owner in run.owners:
+            self._begun[run.lane, owner] = turn
+        for requester in dict.fromkeys(caller.requester for caller in run.callers):
+            self._report(run.lane, Event("start", requester, run.kind, run.subject))
+        return turn
+
+    def _send(self, worker: Worker, run: Run) -> None:
+        worker.last_used = self._begin(run)
         worker.run = run
         if run.topic is not None:
             if run.topic in worker.topics:
                 worker.topics.remove(run.topic)
             worker.topics.append(run.topic)
-        worker.last_used = next(self._uses)
-        for owner in run.owners:
-            self._begun[run.lane, owner] = worker.last_used
-        for requester in dict.fromkeys(caller.requester for caller in run.callers):
-            self._report(run.lane, Event("start", requester, run.kind, run.subject))
         worker.process.send(
             protocol.encode(
                 "run", run=run.number, job=run.kind, payload=run.payload, memory=run.memory
@@ -631,8 +700,11 @@ class Pool:
             self._report_end("end", run, requester, state)
         if self._shared.get(run.key) is run:
             del self._shared[run.key]
+        if run.work is not None and state == "cancelled":
+            run.work.stop()
         if state == "failed":
-            _log.info("%s on %s failed: %s", run.kind, run.environment, run.error)
+            place = run.environment or "a thread"
+            _log.info("%s on %s failed: %s", run.kind, place, run.error)
             if run.details:
                 _log.debug("%s", run.details)
 
@@ -657,6 +729,28 @@ class Pool:
         worker.stopping = True
         worker.kill_at = None
         worker.process.kill()
+
+    def _work(self, run: Run) -> None:
+        """Run the work of a run in this thread, without the lock."""
+
+        def report(phase: str, figures: dict[str, Any]) -> None:
+            with self._lock:
+                if not run.finished:
+                    run.advance(phase, figures)
+
+        assert run.work is not None
+        state: str = "done"
+        outcome: dict[str, Any] = {"result": {}}
+        try:
+            run.work.run(report)
+        except Exception as error:  # a bug must not stop the lane
+            state = "failed"
+            outcome = {"error": str(error), "details": traceback.format_exc()}
+        with self._lock:
+            self._in_threads.remove(run)
+            if not run.finished:
+                self._finish(run, state, **outcome)
+            self._assign()
 
     # Called from the threads of a process.
 

@@ -3,12 +3,23 @@
 from __future__ import annotations
 
 import time
+from collections.abc import Callable
 from dataclasses import dataclass, field
-from typing import Any
+from typing import Any, Protocol
 
 from inspector.service.engine.environment import Environment
 from inspector.service.engine.job import FINAL, FIRST_PHASE, Status
-from inspector.service.engine.requester import NO_SUBJECT, Requester, Subject
+from inspector.service.engine.requester import LOCAL, NO_SUBJECT, Requester, Subject
+
+
+class Work(Protocol):
+    """What a thread of this process does, such as one that submits other jobs."""
+
+    def run(self, report: Callable[[str, dict[str, Any]], None]) -> None:
+        """Do it. `report` takes a phase and its figures. An exception is why it failed."""
+
+    def stop(self) -> None:
+        """Have `run` return soon. Also called if it never began. The pool's lock is held."""
 
 
 @dataclass(eq=False)
@@ -19,13 +30,14 @@ class Run:
     lane: str
     kind: str
     payload: dict[str, Any]
-    environment: Environment
-    key: tuple[str, str, str, Environment]
+    environment: Environment | None  # None for a thread, which runs its `work`
+    key: tuple[str, str, str, Environment | None]
     timeout: float | None  # seconds from when it begins; None for no limit
     memory: int | None = None  # bytes beyond those of its worker when it begins; None for no limit
     subject: Subject = NO_SUBJECT
     topic: str | None = None  # runs with the same topic use the same cached values
     otherwise: dict[str, Any] | None = None  # the payload to try if it fails
+    work: Work | None = None
     submitted: float = field(default_factory=time.monotonic)
     callers: list[Caller] = field(default_factory=list)  # those that wait for it
     attempts: int = 0  # workers that it was sent to
@@ -46,8 +58,9 @@ class Run:
 
     @property
     def owners(self) -> tuple[str, ...]:
-        """The owners that wait for it, each once, the first one first."""
-        return tuple(dict.fromkeys(caller.requester.owner for caller in self.callers))
+        """The owners that wait for it, each once, the first one first. Without any, that of this machine."""
+        owners = dict.fromkeys(caller.requester.owner for caller in self.callers)
+        return tuple(owners) or (LOCAL.owner,)
 
     @property
     def deadline(self) -> float:

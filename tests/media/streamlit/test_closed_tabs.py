@@ -8,7 +8,7 @@ from inspector.service.opened_files import OpenedFiles
 
 
 class Waiting:
-    """Sessions that wait for jobs, as the service and the searches list them."""
+    """Sessions that wait for jobs, as the pool lists them."""
 
     def __init__(self, *sessions: str) -> None:
         self.left = set(sessions)
@@ -19,12 +19,10 @@ class Waiting:
     def leave(self, session: str) -> None:
         self.left.discard(session)
 
-    forget = leave
-
 
 def test_jobs_end_after_the_grace() -> None:
-    jobs, searches, connected = Waiting("open", "closed", "lost"), Waiting("closed"), {"open"}
-    tabs = ClosedTabs(jobs, searches, connected.__contains__, grace=60.0)  # type: ignore[arg-type]
+    jobs, connected = Waiting("open", "closed", "lost"), {"open"}
+    tabs = ClosedTabs(jobs, connected.__contains__, grace=60.0)  # type: ignore[arg-type]
     tabs.check(100.0)
     tabs.check(159.0)
     assert jobs.left == {"open", "closed", "lost"}
@@ -32,7 +30,7 @@ def test_jobs_end_after_the_grace() -> None:
     tabs.check(159.5)
     connected.discard("lost")
     tabs.check(160.0)
-    assert jobs.left == {"open", "lost"} and searches.left == set()
+    assert jobs.left == {"open", "lost"}
     tabs.check(219.0)
     assert "lost" in jobs.left
     tabs.check(220.0)
@@ -45,7 +43,6 @@ def test_a_closed_session_is_forgotten_with_what_it_has_open() -> None:
         with opened.room(10, Requester(session, session, session), "file"):
             pass
     tabs = ClosedTabs(
-        Waiting(),
         Waiting(),
         connected.__contains__,
         60.0,

@@ -39,7 +39,7 @@ def test_owners_take_turns(tmp_path):
         assert places == [None, 2, 4, 5, 1, 3]
         listed = pool.jobs()
         assert [one.status.place for one in listed] == [None, 1, 2, 3, 4, 5]
-        assert listed[0].pid is not None and listed[1].pid is None
+        assert len(listed[0].pids) == 1 and listed[1].pids == ()
         assert [one.belongs_to("ben") for one in listed] == [False, True, False, True, False, False]
         anns[0][1].touch()
         until(lambda: bens[0][0].state == "running")

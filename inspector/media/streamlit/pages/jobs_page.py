@@ -4,14 +4,14 @@ from __future__ import annotations
 
 import streamlit as st
 
+from inspector.core import host_memory
 from inspector.core.errors import InvalidInput
 from inspector.core.formatting import and_text, bytes_text, counted, seconds_text
 from inspector.media.streamlit.page.plain_text import plain
 from inspector.media.streamlit.session import user
 from inspector.sections.phases import PHASE_NAMES, phase_label
-from inspector.service import jobs, serving
-from inspector.service.jobs import ServerJob
-from inspector.service.search import registry
+from inspector.service import serving
+from inspector.service.engine.pool import Listed
 
 POLL_SECONDS = 2.0
 _PROBLEM = "jobs_problem"
@@ -49,7 +49,7 @@ def show() -> None:
 
 def own() -> int:
     """Return how many jobs of the user run or wait, searches included. The navigation shows them."""
-    return sum(one.owned for one in jobs.listed(user.service(), registry.shared()))
+    return sum(map(_is_own, user.service().pool.jobs()))
 
 
 def _rules() -> str:
@@ -66,76 +66,82 @@ def _rules() -> str:
 def _show_jobs() -> None:
     if problem := st.session_state.pop(_PROBLEM, None):
         st.error(plain(problem), icon=":material/error:")
-    listed = jobs.listed(user.service(), registry.shared())
+    listed = sorted(user.service().pool.jobs(), key=lambda job: (job.status.place or 0, -job.age))
     if not listed:
         st.info("No job runs or waits.", icon=":material/check_circle:")
         return
     for cell, heading in zip(_row(), _COLUMNS, strict=False):
         cell.markdown(f"**{heading}**")
-    for one in listed:
-        _show_job(one)
+    for job in listed:
+        _show_job(job)
 
 
 def _row() -> list:
     return st.columns([*_COLUMNS.values(), _BUTTON_WIDTH], vertical_alignment="center", gap="small")
 
 
-def _show_job(job: ServerJob) -> None:
+def _is_own(job: Listed) -> bool:
+    return job.belongs_to(user.current().owner)
+
+
+def _show_job(job: Listed) -> None:
     cells = _row()
     texts = (_place(job), _title(job), _owners(job), _phase(job), _memory(job), _age(job))
     for cell, text in zip(cells, texts, strict=False):
         cell.markdown(plain(text))
-    if job.owned:
+    if _is_own(job):
         cells[-1].button(
             "Cancel",
-            key=f"cancel_job:{job.queue}:{job.number}",
+            key=f"cancel_job:{job.number}",
             icon=":material/stop:",
             help=plain(f"Cancel {_title(job)}"),
             on_click=_cancel,
-            args=(job.queue, job.number),
+            args=(job.number,),
         )
 
 
-def _place(job: ServerJob) -> str:
-    return "Running" if job.place is None else f"{job.place}"
+def _place(job: Listed) -> str:
+    return "Running" if job.status.place is None else f"{job.status.place}"
 
 
-def _title(job: ServerJob) -> str:
+def _title(job: Listed) -> str:
     """Return what a job does. Others see the target, but not the layout."""
     parts = [_KINDS.get(job.kind, job.kind)]
-    if job.owned and job.subject.title:
+    if _is_own(job) and job.subject.title:
         parts.append(job.subject.title)
     if job.subject.target is not None:
         parts.append(job.subject.target)
     return " · ".join(parts)
 
 
-def _owners(job: ServerJob) -> str:
+def _owners(job: Listed) -> str:
     own = user.current().owner
     others = dict.fromkeys(one.name for one in job.requesters if one.owner != own)
     names = ["You"] if any(one.owner == own for one in job.requesters) else []
     return and_text([*names, *others]) or "a closed tab"
 
 
-def _phase(job: ServerJob) -> str:
-    if job.phase is None:
-        return f"Waiting in the queue of {job.queue}"
-    label = phase_label(_PHASES, job.phase, job.progress)
-    if "done" in job.progress and "of" in job.progress:
-        label += f", {job.progress['done']:,} of {job.progress['of']:,}"
+def _phase(job: Listed) -> str:
+    phase, progress = job.status.phase, job.status.progress
+    if phase is None:
+        return f"Waiting in the queue of {job.lane}"
+    label = phase_label(_PHASES, phase, progress)
+    if "done" in progress and "of" in progress:
+        label += f", {progress['done']:,} of {progress['of']:,}"
     return label
 
 
-def _memory(job: ServerJob) -> str:
-    return "–" if job.memory is None else bytes_text(job.memory)
+def _memory(job: Listed) -> str:
+    used = sum(host_memory.resident_bytes(pid) or 0 for pid in job.pids)
+    return bytes_text(used) if used else "–"
 
 
-def _age(job: ServerJob) -> str:
+def _age(job: Listed) -> str:
     return f"{job.age:.0f} s" if job.age < 120 else seconds_text(job.age)
 
 
-def _cancel(queue: str, number: int) -> None:
+def _cancel(number: int) -> None:
     try:
-        jobs.cancel(user.service(), registry.shared(), queue, number)
+        user.service().cancel(number)
     except InvalidInput as error:
         st.session_state[_PROBLEM] = str(error)

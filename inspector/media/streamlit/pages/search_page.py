@@ -267,8 +267,9 @@ def _watch(watched: Watched, request: Request) -> None:
 def _progress(watched: Watched, owner: str) -> Progress | None:
     if not watched.running:
         return None
-    if (place := registry.shared().place(watched)) is not None:
-        label = f"Waiting for another search, place {place} in the queue"
+    job = registry.shared().listed(watched)
+    if job is not None and job.status.place is not None:
+        label = f"Waiting for another search, place {job.status.place} in the queue"
         return Progress(label, 0.0, "Starts when the searches before it have ended.")
     state = watched.progress()
     phases = list(_SHARES)
@@ -277,8 +278,10 @@ def _progress(watched: Watched, owner: str) -> Progress | None:
         share += _SHARES[state.phase] * min(state.done / state.total, 1.0)
     if watched.stopped:
         return Progress("Stopping", share)
-    note = f"{seconds_text(watched.elapsed or 0.0)} elapsed."
-    if all(one.owner != owner for one in watched.requesters):
+    if job is None:
+        return None  # it has just ended
+    note = f"{seconds_text(job.status.elapsed)} elapsed."
+    if all(requester.owner != owner for requester in job.requesters):
         note += " It goes on for other users."
     return Progress(section.progress_text(state), share, note)
 

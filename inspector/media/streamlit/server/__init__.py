@@ -34,7 +34,6 @@ from inspector.service import (
     own_model_registration,
     serving,
 )
-from inspector.service.search import registry
 
 OPEN_FILES = 8192  # a session with a page has about three
 PAGES = Path(__file__).parents[1] / "pages" / "entry.py"
@@ -48,17 +47,16 @@ async def lifespan(_: st.App) -> AsyncIterator[None]:
         json_log.install()
     own_model_registration.register_all(sys.argv[1:])
     _allow_open_files()
-    service, searches = inspection.shared(), registry.shared()
+    service = inspection.shared()
     loop = asyncio.get_running_loop()
     tabs = ClosedTabs(
         service.pool,
-        searches,
         opened=opened_files.shared(),
         close=lambda session: loop.call_soon_threadsafe(_close_session, session),
     )
     tabs.start()
     if settings.shutdown_seconds is not None:
-        _ending.append(shutdown.install(service.pool, searches, settings.shutdown_seconds))
+        _ending.append(shutdown.install(service.pool, settings.shutdown_seconds))
     threading.Thread(target=_plan_first_layout, args=(service,), daemon=True).start()
     threading.Thread(target=plotly_script.compressed, daemon=True).start()
     # Plotly fails if it makes a figure while another session's thread imports pandas.

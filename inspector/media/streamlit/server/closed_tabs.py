@@ -12,7 +12,6 @@ from streamlit import runtime
 from inspector.service.engine import Pool
 from inspector.service.engine.requester import digest_of_session
 from inspector.service.opened_files import OpenedFiles
-from inspector.service.search.registry import Searches
 
 GRACE_SECONDS = (
     60.0  # for a connection that is lost for a moment; Streamlit keeps the session longer
@@ -35,14 +34,12 @@ class ClosedTabs:
     def __init__(
         self,
         pool: Pool,
-        searches: Searches,
         connected: Callable[[str], bool] | None = None,
         grace: float = GRACE_SECONDS,
         opened: OpenedFiles | None = None,
         close: Callable[[str], object] | None = None,
     ) -> None:
         self._pool = pool
-        self._searches = searches
         self._connected = connected or _is_connected
         self._grace = grace
         self._opened = opened or OpenedFiles()
@@ -63,7 +60,7 @@ class ClosedTabs:
         `now` is on the monotonic clock.
         """
         opened = self._opened.sessions()
-        waiting = self._pool.sessions() | self._searches.sessions() | opened
+        waiting = self._pool.sessions() | opened
         gone = {session for session in waiting if not self._connected(session)}
         self._lost = {session: self._lost.get(session, now) for session in gone}
         for session, since in self._lost.items():
@@ -71,7 +68,6 @@ class ClosedTabs:
                 digest = digest_of_session(session)
                 _log.info("session %s is closed: its jobs are cancelled", digest)
                 self._pool.leave(session)
-                self._searches.forget(session)
                 if session in opened:
                     self._opened.forget(session)
                     if self._close is not None:

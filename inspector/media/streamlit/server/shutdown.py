@@ -11,7 +11,6 @@ from types import FrameType
 from typing import Any
 
 from inspector.service.engine import Pool
-from inspector.service.search.registry import Searches
 
 # Seconds after the last job for pages to fetch its result.
 _FETCH_SECONDS = 2.0
@@ -25,11 +24,8 @@ class GracefulShutdown:
     `stop` ends the server. It is called from a thread.
     """
 
-    def __init__(
-        self, pool: Pool, searches: Searches, seconds: float, stop: Callable[[], None]
-    ) -> None:
+    def __init__(self, pool: Pool, seconds: float, stop: Callable[[], None]) -> None:
         self._pool = pool
-        self._searches = searches
         self._seconds = seconds
         self._stop = stop
         self.began = False
@@ -43,16 +39,11 @@ class GracefulShutdown:
         threading.Thread(target=self._drain, name="shutdown", daemon=True).start()
 
     def _drain(self) -> None:
-        busy = bool(self._pool.jobs() or self._searches.listed())
+        busy = bool(self._pool.jobs())
         _log.warning("shutting down: no new jobs; running jobs have %.0f seconds", self._seconds)
         until = time.monotonic() + self._seconds
         try:
-            # Both refuse new jobs at once; then the waiting begins.
-            searching = threading.Thread(target=self._searches.drain, args=(self._seconds,))
-            searching.start()
             finished = self._pool.drain(self._seconds)
-            searching.join(max(until - time.monotonic(), 0.0))
-            finished = finished and not searching.is_alive()
             _log.warning("all jobs ended" if finished else "the time is over: jobs are cancelled")
             if busy and finished:
                 time.sleep(min(_FETCH_SECONDS, max(until - time.monotonic(), 0.0)))
@@ -60,7 +51,7 @@ class GracefulShutdown:
             self._stop()
 
 
-def install(pool: Pool, searches: Searches, seconds: float) -> GracefulShutdown:
+def install(pool: Pool, seconds: float) -> GracefulShutdown:
     """Handle SIGTERM in this process, whose handler is that of uvicorn. Call it in the main thread."""
     before: Any = signal.getsignal(signal.SIGTERM)
     server: Any = getattr(before, "__self__", None)
@@ -72,6 +63,6 @@ def install(pool: Pool, searches: Searches, seconds: float) -> GracefulShutdown:
             signal.signal(signal.SIGTERM, signal.SIG_DFL)
             signal.raise_signal(signal.SIGTERM)
 
-    shutdown = GracefulShutdown(pool, searches, seconds, stop)
+    shutdown = GracefulShutdown(pool, seconds, stop)
     signal.signal(signal.SIGTERM, shutdown)
     return shutdown
