@@ -59,8 +59,10 @@ class PropagatedPrograms(Record):
     Attributes:
       arrays: Activations and gradients of the train step.
       findings: A note for each program that cannot be propagated.
+      only: The names of the programs that were asked for; empty if all were.
     """
 
     programs: tuple[Program, ...]
     arrays: tuple[Array, ...] = ()
     findings: tuple[Finding, ...] = ()
+    only: tuple[str, ...] = ()

@@ -55,6 +55,12 @@ def with_programs(planned: Snapshot, propagated: PropagatedPrograms) -> Snapshot
     return replace(planned, arrays=arrays, programs=propagated.programs, findings=findings)
 
 
+def not_propagated(planned: Snapshot, reason: str) -> Snapshot:
+    """Return a plan with a note why its programs cannot be partitioned."""
+    note = Finding("note", NOT_PROPAGATED, reason)
+    return replace(planned, findings=(*planned.findings, note))
+
+
 def with_propagated(compiled: Snapshot, propagated: PropagatedPrograms) -> Snapshot:
     """Return a Snapshot of compiled programs with collectives and work of the partitioned ones in addition.
 

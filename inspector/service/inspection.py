@@ -26,14 +26,14 @@ from inspector.compare.paired_times.candidates import Candidates
 from inspector.core import snapshot, strict_json, temporary_folder, typed_json
 from inspector.core.abstract import AbstractState, PropagatedPrograms
 from inspector.core.errors import InvalidInput
-from inspector.core.snapshot import Effects, Finding, Snapshot
+from inspector.core.snapshot import Effects, Snapshot
 from inspector.core.typed_json import AnyRecord
 from inspector.guides.assembly import Assembled, Assembly
 from inspector.guides.processes import Exchanged, HostLocal
 from inspector.guides.tutorials import TutorialRequest, TutorialRun
 from inspector.layout import Layout, emulation
 from inspector.layout.plan import (
-    NOT_PROPAGATED,
+    not_propagated,
     plan,
     programs_key,
     state_key,
@@ -220,10 +220,6 @@ class Inspection:
             return known
         return self._some_programs.get(_some_key(layout, only))
 
-    def knows_all_programs(self, layout: Layout) -> bool:
-        """Return whether all propagated programs of the layout are known."""
-        return self._programs.get(programs_key(layout)) is not None
-
     def start_propagation(
         self, layout: Layout, only: Sequence[str] = (), now: bool = True
     ) -> Job[PropagatedPrograms]:
@@ -267,29 +263,20 @@ class Inspection:
         If they cannot be propagated, the plan has a note with the reason instead.
         """
         try:
-            programs = (
-                self._programs.get(programs_key(layout))
-                or self.start_propagation(layout).wait().answer()
-            )
+            programs = self.known_programs(layout) or self.start_propagation(layout).wait().answer()
         except InvalidInput as error:
-            note = Finding("note", NOT_PROPAGATED, str(error))
-            return replace(planned, findings=(*planned.findings, note))
+            return not_propagated(planned, str(error))
         return with_programs(planned, programs)
 
-    def with_propagated(
-        self, compiled: Snapshot, layout: Layout, only: Sequence[str] = ()
-    ) -> Snapshot:
-        """Return a Snapshot of compiled programs with the propagated ones, if they are known.
-
-        only: the names of the propagated programs that are enough.
-        """
-        programs = self.known_programs(layout, only)
+    def with_propagated(self, compiled: Snapshot, layout: Layout) -> Snapshot:
+        """Return a Snapshot of compiled programs with the propagated ones, if they are known."""
+        programs = self.known_programs(layout)
         return compiled if programs is None else with_propagated(compiled, programs)
 
     def propagate(self, layout: Layout) -> None:
         """Wait until the propagated programs of the layout are known, or known to fail."""
         with contextlib.suppress(InvalidInput):
-            if not self.knows_all_programs(layout):
+            if self.known_programs(layout) is None:
                 self.start_propagation(layout).wait().answer()
 
     # --- Runs ------------------------------------------------------------------------------------

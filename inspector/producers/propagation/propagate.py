@@ -237,7 +237,8 @@ def propagated_programs(
         findings.append(Finding("note", SCALED, note))
     if not template.logical:
         findings += _about_meshes(template.programs, layout)
-    return PropagatedPrograms((*programs, *template.refused), tuple(arrays), tuple(findings))
+    every = (*programs, *template.refused)
+    return PropagatedPrograms(every, tuple(arrays), tuple(findings), tuple(only))
 
 
 def _about_meshes(programs: Iterable[Lowered], layout: Layout) -> Iterator[Finding]:

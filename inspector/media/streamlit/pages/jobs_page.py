@@ -10,7 +10,7 @@ from inspector.core.formatting import and_text, bytes_text, counted, seconds_tex
 from inspector.media.streamlit.page.plain_text import plain
 from inspector.media.streamlit.session import user
 from inspector.sections.phases import PHASE_NAMES, phase_label
-from inspector.service import serving
+from inspector.service import inspection, serving
 from inspector.service.engine.pool import Listed
 
 POLL_SECONDS = 2.0
@@ -49,7 +49,7 @@ def show() -> None:
 
 def own() -> int:
     """Return how many jobs of the user run or wait, searches included. The navigation shows them."""
-    return sum(map(_is_own, user.service().pool.jobs()))
+    return sum(map(_is_own, inspection.shared().pool.jobs()))
 
 
 def _rules() -> str:
@@ -66,7 +66,9 @@ def _rules() -> str:
 def _show_jobs() -> None:
     if problem := st.session_state.pop(_PROBLEM, None):
         st.error(plain(problem), icon=":material/error:")
-    listed = sorted(user.service().pool.jobs(), key=lambda job: (job.status.place or 0, -job.age))
+    listed = sorted(
+        inspection.shared().pool.jobs(), key=lambda job: (job.status.place or 0, -job.age)
+    )
     if not listed:
         st.info("No job runs or waits.", icon=":material/check_circle:")
         return

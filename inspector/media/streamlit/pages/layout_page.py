@@ -8,6 +8,7 @@ from collections.abc import Callable
 import streamlit as st
 
 from inspector.assessment import assess
+from inspector.core.abstract import PropagatedPrograms
 from inspector.core.assessment import Assessment
 from inspector.core.field_parser import Parsed
 from inspector.core.snapshot import Snapshot
@@ -37,6 +38,7 @@ from inspector.media.streamlit.session import (
 )
 from inspector.sections import assessed, sharding_errors
 from inspector.service.inspection import Inspection
+from inspector.service.newest import Outcome
 
 _OF_PROGRAMS = ("Communication", "Time", "Memory")  # tabs that show propagated programs
 
@@ -57,10 +59,6 @@ def show() -> None:
         with st.sidebar:
             editor.draw()
 
-    # The figures are sent before the sidebar because they show the change, unless the page waits for JAX to
-    # trace the model, or for long until its programs are propagated.
-    if service.known_state(layout) is None:
-        draw_sidebar()
     try:
         planned, figures, draw_link = _draw_main(service, layout, parsed, draw_sidebar)
     finally:
@@ -79,17 +77,22 @@ def _draw_main(
     """Draw summary and panels. Return the plan, or None if the model cannot be traced, the figures of a run
     or compile, and what draws the link of the page.
 
-    draw_sidebar: draws the sidebar while the page waits for propagated programs.
+    draw_sidebar: draws the sidebar. The figures are sent before it because they show the change, unless the
+      page waits for JAX to trace the model, or for long until its programs are propagated.
     """
+
+    def before_tracing() -> None:
+        draw_sidebar()
+        propagation.make_way()
+
     problems = st.container()
     if parsed.value is None:
         st.warning(
             "Fix the fields marked in red. The page shows the last valid layout.",
             icon=":material/edit_off:",
         )
-    propagation.make_way(service, layout)
     improve_panel.make_way(layout)
-    planned = planning.planned(service, layout)
+    planned = planning.planned(service, layout, before_tracing)
     if planned is None:
         with problems:
             _show_url_problems()
@@ -99,13 +102,13 @@ def _draw_main(
     errors, summary = st.container(), st.container()
     # The browser draws the tabs while the programs are propagated.
     tabs = snapshot_panels.draw_tabs()
-    if propagates and not propagation.wait(service, layout, propagation.FIGURES_FIRST_SECONDS):
+    programs = propagation.outcome(
+        service, layout, propagates, propagation.FIGURES_FIRST_SECONDS if propagates else 0.0
+    )
+    if propagates and not programs.ended:
         draw_sidebar()
-        propagation.wait(service, layout)
-    if run is not None:
-        snapshot = service.with_propagated(run, layout, propagation.needed(layout))
-    else:
-        snapshot = propagation.with_known(service, planned, layout)
+        programs = propagation.outcome(service, layout, seconds=propagation.PATIENCE_SECONDS)
+    snapshot = propagation.added(run or planned, programs)
     snapshot = improve_panel.with_known(service, snapshot, layout)
     with problems:
         _show_url_problems(snapshot)
@@ -118,41 +121,41 @@ def _draw_main(
         if wrong:
             messages = "  \n".join(plain(finding.message) for finding in wrong)
             st.error(messages, icon=":material/difference:")
-    panels = _panels_of_plan(service, snapshot, layout)
+    panels = _panels_of_plan(service, snapshot, programs)
     snapshot_panels.show(tabs, snapshot, layout, panels)
-    if run is None:  # the head of the page needs the programs; the figures come first
-        propagation.begin(service, layout)
     with summary:
-        if run is None and not snapshot.programs:  # they may be known by now
-            snapshot = propagation.with_known(service, planned, layout)
         with errors:
             render.show(sharding_errors.refusals(snapshot.programs))
         rejected = assess(snapshot, chip_choice.chosen_chip()).rejected is not None
         draw_link = summary_panel.show(
             snapshot,
             layout,
-            lambda: run_panel.show(service, (layout, planned), rejected=rejected),
+            lambda: run_panel.show(
+                service, (layout, planned), ran=run is not None, rejected=rejected
+            ),
         )
-        known = propagation.is_known(service, snapshot, layout)
-        if run is None and not known and not propagates:
-            propagation.watch(service, layout)
-        if layout.explicit_axes and not known and st.session_state.get("panel") not in panels:
+        if run is None and not programs.ended and not propagates:
+            propagation.watch(service, layout)  # for the head; the figures come first
+        if (
+            layout.explicit_axes
+            and not programs.ended
+            and st.session_state.get("panel") not in panels
+        ):
             propagation.show(service, layout)  # JAX may refuse the programs
     figures = None if run is None else assess(snapshot, chip_choice.chosen_chip())
     return planned, figures, draw_link
 
 
 def _panels_of_plan(
-    service: Inspection, snapshot: Snapshot, layout: Layout
+    service: Inspection, snapshot: Snapshot, programs: Outcome[PropagatedPrograms]
 ) -> dict[str, snapshot_panels.Panel]:
     """Return the panels that start the propagation of a plan and wait for its programs.
 
     Other panels show the programs once they are known, and start no propagation.
     """
-    known = service.known_programs(layout, propagation.needed(layout))
-    if known is not None and not service.knows_all_programs(layout):
+    if programs.result is not None and programs.result.only:
         return {name: _with_rest(service, name) for name in _of_programs()}
-    if propagation.is_known(service, snapshot, layout):
+    if programs.ended:
         return {}
 
     def show(snapshot: Snapshot, layout: Layout | None) -> None:

@@ -63,10 +63,11 @@ def show() -> None:
     if left is None or right is None:
         return
     verdict, controls = st.columns([3, 2], vertical_alignment="top")
+    runs = [finished_runs.run_of(service, layout) for layout in (pair.left, pair.right)]
     with controls:
-        run_panel.show(service, (pair.left, left), (pair.right, right), label="Run both variants")
-    left = finished_runs.run_of(service, pair.left) or left
-    right = finished_runs.run_of(service, pair.right) or right
+        plans = (pair.left, left), (pair.right, right)
+        run_panel.show(service, *plans, ran=None not in runs, label="Run both variants")
+    left, right = runs[0] or left, runs[1] or right
     with verdict:
         if name == "Loop · scan":
             _show_layer_axis(right)

@@ -230,7 +230,7 @@ def _draw_effects(snapshot: Snapshot, layout: Layout) -> tuple[Snapshot, Chip | 
         chip = _chip(snapshot, layout)
     service = user.service()
     name = None if chip is None else chip.name
-    known = service.known_effects(layout, program, name) or _recorded(snapshot, program, name)
+    known = _recorded(snapshot, program, name) or service.known_effects(layout, program, name)
     key = f"{layout.key()} {program} {name}"
     with status:
         if known is not None:

@@ -24,15 +24,20 @@ Planned = tuple[Layout, Snapshot]
 
 
 def show(
-    service: Inspection, *plans: Planned, label: str = "Build and run", rejected: bool = False
+    service: Inspection,
+    *plans: Planned,
+    ran: bool,
+    label: str = "Build and run",
+    rejected: bool = False,
 ) -> None:
     """Draw the button, or the progress of the running job. Several layouts run one after another.
 
-    rejected: whether JAX rejects the layout, so that it can be neither run nor compiled.
+    Args:
+      ran: whether all layouts were run or compiled before.
+      rejected: whether JAX rejects the layout, so that it can be neither run nor compiled.
     """
     if job_progress.show(_JOB, [layout.key() for layout, _ in plans]):
         return
-    ran = all(finished_runs.run_of(service, layout) is not None for layout, _ in plans)
     layout = plans[0][0]
     compiles = layout.machine is not None
     too_large = emulation.why_not_emulated(

@@ -21,8 +21,7 @@ from inspector.compare.board_link import LinkedPin
 from inspector.core.errors import InvalidInput, shown
 from inspector.core.snapshot import Snapshot
 from inspector.layout import Layout
-from inspector.layout.plan import plan
-from inspector.media.streamlit.session import chip_choice, finished_runs, user, view_link, waiting
+from inspector.media.streamlit.session import chip_choice, finished_runs, planning, user, view_link
 from inspector.sections import assessed
 from inspector.service.inspection import Inspection
 
@@ -224,13 +223,9 @@ def _snapshot(service: Inspection, pin: LinkedPin, before: Board) -> Snapshot:
         with contextlib.suppress(InvalidInput):
             if (last := user.history().last_run(pin.layout)) is not None:
                 return last
-    state = service.known_state(pin.layout)
-    if state is None:
-        state = waiting.wait_for(
-            service.start_state(pin.layout),
-            f"Planning {pin.name}: tracing the model with JAX …",
-        )
-    return plan(pin.layout, state)
+    return planning.traced(
+        service, pin.layout, f"Planning {pin.name}: tracing the model with JAX …"
+    )
 
 
 def _merged(before: Board, linked: list[Pin], baseline: str | None, wrong: list[str]) -> Board:

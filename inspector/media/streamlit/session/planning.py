@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
+
 import streamlit as st
 
 from inspector.core.errors import InvalidInput
@@ -12,17 +14,37 @@ from inspector.media.streamlit.page.plain_text import plain
 from inspector.media.streamlit.session import waiting
 from inspector.service.inspection import Inspection
 
+_TRACING = "Tracing the model with JAX …"
 
-def planned(service: Inspection, layout: Layout) -> Snapshot | None:
-    """Return the planned Snapshot. If the model cannot be traced, draw the error and return None.
 
-    If the shapes are unknown, the page waits until JAX has traced the model.
-    """
-    state = service.known_state(layout)
+def planned(
+    service: Inspection, layout: Layout, before_tracing: Callable[[], None] = lambda: None
+) -> Snapshot | None:
+    """Return the planned Snapshot. If the model cannot be traced, draw the error and return None."""
     try:
-        if state is None:
-            state = waiting.wait_for(service.start_state(layout), "Tracing the model with JAX …")
-        return plan(layout, state)
+        return traced(service, layout, _TRACING, before_tracing)
     except InvalidInput as error:
         st.error(plain(str(error)), icon=":material/error:")
         return None
+
+
+def traced(
+    service: Inspection,
+    layout: Layout,
+    message: str,
+    before_tracing: Callable[[], None] = lambda: None,
+) -> Snapshot:
+    """Return the planned Snapshot. If its shapes are unknown, wait until JAX has traced the model.
+
+    Args:
+      message: what the page shows while it waits.
+      before_tracing: called before it waits.
+
+    Raises:
+      InvalidInput: the model cannot be traced with these sizes.
+    """
+    state = service.known_state(layout)
+    if state is None:
+        before_tracing()
+        state = waiting.wait_for(service.start_state(layout), message)
+    return plan(layout, state)

@@ -3,19 +3,16 @@
 from __future__ import annotations
 
 import time
-import weakref
-from dataclasses import dataclass, replace
 
 import streamlit as st
 
 from inspector.core.abstract import PropagatedPrograms
-from inspector.core.errors import InvalidInput
-from inspector.core.snapshot import Finding, Snapshot
+from inspector.core.snapshot import Snapshot
 from inspector.layout import Layout
-from inspector.layout.plan import NOT_PROPAGATED, with_programs
+from inspector.layout.plan import not_propagated, programs_key, with_programs, with_propagated
 from inspector.media.streamlit.session import program_choice
-from inspector.service.engine import Job
 from inspector.service.inspection import Inspection
+from inspector.service.newest import NewestRequest, Outcome
 
 POLL_SECONDS = 0.2
 # A page whose open panel needs the programs waits this long for them, instead of being drawn twice.
@@ -26,16 +23,7 @@ FIGURES_FIRST_SECONDS = 0.3
 REST_SECONDS = 0.5  # between looks at the propagation of the other programs
 # They are propagated once the layout has been on the page for so long, because the user may be typing.
 REST_AFTER_SECONDS = 3.0
-_RUNNING, _FAILED = "propagation", "propagation_failed"
-_REST, _SINCE = "propagation_rest", "propagation_rest_since"
-
-
-@dataclass(eq=False)
-class _Running:
-    """The one propagation of the session."""
-
-    layout: Layout
-    job: Job[PropagatedPrograms]
+_NEWEST, _REST, _SINCE = "propagation", "propagation_rest", "propagation_rest_since"
 
 
 def programs_of(layout: Layout) -> tuple[str, ...]:
@@ -43,52 +31,36 @@ def programs_of(layout: Layout) -> tuple[str, ...]:
     return ("init", *layout.entry.programs)
 
 
-def needed(layout: Layout) -> tuple[str, ...]:
-    """Return the programs that the open panel shows first: the train step, and the one that is chosen."""
-    chosen = program_choice.chosen(st.session_state.get("panel"))
-    first = (layout.entry.watched_program, chosen)
-    return tuple(name for name in programs_of(layout) if name in first)
+def outcome(
+    service: Inspection, layout: Layout, start: bool = True, seconds: float = 0.0
+) -> Outcome[PropagatedPrograms]:
+    """Return what is known of the programs that the open panel shows first.
 
+    These are the train step, and the one that is chosen.
 
-def with_known(service: Inspection, planned: Snapshot, layout: Layout) -> Snapshot:
-    """Return the plan with its partitioned programs, or with a note if they cannot be partitioned.
-
-    Return the plan itself if they are not known yet.
+    Args:
+      start: start their propagation if it neither runs nor failed.
+      seconds: wait for it for so long.
     """
-    programs = service.known_programs(layout, needed(layout))
-    if programs is not None:
-        return with_programs(planned, programs)
-    failed_layout, reason = st.session_state.get(_FAILED, (None, ""))
-    if failed_layout != layout:
-        return planned
-    note = Finding("note", NOT_PROPAGATED, reason)
-    return replace(planned, findings=(*planned.findings, note))
+    first = (layout.entry.watched_program, program_choice.chosen(st.session_state.get("panel")))
+    names = tuple(name for name in programs_of(layout) if name in first)
+    return _newest(_NEWEST).outcome(
+        programs_key(layout),
+        lambda: service.known_programs(layout, names),
+        (lambda: service.start_propagation(layout, names)) if start else None,
+        seconds,
+    )
 
 
-def begin(service: Inspection, layout: Layout) -> None:
-    """Start the propagation if the open panel needs it and it does not run yet."""
-    wait(service, layout, 0)
+def added(snapshot: Snapshot, programs: Outcome[PropagatedPrograms]) -> Snapshot:
+    """Return a plan, or compiled programs, with the partitioned ones as far as they are known.
 
-
-def wait(service: Inspection, layout: Layout, seconds: float = PATIENCE_SECONDS) -> bool:
-    """Start the propagation if it does not run yet, and wait for it for a moment. Return whether it ended."""
-    failed, _ = st.session_state.get(_FAILED, (None, ""))
-    if failed == layout or service.known_state(layout) is None or _is_finished(service, layout):
-        return True
-    running: _Running | None = st.session_state.get(_RUNNING)
-    if running is None:
-        return True
-    running.job.wait(seconds)
-    return _is_finished(service, layout)
-
-
-def is_known(service: Inspection, snapshot: Snapshot, layout: Layout) -> bool:
-    """Return whether the partitioned programs of the layout are known, or known to fail."""
-    if service.known_programs(layout, needed(layout)) is not None:
-        return True
-    failed_layout, _ = st.session_state.get(_FAILED, (None, ""))
-    noted = any(one.code == NOT_PROPAGATED for one in snapshot.findings)
-    return noted or failed_layout == layout
+    A plan gets a note if they cannot be partitioned.
+    """
+    planned = snapshot.source.kind == "plan"
+    if programs.result is not None:
+        return (with_programs if planned else with_propagated)(snapshot, programs.result)
+    return not_propagated(snapshot, programs.failure) if planned and programs.failure else snapshot
 
 
 def show(service: Inspection, layout: Layout, then: str = "") -> None:
@@ -97,8 +69,8 @@ def show(service: Inspection, layout: Layout, then: str = "") -> None:
 
 
 def watch(service: Inspection, layout: Layout) -> None:
-    """Rerun the page when the programs are known, for its head. Draws nothing."""
-    st.fragment(_rerun_when_finished, run_every=POLL_SECONDS)(service, layout)
+    """Propagate in the background, then rerun the page. Draws nothing."""
+    st.fragment(_rerun_when_ended, run_every=POLL_SECONDS)(service, layout)
 
 
 def show_rest(service: Inspection, layout: Layout, say_so: bool = True) -> None:
@@ -109,21 +81,18 @@ def show_rest(service: Inspection, layout: Layout, say_so: bool = True) -> None:
     st.fragment(_poll_rest, run_every=REST_SECONDS)(service, layout, say_so)
 
 
-def make_way(service: Inspection, layout: Layout) -> None:
-    """Cancel the propagation if the planner process must first trace the layout's model."""
-    running: _Running | None = st.session_state.get(_RUNNING)
-    if running is not None and service.known_state(layout) is None:
-        running.job.cancel()
+def make_way() -> None:
+    """Cancel the propagation, because its process must first trace another model."""
+    _newest(_NEWEST).cancel()
 
 
-def _rerun_when_finished(service: Inspection, layout: Layout) -> None:
-    if _is_finished(service, layout):
+def _rerun_when_ended(service: Inspection, layout: Layout) -> None:
+    if outcome(service, layout).ended:
         st.rerun()
 
 
 def _poll(service: Inspection, layout: Layout, then: str) -> None:
-    if _is_finished(service, layout):
-        st.rerun()
+    _rerun_when_ended(service, layout)
     st.info(
         f"Partitioning the programs, without a compile … {then}".rstrip(),
         icon=":material/hourglass_top:",
@@ -131,55 +100,24 @@ def _poll(service: Inspection, layout: Layout, then: str) -> None:
 
 
 def _poll_rest(service: Inspection, layout: Layout, say_so: bool) -> None:
-    if service.knows_all_programs(layout):
-        st.rerun()
-    running: _Running | None = st.session_state.get(_REST)
     waiting, since = st.session_state.get(_SINCE, (None, 0.0))
     if waiting != layout:
-        st.session_state[_SINCE] = layout, time.monotonic()
-    elif (running is None or running.layout != layout) and (
-        time.monotonic() - since >= REST_AFTER_SECONDS
-    ):
-        _start(service, layout, key=_REST)
-    elif running is not None and running.layout == layout and running.job.state == "done":
-        running.job.answer()  # the service then knows all programs
+        since = time.monotonic()
+        st.session_state[_SINCE] = layout, since
+    programs = _newest(_REST, cancels=True).outcome(
+        programs_key(layout),
+        lambda: service.known_programs(layout),
+        (lambda: service.start_propagation(layout, now=False))
+        if time.monotonic() - since >= REST_AFTER_SECONDS
+        else None,
+    )
+    if programs.result is not None:
         st.rerun()
-    elif running is not None and running.layout == layout and running.job.finished:
-        return  # it failed, or another job took its place
-    if say_so:
+    if say_so and programs.failure is None:
         st.caption("The other programs are not partitioned yet …")
 
 
-def _is_finished(service: Inspection, layout: Layout) -> bool:
-    """Return whether the programs of this layout are known or have failed; if not, see that a job runs.
-
-    A running job of an earlier layout is not cancelled, because that could end the planner process. The
-    newest layout follows when it has finished.
-    """
-    state = st.session_state
-    running: _Running | None = state.get(_RUNNING)
-    if running is not None:
-        if running.layout != layout and running.job.state == "queued":
-            running.job.cancel()
-        if not running.job.finished:
-            return False
-        state[_RUNNING] = None
-        try:
-            running.job.answer()  # the service then knows the programs
-        except InvalidInput as error:
-            if running.layout == layout and running.job.state == "failed":
-                state[_FAILED] = (layout, str(error))
-                return True
-    if service.known_programs(layout, needed(layout)) is not None:
-        return True
-    _start(service, layout)
-    return False
-
-
-def _start(service: Inspection, layout: Layout, key: str = _RUNNING) -> None:
-    now = key == _RUNNING
-    job = service.start_propagation(layout, needed(layout) if now else (), now)
-    running = _Running(layout, job)
-    # Streamlit drops the state of a session some time after its tab is closed.
-    weakref.finalize(running, job.cancel)
-    st.session_state[key] = running
+def _newest(key: str, cancels: bool = False) -> NewestRequest[PropagatedPrograms]:
+    if key not in st.session_state:
+        st.session_state[key] = NewestRequest(cancels)
+    return st.session_state[key]

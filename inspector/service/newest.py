@@ -1,0 +1,106 @@
+"""One answer to whether a request of a page is known, running or failed."""
+
+from __future__ import annotations
+
+import weakref
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Generic, TypeVar
+
+from inspector.core.errors import InvalidInput
+from inspector.service.engine import Job
+
+Answer = TypeVar("Answer")
+
+
+@dataclass(frozen=True)
+class Outcome(Generic[Answer]):
+    """A request at one moment. At most one field is set; none if no job was started.
+
+    Attributes:
+      job: what must end first: the job of the request, or that of an earlier one.
+      failure: why the job of the request failed, in one sentence.
+    """
+
+    result: Answer | None = None
+    job: Job[Answer] | None = None
+    failure: str | None = None
+
+    @property
+    def ended(self) -> bool:
+        """Whether no job is needed any more."""
+        return self.result is not None or self.failure is not None
+
+
+class NewestRequest(Generic[Answer]):
+    """Runs one job at a time, for the newest request of a session, and remembers why requests failed.
+
+    The running job of an earlier request is not cancelled, because that could end the process that has traced
+    the model. The newest request follows when it has ended. With `cancels`, it is cancelled. The job of a
+    `NewestRequest` that is no longer used is cancelled: Streamlit drops the state of a session some time
+    after its tab is closed.
+    """
+
+    def __init__(self, cancels: bool = False) -> None:
+        self._cancels = cancels
+        self._running: list[
+            tuple[str, Job[Answer]]
+        ] = []  # at most one, with the key of its request
+        self._failures: dict[str, str] = {}
+        weakref.finalize(self, _cancel, self._running)
+
+    def outcome(
+        self,
+        key: str,
+        known: Callable[[], Answer | None],
+        start: Callable[[], Job[Answer]] | None = None,
+        seconds: float = 0.0,
+    ) -> Outcome[Answer]:
+        """Return what is known of the request with this key.
+
+        Args:
+          known: returns the result if the service knows it.
+          start: starts the job of a request that is neither known nor failed; None starts none.
+          seconds: wait for the job for so long.
+        """
+        outcome = self._outcome(key, known, start)
+        if outcome.job is not None and seconds:
+            outcome.job.wait(seconds)
+            outcome = self._outcome(key, known, start)
+        return outcome
+
+    def cancel(self) -> None:
+        """Cancel the running job."""
+        _cancel(self._running)
+
+    def _outcome(
+        self,
+        key: str,
+        known: Callable[[], Answer | None],
+        start: Callable[[], Job[Answer]] | None,
+    ) -> Outcome[Answer]:
+        for earlier, job in self._running:
+            if start and earlier != key and (self._cancels or job.state == "queued"):
+                job.cancel()
+            if job.finished:
+                self._running.clear()
+                self._take(earlier, job)
+        if (result := known()) is not None:
+            return Outcome(result)
+        if (failure := self._failures.get(key)) is not None:
+            return Outcome(failure=failure)
+        if start and not self._running:
+            self._running.append((key, start()))
+        return Outcome(job=self._running[0][1] if self._running else None)
+
+    def _take(self, key: str, job: Job[Answer]) -> None:
+        try:
+            job.answer()  # the service then knows the result
+        except InvalidInput as error:
+            if job.state == "failed":
+                self._failures[key] = str(error)
+
+
+def _cancel(running: list[tuple[str, Job[Answer]]]) -> None:
+    for _, job in running:
+        job.cancel()
