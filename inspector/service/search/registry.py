@@ -96,8 +96,6 @@ class Watched:
             )
             raise
         finally:
-            with self._lock:
-                self._drawn = None
             self._ended.set()
 
     @property
