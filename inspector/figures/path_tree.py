@@ -1,9 +1,9 @@
-"""Folded arrays as a tree of path segments, with bytes summed up to the roots."""
+"""Folded arrays as a tree of path segments."""
 
 from __future__ import annotations
 
 import dataclasses
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 
 from inspector.core.folding import Fold
@@ -17,7 +17,7 @@ class Node:
     """A path segment and the tree below it; a leaf has a fold and no children.
 
     path: the complete path, which is unique.
-    bytes, bytes_per_device: sums over all arrays below; None if one of them is unknown.
+    arrays: the number of arrays below.
     """
 
     name: str
@@ -25,8 +25,6 @@ class Node:
     children: tuple[Node, ...]
     fold: Fold | None
     arrays: int
-    bytes: int | None
-    bytes_per_device: int | None
 
     @property
     def title(self) -> str:
@@ -46,52 +44,31 @@ def grow(folds: Iterable[Fold]) -> tuple[Node, ...]:
 
     A segment with a single child and no array is joined with it: `Dense_0/kernel`.
     """
-    return _nodes([(one.path.split("/", MAX_DEPTH), one) for one in folds], "")
+    return _nodes([(leaf.path.split("/", MAX_DEPTH), leaf) for leaf in folds], "")
 
 
 def rooted(nodes: tuple[Node, ...], name: str) -> Node:
     """Return one node above all of these, or the only node itself."""
-    return nodes[0] if len(nodes) == 1 else _above(name, "", nodes)
+    return nodes[0] if len(nodes) == 1 else above(name, "", nodes)
 
 
-def without_children(nodes: Sequence[Node], name: str) -> Node:
-    """Return one node with the sums of these nodes, and no children."""
-    return dataclasses.replace(_above(name, "", tuple(nodes)), children=())
+def above(name: str, path: str, children: tuple[Node, ...]) -> Node:
+    """Return a node with these children."""
+    return Node(name, path, children, None, sum(child.arrays for child in children))
 
 
-def _nodes(entries: list[tuple[list[str], Fold]], above: str) -> tuple[Node, ...]:
+def _nodes(entries: list[tuple[list[str], Fold]], parent: str) -> tuple[Node, ...]:
     by_segment: dict[str, list[tuple[list[str], Fold]]] = {}
-    for segments, one in entries:
-        by_segment.setdefault(segments[0], []).append((segments[1:], one))
+    for segments, leaf in entries:
+        by_segment.setdefault(segments[0], []).append((segments[1:], leaf))
     nodes: list[Node] = []
     for name, members in by_segment.items():
-        path = f"{above}/{name}" if above else name
+        path = f"{parent}/{name}" if parent else name
         # A path may be the prefix of another one, and two folds may have the same text.
-        nodes += [
-            Node(name, path, (), one, one.count, one.bytes, one.bytes_per_device)
-            for rest, one in members
-            if not rest
-        ]
-        deeper = [(rest, one) for rest, one in members if rest]
+        nodes += [Node(name, path, (), leaf, leaf.count) for rest, leaf in members if not rest]
+        deeper = [(rest, leaf) for rest, leaf in members if rest]
         if deeper:
             children = _nodes(deeper, path)
             joined = dataclasses.replace(children[0], name=f"{name}/{children[0].name}")
-            nodes.append(joined if len(children) == 1 else _above(name, path, children))
+            nodes.append(joined if len(children) == 1 else above(name, path, children))
     return tuple(nodes)
-
-
-def _above(name: str, path: str, children: tuple[Node, ...]) -> Node:
-    return Node(
-        name,
-        path,
-        children,
-        None,
-        sum(child.arrays for child in children),
-        _sum([child.bytes for child in children]),
-        _sum([child.bytes_per_device for child in children]),
-    )
-
-
-def _sum(numbers: list[int | None]) -> int | None:
-    known = [number for number in numbers if number is not None]
-    return sum(known) if len(known) == len(numbers) else None

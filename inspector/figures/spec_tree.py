@@ -1,241 +1,335 @@
-"""The state as an icicle: the tree of paths, sized by bytes, colored by PartitionSpec."""
+"""The tree of arrays with a column per layout: PartitionSpecs, and bytes on each device as bars.
+
+The bar of a subtree is the sum of its arrays, in the colors of their specs, so one scale holds for all bars.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+import itertools
+from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Literal
 
 import plotly.graph_objects as go
 
 from inspector.core import formatting
-from inspector.core.folding import fold
 from inspector.core.formatting import counted
-from inspector.core.snapshot import Array, Mesh, Spec
-from inspector.figures import frame, holdings, labels, palette, path_tree
+from inspector.core.snapshot import Array, Spec
+from inspector.figures import cells, frame, holdings, labels, palette
 from inspector.figures.palette import SpecStyle
-from inspector.figures.path_tree import Node
+from inspector.figures.tree_rows import Column, Measure, Row, measure_of, rows_of
 
-_INNER = "#5B6472"  # inner nodes: white text can be read on it, and it differs from both pages
-_LEAF_PX = 48  # room for three lines
-_VISIBLE_SHARE = 0.01
-_LINE_PX = 16
-_HEIGHT_PX = (160, 900)
+CHANGED, GONE = "≠", "absent"
+_GONE_AS_IN_BASELINE = "–"  # short, because a layout may lack most arrays of the others
+_OPEN, _CLOSED = "▾ ", "▸ "
+_ROW_PX = 30
+_BAR_PX = 7
 _TEXT_PX = 12
+_INDENT_PX = 12
+_MOST_INDENT_SHARE = 0.4  # of the room for paths, for the deepest
+_LEAST_SPEC = 14  # characters; a spec that is cut to fewer says nothing
+_NAME_SHARE = (0.3, 0.22)  # of the width, at most, for the paths: of few layouts, and of many
+_GAP_PX = 14
+_MOST_NAME_LINES = 2
+_FADED = 0.35
+_BETWEEN_PX = 14  # amount, copies and spec
 
-MOST_LEAVES = 150  # more are too small to see and slow to draw
-
-Size = Literal["bytes", "bytes_per_device"]
-
-_TITLES = {
-    "bytes": "PartitionSpecs by bytes",
-    "bytes_per_device": "PartitionSpecs by bytes per device",
-}
+Place = tuple[float, float]
 
 
 @dataclass(frozen=True)
-class Sector:
-    """One rectangle of the icicle. `parent` is an id, "" for a root."""
+class _Cell:
+    """One layout's part of a row.
 
-    id: str
-    parent: str
-    node: Node
-    value: int
-
-
-def sectors(
-    arrays: Iterable[Array], size: Size = "bytes", most_leaves: int = MOST_LEAVES
-) -> tuple[Sector, ...]:
-    """Return the rectangles of folded arrays, each parent before its children.
-
-    An array of unknown size has the value 0, and sums leave it out. If there are more than `most_leaves`
-    folds, the smaller ones share one rectangle in each parent.
+    Attributes:
+      leaf: the first array of a leaf; None for a subtree, or if the layout lacks the array.
+      size: the sum over all arrays of the row; None if one of them is unknown.
+      amount: in words, or that the layout has no such arrays; empty if unknown.
+      count: the copies of an array, or the arrays of a closed subtree, in words.
+      mark: whether it is marked as different.
+      bars: the parts of the bar as (size, style, whether it is in full color instead of faded).
+      hover: escaped.
     """
-    folds = fold(arrays)
-    ranked = sorted((getattr(one, size) or 0 for one in folds), reverse=True)
-    least = ranked[most_leaves - 1] if len(ranked) > most_leaves else 0
-    found: list[Sector] = []
 
-    def add(node: Node, parent: str) -> int:
-        place = len(found)
-        name = f"tree:{place}" if node.fold is None else node.fold.first.path
-        found.append(Sector(name, parent, node, 0))
-        children = _joined(node.children, size, least)
-        value = sum(add(child, name) for child in children) if children else _known(node, size)
-        found[place] = Sector(name, parent, node, value)
-        return value
-
-    add(path_tree.rooted(path_tree.grow(folds), "all"), "")
-    return tuple(found)
+    leaf: Array | None
+    size: int | None
+    amount: str
+    count: str
+    mark: bool
+    bars: tuple[tuple[int, SpecStyle, bool], ...]
+    hover: str
 
 
 def spec_tree(
-    arrays: Iterable[Array],
-    mesh: Mesh | None,
-    styles: Mapping[Spec | None, SpecStyle] | None = None,
+    columns: Sequence[Column],
+    styles: Mapping[Spec | None, SpecStyle],
     *,
-    size: Size = "bytes",
-    width_px: int = 1000,
+    toggled: Collection[str] | None = None,
+    width_px: int = 960,
 ) -> go.Figure | None:
-    """Return the icicle of these arrays; None if no array has a known size.
+    """Return the tree with its columns; None if there are no arrays.
 
-    Selecting gives an id: the path of the first array for a leaf, else `tree:` and a number.
+    Selecting gives the path of an array, or that of a subtree and a slash.
 
-    The area is bytes in total, or bytes on each device.
+    Args:
+      toggled: the keys of rows that the user has opened or closed; None if this is not possible.
     """
-    arrays = tuple(arrays)
-    found = sectors(arrays, size)
-    if not any(sector.value for sector in found):
+    rows = rows_of(columns, toggled or ())
+    if not rows:
         return None
-    styles = styles or palette.styles_of_specs(arrays, mesh)
-    looks = [
-        SpecStyle(_INNER)
-        if sector.node.fold is None
-        else palette.style_of(sector.node.fold.first.spec, styles)
-        for sector in found
+    measure = measure_of(columns)
+    names = [_name(row, toggled is not None) for row in rows]
+    widest = max(
+        labels.width_px(name, _TEXT_PX) + _INDENT_PX * row.depth
+        for row, name in zip(rows, names, strict=True)
+    )
+    left = min(widest + 10, width_px * _NAME_SHARE[len(columns) > 4])
+    column_px = (width_px - left - 4) / len(columns)
+    lefts = [left + number * column_px for number in range(len(columns))]
+    by_path = [{array.path: array for array in column.arrays} for column in columns]
+    table = [
+        _cell(row, column, arrays, measure, styles)
+        for row in rows
+        for column, arrays in zip(columns, by_path, strict=True)
     ]
-    total = max(found[0].value, 1)
-    column_px = (width_px - 4) / _depth(found) - 10
-    visible = sum(
-        sector.node.fold is not None and sector.value / total >= _VISIBLE_SHARE for sector in found
-    )
-    low, high = _HEIGHT_PX
-    height = min(max(visible * _LEAF_PX, low), high)
-    used = {palette.without_trailing(array.spec) for array in arrays}
-    legend = [(spec, style) for spec, style in styles.items() if spec in used]
-    names = [_legend_text(spec) for spec, _ in legend]
-    icicle = go.Icicle(
-        ids=[sector.id for sector in found],
-        parents=[sector.parent for sector in found],
-        labels=[labels.escape(sector.node.title) for sector in found],
-        values=[sector.value for sector in found],
-        branchvalues="total",
-        text=[_text(one, size, column_px, one.value / total * height) for one in found],
-        texttemplate="%{text}",
-        textfont={"size": _TEXT_PX, "color": [palette.text_on(look.color) for look in looks]},
-        textposition="middle left",
-        customdata=[_hover(sector.node) for sector in found],
-        hovertemplate=frame.HOVER_TEXT,
-        marker={
-            "colors": [look.color for look in looks],
-            "pattern": {
-                "shape": [look.hatch for look in looks],
-                "fillmode": "overlay",
-                "size": 9,
-                "solidity": 0.25,
-            },
-            "line": {"width": 1, "color": frame.TRANSPARENT},
-        },
-        tiling={"orientation": "h", "pad": 2},
-        pathbar={"visible": True, "thickness": 18},
-        leaf={"opacity": 1},  # Plotly's 0.7 would change colors and contrast
-        sort=False,
-    )
+    places = [(x, y * _ROW_PX) for y in range(len(rows)) for x in lefts]
+    height = _ROW_PX * len(rows)
+    heads = [_head_lines(column, column_px) for column in columns] if len(columns) > 1 else []
     return frame.plot(
         [
-            icicle,
-            *(_legend_entry(name, style) for name, (_, style) in zip(names, legend, strict=True)),
+            _bars(table, places, column_px - _GAP_PX),
+            _names(rows, names, left),
+            _texts(table, places, column_px - _GAP_PX, _SPECS[len(columns) > 1 :]),
+            _areas(rows, table, [0, *lefts, width_px - 4], toggled is not None),
         ],
         width_px,
         height,
-        heading=_TITLES[size],
-        notes=[_note(arrays, size)],
-        bottom=10 + (frame.legend_px(names, width_px, 46) if names else 0),
-        # Text that does not fit is hidden instead of shrunk to a pixel.
-        uniformtext={"minsize": 9, "mode": "hide"},
-        xaxis={"visible": False, "fixedrange": True},
-        yaxis={"visible": False, "fixedrange": True},
-        showlegend=bool(names),
-        legend=frame.LEGEND_BELOW | {"itemclick": False, "itemdoubleclick": False},
+        heading="Tree of PartitionSpecs",
+        notes=[_note(columns, table, measure)],
+        amounts=[
+            f"{column.name or rows[0].node.title}: {measure.exact_text(cell.size)}"
+            for column, cell in zip(columns, table, strict=False)
+        ],
+        bottom=6,
+        pad=0,
+        above=8 + frame.NOTE_LINE_PX * max(map(len, heads), default=0),
+        xaxis=frame.axis(range=[0, width_px - 4], showticklabels=False, fixedrange=True),
+        yaxis=frame.axis(range=[height, 0], showticklabels=False, fixedrange=True),
+        barmode="overlay",
+        annotations=[
+            frame.on_paper("<br>".join(lines), x / (width_px - 4), 1, yanchor="bottom", yshift=3)
+            for lines, x in zip(heads, lefts, strict=False)
+        ],
     )
 
 
-def _joined(nodes: Sequence[Node], size: Size, least: int) -> list[Node]:
-    """Return the nodes of at least this size, and one node for all smaller ones."""
-    small = [node for node in nodes if _known(node, size) < least]
-    if len(small) < 2:
-        return list(nodes)
-    kept = [node for node in nodes if _known(node, size) >= least]
-    count = sum(node.arrays for node in small)
-    return [*kept, path_tree.without_children(small, f"{count:,} smaller")]
+def _cell(
+    row: Row,
+    column: Column,
+    by_path: Mapping[str, Array],
+    measure: Measure,
+    styles: Mapping[Spec | None, SpecStyle],
+) -> _Cell:
+    arrays = tuple(by_path[path] for path in row.paths if path in by_path)
+    sizes = [measure.of(array) for array in arrays]
+    known = [max(size, 0) for size in sizes if size is not None]
+    total = sum(known) if arrays and len(known) == len(arrays) else None
+    parts: dict[tuple[SpecStyle, bool], int] = {}
+    for array, size in zip(arrays, known if total else (), strict=False):
+        look = (
+            palette.style_of(array.spec, styles),
+            column.changed is None or array.path in column.changed,
+        )
+        parts[look] = parts.get(look, 0) + size
+    changed = sum(path in (column.changed or ()) for path in row.paths)
+    mark = bool(changed) and not row.is_open
+    leaf = arrays[0] if arrays and row.node.fold is not None else None
+    amount = "" if total is None else measure.text(total)
+    if not arrays and not row.is_open:
+        amount = GONE if mark else _GONE_AS_IN_BASELINE
+    count = ""
+    if leaf is not None and leaf.replicas is not None:
+        count = counted(leaf.replicas, "copy", "copies")
+    elif leaf is None and arrays and not row.is_open:
+        count = counted(len(arrays), "array")
+    return _Cell(
+        leaf,
+        total,
+        amount,
+        count,
+        mark,
+        tuple((size, *look) for look, size in parts.items() if size),
+        _hover(row, column, arrays, total, changed, measure),
+    )
 
 
-def _known(node: Node, size: Size) -> int:
-    """Return the sum of the known sizes below a node; negative sizes count as 0."""
-    if node.children:
-        return sum(_known(child, size) for child in node.children)
-    return max(getattr(node, size) or 0, 0)
+def _name(row: Row, can_toggle: bool) -> str:
+    if row.node.fold is not None or not can_toggle:
+        return row.node.title
+    return (_OPEN if row.is_open else _CLOSED) + row.node.title
 
 
-def _depth(found: Iterable[Sector]) -> int:
-    """Return the number of columns of rectangles."""
-    below: dict[str, int] = {}
-    for sector in found:
-        below[sector.id] = below.get(sector.parent, 0) + 1
-    return max(below.values(), default=1)
+def _names(rows: Sequence[Row], names: Sequence[str], left: float) -> go.Scatter:
+    """Return the names, indented; a name without enough room is cut, not its indent."""
+    deepest = max(row.depth for row in rows) or 1
+    indent = min(_INDENT_PX, left * _MOST_INDENT_SHARE / deepest)
+    rooms = [labels.fitting(left - 8 - indent * row.depth, _TEXT_PX) for row in rows]
+    return cells.texts(
+        [(indent * row.depth, (place + 0.5) * _ROW_PX - 3) for place, row in enumerate(rows)],
+        [
+            labels.escape(labels.middle_cut(name, room))
+            for name, room in zip(names, rooms, strict=True)
+        ],
+    )
 
 
-def _text(sector: Sector, size: Size, column_px: float, height_px: float) -> str:
-    """Return the first form that fits into a rectangle, with most lines first; else cut the last."""
-    known = getattr(sector.node, size)
-    amount = formatting.bytes_text(known if known is not None else sector.value)
-    name = sector.node.title
-    forms = [[name, amount], [name]]
-    if sector.node.fold is not None:
-        one = sector.node.fold.first
-        spec = formatting.spec_text(one.spec)
-        _, arrow = holdings.about(one)
-        forms = [
-            [name, arrow, amount],
-            [name, spec, amount],
-            [f"{name} · {amount}", arrow],
-            [name, arrow],
-            [name, spec],
-            [f"{name} · {arrow} · {amount}"],
-            [f"{name} · {arrow}"],
-            [f"{name} · {spec}"],
-            [name],
-        ]
-    most = max(labels.fitting(column_px, _TEXT_PX), 1)
-    room = max(int(height_px / _LINE_PX), 1)
-    forms = [form for form in forms if len(form) <= room]
-    lines = next((form for form in forms if max(map(len, form)) <= most), forms[-1])
-    return labels.lines("\n".join(labels.middle_cut(line, most) for line in lines))
+def _areas(
+    rows: Sequence[Row], table: Sequence[_Cell], edges: Sequence[float], can_select: bool
+) -> go.Bar:
+    """Return the invisible areas of names and cells, which have the hover texts and are selected."""
+    texts = [
+        text
+        for number, row in enumerate(rows)
+        for text in (
+            frame.hover([row.node.fold.path if row.node.fold else row.node.path or row.node.name]),
+            *(cell.hover for cell in table[number * (len(edges) - 2) :][: len(edges) - 2]),
+        )
+    ]
+    across = len(edges) - 1
+    return go.Bar(
+        orientation="h",
+        base=list(edges[:-1]) * len(rows),
+        x=[stop - start for start, stop in itertools.pairwise(edges)] * len(rows),
+        y=[(place // across + 0.5) * _ROW_PX for place in range(across * len(rows))],
+        width=_ROW_PX,
+        marker={"color": frame.TRANSPARENT, "line": {"width": 0}},
+        customdata=[row.key for row in rows for _ in range(across)] if can_select else None,
+        hovertext=texts,
+        hovertemplate="%{hovertext}<extra></extra>",
+    )
 
 
-def _hover(node: Node) -> str:
-    lines = [node.fold.path if node.fold else node.path]
-    if node.fold is not None:
-        one = node.fold.first
-        lines += holdings.about(one, node.fold.count)
-        if one.replicas is not None:
-            lines.append(f"each element on {counted(one.replicas, 'device')}")
+# A spec in words, the longest first. Several layouts of a model have the same logical axes.
+_SPECS: tuple[Callable[[Array], str], ...] = (
+    lambda array: holdings.about(array)[1],
+    formatting.array_spec_text,
+    lambda array: formatting.array_spec_text(array).replace("'", "").replace("None", "·"),
+)
+
+
+def _texts(
+    table: Sequence[_Cell],
+    places: Sequence[Place],
+    room_px: float,
+    specs_of: Sequence[Callable[[Array], str]],
+) -> go.Scatter:
+    """Return amounts, copies and specs, each in a column; bold if they differ from the baseline.
+
+    The first form of the specs that has room is shown. The copies make room for the last one.
+    """
+    firsts = [(f"{CHANGED} " if cell.mark else "") + cell.amount for cell in table]
+    amounts_px = _BETWEEN_PX + max(labels.width_px(text, _TEXT_PX) for text in firsts)
+    counts_px = _BETWEEN_PX + max(labels.width_px(cell.count, _TEXT_PX) for cell in table)
+    forms = [(spec_of, amounts_px + counts_px) for spec_of in specs_of]
+    for spec_of, start_px in (*forms, (specs_of[-1], amounts_px)):
+        specs = ["" if cell.leaf is None else spec_of(cell.leaf) for cell in table]
+        room = labels.fitting(room_px - start_px, _TEXT_PX)
+        if max(map(len, specs)) <= room:
+            break
+    texts: list[tuple[Place, str]] = []
+    for cell, first, spec, (x, y) in zip(table, firsts, specs, places, strict=True):
+        if cell.amount:
+            parts = [(x, first)]
+            parts += [(x + amounts_px, cell.count)] if start_px > amounts_px else []
+            parts += [(x + start_px, labels.middle_cut(spec, room))] if room >= _LEAST_SPEC else []
+        else:
+            parts = [(x, labels.middle_cut(first + spec, labels.fitting(room_px, _TEXT_PX)))]
+        # When Plotly redraws a figure, a text that was empty stays invisible.
+        for left, text in parts:
+            escaped = labels.escape(text)
+            place = (left, y + _ROW_PX / 2 - 3)
+            texts += [(place, f"<b>{escaped}</b>" if cell.mark else escaped)] if text else []
+    return cells.texts([place for place, _ in texts], [text for _, text in texts])
+
+
+def _bars(table: Sequence[_Cell], places: Sequence[Place], most_px: float) -> go.Bar:
+    """Return the bars; a part is as wide as its size, and at least a pixel."""
+    px_per_unit = most_px / max(1, *(cell.size or 0 for cell in table))
+    bars = []
+    for cell, (x, y) in zip(table, places, strict=True):
+        start = 0
+        for size, style, marked in cell.bars:
+            bars.append((x + 1 + start * px_per_unit, y, max(size * px_per_unit, 1), style, marked))
+            start += size
+    return go.Bar(
+        orientation="h",
+        base=[round(x, 2) for x, *_ in bars],
+        x=[round(width, 2) for _, _, width, *_ in bars],
+        y=[y + _ROW_PX - 3 - _BAR_PX / 2 for _, y, *_ in bars],
+        width=_BAR_PX,
+        marker={
+            "color": [
+                style.color if marked else palette.faded(style.color, _FADED)
+                for *_, style, marked in bars
+            ],
+            "pattern": {
+                "shape": [style.hatch for *_, style, _ in bars],
+                "fillmode": "overlay",
+                "size": 6,
+                "solidity": 0.3,
+            },
+            "line": {"width": 0},
+        },
+        hoverinfo="skip",
+    )
+
+
+def _hover(
+    row: Row,
+    column: Column,
+    arrays: Sequence[Array],
+    size: int | None,
+    changed: int,
+    measure: Measure,
+) -> str:
+    path = row.node.fold.path if row.node.fold else row.node.path or row.node.name
+    lines = [labels.middle_cut(path, 90), *([column.name] if column.name else [])]
+    if not arrays:
+        return frame.hover([*lines, GONE])
+    if row.node.fold is None:
+        lines.append(counted(len(arrays), "array"))
     else:
-        lines.append(counted(node.arrays, "array"))
-    lines.append(f"{formatting.exact_bytes_text(node.bytes)} in total")
-    lines.append(f"{formatting.exact_bytes_text(node.bytes_per_device)} on each device")
+        lines += holdings.about(arrays[0], len(arrays))
+        if arrays[0].replicas is not None:
+            lines.append(f"each element on {counted(arrays[0].replicas, 'device')}")
+    lines.append(f"{measure.exact_text(size)} {measure.where}")
+    if column.changed is not None:
+        lines.append(f"{changed:,} of {counted(len(row.paths), 'array')} changed")
     return frame.hover(lines)
 
 
-def _note(arrays: tuple[Array, ...], size: Size) -> str:
-    unknown = sum(getattr(array, size) is None for array in arrays)
-    total = sum(getattr(array, size) or 0 for array in arrays)
-    where = "in total, without copies" if size == "bytes" else "on each device"
-    rest = f"; {unknown} of unknown size not drawn" if unknown else ""
-    return f"{counted(len(arrays), 'array')}, {formatting.bytes_text(total)} {where}{rest}"
+def _head_lines(column: Column, column_px: float) -> list[str]:
+    """Return the escaped lines above a column: the layout's name and the number of arrays that differ."""
+    text = "baseline"
+    if column.changed is not None:
+        held = sum(array.path in column.changed for array in column.arrays)
+        text = f"{CHANGED} {held:,} of {len(column.arrays):,}" if held else "as the baseline"
+    if not column.arrays:
+        text = "no such arrays" if column.changed is not None else "baseline, no such arrays"
+    most = max(labels.fitting(column_px - 6, frame.NOTE_PX), 6)
+    name = labels.wrapped(column.name, most, _MOST_NAME_LINES)
+    return [
+        *(f"<b>{labels.escape(line)}</b>" for line in name),
+        labels.escape(labels.cut(text, most)),
+    ]
 
 
-def _legend_text(spec: Spec | None) -> str:
-    if spec is None:
-        return "unknown"
-    return f"{formatting.spec_text(spec)}{'' if any(spec) else ' replicated'}"
-
-
-def _legend_entry(name: str, style: SpecStyle) -> go.Bar:
-    return go.Bar(
-        x=[None],
-        y=[None],
-        name=labels.escape(name),
-        marker={"color": style.color, "pattern": {"shape": style.hatch, "fillmode": "overlay"}},
-        hoverinfo="skip",
-    )
+def _note(columns: Sequence[Column], table: Sequence[_Cell], measure: Measure) -> str:
+    powers = "" if measure.unit == "bytes" else " (k, M, G: powers of 1000)"
+    parts = [f"bars: {measure.unit} {measure.where}{powers}, colored by PartitionSpec"]
+    if any(column.changed is not None for column in columns):
+        parts.append(f"{CHANGED} differs from the baseline; faded bars are equal to it")
+    if any(cell.amount == _GONE_AS_IN_BASELINE for cell in table):
+        parts.append(f"{_GONE_AS_IN_BASELINE} is {GONE}")
+    if any(not cell.amount for cell in table):
+        parts.append(f"no amount: the {measure.unit} are unknown")
+    return "; ".join(parts)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from dataclasses import replace
 from typing import Any
 
@@ -18,6 +18,7 @@ from inspector.figures.overview import held, overview
 from inspector.figures.palette import SpecStyle, styles_of_specs
 from inspector.figures.small_multiples import small_multiples
 from inspector.figures.spec_tree import spec_tree
+from inspector.figures.tree_rows import Column as TreeColumn
 from inspector.sections import array as one_array
 from inspector.sections import unknown
 from inspector.sections.section import (
@@ -93,11 +94,22 @@ def _bytes_on_mesh(
     return first, small
 
 
-def tree_pictures(snapshot: Snapshot, arrays: Sequence[Array]) -> tuple[Block, ...]:
-    """Return the arrays as a tree sized by bytes and colored by PartitionSpec, one tree for each mesh."""
-    return _for_each_mesh(
-        snapshot, arrays, "tree", lambda mesh, these: _tree_picture(snapshot, these, mesh)
-    )
+def tree_pictures(
+    snapshot: Snapshot, arrays: Sequence[Array], toggled: Collection[str] | None = None
+) -> tuple[Block, ...]:
+    """Return the arrays as a tree with PartitionSpecs and bytes on each device, one tree for each mesh.
+
+    Args:
+      toggled: the keys of subtrees that the user has opened or closed; None if this is not possible.
+    """
+
+    def pictures(mesh: Mesh | None, on_mesh: Sequence[Array]) -> tuple[Block, ...]:
+        column = TreeColumn("", tuple(on_mesh))
+        styles = _styles(snapshot, on_mesh, mesh)
+        alt = "Tree of arrays with PartitionSpecs and bytes"
+        return (Picture.of("spec_tree", alt, spec_tree, [column], styles, toggled=toggled),)
+
+    return _for_each_mesh(snapshot, arrays, "tree", pictures)
 
 
 def _for_each_mesh(
@@ -139,17 +151,6 @@ def _styles(
     """Return the style of each spec on the mesh of these arrays, the same for any part of its arrays."""
     index = next((array.mesh for array in arrays), None)
     return styles_of_specs([one for one in snapshot.arrays if one.mesh == index], mesh)
-
-
-def _tree_picture(
-    snapshot: Snapshot, arrays: Sequence[Array], mesh: Mesh | None
-) -> tuple[Block, ...]:
-    if all(array.bytes is None and array.shape is None for array in arrays):
-        reason = "The tree cannot be drawn to scale: the sizes of the arrays are unknown."
-        return (unknown.unknown(reason),)
-    styles = _styles(snapshot, arrays, mesh)
-    alt = "Arrays by bytes and PartitionSpec"
-    return (Picture.of("spec_tree", alt, spec_tree, arrays, mesh, styles),)
 
 
 def tree_texts(

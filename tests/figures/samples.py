@@ -58,6 +58,8 @@ def array(
 
 
 DEFAULT_MESH = mesh(data=2, model=4)
+LARGE_MESH = mesh(data=8, model=64)
+HOSTILE_PATH = "params/<img src=x onerror=alert(1)>/$x^2$"
 W1: Spec = (None, ("model",))
 W2: Spec = (("model",), None)
 
@@ -106,3 +108,33 @@ def uneven(on: Mesh) -> Array:
 
 def with_path(one: Array, path: str) -> Array:
     return dataclasses.replace(one, path=path)
+
+
+def planned(on: Mesh | None, *arrays: Array) -> Snapshot:
+    """A Snapshot of these arrays before a run."""
+    return Snapshot(Source("plan", None, "2026-01-01T00:00:00+00:00"), None, on, arrays)
+
+
+def state_and_changed() -> tuple[Snapshot, Snapshot]:
+    """The default MLP, and the same with one kernel replicated, one array more and one less."""
+    arrays = list(mlp_state())
+    other = list(arrays)
+    other[1] = array(arrays[1].path, (1024, 1024), (None, None), DEFAULT_MESH, ("embed", "hidden"))
+    other[2] = array(HOSTILE_PATH, (8,), (("data",),), DEFAULT_MESH)
+    return planned(DEFAULT_MESH, *arrays), planned(DEFAULT_MESH, *other)
+
+
+def many(count: int, on: Mesh) -> tuple[Array, ...]:
+    """Arrays that do not fold: their paths differ in letters, not numbers."""
+    specs = [(None, None), (("data",), None), (None, ("model",)), (("model",), ("data",))]
+    letters = "abcdefghij"
+    return tuple(
+        array(
+            "params/" + "/".join(letters[int(digit)] for digit in f"{number:04d}"),
+            (512 * (1 + number % 7), 1024),
+            specs[number % 4],
+            on,
+            ("embed", "mlp"),
+        )
+        for number in range(count)
+    )

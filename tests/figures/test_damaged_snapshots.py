@@ -36,7 +36,6 @@ from inspector.figures.collective_bars import collective_bars
 from inspector.figures.device_grid import traffic_map, transfer_map
 from inspector.figures.holding_bars import holding_bars
 from inspector.figures.linked_maps import cut_of, linked_maps, panel
-from inspector.figures.marked_tree import Column, marked_tree
 from inspector.figures.memory_bars import memory_bars
 from inspector.figures.mesh_map import copies_map, mesh_map
 from inspector.figures.overview import overview
@@ -47,6 +46,7 @@ from inspector.figures.step_model import roofline, step_model
 from inspector.figures.timings import operation_times, phases, steps
 from inspector.figures.torus_map import torus_map
 from inspector.figures.train_state import live_map, loss_curve
+from inspector.figures.tree_rows import Column, rows_of
 from inspector.machines.hardware import chip
 from inspector.machines.prediction.memory import Breakdown, Part
 from inspector.machines.prediction.step_model import modelled
@@ -107,10 +107,11 @@ def test_figures_of_arrays(mesh: Mesh, held: list[Array], width: int) -> None:
             check(linked_maps(panels, array.path, cut, width_px=width))
     check(small_multiples(held, mesh, width_px=width))
     check(overview(held, mesh, styles, width_px=width))
-    check(spec_tree(held, mesh, styles, width_px=width))
-    check(spec_tree(held, mesh, {}, size="bytes_per_device", width_px=width))
-    columns = [Column("a", tuple(held), None), Column("b", tuple(held[:1]), {"a/b"})]
-    check(marked_tree(columns, styles, width_px=width))
+    check(spec_tree([Column("", tuple(held))], {}, width_px=width))
+    columns = [Column("a", tuple(held)), Column("b", tuple(held[:1]), {"a/b"})]
+    check(spec_tree(columns, styles, width_px=width))
+    toggled = [row.key for row in rows_of(columns)]
+    check(spec_tree(columns, styles, toggled=toggled, width_px=width))
     check(torus_map(mesh, width_px=width))
 
 

@@ -1,4 +1,4 @@
-"""The board's figures: linked maps, the marked tree and the matrix of specs."""
+"""The board's figures: linked maps, the tree and the matrix of specs."""
 
 from __future__ import annotations
 
@@ -10,20 +10,17 @@ import numpy as np
 import pytest
 
 from inspector.compare import difference
+from inspector.compare.difference import SpecRow
 from inspector.core import sharding
-from inspector.core.snapshot import Array, Mesh, Snapshot, Source
+from inspector.core.snapshot import Array, Mesh
 from inspector.figures.linked_maps import Cut, cut_of, linked_maps, panel
-from inspector.figures.marked_tree import Column, marked_tree, rows_of
 from inspector.figures.palette import styles_of_specs
 from inspector.figures.spec_matrix import short, spec_matrix
+from inspector.figures.spec_tree import spec_tree
+from inspector.figures.tree_rows import Column
 from tests.figures import samples
 
-HOSTILE = "params/<img src=x onerror=alert(1)>/$x^2$"
 MESHES = (samples.mesh(data=2, model=4), samples.mesh(data=8), samples.mesh(a=2, b=2, c=2))
-
-
-def snapshot_of(mesh: Mesh | None, *arrays: Array) -> Snapshot:
-    return Snapshot(Source("plan", None, "2026-01-01T00:00:00+00:00"), None, mesh, arrays)
 
 
 def drawn(figure) -> dict:
@@ -116,52 +113,8 @@ def test_other_dimensions_are_sliced_at_the_given_index() -> None:
     assert held == [{0, 1, 2, 3}, {4, 5, 6, 7}]
 
 
-def state_and_changed() -> tuple[Snapshot, Snapshot]:
-    """The default MLP, and the same with one kernel replicated, one array more and one less."""
-    mesh = samples.DEFAULT_MESH
-    arrays = list(samples.mlp_state())
-    other = list(arrays)
-    other[1] = samples.array(arrays[1].path, (1024, 1024), (None, None), mesh, ("embed", "hidden"))
-    other[2] = samples.array(HOSTILE, (8,), (("data",),), mesh)
-    return snapshot_of(mesh, *arrays), snapshot_of(mesh, *other)
-
-
-def columns_of(before: Snapshot, after: Snapshot) -> list[Column]:
-    changed = {one.path for one in difference.arrays(before, after) if one.changed}
-    return [Column("before", before.arrays, None), Column("after <b>", after.arrays, changed)]
-
-
-def test_the_tree_contains_all_arrays_and_marks_changed_ones() -> None:
-    before, after = state_and_changed()
-    columns = columns_of(before, after)
-    rows = rows_of(columns)
-    leaves = [path for row in rows if row.node.fold is not None for path in row.paths]
-    assert sorted(leaves) == sorted({a.path for a in (*before.arrays, *after.arrays)})
-    for row in rows:
-        if row.node.fold is not None:
-            marks = {path in columns[1].changed for path in row.paths}
-            assert len(marks) == 1, "what changed shares no row with what did not"
-    everything = (*before.arrays, *after.arrays)
-    figure = drawn(marked_tree(columns, styles_of_specs(everything, None)))
-    words = [
-        text for trace in figure["data"] if trace.get("mode") == "text" for text in trace["text"]
-    ]
-    assert sum("≠" in text for text in words) == 3
-
-
-def test_the_tree_shows_elements_if_bytes_are_unknown() -> None:
-    before, after = state_and_changed()
-    blind = [
-        snapshot_of(one.mesh, *(replace(a, bytes=None, bytes_per_device=None) for a in one.arrays))
-        for one in (before, after)
-    ]
-    everything = (*before.arrays, *after.arrays)
-    figure = drawn(marked_tree(columns_of(*blind), styles_of_specs(everything, None)))
-    assert "elements on each device" in figure["layout"]["annotations"][0]["text"]
-
-
 def test_the_matrix_marks_differences_from_the_baseline() -> None:
-    before, after = state_and_changed()
+    before, after = samples.state_and_changed()
     rows = difference.spec_rows([before, after, before])
     for baseline in range(3):
         figure = drawn(spec_matrix(rows, ["a", "b", "c"], baseline))
@@ -192,18 +145,48 @@ def test_specs_in_short(spec: str | None, text: str) -> None:
 
 def test_names_are_text_in_every_figure() -> None:
     mesh = samples.DEFAULT_MESH
-    array = samples.array(HOSTILE, (8,), (("data",),), mesh)
-    one = snapshot_of(mesh, array)
+    array = samples.array(samples.HOSTILE_PATH, (8,), (("data",),), mesh)
+    one = samples.planned(mesh, array)
     name = "<img src=x onerror=alert(2)>"
     cut = cut_of([(array, mesh)])
     figures = [
         linked_maps(
-            [panel(name, array, mesh, cut, (8,)), panel(name, None, mesh, cut, (8,))], HOSTILE, cut
+            [panel(name, array, mesh, cut, (8,)), panel(name, None, mesh, cut, (8,))],
+            samples.HOSTILE_PATH,
+            cut,
         ),
-        marked_tree([Column(name, one.arrays, None)], styles_of_specs(one.arrays, None)),
+        spec_tree([Column(name, one.arrays)], styles_of_specs(one.arrays, None)),
         spec_matrix(difference.spec_rows([one, one]), [name, name]),
     ]
     for figure in figures:
         assert "<img" not in figure.to_json()
         assert "$x" not in figure.to_json()
         assert "&lt;img" in json.dumps(drawn(figure)).replace("\\u003c", "<")
+
+
+def test_the_matrix_cuts_the_path_and_keeps_the_count() -> None:
+    leaf = "wo/kernel_of_the_output"
+    title = f"params/params/decoder/moe_layers/DeepSeekMoeBlock_0/{leaf} and 19 more"
+    row = SpecRow(title, tuple(map(str, range(20))), (None, "P('data')"), True, ())
+    other = SpecRow(leaf, (leaf,), (None, None), False, ())
+    figure = spec_matrix([row, other], ["one", "two"], width_px=420)
+    assert figure.layout.yaxis.ticktext[0].endswith(" and 19 more")
+    assert "…" in figure.layout.yaxis.ticktext[0]
+    cells = [cell for trace in figure.data for line in trace.text for cell in line if cell]
+    assert sorted(cells) == ["–", "–", "–", "≠ data"]
+    assert "–: absent" in figure.layout.annotations[0].text.replace("<br>", " ")
+
+
+def test_a_row_without_maps_is_low() -> None:
+    array = samples.array("params/w", (1024, 1024), (None, ("model",)), samples.DEFAULT_MESH)
+    held = [(array, samples.DEFAULT_MESH)] * 2
+    cut = cut_of(held)
+    of = [panel(f"layout {n}", *one, cut, array.shape) for n, one in enumerate(held)]
+    none = [panel(f"none {n}", None, samples.DEFAULT_MESH, cut, array.shape) for n in range(2)]
+    two, four, full = (
+        linked_maps(panels, array.path, cut, width_px=520) for panels in (of, of + none, of + of)
+    )
+    assert full.layout.height - two.layout.height > 2 * (four.layout.height - two.layout.height)
+    right = max(axis.domain[1] for axis in (two.layout.xaxis, two.layout.xaxis2))
+    assert (1 - right) * 516 >= 10, "half of the label 1024 is right of the map"
+    assert two.layout.xaxis.ticktext[-1] == "1024"

@@ -1,4 +1,4 @@
-"""Overview, small multiples, icicle and timings."""
+"""Overview, small multiples and timings."""
 
 from __future__ import annotations
 
@@ -9,13 +9,14 @@ import numpy as np
 import pytest
 
 from inspector.core import sharding
-from inspector.core.snapshot import Array, Mesh, Program, Seconds
-from inspector.figures import overview, palette, small_multiples, spec_tree, timings
+from inspector.core.snapshot import Program, Seconds
+from inspector.figures import overview, palette, small_multiples, timings
+from inspector.figures.spec_tree import spec_tree
+from inspector.figures.tree_rows import Column
 
 from . import drawn, samples
 
 STATE = samples.mlp_state()
-LARGE_MESH = samples.mesh(data=8, model=64)
 NAMED = samples.array(
     "params/<script>alert(1)</script>/<b>w</b>",
     (8, 8),
@@ -23,22 +24,6 @@ NAMED = samples.array(
     samples.DEFAULT_MESH,
     ("<i>", None),
 )
-
-
-def many(count: int, on: Mesh) -> tuple[Array, ...]:
-    """Arrays that do not fold: their paths differ in letters, not numbers."""
-    specs = [(None, None), (("data",), None), (None, ("model",)), (("model",), ("data",))]
-    letters = "abcdefghij"
-    return tuple(
-        samples.array(
-            "params/" + "/".join(letters[int(digit)] for digit in f"{number:04d}"),
-            (512 * (1 + number % 7), 1024),
-            specs[number % 4],
-            on,
-            ("embed", "mlp"),
-        )
-        for number in range(count)
-    )
 
 
 def tags(text: str) -> set[str]:
@@ -51,7 +36,9 @@ def test_names_from_files_are_drawn_as_text(draw: str) -> None:
     figure = {
         "overview": overview.overview,
         "small_multiples": small_multiples.small_multiples,
-        "spec_tree": spec_tree.spec_tree,
+        "spec_tree": lambda arrays, on: spec_tree(
+            [Column("", arrays)], palette.styles_of_specs(arrays, on)
+        ),
     }[draw](arrays, samples.DEFAULT_MESH)
     assert figure is not None
     # A click returns the path itself, which is never drawn.
@@ -108,15 +95,15 @@ def test_overview_shows_unknown_sizes_as_unknown() -> None:
 
 
 def test_overview_of_1000_arrays_on_512_devices_is_small_and_complete() -> None:
-    arrays = many(1000, LARGE_MESH)
-    rows = overview.table(arrays, LARGE_MESH)
+    arrays = samples.many(1000, samples.LARGE_MESH)
+    rows = overview.table(arrays, samples.LARGE_MESH)
     assert len(rows) == overview.MOST_ROWS
     assert sum(one.count for row in rows for one in row.folds) == 1000
     assert (
-        overview.totals(rows, LARGE_MESH).tolist()
+        overview.totals(rows, samples.LARGE_MESH).tolist()
         == [sum(array.bytes_per_device or 0 for array in arrays)] * 512
     )
-    assert drawn.size_bytes(overview.overview(arrays, LARGE_MESH)) < 100_000
+    assert drawn.size_bytes(overview.overview(arrays, samples.LARGE_MESH)) < 100_000
 
 
 def test_equal_runs() -> None:
@@ -146,58 +133,14 @@ def test_small_maps_color_devices_by_block() -> None:
 
 
 def test_small_maps_of_60_arrays_on_512_devices_are_one_small_figure() -> None:
-    figure = small_multiples.small_multiples(many(60, LARGE_MESH), LARGE_MESH)
+    figure = small_multiples.small_multiples(
+        samples.many(60, samples.LARGE_MESH), samples.LARGE_MESH
+    )
     assert figure is not None
     assert len(figure.data) == 3
     assert drawn.size_bytes(figure) < 150_000
     (heatmap,) = drawn.traces(figure, "heatmap")
     assert np.count_nonzero(drawn.matrix(heatmap["z"]) != 255) == 60 * 512
-
-
-def test_the_icicle_is_sized_by_bytes_and_colored_by_spec() -> None:
-    figure = spec_tree.spec_tree(STATE, samples.DEFAULT_MESH)
-    assert figure is not None
-    (icicle,) = drawn.traces(figure, "icicle")
-    values = dict(zip(icicle["ids"], icicle["values"], strict=True))
-    children: dict[str, int] = {}
-    for name, parent in zip(icicle["ids"], icicle["parents"], strict=True):
-        children[parent] = children.get(parent, 0) + values[name]
-    assert children[""] == sum(array.bytes or 0 for array in STATE)
-    assert all(total == values[parent] for parent, total in children.items() if parent)
-    by_path = {array.path: array for array in STATE}
-    color_of: dict[str, set[object]] = {}
-    for name, color in zip(icicle["ids"], icicle["marker"]["colors"], strict=True):
-        if name in by_path:
-            spec = palette.without_trailing(by_path[name].spec)
-            color_of.setdefault(color, set()).add(spec)
-    assert sorted(len(specs) for specs in color_of.values()) == [1, 1, 1]
-    legend = {trace["name"]: trace["marker"]["color"] for trace in drawn.traces(figure, "bar")}
-    assert set(legend.values()) == set(color_of)
-    assert set(legend) == {"P() replicated", "P('model')", "P(None, 'model')"}
-
-
-def test_the_icicle_can_be_sized_by_bytes_on_each_device() -> None:
-    (root, *_) = spec_tree.sectors(STATE, "bytes_per_device")
-    assert root.value == sum(array.bytes_per_device or 0 for array in STATE)
-
-
-def test_an_icicle_of_1000_arrays_joins_small_ones() -> None:
-    arrays = many(1000, LARGE_MESH)
-    found = spec_tree.sectors(arrays)
-    assert found[0].value == sum(array.bytes or 0 for array in arrays)
-    parents = {sector.parent for sector in found}
-    leaves = [sector for sector in found if sector.id not in parents]
-    assert sum(sector.node.arrays for sector in leaves) == 1000
-    assert any(sector.node.name.endswith(" smaller") for sector in leaves)
-    figure = spec_tree.spec_tree(arrays, LARGE_MESH)
-    assert figure is not None
-    assert drawn.size_bytes(figure) < 250_000
-
-
-def test_an_icicle_of_nothing_is_none() -> None:
-    assert spec_tree.spec_tree([], samples.DEFAULT_MESH) is None
-    lost = [dataclasses.replace(array, bytes=None) for array in STATE]
-    assert spec_tree.spec_tree(lost, samples.DEFAULT_MESH) is None
 
 
 def test_timings_show_every_phase_and_step() -> None:

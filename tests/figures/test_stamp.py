@@ -12,13 +12,19 @@ from hypothesis import strategies as st
 from inspector.figures import labels, stamp
 from inspector.figures.block_map import block_map
 from inspector.figures.overview import overview
+from inspector.figures.palette import styles_of_specs
 from inspector.figures.spec_tree import spec_tree
+from inspector.figures.tree_rows import Column
 from inspector.sections import provenance
 from tests.figures import samples
 from tests.media import hostile
 
 
-@pytest.mark.parametrize("draw", [overview, spec_tree, lambda arrays, on: block_map(arrays[1], on)])
+def tree(arrays, on):
+    return spec_tree([Column("", arrays)], styles_of_specs(arrays, on))
+
+
+@pytest.mark.parametrize("draw", [overview, tree, lambda arrays, on: block_map(arrays[1], on)])
 def test_the_figure_grows_below(draw) -> None:
     found = samples.snapshot()
     figure = draw(found.arrays, found.mesh)

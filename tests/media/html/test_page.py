@@ -211,7 +211,7 @@ def test_saved_figures_have_their_provenance(pair: Page) -> None:
     places = pair.attributes("data-figure")
     assert places == [str(number) for number in range(len(pair.figures))] and len(places) > 10
     kinds = {trace["type"] for figure in pair.figures for trace in figure["data"]}
-    assert {"heatmap", "icicle", "bar", "scatter"} <= kinds and "scattergl" not in kinds
+    assert {"heatmap", "bar", "scatter"} <= kinds and "scattergl" not in kinds
     for figure in pair.figures:
         assert "2026-01-01" in figure["stamp"]["annotation"]["text"]
         assert figure["stamp"]["height"] > figure["layout"]["height"]

@@ -9,12 +9,13 @@ from inspector.compare.board import Board
 from inspector.compare.splits import without_idle_axes
 from inspector.core.formatting import counted
 from inspector.core.totals import STATE_GROUPS
-from inspector.figures.marked_tree import Column, marked_tree
 from inspector.figures.palette import styles_of_specs
 from inspector.figures.spec_matrix import spec_matrix
+from inspector.figures.spec_tree import spec_tree
+from inspector.figures.tree_rows import Column
 from inspector.media.streamlit.page import page_width
 from inspector.media.streamlit.parts import chart
-from inspector.media.streamlit.session import screenshot_mode
+from inspector.media.streamlit.session import screenshot_mode, toggled_rows
 
 PARTS = {"Parameters": ("params",), "Whole train state": STATE_GROUPS}
 
@@ -58,12 +59,18 @@ def show_trees(board: Board) -> None:
         )
     columns = [_tree(board, place, PARTS[part]) for place in range(len(board.pins))]
     # Without a mesh, a spec has the same color in all columns.
-    styles = styles_of_specs([array for column in columns for array in column.arrays], None)
-    figure = marked_tree(columns, styles, width_px=_width_px())
+    arrays = [array for column in columns for array in column.arrays]
+    toggled = toggled_rows.of("board_tree")
+    figure = spec_tree(
+        columns, styles_of_specs(arrays, None), toggled=toggled, width_px=_width_px()
+    )
     if figure is None:
         st.info("These layouts have no arrays in this part.", icon=":material/block:")
         return
-    chart.draw(figure, "board_tree", alt="Trees of PartitionSpecs")
+    pick = toggled_rows.on_pick("board_tree", {array.path for array in arrays})
+    chart.draw(figure, "board_tree", alt="Trees of PartitionSpecs", on_pick=pick)
+    with screenshot_mode.controls("tree_caption"):
+        st.caption(toggled_rows.CAPTION)
 
 
 def _tree(board: Board, place: int, groups: tuple[str, ...]) -> Column:
