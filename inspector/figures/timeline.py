@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 from typing import Any
 
 import plotly.graph_objects as go
@@ -17,13 +17,14 @@ from inspector.machines.prediction.simulation import CORE, Simulated, Span, Tota
 
 _ROW_PX = 34
 _BAR = 0.72  # of a row
-_LEFT_PX, _RIGHT_PX, _BOTTOM_PX = 92, 12, 40
+_LEFT_PX, _RIGHT_PX, _BOTTOM_PX = 92, 12, 24
 _MOST_NAME = 12  # characters of a row's name
-# Shorter spans are not drawn: they are narrower than a pixel, and a step can have 10,000 of them.
-_LEAST_SHARE = 1 / 1500
-# Outlines would hide narrower spans.
-_OUTLINED_SHARE = 1 / 120
+# Spans below this share of a period are about a pixel wide, and a step can have 10,000 of them. Neighbours
+# are one bar, of at most `_MOST_MERGED` such shares.
+_LEAST_SHARE = 1 / 600
+_MOST_MERGED = 4
 _PALE = 0.45  # opacity of what is not on the critical path
+WHOLE_STEP = "whole step"
 COLORS = {
     "matrix products": palette.OKABE_ITO[0],
     "other operations": palette.OKABE_ITO[1],
@@ -94,14 +95,14 @@ def step_parts(found: Predicted, *, width_px: int = 480) -> go.Figure | None:
 
 
 def windows(found: Simulated, program: Program) -> dict[str, tuple[float, float]]:
-    """Return the periods to look at: one iteration of each long loop, then the whole step.
+    """Return the periods to look at: the whole step, then one iteration of each long loop.
 
     The longest loop of forward and the one of backward are named after their operations.
     """
     assert program.schedule is not None
     end = max((span.end for span in found.spans), default=0.0)
     by_name = program.schedule.by_name
-    chosen: dict[str, tuple[float, float]] = {}
+    chosen = {WHOLE_STEP: (0.0, end)}
     loops = sorted(
         (span for span in found.spans if span.basis == "loop"),
         key=lambda span: span.start - span.end,
@@ -117,7 +118,7 @@ def windows(found: Simulated, program: Program) -> dict[str, tuple[float, float]
         title = "backward" if "transpose(" in names else "forward"
         start = min(one.start for one in inside if one.resource == CORE)
         chosen.setdefault(f"one layer, {title}", (start, span.start))
-    return chosen | {"whole step": (0.0, end)}
+    return dict(sorted(chosen.items(), key=lambda item: (item[1][0], -item[1][1])))
 
 
 def timeline(
@@ -129,59 +130,48 @@ def timeline(
 ) -> go.Figure | None:
     """Return what occupies each resource over time; None if nothing does.
 
-    The critical path is opaque, with a strong outline where there is room; the rest is pale.
+    The critical path is opaque, the rest is pale. Spans that are too short to be seen are one bar with their
+    neighbours: outside of `windows` and of the given one, those of a pixel if the whole step is shown.
 
     Args:
-      window: start and end in seconds; by default the first of `windows`.
+      window: start and end in seconds of a period whose spans are drawn as if only it was shown.
     """
     if not found.spans or program.schedule is None:
         return None
-    low, high = window or next(iter(windows(found, program).values()))
-    length = high - low
+    known = windows(found, program)
+    _, length = known[WHOLE_STEP]
+    periods = [*known.values(), *([window] if window else [])]
     if length <= 0:
         return None
     critical = {id(found.spans[number]) for number in critical_path(found.spans)}
-    shown = [
-        span
-        for span in found.spans
-        if span.end > low and span.start < high and span.end - span.start >= length * _LEAST_SHARE
-    ]
-    resources = _resources(shown)
-    by_kind: dict[str, list[Span]] = {}
-    for span in shown:
-        by_kind.setdefault(_kind(span, program.schedule), []).append(span)
-    unit, factor = _unit(length)
+    resources = _resources(found.spans)
+    by_kind: dict[str, list[list[Span]]] = {}
+    for spans in _bars(found.spans, periods):
+        by_kind.setdefault(_kind(_longest(spans), program.schedule), []).append(spans)
     traces = [
         go.Bar(
             orientation="h",
             name=kind,
-            base=[(span.start - low) * factor for span in spans],
-            x=[(span.end - span.start) * factor for span in spans],
-            y=[resources[span.resource] for span in spans],
+            base=[spans[0].start for spans in bars_of_kind],
+            x=[spans[-1].end - spans[0].start for spans in bars_of_kind],
+            y=[resources[spans[0].resource] for spans in bars_of_kind],
             width=_BAR,
             marker={
                 "color": COLORS[kind],
-                "opacity": [1.0 if id(span) in critical else _PALE for span in spans],
-                "line": {
-                    "width": [
-                        2.0
-                        if id(span) in critical
-                        and span.end - span.start >= length * _OUTLINED_SHARE
-                        else 0.5
-                        for span in spans
-                    ],
-                    "color": frame.MIDDLE_GREY,
-                },
+                "opacity": [
+                    1.0 if id(_longest(spans)) in critical else _PALE for spans in bars_of_kind
+                ],
+                "line": {"width": 0.5, "color": frame.MIDDLE_GREY},
                 "pattern": {"shape": "/" if kind == "waiting for communication" else ""},
             },
             customdata=[
-                [name_of(span), _hover(span, program.schedule, program, id(span) in critical)]
-                for span in spans
+                [_picked(spans), _hover(spans, program.schedule, program, critical)]
+                for spans in bars_of_kind
             ],
             hovertemplate="%{customdata[1]}<extra></extra>",
         )
         for kind in COLORS
-        if (spans := by_kind.get(kind))
+        if (bars_of_kind := by_kind.get(kind))
     ]
     names = [trace.name for trace in traces]
     height = len(resources) * _ROW_PX
@@ -191,20 +181,24 @@ def timeline(
         height,
         heading=f"Timeline of {program.name}, simulated",
         notes=[
-            f"{seconds_text(length)} from {seconds_text(low)} after the start of the step",
-            "outlined: the critical path",
+            f"{seconds_text(length)}, with the first iteration of each loop in detail",
+            "opaque: the critical path",
         ],
         left=_LEFT_PX,
         right=_RIGHT_PX,
         **frame.legend_below(names, width_px, _BOTTOM_PX, height),
         barmode="overlay",
         xaxis=frame.axis(
-            range=[0, length * factor],
-            title=frame.axis_title(unit),
+            range=[0, length],
+            minallowed=0,
+            maxallowed=length,
+            ticksuffix="s",
+            exponentformat="SI",
             showgrid=True,
             fixedrange=False,
         ),
         yaxis=frame.axis(
+            fixedrange=True,
             range=[len(resources) - 0.5, -0.5],
             **ticks.settings(
                 list(resources.values()), [labels.cut(name, _MOST_NAME) for name in resources]
@@ -213,8 +207,45 @@ def timeline(
     )
 
 
+def _bars(spans: Sequence[Span], periods: Sequence[tuple[float, float]]) -> list[list[Span]]:
+    """Return the spans of each bar: one span, or short ones of a resource next to each other.
+
+    Short is what would be about a pixel wide in the shortest of the periods that it is in.
+    """
+    found: list[list[Span]] = []
+    growing: dict[str, tuple[float, list[Span]]] = {}
+    for span in sorted(spans, key=lambda one: one.start):
+        least = _LEAST_SHARE * min(
+            end - start for start, end in periods if span.start <= end and span.end >= start
+        )
+        before, bar = growing.pop(span.resource, (0.0, []))
+        if span.end - span.start < least:
+            joins = (
+                before == least
+                and span.start - bar[-1].end < least
+                and span.end - bar[0].start <= _MOST_MERGED * least
+            )
+            if joins:
+                bar.append(span)
+            else:
+                found.append(bar := [span])
+            growing[span.resource] = (least, bar)
+        else:
+            found.append([span])
+    return found
+
+
+def _longest(spans: Sequence[Span]) -> Span:
+    return max(spans, key=lambda span: span.end - span.start)
+
+
+def _picked(spans: Sequence[Span]) -> str | list[float]:
+    """Return what a click on a bar passes on: the name of its operation, or the period of several."""
+    return name_of(spans[0]) if len(spans) == 1 else [spans[0].start, spans[-1].end]
+
+
 def name_of(span: Span) -> str:
-    """Return the name of a span's operation, which a click passes on: its computation and position."""
+    """Return the name of a span's operation: its computation and position."""
     return f"{span.computation} {span.position}"
 
 
@@ -237,9 +268,17 @@ def _kind(span: Span, schedule: Schedule) -> str:
     return "copies" if span.resource in ("copies", "host") else "communication"
 
 
-def _hover(span: Span, schedule: Schedule, program: Program, critical: bool) -> str:
+def _hover(
+    spans: Sequence[Span], schedule: Schedule, program: Program, critical: Collection[int]
+) -> str:
+    span = _longest(spans)
     operation = schedule.operation(span.computation, span.position)
     found = [f"{operation.name}: {seconds_text(span.end - span.start)}, {_BASIS[span.basis]}"]
+    if len(spans) > 1:
+        together = seconds_text(sum(one.end - one.start for one in spans))
+        return frame.hover(
+            [f"{len(spans):,} operations, {together} together", f"the longest is {found[0]}"]
+        )
     if operation.op_name:
         found.append(labels.middle_cut(operation.op_name, 80))
     if operation.source:
@@ -251,7 +290,7 @@ def _hover(span: Span, schedule: Schedule, program: Program, critical: bool) -> 
         )
     if operation.flops:
         found.append(f"{si_text(operation.flops, 'FLOP')} in matrix products")
-    if critical:
+    if id(span) in critical:
         found.append("on the critical path")
     return frame.hover(found)
 
@@ -264,13 +303,6 @@ _BASIS = {
     "loop": "all further iterations",
     "nothing": "unknown",
 }
-
-
-def _unit(seconds: float) -> tuple[str, float]:
-    for unit, factor in (("s", 1.0), ("ms", 1e3)):
-        if seconds * factor >= 1:
-            return unit, factor
-    return "µs", 1e6
 
 
 def trace_events(found: Simulated, program: Program) -> list[dict[str, Any]]:

@@ -17,7 +17,7 @@ from inspector.core.formatting import (
 )
 from inspector.core.snapshot import Phase, Program, Snapshot
 from inspector.figures.labels import middle_cut
-from inspector.figures.timeline import name_of, parts, step_parts, timeline, windows
+from inspector.figures.timeline import name_of, parts, step_parts, timeline
 from inspector.machines.hardware import Chip
 from inspector.machines.prediction.calibration import (
     agreement,
@@ -26,7 +26,7 @@ from inspector.machines.prediction.calibration import (
 )
 from inspector.machines.prediction.cost import si_text
 from inspector.machines.prediction.predicted import CLAIMED, Predicted
-from inspector.machines.prediction.simulation import executions
+from inspector.machines.prediction.simulation import Simulated, executions
 from inspector.sections import unknown
 from inspector.sections.causes import of_origins
 from inspector.sections.section import (
@@ -83,20 +83,17 @@ def sentence(found: Predicted, devices: int) -> Text | Notice:
     return text(f"{how} on {machine}: ", Strong(prediction_text(found)), lacking)
 
 
-def blocks(
-    found: Predicted, program: Program, devices: int, window: str | None = None
-) -> tuple[Block, ...]:
-    """Return the blocks of the section. `window` is one of `window_names`."""
+def blocks(found: Predicted, program: Program, devices: int) -> tuple[Block, ...]:
+    """Return the blocks of the section."""
     simulated = found.simulated
     if found.seconds is not None and simulated is None:
         return _before_compile(found, devices)
     if found.seconds is None or simulated is None:
         return (sentence(found, devices),)
-    period = windows(simulated, program).get(window) if window else None
     return (
         sentence(found, devices),
         Picture.of("step_parts", "Parts of the predicted step", step_parts, found),
-        Picture.of("timeline", "Timeline of the step", timeline, simulated, program, period),
+        timeline_picture(simulated, program),
         parts_table(found),
         modules_table(found, program),
         text(
@@ -152,11 +149,11 @@ def interval_text(found: Predicted) -> str:
     return f"The interval comes from measured over predicted seconds: {found.runs_text}."
 
 
-def window_names(found: Predicted, program: Program) -> list[str]:
-    """Return the periods that the timeline can show; empty without a prediction."""
-    if found.seconds is None or found.simulated is None:
-        return []
-    return list(windows(found.simulated, program))
+def timeline_picture(
+    simulated: Simulated, program: Program, window: tuple[float, float] | None = None
+) -> Picture:
+    """Return the timeline. `window` is a period in seconds that it shows in detail."""
+    return Picture.of("timeline", "Timeline of the step", timeline, simulated, program, window)
 
 
 def prediction_text(found: Predicted) -> str:

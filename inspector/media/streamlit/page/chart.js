@@ -14,9 +14,13 @@ const plotly = () =>
 
 // Plotly's own bar of buttons covers the title it floats over; dragging zooms without it.
 const CONFIG = { displayModeBar: false, showTips: false }
+const ZOOM = { ...CONFIG, scrollZoom: true, doubleClick: false }
 
 function draw(Plotly, place) {
-  const { figure, ramps, pickable } = place.shown
+  // Plotly keeps what it measured when a drag or a turn of the wheel began, and ends it with that.
+  if (place._dragging || performance.now() - place.moved < WAIT_MS)
+    return setTimeout(() => draw(Plotly, place), WAIT_MS)
+  const { figure, ramps, pickable, zoom } = place.shown
   const { data, layout } = JSON.parse(figure)
   const style = getComputedStyle(place)
   const dark = style.colorScheme === "dark"
@@ -41,9 +45,75 @@ function draw(Plotly, place) {
     },
   }
   layout.width = place.clientWidth
+  if (zoom) {
+    place.whole = [...layout.xaxis.range]
+    if (place.zoomed !== zoom.number) place.period = zoom.period
+    place.zoomed = zoom.number
+    layout.xaxis.range = [...(place.period ??= place.whole)]
+    layout.dragmode = "pan"
+    addOverview(layout, grid)
+  }
   const first = !place.on
-  Plotly.react(place, data, layout, CONFIG)
+  Plotly.react(place, data, layout, zoom ? ZOOM : CONFIG)
+  if (first && zoom) followZoom(Plotly, place)
   if (first && pickable) place.on("plotly_click", ({ points }) => place.pick(points[0]?.customdata))
+}
+
+// A strip of the whole axis, in which the period that is shown can be moved. Plotly adds the room between
+// axis and strip to the margin.
+const OVERVIEW_PX = 28
+const AROUND_PX = 43
+const MORE_PX = OVERVIEW_PX + AROUND_PX
+
+function addOverview(layout, color) {
+  const rows = layout.height - layout.margin.t - layout.margin.b
+  const thickness = OVERVIEW_PX / rows
+  const match = { rangemode: "match" }
+  layout.xaxis.rangeslider = { thickness, borderwidth: 1, bordercolor: color, yaxis: match }
+  layout.legend.y -= MORE_PX / rows
+  layout.height += MORE_PX
+}
+
+const WAIT_MS = 150 // from the last change of a zoom until the server is asked for its details
+
+function followZoom(Plotly, place) {
+  const follow = () => {
+    place.period = [...place._fullLayout.xaxis.range]
+    clearTimeout(place.asking)
+    place.asking = setTimeout(() => place.ask(place.period), WAIT_MS)
+  }
+  place.on("plotly_relayouting", () => {
+    place.moved = performance.now()
+    follow()
+  })
+  place.on("plotly_relayout", follow)
+  place.on("plotly_doubleclick", () => show(Plotly, place, place.whole))
+  // The page scrolls on where nothing is left to zoom out.
+  const isWhole = () => place.period.every((end, index) => end === place.whole[index])
+  const wheel = (event) => event.deltaY > 0 && isWhole() && event.stopPropagation()
+  place.addEventListener("wheel", wheel, { capture: true, passive: true })
+  place.addEventListener("pointerdown", () => place.focus({ preventScroll: true }), true)
+  place.addEventListener("pointermove", (event) => (place.pointer = event.clientX))
+  place.addEventListener("pointerleave", () => (place.pointer = undefined))
+}
+
+// As in Perfetto, W and S zoom around the pointer, A and D pan: [factor of the period, shift].
+const MOVES = { w: [0.5, 0], s: [2, 0], a: [1, -0.25], d: [1, 0.25] }
+
+function move(Plotly, place, [factor, shift]) {
+  const [low, high] = place.period
+  const { _offset, _length } = place._fullLayout.xaxis
+  const left = place.getBoundingClientRect().left + _offset
+  const share = Math.min(Math.max(((place.pointer ?? left + _length / 2) - left) / _length, 0), 1)
+  const start = low + (high - low) * (share * (1 - factor) + shift)
+  show(Plotly, place, [start, start + (high - low) * factor])
+}
+
+function show(Plotly, place, [start, end]) {
+  const [least, most] = place.whole
+  const length = Math.min(end - start, most - least)
+  const low = Math.min(Math.max(start, least), most - length)
+  Plotly.relayout(place, { "xaxis.range": [low, low + length] })
 }
 
 const HOVER_MS = 100 // Plotly draws the text of a point at most every 50 ms
@@ -64,16 +134,19 @@ function press(Plotly, place, event) {
     }, HOVER_MS)
   } else if (["Enter", " "].includes(event.key) && points[place.marked])
     place.pick(points[place.marked].value)
+  else if (place.shown.zoom && MOVES[event.key] && !(event.ctrlKey || event.metaKey))
+    move(Plotly, place, MOVES[event.key])
   else return
   event.preventDefault()
 }
 
-export default async function ({ data, parentElement, setTriggerValue }) {
+export default async function ({ data, parentElement, setStateValue, setTriggerValue }) {
   const place = parentElement.querySelector(".figure")
   place.shown = data
   place.pick = (value) => setTriggerValue("pick", { value: value ?? null })
+  place.ask = (period) => setStateValue("period", period)
   place.setAttribute("aria-label", data.alt)
-  place.style.height = `${data.height}px`
+  place.style.height = `${data.height + (data.zoom ? MORE_PX : 0)}px`
   if (data.pickable) place.tabIndex = 0
   const Plotly = await plotly()
   // A later call can have brought other data by now, and then both draw these.

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from typing import Any
-
 import streamlit as st
 
 from inspector.compare.measured import local_runs
@@ -15,6 +13,7 @@ from inspector.machines.prediction import own_runs
 from inspector.machines.prediction.memory import duplication_by_array
 from inspector.media.streamlit.page import page_width
 from inspector.media.streamlit.page.plain_text import plain
+from inspector.media.streamlit.panels import timeline_panel
 from inspector.media.streamlit.parts import render, table
 from inspector.media.streamlit.session import chip_choice, program_choice
 from inspector.sections import memory, prediction, time, train_state, unknown
@@ -110,31 +109,17 @@ def _show_own_run(snapshot: Snapshot) -> None:
 
 
 def _show_prediction(snapshot: Snapshot, name: str, chip: Chip) -> None:
-    """Draw the predicted step, with a choice of the period that the timeline shows."""
+    """Draw the predicted step. The timeline is drawn by itself, because a zoom redraws only that."""
     program = snapshot.program(name)
     mesh = None if program is None else snapshot.mesh_of(program)
     assert program is not None and mesh is not None
     found = prediction.prediction_of(snapshot, name, chip)
-    periods = prediction.window_names(found, program)
-    period = None
-    if len(periods) > 1:
-        period = st.segmented_control(
-            "Timeline", periods, default=periods[0], key="timeline_period", required=True
-        )
-
-    def pick(name: Any) -> None:
-        st.session_state["timeline_operation"] = name if isinstance(name, str) else None
-
-    blocks = prediction.blocks(found, program, mesh.size, period)
-    shown = next((n + 1 for n, one in enumerate(blocks) if _is_timeline(one)), len(blocks))
-    render.show(blocks[:shown], {"timeline": pick})
-    if shown < len(blocks):
-        picked = st.session_state.get("timeline_operation")
-        operation = prediction.operation_blocks(found, program, picked or "")
-        render.show(operation)
-        if not operation:
-            st.caption("Click a bar of the timeline to see its operation.")
-    render.show(blocks[shown:])
+    blocks = prediction.blocks(found, program, mesh.size)
+    place = next((n for n, one in enumerate(blocks) if _is_timeline(one)), len(blocks))
+    render.show(blocks[:place])
+    if place < len(blocks):
+        timeline_panel.show(found, program)
+    render.show(blocks[place + 1 :])
 
 
 def _is_timeline(block: Block) -> bool:

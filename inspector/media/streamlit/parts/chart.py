@@ -41,6 +41,21 @@ class _Part:
     figures: dict[str, tuple[go.Figure, str]] = field(default_factory=dict)
 
 
+@dataclass(frozen=True)
+class Zoom:
+    """What a figure shows of its x axis, which the user can zoom and pan.
+
+    Attributes:
+      period: start and end; None for the whole axis.
+      number: of `period`. With another number the browser shows it, otherwise what the user has chosen.
+      on_change: called with each period that the user has chosen, as the browser sends it.
+    """
+
+    period: tuple[float, float] | None
+    number: int
+    on_change: Callable[[Any], None]
+
+
 _RAMP = tuple(palette.ramp(palette.CIVIDIS))  # lightest first, for a light page
 _part: ContextVar[_Part | None] = ContextVar("part", default=None)
 
@@ -75,13 +90,19 @@ def end_of_figures() -> None:
 
 
 def draw(
-    figure: go.Figure, key: str, *, alt: str, on_pick: Callable[[Any], None] | None = None
+    figure: go.Figure,
+    key: str,
+    *,
+    alt: str,
+    on_pick: Callable[[Any], None] | None = None,
+    zoom: Zoom | None = None,
 ) -> None:
     """Draw a figure.
 
     Args:
       alt: the subject of the figure; a screen reader also gets the main statement of the figure itself.
       on_pick: called with the custom data of the clicked point.
+      zoom: for a figure whose x axis begins with its whole range.
     """
     alt = one_line(alt)
 
@@ -89,21 +110,29 @@ def draw(
         if on_pick is not None and (event := st.session_state[key].get("pick")) is not None:
             on_pick(_custom_data(event.get("value")))
 
+    def zoomed() -> None:
+        if zoom is not None:
+            zoom.on_change(st.session_state[key].get("period"))
+
     _component()(
         data={
             "figure": figure.to_json(validate=False),
             "alt": one_line(frame.alternative(figure, alt)),
             "height": figure.layout.height,
             "pickable": on_pick is not None,
+            "zoom": zoom and {"period": zoom.period, "number": zoom.number},
             # On a dark page, more is brighter, as contrast needs. Texts in cells have colors for the ramp as
             # it is, so a heat map with texts keeps it, and so do pictures.
             "ramps": [index for index, trace in enumerate(figure.data) if _has_ramp(trace)],
         },
         key=key,
         on_pick_change=picked,
+        on_period_change=zoomed,
     )
     part = _part.get()
     if part is not None:
+        if zoom is not None and zoom.period is not None:
+            figure = go.Figure(figure).update_xaxes(range=zoom.period)
         part.figures[key] = (figure, alt)
 
 

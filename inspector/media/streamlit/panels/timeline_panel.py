@@ -1,0 +1,97 @@
+"""The timeline of a predicted step: zoom and pan down to one operation, and what is known of one."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any
+
+import streamlit as st
+
+from inspector.core.snapshot import Program
+from inspector.figures.timeline import windows
+from inspector.machines.prediction.predicted import Predicted
+from inspector.media.streamlit.page import page_width
+from inspector.media.streamlit.parts import chart, render
+from inspector.sections import prediction
+
+_SHOWN, _OPERATION = "timeline_shown", "timeline_operation"
+_BESIDE = 0.5  # of the period that is shown: detail on each side of it, for the next pan
+_HINT = (
+    "Zoom with the wheel or the keys W and S, pan by dragging or with A and D. A double click shows the "
+    "whole step. Click a bar to see its operation, or several operations in one bar to zoom to them."
+)
+
+
+@dataclass(frozen=True)
+class _Shown:
+    """The period that the timeline shows, in seconds.
+
+    Attributes:
+      step: identifies the timeline; another one begins with the whole step.
+      period: None for the whole step.
+      number: of the last period that the server has chosen.
+    """
+
+    step: tuple[Any, ...]
+    period: tuple[float, float] | None = None
+    number: int = 0
+
+
+@st.fragment
+def show(found: Predicted, program: Program) -> None:
+    """Draw the timeline with the details of the period that it shows, then the picked operation."""
+    assert found.simulated is not None
+    state = st.session_state
+    periods = windows(found.simulated, program)
+    end = max(end for _, end in periods.values())
+    step = (found.program, found.chip.name, end)
+    shown: _Shown = state.get(_SHOWN, _Shown(step))
+    if shown.step != step:
+        shown = _Shown(step, None, shown.number + 1)
+    state[_SHOWN] = shown
+
+    def zoom(sent: Any, number: int) -> None:
+        if (period := _period(sent, end)) is not None:
+            whole = period == (0.0, end)
+            state[_SHOWN] = _Shown(step, None if whole else period, number)
+
+    def pick(value: Any) -> None:
+        if isinstance(value, list):  # several operations in one bar
+            zoom(value, shown.number + 1)
+        else:
+            state[_OPERATION] = value if isinstance(value, str) else None
+
+    if len(periods) > 1:
+        with st.container(horizontal=True, gap="small"):
+            for name, period in periods.items():
+                st.button(
+                    name.capitalize(),
+                    key=f"timeline:{name}",
+                    type="tertiary",
+                    icon=":material/zoom_in_map:",
+                    on_click=zoom,
+                    args=(period, shown.number + 1),
+                )
+    detail = None
+    if shown.period is not None:
+        start, stop = shown.period
+        more = _BESIDE * (stop - start)
+        detail = (start - more, stop + more)
+    picture = prediction.timeline_picture(found.simulated, program, detail)
+    figure = picture.build(page_width.content_px())
+    if figure is None:
+        return
+    zoomed = chart.Zoom(shown.period, shown.number, lambda sent: zoom(sent, shown.number))
+    chart.draw(figure, picture.key, alt=picture.alt, on_pick=pick, zoom=zoomed)
+    st.caption(_HINT)
+    render.show(prediction.operation_blocks(found, program, state.get(_OPERATION) or ""))
+
+
+def _period(sent: Any, end: float) -> tuple[float, float] | None:
+    """Return a period of the step from what the browser has sent; None if it is none."""
+    if not isinstance(sent, (list, tuple)) or len(sent) != 2:
+        return None
+    if not all(isinstance(one, (int, float)) for one in sent):
+        return None
+    start, stop = (min(max(float(one), 0.0), end) for one in sent)
+    return (start, stop) if start < stop else None
