@@ -4,13 +4,15 @@ from __future__ import annotations
 
 import statistics
 from collections.abc import Callable, Sequence
+from dataclasses import replace
 
 from inspector.compare.measured.accuracy import ESTIMATES, Accuracy, Row, by_chip
 from inspector.core.formatting import and_text, counted, seconds_text
 from inspector.core.grouping import by_key
 from inspector.figures.accuracy_scatter import accuracy_scatter
+from inspector.machines.hardware import Chip
 from inspector.machines.prediction.own_runs import OwnRun, counts, path
-from inspector.machines.prediction.predicted import CLAIMED, ENOUGH_RUNS
+from inspector.machines.prediction.predicted import CLAIMED, ENOUGH_RUNS, interval_of
 from inspector.sections.section import (
     Block,
     Cell,
@@ -30,8 +32,16 @@ _RUN: dict[str | Column, Callable[[Row], Cell]] = {
 }
 
 
-def section(found: Accuracy, own: Sequence[OwnRun] = ()) -> Section:
-    """Return an introduction, the scatter plot, the errors, all runs, and own runs."""
+def section(found: Accuracy, own: Sequence[OwnRun] = (), chip: Chip | None = None) -> Section:
+    """Return an introduction, the scatter plot, the errors, all runs, and own runs.
+
+    chip: of the runs to show, instead of those on all chips.
+    """
+    where = ""
+    if chip is not None:
+        where = f" on {chip.title}"
+        found = replace(found, rows=tuple(row for row in found.rows if row.chip == chip.name))
+        own = [run for run in own if run.chip == chip.name]
     reproduced = [row for row in found.rows if row.error is not None or row.before_compile]
     others = [row for row in found.rows if row not in reproduced]
     blocks: list[Block] = []
@@ -48,7 +58,15 @@ def section(found: Accuracy, own: Sequence[OwnRun] = ()) -> Section:
         ]
     else:
         blocks.append(
-            text("No published run is reproduced, so the accuracy is unknown.", quiet=True)
+            text(f"No published run{where} is reproduced, so the accuracy is unknown.", quiet=True)
+        )
+    if chip is not None and (known := interval_of(chip.name)) is not None and known.chip is None:
+        blocks.insert(
+            1,
+            text(
+                f"Intervals of compiled programs{where} come from {counted(known.runs, 'run')} on all chips, "
+                f"widened, because fewer than {ENOUGH_RUNS} of them are{where}."
+            ),
         )
     if others:
         blocks.append(

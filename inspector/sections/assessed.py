@@ -56,6 +56,9 @@ def of_assessment(found: Assessment, before: Assessment | None = None) -> Facts:
             "unknown" if known is None else known.value_text,
             f"{_step_help(found)} {based}",
             *_change(found, before, _seconds, seconds_text),
+            found.chip
+            if known is not None and known.kind == "predicted" and known.interval
+            else None,
         ),
         Fact(
             traffic,

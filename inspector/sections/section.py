@@ -126,6 +126,8 @@ class Fact:
       help: explains the label in one sentence.
       change: the value before and now, such as `24.0 → 48.0 MiB`. None if there is no other value.
       better: whether the change is one to the better. None if it is neither.
+      runs_of: the name of the chip whose runs give the interval at the end of the label, after the last
+        comma. None if the label has none.
     """
 
     label: str
@@ -133,6 +135,7 @@ class Fact:
     help: str | None = None
     change: str | None = None
     better: bool | None = None
+    runs_of: str | None = None
 
 
 # A label and its value, and its help if it has one.

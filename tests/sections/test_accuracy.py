@@ -6,7 +6,10 @@ import pytest
 
 from inspector.compare.measured import accuracy
 from inspector.compare.measured.accuracy import Row
-from inspector.sections.accuracy import introduction, runs
+from inspector.machines import hardware
+from inspector.machines.prediction import predicted
+from inspector.sections.accuracy import introduction, runs, section
+from inspector.sections.section import Table, Text, plain
 
 COMPILED = Row("a", "v5e", "m", 8, 1.0, predicted=1.1, left_out=1.2, low=0.9, high=1.5)
 PROPAGATED = Row("b", "v5e", "m", 8, 1.0, before_compile=0.8)
@@ -45,3 +48,19 @@ def test_runs_of_compiled_programs_come_first_in_their_order() -> None:
     other = Row("d", "v5e", "m", 8, 1.0, predicted=1.1)
     table = runs([PROPAGATED, COMPILED, other])
     assert [row[0] for row in table.rows] == ["a", "d", "b"]
+
+
+@pytest.mark.parametrize("name", ["v5e", "h100", "v3", "gb200"])
+def test_the_runs_on_a_chip(name: str) -> None:
+    found, chip = accuracy.shipped(), hardware.chip(name)
+    rows = [row for row in found.rows if row.chip == name]
+    reproduced = [row for row in rows if row.error is not None or row.before_compile]
+    blocks = section(found, chip=chip).blocks
+    tables = {one.key: one for one in blocks if isinstance(one, Table)}
+    listed = [row[0] for row in tables["accuracy_runs"].rows] if reproduced else []
+    assert sorted(listed) == sorted(row.id for row in reproduced)
+    said = " ".join(plain(one.parts) for one in blocks if isinstance(one, Text))
+    compiled = [row for row in found.rows if row.left_out]
+    enough = sum(row.chip == name for row in compiled) >= predicted.ENOUGH_RUNS
+    assert (f"come from {len(compiled)} runs on all chips" in said) == (not enough)
+    assert (f"No published run on {chip.title}" in said) == (not reproduced)

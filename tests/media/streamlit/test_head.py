@@ -46,6 +46,16 @@ def test_figures_show_the_change_since_the_last_edit(open_page):
     assert "→" in page.test.metric[0].delta, "an invalid field changes no figure"
 
 
+def test_the_interval_of_a_step_leads_to_the_runs_of_its_chip(open_page):
+    page = open_page(**SMALL, chip="v5e")
+    with_programs(page)
+    page.open_panel("Time")
+    step = page.test.metric[1]
+    assert re.fullmatch(r"Step, predicted, \[.+\]\(accuracy\?chip=v5e\)", step.label)
+    link = next(one for one in page.test.get("page_link") if one.proto.page == "accuracy")
+    assert link.proto.query_string == "chip=v5e"
+
+
 def test_figures_are_compared_with_the_last_pinned_layout(open_page):
     page = open_page(**SMALL)
     with_programs(page)

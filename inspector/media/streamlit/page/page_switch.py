@@ -7,7 +7,7 @@ from typing import NoReturn
 import streamlit as st
 from streamlit.navigation.page import StreamlitPage
 
-LAYOUT, BOARD, OPEN, SEARCH = "", "board", "open", "search"  # URL paths
+LAYOUT, BOARD, OPEN, SEARCH, ACCURACY = "", "board", "open", "search", "accuracy"  # URL paths
 
 
 def page(url_path: str) -> StreamlitPage:

@@ -139,11 +139,11 @@ def _open(entry: HistoryEntry) -> None:
             pins.reopen(entry.parameters["board"])
             state[_LEAVE_TO] = page_switch.BOARD
             return
-        layout = layouts.from_json(entry.parameters["layout"])
         if entry.kind == "search":
-            search_page.reopen(layout, user.history().search(entry.id), entry.time)
+            search_page.reopen(entry)
             state[_LEAVE_TO] = page_switch.SEARCH
             return
+        layout = layouts.from_json(entry.parameters["layout"])
         if entry.kind == "run" and (found := user.history().run(entry.id)) is not None:
             finished_runs.remember(layout, found)
         state["last_layout"] = layout

@@ -12,7 +12,7 @@ from inspector.compare.search.result import OBJECTIVES, Candidate, SearchResult,
 from inspector.compare.search.space import MOST_CANDIDATES, space_of
 from inspector.core.errors import InvalidInput
 from inspector.core.formatting import seconds_text
-from inspector.layout import Layout
+from inspector.layout import Layout, from_json
 from inspector.layout.script import script
 from inspector.machines import targets
 from inspector.machines.hardware import CHIPS
@@ -23,20 +23,19 @@ from inspector.media.streamlit.session import (
     chip_choice,
     current_layout,
     job_progress,
+    kept_field,
     planning,
+    search_link,
     user,
 )
 from inspector.media.streamlit.session.job_progress import Progress, Task
 from inspector.sections import search as section
+from inspector.service.history import HistoryEntry
 from inspector.service.search import registry
 from inspector.service.search.registry import Request, Watched
-from inspector.service.search.run import DEFAULT_BUDGET
 
 _JOB = "search"
-_MEASURED = "Emulated devices"
-_MOST_BUDGET = 200  # compiles of one search from a page
 _OBJECTIVES = {"time": "Time of a step", "memory": "Memory", "traffic": "Traffic"}
-_KEPT = "search_fields"  # the last values of the fields; Streamlit forgets fields of other pages
 _LEAVE = "search_leave"
 _REOPENED = "search_reopened"
 # Phases in order, with their shares of a progress bar.
@@ -47,24 +46,26 @@ _SHARES = {
 
 @dataclass(frozen=True)
 class _Reopened:
-    """A search of the history: the layout that it began with, its result, and when it was recorded."""
+    """A search of the history: its entry, the layout that it began with, and its result."""
 
+    entry: HistoryEntry
     layout: Layout
     found: SearchResult
-    time: datetime
 
 
-def reopen(layout: Layout, found: SearchResult | None, time: str) -> None:
+def reopen(entry: HistoryEntry) -> None:
     """Show an earlier search when the page is drawn.
 
-    Args:
-      found: its result; without one, the page offers to search again from the same layout.
-      time: when it was recorded, in ISO 8601.
+    Without its result, the page offers to search again from the same layout.
+
+    Raises:
+      InvalidInput: the entry was deleted or is damaged.
     """
+    layout, found = from_json(entry.parameters["layout"]), user.history().search(entry.id)
     st.session_state["last_layout"] = layout
     st.session_state.pop(_REOPENED, None)
     if found is not None:
-        st.session_state[_REOPENED] = _Reopened(layout, found, datetime.fromisoformat(time))
+        st.session_state[_REOPENED] = _Reopened(entry, layout, found)
 
 
 def show() -> None:
@@ -72,9 +73,17 @@ def show() -> None:
     if st.session_state.pop(_LEAVE, False):
         page_switch.to(page_switch.LAYOUT)
     st.markdown("### Search")
+    problems = (*search_link.read(), *_reopen_linked())
+    if problems:
+        messages = "  \n".join(map(plain, problems))
+        st.warning(
+            f"The link has invalid values. Defaults replace them.  \n{messages}",
+            icon=":material/link_off:",
+        )
     layout = current_layout.last_layout()
     reopened: _Reopened | None = st.session_state.get(_REOPENED)
     if reopened is not None and reopened.layout == layout:
+        search_link.write(layout, reopened.entry.id)
         _show_reopened(reopened)
         return
     service = user.service()
@@ -87,6 +96,7 @@ def show() -> None:
     state = service.known_state(layout)
     assert state is not None
     fields = _fields(layout)
+    search_link.write(layout)
     chip = layout.machine.chip if layout.machine else CHIPS.get(fields["chip"])
     try:
         space = space_of(layout, state, fields["locks"], fields["vary"])
@@ -112,10 +122,25 @@ def show() -> None:
     _show_result(watched.result(), layout)
 
 
+def _reopen_linked() -> tuple[str, ...]:
+    """Show the search of the history that a link names. Return why that fails."""
+    linked = st.session_state.pop(search_link.ENTRY, None)
+    try:
+        if linked is not None:
+            entries = user.history().entries()
+            reopen(next(one for one in entries if (one.id, one.kind) == (linked, "search")))
+    except StopIteration:
+        return ("the history has no search of this link, so what it searched is shown",)
+    except InvalidInput as error:
+        return (str(error),)
+    return ()
+
+
 def _show_reopened(reopened: _Reopened) -> None:
+    time = datetime.fromisoformat(reopened.entry.time)
     with st.container(horizontal=True, vertical_alignment="center"):
         st.caption(
-            f"From the history: the search of {reopened.time:%Y-%m-%d %H:%M} UTC for "
+            f"From the history: the search of {time:%Y-%m-%d %H:%M} UTC for "
             f"{plain(reopened.layout.model)} on {plain(_machine_text(reopened.layout))}."
         )
         st.button(
@@ -141,74 +166,60 @@ def _refuse_without_compiler(layout: Layout, budget: int) -> None:
 
 def _fields(layout: Layout) -> dict:
     """Draw the fields and return their values."""
-    kept = st.session_state.setdefault(
-        _KEPT,
-        {
-            "objective": "time",
-            "budget": DEFAULT_BUDGET,
-            "locks": "",
-            "vary": "",
-            "sensitivity": False,
-        },
-    )
     with st.container(horizontal=True, vertical_alignment="bottom", gap="small"):
-        objective = st.selectbox(
+        objective = kept_field.draw(
+            st.selectbox,
             "Least",
             list(OBJECTIVES),
-            index=list(OBJECTIVES).index(kept["objective"]),
             format_func=_OBJECTIVES.__getitem__,
-            key="search_objective",
+            key=search_link.OBJECTIVE,
             width=170,
         )
-        budget = st.number_input(
+        budget = kept_field.draw(
+            st.number_input,
             "Compiles, at most",
             0,
-            _MOST_BUDGET,
-            kept["budget"],
-            key="search_budget",
+            search_link.MOST_BUDGET,
+            key=search_link.BUDGET,
             width=150,
             help="The compiler confirms the best candidates. A large model takes minutes for each.",
         )
-        locks = _list(
+        locks = kept_field.draw(
+            st.text_input,
             "Keep",
-            "locks",
-            kept,
-            "mesh, tensor=8, vocab=tensor",
-            "What all candidates keep, separated by commas: mesh, rules, the size of a mesh axis such "
+            key=search_link.LOCKS,
+            width=260,
+            placeholder="mesh, tensor=8, vocab=tensor",
+            help="What all candidates keep, separated by commas: mesh, rules, the size of a mesh axis such "
             "as tensor=8, or the rule of a logical axis such as vocab=tensor.",
         )
-        vary = _list(
+        vary = kept_field.draw(
+            st.text_input,
             "Also vary",
-            "vary",
-            kept,
-            "remat=none,full; batch=64,128",
-            "Other fields with their values, separated by semicolons: a size of the model, donate, "
+            key=search_link.VARY,
+            width=260,
+            placeholder="remat=none,full; batch=64,128",
+            help="Other fields with their values, separated by semicolons: a size of the model, donate, "
             "device_order, or optimizer_axes=none,data. Times are compared for each example of the batch.",
         )
         chip = None
         if layout.machine is None:
-            chip = st.selectbox(
+            chip = kept_field.draw(
+                st.selectbox,
                 "Time on",
-                [_MEASURED, *CHIPS],
+                [search_link.MEASURED, *CHIPS],
                 format_func=lambda name: CHIPS[name].title if name in CHIPS else name,
-                key="search_chip",
+                key=search_link.CHIP,
                 width=190,
                 help="Measured on emulated devices of this machine, or predicted for a chip.",
             )
-    others = st.checkbox(
+    others = kept_field.draw(
+        st.checkbox,
         "Also under other conditions",
-        kept["sensitivity"],
-        key="search_sensitivity",
+        key=search_link.SENSITIVITY,
         help="Without a compile: twice the batch and sequence, half, twice and four times the devices, and "
         "another chip.",
     )
-    kept |= {
-        "objective": objective,
-        "budget": budget,
-        "locks": locks,
-        "vary": vary,
-        "sensitivity": others,
-    }
     return {
         "objective": objective,
         "budget": int(budget),
@@ -217,13 +228,6 @@ def _fields(layout: Layout) -> dict:
         "vary": [part.strip() for part in vary.split(";") if part.strip()],
         "chip": chip,
     }
-
-
-def _list(label: str, name: str, kept: dict, example: str, meaning: str) -> str:
-    """Draw a field whose text is a list, and return it."""
-    return st.text_input(
-        label, kept[name], key=f"search_{name}", width=260, placeholder=example, help=meaning
-    )
 
 
 def _buttons(request: Request, watched: Watched | None) -> None:

@@ -11,7 +11,7 @@ from inspector.layout import Layout
 from inspector.machines.hardware import Chip
 from inspector.machines.prediction import own_runs
 from inspector.machines.prediction.memory import duplication_by_array
-from inspector.media.streamlit.page import page_width
+from inspector.media.streamlit.page import page_switch, page_width
 from inspector.media.streamlit.page.plain_text import plain
 from inspector.media.streamlit.panels import timeline_panel
 from inspector.media.streamlit.parts import render, table
@@ -117,6 +117,13 @@ def _show_prediction(snapshot: Snapshot, name: str, chip: Chip) -> None:
     blocks = prediction.blocks(found, program, mesh.size)
     place = next((n for n, one in enumerate(blocks) if _is_timeline(one)), len(blocks))
     render.show(blocks[:place])
+    if found.interval is not None:
+        st.page_link(
+            page_switch.page(page_switch.ACCURACY),
+            label=plain(f"Interval from {found.runs_text}"),
+            icon=":material/target:",
+            query_params={chip_choice.KEY: chip.name},
+        )
     if place < len(blocks):
         timeline_panel.show(found, program)
     render.show(blocks[place + 1 :])

@@ -6,15 +6,17 @@ import contextlib
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any, Literal
+from urllib.parse import urlencode
 
 import streamlit as st
 from streamlit.delta_generator import DeltaGenerator
 
 from inspector.core.formatting import bytes_text, seconds_text
 from inspector.core.printable import printable
-from inspector.media.streamlit.page import page_width
+from inspector.media.streamlit.page import page_switch, page_width
 from inspector.media.streamlit.page.plain_text import plain
 from inspector.media.streamlit.parts import chart, table
+from inspector.media.streamlit.session import chip_choice
 from inspector.sections import section
 from inspector.sections.section import NUMBERS, cell_text, inline
 
@@ -98,6 +100,15 @@ def markdown(parts: Sequence[section.Inline]) -> str:
     return "".join(_part(part) for part in parts)
 
 
+def _label(fact: section.Fact) -> str:
+    """Return the label of a fact, whose interval leads to the runs that it comes from."""
+    if fact.runs_of is None:
+        return plain(fact.label)
+    name, _, interval = fact.label.rpartition(", ")
+    address = f"{page_switch.ACCURACY}?{urlencode({chip_choice.KEY: fact.runs_of})}"
+    return f"{plain(name)}, [{plain(interval)}]({address})"
+
+
 def _places(
     block: section.Block, page: _Page
 ) -> Iterator[tuple[DeltaGenerator, section.Block, _Page]]:
@@ -137,7 +148,7 @@ def _draw(block: section.Block, page: _Page) -> None:
             row = st.grid(len(facts), min_column_width=least)
             for fact in facts:
                 row.metric(
-                    plain(fact.label),
+                    _label(fact),
                     plain(fact.value),
                     fact.change and plain(fact.change),
                     # The color is that of the sign, which the text of a change does not have.

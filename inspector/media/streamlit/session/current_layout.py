@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import itertools
 import re
-from collections.abc import Collection
+from collections.abc import Collection, Mapping
 from dataclasses import dataclass
 from typing import Any, Literal
 
@@ -369,16 +369,24 @@ def write_url(
         query[SAID] = linked_assessment.to_text(figures)
     query |= view_link.query(tabs, TABS_KEY, planned)
     if _query() != query:
-        named = {_PARAMETERS.get(name, name): text for name, text in query.items()}
-        st.query_params.from_dict(named | screenshot_mode.query())
+        st.query_params.from_dict(to_parameters(query) | screenshot_mode.query())
     st.session_state.written_query = query
 
 
 def _query() -> dict[str, str]:
     """Return the fields in the URL, without the parameter of screenshot mode."""
-    fields = {parameter: name for name, parameter in _PARAMETERS.items()}
-    query = screenshot_mode.without(st.query_params.to_dict())
-    return {fields.get(parameter, parameter): text for parameter, text in query.items()}
+    return of_parameters(screenshot_mode.without(st.query_params.to_dict()))
+
+
+def to_parameters(fields: Mapping[str, str]) -> dict[str, str]:
+    """Return the URL parameters of fields by name."""
+    return {_PARAMETERS.get(name, name): text for name, text in fields.items()}
+
+
+def of_parameters(parameters: Mapping[str, str]) -> dict[str, str]:
+    """Return the fields of URL parameters."""
+    names = {parameter: name for name, parameter in _PARAMETERS.items()}
+    return {names.get(parameter, parameter): text for parameter, text in parameters.items()}
 
 
 def last_layout() -> Layout:

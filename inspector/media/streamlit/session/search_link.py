@@ -1,0 +1,109 @@
+"""What is searched, as fields of the Search page and as its URL.
+
+A link can come from anyone. Its layout is read as that of the Layout page, and nothing is searched before a
+click.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+import streamlit as st
+
+from inspector import layout as layouts
+from inspector.compare.search.result import OBJECTIVES
+from inspector.core.errors import InvalidInput, shown
+from inspector.layout import Layout
+from inspector.machines import hardware
+from inspector.media.streamlit.session import back_button, chip_choice, current_layout, view_link
+from inspector.service.search.run import DEFAULT_BUDGET
+
+MOST_BUDGET = 200  # compiles of one search from a page
+MEASURED = "Emulated devices"  # in the list of chips
+OBJECTIVE, BUDGET, LOCKS, VARY = "search_objective", "search_budget", "search_locks", "search_vary"
+SENSITIVITY, CHIP = "search_sensitivity", "search_chip"
+_DEFAULTS: dict[str, Any] = {
+    OBJECTIVE: OBJECTIVES[0],
+    BUDGET: DEFAULT_BUDGET,
+    LOCKS: "",
+    VARY: "",
+    SENSITIVITY: False,
+    CHIP: MEASURED,
+}
+# Of the history: the entry whose result is shown.
+ENTRY = "search_entry"
+_KEY, _PROBLEMS = "search", "search_link_problems"
+_MOST_CHARACTERS = 2_000  # of a field with text
+
+
+def read() -> tuple[str, ...]:
+    """Set the layout and the fields to those of the URL, before any is drawn. Return what is wrong with it.
+
+    A URL without a search, such as after a page switch, changes nothing.
+    """
+    state = st.session_state
+    for key, default in _DEFAULTS.items():
+        state.setdefault(key, default)
+    _, query = view_link.of_url()
+    if not query:
+        state[_PROBLEMS] = ()
+    elif not view_link.is_written(_KEY) or back_button.pressed():
+        fields = {name: texts[-1] for name, texts in query.items()}
+        problems: list[str] = []
+        state[ENTRY] = fields.pop(_parameter(ENTRY), None)
+        for key, default in _DEFAULTS.items():
+            state[key] = default
+            if (text := fields.pop(_parameter(key), None)) is not None:
+                try:
+                    state[key] = _value(key, text)
+                except InvalidInput as error:
+                    problems.append(str(error))
+        parsed = layouts.parse_leniently(current_layout.of_parameters(fields))
+        current_layout.put(parsed.unwrap())
+        state[_PROBLEMS] = (*parsed.problems.values(), *problems)
+    problems_now: tuple[str, ...] = state[_PROBLEMS]
+    return problems_now
+
+
+def write(layout: Layout, entry: str | None = None) -> None:
+    """Write the layout, the fields and the entry of the history to the URL, if they changed."""
+    state = st.session_state
+    query = current_layout.to_parameters(layouts.to_query(layout))
+    query |= {} if entry is None else {_parameter(ENTRY): entry}
+    for key, default in _DEFAULTS.items():
+        # The objective is always there, so that no URL of a search is empty.
+        is_default = state[key] == default and key != OBJECTIVE
+        if not is_default and (key != CHIP or layout.machine is None):
+            query[_parameter(key)] = layouts.print_size(state[key])
+    view_link.write({}, {name: [text] for name, text in query.items()}, _KEY)
+
+
+def _parameter(key: str) -> str:
+    """Return the URL parameter of a field. Sizes of models have no hyphens."""
+    return chip_choice.KEY if key == CHIP else key.replace("_", "-")
+
+
+def _value(key: str, text: str) -> Any:
+    name = _parameter(key)
+    if key == OBJECTIVE:
+        return _one_of(name, text, {each: each for each in OBJECTIVES})
+    if key == SENSITIVITY:
+        return _one_of(name, text, {"true": True, "false": False})
+    if key == CHIP:
+        return hardware.chip(text).name
+    if key == BUDGET:
+        digits = text.isascii() and text.isdecimal() and len(text) <= len(str(MOST_BUDGET))
+        if not digits or int(text) > MOST_BUDGET:
+            raise InvalidInput(
+                f"{name} is {shown(text)}, but must be a number from 0 to {MOST_BUDGET}"
+            )
+        return int(text)
+    if len(text) > _MOST_CHARACTERS:
+        raise InvalidInput(f"{name} has {len(text):,} characters, at most {_MOST_CHARACTERS:,}")
+    return text
+
+
+def _one_of(name: str, text: str, values: dict[str, Any]) -> Any:
+    if text not in values:
+        raise InvalidInput(f"{name} is {shown(text)}, but must be one of {', '.join(values)}")
+    return values[text]

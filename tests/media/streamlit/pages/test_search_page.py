@@ -1,0 +1,119 @@
+"""What is searched is in the URL of the page: another session opens it, and nothing runs without a click."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+from streamlit.testing.v1 import AppTest
+
+from inspector.media.streamlit.session import search_link
+from inspector.service.engine import LOCAL
+from inspector.service.history import History
+from inspector.service.search import registry
+from tests.media.streamlit.scripted_page import PATIENCE, go_back, widget_of
+from tests.service.test_history import TPU, found
+
+SCRIPT = """
+from inspector.media.streamlit.pages import search_page
+from inspector.media.streamlit.session import current_layout
+current_layout.begin(on_layout_page=False)
+search_page.show()
+"""
+SMALL = {"target": "plan", "mesh": "2x2", "depth": "64", "layers": "1", "batch": "16"}
+FIELDS = {
+    "search-objective": "memory",
+    "search-budget": "0",
+    "search-locks": "mesh",
+    "search-vary": "batch=16,32",
+    "search-sensitivity": "true",
+    "chip": "v5e",
+}
+
+
+def opened(**query: str) -> AppTest:
+    page = AppTest.from_string(SCRIPT, default_timeout=PATIENCE)
+    page.query_params.update(query)
+    page.run()
+    assert not page.exception, [one.value for one in page.exception]
+    return page
+
+
+def url(page: AppTest) -> dict[str, str]:
+    return {name: "".join(value) for name, value in page.query_params.items() if value}
+
+
+@pytest.fixture
+def started(monkeypatch: pytest.MonkeyPatch) -> list[registry.Request]:
+    """The searches that are started, and are not run."""
+    requests: list[registry.Request] = []
+    monkeypatch.setattr(
+        registry.Searches, "start", lambda _, request, *__: requests.append(request)
+    )
+    return requests
+
+
+def test_a_link_opens_the_same_search_and_starts_nothing(service, started) -> None:
+    page = opened(**SMALL, **FIELDS)
+    assert not page.warning and not page.error and not started
+    assert widget_of(page.selectbox, search_link.OBJECTIVE).value == "memory"
+    assert widget_of(page.number_input, search_link.BUDGET).value == 0
+    assert widget_of(page.text_input, search_link.LOCKS).value == "mesh"
+    assert widget_of(page.checkbox, search_link.SENSITIVITY).value is True
+    assert widget_of(page.selectbox, search_link.CHIP).value == "v5e"
+    assert url(page) == SMALL | FIELDS
+    page.button(key="start_search").click().run()
+    other = opened(**url(page))
+    other.button(key="start_search").click().run()
+    first, second = (request.key() for request in started)
+    assert first == second
+    layout = started[0].space.layout
+    assert (layout.mesh_shape, layout.sizes["depth"], layout.target) == ((2, 2), 64, "plan")
+
+
+def test_the_url_follows_the_fields_and_back_undoes_them(service) -> None:
+    page = opened(**SMALL)
+    before = url(page)
+    assert before == SMALL | {"search-objective": "time"}
+    widget_of(page.text_input, search_link.LOCKS).set_value("rules").run()
+    assert url(page) == before | {"search-locks": "rules"}
+    page.query_params.clear()
+    page.query_params.update(before)
+    go_back(page)
+    assert widget_of(page.text_input, search_link.LOCKS).value == "" and url(page) == before
+
+
+@pytest.mark.parametrize(
+    ("name", "text"),
+    [
+        ("search-objective", "<b>x</b>"),
+        ("search-budget", "201"),
+        ("search-budget", "0000000000001"),
+        ("search-budget", "-1"),
+        ("search-vary", "x" * 3_000),
+        ("search-sensitivity", "maybe"),
+        ("chip", "v9"),
+        ("mesh", "2x"),
+        ("model", "__import__('os')"),
+        ("search-entry", "0"),
+        ("unknown", "1"),
+    ],
+)
+def test_a_wrong_value_is_named_and_its_default_is_shown(
+    service, user_files: Path, started, name: str, text: str
+) -> None:
+    page = opened(**(SMALL | {name: text}))
+    assert "<b>" not in page.warning[0].value and not started
+    assert url(page).get(name) != text
+
+
+def test_a_search_of_the_history_has_a_url(service, user_files: Path) -> None:
+    History().record_search(TPU, found(), LOCAL)
+    (entry,) = History().entries()
+    page = opened(**{"search-entry": entry.id})
+    assert not page.warning and "From the history" in page.caption[0].value
+    assert page.session_state["last_layout"] == TPU
+    again = opened(**url(page))
+    assert "From the history" in again.caption[0].value and url(again) == url(page)
+    again.button(key="search_new").click().run()
+    assert "search-entry" not in url(again)
