@@ -160,7 +160,7 @@ def free_name(name: str, taken: Collection[str]) -> str:
     return free
 
 
-def from_json(value: Any, what: str = "the board") -> Board:
+def from_json(value: Any, what: str = "the comparison") -> Board:
     """Read a Board from parsed JSON.
 
     Raises:
@@ -189,7 +189,7 @@ def from_json(value: Any, what: str = "the board") -> Board:
     return replace(board, baseline=file.baseline)
 
 
-def parse(content: bytes, what: str = "the board") -> Board:
+def parse(content: bytes, what: str = "the comparison") -> Board:
     """Read a Board from the content of a file. A Snapshot file is a Board with one pin.
 
     Raises:

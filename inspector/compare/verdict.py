@@ -14,6 +14,7 @@ from inspector.assessment import assess
 from inspector.compare import origin
 from inspector.core.assessment import BEFORE_COMPILE, LEAST_CHANGE, Answer, Assessment, Verdict
 from inspector.core.formatting import and_text, bytes_text, seconds_text
+from inspector.core.program_names import noun
 from inspector.core.snapshot import Snapshot
 from inspector.core.statistics import sum_known
 from inspector.core.step_program import step_program
@@ -228,8 +229,8 @@ def _weights(snapshot: Snapshot) -> int | None:
 def _other_steps(baseline: Compared, candidate: Compared) -> str | None:
     """Return why the two steps were not computed in the same way; None if they were."""
     first, second = baseline.assessment, candidate.assessment
-    if first.program != second.program and None not in (first.program, second.program):
-        return f"their programs differ: {first.program} and {second.program}"
+    if first.program and second.program and first.program != second.program:
+        return f"their programs differ: {noun(first.program)} and {noun(second.program)}"
     for one in (baseline, candidate):
         if one.assessment.step is None:
             return f"the step of {one.name} is unknown: {one.assessment.unknown_step}"

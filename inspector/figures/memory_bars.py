@@ -8,6 +8,7 @@ import plotly.graph_objects as go
 
 from inspector.core import formatting
 from inspector.core.array_groups import ARRAY_GROUPS, USE_GROUPS
+from inspector.core.program_names import title
 from inspector.figures import bars, frame, palette
 from inspector.machines.prediction.memory import (
     CODE,
@@ -87,11 +88,11 @@ def _bar(program: Breakdown, parts: list[tuple[str, int]]) -> bars.Bar:
     if _is_rejected(program):
         value = f"does not fit, needs {value}"
     strip = _STRIP_PX + 2 if (program.aliased or 0) > 0 else 0
-    return bars.Bar(program.program, value, drawn, strip)
+    return bars.Bar(title(program.program), value, drawn, strip)
 
 
 def _hover(program: Breakdown, name: str, size: int | None) -> str:
-    return frame.hover([program.program, f"{name}: {formatting.exact_bytes_text(size)}"])
+    return frame.hover([title(program.program), f"{name}: {formatting.exact_bytes_text(size)}"])
 
 
 def _strips(drawn: Drawn, tops: Sequence[float]) -> list[go.Bar]:

@@ -14,6 +14,7 @@ from inspector.compare import paired_times
 from inspector.compare.paired_times import PairedTimes, Ratio
 from inspector.core import formatting
 from inspector.core.formatting import ratio_text
+from inspector.core.program_names import title
 from inspector.figures import frame, labels, palette, ticks
 from inspector.figures.timings import EMULATED, jitter
 
@@ -22,7 +23,6 @@ COLORS = {
     "faster": palette.OKABE_ITO[2],
     "within noise": palette.UNKNOWN,
 }
-PROGRAM_NAMES = {"train_step": "train step", "apply": "inference"}
 _ROW_PX = 40  # for the two lines at its right
 _HEADING_PX = 24
 _TICKS_PX = 44
@@ -48,7 +48,7 @@ def ratio_intervals(
     for program in paired_times.PROGRAMS:
         ratios = [one for one in paired_times.ratios(times, base, program) if one.interval.low > 0]
         if ratios:
-            headings.append((y + _HEADING_PX / 2, PROGRAM_NAMES.get(program, program)))
+            headings.append((y + _HEADING_PX / 2, title(program)))
             y += _HEADING_PX
         for one in ratios:
             rows.append((y + _ROW_PX / 2, one))

@@ -1,4 +1,4 @@
-"""The candidates of a search: seconds of a step against memory of a device, one point for each."""
+"""The candidates of a search: time of a step against memory of a device, one point for each."""
 
 from __future__ import annotations
 
@@ -77,9 +77,9 @@ def search_front(found: SearchResult, *, width_px: int = 640) -> go.Figure | Non
         xaxis=frame.axis(
             **ticks.linear(min(seconds), max(seconds), seconds_text),
             title=frame.axis_title(
-                "seconds of a step, predicted or measured"
+                "time of a step, predicted or measured"
                 if any(one.measured for one in near)
-                else "predicted seconds of a step"
+                else "predicted time of a step"
             ),
             showgrid=True,
         ),

@@ -9,6 +9,7 @@ from typing import Any
 import plotly.graph_objects as go
 
 from inspector.core.formatting import counted, seconds_text
+from inspector.core.program_names import noun, title
 from inspector.figures import bars, frame, labels, palette, ticks
 from inspector.machines.hardware import Chip
 from inspector.machines.prediction import step_model as model
@@ -38,7 +39,7 @@ def step_model(modelled: Modelled, *, width_px: int = 480) -> go.Figure:
         rows,
         width_px,
         legend=False,
-        heading=f"Modelled step of {modelled.program}",
+        heading=f"Modelled step of {noun(modelled.program)}",
         notes=_notes(modelled),
     )
 
@@ -127,7 +128,8 @@ def roofline(chip: Chip, points: Iterable[Modelled], *, width_px: int = 480) -> 
             mode="markers",
             marker={"size": _POINT_PX, "color": palette.OKABE_ITO[5]},
             customdata=[
-                f"{labels.escape(one.program)}: {si_text(x, 'FLOP/B')}, {si_text(y, 'FLOP/s')}, modelled"
+                f"{labels.escape(title(one.program))}: {si_text(x, 'FLOP/B')}, {si_text(y, 'FLOP/s')}, "
+                "modelled"
                 for one, x, y in placed
             ],
             hovertemplate=frame.HOVER_TEXT,
@@ -144,7 +146,9 @@ def roofline(chip: Chip, points: Iterable[Modelled], *, width_px: int = 480) -> 
         for _, rate in peaks
         for x in range(0, int(plot_width), _ROOF_STEP_PX)
     ]
-    names, leaders = _point_labels([one.program for one, _, _ in placed], pixels, roofs, plot_width)
+    names, leaders = _point_labels(
+        [title(one.program) for one, _, _ in placed], pixels, roofs, plot_width
+    )
     marks = [*names, *_roof_labels(peaks, x_high)]
     if len(ridges) == 1:  # two labels would overlap, and the notes contain them
         marks.append(_ridge_label(ridges[0], (math.log10(ridges[0]) - x_low) * x_scale, plot_width))
@@ -203,7 +207,7 @@ def _roofline_notes(
     for one in programs:
         if id(one) not in drawn:
             why = "no matrix products" if one.flops == 0 else "unknown"
-            left_out.append(f"{one.program} ({why})")
+            left_out.append(f"{title(one.program)} ({why})")
     if left_out:
         notes.append(f"not drawn: {', '.join(left_out)}")
     return notes

@@ -8,6 +8,7 @@ from typing import Any
 import plotly.graph_objects as go
 
 from inspector.core.formatting import bytes_text, mesh_axes_text, seconds_text, share_text
+from inspector.core.program_names import noun
 from inspector.core.snapshot import Program, Schedule
 from inspector.figures import bars, frame, labels, palette, ticks
 from inspector.machines.prediction.cost import si_text
@@ -89,7 +90,7 @@ def step_parts(found: Predicted, *, width_px: int = 480) -> go.Figure | None:
         width_px,
         longest=longest,
         legend=False,
-        heading=f"Predicted step of {found.program}",
+        heading=f"Predicted step of {noun(found.program)}",
         notes=[f"on {found.chip.title}, predicted, not measured; {found.runs_text}"],
     )
 
@@ -179,7 +180,7 @@ def timeline(
         traces,
         width_px,
         height,
-        heading=f"Timeline of {program.name}, simulated",
+        heading=f"Timeline of {noun(program.name)}, simulated",
         notes=[
             f"{seconds_text(length)}, with the first iteration of each loop in detail",
             "opaque: the critical path",

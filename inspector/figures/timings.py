@@ -13,6 +13,7 @@ import plotly.graph_objects as go
 
 from inspector.core import formatting
 from inspector.core.collectives import OPS
+from inspector.core.program_names import title
 from inspector.core.snapshot import Program, Snapshot, Timeit, Trace
 from inspector.core.statistics import statistics, statistics_text
 from inspector.figures import bars, frame, labels, palette
@@ -72,11 +73,11 @@ def phases(
     groups = [
         [
             bars.Row(
-                program.name,
+                title(program.name),
                 max(seconds, 0),
                 f"{phase}  {formatting.seconds_text(seconds)}",
                 color,
-                frame.hover([program.name, f"{phase}: {seconds!r} s"]),
+                frame.hover([title(program.name), f"{phase}: {seconds!r} s"]),
             )
             for phase, seconds, color in found
         ]
@@ -86,7 +87,7 @@ def phases(
     return bars.rows_figure(
         groups,
         width_px,
-        [program.name for program, _ in timed],
+        [title(program.name) for program, _ in timed],
         heading=f"Compile times, {note}",
         notes=[f"time to lower{',' if ran else ' and'} to compile{', and of the first run' * ran}"],
     )
@@ -110,7 +111,7 @@ def steps(
     Each program has its own scale, not from zero: it shows the spread, and does not compare programs.
     """
     measured = [
-        (program.name, values)
+        (title(program.name), values)
         for program in programs
         if program.seconds is not None
         and (values := tuple(filter(math.isfinite, program.seconds.steps)))

@@ -17,6 +17,7 @@ from inspector.core import rules, sharding
 from inspector.core.abstract import AbstractArray, AbstractState, PropagatedPrograms
 from inspector.core.errors import InvalidInput
 from inspector.core.formatting import counted
+from inspector.core.program_names import noun
 from inspector.core.rules import nnx
 from inspector.core.snapshot import (
     Array,
@@ -41,7 +42,7 @@ def rejection(snapshot: Snapshot) -> str:
     """
     uneven = (each.message for each in snapshot.findings if each.code == INDIVISIBLE)
     refused = (
-        f"JAX refuses {program.name}: {program.sharding_error.message}"
+        f"JAX refuses {noun(program.name)}: {program.sharding_error.message}"
         for program in snapshot.programs
         if program.sharding_error is not None
     )

@@ -11,6 +11,7 @@ import re
 from dataclasses import dataclass
 
 from inspector.core.formatting import bytes_text
+from inspector.core.program_names import subject
 from inspector.core.snapshot import Finding, Snapshot
 
 CODE = "out-of-memory"
@@ -113,7 +114,7 @@ def finding(program: str, target: str, short: Shortage) -> Finding:
         level="error",
         code=CODE,
         message=(
-            f"{program} does not fit: it needs {bytes_text(short.needed)} of {short.memory} on one "
+            f"{subject(program)} does not fit: it needs {bytes_text(short.needed)} of {short.memory} on one "
             f"device of {target}, which has {bytes_text(short.available)}{_largest_text(short.message)}"
         ),
         bytes=short.needed - short.available,

@@ -9,6 +9,7 @@ from dataclasses import replace
 from inspector.compare.measured.accuracy import ESTIMATES, Accuracy, Row, by_chip
 from inspector.core.formatting import and_text, counted, seconds_text
 from inspector.core.grouping import by_key
+from inspector.core.program_names import title
 from inspector.figures.accuracy_scatter import accuracy_scatter
 from inspector.machines.hardware import Chip
 from inspector.machines.prediction.own_runs import OwnRun, counts, path
@@ -197,7 +198,7 @@ def own_runs(own: Sequence[OwnRun]) -> tuple[Block, ...]:
             "Chip": lambda run: run.chip,
             "Devices": lambda run: run.devices,
             "Model": lambda run: run.model or "unknown",
-            "Program": lambda run: run.program,
+            "Program": lambda run: title(run.program),
             "Measured:seconds": lambda run: run.measured,
             "Predicted:seconds": lambda run: run.predicted,
             "Error": lambda run: f"{1 / run.ratio - 1:+.1%}",

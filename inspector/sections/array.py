@@ -12,6 +12,7 @@ from inspector.figures.block_map import block_map, why_no_map
 from inspector.figures.mesh_map import mesh_map
 from inspector.layout import Layout, reasons
 from inspector.sections import unknown
+from inspector.sections.programs import named
 from inspector.sections.section import (
     Block,
     Code,
@@ -82,9 +83,9 @@ def attributes(array: Array, snapshot: Snapshot) -> Block:
         )
     if array.program is not None:
         return text(
-            "A value inside the compiled program ",
-            Code(array.program),
-            ", with the sharding that the compiler chose.",
+            "A value inside ",
+            named(array.program),
+            " as compiled, with the sharding that the compiler chose.",
             quiet=True,
         )
     source = unknown.imported_from(snapshot)
@@ -115,10 +116,10 @@ def shards(array: Array, snapshot: Snapshot) -> Block:
         rows,
         {
             "device:count": lambda row: row["device"],
+            "bytes:bytes": lambda row: row["bytes"],
             "index": lambda row: ranges_text(row["index"]),
             "replica:count": lambda row: row["replica"],
             "process:count": lambda row: row["process"],
-            "bytes:bytes": lambda row: row["bytes"],
         },
     )
 

@@ -211,7 +211,7 @@ def folded_table(snapshot: Snapshot) -> Section:
     if missing is not None:
         return Section("arrays", "Arrays", (missing,))
     summary = f"{counted(len(snapshot.arrays), 'array')} with shapes, specs and bytes"
-    return Section("arrays", "Arrays", (Folded(summary, (table(snapshot.arrays),)),))
+    return Section("arrays", "Arrays", (Folded(summary, (table(by_bytes(snapshot.arrays)),)),))
 
 
 def table(arrays: Sequence[Array]) -> Table:
@@ -244,11 +244,11 @@ def host_memory(arrays: Sequence[Array]) -> tuple[Block, ...]:
         return ()
     table = Table.of(
         "memory_kinds",
-        sorted(outside, key=lambda array: str(memory_kind(array))),
+        by_bytes(outside),
         {
-            "Memory": memory_kind,
             "Path:code": lambda array: array.path,
             "Bytes per device:bytes": lambda array: array.bytes_per_device,
+            "Memory": memory_kind,
         },
     )
     return (Section("host-memory", "Arrays outside device memory", (table,)),)
@@ -258,12 +258,12 @@ def packed(arrays: Sequence[Array]) -> tuple[Block, ...]:
     """Return the arrays with several elements per byte, as JAX and as compilers count them, if any."""
     table = Table.of(
         "packed_arrays",
-        filter(dtypes.is_packed, arrays),
+        by_bytes(filter(dtypes.is_packed, arrays)),
         {
             "Path:code": lambda array: array.path,
-            "Type": lambda array: array.dtype,
             "Bytes per device:bytes": lambda array: array.bytes_per_device,
             _PACKED: dtypes.packed_per_device,
+            "Type": lambda array: array.dtype,
         },
     )
     if not table.rows:

@@ -8,6 +8,7 @@ from typing import Any
 from inspector.assessment import assess
 from inspector.core.assessment import LEAST_CHANGE, UNKNOWN_AXES, Assessment, MemoryNeed
 from inspector.core.formatting import bytes_text, counted, mesh_axes_text, seconds_text
+from inspector.core.program_names import noun
 from inspector.core.snapshot import Snapshot
 from inspector.machines import hardware
 from inspector.machines.hardware import Chip
@@ -142,7 +143,7 @@ _FITS_LABELS = {
     "rejected": "Rejected by JAX",
     "fits": "Fits",
     "does not fit": "Does not fit",
-    "unknown": "Memory",
+    "unknown": "Memory per device",
 }
 
 
@@ -241,7 +242,7 @@ def _fits_help(found: Assessment) -> str:
     need = found.memory
     if need is None:
         return "The bytes per device of its arrays are unknown."
-    of = f" of the program {need.program}" if need.program else ""
+    of = f" of {noun(need.program)}" if need.program else ""
     what = "At least the train state and the batch" if need.at_least else f"Peak memory{of}"
     on = ". Choose a chip to see whether it fits"
     if need.capacity_bytes is not None:
@@ -288,7 +289,7 @@ def _traffic_help(found: Assessment) -> str:
 def _step_help(found: Assessment) -> str:
     if found.step is None:
         return f"Unknown: {found.unknown_step}."
-    program = f"One run of {found.program}"
+    program = f"One run of {noun(found.program or '')}"
     if found.step.kind == "measured":
         machine = "emulated devices of this machine" if found.chip is None else where(found)
         return f"{program}, measured on {machine}: the median, and the range of 80% of the steps."

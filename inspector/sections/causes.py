@@ -13,9 +13,10 @@ from inspector.core.formatting import (
     shape_text,
     spec_text,
 )
+from inspector.core.program_names import title, who_runs
 from inspector.core.snapshot import Array, ConflictSide, Origin, Program
 from inspector.figures.cause_graph import cause_graph
-from inspector.sections.programs import RUNS, title
+from inspector.sections.arrays import by_bytes
 from inspector.sections.section import (
     Block,
     Code,
@@ -100,13 +101,13 @@ def conflicts(program: Program) -> Section | None:
             found,
             {
                 "Operation:code": lambda one: one.conflict.operation,
+                Column(
+                    "On the wire", "bytes", "Bytes that leave one device in one run for this."
+                ): lambda one: one.wire_bytes,
                 "Source": lambda one: one.conflict.source or "unknown",
                 Column("Places", "count", "Operations with the same conflict."): lambda one: (
                     one.count
                 ),
-                Column(
-                    "On the wire", "bytes", "Bytes that leave one device in one run for this."
-                ): lambda one: one.wire_bytes,
                 "Resharded": lambda one: "; ".join(map(_change, _changed(one))),
                 "Because of": lambda one: _demand(one),
                 "By": lambda one: ", ".join(dict.fromkeys(each.op for each in one.collectives)),
@@ -155,7 +156,7 @@ def of_rule(found: Dependents) -> Section:
         f"{counted(len(found.intermediates), 'value')} inside programs. ",
         depending,
     )
-    arrays = [*found.arrays, *found.intermediates]
+    arrays = by_bytes([*found.arrays, *found.intermediates])
     blocks: list[Block] = [said]
     if found.collectives:
         blocks.append(
@@ -165,8 +166,8 @@ def of_rule(found: Dependents) -> Section:
                 {
                     "Program": lambda one: title(one[0].name),
                     "Op": lambda one: one[1].op,
-                    "Mesh axes": lambda one: mesh_axes_text(one[1].mesh_axes),
                     "On the wire:bytes": lambda one: wire_bytes_of_run(one[1]),
+                    "Mesh axes": lambda one: mesh_axes_text(one[1].mesh_axes),
                     "Source": lambda one: one[1].source or "unknown",
                     "Name:code": lambda one: one[1].name,
                 },
@@ -179,9 +180,9 @@ def of_rule(found: Dependents) -> Section:
                 arrays[:_MOST_ROWS],
                 {
                     "Array:code": lambda one: one.path,
+                    "Bytes per device:bytes": lambda one: one.bytes_per_device,
                     "Shape": lambda one: f"{one.dtype} {shape_text(one.shape)}",
                     "PartitionSpec:code": lambda one: spec_text(one.spec),
-                    "Per device:bytes": lambda one: one.bytes_per_device,
                 },
             )
         )
@@ -195,7 +196,7 @@ def _headline(program: Program, found: Sequence[Conflicts]) -> tuple[Inline, ...
     places = sum(each.count for each in found)
     total = sum(each.wire_bytes or 0 for each in found)
     unknown = any(each.wire_bytes is None for each in found)
-    who = RUNS.get(program.name, program.name)
+    who = who_runs(program.name)
     return (
         f"{who} reshards a value at {counted(places, 'operation')}, because the operands and results there "
         "do not have the same sharding: ",

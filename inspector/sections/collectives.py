@@ -24,11 +24,12 @@ from inspector.core.formatting import (
     share_text,
 )
 from inspector.core.meshes import mesh_name, one_mesh_text
+from inspector.core.program_names import title, who_runs
 from inspector.core.snapshot import Array, Collective, Program, Snapshot
 from inspector.figures.collective_bars import collective_bars, grouped
 from inspector.figures.device_grid import traffic_map
 from inspector.sections import causes, reasons, unknown
-from inspector.sections.programs import BEFORE_COMPILE, RUNS, main_first, run_of, title
+from inspector.sections.programs import BEFORE_COMPILE, main_first, run_of
 from inspector.sections.section import (
     Block,
     Cell,
@@ -169,7 +170,7 @@ def headline(
     Args:
       devices: the number of devices, None if unknown.
     """
-    who = RUNS.get(name, name)
+    who = who_runs(name)
     if not collectives:
         return (f"{who} runs no collective: devices exchange no data.",)
     rows = traffic(collectives, networks_apart=True)
@@ -220,16 +221,16 @@ def each(program: Program, collectives: Sequence[Collective]) -> Table:
         collectives,
         {
             "Op": lambda one: one.op,
-            "Mesh axes": _axes,
             Column("On the wire", "bytes", wire): wire_bytes_of_run,
+            "Mesh axes": _axes,
             **_of_iteration(collectives, wire_bytes_of_iteration),
             "Why": lambda one: why.get(one.name) or "unknown",
             "Source": lambda one: one.source or "unknown",
-            "Groups": _groups_short,
             Column("Executions", "count", executions): lambda one: one.executions,
             Column("Payload", "bytes", "Bytes of one execution on one device."): lambda one: (
                 one.payload_bytes
             ),
+            "Groups": _groups_short,
             "Phase": phases_text,
             "Module": modules_text,
             "Arrays": _arrays_text,
@@ -251,9 +252,9 @@ def largest(program: Program) -> tuple[Block, ...]:
         ranked[:_MOST_LISTED],
         {
             "Name:code": lambda one: one.name,
+            Column("On the wire", "bytes"): wire_bytes_of_run,
             "Mesh axes": _axes,
             Column("Executions", "count"): lambda one: one.executions,
-            Column("On the wire", "bytes"): wire_bytes_of_run,
             **_of_iteration(ranked, wire_bytes_of_iteration),
             "Source": lambda one: one.source or "unknown",
             "Operation": lambda one: _operation(one),
@@ -445,12 +446,12 @@ def _by_axes(
         {
             "Mesh axes": axes_text,
             "Op": lambda row: row.op,
-            "Instructions:count": lambda row: row.instructions,
-            "Executions:count": lambda row: row.executions,
-            "Payload of one run:bytes": lambda row: row.payload_bytes,
             "On the wire, per device:bytes": most,
             **fewest,
             **_of_iteration(rows, lambda row: row.wire_bytes_per_iteration),
+            "Payload of one run:bytes": lambda row: row.payload_bytes,
+            "Instructions:count": lambda row: row.instructions,
+            "Executions:count": lambda row: row.executions,
             "Conditional": lambda row: "yes" if row.conditional else "no",
         },
     )

@@ -97,9 +97,9 @@ def table(held: Holdings) -> Table:
         ordered(held),
         {
             "Path:code": lambda piece: piece.path,
-            "Index": _index_text,
             "Bytes:bytes": lambda piece: piece.bytes,
             only_here: lambda piece: piece.alone,
+            "Index": _index_text,
             "Copies elsewhere:count": lambda piece: piece.elsewhere,
             "Also on": lambda piece: devices_text(piece.holders) or "no other device",
             "Type": lambda piece: piece.dtype,

@@ -15,12 +15,13 @@ from inspector.core.formatting import (
     seconds_text,
     signed_text,
 )
+from inspector.core.program_names import noun, title
 from inspector.core.snapshot import Effect, Effects, LayoutCost
 from inspector.core.snapshot.effects import UNKNOWN_AXES
 from inspector.figures.bars import change_row, rows_figure
 from inspector.machines import hardware
 from inspector.sections.assessed import step_text, traffic_text
-from inspector.sections.programs import BEFORE_COMPILE, run_of, title
+from inspector.sections.programs import BEFORE_COMPILE, run_of
 from inspector.sections.section import (
     Block,
     Cell,
@@ -101,9 +102,8 @@ def tried(effects: Effects) -> tuple[Inline, ...]:
     if not effects.changes:
         return ("This layout has no rule, sharding constraint or mesh axis that could be changed.",)
     where = "" if effects.chip is None else f", predicted for {_chip_title(effects)}"
-    program = title(effects.program)
-    name = f"the {program.lower()}" if effects.program == "train_step" else program
-    return (f"{counted(len(effects.changes), 'change')} tried on {name}{where}, not compiled.",)
+    changes = counted(len(effects.changes), "change")
+    return (f"{changes} tried on {noun(effects.program)}{where}, not compiled.",)
 
 
 def all_heading(effects: Effects) -> str:

@@ -11,6 +11,7 @@ from inspector.compare import difference
 from inspector.compare.glance import Amount, Measure, measures
 from inspector.compare.splits import without_idle_axes
 from inspector.compare.verdict import compared
+from inspector.core.program_names import noun
 from inspector.core.snapshot import Array, Snapshot
 from inspector.figures.glance import HEADINGS, Column, mark
 from inspector.figures.glance import glance as draw
@@ -119,7 +120,7 @@ def _table(found: Glance) -> Table:
     rows: list[tuple[Cell, ...]] = []
     for measure in found.measures:
         totals = tuple(_total(measure, place) for place in range(len(found.columns)))
-        program = f", {measure.program}" if measure.program else ""
+        program = f", {noun(measure.program)}" if measure.program else ""
         rows.append((Strong(f"{HEADINGS[measure.kind]}{program}"), *totals))
         for name in measure.part_names:
             rows.append((name, *(_part(measure, place, name) for place in range(len(totals)))))

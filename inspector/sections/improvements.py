@@ -29,7 +29,7 @@ from inspector.sections.section import (
     text,
 )
 
-ORDER = "Errors first, then by the step time that a change saves; if it is unknown, by bytes per device."
+ORDER = "Errors first, then by the step time or, if it is unknown, the bytes that a change saves."
 _MOST = 40
 
 
@@ -125,12 +125,9 @@ def summary(rows: Sequence[Improvement], snapshot: Snapshot) -> Notice | Text:
         words.append(
             f"{counted(changes, 'change')} that {'improves' if changes == 1 else 'improve'} the layout"
         )
-    if set(counts) <= {"note"}:
-        notes = f" {words[0]}." if words else ""
-        if snapshot.mesh is None:
-            return text(Strong(notes.strip()))
-        return Notice("success", (f"No problems found.{notes}",))
-    return text(Strong(f"{', '.join(words)}."), f" {ORDER}")
+    if not rows:
+        return notice("success", "No problems found.")
+    return text(Strong(f"{', '.join(words)}."), f" {ORDER}" if len(rows) > 1 else "")
 
 
 def sentence(improvement: Improvement) -> tuple[Inline, ...]:

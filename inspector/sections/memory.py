@@ -8,6 +8,7 @@ from inspector.compare.questions.question import change_text
 from inspector.compiled.op_name import parse_op_name
 from inspector.core.array_groups import USE_GROUPS
 from inspector.core.formatting import bytes_text, counted, share_text
+from inspector.core.program_names import noun, subject, title
 from inspector.core.snapshot import LiveValue, MemoryUse, Snapshot
 from inspector.core.statistics import sum_known
 from inspector.figures.memory_bars import memory_bars
@@ -17,6 +18,7 @@ from inspector.machines.hardware import Chip
 from inspector.machines.prediction import memory
 from inspector.machines.prediction.memory import Breakdown, Duplication, Fit
 from inspector.sections import unknown
+from inspector.sections.programs import named
 from inspector.sections.section import (
     WIDEST_PX,
     Block,
@@ -78,6 +80,7 @@ def fit_sentence(fit: Fit, snapshot: Snapshot, chip: Chip | None) -> str:
         )
     if chip is None or fit.capacity is None:
         return _need_sentence(fit, snapshot)
+    program = fit.program or "a program"
     amounts = f"{bytes_text(fit.needed)} of the {bytes_text(fit.capacity)} of {_device_of(chip)}"
     excess = fit.needed - fit.capacity
     if fit.basis == "estimate":
@@ -85,7 +88,7 @@ def fit_sentence(fit: Fit, snapshot: Snapshot, chip: Chip | None) -> str:
         interval = f"{bytes_text(fit.low)} to {bytes_text(fit.high)}"
         answer = {True: "it probably fits", False: "it probably does not fit", None: "it may fit"}
         return (
-            f"Estimated before a compile, {fit.program} needs about {amounts} "
+            f"Estimated before a compile, {noun(program)} needs about {amounts} "
             f"(80% interval {interval}): {answer[fit.fits]}. Only the compiler decides."
         )
     if fit.basis == "state":
@@ -97,32 +100,30 @@ def fit_sentence(fit: Fit, snapshot: Snapshot, chip: Chip | None) -> str:
         return f"Train state and batch alone need at least {amounts}: {rest}."
     if fit.basis == "compiler":
         return (
-            f"It fits: the compiler for {chip.title} accepted every program, although {fit.program} needs "
-            f"{amounts} by the figures below."
+            f"It fits: the compiler for {chip.title} accepted every program, although {noun(program)} "
+            f"needs {amounts} by the figures below."
         )
     rest = (
         f"{bytes_text(excess)} too much"
         if excess > 0
         else f"it fits, with {bytes_text(-excess)} to spare"
     )
-    return f"{fit.program}{_emulated(snapshot)} needs {amounts}: {rest}.{_largest(fit)}"
+    return f"{subject(program)}{_emulated(snapshot)} needs {amounts}: {rest}.{_largest(fit)}"
 
 
 def _need_sentence(fit: Fit, snapshot: Snapshot) -> str:
     """Return what the layout needs if no chip is known."""
-    needed = bytes_text(fit.needed)
+    program, needed = fit.program or "a program", bytes_text(fit.needed)
     choose = "Choose a chip to see whether it fits."
     if fit.basis == "estimate":
         interval = f"{bytes_text(fit.low)} to {bytes_text(fit.high)}"
         return (
-            f"Estimated before a compile, {fit.program} needs about {needed} on one device (80% interval "
+            f"Estimated before a compile, {noun(program)} needs about {needed} on one device (80% interval "
             f"{interval}). {choose}"
         )
     if fit.basis == "state":
         return f"Train state and batch alone need at least {needed} on one device. {choose}"
-    return (
-        f"{fit.program}{_emulated(snapshot)} needs {needed} on one device.{_largest(fit)} {choose}"
-    )
+    return f"{subject(program)}{_emulated(snapshot)} needs {needed} on one device.{_largest(fit)} {choose}"
 
 
 def _emulated(snapshot: Snapshot) -> str:
@@ -181,9 +182,9 @@ def _over_time(breakdowns: Sequence[Breakdown], chip: Chip | None) -> Iterator[B
         blocks = over_program(one, chip)
         if number == 0:
             blocks = (*blocks, _values_at_peak(one.program, one.use))
-            yield Section("memory_over_program", f"Memory over {one.program}", blocks)
+            yield Section("memory_over_program", f"Memory over {noun(one.program)}", blocks)
         else:
-            yield Folded(f"Memory over {one.program}", blocks)
+            yield Folded(f"Memory over {noun(one.program)}", blocks)
 
 
 def _before_compile(snapshot: Snapshot, chip: Chip | None) -> Section | None:
@@ -200,7 +201,7 @@ def _before_compile(snapshot: Snapshot, chip: Chip | None) -> Section | None:
     )
     picture = _over_program(found.program, use, sentence, chip, "estimated before a compile")
     blocks = (picture, text(sentence), _values_at_peak(found.program, use, estimated=True))
-    return Section("memory_over_program", f"Memory over {found.program}, estimated", blocks)
+    return Section("memory_over_program", f"Memory over {noun(found.program)}, estimated", blocks)
 
 
 def over_program(program: Breakdown, chip: Chip | None) -> tuple[Block, ...]:
@@ -214,7 +215,7 @@ def over_program(program: Breakdown, chip: Chip | None) -> tuple[Block, ...]:
 def _over_program(
     name: str, use: MemoryUse, sentence: str, chip: Chip | None, stage: str = ""
 ) -> Picture:
-    heading = f"{name} on one device"
+    heading = f"{title(name)} on one device"
     drawn = (use, heading, *_limit(chip), stage)
     return Picture.of(f"memory_over_{name}", sentence, memory_timeline, *drawn, widest_px=WIDEST_PX)
 
@@ -263,11 +264,11 @@ def _values_at_peak(name: str, use: MemoryUse, estimated: bool = False) -> Folde
         rows,
         {
             "Value:code": lambda row: _value_name(row[0]),
-            "Group": lambda row: USE_GROUPS[row[0].group].heading,
-            "Shape on one device:code": lambda row: row[0].shape,
-            "Values:int": lambda row: len(row),
             "Bytes:bytes": lambda row: sum(one.bytes for one in row),
             "Padding:bytes": lambda row: sum(one.padding for one in row),
+            "Values:int": lambda row: len(row),
+            "Group": lambda row: USE_GROUPS[row[0].group].heading,
+            "Shape on one device:code": lambda row: row[0].shape,
             "Source:code": lambda row: row[0].source or "",
         },
     )
@@ -278,7 +279,7 @@ def _values_at_peak(name: str, use: MemoryUse, estimated: bool = False) -> Folde
         "order of the "
         f"{'model' if estimated else 'schedule of the compiler'}, with each loop body once."
     )
-    return Folded(f"Largest values at the peak of {name}", (text(note, quiet=True), table))
+    return Folded(f"Largest values at the peak of {noun(name)}", (text(note, quiet=True), table))
 
 
 def _value_name(value: LiveValue) -> str:
@@ -332,9 +333,9 @@ def _duplication_table(key: str, heading: str, each: Sequence[Duplication]) -> T
         each,
         {
             first: lambda one: one.name,
+            "Duplicated:bytes": lambda one: one.duplicated,
             "Bytes once:bytes": lambda one: one.once,
             "On all devices:bytes": lambda one: one.everywhere,
-            "Duplicated:bytes": lambda one: one.duplicated,
             "Copies:ratio": lambda one: one.factor,
         },
     )
@@ -343,7 +344,7 @@ def _duplication_table(key: str, heading: str, each: Sequence[Duplication]) -> T
 def _donation(programs: Sequence[Breakdown]) -> list[Text]:
     blocks = []
     for program in programs:
-        name = Code(program.program)
+        name = named(program.program, begins=True)
         if program.aliased:
             said = (
                 f" writes {bytes_text(program.aliased)} of its outputs over donated arguments, which count "
@@ -366,7 +367,7 @@ def _unused(program: Breakdown) -> list[Text]:
     ranked = sorted(program.unused, key=lambda one: -(one.bytes or 0))
     blocks = [
         text(
-            Code(program.program),
+            named(program.program, begins=True),
             " writes no output over the donated argument ",
             Code(one.path),
             f", {bytes_text(one.bytes)} on each device: {one.reason}.",
@@ -395,7 +396,7 @@ def _numbers(snapshot: Snapshot, programs: Sequence[Breakdown]) -> Folded:
     cells: tuple[tuple[Cell, ...], ...] = tuple(
         (name, *(numbers.get(name, 0) for numbers in listed)) for name in names
     )
-    headings = columns("Part", *(Column(program.program, "bytes") for program in programs))
+    headings = columns("Part", *(Column(title(program.program), "bytes") for program in programs))
     table = Table("memory_table", headings, cells)
     return Folded("All numbers, in bytes on one device", (text(note, quiet=True), table))
 

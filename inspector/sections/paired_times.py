@@ -9,8 +9,8 @@ from inspector.compare import paired_times
 from inspector.compare.paired_times.ratios import Ratio
 from inspector.compare.paired_times.times import PairedTimes
 from inspector.core.formatting import and_text, counted, ratio_text, seconds_text
+from inspector.core.program_names import title
 from inspector.core.snapshot import Snapshot
-from inspector.figures.paired_times import PROGRAM_NAMES
 from inspector.sections.section import Cell, Section, Table, columns, listing
 
 Named = Sequence[tuple[str, Snapshot]]
@@ -57,7 +57,7 @@ def table(times: PairedTimes, names: Sequence[str], baseline: int) -> Table:
                 compared = ratio_text(one.median), interval, one.verdict
             spread = f"{seconds_text(min(seconds))} – {seconds_text(max(seconds))}"
             median = seconds_text(statistics.median(seconds))
-            rows.append((PROGRAM_NAMES[program], names[layout], *compared, median, spread))
+            rows.append((title(program), names[layout], *compared, median, spread))
     headings = ("Program", "Layout", "Ratio", "Interval", "Verdict", "Median", "Least – most")
     return Table("timing_table", columns(*headings), tuple(rows))
 
@@ -101,7 +101,7 @@ def _work(found: Snapshot) -> dict[str, object]:
 
 def _of_ratio(one: Ratio, names: Sequence[str], base: int) -> str:
     said = (
-        f"{PROGRAM_NAMES[one.program].capitalize()}: {names[one.layout]} takes {ratio_text(one.median)} "
+        f"{title(one.program)}: {names[one.layout]} takes {ratio_text(one.median)} "
         f"times as long as {names[base]}"
     )
     interval = f"{_interval_text(one, ' to ')} with {_coverage_text(one)} confidence"

@@ -4,7 +4,9 @@ from __future__ import annotations
 
 from typing import Any
 
-PROGRAM_NAMES = {"init": "initialization", "train_step": "train step", "apply": "inference"}
+from inspector.core.program_names import noun
+
+_PROGRAMS = ("init", "train_step", "apply")
 PHASE_NAMES = {
     "start": "Starting a worker",
     "topology": "Reading the topology",
@@ -23,13 +25,13 @@ def phase_label(names: dict[str, str], phase: str, figures: dict[str, Any]) -> s
     """Return the phase and its program: `Compiling the train step`."""
     program = figures.get("program")
     label = names.get(phase, phase)
-    return f"{label} the {PROGRAM_NAMES.get(program, program)}" if program else label
+    return f"{label} {noun(program)}" if program else label
 
 
 def share(phase: str, program: str | None, figures: dict[str, Any], compiles: bool) -> float:
     """Return the finished share. All phases count equally because their times are unknown."""
     order: list[tuple[str, str | None]] = [("start", None), ("topology", None), ("build", None)]
-    order += [(stage, name) for name in PROGRAM_NAMES for stage in ("lower", "compile")]
+    order += [(stage, name) for name in _PROGRAMS for stage in ("lower", "compile")]
     if not compiles:
         order.append(("first run", "init"))
         order += [

@@ -15,6 +15,7 @@ from inspector.core.formatting import (
     seconds_text,
     share_text,
 )
+from inspector.core.program_names import noun
 from inspector.core.snapshot import Phase, Program, Snapshot
 from inspector.figures.labels import middle_cut
 from inspector.figures.timeline import name_of, parts, step_parts, timeline
@@ -76,7 +77,9 @@ def sentence(found: Predicted, devices: int) -> Text | Notice:
     """Return the predicted step with its interval in one sentence, or why it is unknown."""
     if found.seconds is None:
         reasons = and_text(found.unknown[:3]) or "nothing is known about it"
-        return unknown.unknown(f"The predicted step of {found.program} is unknown: {reasons}.")
+        return unknown.unknown(
+            f"The predicted step of {noun(found.program)} is unknown: {reasons}."
+        )
     how = "Predicted" if found.simulated else "Predicted before a compile,"
     machine = f"{counted(devices, 'device')} of {found.chip.title}"
     lacking = f". It can take longer: {and_text(found.at_least[:3])}." if found.at_least else ""

@@ -1,12 +1,11 @@
-"""Programs by name: titles, the program of a step, and the order of programs."""
+"""The order of programs, and texts about them."""
 
 from __future__ import annotations
 
+from inspector.core.program_names import noun, subject
 from inspector.core.snapshot import Program, Snapshot
 from inspector.core.step_program import step_program
-
-TITLES = {"init": "Initialization", "train_step": "Train step", "apply": "Inference"}
-RUNS = {"init": "Initialization", "train_step": "A train step", "apply": "An inference"}
+from inspector.sections.section import Code, Inline
 
 BEFORE_COMPILE = (
     "Partitioned by XLA without a compile; for TPUs and GPUs, passes of XLA follow. "
@@ -15,9 +14,13 @@ BEFORE_COMPILE = (
 )
 
 
-def title(name: str) -> str:
-    """Return the title of a program."""
-    return TITLES.get(name, name)
+def named(name: str, begins: bool = False) -> Inline:
+    """Return the name of a program in a sentence, the name of a function as code.
+
+    begins: whether it begins the sentence.
+    """
+    words = subject(name) if begins else noun(name)
+    return Code(name) if words == name else words
 
 
 def run_of(name: str) -> str:

@@ -1,4 +1,4 @@
-"""Partitioned against compiled collectives: a sentence, and a table with the reason of each difference."""
+"""Partitioned against compiled collectives: the sums that differ, and a table with reasons."""
 
 from __future__ import annotations
 
@@ -8,15 +8,16 @@ from typing import Any
 from inspector.compare.propagated_traffic import (
     MEANINGS,
     Amount,
+    Axes,
     Pair,
     Row,
     not_compared,
     pairs,
     rows_of,
 )
-from inspector.core.formatting import and_text, counted, mesh_axes_text
+from inspector.core.formatting import and_text, bytes_text, mesh_axes_text
+from inspector.core.program_names import title
 from inspector.core.snapshot import Snapshot
-from inspector.sections.programs import title
 from inspector.sections.section import (
     Block,
     Code,
@@ -42,7 +43,7 @@ def sections(snapshot: Snapshot) -> tuple[Section, ...]:
         return ()
     others = not_compared(snapshot)
     found = pairs(rows)
-    blocks: list[Block] = [text(*headline(found))] if found or not others else []
+    blocks: list[Block] = [*headline(found)] if found or not others else []
     if others:
         names = and_text([title(name) for name in others])
         why = "partitioned or compiled collectives are unknown"
@@ -54,20 +55,37 @@ def sections(snapshot: Snapshot) -> tuple[Section, ...]:
     return (Section("propagated-traffic", HEADING, tuple(blocks)),)
 
 
-def headline(found: Sequence[Pair]) -> tuple[Inline, ...]:
-    """Return the number of pairs that agree, and the reasons of the other differences."""
+def headline(found: Sequence[Pair]) -> tuple[Block, ...]:
+    """Return how many sums over mesh axes agree, and the others with both amounts and their reasons."""
     if not found:
-        return ("Neither the partitioned nor the compiled programs send anything.",)
-    agreeing = sum(each.agrees for each in found)
-    parts: list[Inline] = [
-        "Partitioner and compiler agree within 1% on ",
-        Strong(f"{agreeing} of {counted(len(found), 'pair')}"),
-        " of a program and its mesh axes.",
-    ]
-    reasons = dict.fromkeys(reason for each in found if not each.agrees for reason in each.reasons)
-    if reasons:
-        parts.append(f" Reasons of the differences: {and_text([*reasons])}.")
-    return tuple(parts)
+        return (text("Neither the partitioned nor the compiled programs send anything."),)
+    others = [each for each in found if not each.agrees]
+    if not others:
+        return (
+            text(
+                "Each compiled program sends over each of its mesh axes what was expected, within 1%."
+            ),
+        )
+    said = text(
+        "Of the sums over the mesh axes of each program, ",
+        Strong(f"{len(found) - len(others)} of {len(found)}"),
+        " are what was expected before the compile, within 1%. The others:",
+    )
+    return (said, Listing(tuple(map(_difference, others))))
+
+
+def _difference(pair: Pair) -> tuple[Inline, ...]:
+    why = "; ".join(MEANINGS[reason] for reason in pair.reasons)
+    return (
+        f"{title(pair.program)} over ",
+        Code(_axes_text(pair.mesh_axes)),
+        f": {bytes_text(pair.propagated)} expected, {bytes_text(pair.compiled)} compiled"
+        f"{f' ({why})' if why else ''}.",
+    )
+
+
+def _axes_text(axes: Axes) -> str:
+    return _UNKNOWN_AXES if axes is None else mesh_axes_text(axes)
 
 
 def to_json(snapshot: Snapshot) -> list[dict[str, Any]] | None:
@@ -106,9 +124,7 @@ def _table(rows: Sequence[Row]) -> Table:
         sorted(rows, key=difference, reverse=True),
         {
             "Program": lambda row: title(row.program),
-            "Mesh axes": lambda row: (
-                _UNKNOWN_AXES if row.mesh_axes is None else mesh_axes_text(row.mesh_axes)
-            ),
+            "Mesh axes": lambda row: _axes_text(row.mesh_axes),
             "Op": lambda row: row.op,
             Column("Partitioned", "bytes", "Bytes that one device sends in one run."): lambda row: (
                 row.propagated.wire_bytes

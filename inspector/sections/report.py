@@ -145,10 +145,10 @@ def _short(name: str, snapshot: Snapshot, chip: Chip | None) -> list[Section]:
             sorted(folds, key=lambda one: -(one.bytes or 0)),
             {
                 "Arrays:code": lambda one: one.path,
+                "Bytes per device": lambda one: bytes_text(one.bytes_per_device),
                 "Layers:count": lambda one: one.count,
                 "Shape": lambda one: f"{shape_text(one.first.shape)} {one.first.dtype}",
                 "PartitionSpec:code": lambda one: spec_text(one.first.spec),
-                "Bytes per device": lambda one: bytes_text(one.bytes_per_device),
             },
         )
         count = counted(sum(one.count for one in folds), "array")

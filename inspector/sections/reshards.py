@@ -75,14 +75,14 @@ def _table(every: Sequence[Reshard], snapshot: Snapshot, chip: Chip | None) -> T
     between = "Bytes that were not on the same device before, summed over the target devices."
     cells: dict[str | Column, Any] = {
         "Source": lambda one: one.line or "unknown",
-        "Operation": lambda one: one.operation,
-        "From": lambda one: _side_text(one.source_mesh, one.source_devices, snapshot),
-        "To": lambda one: _side_text(one.target_mesh, one.target_devices, snapshot),
-        Column("Arrays", "count", "Arrays of one execution."): lambda one: one.count,
         Column("Bytes", "bytes", "Bytes of these arrays, each counted once."): lambda one: (
             one.bytes
         ),
         Column("Between devices", "bytes", between): lambda one: one.moved,
+        "Operation": lambda one: one.operation,
+        "From": lambda one: _side_text(one.source_mesh, one.source_devices, snapshot),
+        "To": lambda one: _side_text(one.target_mesh, one.target_devices, snapshot),
+        Column("Arrays", "count", "Arrays of one execution."): lambda one: one.count,
         Column("Executions", "count", "How often the program did this."): lambda one: (
             one.executions
         ),
@@ -99,10 +99,10 @@ def _arrays_table(every: Sequence[Reshard]) -> Table:
         rows,
         {
             "Source": lambda row: row[0].line or "unknown",
+            "Bytes of each:bytes": lambda row: row[1].bytes,
             "Arrays:count": lambda row: row[1].count,
             "Shape": lambda row: shape_text(row[1].shape),
             "Type": lambda row: row[1].dtype,
-            "Bytes of each:bytes": lambda row: row[1].bytes,
             "PartitionSpec before": lambda row: _spec_text(row[1], "source"),
             "PartitionSpec after": lambda row: _spec_text(row[1], "target"),
         },

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from dataclasses import replace
 from typing import Any
 
@@ -24,6 +25,7 @@ from inspector.core.formatting import (
     ratio_text,
     seconds_text,
 )
+from inspector.core.rules.rule import rule_text
 from inspector.figures.bars import Row, change_row, rows_figure
 from inspector.figures.search_front import search_front
 from inspector.layout import Layout, from_json
@@ -217,24 +219,26 @@ def table(found: SearchResult) -> Table:
         listed(found),
         {
             "Layout": lambda one: name_of(one) + (" (current)" if one.current else ""),
-            "Rules": rules_text,
-            **({"Fields": fields_of} if names else {}),
             "Step": lambda one: seconds_text(one.step),
-            Column(
-                "Interval", "text", "Where eight of ten measured steps are expected"
-            ): interval_text,
-            Column(
-                "Partitioned", "text", "Predicted seconds of a step before the compile"
-            ): lambda one: seconds_text(one.propagated_seconds),
             Column(
                 "Memory",
                 "bytes",
                 "The compiler's peak on one device, or an estimate before the compile",
             ): lambda one: one.peak_bytes,
-            Column(
-                "State", "bytes", "Train state and batch on one device, a lower bound of its memory"
-            ): lambda one: one.state_bytes,
             "Sent:bytes": lambda one: _sent(one),
+            "Rules": rules_text,
+            **({"Fields": fields_of} if names else {}),
+            Column(
+                "Interval", "text", "Where eight of ten measured steps are expected"
+            ): interval_text,
+            Column(
+                "Partitioned", "text", "Predicted time of a step before the compile"
+            ): lambda one: seconds_text(one.propagated_seconds),
+            Column(
+                "State and batch",
+                "bytes",
+                "Train state and batch on one device, a lower bound of its memory",
+            ): lambda one: one.state_bytes,
             "Source": stage_text,
         },
     )
@@ -448,35 +452,30 @@ def name_of(one: Candidate) -> str:
 
 
 def rules_text(one: Candidate) -> str:
-    """Return what each mesh axis shards: `fsdp: batch, embed; tensor: mlp, heads`."""
+    """Return what is sharded over the mesh axes: `batch → fsdp, mlp → tensor`."""
     return use_text(layout_of(one))
 
 
 def use_text(layout: Layout) -> str:
-    """Return the logical axes that each mesh axis of more than one device shards; `nothing` on one device."""
+    """Return what is sharded over the mesh axes of more than one device; `nothing` on one device."""
     sizes = zip(layout.axis_names, layout.mesh_shape, strict=True)
-    found: dict[str, list[str]] = {axis: [] for axis, size in sizes if size > 1}
-    for name, axes in layout.rules:
-        for axis in axes:
-            if name not in found.get(axis, [name]):
-                found[axis].append(name)
-    if not layout.rules:
-        for place, spec in layout.specs.items():
-            for sharding in spec:
-                for axis in sharding or ():
-                    if place not in found.get(axis, [place]):
-                        found[axis].append(place)
-    for row in layout.state_specs:
-        for axis in row.axes:
-            if row.pattern not in found.get(axis, [row.pattern]):
-                found[axis].append(row.pattern)
-    for axis in layout.optimizer_axes:
-        if axis in found:
-            found[axis].append("optimizer state")
+    large = [axis for axis, size in sizes if size > 1]
+    specs = {place: [axes or () for axes in spec] for place, spec in layout.specs.items()}
+    every: list[tuple[str, Iterable[str]]] = [
+        *layout.rules,
+        *(() if layout.rules else ((place, axes) for place in specs for axes in specs[place])),
+        *((row.pattern, row.axes) for row in layout.state_specs),
+        ("optimizer state", layout.optimizer_axes),
+    ]
+    used: dict[str, dict[str, None]] = {}
+    for name, axes in every:
+        if named := dict.fromkeys(axis for axis in axes if axis in large):
+            used.setdefault(name, {}).update(named)
+    texts = [rule_text((name, tuple(axes))) for name, axes in used.items()]
+    idle = [axis for axis in large if not any(axis in axes for axes in used.values())]
     # The code of a user's model can shard arrays over any axis.
     otherwise = "unknown" if layout.entry.own else "nothing"
-    texts = (f"{axis}: {', '.join(names) or otherwise}" for axis, names in found.items())
-    return "; ".join(texts) or "nothing"
+    return ", ".join([*texts, *(f"{otherwise} → {axis}" for axis in idle)]) or "nothing"
 
 
 def time_text(one: Candidate) -> str:

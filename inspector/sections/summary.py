@@ -6,11 +6,13 @@ from typing import Any
 
 from inspector.core.formatting import bytes_text, counted, elements_text, times_text
 from inspector.core.meshes import meshes_text, number_of_devices
+from inspector.core.program_names import noun
 from inspector.core.snapshot import Snapshot
 from inspector.core.totals import Totals, counted_program, in_elements, state_totals
 from inspector.sections import provenance
 from inspector.sections.section import Facts, Text, text
 
+_PER_DEVICE = "Train state per device"  # memory also holds batch, outputs and temporaries
 _TITLES = {"target": "Source", "date": "Created"}
 
 
@@ -34,7 +36,7 @@ def totals(snapshot: Snapshot) -> Facts:
     state = state_totals(elements or snapshot)
     devices = device_count(snapshot)
     once, per_device = bytes_text(state.bytes), bytes_text(state.per_device)
-    labels, unit = ("Train state", "Per device"), "Bytes"
+    labels, unit = ("Train state", _PER_DEVICE), "Bytes"
     if elements is not None:
         once, per_device = (
             elements_text(count).partition(" element")[0]
@@ -44,7 +46,7 @@ def totals(snapshot: Snapshot) -> Facts:
     on_host = f" {bytes_text(state.host)} more are in host memory." if state.host else ""
     ends = "" if devices is None else f" 1 means no replication, {devices} means full replication."
     program = counted_program(snapshot)
-    of_program = "" if program is None else f" Of the program {program}, which has the most."
+    of_program = "" if program is None else f" Of {noun(program)}, which has the most."
     return Facts.of(
         ("Devices", "unknown" if devices is None else f"{devices:,}"),
         (labels[0], once, f"Parameters, optimizer state and step, counted once.{of_program}"),
@@ -63,8 +65,8 @@ def line(snapshot: Snapshot, state_per_device: str | None = None) -> Text:
     state_per_device: the bytes per device if they are to have other words, such as before and now.
     """
     facts = [(fact.label, fact.value) for fact in totals(snapshot).facts]
-    if state_per_device is not None and facts[2][0] == "Per device":
-        facts[2] = ("Per device", state_per_device)
+    if state_per_device is not None and facts[2][0] == _PER_DEVICE:
+        facts[2] = (_PER_DEVICE, state_per_device)
     return text(" · ".join(f"{label} {value}" for label, value in facts), quiet=True)
 
 

@@ -7,6 +7,7 @@ from typing import Any
 
 from inspector.core.formatting import counted, seconds_text, share_text
 from inspector.core.meshes import number_of_devices
+from inspector.core.program_names import noun, title
 from inspector.core.snapshot import Program, Snapshot
 from inspector.core.statistics import statistics, statistics_text
 from inspector.figures import timings
@@ -17,10 +18,9 @@ from inspector.machines.hardware import Chip
 from inspector.machines.prediction.cost import si_text
 from inspector.machines.prediction.step_model import Intensity, Modelled, bound_text, modelled
 from inspector.sections import prediction, unknown
-from inspector.sections.programs import BEFORE_COMPILE, main_first, title
+from inspector.sections.programs import BEFORE_COMPILE, main_first, named
 from inspector.sections.section import (
     Block,
-    Code,
     Column,
     Columns,
     Facts,
@@ -90,7 +90,7 @@ def modelled_step(
         reason = (
             "the program does not fit into the memory of a device, so the compiler produced none"
         )
-        return (unknown.unknown(f"The step time of {model.program} is unknown: {reason}."),)
+        return (unknown.unknown(f"The step time of {noun(model.program)} is unknown: {reason}."),)
     machine = f"{counted(model.devices, 'device')} of {model.chip.title}"
     intensity = model.intensities[0] if model.intensities else None
     blocks: list[Block] = [
@@ -174,7 +174,7 @@ def modelled_and_measured(snapshot: Snapshot) -> tuple[Block, ...]:
         "modelled_and_measured",
         rows,
         {
-            "Program": lambda row: row[0].program,
+            "Program": lambda row: title(row[0].program),
             f"Modelled on {chip.title}": lambda row: bound_text(row[0]),
             Column(
                 "Predicted",
@@ -215,7 +215,7 @@ def by_operation(snapshot: Snapshot) -> tuple[Block, ...]:
             ),
             text(
                 f"JAX's profiler recorded {counted(trace.steps, 'step')} of ",
-                Code(program.name),
+                named(program.name),
                 f", {seconds_text(trace.seconds / trace.steps)} each, {timings.where(snapshot)}.",
                 quiet=True,
             ),
@@ -302,7 +302,7 @@ def _formulas(model: Modelled, program: Program | None) -> Folded:
 
 
 def _times_table(programs: Sequence[Program]) -> Table:
-    timed = [(program.name, seconds) for program in programs if (seconds := program.seconds)]
+    timed = [(title(program.name), seconds) for program in programs if (seconds := program.seconds)]
     return Table.of(
         "measured_times",
         timed,
@@ -323,7 +323,7 @@ def _measured(value: Any, text: Callable[[Any], str] = seconds_text) -> str:
 def _timeit(programs: Sequence[Program]) -> list[Block]:
     return [
         text(
-            Code(program.name),
+            named(program.name, begins=True),
             " by %%timeit: ",
             Strong(timings.timeit_text(program.seconds.timeit)),
         )

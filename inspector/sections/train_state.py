@@ -9,6 +9,7 @@ from inspector.core.snapshot import Array, ProgramArray, Snapshot
 from inspector.core.totals import STATE_GROUPS
 from inspector.figures.train_state import NOBODY, live_map, loss_curve
 from inspector.sections import unknown
+from inspector.sections.arrays import by_bytes
 from inspector.sections.section import (
     Block,
     Cell,
@@ -27,9 +28,9 @@ from inspector.sections.section import (
 # The columns of an array.
 _OF_ARRAY: dict[str | Column, Callable[[Array], Cell]] = {
     "Path:code": lambda array: array.path,
+    "Bytes per device:bytes": lambda array: array.bytes_per_device,
     "Shape": lambda array: f"{array.dtype} {shape_text(array.shape)}",
     "PartitionSpec:code": array_spec_text,
-    "Per device:bytes": lambda array: array.bytes_per_device,
 }
 
 
@@ -57,7 +58,7 @@ def arrays(snapshot: Snapshot) -> tuple[Block, ...]:
     state = [array for array in snapshot.arrays if array.group in STATE_GROUPS]
     if not state or any(program.shardings for program in snapshot.programs):
         return ()
-    table = Table.of("state_arrays", state, _OF_ARRAY)
+    table = Table.of("state_arrays", by_bytes(state), _OF_ARRAY)
     return (Section("state-arrays", "Parameters and optimizer state", (table,)),)
 
 
@@ -66,7 +67,7 @@ def inside(snapshot: Snapshot) -> tuple[Block, ...]:
     values = [array for array in snapshot.arrays if array.origins is not None]
     if not values:
         return ()
-    table = Table.of("propagated_values", values, _OF_ARRAY | {"Because of": _cause})
+    table = Table.of("propagated_values", by_bytes(values), _OF_ARRAY | {"Because of": _cause})
     note = text("Propagated by Shardy without a compile.", quiet=True)
     return (Section("propagated-values", "Activations and gradients", (note, table)),)
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from inspector.core.program_names import noun
 from inspector.core.snapshot import Program, Snapshot
 from inspector.core.sources import SOURCES
 from inspector.layout.plan import NOT_PROPAGATED
@@ -57,7 +58,9 @@ def no_programs(snapshot: Snapshot, subject: str, *, propagated: bool = False) -
 
 def no_collectives(program: Program, snapshot: Snapshot) -> str:
     """Return why the collectives of a program are unknown, as a sentence."""
-    return f"The collectives of {program.name} are unknown: {_no_collectives(program, snapshot)}"
+    return (
+        f"The collectives of {noun(program.name)} are unknown: {_no_collectives(program, snapshot)}"
+    )
 
 
 def _no_collectives(program: Program, snapshot: Snapshot) -> str:

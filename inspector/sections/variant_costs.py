@@ -6,6 +6,7 @@ from collections.abc import Callable
 from typing import Any
 
 from inspector.core.formatting import bytes_text, seconds_text
+from inspector.core.program_names import title
 from inspector.core.snapshot import Program, Snapshot
 from inspector.core.statistics import statistics
 
@@ -13,14 +14,14 @@ from inspector.core.statistics import statistics
 def rows(left: Snapshot, right: Snapshot) -> list[tuple[str, str, str, str]]:
     """Return what is compared, both values and their ratio, for each program that both Snapshots have."""
     found = []
-    for name, words in (("train_step", "Train step"), ("apply", "Inference")):
+    for name in ("train_step", "apply"):
         mine, theirs = left.program(name), right.program(name)
         if mine is None or theirs is None:
             continue
         for what, (read, say) in _MEASURES.items():
             a, b = read(mine), read(theirs)
             ratio = f"{b / a:.2f}" if a and b is not None else "unknown"
-            found.append((f"{words}: {what}", say(a), say(b), ratio))
+            found.append((f"{title(name)}: {what}", say(a), say(b), ratio))
     return found
 
 

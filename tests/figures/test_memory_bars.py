@@ -152,7 +152,7 @@ def test_the_capacity_crosses_every_bar_and_no_heading() -> None:
     headings = [
         note.y
         for note in figure.layout.annotations
-        if note.text.startswith(("train_step", "apply"))
+        if note.text.startswith(("Train step", "Inference"))
     ]
     assert len(headings) == 2
     half_a_line_px = 8
@@ -192,7 +192,7 @@ def test_unknown_memory_is_named_and_not_drawn() -> None:
     figure = memory_bars([program(temporaries=None, peak=None)], width_px=960)
     assert figure is None or "unknown" in " ".join(drawn.texts(figure))
     figure = memory_bars([program(temporaries=None)], width_px=960)
-    assert "train_step  <b>17.0 MiB</b>" in drawn.texts(figure)
+    assert "Train step  <b>17.0 MiB</b>" in drawn.texts(figure)
     assert "temporaries" not in [trace.name for trace in figure.data]
 
 

@@ -158,7 +158,7 @@ def test_timings_show_every_phase_and_step() -> None:
     assert apply["x"] == pytest.approx(snapshot.program("apply").seconds.steps)
     for figure in (phases, steps):
         assert "emulated on this machine" in drawn.spec(figure)["layout"]["title"]["text"]
-    assert any(text.startswith("train_step: median 73.5 ms") for text in drawn.texts(steps))
+    assert any(text.startswith("Train step: median 73.5 ms") for text in drawn.texts(steps))
 
 
 def test_compile_times_are_not_called_emulated() -> None:

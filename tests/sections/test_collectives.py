@@ -30,9 +30,9 @@ def test_rows_by_mesh_axes_keep_unknown_values() -> None:
         if isinstance(block, Table)
     ]
     assert table.rows == (
-        ("data × model", "all-reduce", 1, 12, 24 * 1024, 24 * 1024, "no"),
-        ("no axis", "all-to-all", 1, 1, 0, 0, "yes"),
-        ("unknown axes", "all-gather", 1, None, None, None, "no"),
+        ("data × model", "all-reduce", 24 * 1024, 24 * 1024, 1, 12, "no"),
+        ("no axis", "all-to-all", 0, 0, 1, 1, "yes"),
+        ("unknown axes", "all-gather", None, None, 1, None, "no"),
     )
     assert "unknown axes  all-gather" in render.text([table])
 

@@ -6,6 +6,7 @@ from collections.abc import Iterator
 
 from inspector.checks.audit.context import AuditContext, finding
 from inspector.core.formatting import counted
+from inspector.core.program_names import subject
 from inspector.core.snapshot import Finding, Program
 
 UNUSED = "donation-not-used"
@@ -26,17 +27,16 @@ def findings(context: AuditContext) -> Iterator[Finding]:
 
 
 def _of_program(context: AuditContext, program: Program) -> Iterator[Finding]:
+    who = subject(program.name)
     unused = program.donation.unused if program.donation is not None else ()
     ranked = sorted(unused, key=lambda one: -(one.bytes or 0))
     for one in ranked[:_MOST_OF_A_PROGRAM]:
         message = (
-            f"{program.name} writes no output over the donated argument {one.path}: {one.reason}. Its memory "
+            f"{who} writes no output over the donated argument {one.path}: {one.reason}. Its memory "
             "is not reused."
         )
         yield finding("warning", UNUSED, message, saved=one.bytes, path=one.path)
     rest = ranked[_MOST_OF_A_PROGRAM:]
     if rest:
-        message = (
-            f"{program.name} writes no output over {counted(len(rest), 'more donated argument')}."
-        )
+        message = f"{who} writes no output over {counted(len(rest), 'more donated argument')}."
         yield finding("warning", UNUSED, message, saved=sum(one.bytes or 0 for one in rest))

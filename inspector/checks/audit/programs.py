@@ -8,6 +8,7 @@ from inspector.checks.audit.context import AuditContext, Facts, finding
 from inspector.compiled.op_name import parse_op_name
 from inspector.core.collectives import wire_bytes_of_run
 from inspector.core.formatting import and_text, bytes_text, counted, share_text
+from inspector.core.program_names import subject, title
 from inspector.core.snapshot import Array, Collective, Finding, Program
 
 UNEVEN_RESULT = "uneven-result-gathered"
@@ -42,9 +43,10 @@ _LOOKUPS = frozenset({"gather", "take"})  # primitives that read some rows of a 
 def uneven_findings(context: AuditContext) -> Iterator[Finding]:
     """Yield a warning per result that is replicated although the program computes it in parts."""
     for program in context.snapshot.programs:
+        who = subject(program.name)
         for one in (program.uneven_gathers or ())[:_MOST_OF_A_PROGRAM]:
             message = (
-                f"{program.name} computes {one.path} in {one.parts} parts over dimension {one.dimension}, "
+                f"{who} computes {one.path} in {one.parts} parts over dimension {one.dimension}, "
                 f"but every device gets all of it ({bytes_text(one.bytes)} with padding): {one.size:,} is "
                 f"not divisible by {one.parts}, and JAX shards no result unevenly. {one.collective} gathers "
                 f"it{_at(one.source)}."
@@ -59,10 +61,11 @@ def uneven_findings(context: AuditContext) -> Iterator[Finding]:
 def constant_findings(context: AuditContext) -> Iterator[Finding]:
     """Yield a warning per constant that is worth it: a live array of its type is closed over, for example."""
     for program in context.snapshot.programs:
+        who = subject(program.name)
         large = [one for one in program.large_constants or () if one.bytes >= context.least]
         for one in large[:_MOST_OF_A_PROGRAM]:
             message = (
-                f"{program.name} contains the constant {one.name}, {one.shape}: {bytes_text(one.bytes)} on "
+                f"{who} contains the constant {one.name}, {one.shape}: {bytes_text(one.bytes)} on "
                 f"each device{_at(one.source)}. An array that a jitted function uses without having it as "
                 "argument becomes a constant. It cannot be sharded or donated, and makes compiles slow."
             )
@@ -72,13 +75,14 @@ def constant_findings(context: AuditContext) -> Iterator[Finding]:
             )
         if len(large) > _MOST_OF_A_PROGRAM:
             rest = large[_MOST_OF_A_PROGRAM:]
-            message = f"{program.name} contains {counted(len(rest), 'more large constant')}."
+            message = f"{who} contains {counted(len(rest), 'more large constant')}."
             yield finding("warning", CONSTANT, message, saved=sum(one.bytes for one in rest))
 
 
 def cache_findings(context: AuditContext) -> Iterator[Finding]:
     """Yield a warning per collective that moves a whole cache in each run."""
     for program in context.snapshot.programs:
+        who = subject(program.name)
         caches = _caches(program)
         held = {array.path: array.bytes_per_device for array in context.snapshot.arrays}
         for one in program.collectives or ():
@@ -90,7 +94,7 @@ def cache_findings(context: AuditContext) -> Iterator[Finding]:
                 continue
             paths = and_text(moved)
             message = (
-                f"{program.name} sends {bytes_text(sent)} from each device in each run, because {one.name}, "
+                f"{who} sends {bytes_text(sent)} from each device in each run, because {one.name}, "
                 f"{one.op} of {bytes_text(one.payload_bytes)}, moves the cache {paths}{_at(one.source)}. "
                 "The sharding in which the cache is used differs from the one in which it is kept."
             )
@@ -102,6 +106,7 @@ def cache_findings(context: AuditContext) -> Iterator[Finding]:
 def whole_findings(context: AuditContext) -> Iterator[Finding]:
     """Yield a warning per all-gather of all layers of a stack at once, a note per one of a whole table."""
     for program in context.snapshot.programs:
+        who = subject(program.name)
         loops = _trip_counts(program)
         for one, array in _whole_weights(program, context):
             layers = (array.shape or (0,))[0]
@@ -113,7 +118,7 @@ def whole_findings(context: AuditContext) -> Iterator[Finding]:
             held = f"{one.name}, {bytes_text(one.payload_bytes)} on each device{_at(one.source)}"
             if layers >= _LEAST_LAYERS and layers in loops and len(array.shape or ()) > 1:
                 message = (
-                    f"{program.name} gathers all {layers} layers of {array.path} at once ({held}), but its "
+                    f"{who} gathers all {layers} layers of {array.path} at once ({held}), but its "
                     "loop uses one layer in each iteration."
                 )
                 whole = one.payload_bytes or 0
@@ -123,13 +128,14 @@ def whole_findings(context: AuditContext) -> Iterator[Finding]:
                 )
             elif {name.primitive for name in parse_op_name(one.op_name)} & _LOOKUPS:
                 table = f"the whole table {array.path} ({held})"
-                message = f"{program.name} gathers {table} before it looks up rows."
+                message = f"{who} gathers {table} before it looks up rows."
                 yield finding("note", WHOLE_TABLE, message, remedy=_LOOK_UP_OWN_ROWS, **facts)
 
 
 def kept_findings(context: AuditContext) -> Iterator[Finding]:
     """Yield a note per program that keeps gathered values from its forward to its backward pass."""
     for program in context.snapshot.programs:
+        who = subject(program.name)
         kept = program.kept_gathers or ()
         whole = sum(one.bytes for one in kept)
         # The backward pass needs one at a time.
@@ -141,7 +147,7 @@ def kept_findings(context: AuditContext) -> Iterator[Finding]:
         more = f", and {counted(len(kept) - 1, 'other')}" if len(kept) > 1 else ""
         of = f" of {and_text(paths[:_MOST_PATHS])}" if 0 < len(paths) <= _MOST_PATHS else ""
         message = (
-            f"{program.name} keeps {bytes_text(whole)} of gathered values{of} on each device, from its "
+            f"{who} keeps {bytes_text(whole)} of gathered values{of} on each device, from its "
             f"forward pass to its backward pass: the result of {largest.collective}{_at(largest.source)}, "
             f"{bytes_text(largest.bytes)}{more}."
         )
@@ -197,9 +203,9 @@ def work_findings(context: AuditContext) -> Iterator[Finding]:
         own = sum(one.flops for one in (program.work and program.work.matmul) or ())
         share = share_text(1 - 1 / ratio, 0)
         message = (
-            f"{program.name}: the matrix products of all {context.mesh.size} devices have {ratio:.2f} times "
-            f"the FLOPs of the program. Each device computes {own:,.0f}; {share} are repeated on "
-            "other devices, or padding."
+            f"{title(program.name)}: the matrix products of all {context.mesh.size} devices have "
+            f"{ratio:.2f} times the FLOPs of the program. Each device computes {own:,.0f}; {share} are "
+            "repeated on other devices, or padding."
         )
         yield finding("note", REPEATED_WORK, message, ratio=ratio)
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 from inspector.checks.audit.context import AuditContext
+from inspector.core.program_names import title
 from inspector.core.sharding_errors import sentence
 from inspector.core.snapshot import Finding
 
@@ -15,4 +16,6 @@ def findings(context: AuditContext) -> Iterator[Finding]:
     """Yield a finding for each program that JAX refuses."""
     for program in context.snapshot.programs:
         if program.sharding_error is not None:
-            yield Finding("error", CODE, f"{program.name}: {sentence(program.sharding_error)}")
+            yield Finding(
+                "error", CODE, f"{title(program.name)}: {sentence(program.sharding_error)}"
+            )

@@ -24,6 +24,7 @@ from inspector.compare.questions.train_state import state_rows
 from inspector.compare.splits import axes_text
 from inspector.compare.verdict import compared as compared_snapshots
 from inspector.core.formatting import and_text, bytes_text, counted, shape_text
+from inspector.core.program_names import title as title_of
 from inspector.core.snapshot import Snapshot
 from inspector.core.totals import STATE_GROUPS
 from inspector.layout.plan import merged_by_logical_axis
@@ -213,7 +214,7 @@ def _other_programs(before: Snapshot, after: Snapshot) -> Iterator[str]:
     old, new = ({program.name for program in each.programs} for each in (before, after))
     for names, which in ((old - new, "first"), (new - old, "second")):
         if names and old and new:
-            yield f"Programs only in the {which}: {', '.join(sorted(names))}."
+            yield f"Programs only in the {which}: {', '.join(map(title_of, sorted(names)))}."
 
 
 def _findings(before: Snapshot, after: Snapshot) -> Iterator[str]:

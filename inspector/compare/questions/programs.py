@@ -13,6 +13,7 @@ from inspector.compiled.collective_roles import ROLES, by_role
 from inspector.core.assessment import Assessment
 from inspector.core.collectives import Traffic, traffic
 from inspector.core.formatting import bytes_text, counted, mesh_axes_text
+from inspector.core.program_names import noun, title
 from inspector.core.snapshot import Collective, Program, Snapshot
 from inspector.core.statistics import statistics, statistics_text, sum_known
 from inspector.core.step_program import ONCE
@@ -50,7 +51,7 @@ def program_rows(every: Sequence[Compared], baseline: int) -> list[Row]:
     rows = [row for name in names for row in _collectives(name, snapshots)]
     rows.append(_needed(every, baseline))
     rows += [
-        Row(MEMORY, f"{name} per device", "less", _ask(name, snapshots, _memory), "", name)
+        Row(MEMORY, f"{title(name)} per device", "less", _ask(name, snapshots, _memory), "", name)
         for name in names
     ]
     rows.append(_step(every, baseline))
@@ -60,9 +61,9 @@ def program_rows(every: Sequence[Compared], baseline: int) -> list[Row]:
         ("repeated work", _repeated, ""),
     )
     rows += [
-        Row(TIME, f"{name} {title}", "less", _ask(name, snapshots, ask), note, name)
+        Row(TIME, f"{title(name)}, {what}", "less", _ask(name, snapshots, ask), note, name)
         for name in names
-        for title, ask, note in times
+        for what, ask, note in times
     ]
     return without_rejected(rows, snapshots)
 
@@ -82,7 +83,8 @@ def _ask(name: str, snapshots: Sequence[Snapshot], ask: _AskProgram) -> list[Sta
         if program is not None:
             statements.append(ask(snapshot, program))
         elif snapshot.programs:
-            statements.append(Statement(f"no {name}", excluded=f"it has no program {name}"))
+            why = f"it does not have {noun(name)}"
+            statements.append(Statement(f"without {noun(name)}", excluded=why))
         elif snapshot.source.kind == "plan":
             why = "it is a plan: nothing was compiled"
             statements.append(Statement("not compiled", excluded=why))
@@ -106,7 +108,7 @@ def _collectives(name: str, snapshots: Sequence[Snapshot]) -> Iterator[Row]:
     # Groups of one device each move nothing.
     by_axes = sorted(everywhere.keys() - {()}, key=lambda axes: (axes is None, axes or ()))
     statements = _ask(name, snapshots, lambda _, p: _all_traffic(found.get(id(p))))
-    yield Row(COLLECTIVES, f"{name}, all", "less", statements, _WIRE, name)
+    yield Row(COLLECTIVES, f"{title(name)}, all", "less", statements, _WIRE, name)
     meshes = [
         mesh
         for each, program in zip(snapshots, programs, strict=True)
@@ -118,7 +120,12 @@ def _collectives(name: str, snapshots: Sequence[Snapshot]) -> Iterator[Row]:
     for axes in by_axes:
         statements = _ask(name, snapshots, partial(_traffic, axes, found))
         yield Row(
-            COLLECTIVES, f"{name}, over {mesh_axes_text(axes)}", "less", statements, _WIRE, name
+            COLLECTIVES,
+            f"{title(name)}, over {mesh_axes_text(axes)}",
+            "less",
+            statements,
+            _WIRE,
+            name,
         )
 
 
@@ -130,15 +137,15 @@ def _by_role(name: str, snapshots: Sequence[Snapshot]) -> Iterator[Row]:
         if (program := each.program(name)) is not None and program.collectives is not None
     }
     present = {one for each in found.values() for one in each}
-    for title, meaning in ROLES.items():
-        if title in present:
-            statements = _ask(name, snapshots, partial(_traffic_of, title, found))
+    for role, meaning in ROLES.items():
+        if role in present:
+            statements = _ask(name, snapshots, partial(_traffic_of, role, found))
             note = f"{meaning} {_BY_ROLE} {_WIRE}"
-            yield Row(COLLECTIVES, f"{name}, {title}", "less", statements, note, name)
+            yield Row(COLLECTIVES, f"{title(name)}, {role}", "less", statements, note, name)
 
 
 def _traffic_of(
-    title: str,
+    role: str,
     found: Mapping[int, Mapping[str | None, tuple[Collective, ...]]],
     _: Snapshot,
     program: Program,
@@ -146,7 +153,7 @@ def _traffic_of(
     roles = found.get(id(program))
     if roles is None or None in roles:
         return Statement(UNKNOWN)
-    return _counted(traffic(roles.get(title, ())))
+    return _counted(traffic(roles.get(role, ())))
 
 
 def _all_traffic(rows: Sequence[Traffic] | None) -> Statement:

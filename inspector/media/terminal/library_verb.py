@@ -97,9 +97,9 @@ def _list(entries: Sequence[Entry], as_json: bool) -> None:
         {
             "Name": lambda entry: entry.name,
             "Saved": lambda entry: entry.saved[:16].replace("T", " "),
-            "Target": lambda entry: entry.target or entry.source,
-            "Model": lambda entry: entry.model or "–",
-            "Mesh": lambda entry: entry.mesh or "–",
+            "Target": lambda entry: entry.source_text,
+            "Model": lambda entry: entry.text_of(entry.model),
+            "Mesh": lambda entry: entry.text_of(entry.mesh),
             "Arrays:count": lambda entry: entry.arrays,
             "Size:bytes": lambda entry: entry.bytes,
             "Owner": lambda entry: entry.owner or "–",

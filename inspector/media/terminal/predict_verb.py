@@ -7,6 +7,7 @@ import json
 
 from inspector.core import output
 from inspector.core.errors import InvalidInput, shown
+from inspector.core.program_names import noun
 from inspector.core.snapshot import Program, Snapshot
 from inspector.figures.timeline import trace_events
 from inspector.machines import targets
@@ -44,9 +45,9 @@ def predict(options: argparse.Namespace) -> None:
     if options.trace is not None:
         if predicted.seconds is None or predicted.simulated is None:
             why = (
-                f"the step of {program.name} is unknown: {'; '.join(predicted.unknown)}"
+                f"the step of {noun(program.name)} is unknown: {'; '.join(predicted.unknown)}"
                 if predicted.seconds is None
-                else f"{program.name} is not compiled, so the order of its operations is unknown"
+                else f"{noun(program.name)} is not compiled, so the order of its operations is unknown"
             )
             raise InvalidInput(f"--trace needs a timeline, but {why}")
         events = trace_events(predicted.simulated, program)

@@ -4,5 +4,5 @@ Unlike a cache and the history, the library never deletes anything by itself.
 """
 
 from inspector.service.library.entry import BOARD, LONGEST_NAME, LONGEST_NOTE, Entry
-from inspector.service.library.kept import Library, NameTaken
+from inspector.service.library.kept import Library, NameTaken, NameUnknown
 from inspector.service.store import Unreadable

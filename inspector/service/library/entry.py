@@ -59,6 +59,15 @@ class Entry:
     def is_board(self) -> bool:
         return self.source == BOARD
 
+    @property
+    def source_text(self) -> str:
+        """Return the target if it is known, else what the entry is."""
+        return self.target or ("comparison" if self.is_board else self.source)
+
+    def text_of(self, fact: str | None) -> str:
+        """Return a fact; for None `unknown`, or `–` because the layouts of a comparison may differ in it."""
+        return fact or ("–" if self.is_board else "unknown")
+
 
 def checked_name(name: str) -> str:
     """Return a name without blanks around it.

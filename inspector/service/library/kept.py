@@ -47,6 +47,10 @@ class NameTaken(InvalidInput):
     """Another Snapshot of the same owner has the name."""
 
 
+class NameUnknown(InvalidInput):
+    """The user sees no entry of this name."""
+
+
 class Library(View):
     """The Snapshots in the file. Every method raises `InvalidInput` if the file is unusable.
 
@@ -106,7 +110,7 @@ class Library(View):
                 assert number is not None
                 return self._entry(database, number)
             if not replace:
-                raise NameTaken(f"the library has a Snapshot named {shown(name)} already")
+                raise NameTaken(f"the library has an entry named {shown(name)} already")
             for kept in ("name", "owner", "owner_name", "shared"):
                 del entry[kept]
             changes = ", ".join(f"{column} = ?" for column in entry)
@@ -153,7 +157,8 @@ class Library(View):
         """Return a saved Board, or a saved Snapshot as a Board with one layout.
 
         Raises:
-          InvalidInput: the name is unknown, or the Board is damaged.
+          NameUnknown: the user sees no entry of this name.
+          InvalidInput: the Board is damaged.
         """
         found = strict_json.parse(self.text(name), shown(name))
         if isinstance(found, dict) and found.get("format") == snapshot.FORMAT:
@@ -201,7 +206,7 @@ class Library(View):
                 [new_name, row.owner, row.id],
             )
             if taken.fetchone():
-                raise NameTaken(f"the library has a Snapshot named {shown(new_name)} already")
+                raise NameTaken(f"the library has an entry named {shown(new_name)} already")
             database.execute("UPDATE snapshots SET name = ? WHERE id = ?", [new_name, row.id])
             return self._described_again(database, row.id)
 
@@ -287,11 +292,11 @@ class Library(View):
         """Return the row of a Snapshot.
 
         Raises:
-          InvalidInput: the user sees no Snapshot of this name.
+          NameUnknown: the user sees no Snapshot of this name.
         """
         row = self._visible(database).get(name)
         if row is None:
-            raise InvalidInput(f"the library has no Snapshot named {shown(name)}")
+            raise NameUnknown(f"the library has no entry named {shown(name)}")
         return row
 
     def _owned(self, database: sqlite3.Connection, name: str) -> _Row:

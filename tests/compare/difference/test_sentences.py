@@ -114,7 +114,7 @@ def test_collectives_and_causes_are_ranked_by_bytes() -> None:
         after = ran(moved, collective("all-gather", ("fsdp",), wire))
         sentences = difference.sentences(before, after)
         assert sentences[1].startswith("Rule embed → fsdp added")
-        assert sentences[place].startswith("Collectives · train_step, all: ")
+        assert sentences[place].startswith("Collectives · Train step, all: ")
 
 
 def test_arrays_inside_a_step_that_one_cannot_know_are_no_difference() -> None:
@@ -139,7 +139,7 @@ def test_programs_of_one_snapshot_only_are_named() -> None:
         bare, programs=(dataclasses.replace(bare.programs[0], name="jit_f"),)
     )
     assert difference.sentences(bare, other) == (
-        "Programs only in the first: train_step.",
+        "Programs only in the first: Train step.",
         "Programs only in the second: jit_f.",
     )
     assert difference.sentences(bare, bare) == ("No differences. Compared: programs.",)
@@ -171,8 +171,8 @@ def test_changes_of_collectives_and_memory_are_explained_by_their_parts() -> Non
         memory=memory(50 * 2**20),
     )
     assert difference.sentences(before, after) == (
-        "Memory · train_step per device: 200 MiB → 250 MiB (+25%, worse): temporaries +50.0 MiB.",
-        "Collectives · train_step, all: 8.0 MiB in 1 execution → 6.0 MiB in 5 executions "
+        "Memory · Train step per device: 200 MiB → 250 MiB (+25%, worse): temporaries +50.0 MiB.",
+        "Collectives · Train step, all: 8.0 MiB in 1 execution → 6.0 MiB in 5 executions "
         "(−25%, better): all-reduce over data −6.0 MiB, all-gather over model +4.0 MiB.",
     )
     assert "all-gather over model −4.0 MiB" in difference.sentences(after, before)[1]
@@ -195,7 +195,7 @@ def test_renamed_axes_of_the_optimizer_and_of_state_specs_are_no_change() -> Non
 def test_collectives_over_renamed_axes_are_the_same() -> None:
     before = ran(planned(axes="data,model", rules=""), collective("all-reduce", ("model",), 8))
     after = ran(planned(axes="data,tensor", rules=""), collective("all-reduce", ("tensor",), 8))
-    assert not any("train_step" in one for one in difference.sentences(before, after))
+    assert not any("Train step" in one for one in difference.sentences(before, after))
 
 
 def test_new_and_resolved_findings() -> None:

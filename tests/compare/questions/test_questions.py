@@ -67,17 +67,17 @@ def test_collectives_are_summed_by_axes_with_loops_counted() -> None:
     )
     after = ran(planned(), collective("all-reduce", ("data",), 100, 2))
     found = rows(before, after)
-    assert [one.value for one in found["train_step, all"].answers] == [307, 200]
-    over = found["train_step, over data"].answers
+    assert [one.value for one in found["Train step, all"].answers] == [307, 200]
+    over = found["Train step, over data"].answers
     assert [one.value for one in over] == [300, 200]
     assert (over[1].verdict, over[1].change) == ("better", "−33%")
-    assert [one.value for one in found["train_step, over unknown axes"].answers] == [7, 0]
+    assert [one.value for one in found["Train step, over unknown axes"].answers] == [7, 0]
 
 
 def test_a_plan_has_no_answers_about_programs() -> None:
     found = rows(ran(planned(), collective("all-reduce", ("data",), 100)), planned(), chip="v5e")
     for title, row in found.items():
-        if title.startswith("train_step"):
+        if title.startswith("Train step"):
             assert row.answers[1].verdict == "not comparable", title
             assert row.answers[1].value is None and row.answers[1].remark
     assert found["Needed on one device"].answers[1].verdict in ("unknown", "not comparable")
@@ -86,7 +86,7 @@ def test_a_plan_has_no_answers_about_programs() -> None:
 
 def test_times_of_separate_runs_have_no_verdict() -> None:
     before, after = ran(planned()), ran(planned(), steps=(9.0, 9.0))
-    row = rows(before, after)["train_step measured"]
+    row = rows(before, after)["Train step, measured"]
     assert row.answers[1].verdict == "not comparable" and not row.answers[1].change
     assert row.answers[1].text.startswith("emulated: median 9.00 s") and "together" in row.note
 
@@ -110,25 +110,25 @@ def test_axes_with_other_names_are_compared_by_role(service: Inspection, model: 
     before = propagated(service, model, "data,model", RULES)
     renamed = RULES.replace("=data", "=fsdp").replace("=model", "=tensor")
     found = rows(before, propagated(service, model, "fsdp,tensor", renamed))
-    roles = [title for title in ROLES if f"train_step, {title}" in found]
+    roles = [title for title in ROLES if f"Train step, {title}" in found]
     assert {PARAMETERS, GRADIENTS, ACTIVATIONS} <= set(roles)
     assert (EXPERTS in roles) == (model == "moe")
-    assert not any(title.startswith("train_step, over") for title in found)
+    assert not any(title.startswith("Train step, over") for title in found)
     for title in roles:
-        assert [one.verdict for one in found[f"train_step, {title}"].answers] == [
+        assert [one.verdict for one in found[f"Train step, {title}"].answers] == [
             "baseline",
             "equal",
         ]
-    parts = [found[f"train_step, {title}"].answers[0].value for title in roles]
-    assert sum(parts) == found["train_step, all"].answers[0].value
+    parts = [found[f"Train step, {title}"].answers[0].value for title in roles]
+    assert sum(parts) == found["Train step, all"].answers[0].value
 
 
 def test_a_missing_mesh_axis_is_not_a_saving() -> None:
     """The arrays of these collectives were not looked for, so their roles are unknown."""
     before = ran(planned(axes="data,model", rules=""), collective("all-reduce", ("model",), 8))
     after = ran(planned(axes="data,tensor", rules=""), collective("all-reduce", ("tensor",), 8))
-    collectives = [title for title in rows(before, after) if title.startswith("train_step, ")]
-    assert collectives == ["train_step, all"]
+    collectives = [title for title in rows(before, after) if title.startswith("Train step, ")]
+    assert collectives == ["Train step, all"]
 
 
 def test_other_models_compilers_and_device_counts_have_remarks() -> None:
@@ -139,7 +139,7 @@ def test_other_models_compilers_and_device_counts_have_remarks() -> None:
     used = Memory(10, 10, 0, 10, 0)
     emulated = ran(planned(), memory=used)
     compiled = ran(planned(), memory=Memory(10, 10, 0, 20, 0), kind="tpu", target="tpu:v5e:2x4")
-    row = rows(emulated, compiled)["train_step per device"]
+    row = rows(emulated, compiled)["Train step per device"]
     assert (row.answers[1].value, row.answers[1].remark) == (40, "another compiler")
 
 

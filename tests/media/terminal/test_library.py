@@ -55,7 +55,7 @@ def test_saved_listed_exported_deleted(
 @pytest.mark.parametrize(
     ("arguments", "words"),
     [
-        (["save", "FILE", "--name", "taken"], "has a Snapshot named 'taken' already"),
+        (["save", "FILE", "--name", "taken"], "has an entry named 'taken' already"),
         (["save", "absent.json", "--name", "a"], "absent.json cannot be read"),
         (["save", "FILE"], "--name"),
         (["export", "absent", "-o", "x.json"], "NAME is 'absent', but must be one of taken"),

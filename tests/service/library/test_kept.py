@@ -72,7 +72,7 @@ def test_deleting_is_for_good_and_gives_the_room_back(library: Library) -> None:
     library.delete("long")
     assert names(library) == ["short"]
     for use in (library.delete, library.open, library.text, library.entry):
-        with pytest.raises(InvalidInput, match="no Snapshot named 'long'"):
+        with pytest.raises(InvalidInput, match="no entry named 'long'"):
             use("long")
     with sqlite3.connect(library.path) as database:
         database.execute("PRAGMA wal_checkpoint(TRUNCATE)")
@@ -126,7 +126,7 @@ def test_limits_are_checked(library: Library, monkeypatch: pytest.MonkeyPatch) -
     for note in ("a" * (LONGEST_NOTE + 1), "\ud800", "\0"):
         with pytest.raises(InvalidInput, match="note h"):
             library.save("base", note, FOUND)
-    with pytest.raises(InvalidInput, match="no Snapshot"):
+    with pytest.raises(InvalidInput, match="no entry"):
         library.delete("\ud800")
     monkeypatch.setattr(kept, "MOST_BYTES", 100)
     with pytest.raises(InvalidInput, match="at most 100 B of one"):

@@ -44,7 +44,7 @@ def test_each_user_sees_what_is_theirs_shared_or_has_no_owner(path: Path) -> Non
     assert ben.open("shared") == FOUND
     assert [ben.entry("shared").owner, ben.entry("local").owner] == ["ann@my.org", None]
     for use in (ben.open, ben.text, ben.entry, ben.delete, guest.open):
-        with pytest.raises(InvalidInput, match="no Snapshot named 'hers'"):
+        with pytest.raises(InvalidInput, match="no entry named 'hers'"):
             use("hers")
 
 

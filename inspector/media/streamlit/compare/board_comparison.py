@@ -11,6 +11,7 @@ from inspector.compare.board import MOST_PINS, Board
 from inspector.compare.questions import Question, questions
 from inspector.compare.verdict import compared
 from inspector.core.formatting import counted
+from inspector.core.program_names import title
 from inspector.machines import hardware
 from inspector.media.streamlit.page import page_width
 from inspector.media.streamlit.page.plain_text import plain
@@ -97,5 +98,10 @@ def _choose_program(programs: list[str]) -> str | None:
     if st.session_state.get(key) not in programs:
         st.session_state[key] = programs[0]
     return st.segmented_control(
-        "Program", programs, key=key, required=True, label_visibility="collapsed", format_func=plain
+        "Program",
+        programs,
+        key=key,
+        required=True,
+        label_visibility="collapsed",
+        format_func=lambda name: plain(title(name)),
     )

@@ -23,7 +23,7 @@ def draw_download(board: Board) -> None:
     st.download_button(
         "Download",
         data=lambda: boards.dumps(board),
-        file_name="board.json",
+        file_name="comparison.json",
         mime="application/json",
         key="download_board",
         icon=":material/download:",

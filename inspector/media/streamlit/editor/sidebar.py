@@ -21,7 +21,7 @@ from inspector.layout import Layout, presets, rule_files
 from inspector.layout.plan import UNMATCHED
 from inspector.layout.rule_files import RuleSet
 from inspector.machines import targets
-from inspector.media.streamlit.editor import rule_fields, target_picker
+from inspector.media.streamlit.editor import target_picker, typed_fields
 from inspector.media.streamlit.page.plain_text import plain
 from inspector.media.streamlit.parts import preset_pills
 from inspector.media.streamlit.session import current_layout, job_progress, kept_field, user
@@ -109,6 +109,15 @@ class Editor:
             self._draw_state_specs(entry)
         self._draw_sizes(entry)
         self._draw_advanced(entry)
+        target = target_picker.chosen()
+        typed_fields.draw(
+            entry,
+            self._mesh_axis_names(),
+            layouts.most_devices(st.session_state["field:target"]),
+            None if target is None else target.devices,
+            {current_layout.spec_key(place): axes for place, axes in entry.partitions.items()},
+            current_layout.new_rule(),
+        )
 
     def show_plan_problems(self, planned: Snapshot) -> None:
         """Show next to each rule which arrays its mesh axes do not divide, and what each pattern matches."""
@@ -253,9 +262,7 @@ class Editor:
         left = layouts.left_out_rules(entry, ruled, names)
         if left:
             st.warning(plain(audit.left_out_text(left, names)), icon=":material/rule:")
-        with st.container(horizontal=True):
-            _add_button("Add rule", current_layout.add_rule)
-            rule_fields.draw(entry.logical_axes, names, current_layout.new_rule())
+        _add_button("Add rule", current_layout.add_rule)
 
     def _draw_rule(
         self, entry: ModelEntry, row: current_layout.RuleRow, position: int, names: tuple[str, ...]

@@ -31,7 +31,7 @@ _GPU_COUNTS = (1, 2, 4, *(GPUS_PER_NODE * 2**n for n in range(10)))
 def draw() -> None:
     """Draw the target, which resizes the mesh to its devices."""
     state = st.session_state
-    target = _target()
+    target = chosen()
     state["target:kind"] = target.kind if target else state["field:target"]
     if state["target:kind"] not in KINDS:
         state["target:kind"] = "cpu"
@@ -57,7 +57,7 @@ def draw() -> None:
 
 def draw_more(cache: CompileCache) -> None:
     """Draw the number of slices and their device order, for a target with slices, and the compile cache."""
-    target = _target()
+    target = chosen()
     if target is None:
         return
     if target.slice is not None:
@@ -137,7 +137,8 @@ def _draw_gpus(target: Target) -> None:
     kept_field.draw(right.selectbox, "GPUs", counts, key="target:count", on_change=_change_gpus)
 
 
-def _target() -> Target | None:
+def chosen() -> Target | None:
+    """Return the slices or GPUs of the target; None for another target, and for an invalid text."""
     text = st.session_state["field:target"]
     try:
         return targets.parse(text) if targets.is_target(text) else None
@@ -184,7 +185,7 @@ def _put(text: str) -> None:
     """Set the target, and a mesh with the same number of axes for all of its devices."""
     state = st.session_state
     state["field:target"] = text
-    target = _target()
+    target = chosen()
     if target is not None:
         state["field:processes"] = 1
     try:

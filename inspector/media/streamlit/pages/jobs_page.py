@@ -29,7 +29,7 @@ _KINDS = {
     "restore_checkpoint": "Restore",
     "effects": "Effects",
     "import": "Read a file",
-    "board": "Read a board",
+    "board": "Read a comparison",
     "search": "Search",
 }
 _PHASES = PHASE_NAMES | {

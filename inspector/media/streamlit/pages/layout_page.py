@@ -88,7 +88,7 @@ def _draw_main(
     problems = st.container()
     if parsed.value is None:
         st.warning(
-            "Fix the fields marked in red. The page shows the last valid layout.",
+            "Fix the fields marked in red. Until then, the page shows the layout before that edit.",
             icon=":material/edit_off:",
         )
     improve_panel.make_way(layout)

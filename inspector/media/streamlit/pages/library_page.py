@@ -28,7 +28,7 @@ _LEAVE_TO = "library_leave_to"  # path of the page to open in the next run
 _SEARCH_CHARACTERS = 200
 _NOTE_COLUMN_CHARACTERS = 200
 _TABLE_PX = 320  # at most; more rows scroll
-_NAME_PX, _NOTE_PX = 230, 230  # a name of 30 letters
+_NOTE_PX = 230
 
 
 def show() -> None:
@@ -93,7 +93,7 @@ def _show_all(library: Library, everything: Sequence[Entry]) -> None:
             help="Download a zip of the Snapshots, with names and notes in `library.json`.",
         )
     if not found:
-        st.info("No Snapshot contains all of these words.", icon=":material/search_off:")
+        st.info("No entry contains all of these words.", icon=":material/search_off:")
         return
     _show_table(found)
     _show_chosen(library, _chosen(found))
@@ -113,10 +113,10 @@ def _show_table(found: Sequence[Entry]) -> None:
             "Name": names,
             "Note": [" ".join(entry.note.split())[:_NOTE_COLUMN_CHARACTERS] for entry in found],
             **({"Owner": owners} if any(owners) else {}),
-            "Target": [entry.target or entry.source for entry in found],
+            "Target": [entry.source_text for entry in found],
             "Model": [entry.model or "" for entry in found],
-            "Mesh": [entry.mesh or "unknown" for entry in found],
-            "State per device": [bytes_text(entry.per_device) for entry in found],
+            "Mesh": [entry.text_of(entry.mesh) for entry in found],
+            "Train state per device": [_state_text(entry) for entry in found],
             "Saved (UTC)": [entry.saved[:16].replace("T", " ") for entry in found],
             "Size": [bytes_text(entry.bytes) for entry in found],
         },
@@ -124,11 +124,14 @@ def _show_table(found: Sequence[Entry]) -> None:
         on_select=pick,
         selection_mode="single-row",
         column_config={
-            "Name": st.column_config.TextColumn(width=_NAME_PX, pinned=True),
             "Note": st.column_config.TextColumn(width=_NOTE_PX),
         },
         height=_TABLE_PX if len(found) > 8 else "auto",
     )
+
+
+def _state_text(entry: Entry) -> str:
+    return entry.text_of(None if entry.per_device is None else bytes_text(entry.per_device))
 
 
 def _owner_text(entry: Entry) -> str:
@@ -189,7 +192,7 @@ def _show_amounts(entry: Entry) -> None:
     columns[0].metric("Devices", devices)
     columns[1].metric("Arrays", f"{entry.arrays:,}")
     columns[2].metric("Train state", bytes_text(entry.state_bytes))
-    columns[3].metric("Per device", bytes_text(entry.per_device))
+    columns[3].metric("Train state per device", bytes_text(entry.per_device))
 
 
 def _draw_open(entry: Entry, opened: Snapshot | Board) -> None:

@@ -13,11 +13,11 @@ from inspector.compare.search.space import MOST_CANDIDATES, space_of
 from inspector.core.errors import InvalidInput
 from inspector.core.formatting import seconds_text
 from inspector.layout import Layout, from_json
-from inspector.layout.script import script
 from inspector.machines import targets
 from inspector.machines.hardware import CHIPS
 from inspector.media.streamlit.page import page_switch
 from inspector.media.streamlit.page.plain_text import plain
+from inspector.media.streamlit.panels import code_panel
 from inspector.media.streamlit.parts import board_pair, downloads, render
 from inspector.media.streamlit.session import (
     chip_choice,
@@ -186,12 +186,12 @@ def _fields(layout: Layout) -> dict:
         )
         locks = kept_field.draw(
             st.text_input,
-            "Keep",
+            "Fixed",
             key=search_link.LOCKS,
             width=260,
             placeholder="mesh, tensor=8, vocab=tensor",
-            help="What all candidates keep, separated by commas: mesh, rules, the size of a mesh axis such "
-            "as tensor=8, or the rule of a logical axis such as vocab=tensor.",
+            help="What is the same in all candidates, separated by commas: mesh, rules, the size of a mesh "
+            "axis such as tensor=8, or the rule of a logical axis such as vocab=tensor.",
         )
         vary = kept_field.draw(
             st.text_input,
@@ -330,15 +330,8 @@ def _show_one(one: Candidate, found: SearchResult, layout: Layout) -> None:
                 on_click=_open,
                 args=(chosen, found.chip),
             )
-            pin = st.button("Compare on the board", key="search_pin", icon=":material/view_column:")
-            downloads.draw(
-                "Code",
-                lambda: script(chosen),
-                "layout.py",
-                "search_code",
-                mime="text/x-python",
-                icon=":material/code:",
-            )
+            pin = st.button("Compare", key="search_pin", icon=":material/view_column:")
+            code_panel.draw_button(chosen)
         if pin:
             _keep_chip(chosen, found.chip)
             board_pair.compare(user.service(), layout, section.name_of(one), chosen, searched=True)

@@ -50,23 +50,28 @@ _PROGRAMS = ("train_step", "apply", "init")
 
 
 def show(snapshot: Snapshot, layout: Layout | None) -> None:
-    """Draw what is computed, the ranked list, and the effects of all changes in a part that opens."""
+    """Draw the ranked list, what it is computed for, and the effects of all changes in a part that opens."""
     if snapshot.mesh is None:
         st.info("Nothing can be checked, because the mesh is unknown.", icon=":material/help:")
         return
     changeable = layout or board_link.layout_of(snapshot)
     chip = None
+    choices, listed = st.container(), st.container()
+    if page_width.content_px() < page_width.NARROW_PX:
+        choices, listed = listed, choices  # below each other, they would fill the first screen
     if changeable is None:
         snapshot = replace(snapshot, effects=None)
-        st.caption(effects_section.NO_LAYOUT)
+        choices.caption(effects_section.NO_LAYOUT)
     else:
-        snapshot, chip = _draw_effects(snapshot, changeable)
+        with choices:
+            snapshot, chip = _draw_effects(snapshot, changeable)
     rows = _ranked(snapshot, chip)
-    render.show([section.summary(rows, snapshot), *findings_section.not_checked(snapshot)])
-    for number, improvement in enumerate(rows[:_MAX_SHOWN]):
-        _draw(f"improve:{number}", improvement, snapshot, layout, in_full=True)
-    if len(rows) > _MAX_SHOWN:
-        st.caption(more_text(len(rows) - _MAX_SHOWN, "improvement"))
+    with listed:
+        render.show([section.summary(rows, snapshot), *findings_section.not_checked(snapshot)])
+        for number, improvement in enumerate(rows[:_MAX_SHOWN]):
+            _draw(f"improve:{number}", improvement, snapshot, layout, in_full=True)
+        if len(rows) > _MAX_SHOWN:
+            st.caption(more_text(len(rows) - _MAX_SHOWN, "improvement"))
     if changeable is not None and snapshot.effects is not None and snapshot.effects.changes:
         drawer = st.expander(
             effects_section.all_heading(snapshot.effects), key="effects_drawer", on_change="rerun"

@@ -77,7 +77,7 @@ def show(snapshot: Snapshot, layout: Layout, draw_run: Callable[[], None]) -> Ca
 
 def _explain(*rows: Facts) -> None:
     """Draw the menu with the meaning of each figure. A button at each of them would fill the page."""
-    with st.popover("About the figures", icon=":material/help:", type="tertiary"):
+    with st.popover("Help", icon=":material/help:", type="tertiary"):
         for fact in (fact for row in rows for fact in row.facts if fact.help):
             st.markdown(f"**{plain(fact.label)}**: {plain(fact.help or '')}")
 

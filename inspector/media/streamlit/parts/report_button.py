@@ -60,7 +60,7 @@ def _dialog(pins: Sequence[tuple[str, Snapshot]], chip: Chip | None, key: str) -
                 type="secondary",
                 help=f"{meaning} Takes a few seconds.",
             )
-    picture_buttons.draw(lambda: _picture(pins, chip), f"{key}:picture", "sharding-board")
+    picture_buttons.draw(lambda: _picture(pins, chip), f"{key}:picture", "sharding-comparison")
 
 
 def _picture(pins: Sequence[tuple[str, Snapshot]], chip: Chip | None) -> go.Figure:

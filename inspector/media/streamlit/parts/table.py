@@ -13,7 +13,9 @@ from inspector.core.printable import one_line
 from inspector.media.streamlit.page.plain_text import plain
 from inspector.media.streamlit.session import selection
 
-PATH_PIXELS = 300  # leaves room for specs on a page 1440 pixels wide
+# A first column that is wider leaves no room for the bytes on a page 800 pixels wide.
+_MOST_NAME_PX = 260
+_CHARACTER_PX, _CELL_PX = 7, 20
 
 
 def show(
@@ -22,15 +24,18 @@ def show(
     texts: Mapping[str, Callable[[Any], str]] | None = None,
     **settings: Any,
 ) -> Any:
-    """Draw the table and return what `st.dataframe` returns; a column `Path` stays visible.
+    """Draw the table and return what `st.dataframe` returns. The first column stays visible if it has texts.
 
     Args:
       texts: the text of a number, by column. The column is still sorted by its numbers. Columns of strings
         are drawn as they are.
     """
     column_config = dict(settings.pop("column_config", {}))
-    if "Path" in columns:
-        column_config["Path"] = st.column_config.TextColumn(width=PATH_PIXELS, pinned=True)
+    first, cells = next(iter(columns.items()))
+    if cells and all(isinstance(cell, str) for cell in cells):
+        width = _CELL_PX + _CHARACTER_PX * max(map(len, (first, *cells)))
+        given = column_config.get(first, st.column_config.TextColumn())
+        column_config[first] = {**given, "width": min(width, _MOST_NAME_PX), "pinned": True}
     headings = dict(zip(columns, numbered(map(one_line, columns)), strict=True))
     printed = {
         headings[heading]: [one_line(cell) if isinstance(cell, str) else cell for cell in cells]

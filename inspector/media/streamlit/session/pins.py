@@ -24,6 +24,7 @@ from inspector.layout import Layout
 from inspector.media.streamlit.session import chip_choice, finished_runs, planning, user, view_link
 from inspector.sections import assessed
 from inspector.service.inspection import Inspection
+from inspector.service.library import NameUnknown
 
 KEPT = "board"  # the URL parameter with the name of a Board in the library
 TABS_KEY = view_link.BOARD_TABS_KEY
@@ -123,6 +124,11 @@ def _open_kept(query: dict[str, list[str]], wrong: list[str]) -> None:
     wrong += [f"{shown(key)} is ignored, because {KEPT} is given" for key in query if key != KEPT]
     try:
         open_kept(name, user.library().board(name))
+    except NameUnknown as error:
+        wrong.append(
+            f"{error}. A short link opens on the server where the comparison was saved. There, Download "
+            "writes a file that Open reads here"
+        )
     except InvalidInput as error:
         wrong.append(str(error))
     st.session_state[_PROBLEMS] = tuple(wrong)

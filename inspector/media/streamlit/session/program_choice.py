@@ -10,9 +10,9 @@ from functools import partial
 import streamlit as st
 
 from inspector.core.printable import one_line
+from inspector.core.program_names import title
 from inspector.media.streamlit.page.plain_text import plain
 from inspector.media.streamlit.session import kept_field, selection
-from inspector.sections.programs import title
 
 FIRST = "train_step"
 # The key of the choice on each tab that has one.

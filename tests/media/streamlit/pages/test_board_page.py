@@ -172,7 +172,7 @@ def test_plans_of_a_link_get_their_propagated_programs(page_of) -> None:
         assert f"{name} unknown" not in picture.alt and name in picture.alt
     # The table of the picture has the same bytes as the board's table.
     (numbers,) = (one.value for one in page.markdown if one.value.startswith("| Amount"))
-    traffic = table_of(page)["train_step, all"]
+    traffic = table_of(page)["Train step, all"]
     (row,) = [
         line for line in numbers.replace("\\", "").splitlines() if "Traffic of a step" in line
     ]

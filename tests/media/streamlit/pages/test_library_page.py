@@ -195,7 +195,7 @@ def test_a_snapshot_deleted_in_another_tab_is_reported(library: Library) -> None
     page = page_with(library, base=FOUND, other=FOUND)
     library.delete("other")
     page.press("library_delete")
-    assert "no Snapshot named 'other'" in page.said("error") and page.names() == ["base"]
+    assert "no entry named 'other'" in page.said("error") and page.names() == ["base"]
 
 
 def test_a_shown_snapshot_opens_even_if_deleted(library: Library) -> None:
