@@ -181,6 +181,13 @@ class ProgramRun(Record):
     lost_shardings: tuple[LostSharding, ...] = field(default=(), metadata=OMIT_DEFAULT)
     reshards: tuple[Reshard, ...] = field(default=(), metadata=OMIT_DEFAULT)
 
+    @property
+    def program(self) -> str | None:
+        """The file name of the script, or the module. None without a command."""
+        if self.command[:1] == ("-m",):
+            return self.command[1] if len(self.command) > 1 else None
+        return Path(self.command[0]).name if self.command else None
+
 
 def write(run: ProgramRun, folder: str | os.PathLike[str]) -> None:
     """Write the record to its folder, whole or not at all."""

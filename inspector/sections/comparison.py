@@ -88,12 +88,20 @@ def verdict(named: Named, chip: Chip | None, baseline: int = 0) -> Section:
 
 
 def title(named: Named, chip: Chip | None) -> str:
-    """Return the model and the machine that all layouts share: `Transformer on 16 devices of TPU v5e`."""
+    """Return the model and the machine that all layouts share: `Transformer on 16 devices of TPU v5e`.
+
+    A file or a recorded program has its name, and the mesh: `train.py on data 2 × model 4 (8 devices)`.
+    """
     models = {provenance.facts(snapshot)["model"] for _, snapshot in named}
     machines = {_machine(snapshot) for _, snapshot in named}
     said = "Layouts of different models" if len(models) > 1 else models.pop()
     if said == provenance.UNKNOWN:
-        said = counted(len(named), "layout")
+        files = {snapshot.source.file for _, snapshot in named}
+        file = files.pop() if len(files) == 1 else None
+        said = file or counted(len(named), "layout")
+        meshes = {provenance.facts(snapshot)["mesh"] for _, snapshot in named}
+        if file is not None and meshes != {provenance.UNKNOWN} and len(meshes) == 1:
+            machines = meshes
     if len(machines) == 1 and (machine := machines.pop()):
         said += f" on {machine}"
     if chip is not None and any(targets.chip_of(snapshot) is None for _, snapshot in named):

@@ -19,6 +19,7 @@ from inspector.machines.hardware import Chip
 from inspector.machines.prediction.predicted import CLAIMED
 from inspector.sections import comparison, provenance
 from inspector.sections.section import (
+    Block,
     Cell,
     Folded,
     Inline,
@@ -74,17 +75,16 @@ def of(named: Named, chip: Chip | None, baseline: int = 0) -> Glance:
     )
 
 
-def of_report(named: Named, chip: Chip | None) -> tuple[Picture, Table]:
-    """Return the picture, which has its provenance if saved, and its numbers as a table."""
+def of_report(named: Named, chip: Chip | None) -> tuple[Block, ...]:
+    """Return the picture, which has its provenance if saved, its sums as a table, and the parts folded."""
     found = of(named, chip)
-    return _picture(found, provenance.lines(named)), _table(found)
+    return _picture(found, provenance.lines(named)), _table(found, parts=False), _numbers(found)
 
 
 def section(found: Glance) -> Section:
     """Return the picture, and its numbers as a table that opens on request."""
     heading = "Layouts at a glance" if len(found.columns) > 1 else "Layout at a glance"
-    numbers = Folded("Numbers of the picture", (_table(found),))
-    return Section("glance", heading, (_picture(found), numbers))
+    return Section("glance", heading, (_picture(found), _numbers(found)))
 
 
 def _picture(found: Glance, stamp: tuple[str, ...] = ()) -> Picture:
@@ -116,13 +116,17 @@ def _amount_text(measure: Measure, value: float | None, at_least: bool) -> str:
     return f"{'at least ' if at_least else ''}{measure.text(value)}"
 
 
-def _table(found: Glance) -> Table:
+def _numbers(found: Glance) -> Folded:
+    return Folded("Numbers of the picture", (_table(found),))
+
+
+def _table(found: Glance, parts: bool = True) -> Table:
     rows: list[tuple[Cell, ...]] = []
     for measure in found.measures:
         totals = tuple(_total(measure, place) for place in range(len(found.columns)))
         program = f", {noun(measure.program)}" if measure.program else ""
         rows.append((Strong(f"{HEADINGS[measure.kind]}{program}"), *totals))
-        for name in measure.part_names:
+        for name in measure.part_names if parts else ():
             rows.append((name, *(_part(measure, place, name) for place in range(len(totals)))))
         if any(one.low is not None for one in measure.amounts):
             rows.append(
@@ -135,7 +139,8 @@ def _table(found: Glance) -> Table:
         else column.name
         for place, column in enumerate(found.columns)
     ]
-    return Table("glance_numbers", columns("Amount", *headings), tuple(rows), wrap=True)
+    key = "glance_numbers" if parts else "glance_sums"
+    return Table(key, columns("Amount", *headings), tuple(rows), wrap=True)
 
 
 def _total(measure: Measure, place: int) -> Cell:

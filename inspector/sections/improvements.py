@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Sequence
 from dataclasses import dataclass
 
@@ -99,7 +100,7 @@ def of_finding(finding: Finding) -> Improvement:
 
 def section(snapshot: Snapshot, chip: Chip | None = None, most: int = _MOST) -> Section:
     """Return the ranked list, with the findings of identical layers as one, and the effects folded below."""
-    rows = ranked(snapshot, audit.merged_by_logical_axis(snapshot.findings), chip)
+    rows = _merged(snapshot, chip)
     blocks: list[Block] = [summary(rows, snapshot), *findings.not_checked(snapshot)]
     if rows:
         blocks.append(Listing(tuple(map(sentence, rows[:most]))))
@@ -111,23 +112,31 @@ def section(snapshot: Snapshot, chip: Chip | None = None, most: int = _MOST) -> 
     return Section("findings", "Findings and improvements", tuple(blocks))
 
 
+def count_text(snapshot: Snapshot, chip: Chip | None = None) -> str:
+    """Return the number of rows of `section` by what they are: `2 warnings, 1 note`."""
+    return ", ".join(_counts(_merged(snapshot, chip))) or "no problems found"
+
+
+def _merged(snapshot: Snapshot, chip: Chip | None) -> list[Improvement]:
+    return ranked(snapshot, audit.merged_by_logical_axis(snapshot.findings), chip)
+
+
 def summary(rows: Sequence[Improvement], snapshot: Snapshot) -> Notice | Text:
     """Return the number of findings by level, and of changes, in one sentence."""
     if snapshot.mesh is None and not rows:
         return notice("unknown", "Nothing can be checked, because the mesh is unknown.")
-    counts = {
-        label: number
-        for label in (*findings.LEVELS, "change")
-        if (number := sum(row.label == label for row in rows))
-    }
-    words = [counted(number, label) for label, number in counts.items() if label != "change"]
-    if changes := counts.get("change"):
-        words.append(
-            f"{counted(changes, 'change')} that {'improves' if changes == 1 else 'improve'} the layout"
-        )
     if not rows:
         return notice("success", "No problems found.")
-    return text(Strong(f"{', '.join(words)}."), f" {ORDER}" if len(rows) > 1 else "")
+    return text(Strong(f"{', '.join(_counts(rows))}."), f" {ORDER}" if len(rows) > 1 else "")
+
+
+def _counts(rows: Sequence[Improvement]) -> list[str]:
+    labels = Counter(row.label for row in rows)
+    words = [counted(labels[level], level) for level in findings.LEVELS if labels[level]]
+    if changes := labels["change"]:
+        verb = "improves" if changes == 1 else "improve"
+        words.append(f"{counted(changes, 'change')} that {verb} the layout")
+    return words
 
 
 def sentence(improvement: Improvement) -> tuple[Inline, ...]:

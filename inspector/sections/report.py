@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections import Counter
 from collections.abc import Sequence
 
 from inspector.assessment import assess
@@ -11,8 +10,7 @@ from inspector.compare.questions import questions
 from inspector.compare.verdict import compared as compared_snapshots
 from inspector.core.folding import fold
 from inspector.core.formatting import bytes_text, counted, shape_text, spec_text
-from inspector.core.snapshot import Finding, Snapshot
-from inspector.layout.plan import merged_by_logical_axis
+from inspector.core.snapshot import Snapshot
 from inspector.machines import targets
 from inspector.machines.hardware import Chip
 from inspector.sections import (
@@ -34,14 +32,10 @@ from inspector.sections import (
 from inspector.sections.programs import main_first
 from inspector.sections.section import (
     Block,
-    Code,
     Folded,
-    Inline,
-    Listing,
     Section,
     Table,
     listing,
-    more_text,
     notice,
     text,
 )
@@ -103,11 +97,11 @@ def of_snapshot(snapshot: Snapshot, chip: Chip | None, maps: int) -> tuple[Secti
 
 
 def short(named: Named, chip: Chip | None) -> list[Block]:
-    """Return the short form: the beginning, then findings and answers in parts that open."""
+    """Return the short form: the beginning, then improvements and answers in parts that open."""
     several = len(named) > 1
     sections = _short_comparison(named, chip) if several else _short(*named[0], chip)
     folded = [Folded(part.heading, part.blocks) for part in (*sections, source(named))]
-    return [*beginning(named, chip), *(_findings(named) if several else ()), *folded]
+    return [*beginning(named, chip), *(_findings(named, chip) if several else ()), *folded]
 
 
 def _short_comparison(named: Named, chip: Chip | None) -> list[Section]:
@@ -156,29 +150,11 @@ def _short(name: str, snapshot: Snapshot, chip: Chip | None) -> list[Section]:
     return sections
 
 
-def _findings(named: Named) -> list[Folded]:
-    """Return errors and warnings, and then notes; their summaries have the numbers of them."""
-    said = [
-        (name, finding)
-        for name, snapshot in named
-        for finding in merged_by_logical_axis(snapshot.findings)
+def _findings(named: Named, chip: Chip | None) -> list[Folded]:
+    """Return the ranked list of each Snapshot with findings or improvements; its summary has their number."""
+    listed = [(name, improvements.section(each, chip, _MAX_FINDINGS)) for name, each in named]
+    return [
+        Folded(f"{name}: {improvements.count_text(each, chip)}", section.blocks)
+        for (name, section), (_, each) in zip(listed, named, strict=True)
+        if each.findings or each.effects is not None
     ]
-    blocks = []
-    for levels in (("error", "warning"), ("note",)):
-        listed = [(name, finding) for name, finding in said if finding.level in levels]
-        count = Counter(finding.level for _, finding in listed)
-        if listed:
-            numbers = ", ".join(counted(count[level], level) for level in levels if count[level])
-            blocks.append(Folded(numbers, _finding_list(listed)))
-    return blocks
-
-
-def _finding_list(said: Sequence[tuple[str, Finding]]) -> tuple[Block, ...]:
-    items: list[tuple[Inline, ...]] = []
-    for name, finding in said[:_MAX_FINDINGS]:
-        level, message = improvements.sentence(improvements.of_finding(finding))
-        items.append((level, " in ", Code(name), message))
-    blocks: list[Block] = [Listing(tuple(items))]
-    if len(said) > _MAX_FINDINGS:
-        blocks.append(text(more_text(len(said) - _MAX_FINDINGS, "finding")))
-    return tuple(blocks)

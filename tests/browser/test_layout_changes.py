@@ -205,3 +205,47 @@ def zoom(dashboard):
 
 def shape(dashboard):
     return shape_of(dashboard.wait_for_figure("block_map"))
+
+
+def test_a_mesh_takes_effect_while_it_is_typed(dashboard):
+    field = dashboard.field("Mesh")
+    field.press("Control+a")
+    field.press_sequentially("4x")
+    dashboard.page.wait_for_timeout(1_000)  # longer than the pause; `4x` is no mesh
+    assert dashboard.query() == ""
+    field.press_sequentially("2")
+    dashboard.wait_for_figure("block_map", lambda figure: len(cells(figure)) == 2)
+    dashboard.expect_query("mesh=4x2")
+    expect(field).to_be_focused()
+    names = dashboard.field("Axis names")
+    names.press("Control+a")
+    names.press_sequentially("data, data")
+    dashboard.page.wait_for_timeout(1_000)
+    assert dashboard.query() == "mesh=4x2"
+    names.press("Control+a")
+    names.press_sequentially("data, tensor")
+    dashboard.expect_rules([("batch", "data"), ("hidden", "tensor")])
+    expect(names).to_be_focused()
+
+
+def test_the_wheel_moves_the_page_over_a_table_until_a_click_in_it(dashboard):
+    page = dashboard.page
+    dashboard.open_tab("Arrays")
+    table = page.get_by_test_id("stDataFrame").first
+    page.set_viewport_size({"width": 1440, "height": 700})
+    dashboard.wait_for_stillness()
+
+    def scrolled() -> tuple[float, float]:
+        """Turn the wheel over the table. Return how far page and table then are."""
+        table.hover(position={"x": 100, "y": 100})
+        page.mouse.wheel(0, 60)
+        page.wait_for_timeout(500)
+        places = "['[data-testid=stMain]', '.dvn-scroller']"
+        tops = page.evaluate(f"{places}.map(place => document.querySelector(place).scrollTop)")
+        return tuple(tops)
+
+    first = scrolled()
+    assert first[0] > 0 and first[1] == 0
+    table.click(position={"x": 100, "y": 100})
+    dashboard.settle()
+    assert scrolled()[1] > 0

@@ -10,6 +10,7 @@ from hypothesis import strategies as st
 
 from inspector.core.array_groups import ARRAY_GROUPS
 from inspector.core.formatting import bytes_text
+from inspector.core.program_names import title
 from inspector.core.snapshot import GroupUse, MemoryUse
 from inspector.figures import frame
 from inspector.figures.memory_bars import SHARED, memory_bars
@@ -115,7 +116,7 @@ def test_bars_are_contiguous(width: int) -> None:
 def test_the_text_alternative_has_the_amount_of_each_program() -> None:
     one = program()
     said = frame.alternative(memory_bars([one]), "Memory")
-    assert said.startswith("Memory. ") and f"{one.program}: {bytes_text(one.needed)}" in said
+    assert said.startswith("Memory. ") and f"{title(one.program)}: {bytes_text(one.needed)}" in said
 
 
 def test_invisible_segments_have_no_legend_entry() -> None:

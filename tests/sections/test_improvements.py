@@ -12,6 +12,8 @@ from inspector.media import report
 from inspector.media.terminal import render
 from inspector.sections import effects as effects_section
 from inspector.sections import improvements
+from inspector.sections.report import short
+from inspector.sections.section import Folded, Listing, Notice, notice
 from tests.compare import glances
 
 NOW = LayoutCost(100, {"data": 50}, 1.0, 2.0)
@@ -109,3 +111,22 @@ def test_the_list_has_the_same_order_and_words_everywhere(known) -> None:
     marks = [mark.replace("unknown gain", "unknown-gain") for mark in marks]
     text = drawn["show"]
     assert all(text.index(before) < text.index(after) for before, after in pairwise(marks))
+
+
+def test_only_an_empty_list_is_a_success(known) -> None:
+    assert improvements.summary([], known) == notice("success", "No problems found.")
+    for finding in known.findings:
+        rows = [improvements.of_finding(finding)]
+        assert not isinstance(improvements.summary(rows, known), Notice), finding.level
+
+
+def test_a_report_of_several_has_the_ranked_list_of_each(known) -> None:
+    parts = [
+        block for block in short([("a", known), ("b", known)], None) if isinstance(block, Folded)
+    ]
+    lists = [part for part in parts if part.summary.startswith(("a: ", "b: "))]
+    rows = improvements.ranked(known, known.findings)
+    for part, name in zip(lists, "ab", strict=True):
+        (listed,) = (block for block in part.blocks if isinstance(block, Listing))
+        assert listed.items == tuple(map(improvements.sentence, rows)), name
+        assert "1 error, 2 warnings, 2 notes, 4 changes" in part.summary

@@ -128,3 +128,11 @@ def test_the_change_of_the_step_has_the_sign_of_other_tables() -> None:
     )
     found = SearchResult("cpu", None, "now", Counts(), (best, current), 0)
     assert "−75%" in [fact.value for fact in search.summary(found).facts]
+
+
+def test_rules_are_written_as_in_the_editor() -> None:
+    fields = {"model": "transformer", "mesh": "2x2x2x1", "axes": "data,fsdp,tensor,expert"}
+    layout = layouts.parse(fields | {"rules": "batch=data+fsdp,mlp=expert,vocab="}).unwrap()
+    assert search.use_text(layout) == "batch → data + fsdp, nothing → tensor"
+    one_device = layouts.parse({"mesh": "1", "axes": "data", "rules": "batch=data"}).unwrap()
+    assert search.use_text(one_device) == "nothing"

@@ -36,7 +36,7 @@ class Source(Record):
       processes: Number of processes that took part.
       unsafe_compiler_options: Options of XLA that only the command line takes, with which the programs were
         compiled: text for the reader, never given to a compiler again. None without any.
-      file: Name of the file that was read. None for another origin.
+      file: Name of the file that was read, or of the program that `run` recorded. None for another origin.
       step: Number of the training step that the checkpoint has. None if unknown, and for another origin.
       saved: Time when the checkpoint was complete, in ISO 8601. None if unknown, and for another origin.
     """

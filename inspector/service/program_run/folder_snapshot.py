@@ -51,7 +51,8 @@ def read(folder: Path) -> Snapshot:
             )
         found = audit.audited(_of_programs([(one, one.file) for one in run.programs], folder))
     findings = (*_failure(run), *_lost_shardings(run), *found.findings)
-    return replace(found, findings=findings, reshards=run.reshards)
+    source = replace(found.source, file=run.program)
+    return replace(found, source=source, findings=findings, reshards=run.reshards)
 
 
 def _of_programs(programs: Sequence[tuple[CompiledRecord, str]], folder: Path) -> Snapshot:

@@ -168,7 +168,7 @@ def test_the_policy_allows_only_the_two_scripts(pair: Page) -> None:
 
 def test_everything_after_the_first_table_is_folded(pair: Page, baseline: Snapshot) -> None:
     compared = ("difference", "board", "specs", "differing", "source")
-    assert pair.parts == ["h1", "figure", "table", *compared, "snapshot-1", "snapshot-2"]
+    assert pair.parts == ["h1", "figure", "table", "details", *compared, "snapshot-1", "snapshot-2"]
     for sections in (("summary", "findings"), ("memory", "time", "arrays")):
         assert {f"snapshot-{n}-{key}" for n in (1, 2) for key in sections} <= set(
             pair.attributes("id")

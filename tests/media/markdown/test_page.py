@@ -105,7 +105,7 @@ def named() -> list[tuple[str, Snapshot]]:
 def test_all_after_the_table_of_the_picture_is_folded(named, count: int) -> None:
     blocks = short(named[:count], hardware.chip("v5e"))
     table = next(place for place, block in enumerate(blocks) if isinstance(block, Table))
-    assert blocks[table].key == "glance_numbers" and blocks[table + 1 :]
+    assert blocks[table].key == "glance_sums" and blocks[table + 1 :]
     assert all(isinstance(block, Folded) for block in blocks[table + 1 :])
     text = report.content(named[:count], ".md", hardware.chip("v5e"))
     lines = [line for line in text.split("<details>")[0].splitlines() if line]

@@ -15,6 +15,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from inspector.compare.board import Board
 from inspector.core import snapshot, user_folder
 from inspector.core.errors import InvalidInput
 from inspector.core.snapshot import Snapshot
@@ -336,3 +337,20 @@ def test_a_snapshot_of_any_form_is_kept(library: Library) -> None:
     entry = library.save("bare", "", bare)
     assert (entry.mesh, entry.devices, entry.model) == (None, None, None)
     assert library.open("bare") == bare
+
+
+def test_facts_that_the_layouts_of_a_comparison_do_not_share_are_not_unknown(
+    tmp_path: Path,
+) -> None:
+    """The mesh of a Snapshot without one is unknown; a comparison has several."""
+    library = Library(tmp_path / "library.sqlite3")
+    one = samples.snapshot(samples.mesh(data=2, model=2))
+    other = dataclasses.replace(one, mesh=samples.mesh(data=4), arrays=())
+    board = library.save("both", "", Board().pinned("a", one).pinned("b", other))
+    bare = library.save("bare", "", dataclasses.replace(one, mesh=None, arrays=()))
+    assert (board.text_of(board.mesh), bare.text_of(bare.mesh)) == ("–", "unknown")
+    alone = library.save("alone", "", Board().pinned("a", one))
+    assert alone.text_of(alone.mesh) == "data 2 × model 2"
+    target = dataclasses.replace(one.source, target=None)
+    empty = library.save("none", "", Board().pinned("a", dataclasses.replace(one, source=target)))
+    assert empty.source_text == "comparison"

@@ -421,3 +421,9 @@ def test_a_board_that_grows_is_one_entry_of_the_history(page_of, user_files: Pat
     page.query_params.update({"pin": pins[1:3]})  # a smaller board has an entry of its own
     checked(page.run())
     assert {entry.title for entry in History().entries()} == {entry.title, "b and c"}
+
+
+def test_a_short_link_of_another_server_says_so(page_of, user_files: Path) -> None:
+    page = page_of(query={"board": ["FSDP and tensor"]})
+    assert "no entry named 'FSDP and tensor'" in said(page) and "server" in said(page)
+    assert names(page) == ()

@@ -110,7 +110,7 @@ def test_search_choose_and_open(library: Library) -> None:
     assert page.names() == ["base"] and "#### base" in page.said()
     assert "why  \nand how" in page.said()
     page.search("nowhere")
-    assert page.names() == [] and "No Snapshot contains" in page.said("info")
+    assert page.names() == [] and "No entry contains" in page.said("info")
     page.search("")
     page.choose("base")
     assert "#### base" in page.said()

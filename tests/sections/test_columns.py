@@ -1,0 +1,41 @@
+"""The order of columns: bytes are visible beside the name, on a page that cuts the others off."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+from inspector.sections import arrays, collectives, report
+from inspector.sections.section import Block, Columns, Folded, Section, Table
+from tests.compare import glances
+from tests.figures import samples
+
+
+def tables(blocks: Iterator[Block] | tuple[Block, ...]) -> Iterator[Table]:
+    for block in blocks:
+        match block:
+            case Table():
+                yield block
+            case Section(blocks=inside) | Folded(blocks=inside):
+                yield from tables(inside)
+            case Columns(columns):
+                for column in columns:
+                    yield from tables(column)
+
+
+def test_bytes_come_after_what_names_the_row() -> None:
+    compiled = glances.compiled(1000, glances.sent(("data",), 8), glances.sent(("model",), 4))
+    for found in (samples.snapshot(), compiled):
+        every = [*tables(report.of_snapshot(found, None, 0))]
+        every += [collectives.each(one, one.collectives or ()) for one in found.programs]
+        assert any(table.key == "array_table" for table in every)
+        for table in every:
+            kinds = [column.kind for column in table.columns]
+            if "bytes" in kinds:
+                assert kinds.index("bytes") <= 2, (table.key, table.columns)
+
+
+def test_arrays_are_sorted_by_bytes() -> None:
+    found = samples.snapshot()
+    (table,) = tables(arrays.folded_table(found).blocks)
+    held = [row[1] for row in table.rows]
+    assert held == sorted(held, reverse=True) and len(set(held)) > 1
