@@ -160,8 +160,9 @@ def own_model(story: Story, title: str) -> str:
     with story.step("own_3_best", lambda: dashboard.keyed("search_front")):
         dashboard.click("start_search")
         dashboard.wait_for_figure("search_front")
-        expect(dashboard.keyed("search_code")).to_be_visible()  # that of the best layout
+        expect(dashboard.keyed("code_button")).to_be_visible()  # that of the best layout
         dashboard.wait_for_stillness()
-    with story.step("own_4_code"), page.expect_download(timeout=PATIENCE_MS) as download:
-        dashboard.click("search_code")
-    return Path(download.value.path()).read_text()
+    code = page.get_by_role("dialog").get_by_test_id("stCode")
+    with story.step("own_4_code", lambda: code):
+        dashboard.click("code_button")
+    return code.inner_text()

@@ -297,13 +297,16 @@ def _draw_first(watched: Watched) -> None:
 
 
 def _show_result(found: SearchResult, layout: Layout) -> None:
-    whole = section.section(found)
+    whole, listed = section.section(found), section.listed(found)
 
     def pick(row: int | None) -> None:
-        if row is None:
-            st.caption("Select a layout to see why it is better, to open it or to pin it.")
-        else:
-            _show_one(section.listed(found)[row], found, layout)
+        if row is None and found.best is not None:
+            st.caption(
+                "The best layout. Select another to see why it differs, to open or compare it."
+            )
+            row = listed.index(found.candidates[found.best])
+        if row is not None:
+            _show_one(listed[row], found, layout)
 
     render.show(whole.blocks, {section.TABLE: pick})
     downloads.draw(
