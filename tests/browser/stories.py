@@ -162,7 +162,6 @@ def own_model(story: Story, title: str) -> str:
         dashboard.wait_for_figure("search_front")
         expect(dashboard.keyed("code_button")).to_be_visible()  # that of the best layout
         dashboard.wait_for_stillness()
-    code = page.get_by_role("dialog").get_by_test_id("stCode")
-    with story.step("own_4_code", lambda: code):
+    with story.step("own_4_code", lambda: dashboard.keyed("code_download")):
         dashboard.click("code_button")
-    return code.inner_text()
+    return page.get_by_role("dialog").get_by_test_id("stCode").inner_text()
