@@ -49,11 +49,13 @@ class MeshList:
             replace(array, mesh=self.index_of(found.mesh_of(array))) for array in found.arrays
         )
 
-    def programs(self, found: Snapshot) -> tuple[Program, ...]:
-        """Return the programs of a Snapshot with the indexes of this list."""
+    def programs(
+        self, found: Snapshot, programs: Iterable[Program] | None = None
+    ) -> tuple[Program, ...]:
+        """Return programs of a Snapshot with the indexes of this list; without `programs`, its own."""
         return tuple(
             replace(program, mesh=self.index_of(found.mesh_of(program)))
-            for program in found.programs
+            for program in (found.programs if programs is None else programs)
         )
 
     @property

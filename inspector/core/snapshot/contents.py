@@ -254,6 +254,10 @@ class Snapshot(Record):
         """
         if not self.other_meshes:
             return (self,)
+
+        def on(programs: tuple[Program, ...], index: int | None) -> tuple[Program, ...]:
+            return tuple(replace(one, mesh=None) for one in programs if one.mesh == index)
+
         return tuple(
             replace(
                 self,
@@ -262,17 +266,13 @@ class Snapshot(Record):
                 arrays=tuple(
                     replace(array, mesh=None) for array in self.arrays if array.mesh == index
                 ),
-                programs=tuple(
-                    replace(program, mesh=None)
-                    for program in self.programs
-                    if program.mesh == index
-                ),
+                programs=on(self.programs, index),
                 findings=self.findings if index is None else (),
                 live=self.live if index is None else None,
                 reshards=self.reshards if index is None else (),
                 transfer=self.transfer if index is None else None,
                 effects=self.effects if index is None else None,
-                propagated=self.propagated if index is None else None,
+                propagated=on(self.propagated or (), index) or None,
             )
             for index, mesh in self.indexed_meshes()
         )

@@ -64,12 +64,16 @@ def _of_programs(programs: Sequence[tuple[CompiledRecord, str]], folder: Path) -
     meshes = MeshList(itertools.islice(on_chosen, 1))
     arrays = tuple(array for one in found for array in meshes.arrays(one))
     programs_of_all = tuple(program for one in found for program in meshes.programs(one))
+    propagated = tuple(
+        program for one in found for program in meshes.programs(one, one.propagated or ())
+    )
     return replace(
         found[0],
         mesh=meshes.mesh,
         other_meshes=meshes.other_meshes,
         arrays=arrays,
         programs=programs_of_all,
+        propagated=propagated or None,
         findings=tuple(finding for one in found for finding in one.findings),
     )
 
@@ -98,6 +102,8 @@ def _named(found: Snapshot, record: CompiledRecord) -> Snapshot:
             )
             for one in found.programs
         ),
+        propagated=found.propagated
+        and tuple(replace(one, name=record.name) for one in found.propagated),
         findings=tuple(
             one if one.array is None else replace(one, array=renamed(one.array))
             for one in found.findings

@@ -297,7 +297,9 @@ class Folder:
             for one, program in zip(self._read, by_live_paths, strict=True)
         )
         propagated = tuple(
-            replace(each, name=one.record.name) for one in self._read for each in one.propagated
+            replace(each, name=one.record.name, mesh=meshes.index_of(one.mesh))
+            for one in self._read
+            for each in one.propagated
         )
         found = replace(
             self._live,

@@ -104,6 +104,16 @@ def two(tmp_path_factory: pytest.TempPathFactory) -> Any:
     )
 
 
+def without_live_arrays(two: Any, tmp_path: Path) -> Path:
+    """Copy the record without its Snapshot of live arrays, and return the folder."""
+    alone = tmp_path / "alone"
+    (alone / "programs").mkdir(parents=True)
+    for file in two.folder.rglob("*.json"):
+        if file.name != program_run.SNAPSHOT:
+            (alone / file.relative_to(two.folder)).write_text(file.read_text())
+    return alone
+
+
 def test_the_program_behaves_as_without_a_recorder(two: Any) -> None:
     assert two.direct.returncode == two.recorded.returncode == 3, two.recorded.stderr
     assert two.recorded.stdout == two.direct.stdout
@@ -149,6 +159,18 @@ def test_each_program_has_the_axes_of_its_own_mesh(two: Any) -> None:
         for one in program.collectives:
             assert one.mesh_axes is not None and set(one.mesh_axes) <= set(mesh.axis_names)
             assert one.group_size == mesh.ways(one.mesh_axes)
+
+
+def test_each_partitioned_program_has_the_mesh_of_its_compiled_one(
+    two: Any, tmp_path: Path
+) -> None:
+    for found in (two.snapshot, folder_snapshot.read(without_live_arrays(two, tmp_path))):
+        meshes = {program.name: found.mesh_of(program) for program in found.programs}
+        assert {one.name: found.mesh_of(one) for one in found.propagated} == meshes
+        assert len(set(meshes.values())) == 2
+        for part in found.on_each_mesh():
+            assert [one.name for one in part.propagated] == [one.name for one in part.programs]
+            assert snapshot.from_json(json.loads(snapshot.dumps(part))) == part
 
 
 def moves(found: Snapshot) -> dict[tuple[str, int], Reshard]:
@@ -197,12 +219,7 @@ def test_the_least_time_is_that_of_the_links(two: Any) -> None:
 
 
 def test_without_live_arrays_each_program_keeps_its_mesh(two: Any, tmp_path: Path) -> None:
-    alone = tmp_path / "alone"
-    (alone / "programs").mkdir(parents=True)
-    for file in two.folder.rglob("*.json"):
-        if file.name != program_run.SNAPSHOT:
-            (alone / file.relative_to(two.folder)).write_text(file.read_text())
-    found = folder_snapshot.read(alone)
+    found = folder_snapshot.read(without_live_arrays(two, tmp_path))
     assert [program.name for program in found.programs] == [one.name for one in two.run.programs]
     meshes = [found.mesh_of(program) for program in found.programs]
     assert [mesh and mesh.devices for mesh in meshes] == [(0, 1, 2, 3), (4, 5, 6, 7)]

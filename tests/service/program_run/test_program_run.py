@@ -218,6 +218,9 @@ def test_functions_of_libraries_are_programs_if_the_user_jits_them(tmp_path: Pat
     assert inputs == {"train_step/input/state/w", "train_step/input/batch"}
     assert {one.op for one in step.programs[0].collectives} == {"all-reduce"}
     assert {one.path for one in again.arrays} == {"double/input/x", "double/output"}
+    # `pmap` gives each of 8 devices a matrix of 16 × 16.
+    live = snapshot.read(tmp_path / "recorded" / program_run.SNAPSHOT)
+    assert live.array("state/w").bytes == 8 * 16 * 16 * 4
 
 
 def test_arrays_of_a_program_that_compiles_nothing_are_recorded_without_views(
