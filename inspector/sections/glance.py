@@ -124,7 +124,8 @@ def _table(found: Glance, parts: bool = True) -> Table:
     rows: list[tuple[Cell, ...]] = []
     for measure in found.measures:
         totals = tuple(_total(measure, place) for place in range(len(found.columns)))
-        program = f", {noun(measure.program)}" if measure.program else ""
+        of_step = measure.program in (None, "train_step")
+        program = "" if of_step else f", {noun(measure.program or '')}"
         rows.append((Strong(f"{HEADINGS[measure.kind]}{program}"), *totals))
         for name in measure.part_names if parts else ():
             rows.append((name, *(_part(measure, place, name) for place in range(len(totals)))))

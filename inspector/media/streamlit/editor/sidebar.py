@@ -298,7 +298,7 @@ class Editor:
                 label_visibility="collapsed",
             )
             st.menu_button(
-                "",
+                f"Actions of {noun} {position + 1}",
                 current_layout.rule_actions(position, row.table),
                 icon=":material/more_vert:",
                 type="tertiary",

@@ -12,6 +12,7 @@ const plotly = () =>
     document.head.append(script)
   }))
 
+const LEAST_PLOT_PX = 20
 // Plotly's own bar of buttons covers the title it floats over; dragging zooms without it.
 const CONFIG = { displayModeBar: false, showTips: false }
 const ZOOM = { ...CONFIG, scrollZoom: true, doubleClick: false }
@@ -45,6 +46,9 @@ function draw(Plotly, place) {
     },
   }
   layout.width = place.clientWidth
+  // Plotly fails if the margins leave no room: the window has become narrow, and another figure is on its way.
+  const { l = 0, r = 0 } = layout.margin ?? {}
+  if (l + r + LEAST_PLOT_PX > layout.width) return
   if (zoom) {
     place.whole = [...layout.xaxis.range]
     if (place.zoomed !== zoom.number) place.period = zoom.period

@@ -302,7 +302,8 @@ def _show_result(found: SearchResult, layout: Layout) -> None:
     def pick(row: int | None) -> None:
         if row is None and found.best is not None:
             st.caption(
-                "The best layout. Select another to see why it differs, to open or compare it."
+                "The best layout. Select another (Shift+Space) to see why it differs, to open or compare "
+                "it."
             )
             row = listed.index(found.candidates[found.best])
         if row is not None:

@@ -100,7 +100,7 @@ def show_table(snapshot: Snapshot, layout: Layout | None) -> None:
     pick = table.array_picker(
         [array.path for array in shown],
         "table_selected",
-        f"{len(shown)} of {len(snapshot.arrays)} arrays. Select a row to see its shard map.",
+        f"{len(shown)} of {len(snapshot.arrays)} arrays. Select a row (Shift+Space) to see its shard map.",
     )
     left, right = page_width.halves()
     with left:

@@ -35,7 +35,9 @@ def show(snapshot: Snapshot, _: Layout | None) -> None:
     def pick_conflict(row: int | None) -> None:
         found = conflicts_of(program)
         if row is None or row >= len(found):
-            st.caption("Select a row for both sides of the conflict and their origins.")
+            st.caption(
+                "Select a row (Shift+Space) for both sides of the conflict and their origins."
+            )
         else:
             render.show([causes.sides(found[row])])
 
@@ -77,8 +79,8 @@ def _show_each(snapshot: Snapshot, program: Program, every: Sequence[Collective]
             _show_one(snapshot, program, shown[row])
             return
         st.caption(
-            f"{len(shown)} of {counted(len(every), 'collective')}, most bytes first. Select a row for its "
-            "causes, its arrays and its name in the program."
+            f"{len(shown)} of {counted(len(every), 'collective')}, most bytes first. Select a row "
+            "(Shift+Space) for its causes, its arrays and its name in the program."
         )
 
     render.show([table], {table.key: pick})

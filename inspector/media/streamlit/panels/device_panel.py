@@ -38,7 +38,7 @@ def show(snapshot: Snapshot, _: Layout | None) -> None:
     pick = table.array_picker(
         [piece.path for piece in devices.ordered(held)],
         "device_selected",
-        "Data that no other device holds comes first. Select a row to see its shard map.",
+        "Data that no other device holds comes first. Select a row (Shift+Space) to see its shard map.",
     )
     render.show(
         [

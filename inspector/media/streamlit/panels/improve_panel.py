@@ -315,7 +315,7 @@ def _draw_all(snapshot: Snapshot, effects: Effects, layout: Layout, chip: Chip |
 
     def pick(row: int | None) -> None:
         if row is None:
-            st.caption("Select a row to compare the changed layout.")
+            st.caption("Select a row (Shift+Space) to compare the changed layout.")
         else:
             _show_effect(layout, effects.changes[row])
 

@@ -41,7 +41,7 @@ def show_memory(snapshot: Snapshot, _: Layout | None) -> None:
         render.show([memory.verdict(snapshot, chip)])
     render.show(memory.programs(snapshot, chip))
     paths = [one.name for one in duplication_by_array(snapshot)]
-    hint = "Most duplicated bytes first. Select a row to see its shard map."
+    hint = "Most duplicated bytes first. Select a row (Shift+Space) to see its shard map."
     pick = table.array_picker(paths, "memory_selected", hint)
     render.show(memory.duplication(snapshot), {"duplication_by_array": pick})
 

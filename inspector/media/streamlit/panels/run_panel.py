@@ -76,7 +76,7 @@ def _estimate(service: Inspection, plans: tuple[Planned, ...], ran: bool) -> str
             return "From the compile cache: same code, same versions."
         return (
             f"Compiles three programs with the compiler of {plain(layout.target)}. Nothing is run. "
-            "A small model takes seconds, an 8B model about 30 s."
+            "It takes seconds to minutes."
         )
     where = counted(layout.devices, "local device" if layout.is_local else "emulated device")
     if layout.processes > 1:
