@@ -35,7 +35,7 @@ def test_live_arrays_are_placed_as_planned_and_belong_to_their_layout(open_dashb
     steps = dashboard.wait_for_figure("timing_steps")
     for figure in (stages, steps):
         assert "emulated" in texts_of(figure)
-    for program in ("init", "train_step", "apply"):
+    for program in ("Initialization", "Train step", "Inference"):
         assert program in texts_of(stages)
     assert re.search(r"median [\d.]+ (s|ms|µs)", texts_of(steps))
     marks = [len(trace["x"]) for trace in steps["data"] if trace["type"] == "scatter"]

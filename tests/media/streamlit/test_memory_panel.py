@@ -79,7 +79,7 @@ def test_a_layout_that_does_not_fit_is_an_error_notice(shown, found: Snapshot) -
 
 def test_numbers_are_those_of_the_compiler(shown, found: Snapshot) -> None:
     page = shown(found)
-    figures = numbers_of(page, "train_step")
+    figures = numbers_of(page, "Train step")
     told = found.program("train_step").memory
     assert figures["Arguments"] == told.arguments
     assert figures["Outputs"] == told.outputs
@@ -90,7 +90,7 @@ def test_numbers_are_those_of_the_compiler(shown, found: Snapshot) -> None:
     held = sum(a.bytes_per_device for a in found.arrays if a.group == "params")
     assert figures["Arguments: parameters"] == held
     # The random key is an argument of init alone.
-    init = numbers_of(page, "init")
+    init = numbers_of(page, "Initialization")
     assert (init["Arguments: not explained by arrays"], init["Arguments: batch"]) == (8, 0)
     assert figures["Arguments: not explained by arrays"] == 0
 
@@ -107,7 +107,7 @@ def test_without_a_peak_a_program_needs_what_it_reserves(shown, found: Snapshot)
     page = shown(dataclasses.replace(found, programs=unknown))
     told = found.program("train_step").memory
     reserved = told.arguments + told.outputs + told.temporaries - told.aliased
-    assert numbers_of(page, "train_step")["Needed"] == reserved
+    assert numbers_of(page, "Train step")["Needed"] == reserved
 
 
 def test_rows_add_up(found: Snapshot) -> None:

@@ -104,7 +104,7 @@ def test_a_program_that_does_not_fit_has_no_modelled_step(shown, found: Snapshot
         replace(one, work=None, ideal=None, trace=None, collectives=None) for one in found.programs
     )
     page = shown(replace(found, programs=programs, findings=(refused,)), chip="v5p")
-    assert "train\\_step is unknown" in page.info[0].value
+    assert "the train step is unknown" in page.info[0].value
     assert not page.metric and not {"step_model", "roofline"} & set(charts(page))
     widget_of(page.button_group, "modelled_program").set_value("apply").run()
     assert not page.info and {metric.value for metric in page.metric} == {"unknown"}

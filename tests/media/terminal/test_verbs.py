@@ -93,7 +93,7 @@ def test_show_summarizes_a_run(ran: Path) -> None:
     for part in (
         "data 2 × model 4 (8 devices)",
         "P(None, 'model')",
-        "train_step",
+        "Train step",
         "median",
         "emulated",
     ):

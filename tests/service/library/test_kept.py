@@ -340,10 +340,9 @@ def test_a_snapshot_of_any_form_is_kept(library: Library) -> None:
 
 
 def test_facts_that_the_layouts_of_a_comparison_do_not_share_are_not_unknown(
-    tmp_path: Path,
+    library: Library,
 ) -> None:
     """The mesh of a Snapshot without one is unknown; a comparison has several."""
-    library = Library(tmp_path / "library.sqlite3")
     one = samples.snapshot(samples.mesh(data=2, model=2))
     other = dataclasses.replace(one, mesh=samples.mesh(data=4), arrays=())
     board = library.save("both", "", Board().pinned("a", one).pinned("b", other))

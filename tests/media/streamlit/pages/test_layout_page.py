@@ -382,7 +382,7 @@ def test_a_link_with_unknown_fields_shows_a_notice(open_page):
 def assert_shows_the_last_valid_layout(page):
     assert page.heading() == "### MLP, logical axes on data 2 × model 4"
     assert page.block_map() == [[f"devices<br>{one}, {one + 4}" for one in range(4)]]
-    assert len(page.warnings()) == 1 and "last valid layout" in page.warnings()[0]
+    assert len(page.warnings()) == 1 and "layout before that edit" in page.warnings()[0]
     assert page.query() == {}
 
 
