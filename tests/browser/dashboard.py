@@ -146,7 +146,7 @@ class Dashboard:
 
     def rule_menu(self, position: int, action: str) -> None:
         """Choose from the menu of a rule, counted from 0."""
-        self.page.locator("[class*=st-key-rule_menu]").nth(position).get_by_role("button").click()
+        self.page.get_by_role("button", name=f"Actions of rule {position + 1}", exact=True).click()
         self.page.get_by_role("menuitem", name=action).click()
         self.settle()
 
