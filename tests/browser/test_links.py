@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from urllib.parse import quote
+from urllib.parse import parse_qsl, quote
 
 import pytest
 from playwright.sync_api import expect
@@ -72,3 +72,45 @@ def test_the_back_button_restores_the_layout(dashboard):
     dashboard.page.go_forward()
     dashboard.wait_for_figure("block_map", lambda figure: len(cells(figure)) == 2)
     expect(dashboard.field("Mesh")).to_have_value("4x2")
+
+
+def test_back_keeps_tab_and_array(open_dashboard):
+    dashboard = open_dashboard("?depth=64&layers=2")
+    page = dashboard.page
+    dashboard.open_tab("Arrays", "Table")
+    rows = dashboard.keyed("array_table").get_by_test_id("stDataFrame")
+    rows.scroll_into_view_if_needed()
+    box = rows.bounding_box()
+    page.mouse.click(box["x"] + 16, box["y"] + 35 + 3.5 * 35)  # the fourth row
+    page.wait_for_url("**&array=*")
+    layout, length = dashboard.query(), page.evaluate("history.length")
+    array = dict(parse_qsl(layout))["array"]
+
+    def expect_layout() -> None:
+        dashboard.expect_query(layout)
+        dashboard.wait_for_figure(
+            "block_map", lambda map: map["layout"]["title"]["text"].endswith(array.split("/")[-1])
+        )
+        expect(dashboard.main().get_by_role("tab", selected=True)).to_have_text("Arrays")
+
+    def expect_board() -> None:
+        expect(dashboard.main().get_by_role("heading", name="Compare")).to_be_visible()
+        page.wait_for_url("**/board?pin=*")
+        dashboard.settle()
+
+    dashboard.pin("A")
+    dashboard.open_board()
+    expect_board()
+    assert page.evaluate("history.length") == length + 1, "a page and its URL are one entry"
+    page.go_back()
+    expect_layout()
+    page.go_forward()
+    expect_board()
+    dashboard.go_to("Layout")
+    expect_layout()
+    page.go_back()
+    expect_board()
+    page.go_back()
+    expect_layout()
+    page.go_back()  # before the array was selected
+    page.wait_for_url(lambda url: "array=" not in url and "tab=arrays" in url)

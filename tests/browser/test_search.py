@@ -7,6 +7,8 @@ import re
 import pytest
 from playwright.sync_api import expect
 
+from tests.browser.dashboard import Dashboard
+
 pytestmark = pytest.mark.nightly
 
 SMALL = "?target=tpu:v5e:2x2&mesh=4&axes=data&depth=64&layers=1&batch=16"
@@ -37,3 +39,21 @@ def test_a_search_shows_the_best_layouts_and_opens_one(open_dashboard) -> None:
     dashboard.click("search_open")
     expect(dashboard.page).to_have_url(re.compile("mesh="))
     expect(dashboard.field("Mesh")).to_be_visible()
+
+
+def test_another_browser_sees_the_search_of_a_link(open_dashboard, open_tab, server) -> None:
+    dashboard = open_dashboard(SMALL.replace("depth=64", "depth=32"))
+    dashboard.go_to("Search")
+    dashboard.type("Compiles, at most", "0")
+    dashboard.page.wait_for_url("**search-budget=0*")
+    dashboard.click("start_search")
+    dashboard.wait_for_figure("search_front")
+    url = dashboard.page.url
+    other = Dashboard(open_tab(), server.url)
+    other.page.goto(url)
+    other.wait_for_figure("search_front")
+    assert other.page.url == url
+    expect(other.main().get_by_role("button", name="Start search")).to_have_count(0)
+    dashboard.page.reload()
+    dashboard.wait_for_figure("search_front")
+    expect(dashboard.field("Compiles, at most")).to_have_value("0")

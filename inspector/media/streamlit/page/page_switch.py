@@ -2,10 +2,14 @@
 
 from __future__ import annotations
 
-from typing import NoReturn
+import functools
+from collections.abc import Callable
+from typing import Any, NoReturn
 
 import streamlit as st
 from streamlit.navigation.page import StreamlitPage
+
+from inspector.media.streamlit.page import page_files
 
 LAYOUT, BOARD, OPEN, SEARCH, ACCURACY = "", "board", "open", "search", "accuracy"  # URL paths
 
@@ -20,6 +24,18 @@ def page(url_path: str) -> StreamlitPage:
 def to(url_path: str) -> NoReturn:
     """Stop this run and open the page with this path."""
     st.switch_page(page(url_path))
+
+
+def join_entries() -> None:
+    """Draw the invisible component that makes a page and its URL one entry of the browser's history."""
+    _component()(key="page_switch", width=1, height=1)
+
+
+@functools.cache
+def _component() -> Callable[..., Any]:
+    return st.components.v2.component(
+        "page_switch", html="<span></span>", js=page_files.text("page_switch.js")
+    )
 
 
 def _unregistered() -> None:

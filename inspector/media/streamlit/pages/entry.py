@@ -8,7 +8,7 @@ import streamlit as st
 from streamlit.navigation.page import StreamlitPage
 
 from inspector.core.formatting import counted
-from inspector.media.streamlit.page import page_style
+from inspector.media.streamlit.page import page_style, page_switch
 from inspector.media.streamlit.page.plain_text import plain
 from inspector.media.streamlit.pages import jobs_page, layout_page
 from inspector.media.streamlit.panels import snapshot_panels
@@ -99,3 +99,4 @@ if (compared := compare_page()).title != compare.title:  # the page has opened a
     main_pages[main_pages.index(compare)] = compared
     st.navigation(pages, position="top")
 kept_pins.draw()
+page_switch.join_entries()

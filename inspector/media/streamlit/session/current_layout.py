@@ -72,12 +72,6 @@ def begin(on_layout_page: bool, tabs: Collection[str] = ()) -> None:
     was_on_layout_page, state.on_layout_page = state.get("on_layout_page"), on_layout_page
     if "last_layout" not in state and not on_layout_page:
         put(layouts.parse(layouts.opening_fields()).unwrap())
-    elif on_layout_page and was_on_layout_page is False:
-        put(state["last_layout"])
-        if (tab := state.get(_LAST_TAB)) in tabs:
-            state[TABS_KEY] = tab  # Streamlit forgets tabs that are not drawn
-        state.written_query = None
-        view_link.forget()
     elif (
         on_layout_page
         and ("last_layout" not in state or back_button.pressed())
@@ -102,6 +96,12 @@ def begin(on_layout_page: bool, tabs: Collection[str] = ()) -> None:
             chip_choice.put(None if chip is None else hardware.chip(chip).name)
         except InvalidInput as error:
             state.url_problems[chip_choice.KEY] = str(error)
+    elif on_layout_page and was_on_layout_page is False:
+        put(state["last_layout"])
+        if (tab := state.get(_LAST_TAB)) in tabs:
+            state[TABS_KEY] = tab  # Streamlit forgets tabs that are not drawn
+        state.written_query = None
+        view_link.forget()
     # The widget of the chip is not always drawn, so the choice is set again.
     chip_choice.keep()
 
