@@ -74,6 +74,7 @@ def test_every_preset_learns_what_one_device_learns(model: str, preset: str) -> 
     assert found == pytest.approx(losses_on_one_device(model)[:4], rel=1e-4)
 
 
+@pytest.mark.nightly_but_first
 @pytest.mark.parametrize(("model", "preset"), LAID_OUT)
 def test_constrained_activations_have_the_specs_of_linen(model: str, preset: str) -> None:
     layout = layout_of(model, preset)

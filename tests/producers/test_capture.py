@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 import dataclasses
+import functools
 import json
 import math
 import subprocess
 import sys
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -53,23 +55,24 @@ def codes(found: Snapshot) -> list[str]:
 # --- Two processes and one ----------------------------------------------------------------------------
 
 
+Captured = Callable[[int], dict[str, Any]]
+
+
 @pytest.fixture(scope="module")
-def both(tmp_path_factory) -> dict[int, dict[str, Any]]:
-    """Capture on 8 devices in one process and in two."""
-    found = {}
-    with Pool(workers=2, jobs="tests.producers.capturing") as pool:
-        jobs = {}
-        for processes in (1, 2):
-            folder = tmp_path_factory.mktemp(f"by_{processes}")
-            jobs[processes] = pool.submit(
-                "captured", {"folder": str(folder)}, Environment(8, processes=processes)
-            )
-        for processes, job in jobs.items():
-            assert job.wait(PATIENCE).state == "done", job.error
-            found[processes] = job.result | {
-                name: snapshot.from_json(job.result[name]) for name in ("snapshot", "program")
-            }
-    return found
+def by(tmp_path_factory: pytest.TempPathFactory) -> Captured:
+    """Return a function that captures on 8 devices in this number of processes, once."""
+
+    @functools.cache
+    def captured(processes: int) -> dict[str, Any]:
+        folder = tmp_path_factory.mktemp(f"by_{processes}")
+        with Pool(workers=1, jobs="tests.producers.capturing") as pool:
+            environment = Environment(8, processes=processes)
+            job = pool.submit("captured", {"folder": str(folder)}, environment).wait(PATIENCE)
+        assert job.state == "done", job.error
+        records = {name: snapshot.from_json(job.result[name]) for name in ("snapshot", "program")}
+        return job.result | records
+
+    return captured
 
 
 def placed(found: Snapshot) -> list[tuple]:
@@ -90,8 +93,8 @@ def placed(found: Snapshot) -> list[tuple]:
 
 
 @pytest.mark.nightly
-def test_two_processes_capture_the_same_as_one(both) -> None:
-    alone, two = both[1]["snapshot"], both[2]["snapshot"]
+def test_two_processes_capture_the_same_as_one(by: Captured) -> None:
+    alone, two = by(1)["snapshot"], by(2)["snapshot"]
     assert placed(two) == placed(alone)
     assert len(alone.arrays) == 16
     assert (alone.source.processes, two.source.processes) == (1, 2)
@@ -100,8 +103,8 @@ def test_two_processes_capture_the_same_as_one(both) -> None:
     turned = two.mesh_of(two.array("other"))
     assert turned.axis_names == ("rows", "columns") and set(turned.processes) == {0, 1}
     assert two.array("state/params/Dense_0/kernel").facts.placement == "several processes"
-    assert placed(both[2]["program"]) == placed(both[1]["program"])
-    one, other = (both[count]["program"].program("step") for count in (1, 2))
+    assert placed(by(2)["program"]) == placed(by(1)["program"])
+    one, other = (by(count)["program"].program("step") for count in (1, 2))
     assert one.shardings == other.shardings
     assert one.flops_per_device == other.flops_per_device > 0
     assert [(c.op, c.mesh_axes, c.payload_bytes) for c in one.collectives] == [
@@ -109,24 +112,26 @@ def test_two_processes_capture_the_same_as_one(both) -> None:
     ]
 
 
-@pytest.mark.parametrize("processes", [1, 2])
-def test_every_process_has_the_same_capture_and_no_new_array(both, processes) -> None:
-    assert both[processes]["same"]
-    assert both[processes]["untouched"] == [True] * processes
+@pytest.mark.nightly_but_first
+@pytest.mark.parametrize("processes", [2, 1])
+def test_every_process_has_the_same_capture_and_no_new_array(by: Captured, processes: int) -> None:
+    assert by(processes)["same"]
+    assert by(processes)["untouched"] == [True] * processes
 
 
-@pytest.mark.parametrize("processes", [1, 2])
-def test_captured_shards_equal_the_live_shards(both, processes) -> None:
-    found = both[processes]["snapshot"]
-    for path, spec, shard_shape, bytes_per_device, replicas in both[processes]["asked"]:
+@pytest.mark.nightly_but_first
+@pytest.mark.parametrize("processes", [2, 1])
+def test_captured_shards_equal_the_live_shards(by: Captured, processes: int) -> None:
+    found = by(processes)["snapshot"]
+    for path, spec, shard_shape, bytes_per_device, replicas in by(processes)["asked"]:
         array = found.array(path)
         assert [list(axes) if axes else None for axes in array.spec] == spec
         assert list(array.shard_shape) == shard_shape
         assert (array.bytes_per_device, array.replicas) == (bytes_per_device, replicas)
 
 
-def test_logical_axes_come_from_boxes(both) -> None:
-    found = both[1]["snapshot"]
+def test_logical_axes_come_from_boxes(by: Captured) -> None:
+    found = by(2)["snapshot"]
     moment = found.array("state/opt_state/0/mu/Dense_0/kernel")
     assert moment.logical_axes == ("embed", "hidden")
     assert (moment.box.kind, moment.group) == ("LogicallyPartitioned", "opt_state")

@@ -10,6 +10,7 @@ import subprocess
 import sys
 from collections.abc import Callable, Iterator
 from pathlib import Path
+from typing import Any
 
 import jax
 import numpy as np
@@ -55,8 +56,17 @@ def take() -> Iterator[Take]:
     service.close()
 
 
-def name_of(tutorial: TutorialRequest) -> str:
-    return f"{tutorial.guide}-{'x'.join(map(str, tutorial.mesh_shape))}"
+def cases(*guides: str) -> list[Any]:
+    """Return the requests of these guides. Those of other meshes are nightly, because each takes 2 to 6 s."""
+    return [
+        pytest.param(
+            tutorial,
+            id=f"{tutorial.guide}-{'x'.join(map(str, tutorial.mesh_shape))}",
+            marks=() if tutorial in AS_THE_GUIDE.values() else pytest.mark.nightly,
+        )
+        for tutorial in REQUESTS
+        if tutorial.guide in guides
+    ]
 
 
 def step(result: TutorialRun, title: str) -> Step:
@@ -86,8 +96,7 @@ def groups(one: DrawnArray) -> list[tuple[int, ...]]:
     return [tuple(held[index]) for index in sorted(held)]
 
 
-@pytest.mark.nightly_but_first
-@pytest.mark.parametrize("tutorial", REQUESTS, ids=name_of)
+@pytest.mark.parametrize("tutorial", cases(*TUTORIALS))
 def test_every_step_runs_and_has_a_result(take: Take, tutorial: TutorialRequest) -> None:
     result = take(tutorial)
     assert [one.problem for one in result.steps] == [None] * len(result.steps)
@@ -98,7 +107,7 @@ def test_every_step_runs_and_has_a_result(take: Take, tutorial: TutorialRequest)
     assert {"jax", "flax"} <= result.versions.keys()
 
 
-@pytest.mark.parametrize("tutorial", REQUESTS, ids=name_of)
+@pytest.mark.parametrize("tutorial", cases(*TUTORIALS))
 def test_drawn_arrays_have_the_shards_of_jax(take: Take, tutorial: TutorialRequest) -> None:
     mesh = jax_mesh(tutorial)
     arrays = [one for each in take(tutorial).steps for one in each.drawn]
@@ -140,6 +149,7 @@ def test_the_scale_up_guides_device_groups(take: Take) -> None:
     ]
 
 
+@pytest.mark.nightly
 def test_device_groups_of_another_mesh(take: Take) -> None:
     result = take(TutorialRequest("scale_up", (3, 2), ("rows", "columns")))
     assert groups(drawn(result, "W1")) == [(0, 2, 4), (1, 3, 5)]
@@ -150,7 +160,7 @@ def test_device_groups_of_another_mesh(take: Take) -> None:
     ).output.splitlines()  # fmt: skip
 
 
-@pytest.mark.parametrize("tutorial", REQUESTS[:2], ids=name_of)
+@pytest.mark.parametrize("tutorial", cases("scale_up"))
 def test_state_boxes_rules_and_timing(take: Take, tutorial: TutorialRequest) -> None:
     result = take(tutorial)
     _, model = tutorial.axis_names
@@ -187,9 +197,7 @@ def test_state_boxes_rules_and_timing(take: Take, tutorial: TutorialRequest) -> 
     )
 
 
-@pytest.mark.parametrize(
-    "tutorial", [one for one in REQUESTS if one.guide == "arrays"], ids=name_of
-)
+@pytest.mark.parametrize("tutorial", cases("arrays"))
 def test_printed_facts_of_arrays(take: Take, tutorial: TutorialRequest) -> None:
     result, count = take(tutorial), tutorial.devices
     assert "committed: False" in step(result, "An uncommitted array").output
@@ -245,9 +253,7 @@ def test_jax_raises_the_errors_of_the_guides(take: Take) -> None:
     assert len(others) == len(arrays.steps) + len(pieces.steps) - 3
 
 
-@pytest.mark.parametrize(
-    "tutorial", [one for one in REQUESTS if one.guide == "pieces"], ids=name_of
-)
+@pytest.mark.parametrize("tutorial", cases("pieces"))
 def test_the_references_shapes(take: Take, tutorial: TutorialRequest) -> None:
     result = take(tutorial)
     as_reference = tutorial.mesh_shape == (2, 4)

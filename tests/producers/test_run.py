@@ -57,6 +57,12 @@ def run(fields: dict[str, str]) -> Snapshot:
     return run_layout(layouts.parse(SMALL | fields).unwrap(), lambda *_, **__: None)
 
 
+@pytest.fixture(scope="module")
+def default() -> Snapshot:
+    """A run of the default layout."""
+    return run({})
+
+
 @pytest.mark.nightly_but_first
 @pytest.mark.parametrize("name", LAYOUTS)
 def test_live_arrays_equal_the_plan(name: str) -> None:
@@ -86,8 +92,8 @@ def test_every_optimizer_moves_the_parameters(optimizer: str) -> None:
         assert (before != now).any()
 
 
-def test_programs_have_memory_figures_and_every_step() -> None:
-    found = run({})
+def test_programs_have_memory_figures_and_every_step(default: Snapshot) -> None:
+    found = default
     assert [program.name for program in found.programs] == ["init", "train_step", "apply"]
     for program in found.programs:
         assert (
@@ -248,9 +254,8 @@ def test_a_padded_activation_has_a_spec_and_no_shard_shape() -> None:
     assert all(array.shard_shape is None and array.shards is None for array in padded)
 
 
-def test_facts_equal_those_of_the_arrays() -> None:
-    found = run({})
-    kernel = found.array("params/DotReluDot_0/W2")
+def test_facts_equal_those_of_the_arrays(default: Snapshot) -> None:
+    kernel = default.array("params/DotReluDot_0/W2")
     assert (kernel.facts.committed, kernel.facts.fully_addressable) == (True, True)
     assert (kernel.facts.fully_replicated, kernel.facts.placement) == (False, "one process")
     assert (
@@ -260,7 +265,7 @@ def test_facts_equal_those_of_the_arrays() -> None:
         ("hidden",),
         ("embed",),
     )
-    assert found.array("step").facts.fully_replicated
+    assert default.array("step").facts.fully_replicated
     alone = records.array_facts(jax.numpy.zeros(3))
     assert (alone.committed, alone.placement, alone.devices) == (False, "single device", 1)
 

@@ -2,6 +2,8 @@
 
     python run_scripts.py SCRIPT.py …
 
+Without arguments, each line of standard input is the path of a script.
+
 The first script sets the number of emulated devices. The output has one line of JSON per script: the losses,
 and for each array its shape, dtype, spec and the index ranges of each device.
 """
@@ -64,5 +66,5 @@ def made_by(module: ModuleType) -> dict[str, Any]:
 
 
 if __name__ == "__main__":
-    for number, script in enumerate(sys.argv[1:]):
+    for number, script in enumerate(sys.argv[1:] or map(str.strip, sys.stdin)):
         print(json.dumps(made_by(imported(script, f"script_{number}"))), flush=True)

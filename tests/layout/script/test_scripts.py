@@ -82,34 +82,33 @@ def parsed(name: str) -> Layout:
 
 
 class Scripts:
-    """All scripts, run one after the other in one process that knows nothing of this project."""
+    """Scripts that run one after the other in one process, which knows nothing of this project."""
 
     def __init__(self, folder: Path) -> None:
         self._names = iter(LAYOUTS)
         self._made: dict[str, dict[str, Any]] = {}
-        self._errors = folder / "errors.txt"
-        paths = []
-        for number, name in enumerate(LAYOUTS):
-            paths.append(folder / f"script_{number}.py")
-            paths[-1].write_text(script(parsed(name)), encoding="utf-8")
+        self._folder, self._errors = folder, folder / "errors.txt"
         with self._errors.open("wb") as errors:
             self._process = subprocess.Popen(
-                [sys.executable, run_scripts.__file__, *map(str, paths)],
-                cwd=folder, env=without_jax_settings(), stdout=subprocess.PIPE, stderr=errors,
+                [sys.executable, run_scripts.__file__], text=True, cwd=folder,
+                env=without_jax_settings(), stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=errors,
             )  # fmt: skip
 
     def made(self, name: str) -> dict[str, Any]:
-        """What this one made; waits for it."""
+        """Run the script of this name, and before it the scripts above it in LAYOUTS."""
         while name not in self._made:
+            following = next(self._names)
+            path = self._folder / f"script_{len(self._made)}.py"
+            path.write_text(script(parsed(following)), encoding="utf-8")
+            print(path, file=self._process.stdin, flush=True)
             line = self._process.stdout.readline()
             assert line, self._errors.read_text(encoding="utf-8")
-            self._made[next(self._names)] = json.loads(line)
+            self._made[following] = json.loads(line)
         return self._made[name]
 
     def end(self) -> None:
         self._process.kill()
-        self._process.wait()
-        self._process.stdout.close()
+        self._process.communicate()
 
 
 @pytest.fixture(scope="module")

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from pathlib import Path
+from types import SimpleNamespace
 
 import pytest
 import streamlit as st
@@ -26,6 +27,15 @@ def open_page(service: Inspection) -> Callable[..., ScriptedPage]:
 def page(open_page: Callable[..., ScriptedPage]) -> ScriptedPage:
     """The page with the default layout."""
     return open_page()
+
+
+@pytest.fixture
+def without_programs(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Partition no programs, which takes half a second for each layout that a test opens or types."""
+    endless = SimpleNamespace(
+        state="running", finished=False, wait=lambda seconds: None, cancel=lambda: None
+    )
+    monkeypatch.setattr(Inspection, "start_propagation", lambda *_, **__: endless)
 
 
 @pytest.fixture

@@ -13,6 +13,8 @@ from inspector.service.inspection import Inspection
 from tests.hostile.small_files import BOMB
 from tests.media.streamlit.scripted_page import PATIENCE
 
+pytestmark = pytest.mark.usefixtures("without_programs")
+
 RULES = b"mesh_axes: [data, tensor]\nlogical_axis_rules: [[batch, data], [hidden, tensor]]\n"
 
 

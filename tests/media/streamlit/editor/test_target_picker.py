@@ -10,6 +10,8 @@ from inspector.service import inspection
 from tests.media.streamlit.drawn_figures import figures
 from tests.media.streamlit.scripted_page import widget_of
 
+pytestmark = pytest.mark.usefixtures("without_programs")
+
 
 def choose_kind(page, kind: str) -> None:
     widget_of(page.test.selectbox, "target:kind").set_value(kind).run()

@@ -14,6 +14,8 @@ from inspector.service import inspection
 from inspector.service import own_model_registration as registration
 from tests.media.streamlit.scripted_page import go_back, widget_of
 
+pytestmark = pytest.mark.usefixtures("without_programs")
+
 
 def test_the_default_layout(page):
     assert page.heading() == "### MLP, logical axes on data 2 × model 4"

@@ -17,6 +17,8 @@ from inspector.service.engine import Requester
 from inspector.service.inspection import Inspection
 from tests.media.streamlit.scripted_page import PATIENCE
 
+pytestmark = pytest.mark.usefixtures("without_programs")
+
 SCRIPT = """
 import streamlit as st
 from inspector.media.streamlit.session import kept_pins, pins

@@ -21,6 +21,8 @@ from inspector.service.library import Library
 from tests.figures import samples
 from tests.media.streamlit.scripted_page import PATIENCE, go_back, widget_of
 
+pytestmark = pytest.mark.usefixtures("without_programs")
+
 FOUND = samples.snapshot()
 LARGEST = selection.largest_parameter(FOUND).path
 OTHER = next(array.path for array in FOUND.arrays if array.path != LARGEST)
