@@ -36,19 +36,19 @@ def test_the_paths_and_markers_in_the_ci_scripts_exist(script: str) -> None:
 
 
 def has_tests_of_every_change(path: Path) -> bool:
-    """Return whether a file of tests is close to JAX and has a test that is not nightly."""
+    """Return whether a file has a test that `.ci/run` runs on both versions of JAX."""
     tree = ast.parse(path.read_text(encoding="utf-8"))
     marks = " ".join(
         ast.unparse(node.value)
         for node in tree.body
         if isinstance(node, ast.Assign) and ast.unparse(node.targets[0]) == "pytestmark"
     )
-    nightly = "pytest.mark.nightly"
+    left_out = {"pytest.mark.nightly", "pytest.mark.first_jax_is_enough"}
     tests = [node for node in tree.body if isinstance(node, ast.FunctionDef)]
     return "close_to_jax" in marks and any(
-        nightly not in [ast.unparse(decorator) for decorator in test.decorator_list]
+        left_out.isdisjoint(ast.unparse(decorator) for decorator in test.decorator_list)
         for test in tests
-        if test.name.startswith("test_") and nightly not in re.split(r"[\[\], ]+", marks)
+        if test.name.startswith("test_") and left_out.isdisjoint(re.split(r"[\[\], ]+", marks))
     )
 
 

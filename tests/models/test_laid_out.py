@@ -100,6 +100,7 @@ def test_a_constraint_that_is_off_is_said_to_be_off() -> None:
     assert names["key"] == ("batch", "seq", "kv_heads", "head_dim")
 
 
+@pytest.mark.first_jax_is_enough
 @pytest.mark.parametrize("preset", ["Expert + tensor"])
 def test_tokens_go_to_their_experts_and_back_all_to_all(preset: str) -> None:
     collectives = run("moe", preset).program("apply").collectives

@@ -195,6 +195,7 @@ def test_collectives_in_a_loop_scale_with_the_layers(pool: Pool) -> None:
 # --- Every machine --------------------------------------------------------------------------------
 
 
+@pytest.mark.first_jax_is_enough
 def test_slices_equal_those_of_the_compiler(pool: Pool) -> None:
     chosen = [
         one
@@ -323,6 +324,7 @@ def test_invalid_requests_are_refused(
     assert (job.state, job.error[: len(said)]) == ("failed", said)
 
 
+@pytest.mark.first_jax_is_enough
 def test_the_job_returns_a_snapshot(pool: Pool) -> None:
     layout = layout_of({"mesh": "2x2", "depth": "64"})
     options = {"xla_tpu_scoped_vmem_limit_kib": "65536", "xla_enable_async_all_gather": "true"}

@@ -15,7 +15,11 @@ from inspector import layout as layouts
 from inspector.core import sharding
 from inspector.core.snapshot import Snapshot, from_json
 from inspector.layout import Layout
+from inspector.layout.plan import plan
+from inspector.producers.abstract import abstract_state
+from inspector.producers.run import run_layout
 from inspector.service import lanes
+from inspector.service.agreement import disagreements
 from inspector.service.engine import Environment, Pool
 from inspector.service.inspection import Inspection
 
@@ -55,9 +59,13 @@ def layout_of(fields: dict[str, str]) -> Layout:
     return layouts.parse(SMALL | fields).unwrap()
 
 
+def planned(layout: Layout) -> Snapshot:
+    """Plan in this process, which needs no worker."""
+    return plan(layout, abstract_state(layout))
+
+
 def run(service: Inspection, layout: Layout) -> Snapshot:
-    planned = service.plan(layout)
-    return service.start_run(layout, planned).wait(PATIENCE).answer()
+    return service.start_run(layout, planned(layout)).wait(PATIENCE).answer()
 
 
 def gone(pids: list[int]) -> None:
@@ -86,9 +94,11 @@ def without_devices(found: Snapshot) -> list[tuple]:
 @pytest.mark.nightly_but_first
 @pytest.mark.parametrize("name", LAYOUTS)
 def test_two_processes_give_the_same_arrays_as_one(service, name) -> None:
-    alone = run(service, layout_of(LAYOUTS[name]))
+    layout = layout_of(LAYOUTS[name])
+    alone = run_layout(layout, lambda *_, **__: None)
     found = run(service, layout_of(LAYOUTS[name] | {"processes": "2"}))
-    assert found.findings == alone.findings == ()  # both equal the plan
+    # Both equal the plan.
+    assert found.findings == disagreements(planned(layout), alone) == ()
     assert without_devices(found) == without_devices(alone)
     assert (found.source.processes, alone.source.processes) == (2, 1)
     assert found.mesh.devices == (0, 1, 2, 3, 2048, 2049, 2050, 2051)
@@ -123,6 +133,7 @@ def test_two_processes_measure_timeit_and_four_run(service) -> None:
     assert found.mesh.processes == (0, 0, 1, 1, 2, 2, 3, 3)
 
 
+@pytest.mark.first_jax_is_enough
 @pytest.mark.nightly_but_first
 @pytest.mark.parametrize("count", [2, 4])
 def test_devices_and_shards_of_each_process(several, count) -> None:
@@ -168,6 +179,7 @@ def test_values_are_gathered_in_process_order(several) -> None:
     assert job.result == {"gathered": [expected] * 4, "agreed": [7] * 4}
 
 
+@pytest.mark.first_jax_is_enough
 @pytest.mark.nightly_but_first
 @pytest.mark.parametrize("number", [0, 1])
 @pytest.mark.parametrize(
@@ -195,9 +207,8 @@ def test_a_process_that_ends_during_a_collective(several, number, how, message) 
 @pytest.mark.nightly
 def test_the_next_run_works_after_a_killed_process_and_after_a_cancel(service) -> None:
     layout = layout_of({"processes": "2", "steps": "10000", "depth": "64"})
-    planned = service.plan(layout)
     for number in (1, "cancel"):
-        job = service.start_run(layout, planned)
+        job = service.start_run(layout, planned(layout))
         until(lambda job=job: job.status().phase == "steps" or job.finished)
         assert job.state == "running", job.error
         (seat,) = [seat for seat in service.pool.workers(lanes.RUNS) if seat.busy]
@@ -235,7 +246,7 @@ def test_too_little_memory_is_refused_and_workers_stay(service) -> None:
 @pytest.mark.nightly
 def test_a_layout_of_several_processes_can_be_restored(service) -> None:
     saved, new = layout_of({"processes": "2"}), layout_of({"processes": "2", "mesh": "4x2"})
-    restoration = service.start_restoration(saved, new, service.plan(saved), service.plan(new))
+    restoration = service.start_restoration(saved, new, planned(saved), planned(new))
     assert restoration.wait(PATIENCE).status().state == "done", restoration.status().error
     found = restoration.answer().snapshot
     assert found.findings == ()

@@ -78,6 +78,7 @@ def test_live_arrays_equal_the_plan(name: str) -> None:
     assert carried == {a.path for a in planned.arrays} - {"output"}
 
 
+@pytest.mark.first_jax_is_enough
 @pytest.mark.parametrize("optimizer", ["adam", "adamw", "lion", "momentum", "sgd"])
 def test_every_optimizer_moves_the_parameters(optimizer: str) -> None:
     layout = layouts.parse(SMALL | {"optimizer": optimizer}).unwrap()
@@ -120,6 +121,7 @@ def test_a_live_array_without_a_named_sharding_keeps_its_shards() -> None:
     assert [(s.device, s.index, s.replica) for s in array.shards] == [(1, ((0, 4), (0, 2)), 0)]
 
 
+@pytest.mark.first_jax_is_enough
 def test_too_little_memory_is_refused_before_anything_runs() -> None:
     layout = layouts.parse(SMALL).unwrap()
     phases: list[str] = []
@@ -128,6 +130,7 @@ def test_too_little_memory_is_refused_before_anything_runs() -> None:
     assert "compile" in phases and "first run" not in phases
 
 
+@pytest.mark.first_jax_is_enough
 def test_bytes_per_device_are_the_live_buffers() -> None:
     found = run(LAYOUTS["FSDP"])
     for array in found.arrays:
@@ -136,6 +139,7 @@ def test_bytes_per_device_are_the_live_buffers() -> None:
         )
 
 
+@pytest.mark.first_jax_is_enough
 def test_mean_squared_error_falls_step_by_step() -> None:
     found = run({"loss": "mse", "steps": "8"})
     losses = found.program("train_step").losses
@@ -238,6 +242,7 @@ def test_constrained_activations_have_the_specs_of_linen() -> None:
         assert array.spec == records.spec_of(expected, 2)
 
 
+@pytest.mark.first_jax_is_enough
 def test_a_disabled_constraint_is_recorded() -> None:
     found = run({"unconstrained": "z"})
     names = {
@@ -247,6 +252,7 @@ def test_a_disabled_constraint_is_recorded() -> None:
     assert found.layout["unconstrained"] == ["z"]
 
 
+@pytest.mark.first_jax_is_enough
 def test_a_padded_activation_has_a_spec_and_no_shard_shape() -> None:
     found = run({"model": "mlp", "depth": "18", "specs": "W1=None.None,W2=None.None"})
     padded = [a for a in found.arrays if a.group == "activation" and a.spec[1] == ("model",)]
@@ -287,6 +293,7 @@ def test_live_bytes_have_their_owners() -> None:
     assert on_device_3["nobody"] >= forgotten.nbytes
 
 
+@pytest.mark.first_jax_is_enough
 def test_timeit_is_mean_and_deviation_over_seven_loops(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(compiled_program, "TIMEIT_LEAST", 0.01)
     found = run({"timeit": "true", "depth": "16"})
@@ -297,6 +304,7 @@ def test_timeit_is_mean_and_deviation_over_seven_loops(monkeypatch: pytest.Monke
     assert found.program("init").seconds.timeit is None
 
 
+@pytest.mark.first_jax_is_enough
 def test_a_donated_state_is_overwritten_in_every_step(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(compiled_program, "TIMEIT_LEAST", 0.01)
     kept = run({"depth": "16"}).program("train_step")

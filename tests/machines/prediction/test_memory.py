@@ -105,6 +105,7 @@ def test_breakdown_of_a_run(monkeypatch: pytest.MonkeyPatch, name: str) -> None:
     assert step["batch"] == held["batch"]
 
 
+@pytest.mark.first_jax_is_enough
 @pytest.mark.nightly_but_first
 @pytest.mark.parametrize("fields", [{"scan": "true"}, {"optimizer": "sgd"}])
 def test_donatable_bytes_are_those_that_donation_aliases(
@@ -333,6 +334,7 @@ def test_fit_of_compiled_programs() -> None:
     assert fit.largest == ("arguments that no array explains", 18 * 2**30)
 
 
+@pytest.mark.first_jax_is_enough
 def test_fit_of_a_plan_is_a_lower_bound() -> None:
     layout = layouts.parse(SMALL).unwrap()
     planned = plan(layout, abstract_state(layout))

@@ -97,6 +97,7 @@ def test_a_shard_map_sends_what_the_compiled_one_sends(kind: str) -> None:
         assert one.shard_shape == (4, *one.shape[1:])
 
 
+@pytest.mark.first_jax_is_enough
 def test_a_shard_map_is_named_by_its_line_as_a_source() -> None:
     """Shardy calls the result of a `shard_map` its own source."""
     spec = P("data", "model")

@@ -170,6 +170,7 @@ def test_an_initialization_sends_what_is_compiled(name: str) -> None:
     assert wire_bytes(program) == wire_bytes(compiled(layout, "init"))
 
 
+@pytest.mark.first_jax_is_enough
 @pytest.mark.nightly_but_first
 @pytest.mark.parametrize(
     "name", ["mlp, fsdp", "transformer, data and tensor", "moe, data and expert, scan"]
@@ -190,6 +191,7 @@ def test_activations_and_gradients_are_placed_as_compiled(name: str) -> None:
         assert {origin.mesh_axis for origin in array.origins or ()} == axes
 
 
+@pytest.mark.first_jax_is_enough
 def test_a_weight_that_is_gathered_for_a_product_is_a_conflict() -> None:
     program = train_step(layout_of(CASES["mlp, fsdp"][0]))
     named = {each.name: each for each in program.collectives or ()}
@@ -206,6 +208,7 @@ def test_a_weight_that_is_gathered_for_a_product_is_a_conflict() -> None:
         assert gather.source == each.source or gather.op_name.endswith("/sharding_constraint")
 
 
+@pytest.mark.first_jax_is_enough
 def test_a_path_leads_from_the_source_over_the_operations_to_the_value() -> None:
     """The hidden layer is sharded by its constraint; the product before it and its gradient follow."""
     program = train_step(layout_of({"mesh": "2x4", "depth": "64"}))

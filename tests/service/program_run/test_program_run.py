@@ -223,6 +223,7 @@ def test_functions_of_libraries_are_programs_if_the_user_jits_them(tmp_path: Pat
     assert live.array("state/w").bytes == 8 * 16 * 16 * 4
 
 
+@pytest.mark.first_jax_is_enough
 def test_arrays_of_a_program_that_compiles_nothing_are_recorded_without_views(
     tmp_path: Path,
 ) -> None:

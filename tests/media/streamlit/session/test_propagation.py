@@ -15,7 +15,7 @@ from inspector.producers.abstract import abstract_state
 from inspector.service.inspection import Inspection
 from tests.media.streamlit.scripted_page import ScriptedPage
 
-pytestmark = pytest.mark.close_to_jax
+pytestmark = [pytest.mark.close_to_jax, pytest.mark.first_jax_is_enough]
 
 SMALL = {"depth": "64", "batch": "16"}
 
