@@ -10,26 +10,18 @@ JOBS = {"look": f"{__name__}:look"}
 
 
 def look(payload: dict[str, Any], report: Callable[..., None]) -> dict[str, Any]:
-    """Return the Snapshot of each layout, and `slice_index` and `coords` of the devices by id."""
+    """Return the Snapshot of the layout, and `slice_index` and `coords` of the devices by id."""
     from inspector import layout as layouts
-    from inspector.core.errors import InvalidInput
     from inspector.machines import targets
     from inspector.producers import topology
     from inspector.producers.compile import compile_layout
 
-    found, errors = [], []
-    for layout in map(layouts.from_json, payload["layouts"]):
-        target = targets.parse(layout.target)
-        try:
-            snapshot = compile_layout(layout, target, report, layout.device_order)
-        except InvalidInput as error:
-            errors.append(str(error))
-        else:
-            found.append(json.loads(json.dumps(snapshot.to_json())))
-    devices = topology.devices_of(targets.parse(payload["target"]))
+    layout = layouts.from_json(payload["layout"])
+    target = targets.parse(layout.target)
+    found = compile_layout(layout, target, report, layout.device_order)
+    devices = topology.devices_of(target)
     return {
-        "snapshots": found,
-        "errors": errors,
+        "snapshot": json.loads(json.dumps(found.to_json())),
         "slice_index": {str(device.id): device.slice_index for device in devices},
         "coords": {str(device.id): list(device.coords) for device in devices},
         "processes": {str(device.id): device.process_index for device in devices},

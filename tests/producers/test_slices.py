@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+import functools
+from collections.abc import Callable, Iterator
 from typing import Any
 
 import numpy as np
@@ -31,32 +32,32 @@ LAYOUTS: dict[str, dict[str, str]] = {
 }  # fmt: skip
 
 
+Look = Callable[[str], tuple[Snapshot, dict[str, Any]]]
+
+
 @pytest.fixture(scope="module")
-def looked() -> Iterator[dict[str, Any]]:
+def look() -> Iterator[Look]:
+    """Return a function that compiles a layout, once, and also returns JAX's facts about the devices."""
     machine = targets.parse(TARGET)
     if lacking := targets.missing_compiler(machine):
         pytest.skip(lacking)
-    made = [layouts.parse(SMALL | fields).unwrap() for fields in LAYOUTS.values()]
+    environment = Environment(1, targets.environment(machine))
     with Pool(workers=1, jobs="tests.producers.slices_job") as pool:
-        environment = Environment(1, targets.environment(machine))
-        payload = {"target": TARGET, "layouts": [one.to_json() for one in made]}
-        job = pool.submit("look", payload, environment, PATIENCE)
-        job.wait()
-        assert job.state == "done", job.error
-        yield job.result
 
+        @functools.cache
+        def looked(name: str) -> tuple[Snapshot, dict[str, Any]]:
+            layout = layouts.parse(SMALL | LAYOUTS[name]).unwrap()
+            job = pool.submit("look", {"layout": layout.to_json()}, environment, PATIENCE)
+            facts = job.wait().answer()
+            return snapshot.from_json(facts["snapshot"]), facts
 
-@pytest.fixture
-def snapshots(looked: dict[str, Any]) -> dict[str, Snapshot]:
-    return dict(zip(LAYOUTS, map(snapshot.from_json, looked["snapshots"]), strict=True))
+        yield looked
 
 
 @pytest.mark.nightly_but_first
 @pytest.mark.parametrize("name", LAYOUTS)
-def test_devices_have_the_slices_and_places_that_jax_reports(
-    name: str, looked: dict[str, Any], snapshots: dict[str, Snapshot]
-) -> None:
-    found = snapshots[name]
+def test_devices_have_the_slices_and_places_that_jax_reports(name: str, look: Look) -> None:
+    found, looked = look(name)
     assert (found.source.target, found.source.processes) == (TARGET, targets.parse(TARGET).hosts)
     mesh = found.mesh
     ids = list(map(str, mesh.devices))
@@ -70,8 +71,8 @@ def test_devices_have_the_slices_and_places_that_jax_reports(
     assert crossing_axes(mesh) == (mesh.axis_names[0],)
 
 
-def test_gradients_of_data_parallelism(snapshots: dict[str, Snapshot]) -> None:
-    found = snapshots["data between slices"]
+def test_gradients_of_data_parallelism(look: Look) -> None:
+    found, _ = look("data between slices")
     (step,) = (one for one in found.programs if one.name == "train_step")
     gradients = LAYERS * 2 * DEPTH**2 * 4  # bytes of two float32 kernels a layer
     sent = {
@@ -86,8 +87,9 @@ def test_gradients_of_data_parallelism(snapshots: dict[str, Snapshot]) -> None:
     assert {axes for network, axes, _ in sent if network == "dcn"} == {("data",)}
 
 
-def test_one_axis_inside_of_slices_and_between_them(snapshots: dict[str, Snapshot]) -> None:
-    two_axes, one_axis = snapshots["data between slices"], snapshots["one axis of both"]
+@pytest.mark.nightly
+def test_one_axis_inside_of_slices_and_between_them(look: Look) -> None:
+    (two_axes, _), (one_axis, _) = look("data between slices"), look("one axis of both")
 
     def sent(found: Snapshot) -> dict[tuple[str | None, str], int | None]:
         rows = traffic(found.program("train_step").collectives, networks_apart=True)
@@ -104,8 +106,8 @@ def test_one_axis_inside_of_slices_and_between_them(snapshots: dict[str, Snapsho
         assert isinstance(part, SliceLink if one.network == "dcn" else TorusLink)
 
 
-def test_the_torus_picture_has_both_slices(snapshots: dict[str, Snapshot]) -> None:
-    found = snapshots["torus"]
+def test_the_torus_picture_has_both_slices(look: Look) -> None:
+    found, _ = look("data between slices")
     figure = torus_map(found.mesh, highlight_axis="data")
     (heatmap,) = (trace for trace in figure.data if trace.type == "heatmap")
     z = np.array(heatmap.z)
