@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import atexit
+import gc
 import os
 import shutil
 import tempfile
@@ -88,6 +89,11 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
     items.sort(
         key=lambda item: -1 if browser in item.path.parents else places.get(item.path, len(places))
     )
+
+
+def pytest_collection_finish() -> None:
+    """Leave the imported modules out of garbage collections, which took 7% of the processor time of tests."""
+    gc.freeze()
 
 
 def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter) -> None:

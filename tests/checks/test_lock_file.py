@@ -26,6 +26,7 @@ from inspector.core.snapshot import (
     Spec,
 )
 from tests.checks.policy.one_rule import collective
+from tests.examples import costly
 from tests.figures import samples
 
 AXES = ("data", "model")
@@ -76,6 +77,7 @@ def snapshots(draw: st.DrawFn) -> Snapshot:
     return dataclasses.replace(found, programs=programs)
 
 
+@costly()
 @given(snapshots(), st.randoms(use_true_random=False))
 def test_the_order_of_the_snapshot_does_not_change_the_file(
     found: Snapshot, chance: random.Random

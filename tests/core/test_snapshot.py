@@ -45,6 +45,7 @@ from inspector.core.snapshot import (
     Transfer,
     UseGroup,
 )
+from tests.examples import costly
 
 SCHEMA = json.loads(snapshot.SCHEMA_PATH.read_text(encoding="utf-8"))
 VALIDATOR = Draft202012Validator(SCHEMA)
@@ -219,6 +220,7 @@ def snapshots(draw: st.DrawFn) -> Snapshot:
 # --- The file -------------------------------------------------------------------------------------
 
 
+@costly()
 @given(snapshots())
 def test_a_snapshot_survives_its_text_and_obeys_the_schema(made: Snapshot) -> None:
     parsed = strict_json.parse(snapshot.dumps(made), "it")

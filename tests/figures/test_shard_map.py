@@ -18,6 +18,7 @@ from inspector.figures.block_grid import Arrangement, block_grid, split_dimensio
 from inspector.figures.block_map import block_map, layout
 from inspector.figures.mesh_layout import mesh_grid
 from inspector.figures.mesh_map import mesh_map
+from tests.examples import costly
 
 from . import drawn, samples
 
@@ -80,6 +81,7 @@ def test_the_grid_covers_each_element_once(case: tuple[Array, Mesh]) -> None:
     assert np.all(counted == 1)
 
 
+@costly()
 @given(placed())
 def test_areas_are_proportional_to_blocks(case: tuple[Array, Mesh]) -> None:
     array, mesh = case

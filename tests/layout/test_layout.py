@@ -24,6 +24,7 @@ from inspector.machines import targets
 from inspector.machines.compiler_options import OPTIONS
 from inspector.model import Size
 from inspector.model.built_in.catalogue import CATALOGUE
+from tests.examples import costly
 
 MESH_SHAPES = [
     shape
@@ -378,6 +379,7 @@ def test_every_field_is_broken_once() -> None:
     assert {name for name, _, _ in BROKEN} >= set(FIELDS)
 
 
+@costly()
 @given(layout_values(), st.sampled_from(BROKEN))
 def test_a_field_broken_in_any_layout_is_the_only_one_named(
     layout: Layout, broken: tuple[str, str, list[str]]

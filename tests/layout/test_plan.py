@@ -18,6 +18,7 @@ from inspector.layout.plan import plan
 from inspector.producers import build, records
 from inspector.producers.abstract import abstract_state
 from inspector.producers.leaves import leaves_of
+from tests.examples import costly
 
 SMALL = {"batch": "8", "layers": "2", "depth": "16"}
 
@@ -116,6 +117,7 @@ rule_lists = st.lists(
 )
 
 
+@costly()
 @given(rules=rule_lists, scan=st.booleans())
 def test_plan_equals_linen_leaf_by_leaf_for_any_rules(rules: list, scan: bool) -> None:
     text = ",".join(f"{name}={'+'.join(axes)}" for name, axes in rules)

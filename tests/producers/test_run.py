@@ -79,6 +79,7 @@ def test_live_arrays_equal_the_plan(name: str) -> None:
 
 
 @pytest.mark.first_jax_is_enough
+@pytest.mark.nightly_but_first
 @pytest.mark.parametrize("optimizer", ["adam", "adamw", "lion", "momentum", "sgd"])
 def test_every_optimizer_moves_the_parameters(optimizer: str) -> None:
     layout = layouts.parse(SMALL | {"optimizer": optimizer}).unwrap()
@@ -197,8 +198,8 @@ def compiled_with_watching(layout: Layout, watching: bool) -> tuple[Any, dict[st
 
 
 CHOICES = {
-    "constrained": {},
     "left to the compiler": {"unconstrained": "y,z"},
+    "constrained": {},
     "left to the compiler, FSDP": {
         "mesh": "8", "axes": "fsdp", "rules": "batch=fsdp,embed=fsdp", "unconstrained": "y,z",
     },
@@ -206,6 +207,7 @@ CHOICES = {
 }  # fmt: skip
 
 
+@pytest.mark.nightly_but_first
 @pytest.mark.parametrize("name", CHOICES)
 def test_watched_values_have_the_shardings_of_the_program(name: str) -> None:
     """Compare with the output shardings of the executable: the last z and the gradients are outputs."""
@@ -305,10 +307,12 @@ def test_timeit_is_mean_and_deviation_over_seven_loops(monkeypatch: pytest.Monke
 
 
 @pytest.mark.first_jax_is_enough
-def test_a_donated_state_is_overwritten_in_every_step(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_donated_state_is_overwritten_in_every_step(
+    default: Snapshot, monkeypatch: pytest.MonkeyPatch
+) -> None:
     monkeypatch.setattr(compiled_program, "TIMEIT_LEAST", 0.01)
-    kept = run({"depth": "16"}).program("train_step")
-    donated = run({"donate": "true", "timeit": "true", "depth": "16"})
+    kept = default.program("train_step")
+    donated = run({"donate": "true", "timeit": "true"})
     step = donated.program("train_step")
     state = sum(
         array.bytes_per_device

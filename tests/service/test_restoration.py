@@ -14,8 +14,11 @@ import pytest
 from benchmarks.processes import until
 from inspector import layout as layouts
 from inspector.core.errors import InvalidInput
+from inspector.core.snapshot import Snapshot
 from inspector.guides.restore import transfer
 from inspector.layout import Layout
+from inspector.layout.plan import plan
+from inspector.producers.abstract import abstract_state
 from inspector.service import lanes
 from inspector.service.inspection import Inspection
 from inspector.service.restoration import Restoration, refuse_different
@@ -42,8 +45,13 @@ def small(**fields: str) -> Layout:
     return layouts.parse({"layers": "2", "depth": "32"} | fields).unwrap()
 
 
+def planned(layout: Layout) -> Snapshot:
+    """Plan in this process, which needs no worker."""
+    return plan(layout, abstract_state(layout))
+
+
 def start(service: Inspection, saved: Layout, new: Layout) -> Restoration:
-    return service.start_restoration(saved, new, service.plan(saved), service.plan(new))
+    return service.start_restoration(saved, new, planned(saved), planned(new))
 
 
 def is_at(restoration: Restoration, stage: str, *phases: str) -> Callable[[], bool]:
@@ -66,7 +74,7 @@ def test_two_workers_with_other_device_counts(service: Inspection, temporary: Pa
     assert outcome.snapshot.mesh.size == 12
     found = outcome.snapshot.transfer
     assert found.sources == tuple(range(8)) and found.targets == tuple(range(12))
-    assert found.routes == transfer.transfer(service.plan(saved), service.plan(new)).routes
+    assert found.routes == transfer.transfer(planned(saved), planned(new)).routes
     assert [row.unequal for row in found.arrays] == [0] * 14
     assert outcome.file_bytes > 0 and outcome.seconds_saving > 0 < outcome.seconds_restoring
     assert list(temporary.iterdir()) == []

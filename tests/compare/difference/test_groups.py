@@ -16,6 +16,7 @@ from inspector.compare.difference.rule_causes import REORDERED
 from inspector.core.snapshot import Snapshot
 from inspector.core.totals import STATE_GROUPS
 from tests.compare.difference.layouts import planned
+from tests.examples import costly
 
 
 def grouped(before: Snapshot, after: Snapshot) -> tuple[Group, ...]:
@@ -36,6 +37,7 @@ LAYOUTS = st.fixed_dictionaries(
 )
 
 
+@costly()
 @given(LAYOUTS, LAYOUTS)
 def test_every_difference_is_in_one_group_and_bytes_are_those_of_the_totals(
     one: dict[str, str], other: dict[str, str]

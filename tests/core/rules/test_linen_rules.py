@@ -7,12 +7,13 @@ from typing import Any
 
 import pytest
 from flax import linen
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 from jax.sharding import PartitionSpec
 
 from inspector.core import rules
 from tests.core.rules.flax_forms import as_rule, normal
+from tests.examples import costly
 from tests.paths import CASES
 
 pytestmark = pytest.mark.close_to_jax
@@ -39,7 +40,7 @@ def rule_lists(draw: st.DrawFn) -> list[tuple[str, Any]]:
     return draw(st.lists(st.tuples(st.sampled_from(LOGICAL_AXES), target), max_size=10))
 
 
-@settings(max_examples=200)  # rules can conflict in many ways
+@costly(40, otherwise=200)  # rules can conflict in many ways
 @given(
     st.lists(st.sampled_from((*LOGICAL_AXES, None)), max_size=5).filter(
         lambda names: len({*names} - {None}) == len([name for name in names if name])

@@ -10,7 +10,7 @@ import numpy as np
 import pytest
 from flax import linen, nnx
 from flax.core import spmd
-from hypothesis import example, given, settings
+from hypothesis import example, given
 from hypothesis import strategies as st
 from jax.sharding import NamedSharding, PartitionSpec
 
@@ -18,6 +18,7 @@ from inspector.core.rules import nnx as by_name
 from inspector.core.rules.disagreement import disagreements
 from inspector.core.snapshot import Mesh, MeshAxis
 from tests.core.rules.flax_forms import as_rule, normal
+from tests.examples import costly
 from tests.paths import CASES
 
 pytestmark = pytest.mark.close_to_jax
@@ -48,7 +49,7 @@ def variable(names: list[str | None], rules: list[tuple[str, Any]]) -> nnx.Varia
     )
 
 
-@settings(max_examples=200)  # rules can conflict in many ways
+@costly(40, otherwise=200)  # rules can conflict in many ways
 @given(names_of_dimensions, rule_lists)
 @example(["batch", "batch"], [("batch", "data")])
 @example(["batch", None], [])
