@@ -178,15 +178,19 @@ def _note_results(linked: Sequence[LinkedPin]) -> None:
 
 
 def restore(query: dict[str, list[str]]) -> None:
-    """Put the layouts of an earlier session before those of the board. Invalid ones are left out."""
+    """Put the layouts of an earlier session before those of the board. Invalid ones are left out.
+
+    Problems of the opened link stay.
+    """
     linked = board_link.parse(query)
-    before = board()
+    before, wrong = board(), problems()
     restored = _merged(Board(), _planned(linked.pins, before, []), linked.baseline, [])
     for pin in before.pins:
         with contextlib.suppress(InvalidInput):  # the board is full
             restored = restored.pinned(boards.free_name(pin.name, restored.names), pin.snapshot)
     if restored.pins:
         put(restored)
+        st.session_state[_PROBLEMS] = wrong
         _note_results(linked.pins)
 
 

@@ -168,3 +168,11 @@ def test_a_signed_in_user_has_an_entry_that_no_other_user_gets(monkeypatch: pyte
     assert not any("my.org" in key for key in keys)
     monkeypatch.undo()
     assert data(begin())["key"] not in keys
+
+
+def test_the_problem_of_the_opened_link_stays_after_the_layouts_are_restored():
+    page = begin()
+    page.session_state["board_link_problems"] = ("no entry of this name",)
+    send(page, text(TWO))
+    assert board_of(page).names == ("A", "B")
+    assert page.session_state["board_link_problems"] == ("no entry of this name",)
