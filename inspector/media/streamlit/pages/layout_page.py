@@ -202,9 +202,4 @@ def _show_url_problems(snapshot: Snapshot | None = None) -> None:
     problems = [*st.session_state.get("url_problems", {}).values()]
     if snapshot is not None:
         problems += view_link.absent(snapshot)
-    if problems:
-        messages = "  \n".join(map(plain, problems))
-        st.warning(
-            f"The link has invalid values. Defaults replace them.  \n{messages}",
-            icon=":material/link_off:",
-        )
+    view_link.show_problems(problems)

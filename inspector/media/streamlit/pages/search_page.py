@@ -27,6 +27,7 @@ from inspector.media.streamlit.session import (
     planning,
     search_link,
     user,
+    view_link,
 )
 from inspector.media.streamlit.session.job_progress import Progress, Task
 from inspector.sections import search as section
@@ -73,13 +74,7 @@ def show() -> None:
     if st.session_state.pop(_LEAVE, False):
         page_switch.to(page_switch.LAYOUT)
     st.markdown("### Search")
-    problems = (*search_link.read(), *_reopen_linked())
-    if problems:
-        messages = "  \n".join(map(plain, problems))
-        st.warning(
-            f"The link has invalid values. Defaults replace them.  \n{messages}",
-            icon=":material/link_off:",
-        )
+    view_link.show_problems((*search_link.read(), *_reopen_linked()))
     layout = current_layout.last_layout()
     reopened: _Reopened | None = st.session_state.get(_REOPENED)
     if reopened is not None and reopened.layout == layout:

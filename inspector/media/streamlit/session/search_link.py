@@ -61,8 +61,8 @@ def read() -> tuple[str, ...]:
         parsed = layouts.parse_leniently(current_layout.of_parameters(fields))
         current_layout.put(parsed.unwrap())
         state[_PROBLEMS] = (*parsed.problems.values(), *problems)
-    problems_now: tuple[str, ...] = state[_PROBLEMS]
-    return problems_now
+    known: tuple[str, ...] = state.setdefault(_PROBLEMS, ())
+    return known
 
 
 def write(layout: Layout, entry: str | None = None) -> None:

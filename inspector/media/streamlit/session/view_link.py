@@ -7,13 +7,14 @@ ignored.
 
 from __future__ import annotations
 
-from collections.abc import Collection, Mapping
+from collections.abc import Collection, Mapping, Sequence
 from typing import TypeVar
 
 import streamlit as st
 
 from inspector.core.errors import shown
 from inspector.core.snapshot import Snapshot
+from inspector.media.streamlit.page.plain_text import plain
 from inspector.media.streamlit.session import (
     back_button,
     program_choice,
@@ -179,6 +180,16 @@ def _programs(snapshot: Snapshot) -> set[str]:
     """Return the names of the programs. Those of a plan may not be propagated yet."""
     names = {program.name for program in snapshot.programs}
     return names.union(RESERVED_PROGRAMS) if names and snapshot.source.kind == "plan" else names
+
+
+def show_problems(problems: Sequence[str]) -> None:
+    """Draw a warning with the problems of a link, if there are any."""
+    if problems:
+        messages = "  \n".join(map(plain, problems))
+        st.warning(
+            f"The link has invalid values. Defaults replace them.  \n{messages}",
+            icon=":material/link_off:",
+        )
 
 
 def forget() -> None:
