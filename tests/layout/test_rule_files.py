@@ -86,7 +86,9 @@ gin_rules: LogicalAxisRules = (('length', 'data'),)
 
 
 def test_rules_among_python_code_are_read() -> None:
-    found = {one.name: one for one in rule_files.rule_sets(OWN_PYTHON, "partitioning.py")}
+    sets = {
+        rule_set.name: rule_set for rule_set in rule_files.rule_sets(OWN_PYTHON, "partitioning.py")
+    }
     expected = {
         "rules": [
             ["batch", ["data"]],
@@ -96,8 +98,8 @@ def test_rules_among_python_code_are_read() -> None:
         ],
         "gin_rules": [["length", ["data"]]],
     }
-    assert {name: plain(one.rules) for name, one in found.items()} == expected
-    opened = found["gin_rules"].applied_to(TRANSFORMER, keep_mesh=True)
+    assert {name: plain(rule_set.rules) for name, rule_set in sets.items()} == expected
+    opened = sets["gin_rules"].applied_to(TRANSFORMER, keep_mesh=True)
     # T5X's length is the sequence.
     assert rules.partition_spec(("seq",), opened.rules) == (("data",),)
 

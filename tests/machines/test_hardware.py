@@ -44,9 +44,9 @@ def test_tpu_figures_are_close_to_those_of_google(name: str) -> None:
     assert ours.hbm_bytes == pytest.approx(size, rel=0.015)
     assert ours.hbm_bytes_per_second == pytest.approx(rate, rel=0.03)
     if bf16 is not None:
-        found = ours.flops_per_second
-        assert found["bf16"] == pytest.approx(bf16, rel=0.005)
-        assert found["fp8" if name == "tpu7x" else "int8"] == pytest.approx(eight_bits, rel=0.005)
+        rates = ours.flops_per_second
+        assert rates["bf16"] == pytest.approx(bf16, rel=0.005)
+        assert rates["fp8" if name == "tpu7x" else "int8"] == pytest.approx(eight_bits, rel=0.005)
         # The book has 90% of Google's rate of a link.
         link_bytes = link_bits * 1e9 / 8 / (2 * torus.axes)
         assert torus.bytes_per_second == pytest.approx(0.9 * link_bytes, rel=0.005)
@@ -67,12 +67,12 @@ NVIDIA = {
 def test_gpu_figures_are_close_to_those_of_nvidia(name: str) -> None:
     bf16, eight_bits, fp4, size, rate, nvlink, pcie = NVIDIA[name]
     ours = chip(name)
-    nodes, found = ours.network, ours.flops_per_second
+    nodes, rates = ours.network, ours.flops_per_second
     assert isinstance(nodes, Nodes) and nodes.gpus == (72 if name == "gb200" else 8)
     assert nodes.bytes_per_second == nvlink / 2 and ours.pcie_bytes_per_second == pcie / 2
-    assert found["bf16"] == pytest.approx(bf16, rel=0.025)
-    assert found["int8" if name == "a100" else "fp8"] == pytest.approx(eight_bits, rel=0.015)
-    assert found.get("fp4") == fp4
+    assert rates["bf16"] == pytest.approx(bf16, rel=0.025)
+    assert rates["int8" if name == "a100" else "fp8"] == pytest.approx(eight_bits, rel=0.015)
+    assert rates.get("fp4") == fp4
     assert ours.hbm_bytes == size
     assert ours.hbm_bytes_per_second == pytest.approx(rate, rel=0.02)
     # A network adapter for each GPU: 200 Gbit/s beside an A100, 400 Gbit/s beside the others.

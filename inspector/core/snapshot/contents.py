@@ -256,7 +256,9 @@ class Snapshot(Record):
             return (self,)
 
         def on(programs: tuple[Program, ...], index: int | None) -> tuple[Program, ...]:
-            return tuple(replace(one, mesh=None) for one in programs if one.mesh == index)
+            return tuple(
+                replace(program, mesh=None) for program in programs if program.mesh == index
+            )
 
         return tuple(
             replace(

@@ -65,7 +65,9 @@ def _of_programs(programs: Sequence[tuple[CompiledRecord, str]], folder: Path) -
     arrays = tuple(array for one in found for array in meshes.arrays(one))
     programs_of_all = tuple(program for one in found for program in meshes.programs(one))
     propagated = tuple(
-        program for one in found for program in meshes.programs(one, one.propagated or ())
+        program
+        for of_program in found
+        for program in meshes.programs(of_program, of_program.propagated or ())
     )
     return replace(
         found[0],
@@ -103,7 +105,7 @@ def _named(found: Snapshot, record: CompiledRecord) -> Snapshot:
             for one in found.programs
         ),
         propagated=found.propagated
-        and tuple(replace(one, name=record.name) for one in found.propagated),
+        and tuple(replace(program, name=record.name) for program in found.propagated),
         findings=tuple(
             one if one.array is None else replace(one, array=renamed(one.array))
             for one in found.findings

@@ -297,9 +297,9 @@ class Folder:
             for one, program in zip(self._read, by_live_paths, strict=True)
         )
         propagated = tuple(
-            replace(each, name=one.record.name, mesh=meshes.index_of(one.mesh))
-            for one in self._read
-            for each in one.propagated
+            replace(program, name=compiled.record.name, mesh=meshes.index_of(compiled.mesh))
+            for compiled in self._read
+            for program in compiled.propagated
         )
         found = replace(
             self._live,

@@ -247,7 +247,7 @@ def test_two_own_goldens_give_three_sentences() -> None:
         + 1,
     ]
     assert f"{held[0]:,} → {held[1]:,} (+{100 * held[1] / held[0] - 100:.0f}%, worse)" in headline
-    counted = [sum(elements_held(array) for array in found.arrays) for found in (before, after)]
+    counted = [sum(elements_held(array) for array in golden.arrays) for golden in (before, after)]
     assert counted == held
 
 
@@ -259,9 +259,9 @@ def test_own_goldens_that_differ_only_in_axes_of_size_1() -> None:
 
 def test_own_goldens_of_two_models_are_compared() -> None:
     mixture, dense = (goldens.read(OWN[f"{model}/rule_default"]) for model in ("mixture", "dense"))
-    found = difference.sentences(mixture, dense)
+    sentences = difference.sentences(mixture, dense)
     # Three trees, each with five arrays that the other model lacks, or with one.
-    assert "3 arrays new, 15 arrays gone" in found[0]
+    assert "3 arrays new, 15 arrays gone" in sentences[0]
     assert {"arrays", "elements"} <= {caveat.code for caveat in caveats(mixture, dense)}
 
 

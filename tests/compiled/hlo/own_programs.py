@@ -1,4 +1,4 @@
-"""Programs of JAX whose collectives follow from their code, compiled where the tests run.
+"""Programs of JAX whose collectives follow from their code, compiled during the tests.
 
 The collectives are written with `jax.shard_map`, so that no version of XLA can choose others.
 """

@@ -138,7 +138,7 @@ def test_op_name_and_source_of_our_programs() -> None:
             r"%(\S+) = \S+ (all-reduce|collective-permute)\(", given.text("own every collective")
         )
     )
-    names = {one.name: one.op for one in found("own every collective") if one.name in printed}
+    names = {c.name: c.op for c in found("own every collective") if c.name in printed}
     assert names == printed and not any(name.startswith("all-reduce") for name in names)
 
 

@@ -165,11 +165,11 @@ def test_several_modules(
     counts: dict[str, int], programs: tuple[str, str], names: tuple[str, str]
 ) -> None:
     assert {name: len(hlo.parse(given.text(name))) for name in counts} == counts
-    one, other = map(given.text, programs)
-    both = hlo.parse(one + other + one)
+    text, other = map(given.text, programs)
+    both = hlo.parse(text + other + text)
     assert [module.name for module in both] == [*names, names[0]]
     # A truncated dump does not hide the next dump.
-    cut = hlo.parse(one[: len(one) // 2] + "\n" + one)
+    cut = hlo.parse(text[: len(text) // 2] + "\n" + text)
     assert [module.truncated is None for module in cut] == [False, True]
     assert hlo.collectives(cut[1]) == hlo.collectives(both[0])
 

@@ -144,8 +144,8 @@ def test_causes_of_differences(
 ) -> None:
     nnx_spec = normal(nnx.get_partition_spec(variable(names, rules)).get_value())
     linen_spec = normal(linen.logical_to_mesh_axes(tuple(names), rules))
-    found = disagreements(names, [as_rule(*rule) for rule in rules])
-    assert {one.logical_axis: one.cause for one in found} == causes
+    differences = disagreements(names, [as_rule(*rule) for rule in rules])
+    assert {difference.logical_axis: difference.cause for difference in differences} == causes
     assert bool(causes) == (nnx_spec != linen_spec)
 
 

@@ -1,4 +1,4 @@
-"""A train state that Orbax saves in each of its forms, where the tests run."""
+"""A train state, which Orbax saves in all of its forms during the tests."""
 
 from __future__ import annotations
 

@@ -52,22 +52,22 @@ def padded(text: str, rank: int) -> Spec:
 
 @pytest.mark.parametrize("form", own_checkpoints.FORMS)
 def test_a_train_state_has_the_shardings_of_jax(form: str) -> None:
-    found = read(own_checkpoints.saved(form))
+    saved = read(own_checkpoints.saved(form))
     leaves = own_checkpoints.leaves()
-    assert {array.path for array in found.arrays} == leaves.keys()
+    assert {array.path for array in saved.arrays} == leaves.keys()
     for path, leaf in leaves.items():
-        array = found.array(path)
+        array = saved.array(path)
         assert array.shape == leaf.shape and array.dtype == str(leaf.dtype)
-        entries = [(one,) if isinstance(one, str) else one for one in leaf.sharding.spec]
+        entries = [(axes,) if isinstance(axes, str) else axes for axes in leaf.sharding.spec]
         assert array.spec == (*entries, *(None,) * (leaf.ndim - len(entries)))
         assert array.shard_shape == leaf.sharding.shard_shape(leaf.shape)
         assert array.bytes == leaf.nbytes
         assert array.bytes_per_device == leaf.addressable_shards[0].data.nbytes
         assert array.replicas == len({s.replica_id for s in leaf.addressable_shards})
-    assert found.mesh.axis_names == ("data", "model") and found.mesh.shape == (2, 4)
-    assert found.mesh.devices == tuple(range(8))
-    assert {array.group for array in found.arrays} == {"params", "opt_state", "other"}
-    assert not found.findings
+    assert saved.mesh.axis_names == ("data", "model") and saved.mesh.shape == (2, 4)
+    assert saved.mesh.devices == tuple(range(8))
+    assert {array.group for array in saved.arrays} == {"params", "opt_state", "other"}
+    assert not saved.findings
 
 
 FORMS = (

@@ -74,14 +74,14 @@ def test_a_published_truncated_file() -> None:
 
 
 def test_specs_equal_those_of_jax() -> None:
-    found = read(own_checkpoints.saved("zarr3") / "_sharding")
-    assert found.mesh.shape == (2, 4) and found.mesh.devices == tuple(range(8))
+    saved = read(own_checkpoints.saved("zarr3") / "_sharding")
+    assert saved.mesh.shape == (2, 4) and saved.mesh.devices == tuple(range(8))
     specs = {
-        path: [(one,) if isinstance(one, str) else one for one in leaf.sharding.spec]
+        path: [(axes,) if isinstance(axes, str) else axes for axes in leaf.sharding.spec]
         for path, leaf in own_checkpoints.leaves().items()
     }
     # The rank is unknown, so a spec has as many entries as JAX's.
-    assert {array.path: list(array.spec) for array in found.arrays} == specs
+    assert {array.path: list(array.spec) for array in saved.arrays} == specs
 
 
 @given.needs_cases

@@ -164,12 +164,16 @@ def test_each_program_has_the_axes_of_its_own_mesh(two: Any) -> None:
 def test_each_partitioned_program_has_the_mesh_of_its_compiled_one(
     two: Any, tmp_path: Path
 ) -> None:
-    for found in (two.snapshot, folder_snapshot.read(without_live_arrays(two, tmp_path))):
-        meshes = {program.name: found.mesh_of(program) for program in found.programs}
-        assert {one.name: found.mesh_of(one) for one in found.propagated} == meshes
+    for recorded in (two.snapshot, folder_snapshot.read(without_live_arrays(two, tmp_path))):
+        meshes = {program.name: recorded.mesh_of(program) for program in recorded.programs}
+        assert {
+            program.name: recorded.mesh_of(program) for program in recorded.propagated
+        } == meshes
         assert len(set(meshes.values())) == 2
-        for part in found.on_each_mesh():
-            assert [one.name for one in part.propagated] == [one.name for one in part.programs]
+        for part in recorded.on_each_mesh():
+            assert [program.name for program in part.propagated] == [
+                program.name for program in part.programs
+            ]
             assert snapshot.from_json(json.loads(snapshot.dumps(part))) == part
 
 
