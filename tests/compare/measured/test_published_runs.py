@@ -111,6 +111,36 @@ def test_the_scaled_models_of_maxtext_have_parallel_blocks(tmp_path):
 
 
 @pytest.mark.parametrize(
+    ("hardware", "attention", "target"),
+    [
+        # The word says which of the slices of 256 chips it is. A name means the most compact one.
+        ({"chip": "v5p", "topology": "4x4x16 (v5p-512)", "chips": 256}, None, "tpu:v5p:4x4x16"),
+        ({"chip": "v5p", "topology": "v5p-512", "chips": 256}, None, "tpu:v5p:4x8x8"),
+        ({"chip": "v5p", "topology": "4x8x8", "slices": 2, "chips": 512}, None, "tpu:v5p:4x8x8*2"),
+        ({"chip": "h100", "topology": "two nodes", "chips": 16}, "plain", "gpu:h100:16"),
+        ({"chip": "h100", "topology": "two nodes", "chips": 16}, "flash", None),
+    ],
+)
+def test_the_machine_of_a_run(tmp_path, hardware, attention, target):
+    machine = {"slices": 1, "devices": hardware["chips"]} | hardware
+    layout = {"framework": "MaxText", "axes": {"fsdp": machine["devices"]}}
+    row = changed("batch", global_sequences=1024)
+    (run,) = read(tmp_path, row | {"hardware": machine, "layout": layout, "attention": attention})
+    assert (run.layout.target if run.layout else None) == target, run.reason
+    assert (run.reason is None) == (target is not None)
+
+
+def test_levanter_shards_parameters_over_its_data_axis(tmp_path):
+    row = changed("batch", grad_accumulation=2)
+    for framework, axes in (("Levanter", ("data",)), ("AXLearn", ())):
+        layout = {"framework": framework, "axes": {"data": 64}}
+        (run,) = read(tmp_path, row | {"layout": layout})
+        assert run.layout is not None, run.reason
+        assert dict(run.layout.rules).get("embed", ()) == axes
+        assert run.layout.sizes["accumulate"] == 2
+
+
+@pytest.mark.parametrize(
     ("measured", "seconds"),
     [
         ({"step_seconds_derived": 2.0}, 2.0),
