@@ -60,6 +60,7 @@ LONGEST = (
     "producers/test_compile.py",
     "docs/test_documentation.py",
     "test_benchmarks.py",
+    "producers/test_run.py",
     "producers/propagation/test_propagate.py",
     "service/search/test_dask.py",
     "service/engine/test_group.py",

@@ -184,6 +184,7 @@ def test_the_analysis_is_compared_with_compiling_and_with_half_a_text() -> None:
         check(one, pairs=1)
 
 
+@pytest.mark.nightly
 def test_a_capture_is_compared_with_jax_and_makes_no_array() -> None:
     (found,) = capture.measure(pairs=1, mesh=(2, 4), arrays=9)
     check(found, pairs=1)
@@ -203,6 +204,7 @@ def test_effects_are_compared_with_lowering() -> None:
     assert "changes take" in found.notes[0]
 
 
+@pytest.mark.nightly
 def test_a_repeated_program_has_twice_the_flops() -> None:
     with PlainProcess(8, analysis.LARGE_PROGRAM) as process:
         text = process.ask("compile", program="transformer", layers=1)["text"]

@@ -122,6 +122,7 @@ def test_everything_that_is_shown_of_two_snapshots(draw: random.Random) -> None:
         draw_all(drawn.several(both), draw)
 
 
+@pytest.mark.nightly
 def test_the_whole_snapshot_is_shown() -> None:
     """Otherwise the other tests would prove little."""
     for _, make in [*drawn.one(WHOLE), *drawn.several([WHOLE, WHOLE])]:

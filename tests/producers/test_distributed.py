@@ -133,8 +133,7 @@ def test_two_processes_measure_timeit_and_four_run(service) -> None:
     assert found.mesh.processes == (0, 0, 1, 1, 2, 2, 3, 3)
 
 
-@pytest.mark.first_jax_is_enough
-@pytest.mark.nightly_but_first
+@pytest.mark.nightly
 @pytest.mark.parametrize("count", [2, 4])
 def test_devices_and_shards_of_each_process(several, count) -> None:
     job = several.submit("facts", {}, Environment(8, processes=count)).wait(PATIENCE)

@@ -105,8 +105,7 @@ def test_breakdown_of_a_run(monkeypatch: pytest.MonkeyPatch, name: str) -> None:
     assert step["batch"] == held["batch"]
 
 
-@pytest.mark.first_jax_is_enough
-@pytest.mark.nightly_but_first
+@pytest.mark.nightly
 @pytest.mark.parametrize("fields", [{"scan": "true"}, {"optimizer": "sgd"}])
 def test_donatable_bytes_are_those_that_donation_aliases(
     monkeypatch: pytest.MonkeyPatch, fields: dict[str, str]

@@ -8,7 +8,7 @@ from collections.abc import Iterator
 import pytest
 
 from inspector.compare.search import result as results
-from inspector.service.search import task
+from inspector.service.search import executors, task
 from tests.media.terminal.command import inspector
 
 SMALL = ("--mesh", "4", "--axes", "data", "--set", "depth=32", "--set", "layers=1", "--steps", "1")
@@ -60,7 +60,8 @@ BAD = {
 @pytest.mark.parametrize(
     ("option", "value"), [(option, value) for option in BAD for value in BAD[option]]
 )
-def test_bad_input_is_one_sentence(option, value):
+def test_bad_input_is_one_sentence(option, value, monkeypatch):
+    monkeypatch.setattr(executors, "_CONNECT_SECONDS", 1)
     value, _, named = value.partition(" > ")
     done = inspector("search", *SMALL, option, value)
     assert done.returncode == 2 and not done.stdout
