@@ -15,6 +15,7 @@ from inspector.layout import Layout
 from inspector.layout.plan import plan
 from inspector.machines import targets
 from inspector.model.built_in.catalogue import CATALOGUE
+from inspector.producers.abstract import abstract_state
 from inspector.service import inspection
 from inspector.service.agreement import disagreements
 from inspector.service.compile_cache import CompileCache
@@ -110,7 +111,7 @@ def test_too_large_a_state_is_refused_with_estimate_and_limit() -> None:
         with pytest.raises(
             InvalidInput, match=r"needs about 14\.1 MiB .* at most 781 KiB is allowed"
         ):
-            service.start_run(layout, service.plan(layout))
+            service.start_run(layout, plan(layout, abstract_state(layout)))
     finally:
         service.close()
 
@@ -120,7 +121,7 @@ def test_too_many_devices_are_refused_without_a_worker() -> None:
     try:
         layout = small(mesh="32x32", target="plan", batch="32")
         with pytest.raises(InvalidInput, match=r"At most 512 devices can be emulated"):
-            service.start_run(layout, service.plan(layout))
+            service.start_run(layout, plan(layout, abstract_state(layout)))
     finally:
         service.close()
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import time
 from dataclasses import dataclass, field, replace
 
@@ -11,6 +12,7 @@ from inspector.core.errors import InvalidInput
 from inspector.core.snapshot import Program, Snapshot
 from inspector.layout import Layout
 from inspector.layout.plan import plan
+from inspector.media.streamlit.session import propagation
 from inspector.producers.abstract import abstract_state
 from inspector.service.inspection import Inspection
 from tests.media.streamlit.scripted_page import ScriptedPage
@@ -202,7 +204,10 @@ def asked(monkeypatch) -> list[tuple[str, ...]]:
     return asked
 
 
-def test_the_train_step_is_propagated_first_and_the_chosen_program_with_it(open_page, asked):
+def test_the_train_step_is_propagated_first_and_the_chosen_program_with_it(
+    open_page, asked, monkeypatch
+):
+    monkeypatch.setattr(propagation, "REST_AFTER_SECONDS", math.inf)  # the machine may be busy
     page = open_page(**SMALL, learning_rate="0.5")  # a layout of this test only
     page.open_panel("Communication")
     wait(page)
