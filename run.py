@@ -160,16 +160,20 @@ def _install(*files: Path) -> None:
     # Python compiles a module when it is first imported. To compile all of them takes longer than the rest.
     options = ("--quiet", "--disable-pip-version-check", "--no-compile")
     pip = (_python(), "-m", "pip", "install", *options)
-    if not (uv := _uv()):
-        subprocess.run([*pip, UV])
-        uv = _uv()
+    # An index of the user's own is a setting of pip, which uv does not read.
+    settings = subprocess.run((_python(), "-m", "pip", "config", "list"), capture_output=True)
+    uv = None if b".index-url=" in settings.stdout else _uv() or _install_uv(pip)
     requirements = [part for file in files for part in ("-r", file)]
     fast = (uv, "pip", "install", "--quiet", "--python", _python(), *requirements)
-    # Pip is for systems without uv, and has the user's settings of indexes.
     if not uv or subprocess.run(fast).returncode:
         subprocess.run([*pip, *requirements], check=True)
     _write_command()
     stamp.write_text(digest)
+
+
+def _install_uv(pip: tuple[str | Path, ...]) -> str | None:
+    subprocess.run([*pip, UV])
+    return _uv()
 
 
 def _uv() -> str | None:
