@@ -165,11 +165,11 @@ def _predicted(program: Program, mesh: Mesh, chip: Chip) -> tuple[Step | None, s
     return _as_step(predicted(program, mesh, chip))
 
 
-def _as_step(found: Predicted) -> tuple[Step | None, str | None]:
-    if found.seconds is None:
-        return None, "; ".join(found.unknown) or "nothing is known about the step"
-    at_least = "; ".join(found.at_least) or None
-    return Step(found.seconds, found.low, found.high, "predicted", at_least), None
+def _as_step(predicted: Predicted) -> tuple[Step | None, str | None]:
+    if predicted.seconds is None:
+        return None, "; ".join(predicted.unknown) or "nothing is known about the step"
+    at_least = "; ".join(predicted.at_least) or None
+    return Step(predicted.seconds, predicted.low, predicted.high, "predicted", at_least), None
 
 
 def _measured(steps: Sequence[float]) -> Step:

@@ -63,7 +63,7 @@ def _notes(before: LockFile, after: LockFile) -> list[str]:
         if old != new:
             notes.append(f"version of {name(package)}: {name(old)} → {name(new)}")
     unplaced = [
-        {one.path for one in lock.arrays if one.spec is None and one.shards is None}
+        {array.path for array in lock.arrays if array.spec is None and array.shards is None}
         for lock in (before, after)
     ]
     if both := unplaced[0] & unplaced[1]:
@@ -76,8 +76,8 @@ def _mesh_changes(before: LockedMesh | None, after: LockedMesh | None) -> list[s
     if before is None or after is None:
         return [] if before is after else [change]
     found = []
-    if [(one.name, one.size) for one in before.axes] != [
-        (one.name, one.size) for one in after.axes
+    if [(axis.name, axis.size) for axis in before.axes] != [
+        (axis.name, axis.size) for axis in after.axes
     ]:
         found.append(change)
     elif before.devices != after.devices:
@@ -100,7 +100,9 @@ def _mesh_text(mesh: LockedMesh | None) -> str:
 
 def _arrays(lock: LockFile, all_of_them: bool) -> dict[str, LockedArray]:
     return {
-        one.path: one for one in lock.arrays if all_of_them or one.group not in _INSIDE_PROGRAMS
+        array.path: array
+        for array in lock.arrays
+        if all_of_them or array.group not in _INSIDE_PROGRAMS
     }
 
 
@@ -125,9 +127,9 @@ def _compared(
     return found
 
 
-def _array_text(one: LockedArray) -> str:
-    facts = f"{shape_text(one.shape)} {one.dtype} {spec_text(one.spec)}"
-    return f"{name(one.path)}: {name(facts)}"
+def _array_text(array: LockedArray) -> str:
+    facts = f"{shape_text(array.shape)} {array.dtype} {spec_text(array.spec)}"
+    return f"{name(array.path)}: {name(facts)}"
 
 
 def _facts(old: LockedArray, new: LockedArray) -> list[str]:
@@ -159,7 +161,11 @@ def _program_changes(before: LockFile, after: LockFile) -> list[str]:
     ]
     both = set(before.programs) & set(after.programs)
     old, new = (
-        {one.key: one for one in lock.collectives if one.program in both}
+        {
+            collective.key: collective
+            for collective in lock.collectives
+            if collective.program in both
+        }
         for lock in (before, after)
     )
     words = ("lost", "gained", "changed")
@@ -185,21 +191,23 @@ def _figures(old: LockedCollective, new: LockedCollective) -> list[str]:
     return facts
 
 
-def _text(one: LockedCollective) -> str:
+def _text(collective: LockedCollective) -> str:
     executions = "an unknown number of executions"
-    if one.executions is not None:
-        executions = f"{'up to ' if one.conditional else ''}{counted(one.executions, 'execution')}"
-    elif one.conditional:
+    if collective.executions is not None:
+        most = "up to " if collective.conditional else ""
+        executions = most + counted(collective.executions, "execution")
+    elif collective.conditional:
         executions = f"up to {executions}"
     return (
-        f"{_collective_name(one)}: {counted(one.instructions, 'instruction')}, {executions} and "
-        f"{bytes_text(one.wire_bytes_per_device)} on the wire per device in one run"
+        f"{_collective_name(collective)}: {counted(collective.instructions, 'instruction')}, "
+        f"{executions} and "
+        f"{bytes_text(collective.wire_bytes_per_device)} on the wire per device in one run"
     )
 
 
-def _collective_name(one: LockedCollective) -> str:
-    axes = mesh_axes_text(one.mesh_axes, name)
-    return f"{name(one.op)} over {axes} in {name(one.program)}"
+def _collective_name(collective: LockedCollective) -> str:
+    axes = mesh_axes_text(collective.mesh_axes, name)
+    return f"{name(collective.op)} over {axes} in {name(collective.program)}"
 
 
 def _count_text(count: int | None) -> str:

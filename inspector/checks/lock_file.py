@@ -102,7 +102,9 @@ class LockFile(Record):
 def locked(snapshot: Snapshot) -> LockFile:
     """Return the lock file of a Snapshot."""
     counted = [program for program in snapshot.programs if program.collectives is not None]
-    names = [one.name for one in fields(LockedCollective) if one.name not in ("extra", "program")]
+    names = [
+        field.name for field in fields(LockedCollective) if field.name not in ("extra", "program")
+    ]
     collectives = [
         LockedCollective(program.name, **{name: getattr(row, name) for name in names})
         for program in counted
@@ -113,7 +115,7 @@ def locked(snapshot: Snapshot) -> LockFile:
         versions=dict(sorted(snapshot.source.versions.items())),
         mesh=None if snapshot.mesh is None else _mesh(snapshot.mesh),
         arrays=tuple(
-            _array(one, snapshot) for one in sorted(snapshot.arrays, key=lambda one: one.path)
+            _array(array, snapshot) for array in sorted(snapshot.arrays, key=lambda one: one.path)
         ),
         programs=tuple(sorted({program.name for program in counted})),
         collectives=tuple(sorted(collectives, key=lambda one: one.key)),
@@ -146,8 +148,11 @@ def from_json(value: Any, what: str = "the lock file") -> LockFile:
             f'or "{snapshots.FORMAT}"'
         )
     lock = typed_json.decode_file(LockFile, value, what, FORMAT, VERSION)
-    names = [f"array {one.path}" for one in lock.arrays]
-    names += [f"{one.op} over {one.mesh_axes} in {one.program}" for one in lock.collectives]
+    names = [f"array {array.path}" for array in lock.arrays]
+    names += [
+        f"{collective.op} over {collective.mesh_axes} in {collective.program}"
+        for collective in lock.collectives
+    ]
     for name, count in Counter(names).items():
         if count > 1:
             raise InvalidInput(

@@ -78,7 +78,10 @@ class Board(Record):
     def aligned(self) -> Board:
         """Return the Board with equal paths for arrays that its Snapshots name differently."""
         snapshots = aligned(self.snapshots)
-        pins = (replace(pin, snapshot=one) for pin, one in zip(self.pins, snapshots, strict=True))
+        pins = (
+            replace(pin, snapshot=snapshot)
+            for pin, snapshot in zip(self.pins, snapshots, strict=True)
+        )
         return replace(self, pins=tuple(pins))
 
     def pinned(self, name: str, snapshot: Snapshot) -> Board:

@@ -115,9 +115,9 @@ def _sources(before: Snapshot, after: Snapshot) -> _Reasons:
         yield "source", f"The first is {texts[0]}, the second {texts[1]}: {why}."
     old, new = (
         [
-            (one.name, one.seconds.steps)
-            for one in each.programs
-            if one.seconds and one.seconds.steps
+            (program.name, program.seconds.steps)
+            for program in each.programs
+            if program.seconds and program.seconds.steps
         ]
         for each in both
     )

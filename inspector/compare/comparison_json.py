@@ -39,13 +39,13 @@ def to_json(
         "baseline": baseline,
         "chip": None if chip is None else chip.name,
         "snapshots": [
-            {"name": name, "source": typed_json.encode(each.source), "layout": each.layout}
-            for name, each in named
+            {"name": name, "source": typed_json.encode(snapshot.source), "layout": snapshot.layout}
+            for name, snapshot in named
         ],
         "columns": [
             {"name": one.name, "assessment": typed_json.encode(one.assessment)} for one in every
         ],
-        "verdicts": [typed_json.encode(one) for one in verdicts(every, baseline)],
+        "verdicts": [typed_json.encode(verdict) for verdict in verdicts(every, baseline)],
         "sentence": headline(every, baseline),
         "questions": [typed_json.encode(row) for row in rows],
         "specs": [typed_json.encode(row) for row in spec_rows(snapshots)],
@@ -53,20 +53,27 @@ def to_json(
             {
                 "before": baseline,
                 "after": place,
-                "sentences": list(sentences(reference, each, chip)),
-                "reservations": [caveat.text for caveat in caveats(reference, each)],
-                "arrays": [_difference(one) for one in arrays(reference, each) if one.changed],
+                "sentences": list(sentences(reference, snapshot, chip)),
+                "reservations": [caveat.text for caveat in caveats(reference, snapshot)],
+                "arrays": [
+                    _difference(array) for array in arrays(reference, snapshot) if array.changed
+                ],
             }
-            for place, each in enumerate(snapshots)
+            for place, snapshot in enumerate(snapshots)
             if place != baseline
         ],
     }
 
 
-def _difference(one: ArrayDifference) -> dict[str, Any]:
+def _difference(difference: ArrayDifference) -> dict[str, Any]:
     sides = (
-        None if array is None else typed_json.encode(array) for array in (one.before, one.after)
+        None if array is None else typed_json.encode(array)
+        for array in (difference.before, difference.after)
     )
     before, after = (side and {name: side[name] for name in _ARRAY_FIELDS} for side in sides)
-    facts = {"path": one.path, "changed": list(one.changed), "placement": one.placement}
+    facts = {
+        "path": difference.path,
+        "changed": list(difference.changed),
+        "placement": difference.placement,
+    }
     return facts | {"before": before, "after": after}

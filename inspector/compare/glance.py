@@ -87,7 +87,7 @@ class Measure:
     @property
     def part_names(self) -> tuple[str, ...]:
         """The names of all parts in the order of the stack, from the bottom up."""
-        return tuple(dict.fromkeys(part.name for one in self.amounts for part in one.parts))
+        return tuple(dict.fromkeys(part.name for amount in self.amounts for part in amount.parts))
 
     def text(self, amount: float | None) -> str:
         """Return an amount with its unit; `unknown` for None."""
@@ -107,12 +107,12 @@ def measures(every: Sequence[Compared], baseline: int = 0) -> tuple[Measure, ...
     Args:
       baseline: the index of the layout that the others are compared with.
     """
-    chips = {one.assessment.chip for one in every}
+    chips = {compared.assessment.chip for compared in every}
     chip = hardware.CHIPS.get(next(iter(chips)) or "") if len(chips) == 1 else None
-    names = {one.assessment.program for one in every}
+    names = {compared.assessment.program for compared in every}
     program = next(iter(names)) if len(names) == 1 else None
     reference = every[baseline]
-    found: list[Measure] = []
+    measures: list[Measure] = []
     asks: tuple[tuple[Kind, Callable[[Compared], Amount]], ...] = (
         ("memory", _memory),
         ("time", _time),
@@ -120,48 +120,50 @@ def measures(every: Sequence[Compared], baseline: int = 0) -> tuple[Measure, ...
     )
     for kind, ask in asks:
         amounts = [
-            Amount(unknown=REJECTED) if one.assessment.rejected else ask(one) for one in every
+            Amount(unknown=REJECTED) if compared.assessment.rejected else ask(compared)
+            for compared in every
         ]
         if kind == "time":
             answers = tuple(
-                time_answer(reference, one, amount.value, amount_text(kind, amount.value))
-                for one, amount in zip(every, amounts, strict=True)
+                time_answer(reference, compared, amount.value, amount_text(kind, amount.value))
+                for compared, amount in zip(every, amounts, strict=True)
             )
         else:
-            remarks = [remark(reference.snapshot, one.snapshot) for one in every]
+            remarks = [remark(reference.snapshot, compared.snapshot) for compared in every]
             statements = [
-                _statement(kind, amount, amounts[baseline], other_model(reference, one) or "")
-                for one, amount in zip(every, amounts, strict=True)
+                _statement(kind, amount, amounts[baseline], other_model(reference, compared) or "")
+                for compared, amount in zip(every, amounts, strict=True)
             ]
             answers = Row(kind, kind, "less", statements).compared(baseline, remarks).answers
-        found.append(Measure(kind, program, chip, tuple(amounts), answers))
-    return tuple(found)
+        measures.append(Measure(kind, program, chip, tuple(amounts), answers))
+    return tuple(measures)
 
 
-def _statement(kind: Kind, one: Amount, reference: Amount, excluded: str) -> Statement:
+def _statement(kind: Kind, amount: Amount, reference: Amount, excluded: str) -> Statement:
     """Return the amount for the comparison. Traffic does not depend on the compiler as much as memory.
 
     excluded: how the model differs from that of the baseline; empty if it does not.
     """
-    known = None not in (one.value, reference.value)
-    if not excluded and kind != "traffic" and known and one.stage != reference.stage:
-        excluded = f"{one.stage}; the baseline: {reference.stage}"
-    return Statement(amount_text(kind, one.value), one.value, excluded)
+    known = None not in (amount.value, reference.value)
+    if not excluded and kind != "traffic" and known and amount.stage != reference.stage:
+        excluded = f"{amount.stage}; the baseline: {reference.stage}"
+    return Statement(amount_text(kind, amount.value), amount.value, excluded)
 
 
-def _memory(one: Compared) -> Amount:
-    need = one.assessment.memory
+def _memory(compared: Compared) -> Amount:
+    need = compared.assessment.memory
     if need is None:
         return Amount(unknown="the bytes per device of its arrays are unknown")
     estimated = need.high is not None and need.low < need.high
-    stage = _compiled(one.snapshot)
+    stage = _compiled(compared.snapshot)
     if need.at_least:
         stage = "planned, state and batch only"
     elif estimated:
         stage = "estimated before a compile"
     return Amount(
         tuple(
-            Part(name, size) for name, size in memory.needed_parts(one.snapshot, need.peak_bytes)
+            Part(name, size)
+            for name, size in memory.needed_parts(compared.snapshot, need.peak_bytes)
         ),
         need.peak_bytes,
         stage,
@@ -173,41 +175,43 @@ def _memory(one: Compared) -> Amount:
     )
 
 
-def _time(one: Compared) -> Amount:
-    step, program = one.assessment.step, step_program(one.snapshot)
+def _time(compared: Compared) -> Amount:
+    step, program = compared.assessment.step, step_program(compared.snapshot)
     if step is None or program is None:
-        return Amount(unknown=one.assessment.unknown_step or "")
+        return Amount(unknown=compared.assessment.unknown_step or "")
     if step.kind == "measured":
-        stage = "measured on emulated devices" if one.assessment.chip is None else "measured"
+        stage = "measured on emulated devices" if compared.assessment.chip is None else "measured"
         parts: tuple[Part, ...] = (Part(MEASURED, step.seconds),)
         return Amount(parts, step.seconds, stage, low=step.low, high=step.high)
-    found = prediction_of(one.snapshot, program, hardware.CHIPS[one.assessment.chip or ""])
+    predicted = prediction_of(
+        compared.snapshot, program, hardware.CHIPS[compared.assessment.chip or ""]
+    )
     stage = "predicted before a compile"
-    if found.simulated is not None:
+    if predicted.simulated is not None:
         stage = "predicted from the schedule"
-    if found.compiled_for:
-        stage += f" for {found.compiled_for}"
-    return Amount(_seconds(found), step.seconds, stage, low=step.low, high=step.high)
+    if predicted.compiled_for:
+        stage += f" for {predicted.compiled_for}"
+    return Amount(_seconds(predicted), step.seconds, stage, low=step.low, high=step.high)
 
 
-def _traffic(one: Compared) -> Amount:
-    sent = one.assessment.traffic
-    known = sent or one.assessment.known_traffic
+def _traffic(compared: Compared) -> Amount:
+    sent = compared.assessment.traffic
+    known = sent or compared.assessment.known_traffic
     if known is None:
-        return Amount(unknown=one.assessment.unknown_traffic or "")
+        return Amount(unknown=compared.assessment.unknown_traffic or "")
     parts = tuple(
         Part(mesh_axes_text(None if axes == UNKNOWN_AXES else axes.split("+")), size, axes=True)
         for axes, size in known.by_axes.items()
     )
-    basis = one.assessment.basis
-    stage = basis if basis in BEFORE_COMPILE else _compiled(one.snapshot)
-    unknown = one.assessment.unknown_traffic or ""
+    basis = compared.assessment.basis
+    stage = basis if basis in BEFORE_COMPILE else _compiled(compared.snapshot)
+    unknown = compared.assessment.unknown_traffic or ""
     return Amount(parts, None if sent is None else sent.bytes, stage, unknown=unknown)
 
 
-def _seconds(found: Predicted) -> tuple[Part, ...]:
+def _seconds(predicted: Predicted) -> tuple[Part, ...]:
     """Return compute, exposed communication by mesh axes, and the rest; they add up to the step."""
-    totals, seconds = found.totals, found.seconds
+    totals, seconds = predicted.totals, predicted.seconds
     assert totals is not None and seconds is not None
     parts = [Part(COMPUTE, totals.compute), Part(COPIES, totals.copies)]
     parts += [

@@ -94,9 +94,9 @@ def not_compared(snapshot: Snapshot) -> tuple[str, ...]:
     """Return the names of compiled programs whose collectives, propagated or compiled, are unknown."""
     known = {each.name for each in snapshot.propagated or () if each.collectives is not None}
     return tuple(
-        each.name
-        for each in snapshot.programs
-        if each.name not in known or each.collectives is None
+        program.name
+        for program in snapshot.programs
+        if program.name not in known or program.collectives is None
     )
 
 
@@ -136,8 +136,8 @@ def _rows(name: str, before: Sequence[Collective], after: Sequence[Collective]) 
     ]
     nothing = Amount(0, 0, 0)
     reasons = _reasons(before, after)
-    for axes, op in dict.fromkeys(key for each in amounts for key in each):
-        old, new = (each.get((axes, op), nothing) for each in amounts)
+    for axes, op in dict.fromkeys(key for amount in amounts for key in amount):
+        old, new = (amount.get((axes, op), nothing) for amount in amounts)
         why: tuple[Reason, ...] = ()
         if not _close(old.wire_bytes, new.wire_bytes):
             counts = reasons.get((axes, op), Counter())
@@ -147,8 +147,8 @@ def _rows(name: str, before: Sequence[Collective], after: Sequence[Collective]) 
         yield Row(name, axes, op, old, new, why)
 
 
-def _amount(each: Traffic) -> Amount:
-    return Amount(each.instructions, each.executions, each.wire_bytes_per_device)
+def _amount(traffic: Traffic) -> Amount:
+    return Amount(traffic.instructions, traffic.executions, traffic.wire_bytes_per_device)
 
 
 def _equal_bytes(row: Row) -> bool:
@@ -163,10 +163,10 @@ def _close(one: int | None, other: int | None) -> bool:
 
 def _sum(amounts: Iterable[Amount]) -> int | None:
     total = 0
-    for each in amounts:
-        if each.wire_bytes is None:
+    for amount in amounts:
+        if amount.wire_bytes is None:
             return None
-        total += each.wire_bytes
+        total += amount.wire_bytes
     return total
 
 
@@ -187,7 +187,12 @@ def _reasons(
     """Return the bytes of each reason, by mesh axes and operation."""
     found: dict[tuple[Axes, str], Counter[Reason]] = defaultdict(Counter)
     added: Counter[tuple[Axes, str]] = Counter()
-    gathered = {path for each in before if each.op == "all-gather" for path in each.arrays or ()}
+    gathered = {
+        path
+        for collective in before
+        if collective.op == "all-gather"
+        for path in collective.arrays or ()
+    }
     for component in _components(before, after):
         sent = [_sent_by_kind(component.before), _sent_by_kind(component.after)]
         for kind in dict.fromkeys(key for each in sent for key in each):
@@ -264,9 +269,9 @@ def _reason(
 def _payloads(collectives: Iterable[Collective], op: str) -> Counter[int]:
     """Return how often each payload is sent in one run."""
     counts: Counter[int] = Counter()
-    for each in collectives:
-        if each.op == op:
-            counts[each.payload_bytes or 0] += each.executions or 0
+    for collective in collectives:
+        if collective.op == op:
+            counts[collective.payload_bytes or 0] += collective.executions or 0
     return counts
 
 
@@ -286,27 +291,37 @@ def _is_narrower(before: Sequence[Collective], after: Sequence[Collective], op: 
 
 def _left_a_loop(before: Sequence[Collective], after: Sequence[Collective], op: str) -> bool:
     """Return whether the same payload is sent by fewer executions of an instruction outside of loops."""
-    many = {each.payload_bytes for each in before if each.op == op and (each.executions or 0) > 1}
-    once = {each.payload_bytes for each in after if each.op == op and each.executions == 1}
+    many = {
+        collective.payload_bytes
+        for collective in before
+        if collective.op == op and (collective.executions or 0) > 1
+    }
+    once = {
+        collective.payload_bytes
+        for collective in after
+        if collective.op == op and collective.executions == 1
+    }
     return bool(many & once) and not any(
-        (each.executions or 0) > 1 for each in after if each.op == op
+        (collective.executions or 0) > 1 for collective in after if collective.op == op
     )
 
 
 def _is_again(after: Sequence[Collective], gathered: set[str]) -> bool:
     """Return whether the backward pass gathers an array that is gathered before, too."""
     return any(
-        each.op == "all-gather"
-        and any(operation.phase == "backward" for operation in parse_op_name(each.op_name))
-        and bool(gathered & set(each.arrays or ()))
-        for each in after
+        collective.op == "all-gather"
+        and any(operation.phase == "backward" for operation in parse_op_name(collective.op_name))
+        and bool(gathered & set(collective.arrays or ()))
+        for collective in after
     )
 
 
 def _sent_by_kind(collectives: Iterable[Collective]) -> Counter[tuple[Axes, str]]:
     sent: Counter[tuple[Axes, str]] = Counter()
-    for each in collectives:
-        sent[each.mesh_axes, each.op] += (each.executions or 0) * (each.wire_bytes_per_device or 0)
+    for collective in collectives:
+        sent[collective.mesh_axes, collective.op] += (collective.executions or 0) * (
+            collective.wire_bytes_per_device or 0
+        )
     return sent
 
 
@@ -324,18 +339,18 @@ def _components(before: Sequence[Collective], after: Sequence[Collective]) -> It
         return key
 
     keys = {}
-    for each in (*before, *after):
-        own: Sequence[OpName | str | None] = _operations(each)
-        keys[id(each)] = own[0]
+    for collective in (*before, *after):
+        own: Sequence[OpName | str | None] = _operations(collective)
+        keys[id(collective)] = own[0]
         for other in own[1:]:
             parent[root(other)] = root(own[0])
     grouped: dict[OpName | str | None, _Component] = {}
     for number, collectives in enumerate((before, after)):
-        for each in collectives:
-            component = grouped.setdefault(root(keys[id(each)]), _Component([], []))
-            (component.before if number == 0 else component.after).append(each)
+        for collective in collectives:
+            component = grouped.setdefault(root(keys[id(collective)]), _Component([], []))
+            (component.before if number == 0 else component.after).append(collective)
     yield from grouped.values()
 
 
-def _operations(each: Collective) -> Sequence[OpName | str | None]:
-    return parse_op_name(each.op_name) if each.op_name else (each.source,)
+def _operations(collective: Collective) -> Sequence[OpName | str | None]:
+    return parse_op_name(collective.op_name) if collective.op_name else (collective.source,)

@@ -50,13 +50,17 @@ def compared(named: Sequence[tuple[str, Snapshot]], chip: Chip | None = None) ->
 
 def verdicts(every: Sequence[Compared], baseline: int = 0) -> list[Verdict]:
     """Return the verdict of each layout but the baseline, in their order."""
-    return [verdict(every[baseline], one) for place, one in enumerate(every) if place != baseline]
+    return [
+        verdict(every[baseline], compared)
+        for place, compared in enumerate(every)
+        if place != baseline
+    ]
 
 
 def verdict(baseline: Compared, candidate: Compared) -> Verdict:
     """Return whether a step of the candidate is shorter than one of the baseline."""
     per_token = _other_work(baseline, candidate)
-    made = Verdict(
+    verdict = Verdict(
         baseline=baseline.name,
         candidate=candidate.name,
         answer="not comparable",
@@ -68,13 +72,13 @@ def verdict(baseline: Compared, candidate: Compared) -> Verdict:
         sentence="",
         per_token=per_token,
     )
-    if made.reason is None:
-        made = _judged(made, baseline, candidate)
-        if made.reason is None and (other := _other_sizes(baseline, candidate)):
-            made = replace(
-                made, reason=f"{and_text(other)} differ{'s' if len(other) == 1 else ''} too"
+    if verdict.reason is None:
+        verdict = _judged(verdict, baseline, candidate)
+        if verdict.reason is None and (other := _other_sizes(baseline, candidate)):
+            verdict = replace(
+                verdict, reason=f"{and_text(other)} differ{'s' if len(other) == 1 else ''} too"
             )
-    return replace(made, sentence=_sentence(made, baseline, candidate))
+    return replace(verdict, sentence=_sentence(verdict, baseline, candidate))
 
 
 def headline(every: Sequence[Compared], baseline: int = 0) -> str:
@@ -87,30 +91,34 @@ def headline(every: Sequence[Compared], baseline: int = 0) -> str:
         return ""
     if len(every) == 2:
         return verdicts(every, baseline)[0].sentence
-    usable = [one for one in every if _unusable(one) is None]
+    usable = [compared for compared in every if _unusable(compared) is None]
     if not usable:
-        return " ".join(f"{_capital(_unusable(one) or '')}." for one in every)
+        return " ".join(f"{_capital(_unusable(compared) or '')}." for compared in every)
     # Only layouts that can be compared with the baseline have a place in one order.
     lead = every[baseline] if every[baseline] in usable else usable[0]
-    same = [one for one in usable if one is lead or _not_comparable(lead, one) is None]
+    same = [
+        compared
+        for compared in usable
+        if compared is lead or _not_comparable(lead, compared) is None
+    ]
     best = min(same, key=_cost)
-    others = {one.name: verdict(best, one) for one in every if one is not best}
+    others = {compared.name: verdict(best, compared) for compared in every if compared is not best}
     parts = []
     for answer, words in (
         ("not distinguishable", "not distinguishable from it"),
         ("worse", "slower"),
     ):
         names = [
-            _with_ratio(one, others[one.name])
-            for one in same
-            if one is not best and others[one.name].answer == answer
+            _with_ratio(compared, others[compared.name])
+            for compared in same
+            if compared is not best and others[compared.name].answer == answer
         ]
         if names:
             parts.append(f"{words}: {and_text(names)}")
     reasons = [
-        f"{one.name} ({others[one.name].reason})"
-        for one in every
-        if one is not best and others[one.name].answer == "not comparable"
+        f"{compared.name} ({others[compared.name].reason})"
+        for compared in every
+        if compared is not best and others[compared.name].answer == "not comparable"
     ]
     if reasons:
         parts.append(f"not comparable: {and_text(reasons)}")
@@ -122,7 +130,9 @@ def _shortest(best: Compared, same: Sequence[Compared], others: dict[str, Verdic
     step = best.assessment.step
     if step is None or len(same) < 2:
         return f"No two of these layouts can be compared; {best.name} is the first that can run"
-    alone = all(others[one.name].answer == "worse" for one in same if one is not best)
+    alone = all(
+        others[compared.name].answer == "worse" for compared in same if compared is not best
+    )
     measured = "measured" if step.kind == "measured" else "predicted"
     which = (
         "has the shortest step"
@@ -132,50 +142,50 @@ def _shortest(best: Compared, same: Sequence[Compared], others: dict[str, Verdic
     return f"{best.name} {which}, {step.value_text} {measured}"
 
 
-def _with_ratio(one: Compared, found: Verdict) -> str:
-    step = one.assessment.step
-    return one.name if step is None else f"{one.name} ({step.value_text})"
+def _with_ratio(compared: Compared, verdict: Verdict) -> str:
+    step = compared.assessment.step
+    return compared.name if step is None else f"{compared.name} ({step.value_text})"
 
 
-def _cost(one: Compared) -> float:
-    step = one.assessment.step
-    return math.inf if step is None else step.seconds / (one.tokens or 1.0)
+def _cost(compared: Compared) -> float:
+    step = compared.assessment.step
+    return math.inf if step is None else step.seconds / (compared.tokens or 1.0)
 
 
-def _judged(made: Verdict, baseline: Compared, candidate: Compared) -> Verdict:
+def _judged(verdict: Verdict, baseline: Compared, candidate: Compared) -> Verdict:
     """Return the verdict with ratio, interval and answer; both steps are known."""
     before, after = baseline.assessment.step, candidate.assessment.step
     assert before is not None and after is not None
     scale = 1.0
-    if made.per_token:
+    if verdict.per_token:
         scale = (baseline.tokens or 1.0) / (candidate.tokens or 1.0)
     ratio = scale * after.seconds / before.seconds
     if after.kind == "measured":
         ends = (before.low, before.high, after.low, after.high)
         if None in ends:
-            return replace(made, ratio=ratio, reason="one measured step has no spread")
+            return replace(verdict, ratio=ratio, reason="one measured step has no spread")
         low = scale * (after.low or 0.0) / (before.high or math.inf)
         high = scale * (after.high or 0.0) / (before.low or math.inf)
         pairs = 0
     else:
-        found = ratio_interval(candidate.assessment.basis == "compiled")
-        assert found is not None  # checked in `_not_comparable`
-        low, high, pairs = ratio / found.factor, ratio * found.factor, found.pairs
+        interval = ratio_interval(candidate.assessment.basis == "compiled")
+        assert interval is not None  # checked in `_not_comparable`
+        low, high, pairs = ratio / interval.factor, ratio * interval.factor, interval.pairs
     answer: Answer = "not distinguishable"
     if low > 1 or high < 1:
         answer = "worse" if low > 1 else "better"
-    return replace(made, answer=answer, ratio=ratio, low=low, high=high, pairs=pairs)
+    return replace(verdict, answer=answer, ratio=ratio, low=low, high=high, pairs=pairs)
 
 
-def _unusable(one: Compared) -> str | None:
+def _unusable(compared: Compared) -> str | None:
     """Return why a layout cannot run, as a clause with its name; None if it can, or if that is unknown."""
-    if one.assessment.rejected is not None:
-        return f"JAX rejects {one.name}: {one.assessment.rejected}"
-    need = one.assessment.memory
+    if compared.assessment.rejected is not None:
+        return f"JAX rejects {compared.name}: {compared.assessment.rejected}"
+    need = compared.assessment.memory
     if need is not None and need.fits is False:
-        chip = hardware.CHIPS.get(one.assessment.chip or "")
+        chip = hardware.CHIPS.get(compared.assessment.chip or "")
         where = "the device" if chip is None else chip.title
-        return f"{one.name} does not fit into {where} ({need.text})"
+        return f"{compared.name} does not fit into {where} ({need.text})"
     return None
 
 
@@ -253,18 +263,18 @@ def _other_steps(baseline: Compared, candidate: Compared) -> str | None:
     return None
 
 
-def _unsure(one: Compared) -> str | None:
+def _unsure(compared: Compared) -> str | None:
     """Return why a predicted step is no basis for a verdict; None if it is."""
-    step, program = one.assessment.step, step_program(one.snapshot)
+    step, program = compared.assessment.step, step_program(compared.snapshot)
     if step is not None and step.at_least is not None:
-        return f"only a lower bound of the step of {one.name} is known: {step.at_least}"
+        return f"only a lower bound of the step of {compared.name} is known: {step.at_least}"
     if step is None or step.low is None:
-        return f"{one.name} was not compiled for this chip, so the interval of its step is unknown"
-    if program is not None and one.assessment.basis in BEFORE_COMPILE:
+        return f"{compared.name} was not compiled for this chip, so the interval of its step is unknown"
+    if program is not None and compared.assessment.basis in BEFORE_COMPILE:
         work = program.work
         if work is None or work.boundary_bytes is None:
-            return f"the memory traffic of {one.name} is unknown before a compile"
-    if ratio_interval(one.assessment.basis == "compiled") is None:
+            return f"the memory traffic of {compared.name} is unknown before a compile"
+    if ratio_interval(compared.assessment.basis == "compiled") is None:
         return "no two published runs of one model show how wrong a ratio can be"
     return None
 
@@ -276,42 +286,42 @@ def _other_work(baseline: Compared, candidate: Compared) -> bool:
     return same and None not in tokens and tokens[0] != tokens[1]
 
 
-def _sentence(made: Verdict, baseline: Compared, candidate: Compared) -> str:
+def _sentence(verdict: Verdict, baseline: Compared, candidate: Compared) -> str:
     """Return the verdict in words: what cannot run, then time, then memory and traffic."""
     unusable = [why for one in (baseline, candidate) if (why := _unusable(one))]
     if unusable:
         usable = [one.name for one in (baseline, candidate) if _unusable(one) is None]
         rest = f" {and_text(usable)} can be compared with other layouts only." if usable else ""
         return f"{_capital('; '.join(unusable))}.{rest}"
-    said = [_time_sentence(made, baseline, candidate)]
-    if made.answer != "not comparable" or other_model(baseline, candidate) is None:
-        said += _need_sentence(made, baseline, candidate)
+    said = [_time_sentence(verdict, baseline, candidate)]
+    if verdict.answer != "not comparable" or other_model(baseline, candidate) is None:
+        said += _need_sentence(verdict, baseline, candidate)
     return " ".join(said)
 
 
-def _time_sentence(made: Verdict, baseline: Compared, candidate: Compared) -> str:
-    if made.answer == "not comparable":
-        return f"{made.baseline} and {made.candidate} are not comparable: {made.reason}."
+def _time_sentence(verdict: Verdict, baseline: Compared, candidate: Compared) -> str:
+    if verdict.answer == "not comparable":
+        return f"{verdict.baseline} and {verdict.candidate} are not comparable: {verdict.reason}."
     before, after = baseline.assessment.step, candidate.assessment.step
-    assert before is not None and after is not None and made.ratio is not None
+    assert before is not None and after is not None and verdict.ratio is not None
     times = f"{seconds_text(before.seconds)} and {seconds_text(after.seconds)}"
     per = ""
-    if made.per_token:
+    if verdict.per_token:
         unit = "token" if "seq" in (origin.sizes(baseline.snapshot) or {}) else "example"
         per = f" per {unit}, because the batches differ"
-    ratio = f"ratio {made.ratio:.2f}, {made.low:.2f} to {made.high:.2f}"
-    if made.answer == "not distinguishable":
+    ratio = f"ratio {verdict.ratio:.2f}, {verdict.low:.2f} to {verdict.high:.2f}"
+    if verdict.answer == "not distinguishable":
         return (
-            f"{made.baseline} and {made.candidate} take the same time{per} within the uncertainty "
+            f"{verdict.baseline} and {verdict.candidate} take the same time{per} within the uncertainty "
             f"({times}; {ratio})."
         )
     return (
-        f"{made.candidate} is {made.answer} than {made.baseline}{per}: its step takes "
+        f"{verdict.candidate} is {verdict.answer} than {verdict.baseline}{per}: its step takes "
         f"{seconds_text(after.seconds)} instead of {seconds_text(before.seconds)} ({ratio})."
     )
 
 
-def _need_sentence(made: Verdict, baseline: Compared, candidate: Compared) -> list[str]:
+def _need_sentence(verdict: Verdict, baseline: Compared, candidate: Compared) -> list[str]:
     """Return how memory and traffic of the candidate differ, in at most one sentence."""
     said = []
     was, now = baseline.assessment.memory, candidate.assessment.memory
@@ -327,10 +337,10 @@ def _need_sentence(made: Verdict, baseline: Compared, candidate: Compared) -> li
     sent, sends = baseline.assessment.traffic, candidate.assessment.traffic
     if sent is not None and sends is not None:
         scale = 1.0
-        if made.per_token:
+        if verdict.per_token:
             scale = (baseline.tokens or 1.0) / (candidate.tokens or 1.0)
-        said.append(_traffic_clause(sent.bytes, scale * sends.bytes, made.per_token))
-    return [f"{made.candidate} {and_text(said)}."] if said else []
+        said.append(_traffic_clause(sent.bytes, scale * sends.bytes, verdict.per_token))
+    return [f"{verdict.candidate} {and_text(said)}."] if said else []
 
 
 def _traffic_clause(before: float, after: float, per_token: bool) -> str:
@@ -347,8 +357,8 @@ def _traffic_clause(before: float, after: float, per_token: bool) -> str:
     return f"sends {abs(ratio - 1):.0%} {'more' if ratio > 1 else 'less'}{per}"
 
 
-def _chip_title(found: Assessment) -> str:
-    chip = hardware.CHIPS.get(found.chip or "")
+def _chip_title(assessment: Assessment) -> str:
+    chip = hardware.CHIPS.get(assessment.chip or "")
     return "devices of this machine" if chip is None else chip.title
 
 

@@ -27,14 +27,14 @@ def keys_of(name: str) -> tuple[str, ...] | None:
         return None
     keys, at = [first[0]], first.end()
     while at < len(name):
-        found = _KEY.match(name, at)
-        if found is None or len(keys) == _MOST_KEYS:
+        match = _KEY.match(name, at)
+        if match is None or len(keys) == _MOST_KEYS:
             return None
-        quoted = found["quoted"]
+        quoted = match["quoted"]
         keys.append(
-            _ESCAPE.sub(r"\1", quoted[1:-1]) if quoted else found["name"] or found["other"] or ""
+            _ESCAPE.sub(r"\1", quoted[1:-1]) if quoted else match["name"] or match["other"] or ""
         )
-        at = found.end()
+        at = match.end()
     return tuple(keys)
 
 

@@ -83,8 +83,10 @@ def argument_uses(
     entry = analysis.module.by_name.get(analysis.module.entry or "")
     if entry is None or entry.root is None or analysis.module.truncated:
         return {}
-    parameters = [one for one in entry.instructions if one.opcode == "parameter"]
-    if sorted(one.number or 0 for one in parameters) != list(range(len(arguments))):
+    parameters = [
+        instruction for instruction in entry.instructions if instruction.opcode == "parameter"
+    ]
+    if sorted(parameter.number or 0 for parameter in parameters) != list(range(len(arguments))):
         return {}
     reader = _Reader(analysis)
     try:
@@ -98,7 +100,7 @@ def argument_uses(
         return {}
     shape = entry.root.shape
     shapes = [shape] if shape is None or shape.parts is None else list(shape.parts)
-    given = {one.number or 0: one.shape for one in parameters}
+    given = {parameter.number or 0: parameter.shape for parameter in parameters}
     found = _Uses(reader.products, reader.tables, given, flows, shapes, arguments).found()
     return {arguments[number]: use for number, use in found.items()}
 
@@ -132,7 +134,7 @@ class _Uses:
         """Return the uses by the number of the argument."""
         updated = frozenset(n for followed in self._from.values() for n in followed) - self._wrote
         forward, any_pass = self._against_computed(False), self._against_computed(True)
-        trains = any(one.backward for one in self._products)
+        trains = any(product.backward for product in self._products)
         caches = frozenset(n for n in self._wrote if self._rank(n) >= 2)
         weights: frozenset[int] = frozenset()
         if trains:
@@ -261,7 +263,7 @@ def _alike(given: Shape | None, returned: Shape | None) -> bool:
     sizes, others = given.dimensions, returned.dimensions
     if len(sizes) != len(others) or None in (*sizes, *others):
         return False
-    pairs = [sorted((one or 0, other or 0)) for one, other in zip(sizes, others, strict=True)]
+    pairs = [sorted((size or 0, other or 0)) for size, other in zip(sizes, others, strict=True)]
     return all(low == high or (low > 0 and high % low == 0) for low, high in pairs)
 
 
@@ -413,7 +415,7 @@ def _is_product(target: str) -> bool:
 
 
 def _are_constant(flows: Sequence[_Flow]) -> bool:
-    return all(one.alone and not one.follows and one.parts is None for one in flows)
+    return all(flow.alone and not flow.follows and flow.parts is None for flow in flows)
 
 
 def _part(operands: list[_Flow], index: int | None) -> _Flow:
@@ -426,27 +428,27 @@ def _part(operands: list[_Flow], index: int | None) -> _Flow:
 
 def _together(flows: Sequence[_Flow]) -> _Flow:
     """Return the flow of a value that is computed from several elementwise."""
-    follows = frozenset[int]().union(*(one.follows for one in flows))
-    alone = all(one.alone and one.parts is None for one in flows) and len(follows) <= 1
-    wrote = frozenset[int]().union(*(one.wrote for one in flows))
+    follows = frozenset[int]().union(*(flow.follows for flow in flows))
+    alone = all(flow.alone and flow.parts is None for flow in flows) and len(follows) <= 1
+    wrote = frozenset[int]().union(*(flow.wrote for flow in flows))
     return _Flow(follows, alone, wrote)
 
 
 def _either(flows: Sequence[_Flow]) -> _Flow:
     """Return the flow of a value that is one of several in each element: what all follow from."""
-    variable = [one for one in flows if not _are_constant([one])]
+    variable = [flow for flow in flows if not _are_constant([flow])]
     if len(variable) < 2:
         return _together(variable)
-    common = frozenset.intersection(*(one.follows for one in variable))
+    common = frozenset.intersection(*(flow.follows for flow in variable))
     return _together(flows)._replace(follows=common, alone=False)
 
 
-def _joined(one: _Flow, other: _Flow) -> _Flow:
+def _joined(flow: _Flow, other: _Flow) -> _Flow:
     """Return the flow of a value that is one or the other."""
-    if one == other:
-        return one
-    if one.parts is not None or other.parts is not None:
-        if one.parts is None or other.parts is None or len(one.parts) != len(other.parts):
+    if flow == other:
+        return flow
+    if flow.parts is not None or other.parts is not None:
+        if flow.parts is None or other.parts is None or len(flow.parts) != len(other.parts):
             return _COMPUTED
-        return _Flow(parts=tuple(map(_joined, one.parts, other.parts)))
-    return _together((one, other))
+        return _Flow(parts=tuple(map(_joined, flow.parts, other.parts)))
+    return _together((flow, other))

@@ -43,7 +43,9 @@ def moving(array: Array, snapshot: Snapshot) -> tuple[Moving, ...]:
 def looked_for(snapshot: Snapshot) -> bool:
     """Return whether any collective has a list of the arrays that it moves, which can be empty."""
     return any(
-        one.arrays is not None for program in snapshot.programs for one in program.collectives or ()
+        collective.arrays is not None
+        for program in snapshot.programs
+        for collective in program.collectives or ()
     )
 
 

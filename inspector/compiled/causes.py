@@ -44,10 +44,12 @@ class Dependents:
 
 def conflicts_of(program: Program) -> tuple[Conflicts, ...]:
     """Return the conflicts of a program, equal ones together, those with the most bytes first."""
-    named = {each.name: each for each in program.collectives or ()}
+    named = {collective.name: collective for collective in program.collectives or ()}
     found = []
-    for equal in by_key((_key(each), each) for each in program.conflicts or ()).values():
-        names = [name for each in equal for name in each.collectives if name in named]
+    for equal in by_key(
+        (_key(conflict), conflict) for conflict in program.conflicts or ()
+    ).values():
+        names = [name for value in equal for name in value.collectives if name in named]
         moved = tuple(named[name] for name in names)
         found.append(Conflicts(equal[0], len(equal), moved, wire_bytes_of_run(*moved)))
     return tuple(sorted(found, key=lambda each: -(each.wire_bytes or 0)))
@@ -76,11 +78,11 @@ def rules_behind(snapshot: Snapshot) -> tuple[str, ...]:
     """Return the rules on which arrays or collectives depend, in the order of the layout."""
     found = {rule for array in snapshot.arrays for rule in _rules_of_array(array, snapshot)}
     found |= {
-        one.rule
+        origin.rule
         for program in snapshot.programs
-        for each in program.collectives or ()
-        for one in each.origins or ()
-        if one.rule
+        for collective in program.collectives or ()
+        for origin in collective.origins or ()
+        if origin.rule
     }
     order = [name for name, _ in recorded(snapshot) or ()]
     return tuple(sorted(found, key=lambda rule: (_place(rule, order), rule)))
@@ -89,7 +91,11 @@ def rules_behind(snapshot: Snapshot) -> tuple[str, ...]:
 def dependents(snapshot: Snapshot, rule: str) -> Dependents:
     """Return everything whose sharding comes from a rule, such as `embed → fsdp`."""
     placed = [array for array in snapshot.arrays if rule in _rules_of_array(array, snapshot)]
-    every = [(program, each) for program in snapshot.programs for each in program.collectives or ()]
+    every = [
+        (program, collective)
+        for program in snapshot.programs
+        for collective in program.collectives or ()
+    ]
     return Dependents(
         rule,
         tuple(array for array in placed if array.program is None),
@@ -111,7 +117,7 @@ def _rules_of_array(array: Array, snapshot: Snapshot) -> set[str]:
 
 
 def _rules(origins: Iterable[Origin] | None) -> set[str]:
-    return {one.rule for one in origins or () if one.rule}
+    return {origin.rule for origin in origins or () if origin.rule}
 
 
 def _place(rule: str, order: list[str]) -> int:

@@ -38,11 +38,11 @@ def by_role(program: Program, snapshot: Snapshot) -> Mapping[str | None, tuple[C
     """
     groups = {array.path: array.group for array in snapshot.arrays}
     experts = _modules_with_experts(snapshot)
-    found: dict[str | None, list[Collective]] = {}
+    collectives: dict[str | None, list[Collective]] = {}
     for collective in program.collectives or ():
         if collective.wire_bytes_per_device != 0:
-            found.setdefault(_role(collective, groups, experts), []).append(collective)
-    return {name: tuple(every) for name, every in found.items()}
+            collectives.setdefault(_role(collective, groups, experts), []).append(collective)
+    return {name: tuple(every) for name, every in collectives.items()}
 
 
 def _role(collective: Collective, groups: Mapping[str, str], experts: frozenset[str]) -> str | None:

@@ -52,9 +52,9 @@ def device_traffic(collectives: Iterable[Collective], mesh: Mesh) -> DeviceTraff
     # The inner keys are wire bytes of one execution: they need not be a multiple of g − 1.
     summed: dict[tuple[Route, Group], dict[int, int]] = defaultdict(lambda: defaultdict(int))
     counted = left_out = total = 0
-    for one in collectives:
-        sent = _sent(one)
-        groups = _groups_of(one, mesh) if sent else ()
+    for collective in collectives:
+        sent = _sent(collective)
+        groups = _groups_of(collective, mesh) if sent else ()
         # No cell of the table can exceed the total, so none overflows.
         if sent is None or groups is None or total + sent > LARGEST:
             left_out += 1
@@ -62,7 +62,9 @@ def device_traffic(collectives: Iterable[Collective], mesh: Mesh) -> DeviceTraff
         counted += 1
         total += sent
         if sent:
-            summed[_route(one.op), groups][one.wire_bytes_per_device or 0] += one.executions or 0
+            summed[_route(collective.op), groups][collective.wire_bytes_per_device or 0] += (
+                collective.executions or 0
+            )
     run = -(-mesh.size // MAX_SIDE)
     side = -(-mesh.size // run)
     table = np.zeros((side, side), dtype=np.int64)
@@ -104,11 +106,11 @@ def sent_by_device(collectives: Iterable[Collective], devices: int) -> np.ndarra
     outside of the groups sends nothing.
     """
     sent = np.zeros(devices)
-    for one in collectives:
-        size = _sent(one) or 0
-        pairs, groups = one.source_target_pairs, one.device_groups
+    for collective in collectives:
+        size = _sent(collective) or 0
+        pairs, groups = collective.source_target_pairs, collective.device_groups
         senders: Iterable[int] | None = None
-        if _route(one.op) == "pairs" and pairs is not None:
+        if _route(collective.op) == "pairs" and pairs is not None:
             senders = {source for source, target in pairs if source != target}
         elif groups is not None:
             senders = {device for group in groups if len(group) > 1 for device in group}
@@ -124,25 +126,25 @@ def _route(op: str) -> Route:
     return "ring" if operation is None else operation.route
 
 
-def _sent(one: Collective) -> int | None:
+def _sent(collective: Collective) -> int | None:
     """Return the bytes that a device sends in one run; None if unknown."""
-    if one.executions == 0 or one.wire_bytes_per_device == 0:
+    if collective.executions == 0 or collective.wire_bytes_per_device == 0:
         return 0
-    if one.executions is None or one.wire_bytes_per_device is None:
+    if collective.executions is None or collective.wire_bytes_per_device is None:
         return None
-    return one.executions * one.wire_bytes_per_device
+    return collective.executions * collective.wire_bytes_per_device
 
 
-def _groups_of(one: Collective, mesh: Mesh) -> Group | None:
+def _groups_of(collective: Collective, mesh: Mesh) -> Group | None:
     """Return the pairs, mesh axes or device groups of a collective; None if unknown."""
-    if _route(one.op) == "pairs":
-        pairs = one.source_target_pairs
+    if _route(collective.op) == "pairs":
+        pairs = collective.source_target_pairs
         return pairs if pairs is not None and _on_mesh(pairs, mesh) else None
-    groups = one.device_groups
+    groups = collective.device_groups
     if groups is not None:
         return groups if _on_mesh(groups, mesh) else None
-    if one.mesh_axes is not None and set(one.mesh_axes) <= set(mesh.axis_names):
-        return one.mesh_axes
+    if collective.mesh_axes is not None and set(collective.mesh_axes) <= set(mesh.axis_names):
+        return collective.mesh_axes
     return None
 
 

@@ -26,21 +26,21 @@ from inspector.core.snapshot import (
 )
 
 
-def with_donation(found: Snapshot) -> Snapshot:
+def with_donation(snapshot: Snapshot) -> Snapshot:
     """Return the Snapshot with the donations of each program whose inputs and outputs are its arrays.
 
     A Snapshot of live arrays keeps the donations that were found with those of the program.
     """
-    by_path = {array.path: array for array in found.arrays}
+    by_path = {array.path: array for array in snapshot.arrays}
     programs = []
-    for program in found.programs:
-        mesh = found.mesh_of(program)
+    for program in snapshot.programs:
+        mesh = snapshot.mesh_of(program)
         donatable = donatable_bytes(program, by_path, mesh)
         if donatable is not None:
             unused = tuple(_unused(program, by_path, mesh))
             program = replace(program, donation=Donation(donatable, unused))
         programs.append(program)
-    return replace(found, programs=tuple(programs))
+    return replace(snapshot, programs=tuple(programs))
 
 
 def donatable_bytes(
@@ -53,25 +53,29 @@ def donatable_bytes(
     """
     sizes: dict[str, Counter[int]] = {"input": Counter(), "output": Counter()}
     known = dict.fromkeys(sizes, False)
-    for one in program.shardings:
-        array = by_path.get(one.path)
-        if not one.used or array is None or (in_host_memory(array, mesh) and not is_emulated(mesh)):
+    for value in program.shardings:
+        array = by_path.get(value.path)
+        if (
+            not value.used
+            or array is None
+            or (in_host_memory(array, mesh) and not is_emulated(mesh))
+        ):
             continue
-        held = bytes_in_program(array, one, mesh)
+        held = bytes_in_program(array, value, mesh)
         if held is None:
             continue
-        known[one.role] = True
-        if array.group != "batch" or one.role == "output":
-            sizes[one.role][held] += 1
+        known[value.role] = True
+        if array.group != "batch" or value.role == "output":
+            sizes[value.role][held] += 1
     if not all(known.values()):
         return None
     both = sizes["input"] & sizes["output"]
     return sum(count * held for held, count in both.items())
 
 
-def bytes_in_program(array: Array, one: ProgramArray, mesh: Mesh | None) -> int | None:
+def bytes_in_program(array: Array, argument: ProgramArray, mesh: Mesh | None) -> int | None:
     """Return the bytes of an array on one device in a program, which may shard it differently."""
-    spec = one.compiled
+    spec = argument.compiled
     if spec is None or array.spec is None or mesh is None or same_spec(spec, array.spec):
         return dtypes.packed_per_device(array)
     if array.bytes is None or array.shape is None or len(spec) != len(array.shape):
@@ -85,9 +89,9 @@ def bytes_in_program(array: Array, one: ProgramArray, mesh: Mesh | None) -> int 
     return dtypes.packed_bytes(array.dtype, math.prod(array.shape) // parts, array.bytes // parts)
 
 
-def same_spec(one: Spec, other: Spec) -> bool:
+def same_spec(spec: Spec, other: Spec) -> bool:
     """Return whether two specs of one array are equal; an empty entry is None."""
-    return tuple(axes or None for axes in one) == tuple(axes or None for axes in other)
+    return tuple(axes or None for axes in spec) == tuple(axes or None for axes in other)
 
 
 def is_emulated(mesh: Mesh | None) -> bool:
@@ -99,20 +103,20 @@ def _unused(
     program: Program, by_path: Mapping[str, Array], mesh: Mesh | None
 ) -> Iterable[UnusedDonation]:
     outputs = [
-        (array, one)
-        for one in program.shardings
-        if one.role == "output" and (array := by_path.get(one.path)) is not None
+        (array, sharding)
+        for sharding in program.shardings
+        if sharding.role == "output" and (array := by_path.get(sharding.path)) is not None
     ]
-    for one in program.shardings:
-        array = by_path.get(one.path)
-        donated = one.role == "input" and one.donated
-        if not donated or one.reused is not False or (array is not None and not array.bytes):
+    for value in program.shardings:
+        array = by_path.get(value.path)
+        donated = value.role == "input" and value.donated
+        if not donated or value.reused is not False or (array is not None and not array.bytes):
             continue
-        if not one.used or array is None:
-            yield UnusedDonation(one.path, None, "the program does not use it")
+        if not value.used or array is None:
+            yield UnusedDonation(value.path, None, "the program does not use it")
         else:
-            held = bytes_in_program(array, one, mesh)
-            yield UnusedDonation(one.path, held, _reason(array, held, outputs, mesh))
+            held = bytes_in_program(array, value, mesh)
+            yield UnusedDonation(value.path, held, _reason(array, held, outputs, mesh))
 
 
 def _reason(
@@ -122,10 +126,10 @@ def _reason(
     mesh: Mesh | None,
 ) -> str:
     """Return why no output is written over a donated input, as a clause."""
-    every = {bytes_in_program(other, one, mesh) for other, one in outputs}
+    every = {bytes_in_program(other, sharding, mesh) for other, sharding in outputs}
     if held is None or None in every or held in every:
         return "outputs of its size are written over other arguments, or elsewhere"
-    same_shape = [(other, one) for other, one in outputs if other.shape == array.shape]
+    same_shape = [(other, sharding) for other, sharding in outputs if other.shape == array.shape]
     if not same_shape:
         size = f"{shape_text(array.shape)} {array.dtype}, {bytes_text(held)} on each device"
         return f"no output has its size, {size}"

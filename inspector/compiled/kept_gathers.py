@@ -40,9 +40,9 @@ def kept_gathers(
     if live is None:
         return None
     gathers = {
-        (one.computation, one.name): one
-        for one in collectives
-        if one.op == "all-gather" and _phases(one.op_name) == {"forward"}
+        (collective.computation, collective.name): collective
+        for collective in collectives
+        if collective.op == "all-gather" and _phases(collective.op_name) == {"forward"}
     }
     if not gathers:
         return ()

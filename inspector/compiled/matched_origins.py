@@ -36,16 +36,21 @@ def with_origins(compiled: Sequence[Program], propagated: Sequence[Program]) -> 
 
 def _with_causes(program: Program, collectives: tuple[Collective, ...], before: Program) -> Program:
     known = _by_place(before.collectives or ())
-    found = tuple(_with_origins(each, known) for each in collectives)
+    found = tuple(_with_origins(collective, known) for collective in collectives)
     conflicts = program.conflicts
     if conflicts is None and before.conflicts is not None:
         own: dict[Hashable, list[str]] = defaultdict(list)
-        for each in collectives:
-            own[_same(each)].append(each.name)
-        names = {each.name: own.get(_same(each), ()) for each in before.collectives or ()}
+        for collective in collectives:
+            own[_same(collective)].append(collective.name)
+        names = {
+            collective.name: own.get(_same(collective), ())
+            for collective in before.collectives or ()
+        }
         conflicts = tuple(
-            replace(each, collectives=tuple(n for name in each.collectives for n in names[name]))
-            for each in before.conflicts
+            replace(
+                conflict, collectives=tuple(n for name in conflict.collectives for n in names[name])
+            )
+            for conflict in before.conflicts
         )
     found = with_lines(found, conflicts or ())
     return replace(program, collectives=found, conflicts=conflicts)
@@ -58,54 +63,64 @@ def with_lines(
 
     XLA has no name for a collective that moves an argument, if it names it by what is moved.
     """
-    lines = {name: each.source for each in conflicts for name in each.collectives}
+    lines = {name: conflict.source for conflict in conflicts for name in conflict.collectives}
     return tuple(
-        replace(each, source=lines.get(each.name)) if each.source is None else each
-        for each in collectives
+        replace(collective, source=lines.get(collective.name))
+        if collective.source is None
+        else collective
+        for collective in collectives
     )
 
 
-def _same(one: Collective) -> Hashable:
+def _same(collective: Collective) -> Hashable:
     """Return a key that a compiled and a partitioned collective share if they are one."""
-    return one.op, one.op_name, one.mesh_axes, one.axis_parts, one.payload_bytes
+    return (
+        collective.op,
+        collective.op_name,
+        collective.mesh_axes,
+        collective.axis_parts,
+        collective.payload_bytes,
+    )
 
 
 def _by_place(collectives: Sequence[Collective]) -> Mapping[Hashable, list[Collective]]:
     """Return the collectives with origins by each operation and each array that they serve."""
     found: dict[Hashable, list[Collective]] = defaultdict(list)
-    for each in collectives:
-        for place in _places(each) if each.origins else ():
-            found[place].append(each)
+    for collective in collectives:
+        for place in _places(collective) if collective.origins else ():
+            found[place].append(collective)
     return found
 
 
-def _places(one: Collective) -> Iterator[Hashable]:
-    if one.op_name:
-        for operation in parse_op_name(one.op_name):
+def _places(collective: Collective) -> Iterator[Hashable]:
+    if collective.op_name:
+        for operation in parse_op_name(collective.op_name):
             yield operation
             if operation.module:  # a value is gathered in one pass and used in both
                 yield operation.module, operation.primitive
     else:
         yield None
-    yield from one.arrays or ()
+    yield from collective.arrays or ()
 
 
-def _with_origins(one: Collective, known: Mapping[Hashable, Sequence[Collective]]) -> Collective:
-    axes = frozenset(one.axis_names)
-    if one.origins is not None or not axes:
-        return one
-    near = {id(each): each for place in _places(one) for each in known.get(place, ())}
+def _with_origins(
+    collective: Collective, known: Mapping[Hashable, Sequence[Collective]]
+) -> Collective:
+    axes = frozenset(collective.axis_names)
+    if collective.origins is not None or not axes:
+        return collective
+    near = {id(each): each for place in _places(collective) for each in known.get(place, ())}
     near = {key: each for key, each in near.items() if axes & frozenset(each.axis_names)}
-    same = [each for each in near.values() if _kind(each.op) == _kind(one.op)]
-    exact = next((each for each in same if _same(each) == _same(one)), None)
+    same = [each for each in near.values() if _kind(each.op) == _kind(collective.op)]
+    exact = next((each for each in same if _same(each) == _same(collective)), None)
     if exact is not None:
-        return replace(one, origins=exact.origins)
+        return replace(collective, origins=exact.origins)
     origins: dict[tuple[str, str], Origin] = {}
     for each in same or near.values():
         for origin in each.origins or ():
             if origin.mesh_axis in axes:
                 origins.setdefault((origin.mesh_axis, origin.from_), replace(origin, steps=None))
-    return replace(one, origins=tuple(origins.values())) if origins else one
+    return replace(collective, origins=tuple(origins.values())) if origins else collective
 
 
 def _kind(op: str) -> str:

@@ -102,9 +102,9 @@ def estimated_values(
 def counted(live: LiveValues) -> list[Buffer]:
     """Return the buffers in the device's memory that no other buffer contains."""
     return [
-        one
-        for one in live.buffers
-        if one.space == DEVICE and one.bytes and one.first >= 0 and not one.inside
+        buffer
+        for buffer in live.buffers
+        if buffer.space == DEVICE and buffer.bytes and buffer.first >= 0 and not buffer.inside
     ]
 
 
@@ -118,7 +118,7 @@ def _record(
     if live is None or not live.instructions:
         return None
     buffers = counted(live)
-    if sum(one.bytes for one in buffers) > LARGEST:
+    if sum(buffer.bytes for buffer in buffers) > LARGEST:
         return None
     return _Use(analysis, live, buffers, arguments, results, uses or {}).record()
 
@@ -140,23 +140,23 @@ class _Use:
         self._instructions = live.instructions
         self._all = live.buffers
         self._buffers = buffers
-        parameters = {one.parameter for one in live.buffers if one.parameter is not None}
-        outputs = {one.result for one in live.buffers if one.result is not None}
+        parameters = {buffer.parameter for buffer in live.buffers if buffer.parameter is not None}
+        outputs = {buffer.result for buffer in live.buffers if buffer.result is not None}
         # Other lists do not belong to this text.
         self._arguments = arguments if max(parameters, default=-1) + 1 == len(arguments) else ()
         self._results = results if max(outputs, default=-1) + 1 == len(results) else ()
         self._phases: dict[int, Phase] = {}
         self._computations: dict[str, Phase] = {}
-        largest = max((one.bytes for one in buffers), default=0)
+        largest = max((buffer.bytes for buffer in buffers), default=0)
         self._read: dict[int, list[Buffer]] = defaultdict(list)
         self._written: dict[int, list[Buffer]] = defaultdict(list)
-        for one in buffers:
-            if one.bytes >= _SMALL * largest and not one.whole_program:
-                for position in one.readers:
-                    self._read[position].append(one)
-                for position in one.writers:
-                    self._written[position].append(one)
-        self._groups = [self._group(one, one.bytes < _SMALL * largest) for one in buffers]
+        for buffer in buffers:
+            if buffer.bytes >= _SMALL * largest and not buffer.whole_program:
+                for position in buffer.readers:
+                    self._read[position].append(buffer)
+                for position in buffer.writers:
+                    self._written[position].append(buffer)
+        self._groups = [self._group(buffer, buffer.bytes < _SMALL * largest) for buffer in buffers]
 
     def record(self) -> MemoryUse:
         count = len(self._instructions)
@@ -178,14 +178,14 @@ class _Use:
             if known is None or total > known[1]:
                 best[at] = (position, total, dict(current))
         points = [one for one in best if one is not None]
-        order = [name for name in USE_GROUPS if any(one[2].get(name) for one in points)]
+        order = [name for name in USE_GROUPS if any(point[2].get(name) for point in points)]
         peak = max(range(len(points)), key=lambda at: points[at][1])
         return MemoryUse(
             instructions=count,
             points=tuple(position for position, _, _ in points),
             phases=self._phases_at([position for position, _, _ in points]),
             groups=tuple(
-                GroupUse(name, tuple(one[2].get(name, 0) for one in points)) for name in order
+                GroupUse(name, tuple(point[2].get(name, 0) for point in points)) for name in order
             ),
             peak=peak,
             values=tuple(self._values(*points[peak][:2])),
@@ -194,11 +194,11 @@ class _Use:
 
     def _on_chip(self) -> dict[int, list[Buffer]]:
         """Return the buffers inside of the chip by memory, such as VMEM, or CMEM of a TPU v4."""
-        found: dict[int, list[Buffer]] = defaultdict(list)
+        buffers: dict[int, list[Buffer]] = defaultdict(list)
         for one in self._all:
             if one.space not in (DEVICE, HOST) and one.first >= 0:
-                found[one.space].append(one)
-        return found
+                buffers[one.space].append(one)
+        return buffers
 
     def _phases_at(self, positions: Sequence[int]) -> tuple[Phase, ...]:
         """Return the phase at each position: that of most instructions with work around it."""
@@ -231,7 +231,10 @@ class _Use:
         """Return the phase that all operations of a loop body have, for those without a name."""
         if computation not in self._computations:
             instructions = self._module.by_name[computation].instructions
-            found = {parse_op_name(one.metadata.get("op_name"))[0].phase for one in instructions}
+            found = {
+                parse_op_name(instruction.metadata.get("op_name"))[0].phase
+                for instruction in instructions
+            }
             found.discard("unknown")
             alone = found.pop() if len(found) == 1 else "unknown"
             self._computations[computation] = alone
@@ -252,12 +255,16 @@ class _Use:
             return "constant"
         if small:
             return "temporary"
-        if any(self._communicates(self._instructions[one][1]) for one in buffer.writers[:1]):
+        if any(self._communicates(self._instructions[writer][1]) for writer in buffer.writers[:1]):
             return "collective"
         written = {
-            phase for one in buffer.writers for phase in self._phases_around(one, before=True)
+            phase for writer in buffer.writers for phase in self._phases_around(writer, before=True)
         }
-        read = {phase for one in buffer.readers for phase in self._phases_around(one, before=False)}
+        read = {
+            phase
+            for reader in buffer.readers
+            for phase in self._phases_around(reader, before=False)
+        }
         if "forward" in written and read & _BACKWARD:
             return "activation"
         return "gradient" if written & _BACKWARD and "optimizer" in read else "temporary"
@@ -323,7 +330,10 @@ class _Use:
             fused = next(
                 (self._module.by_name.get(one.computation) for one in instruction.called), None
             )
-            operands = [computation.by_name.get(one or "") for one in operand_names(instruction)]
+            operands = [
+                computation.by_name.get(operand_name or "")
+                for operand_name in operand_names(instruction)
+            ]
             at = None if fused is None else fused.root
         else:
             fused = computation
@@ -347,10 +357,10 @@ class _Use:
         return instruction.metadata
 
     def _value(self, buffer: Buffer, group: UseGroup) -> LiveValue:
-        instructions = [self._instructions[one][1] for one in buffer.writers]
+        instructions = [self._instructions[writer][1] for writer in buffer.writers]
         # The first writer of an array that a loop fills only allocates it, and the loop itself says nothing.
-        writers = [one for one in buffer.writers[1:] if self._opcode(one) != "while"]
-        named = (self._metadata(one) for one in (*writers, *buffer.writers))
+        writers = [writer for writer in buffer.writers[1:] if self._opcode(writer) != "while"]
+        named = (self._metadata(writer) for writer in (*writers, *buffer.writers))
         empty: Mapping[str, str] = {}
         metadata = next((one for one in named if "/" in one.get("op_name", "")), empty)
         argument = buffer.parameter is not None
@@ -371,9 +381,9 @@ class _Use:
 def _peak(buffers: Sequence[Buffer]) -> int:
     """Return the most bytes of these buffers that are in use at one time."""
     changes: dict[int, int] = defaultdict(int)
-    for one in buffers:
-        changes[one.first] += one.bytes
-        changes[one.last + 1] -= one.bytes
+    for buffer in buffers:
+        changes[buffer.first] += buffer.bytes
+        changes[buffer.last + 1] -= buffer.bytes
     most = current = 0
     for position in sorted(changes):
         current += changes[position]

@@ -139,8 +139,8 @@ def collectives_of(
     """
     moved = moved_arrays(module, *flat_paths(shardings), analysis) or {}
     return tuple(
-        replace(one, arrays=_arrays(moved.get((one.computation, one.name))))
-        for one in hlo.collectives(module, mesh, analysis, room)
+        replace(collective, arrays=_arrays(moved.get((collective.computation, collective.name))))
+        for collective in hlo.collectives(module, mesh, analysis, room)
     )
 
 
@@ -167,14 +167,14 @@ def with_uses(
     """Return the arrays of a program, with the use of each input and whether an output is written over it."""
     return tuple(
         replace(
-            one,
-            use=uses.get(one.path),
+            sharding,
+            use=uses.get(sharding.path),
             # Without an alias, outputs have memory of their own, also if the compiler drops the input.
-            reused=None if reused is None else one.path in reused,
+            reused=None if reused is None else sharding.path in reused,
         )
-        if one.role == "input"
-        else one
-        for one in shardings
+        if sharding.role == "input"
+        else sharding
+        for sharding in shardings
     )
 
 

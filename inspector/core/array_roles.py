@@ -38,18 +38,18 @@ def group_of_input(path: str, use: ArgumentUse | None) -> Group | None:
     return GROUP_OF_USE[use] if use is not None else group_of_path(path)
 
 
-def with_roles(found: Snapshot) -> Snapshot:
+def with_roles(snapshot: Snapshot) -> Snapshot:
     """Return the Snapshot with a group for each array of the group `other` whose role is known."""
     uses = {
-        one.path: one.use
-        for program in found.programs
-        for one in program.shardings
-        if one.role == "input" and one.use is not None
+        sharding.path: sharding.use
+        for program in snapshot.programs
+        for sharding in program.shardings
+        if sharding.role == "input" and sharding.use is not None
     }
-    arrays = [_by_use(array, uses.get(array.path)) for array in found.arrays]
+    arrays = [_by_use(array, uses.get(array.path)) for array in snapshot.arrays]
     if not any(array.group == "other" for array in arrays):
-        return replace(found, arrays=tuple(arrays))
-    return replace(found, arrays=tuple(_mirrored(_paired(arrays))))
+        return replace(snapshot, arrays=tuple(arrays))
+    return replace(snapshot, arrays=tuple(_mirrored(_paired(arrays))))
 
 
 def _by_use(array: Array, use: ArgumentUse | None) -> Array:

@@ -126,19 +126,26 @@ def traffic(collectives: Iterable[Collective], networks_apart: bool = False) -> 
       networks_apart: make a row of its own for the collectives between TPU slices.
     """
     groups: dict[tuple[Axes, Axes, str, str | None], list[Collective]] = {}
-    for one in collectives:
-        parts = one.axis_parts if one.mesh_axes is None else None
-        key = (one.mesh_axes, parts, one.op, one.network if networks_apart else None)
-        groups.setdefault(key, []).append(one)
+    for collective in collectives:
+        parts = collective.axis_parts if collective.mesh_axes is None else None
+        key = (
+            collective.mesh_axes,
+            parts,
+            collective.op,
+            collective.network if networks_apart else None,
+        )
+        groups.setdefault(key, []).append(collective)
     rows = [
         Traffic(
             axes,
             op,
             len(group),
-            _total((one.executions, 1) for one in group),
-            _total((one.executions, one.payload_bytes) for one in group),
-            _total((one.executions, one.wire_bytes_per_device) for one in group),
-            any(one.conditional for one in group),
+            _total((collective.executions, 1) for collective in group),
+            _total((collective.executions, collective.payload_bytes) for collective in group),
+            _total(
+                (collective.executions, collective.wire_bytes_per_device) for collective in group
+            ),
+            any(collective.conditional for collective in group),
             network,
             wire_bytes_of_iteration(*group),
             parts,
@@ -152,18 +159,22 @@ def traffic(collectives: Iterable[Collective], networks_apart: bool = False) -> 
     return tuple(sorted(rows, key=rank))
 
 
-def axes_text(one: Collective | Traffic) -> str:
+def axes_text(collective: Collective | Traffic) -> str:
     """Return the mesh axes as text, and the network if it is not that of a slice: `data (DCN)`.
 
     Parts of mesh axes are written as Shardy does: `data:(1)2`.
     """
-    text = mesh_axes_text(one.axis_parts if one.mesh_axes is None else one.mesh_axes)
-    return text if one.network is None else f"{text} ({one.network.upper()})"
+    text = mesh_axes_text(
+        collective.axis_parts if collective.mesh_axes is None else collective.mesh_axes
+    )
+    return text if collective.network is None else f"{text} ({collective.network.upper()})"
 
 
 def wire_bytes_of_run(*collectives: Collective) -> int | None:
     """Return the bytes that leave one device in all executions of one run, or None if unknown."""
-    return _total((one.executions, one.wire_bytes_per_device) for one in collectives)
+    return _total(
+        (collective.executions, collective.wire_bytes_per_device) for collective in collectives
+    )
 
 
 def wire_bytes_of_iteration(*collectives: Collective) -> int | None:
@@ -171,7 +182,9 @@ def wire_bytes_of_iteration(*collectives: Collective) -> int | None:
 
     Return None if no collective is in such a loop, or if the bytes are unknown.
     """
-    inside = [one for one in collectives if one.executions_per_iteration is not None]
+    inside = [
+        collective for collective in collectives if collective.executions_per_iteration is not None
+    ]
     if not inside:
         return None
     return _total((one.executions_per_iteration, one.wire_bytes_per_device) for one in inside)

@@ -67,7 +67,7 @@ def _folds(arrays: tuple[Array, ...]) -> tuple[Fold, ...]:
     for place, array in enumerate(arrays):
         parts = _NUMBER.split(array.path)
         key = (tuple(parts[::2]), _layout_key(array))
-        numbers: _Numbers = tuple((one,) for one in parts[1::2])
+        numbers: _Numbers = tuple((part,) for part in parts[1::2])
         alike.setdefault(key, {}).setdefault(numbers, []).append(place)
     folds = []
     for (texts, _), by_numbers in alike.items():
@@ -100,7 +100,7 @@ def _joined(position: int, entries: list[_Entry]) -> list[_Entry]:
 
 def _path(texts: Sequence[str], numbers: _Numbers) -> str:
     """Return the texts with the numbers between them: `layer_{0…3}/W`."""
-    shown = [one[0] if len(one) == 1 else f"{{{numbers_text(one)}}}" for one in numbers]
+    shown = [number[0] if len(number) == 1 else f"{{{numbers_text(number)}}}" for number in numbers]
     return "".join(text + number for text, number in zip(texts, [*shown, ""], strict=True))
 
 

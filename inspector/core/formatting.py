@@ -234,7 +234,9 @@ def dimension_text(array: Array, mesh: Mesh, dimension: int) -> str:
 def _runs(devices: Sequence[int]) -> list[tuple[int, int]]:
     """Return the first and the last id of each run of consecutive ids."""
     breaks = [
-        place for place, (one, after) in enumerate(itertools.pairwise(devices)) if after != one + 1
+        place
+        for place, (device, after) in enumerate(itertools.pairwise(devices))
+        if after != device + 1
     ]
     starts, stops = [0, *(place + 1 for place in breaks)], [*breaks, len(devices) - 1]
     return [(devices[start], devices[stop]) for start, stop in zip(starts, stops, strict=True)]

@@ -29,7 +29,7 @@ _MOST_SECONDS = 1e9
 _MOST_DEVICES = 2**31
 
 
-def to_text(found: Assessment) -> str:
+def to_text(assessment: Assessment) -> str:
     """Return the figures of an assessment for a link.
 
     >>> from inspector.core.assessment import FindingCounts
@@ -38,16 +38,16 @@ def to_text(found: Assessment) -> str:
     >>> to_text(own)
     'c_v5e_16_p_0.145_0.122_0.169_-_-_-_u_-'
     """
-    basis = next(letter for letter, name in _BASES.items() if name == found.basis)
-    step, need, sent = found.step, found.memory, found.traffic
+    basis = next(letter for letter, name in _BASES.items() if name == assessment.basis)
+    step, need, sent = assessment.step, assessment.memory, assessment.traffic
     # A link says nothing about a step of which only a lower bound is known.
     whole = None if step is None or step.at_least is not None else step
     seconds = (None,) * 3 if whole is None else (whole.seconds, whole.low, whole.high)
     fits = None if need is None else need.fits
     fields = [
         basis,
-        found.chip or _NONE,
-        _number(found.devices),
+        assessment.chip or _NONE,
+        _number(assessment.devices),
         _NONE if step is None else step.kind[0],
         *map(_number, seconds),
         _number(None if need is None else need.peak_bytes),

@@ -43,19 +43,19 @@ class MeshList:
         place = list(self._meshes).index(key)
         return place - 1 if place else None
 
-    def arrays(self, found: Snapshot) -> tuple[Array, ...]:
+    def arrays(self, snapshot: Snapshot) -> tuple[Array, ...]:
         """Return the arrays of a Snapshot with the indexes of this list."""
         return tuple(
-            replace(array, mesh=self.index_of(found.mesh_of(array))) for array in found.arrays
+            replace(array, mesh=self.index_of(snapshot.mesh_of(array))) for array in snapshot.arrays
         )
 
     def programs(
-        self, found: Snapshot, programs: Iterable[Program] | None = None
+        self, snapshot: Snapshot, programs: Iterable[Program] | None = None
     ) -> tuple[Program, ...]:
         """Return programs of a Snapshot with the indexes of this list; without `programs`, its own."""
         return tuple(
-            replace(program, mesh=self.index_of(found.mesh_of(program)))
-            for program in (found.programs if programs is None else programs)
+            replace(program, mesh=self.index_of(snapshot.mesh_of(program)))
+            for program in (snapshot.programs if programs is None else programs)
         )
 
     @property

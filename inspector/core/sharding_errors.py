@@ -8,7 +8,7 @@ from inspector.core.snapshot import OperandType, ShardingError
 def sentence(error: ShardingError) -> str:
     """Return the operation, its source line, its operands and JAX's message."""
     place = f" at {error.source}" if error.source else ""
-    operands = "".join(f", {one.name} {type_text(one)}" for one in error.operands)
+    operands = "".join(f", {operand.name} {type_text(operand)}" for operand in error.operands)
     return f"JAX refuses {error.operation or 'the program'}{place}{operands}: {error.message}"
 
 

@@ -153,7 +153,7 @@ def _encoder(kind: Any) -> Callable[[Any], Any] | None:
     if isinstance(kind, type) and dataclasses.is_dataclass(kind):
         return encode
     if origin is tuple:
-        encoders = {_encoder(each) for each in arguments if each is not Ellipsis}
+        encoders = {_encoder(argument) for argument in arguments if argument is not Ellipsis}
         encoder = encoders.pop() if len(encoders) == 1 else encode
         if encoder is None:
             return list

@@ -17,9 +17,9 @@ _MARKS = ("circle", "square", "diamond", "triangle-up", "x", "star", "cross", "p
 _NEAR = 1.1  # the dotted lines: 10% more and less
 
 
-def accuracy_scatter(found: Accuracy, *, width_px: int = 640) -> go.Figure | None:
+def accuracy_scatter(accuracy: Accuracy, *, width_px: int = 640) -> go.Figure | None:
     """Return the scatter plot with a color and mark for each chip; None if no run is reproduced."""
-    rows = [(row, value) for row in found.rows if row.measured and (value := _predicted(row))]
+    rows = [(row, value) for row in accuracy.rows if row.measured and (value := _predicted(row))]
     if not rows:
         return None
     values = [value for row, predicted in rows for value in (row.measured or 1, predicted)]

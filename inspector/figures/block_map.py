@@ -190,29 +190,31 @@ def cell_text(
     return lattice.fit_text(forms, range(len(numbers)), room)
 
 
-def _ticks(one: GridSide, sheet: Sheet, name: str, edges: cells.Edges) -> ticks.Ticks:
+def _ticks(grid_side: GridSide, sheet: Sheet, name: str, edges: cells.Edges) -> ticks.Ticks:
     """Return the borders of the blocks, or of nested dimensions the ranges of the outer pieces."""
-    if not one.cuts or (sheet.wrapped is not None and sheet.wrapped == name):
+    if not grid_side.cuts or (sheet.wrapped is not None and sheet.wrapped == name):
         return ticks.NO_TICKS
-    if sheet.wrapped is not None and len(edges) != one.slots:
+    if sheet.wrapped is not None and len(edges) != grid_side.slots:
         return ticks.NO_TICKS
     upright = name == "rows"
-    if len(one.cuts) == 1:
+    if len(grid_side.cuts) == 1:
         places = [edges[0][0], *(stop for _, stop in edges)]
-        return ticks.of_borders(places, list(map(str, one.borders)), upright=upright)
-    inner = len(one.cuts[-1])
+        return ticks.of_borders(places, list(map(str, grid_side.borders)), upright=upright)
+    inner = len(grid_side.cuts[-1])
     places, texts = [], []
-    for group in range(one.slots // inner):
+    for group in range(grid_side.slots // inner):
         first, last = edges[group * inner], edges[(group + 1) * inner - 1]
-        at = np.unravel_index(group, [len(pieces) for pieces in one.cuts[:-1]])
-        ranges = [pieces[place] for pieces, place in zip(one.cuts[:-1], at, strict=True)]
+        at = np.unravel_index(group, [len(pieces) for pieces in grid_side.cuts[:-1]])
+        ranges = [pieces[place] for pieces, place in zip(grid_side.cuts[:-1], at, strict=True)]
         places.append((first[0] + last[1]) / 2)
         texts.append(", ".join(f"{start}:{stop}" for start, stop in ranges))
     return ticks.of_borders(places, texts, upright=upright)
 
 
-def _side_title(array: Array, mesh: Mesh, one: GridSide, arrow: str) -> str:
-    if not one.dimensions:
+def _side_title(array: Array, mesh: Mesh, grid_side: GridSide, arrow: str) -> str:
+    if not grid_side.dimensions:
         return ""
-    named = [formatting.dimension_text(array, mesh, dimension) for dimension in one.dimensions]
+    named = [
+        formatting.dimension_text(array, mesh, dimension) for dimension in grid_side.dimensions
+    ]
     return f"{arrow} " + ", then ".join(named)

@@ -46,7 +46,7 @@ def cause_graph(
         return None
     stacked = width_px < _NARROW_PX
     most = _MOST_STACKED if stacked else max(4, int((width_px + _GAP_PX) // (_BOX_PX + _GAP_PX)))
-    lanes = [_lane(one, target, source, most) for one in origins]
+    lanes = [_lane(origin, target, source, most) for origin in origins]
     places, box_px, height = (_stacked if stacked else _side_by_side)(lanes, width_px)
     boxes = [box for lane in lanes for box in lane]
     placed = list(zip(boxes, [place for lane in places for place in lane], strict=True))
@@ -122,7 +122,7 @@ def _lane(origin: Origin, target: str, source: str | None, most: int) -> list[_B
     room = max(most - len(boxes) - 1, 1)
     steps = list(origin.steps or ())
     if len(steps) <= room:
-        boxes += [_step(one) for one in steps]
+        boxes += [_step(step) for step in steps]
     else:
         first, last = steps[: room // 2], steps[len(steps) - (room - 1) // 2 :] if room > 2 else []
         hidden = steps[len(first) : len(steps) - len(last)]

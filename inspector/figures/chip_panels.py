@@ -210,7 +210,7 @@ def _wrap_text(places: TorusPlaces) -> str:
 def _node_panels(mesh: Mesh) -> Panels:
     """Return a panel per node: the GPUs of one process, or eight by id if processes are unknown."""
     processes: Sequence[int] = known_processes(mesh) or [
-        one // GPUS_PER_NODE for one in mesh.devices
+        device // GPUS_PER_NODE for device in mesh.devices
     ]
     node = np.array(processes)
     names, number = np.unique(node, return_inverse=True)

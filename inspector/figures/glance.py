@@ -202,19 +202,19 @@ def limit_note(measure: Measure) -> str:
 
 def stage_note(measure: Measure) -> str:
     """Return what all amounts are based on; empty if the layouts differ in that."""
-    stages = {one.stage for one in measure.amounts if one.stage}
+    stages = {amount.stage for amount in measure.amounts if amount.stage}
     return stages.pop() if len(stages) == 1 else ""
 
 
 def _highest(measure: Measure) -> float:
     """Return the end of the scale. An interval that is much longer than its bar is cut off there."""
-    bars = max(max(one.known, one.value or 0) for one in measure.amounts)
-    intervals = max(one.high or 0 for one in measure.amounts)
+    bars = max(max(amount.known, amount.value or 0) for amount in measure.amounts)
+    intervals = max(amount.high or 0 for amount in measure.amounts)
     return max(bars, min(intervals, _LONGEST_INTERVAL * bars) if bars else intervals)
 
 
 def _draws_limit(measure: Measure) -> bool:
-    limits = [one.limit for one in measure.amounts if one.limit is not None]
+    limits = [amount.limit for amount in measure.amounts if amount.limit is not None]
     return bool(limits) and _highest(measure) >= memory_bars.LEAST_SHARE * min(limits)
 
 
@@ -223,8 +223,8 @@ def _colors_of_axes(measures: Sequence[Measure]) -> dict[str, tuple[str, str]]:
     names = sorted(
         {
             part.name
-            for one in measures
-            for amount in one.amounts
+            for measure in measures
+            for amount in measure.amounts
             for part in amount.parts
             if part.axes
         }
@@ -260,9 +260,9 @@ def _draw_measure(sheet: _Sheet, measure: Measure, axes: dict[str, tuple[str, st
     head_px = sheet.heading([HEADINGS[measure.kind]], notes)
     top = scale = _highest(measure)
     if drawn:
-        top = max([top, *(one.limit for one in bars if one.limit is not None)])
+        top = max([top, *(bar.limit for bar in bars if bar.limit is not None)])
     written = [_label(measure, place, sheet.each) for place in range(len(bars))]
-    below = [] if stage else [_stage_lines(one, sheet.each) for one in bars]
+    below = [] if stage else [_stage_lines(bar, sheet.each) for bar in bars]
     above_px = _LINE_PX * max(map(len, written)) + 5
     below_px = _LINE_PX * max(map(len, below), default=0) + (7 if below else 1)
     names = [name for name in measure.part_names if _is_seen(measure, name, (top or 1) / _BAR_PX)]
@@ -290,32 +290,34 @@ def _draw_measure(sheet: _Sheet, measure: Measure, axes: dict[str, tuple[str, st
     if below:
         texts = ["<br>".join(map(labels.escape, one)) for one in below]
         _text(sheet, [-3 * per_px] * len(bars), texts, "bottom center", yaxis)
-    for place, one in enumerate(bars):
-        if one.value is None:
-            _draw_unknown(sheet, place, one, per_px, yaxis)
+    for place, bar in enumerate(bars):
+        if bar.value is None:
+            _draw_unknown(sheet, place, bar, per_px, yaxis)
     sheet.y += _ROW_GAP_PX
 
 
 def _label(measure: Measure, place: int, each: float) -> list[str]:
     """Return the lines above a bar, escaped: the amount, its interval, and how it compares."""
-    one = measure.amounts[place]
-    value = one.value if one.value is not None else one.known or None
+    amount = measure.amounts[place]
+    value = amount.value if amount.value is not None else amount.known or None
     lines = []
     if value is not None:
-        sign = "≥ " if one.at_least or one.value is None else ""
+        sign = "≥ " if amount.at_least or amount.value is None else ""
         lines.append(f"<b>{labels.escape(sign + measure.text(value))}</b>")
-    if one.low is not None and one.high is not None and each >= _INTERVAL_PX:
-        low, high = measure.text(one.low), measure.text(one.high)
+    if amount.low is not None and amount.high is not None and each >= _INTERVAL_PX:
+        low, high = measure.text(amount.low), measure.text(amount.high)
         lines.append(labels.escape(f"{low} – {high}"))
-    if one.fits is False:
+    if amount.fits is False:
         lines.append("✗ does not fit")
     said = mark(measure.answers[place], each >= _WORDS_PX) if len(measure.answers) > 1 else ""
     return [*lines, *([labels.escape(said)] if said else [])]
 
 
-def _stage_lines(one: Amount, each: float) -> list[str]:
+def _stage_lines(amount: Amount, each: float) -> list[str]:
     return (
-        labels.wrapped(one.stage, labels.fitting(each - 6, frame.TICK_PX), 4) if one.stage else []
+        labels.wrapped(amount.stage, labels.fitting(each - 6, frame.TICK_PX), 4)
+        if amount.stage
+        else []
     )
 
 
@@ -332,9 +334,9 @@ def _bar(
     color, hatch = _style(measure, name, axes)
     places, sizes, bases, texts, hovers = [], [], [], [], []
     room = sheet.each * sheet.bar_share - 6
-    for place, one in enumerate(measure.amounts):
+    for place, amount in enumerate(measure.amounts):
         base = 0.0
-        for part in one.parts:
+        for part in amount.parts:
             if part.name == name and part.amount > 0:
                 said = measure.text(part.amount)
                 fits = (
@@ -381,14 +383,14 @@ def _style(measure: Measure, name: str, axes: dict[str, tuple[str, str]]) -> tup
 
 
 def _hover(sheet: _Sheet, measure: Measure, place: int, said: str) -> str:
-    one = measure.amounts[place]
+    amount = measure.amounts[place]
     lines = [sheet.columns[place].name, said]
-    if one.value is not None:
-        lines.append(f"{HEADINGS[measure.kind]}: {measure.text(one.value)}")
-    if one.low is not None and one.high is not None:
-        lines.append(f"80% interval: {measure.text(one.low)} to {measure.text(one.high)}")
-    if one.stage:
-        lines.append(one.stage)
+    if amount.value is not None:
+        lines.append(f"{HEADINGS[measure.kind]}: {measure.text(amount.value)}")
+    if amount.low is not None and amount.high is not None:
+        lines.append(f"80% interval: {measure.text(amount.low)} to {measure.text(amount.high)}")
+    if amount.stage:
+        lines.append(amount.stage)
     if measure.answers[place].remark:
         lines.append(measure.answers[place].remark)
     return frame.hover(lines)
@@ -397,9 +399,9 @@ def _hover(sheet: _Sheet, measure: Measure, place: int, said: str) -> str:
 def _draw_intervals(sheet: _Sheet, bars: Sequence[Amount], scale: float, yaxis: str) -> None:
     """Draw the intervals up to the end of the scale. One that goes on has an arrow there."""
     known = [
-        (place, one.value, one.low, one.high)
-        for place, one in enumerate(bars)
-        if one.value is not None and one.low is not None and one.high is not None
+        (place, bar.value, bar.low, bar.high)
+        for place, bar in enumerate(bars)
+        if bar.value is not None and bar.low is not None and bar.high is not None
     ]
     if not known:
         return
@@ -438,8 +440,8 @@ def _draw_intervals(sheet: _Sheet, bars: Sequence[Amount], scale: float, yaxis: 
 def _is_seen(measure: Measure, name: str, per_px: float) -> bool:
     return any(
         part.name == name and part.amount >= _SMALLEST_PX * per_px
-        for one in measure.amounts
-        for part in one.parts
+        for amount in measure.amounts
+        for part in amount.parts
     )
 
 
@@ -451,25 +453,25 @@ def _draw_lines(sheet: _Sheet, measure: Measure, yaxis: str, limit: bool) -> Non
     sheet.shapes.append(frame.line(-0.5, last, 0, 0) | axes)
     level = measure.amounts[sheet.baseline].value
     if level is not None and len(sheet.columns) > 1:
-        for place, one in enumerate(measure.amounts):
-            if one.value is not None:  # otherwise it would cross the word unknown
+        for place, amount in enumerate(measure.amounts):
+            if amount.value is not None:  # otherwise it would cross the word unknown
                 ends = place - 0.5, place + 0.5, level, level
                 sheet.shapes.append(frame.line(*ends, dash="dot") | axes)
     if limit:
-        for place, one in enumerate(measure.amounts):
-            if one.limit is not None:
-                ends = place - 0.5, place + 0.5, one.limit, one.limit
+        for place, amount in enumerate(measure.amounts):
+            if amount.limit is not None:
+                ends = place - 0.5, place + 0.5, amount.limit, amount.limit
                 sheet.shapes.append(frame.line(*ends, width=3) | axes | {"layer": "above"})
 
 
-def _draw_unknown(sheet: _Sheet, place: int, one: Amount, per_px: float, yaxis: str) -> None:
+def _draw_unknown(sheet: _Sheet, place: int, amount: Amount, per_px: float, yaxis: str) -> None:
     """Draw an empty box with a dashed border above the known parts."""
-    low, half = one.known, sheet.bar_share / 2
+    low, half = amount.known, sheet.bar_share / 2
     high = low + _UNKNOWN_PX * per_px
     if low == 0:
         middle = {"xref": "x", "yref": yaxis, "xanchor": "center", "yanchor": "middle"}
         font = {"size": frame.TICK_PX}
-        text = "rejected" if one.unknown == REJECTED else "unknown"
+        text = "rejected" if amount.unknown == REJECTED else "unknown"
         box = frame.annotation(text, place, high / 2, **middle, font=font)
         sheet.annotations.append((None, box))
     sheet.shapes.append(

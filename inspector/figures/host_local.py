@@ -163,7 +163,7 @@ def _runs(owners: np.ndarray) -> list[tuple[int, int]]:
 
 
 def _owners_text(row: np.ndarray, groups: Sequence[tuple[int, ...]]) -> str:
-    return _processes_text(tuple(sorted({one for at in row.tolist() for one in groups[at]})))
+    return _processes_text(tuple(sorted({group for at in row.tolist() for group in groups[at]})))
 
 
 def _processes_text(processes: tuple[int, ...]) -> str:

@@ -118,7 +118,7 @@ def linked_maps(
     across = math.ceil(len(panels) / math.ceil(len(panels) / across))
     tile_px = (width_px - 4 - _GAP_PX * (across - 1)) / across
     extent = [
-        max((_length(one, dimension) for one in panels if one.grid is not None), default=1)
+        max((_length(panel, dimension) for panel in panels if panel.grid is not None), default=1)
         for dimension in (cut.columns, cut.rows)
     ]
     # Plotly drops the last label, below the edge of its map, if it does not fit into the figure.
@@ -128,26 +128,26 @@ def linked_maps(
     map_px = _FLAT_PX if cut.rows is None else min(max(plot_px * extent[1] / extent[0], low), high)
     tops = [0.0]
     for first in range(0, len(panels), across):
-        mapped = any(one.grid is not None for one in panels[first : first + across])
+        mapped = any(panel.grid is not None for panel in panels[first : first + across])
         tops.append(tops[-1] + _HEAD_PX + (map_px + _FOOT_PX if mapped else _SENTENCE_PX))
     size = (width_px - 4, tops[-1])
     axes: dict[str, Any] = {}
     traces: list[go.Heatmap] = []
     annotations = []
-    for number, one in enumerate(panels):
+    for number, panel in enumerate(panels):
         left = (number % across) * (tile_px + _GAP_PX)
         top, bottom = tops[number // across], tops[number // across + 1]
-        annotations.append(_text(_head(one, tile_px), _Box(left, left, top, top), size, "top"))
-        if one.grid is None:
-            lines = map(labels.escape, frame.note_lines([one.absent], tile_px - 10))
+        annotations.append(_text(_head(panel, tile_px), _Box(left, left, top, top), size, "top"))
+        if panel.grid is None:
+            lines = map(labels.escape, frame.note_lines([panel.absent], tile_px - 10))
             box = _Box(left, left, top + _HEAD_PX / 2, bottom)
             annotations.append(_text(lines, box, size, "middle"))
             continue
         upper = top + _HEAD_PX
         box = _Box(left + _LEFT_PX, left + tile_px - right_px, upper, upper + map_px)
         suffix = "" if not traces else str(number + 1)
-        traces += _map(one, one.grid, suffix, extent, (plot_px, map_px))
-        axes |= _axes(one.grid, suffix, box, extent, size, cut)
+        traces += _map(panel, panel.grid, suffix, extent, (plot_px, map_px))
+        axes |= _axes(panel.grid, suffix, box, extent, size, cut)
     if not traces:
         axes = {"xaxis": {"visible": False}, "yaxis": {"visible": False}}
     return frame.plot(
@@ -179,10 +179,10 @@ def _why_absent(array: Array | None, mesh: Mesh | None, shape: Sequence[int]) ->
     return why_no_map(array, mesh) or ""
 
 
-def _length(one: Panel, dimension: int | None) -> int:
-    if dimension is None or one.array is None or one.array.shape is None:
+def _length(panel: Panel, dimension: int | None) -> int:
+    if dimension is None or panel.array is None or panel.array.shape is None:
         return 1
-    return one.array.shape[dimension]
+    return panel.array.shape[dimension]
 
 
 def _pieces(side: GridSide) -> Pieces:
@@ -190,7 +190,7 @@ def _pieces(side: GridSide) -> Pieces:
 
 
 def _map(
-    one: Panel, grid: BlockGrid, suffix: str, extent: Sequence[int], size_px: tuple[float, float]
+    panel: Panel, grid: BlockGrid, suffix: str, extent: Sequence[int], size_px: tuple[float, float]
 ) -> list[go.Heatmap]:
     row_pieces, column_pieces = _pieces(grid.rows), _pieces(grid.columns)
     numbers = grid.block.reshape(-1).tolist()
@@ -203,7 +203,7 @@ def _map(
         sheet, list(column_pieces), list(row_pieces), numbers, len(grid.holders), text
     )
     separator = cells.separator_px(columns, rows)
-    hover = _hover(one, grid)
+    hover = _hover(panel, grid)
     for heatmap in heatmaps:
         heatmap.update(
             xaxis=f"x{suffix}",
@@ -218,12 +218,12 @@ def _map(
     return heatmaps
 
 
-def _hover(one: Panel, grid: BlockGrid) -> list[str]:
+def _hover(panel: Panel, grid: BlockGrid) -> list[str]:
     """Return the escaped hover text of each cell; in large maps only the number of the block."""
-    on_mesh = placed(one.array, one.mesh) if one.array and one.mesh else None
+    on_mesh = placed(panel.array, panel.mesh) if panel.array and panel.mesh else None
     texts = [f"block {number}" for number in range(len(grid.holders))]
     if on_mesh is not None and grid.block.size <= _MOST_HOVERS:
-        name = frame.hover([labels.cut(one.name, 40)])
+        name = frame.hover([labels.cut(panel.name, 40)])
         texts = [f"{name}<br>{text}" for text in holdings.hover_of_blocks(on_mesh)]
     return [
         texts[number] if number >= 0 else "no device holds these elements"
@@ -267,14 +267,14 @@ def _ticks(side: GridSide, px_per_index: float, upright: bool = False) -> dict[s
     return ticks.settings(*ticks.of_borders(side.borders, texts, px_per_index, upright=upright))
 
 
-def _head(one: Panel, tile_px: float) -> list[str]:
+def _head(panel: Panel, tile_px: float) -> list[str]:
     """Return the escaped lines above a map: name, spec, blocks and bytes."""
     most = labels.fitting(tile_px, frame.NOTE_PX)
-    lines = [f"<b>{labels.escape(labels.cut(one.name, most - 2))}</b>"]
-    if one.array is not None:
-        lines.append(labels.escape(labels.cut(formatting.spec_text(one.array.spec), most)))
-    if one.grid is not None and one.array is not None:
-        count, size = len(one.grid.holders), one.array.bytes_per_device
+    lines = [f"<b>{labels.escape(labels.cut(panel.name, most - 2))}</b>"]
+    if panel.array is not None:
+        lines.append(labels.escape(labels.cut(formatting.spec_text(panel.array.spec), most)))
+    if panel.grid is not None and panel.array is not None:
+        count, size = len(panel.grid.holders), panel.array.bytes_per_device
         blocks = "whole on each device" if count == 1 else formatting.counted(count, "block")
         each = f"{formatting.bytes_text(size)} per device" if size is not None else "bytes unknown"
         lines.append(labels.escape(labels.cut(f"{blocks}, {each}", most)))
@@ -288,7 +288,7 @@ def _text(lines: Any, box: _Box, size: tuple[float, float], yanchor: str) -> dic
 
 
 def _notes(panels: Sequence[Panel], cut: Cut) -> list[str]:
-    array = next((one.array for one in panels if one.array and one.grid is not None), None)
+    array = next((panel.array for panel in panels if panel.array and panel.grid is not None), None)
     if array is None or array.shape is None:
         return []
 

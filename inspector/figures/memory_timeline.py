@@ -50,16 +50,16 @@ def memory_timeline(
     traces = [
         go.Scatter(
             x=along,
-            y=np.asarray(one.bytes, dtype=np.float32) / np.float32(divisor),
-            name=USE_GROUPS[one.group].heading,
+            y=np.asarray(group.bytes, dtype=np.float32) / np.float32(divisor),
+            name=USE_GROUPS[group.group].heading,
             stackgroup="memory",
             mode="lines",
-            line={"width": 0.5, "color": USE_GROUPS[one.group].color, "shape": "hv"},
-            fillcolor=USE_GROUPS[one.group].color,
-            hovertemplate=f"<b>{USE_GROUPS[one.group].heading}</b><br>%{{y:.3~f}} {unit}<extra></extra>",
+            line={"width": 0.5, "color": USE_GROUPS[group.group].color, "shape": "hv"},
+            fillcolor=USE_GROUPS[group.group].color,
+            hovertemplate=f"<b>{USE_GROUPS[group.group].heading}</b><br>%{{y:.3~f}} {unit}<extra></extra>",
         )
-        for one in use.groups
-        if max(one.bytes) >= most / 1000
+        for group in use.groups
+        if max(group.bytes) >= most / 1000
     ]
     notes, top = [note] if note else [], most / divisor
     if capacity is not None and most >= _LEAST_SHARE * capacity:

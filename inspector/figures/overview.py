@@ -208,7 +208,7 @@ def equal_runs(rows: Sequence[Row], devices: int) -> list[tuple[int, int]]:
 
 
 def _notes(rows: Sequence[Row], arrays: Sequence[Array], total: np.ndarray) -> list[str]:
-    unknown = sum(one.count for row in rows if row.bytes is None for one in row.folds)
+    unknown = sum(fold.count for row in rows if row.bytes is None for fold in row.folds)
     least, most = int(total.min()), int(total.max())
     spread = f"{formatting.bytes_text(most)} on every device"
     if least != most:
@@ -261,10 +261,10 @@ def _hover(row: Row, run: tuple[int, int], mesh: Mesh) -> str:
     text = formatting.exact_bytes_text(size)
     lines = [row.label, f"{noun} {formatting.devices_text(devices)}: {text}"]
     if len(row.folds) == 1:
-        one = row.folds[0]
-        if one.count > 1 and size is not None:
-            lines.append(f"{one.count} × {formatting.bytes_text(size // one.count)}")
-        lines.append(", ".join(holdings.about(one.first)))
+        fold = row.folds[0]
+        if fold.count > 1 and size is not None:
+            lines.append(f"{fold.count} × {formatting.bytes_text(size // fold.count)}")
+        lines.append(", ".join(holdings.about(fold.first)))
     return frame.hover(lines)
 
 

@@ -46,30 +46,35 @@ def ratio_intervals(
     rows: list[tuple[float, Ratio]] = []
     y = 0.0
     for program in paired_times.PROGRAMS:
-        ratios = [one for one in paired_times.ratios(times, base, program) if one.interval.low > 0]
+        ratios = [
+            ratio for ratio in paired_times.ratios(times, base, program) if ratio.interval.low > 0
+        ]
         if ratios:
             headings.append((y + _HEADING_PX / 2, title(program)))
             y += _HEADING_PX
-        for one in ratios:
-            rows.append((y + _ROW_PX / 2, one))
+        for ratio in ratios:
+            rows.append((y + _ROW_PX / 2, ratio))
             y += _ROW_PX
     if not rows:
         return None
-    low, high = _reach([one for _, one in rows])
+    low, high = _reach([ratio for _, ratio in rows])
     most = min(_NAME_CHARACTERS, labels.fitting(width_px / 3.5, frame.NOTE_PX))
-    row_names = [labels.middle_cut(names[one.layout], most) for _, one in rows]
-    values = [f"{one.verdict}\n{ratio_text(one.median)} ({_interval_text(one)})" for _, one in rows]
+    row_names = [labels.middle_cut(names[ratio.layout], most) for _, ratio in rows]
+    values = [
+        f"{ratio.verdict}\n{ratio_text(ratio.median)} ({_interval_text(ratio)})"
+        for _, ratio in rows
+    ]
     all_names = [*row_names, *(name for _, name in headings)]
     left = 14 + max(labels.width_px(name, frame.NOTE_PX) for name in all_names)
     right = 12 + max(labels.width_px(value, frame.NOTE_PX) for value in values)
     plot_px = max(width_px - left - right, 1)
     unit = "times as long" + (" (left of 1 faster, right of 1 slower)" if plot_px > 260 else "")
     return frame.plot(
-        [_rounds(rows), *(_interval(place, one, names) for place, one in rows)],
+        [_rounds(rows), *(_interval(place, ratio, names) for place, ratio in rows)],
         width_px,
         y,
         heading=f"Timed together, {EMULATED}",
-        notes=_notes([one for _, one in rows], names[base], low, high),
+        notes=_notes([ratio for _, ratio in rows], names[base], low, high),
         left=left,
         right=right,
         bottom=_TICKS_PX,
@@ -96,13 +101,15 @@ def ratio_intervals(
     )
 
 
-def _interval_text(one: Ratio) -> str:
-    return f"{ratio_text(one.interval.low)}–{ratio_text(one.interval.high)}"
+def _interval_text(ratio: Ratio) -> str:
+    return f"{ratio_text(ratio.interval.low)}–{ratio_text(ratio.interval.high)}"
 
 
 def _reach(ratios: Sequence[Ratio]) -> tuple[float, float]:
     """Return the range of the axis in powers of ten: all intervals and 1. Some rounds may be outside."""
-    ends = [math.log10(end) for one in ratios for end in (one.interval.low, one.interval.high)]
+    ends = [
+        math.log10(end) for ratio in ratios for end in (ratio.interval.low, ratio.interval.high)
+    ]
     low, high = min(*ends, -_LEAST_REACH), max(*ends, _LEAST_REACH)
     room = (high - low) * 0.08
     return low - room, high + room
@@ -127,20 +134,20 @@ def _rounds(rows: Sequence[tuple[float, Ratio]]) -> go.Scatter:
     )
 
 
-def _interval(place: float, one: Ratio, names: Sequence[str]) -> go.Scatter:
+def _interval(place: float, ratio: Ratio, names: Sequence[str]) -> go.Scatter:
     hover = frame.hover(
         [
-            f"{names[one.layout]}: {one.verdict}",
-            f"{ratio_text(one.median)} times as long, {_interval_text(one)}",
-            f"median {formatting.seconds_text(one.seconds)}, "
-            f"baseline {formatting.seconds_text(one.baseline_seconds)}",
+            f"{names[ratio.layout]}: {ratio.verdict}",
+            f"{ratio_text(ratio.median)} times as long, {_interval_text(ratio)}",
+            f"median {formatting.seconds_text(ratio.seconds)}, "
+            f"baseline {formatting.seconds_text(ratio.baseline_seconds)}",
         ]
     )
     return go.Scatter(
-        x=[one.interval.low, one.median, one.interval.high],
+        x=[ratio.interval.low, ratio.median, ratio.interval.high],
         y=[place] * 3,
         mode="lines+markers",
-        line={"color": COLORS[one.verdict], "width": 3},
+        line={"color": COLORS[ratio.verdict], "width": 3},
         marker={"size": [11, 10, 11], "symbol": ["line-ns-open", "diamond", "line-ns-open"]},
         customdata=[hover] * 3,
         hovertemplate=frame.HOVER_TEXT,

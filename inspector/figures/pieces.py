@@ -28,29 +28,29 @@ _MOVED_BY = {
 }
 
 
-def host_figure(assembly: Assembly, made: Assembled, *, width_px: int = 360) -> go.Figure:
+def host_figure(assembly: Assembly, assembled: Assembled, *, width_px: int = 360) -> go.Figure:
     """Return what JAX was given: the pieces in their order, or the whole array if JAX cuts it."""
     heading = "1 · On the host"
-    if not made.pieces:
+    if not assembled.pieces:
         tile = Tile(
-            label=shape_text(made.shape),
+            label=shape_text(assembled.shape),
             block=np.zeros((1, 1), dtype=np.int64),
             values=None,
             text="cannot be cut",
             hover=[
-                f"{shape_text(made.shape)} {pieces.DTYPE}",
+                f"{shape_text(assembled.shape)} {pieces.DTYPE}",
                 f"by {formatting.spec_text(assembly.spec)}",
             ],
             wrong=True,
         )
         return tiles_figure([tile], 1, 1, heading, "no piece was made", width_px, whole=True)
     if assembly.way == "device_put":
-        tiles, across, note = _host_array(assembly, made)
+        tiles, across, note = _host_array(assembly, assembled)
         return tiles_figure(tiles, across, _blocks(assembly), heading, note, width_px)
     noun = "piece" if assembly.way == "pieces" else "call"
-    wrong = _wrong_devices(assembly, made)
+    wrong = _wrong_devices(assembly, assembled)
     tiles = []
-    for number, piece in enumerate(made.pieces):
+    for number, piece in enumerate(assembled.pieces):
         values = pieces.values_of(piece)
         shape = shape_text(piece.shape) if piece.shape is not None else "nothing"
         size = formatting.bytes_text(pieces.nbytes(piece))
@@ -67,23 +67,23 @@ def host_figure(assembly: Assembly, made: Assembled, *, width_px: int = 360) -> 
                 wrong=piece.meant_for in wrong,
             )
         )
-    first = next((piece.shape for piece in made.pieces if piece.shape is not None), ())
+    first = next((piece.shape for piece in assembled.pieces if piece.shape is not None), ())
     note = f"{counted(len(tiles), noun)}, each {shape_text(first)}"
     return tiles_figure(tiles, _across(assembly), _blocks(assembly), heading, note, width_px)
 
 
-def devices_figure(assembly: Assembly, made: Assembled, *, width_px: int = 360) -> go.Figure:
+def devices_figure(assembly: Assembly, assembled: Assembled, *, width_px: int = 360) -> go.Figure:
     """Return the mesh, and the pieces on each device."""
     mesh = assembly.mesh()
-    wrong = _wrong_devices(assembly, made)
+    wrong = _wrong_devices(assembly, assembled)
     on_device: dict[int, list[tuple[str, np.ndarray]]] = {device: [] for device in mesh.devices}
-    for number, piece in enumerate(made.pieces):
+    for number, piece in enumerate(assembled.pieces):
         values = pieces.values_of(piece)
         if piece.on in on_device and values is not None:
             on_device[piece.on].append((f"piece {number}", _origin(assembly, values)))
-    if assembly.way != "pieces" and made.joined is not None:
-        placement = sharding.place_array(made.joined.array, mesh)
-        for place, shard in enumerate(made.joined.contents):
+    if assembly.way != "pieces" and assembled.joined is not None:
+        placement = sharding.place_array(assembled.joined.array, mesh)
+        for place, shard in enumerate(assembled.joined.contents):
             block = int(placement.block[place]) if placement is not None else 0
             values = np.array(shard.values).reshape(shard.shape)
             on_device[shard.device].append((f"block {block}", _origin(assembly, values)))
@@ -156,9 +156,9 @@ def array_figure(
     return tiles_figure(tiles, across, _blocks(assembly), title, note, width_px)
 
 
-def _host_array(assembly: Assembly, made: Assembled) -> tuple[list[Tile], int, str]:
+def _host_array(assembly: Assembly, assembled: Assembled) -> tuple[list[Tile], int, str]:
     """Return (tiles, tiles per line, note) of the one array that `device_put` is given."""
-    (host,) = made.pieces
+    (host,) = assembled.pieces
     values = pieces.values_of(host)
     assert values is not None  # device_put is given an array
     placement = pieces.placement(assembly) if values.shape == assembly.shape else None
@@ -181,8 +181,8 @@ def _host_array(assembly: Assembly, made: Assembled) -> tuple[list[Tile], int, s
     return tiles, across, f"one {shape_text(values.shape)} {host.dtype} array"
 
 
-def _wrong_devices(assembly: Assembly, made: Assembled) -> set[int]:
-    return {device for fault in pieces.faults(assembly, made) for device in fault.devices}
+def _wrong_devices(assembly: Assembly, assembled: Assembled) -> set[int]:
+    return {device for fault in pieces.faults(assembly, assembled) for device in fault.devices}
 
 
 def _numbers(values: Sequence[int] | np.ndarray, most: int = 6) -> str:

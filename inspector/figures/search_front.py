@@ -19,18 +19,22 @@ _LEFT_PX, _RIGHT_PX, _BOTTOM_PX = 74, 14, 54
 _SLOWEST = 3.0  # candidates slower than this many times the fastest are left out
 
 
-def search_front(found: SearchResult, *, width_px: int = 640) -> go.Figure | None:
+def search_front(result: SearchResult, *, width_px: int = 640) -> go.Figure | None:
     """Return the scatter plot; None without a candidate whose time and memory are known."""
-    known = [one for one in found.candidates if _seconds(one) and _bytes(one)]
-    known = [one for one in known if one.stage != "rejected"]
+    known = [
+        candidate for candidate in result.candidates if _seconds(candidate) and _bytes(candidate)
+    ]
+    known = [candidate for candidate in known if candidate.stage != "rejected"]
     if not known:
         return None
-    fastest = min(_seconds(one) for one in known)
-    best, current = found.best_candidate, found.current
+    fastest = min(_seconds(candidate) for candidate in known)
+    best, current = result.best_candidate, result.current
     near = [
-        one for one in known if _seconds(one) <= _SLOWEST * fastest or one is best or one is current
+        candidate
+        for candidate in known
+        if _seconds(candidate) <= _SLOWEST * fastest or candidate is best or candidate is current
     ]
-    estimated = any(one.peak_bytes for one in near if one.stage == "propagated")
+    estimated = any(candidate.peak_bytes for candidate in near if candidate.stage == "propagated")
     kinds: list[tuple[str, Callable[[Candidate], bool], dict[str, object]]] = [
         (
             f"partitioned; memory: {'an estimate' if estimated else 'state and batch'}",
@@ -50,19 +54,19 @@ def search_front(found: SearchResult, *, width_px: int = 640) -> go.Figure | Non
     ]
     traces: list[go.Scatter] = []
     for name, belongs, marker in kinds:
-        own = [one for one in near if belongs(one)][:MOST_POINTS]
+        own = [candidate for candidate in near if belongs(candidate)][:MOST_POINTS]
         if own:
             traces.append(_points(name, own, marker))
     for name, one, symbol in (("best", best, "star"), ("current", current, "diamond-tall")):
         if one is not None and one in near:
             ring = {"symbol": f"{symbol}-open", "size": 20, "color": palette.OKABE_ITO[2]}
             traces.append(_points(name, [one], ring))
-    shapes, notes = _capacity(found, near)
+    shapes, notes = _capacity(result, near)
     left_out = len(known) - len(near)
     if left_out:
         notes.append(f"{counted(left_out, 'slower candidate')} left out")
-    seconds = [_seconds(one) for one in near]
-    sizes = [_bytes(one) for one in near]
+    seconds = [_seconds(candidate) for candidate in near]
+    sizes = [_bytes(candidate) for candidate in near]
     names = [str(trace.name) for trace in traces]
     return frame.plot(
         traces,
@@ -78,7 +82,7 @@ def search_front(found: SearchResult, *, width_px: int = 640) -> go.Figure | Non
             **ticks.linear(min(seconds), max(seconds), seconds_text),
             title=frame.axis_title(
                 "time of a step, predicted or measured"
-                if any(one.measured for one in near)
+                if any(candidate.measured for candidate in near)
                 else "predicted time of a step"
             ),
             showgrid=True,
@@ -100,40 +104,40 @@ def search_front(found: SearchResult, *, width_px: int = 640) -> go.Figure | Non
 
 def _points(name: str, own: Sequence[Candidate], marker: dict[str, object]) -> go.Scatter:
     return go.Scatter(
-        x=[_seconds(one) for one in own],
-        y=[_bytes(one) for one in own],
+        x=[_seconds(candidate) for candidate in own],
+        y=[_bytes(candidate) for candidate in own],
         mode="markers",
         name=name,
         marker={"line": {"width": 1.5}, **marker},
-        customdata=[_hover(one) for one in own],
+        customdata=[_hover(candidate) for candidate in own],
         hovertemplate=frame.HOVER_TEXT,
     )
 
 
-def _hover(one: Candidate) -> str:
-    layout = layout_of(one)
+def _hover(candidate: Candidate) -> str:
+    layout = layout_of(candidate)
     between = ""
-    if one.low is not None and one.high is not None:
-        between = f" ({seconds_text(one.low)} to {seconds_text(one.high)})"
+    if candidate.low is not None and candidate.high is not None:
+        between = f" ({seconds_text(candidate.low)} to {seconds_text(candidate.high)})"
     return frame.hover(
         [
             mesh_sizes_text(layout.axis_names, layout.mesh_shape),
-            f"{seconds_text(_seconds(one))}{between}",
-            f"{bytes_text(int(_bytes(one)))} on a device",
+            f"{seconds_text(_seconds(candidate))}{between}",
+            f"{bytes_text(int(_bytes(candidate)))} on a device",
         ]
     )
 
 
 def _capacity(
-    found: SearchResult, near: Sequence[Candidate]
+    result: SearchResult, near: Sequence[Candidate]
 ) -> tuple[list[dict[str, object]], list[str]]:
     """Return a line at the memory of the chip if it is in the plot, and a note about it."""
-    if found.chip is None or found.chip not in hardware.CHIPS:
+    if result.chip is None or result.chip not in hardware.CHIPS:
         return [], []
-    chip = hardware.CHIPS[found.chip]
+    chip = hardware.CHIPS[result.chip]
     capacity = capacity_of(chip)
     note = f"{chip.title} has {bytes_text(capacity)}"
-    if max(_bytes(one) for one in near) < 0.6 * capacity:
+    if max(_bytes(candidate) for candidate in near) < 0.6 * capacity:
         return [], [note]
     style = {"color": palette.OKABE_ITO[1], "width": 2, "dash": "dash"}
     return [frame.line(0, 1, capacity, capacity, **style) | {"xref": "paper"}], [
@@ -141,10 +145,10 @@ def _capacity(
     ]
 
 
-def _seconds(one: Candidate) -> float:
-    return one.step or 0.0
+def _seconds(candidate: Candidate) -> float:
+    return candidate.step or 0.0
 
 
-def _bytes(one: Candidate) -> float:
+def _bytes(candidate: Candidate) -> float:
     """Return the peak or its estimate, or else the lower bound that the state and the batch need."""
-    return float(one.peak_bytes or one.state_bytes or 0)
+    return float(candidate.peak_bytes or candidate.state_bytes or 0)

@@ -135,12 +135,12 @@ def small_multiples(
     )
 
 
-def _largest(found: Sequence[Tile], most: int) -> Sequence[Tile]:
+def _largest(tiles: Sequence[Tile], most: int) -> Sequence[Tile]:
     """Return the largest folds in their original order."""
-    if len(found) <= most:
-        return found
-    by_size = sorted(range(len(found)), key=lambda place: -(found[place].fold.bytes or 0))
-    return [found[place] for place in sorted(by_size[:most])]
+    if len(tiles) <= most:
+        return tiles
+    by_size = sorted(range(len(tiles)), key=lambda place: -(tiles[place].fold.bytes or 0))
+    return [tiles[place] for place in sorted(by_size[:most])]
 
 
 def _plan(mesh: Mesh, drawn: Sequence[np.ndarray], width_px: int) -> _Plan:

@@ -80,7 +80,7 @@ def roofline(chip: Chip, points: Iterable[Modelled], *, width_px: int = 480) -> 
     notes name programs without a point.
     """
     programs = list(points)
-    placed = [(one, *place) for one in programs if (place := _place(one)) is not None]
+    placed = [(program, *place) for program in programs if (place := _place(program)) is not None]
     peaks = _peaks(chip, programs)
     bandwidth = chip.hbm_bytes_per_second_per_device
     roof = max(rate for _, rate in peaks)
@@ -172,15 +172,19 @@ def roofline(chip: Chip, points: Iterable[Modelled], *, width_px: int = 480) -> 
     )
 
 
-def _place(one: Modelled) -> tuple[float, float] | None:
+def _place(modelled: Modelled) -> tuple[float, float] | None:
     """Return (FLOP per HBM byte, FLOP/s) of a program; None if one of them is not positive or unknown."""
-    flops, moved, seconds = one.flops or 0, one.hbm_bytes or 0, one.lower_seconds or 0
+    flops, moved, seconds = (
+        modelled.flops or 0,
+        modelled.hbm_bytes or 0,
+        modelled.lower_seconds or 0,
+    )
     return None if min(flops, moved, seconds) <= 0 else (flops / moved, flops / seconds)
 
 
 def _peaks(chip: Chip, programs: Sequence[Modelled]) -> list[tuple[str, float]]:
     """Return (operand dtypes, FLOP/s of one device) of the dtypes that programs use, else of bf16."""
-    names = (name for one in programs for name in one.runs_as)
+    names = (name for program in programs for name in program.runs_as)
     used = dict.fromkeys(name for name in names if name in chip.flops_per_second) or ["bf16"]
     together: dict[float, list[str]] = {}
     for name in used:
@@ -202,12 +206,12 @@ def _roofline_notes(
         f"{si_text(critical_intensity(rate, bandwidth), 'FLOP/B')}"
         for name, rate in peaks
     ]
-    drawn = {id(one) for one, _, _ in placed}
+    drawn = {id(modelled) for modelled, _, _ in placed}
     left_out = []
-    for one in programs:
-        if id(one) not in drawn:
-            why = "no matrix products" if one.flops == 0 else "unknown"
-            left_out.append(f"{title(one.program)} ({why})")
+    for program in programs:
+        if id(program) not in drawn:
+            why = "no matrix products" if program.flops == 0 else "unknown"
+            left_out.append(f"{title(program.program)} ({why})")
     if left_out:
         notes.append(f"not drawn: {', '.join(left_out)}")
     return notes

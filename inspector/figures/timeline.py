@@ -52,12 +52,12 @@ def parts(totals: Totals) -> list[tuple[str, str, float]]:
     return [part for part in found if part[2] > 0]
 
 
-def step_parts(found: Predicted, *, width_px: int = 480) -> go.Figure | None:
+def step_parts(predicted: Predicted, *, width_px: int = 480) -> go.Figure | None:
     """Return one bar with the seconds of the core by reason, and the interval below; None if unknown."""
-    if found.seconds is None or found.simulated is None:
+    if predicted.seconds is None or predicted.simulated is None:
         return None
-    each = parts(found.simulated.totals)
-    longest = found.high or found.seconds
+    each = parts(predicted.simulated.totals)
+    longest = predicted.high or predicted.seconds
     segments = [
         bars.Segment(
             name,
@@ -66,7 +66,7 @@ def step_parts(found: Predicted, *, width_px: int = 480) -> go.Figure | None:
             frame.hover(
                 [
                     f"{name}: {seconds_text(seconds)}",
-                    f"{share_text(seconds / found.seconds, 0)} of the step",
+                    f"{share_text(seconds / predicted.seconds, 0)} of the step",
                 ]
             ),
             (f"{name} {seconds_text(seconds)}", seconds_text(seconds)),
@@ -74,43 +74,43 @@ def step_parts(found: Predicted, *, width_px: int = 480) -> go.Figure | None:
         )
         for name, kind, seconds in each
     ]
-    rows = [bars.Bar("Where the core's time goes", seconds_text(found.seconds), segments)]
-    if found.low is not None and found.high is not None:
-        low, high = seconds_text(found.low), seconds_text(found.high)
+    rows = [bars.Bar("Where the core's time goes", seconds_text(predicted.seconds), segments)]
+    if predicted.low is not None and predicted.high is not None:
+        low, high = seconds_text(predicted.low), seconds_text(predicted.high)
         between = bars.Segment(
             "80% interval",
-            found.high - found.low,
+            predicted.high - predicted.low,
             frame.MIDDLE_GREY,
             frame.hover([f"{low} to {high}"]),
         )
-        clear = bars.Segment("", found.low, frame.TRANSPARENT, "")
+        clear = bars.Segment("", predicted.low, frame.TRANSPARENT, "")
         rows.append(bars.Bar("80% interval", f"{low} to {high}", (clear, between)))
     return bars.stacked(
         rows,
         width_px,
         longest=longest,
         legend=False,
-        heading=f"Predicted step of {noun(found.program)}",
-        notes=[f"on {found.chip.title}, predicted, not measured; {found.runs_text}"],
+        heading=f"Predicted step of {noun(predicted.program)}",
+        notes=[f"on {predicted.chip.title}, predicted, not measured; {predicted.runs_text}"],
     )
 
 
-def windows(found: Simulated, program: Program) -> dict[str, tuple[float, float]]:
+def windows(simulated: Simulated, program: Program) -> dict[str, tuple[float, float]]:
     """Return the periods to look at: the whole step, then one iteration of each long loop.
 
     The longest loop of forward and the one of backward are named after their operations.
     """
     assert program.schedule is not None
-    end = max((span.end for span in found.spans), default=0.0)
+    end = max((span.end for span in simulated.spans), default=0.0)
     by_name = program.schedule.by_name
     chosen = {WHOLE_STEP: (0.0, end)}
     loops = sorted(
-        (span for span in found.spans if span.basis == "loop"),
+        (span for span in simulated.spans if span.basis == "loop"),
         key=lambda span: span.start - span.end,
     )
     for span in loops[:2]:
         operation = by_name[span.computation].operations[span.position]
-        inside = [one for one in found.spans if one.computation in (operation.runs or ())]
+        inside = [one for one in simulated.spans if one.computation in (operation.runs or ())]
         if not inside:
             continue
         names = " ".join(
@@ -123,7 +123,7 @@ def windows(found: Simulated, program: Program) -> dict[str, tuple[float, float]
 
 
 def timeline(
-    found: Simulated,
+    simulated: Simulated,
     program: Program,
     window: tuple[float, float] | None = None,
     *,
@@ -137,17 +137,17 @@ def timeline(
     Args:
       window: start and end in seconds of a period whose spans are drawn as if only it was shown.
     """
-    if not found.spans or program.schedule is None:
+    if not simulated.spans or program.schedule is None:
         return None
-    known = windows(found, program)
+    known = windows(simulated, program)
     _, length = known[WHOLE_STEP]
     periods = [*known.values(), *([window] if window else [])]
     if length <= 0:
         return None
-    critical = {id(found.spans[number]) for number in critical_path(found.spans)}
-    resources = _resources(found.spans)
+    critical = {id(simulated.spans[number]) for number in critical_path(simulated.spans)}
+    resources = _resources(simulated.spans)
     by_kind: dict[str, list[list[Span]]] = {}
-    for spans in _bars(found.spans, periods):
+    for spans in _bars(simulated.spans, periods):
         by_kind.setdefault(_kind(_longest(spans), program.schedule), []).append(spans)
     traces = [
         go.Bar(
@@ -306,16 +306,16 @@ _BASIS = {
 }
 
 
-def trace_events(found: Simulated, program: Program) -> list[dict[str, Any]]:
+def trace_events(simulated: Simulated, program: Program) -> list[dict[str, Any]]:
     """Return the spans as events of the Chrome trace format, which Perfetto opens. Times are in µs."""
     assert program.schedule is not None
-    rows = _resources(found.spans)
+    rows = _resources(simulated.spans)
     events: list[dict[str, Any]] = [
         {"ph": "M", "pid": 0, "tid": row, "name": "thread_name", "args": {"name": name}}
         for name, row in rows.items()
     ]
-    critical = critical_path(found.spans)
-    for number, span in enumerate(found.spans):
+    critical = critical_path(simulated.spans)
+    for number, span in enumerate(simulated.spans):
         operation = program.schedule.operation(span.computation, span.position)
         events.append(
             {

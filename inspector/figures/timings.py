@@ -221,7 +221,10 @@ def operation_times(
     total = trace.seconds * devices
     if not trace.operations or not 0 < total < math.inf or trace.steps < 1:
         return None
-    rows = [(one.kind, max(one.seconds, 0), one.events) for one in trace.operations]
+    rows = [
+        (operation.kind, max(operation.seconds, 0), operation.events)
+        for operation in trace.operations
+    ]
     if len(rows) > _MOST_ROWS:
         rest = rows[_MOST_ROWS - 1 :]
         rows = rows[: _MOST_ROWS - 1]
@@ -249,7 +252,7 @@ def operation_times(
         f"{steps} on {formatting.counted(devices, 'device')} that share the cores of this machine: "
         "the time of an operation includes its wait for a core",
     ]
-    if any(one.kind in OPS for one in trace.operations):
+    if any(operation.kind in OPS for operation in trace.operations):
         notes.append(
             "collectives: time not hidden by other operations, mostly waiting for other devices"
         )

@@ -24,9 +24,10 @@ def live_map(live: Sequence[LiveBytes], mesh: Mesh, *, width_px: int = 480) -> g
     if not live or not mesh_layout.has_devices(mesh):
         return None
     owners = owners_by_bytes(live)
-    held = {(one.device, one.owner): one for one in live}
+    held = {(live_bytes.device, live_bytes.owner): live_bytes for live_bytes in live}
     most = max(
-        sum(max(one.bytes, 0) for one in live if one.device == device) for device in mesh.devices
+        sum(max(live_bytes.bytes, 0) for live_bytes in live if live_bytes.device == device)
+        for device in mesh.devices
     )
     names = [words(owner) for owner in owners]
     left, right = 72, 12
@@ -56,8 +57,8 @@ def live_map(live: Sequence[LiveBytes], mesh: Mesh, *, width_px: int = 480) -> g
 def owners_by_bytes(live: Sequence[LiveBytes]) -> list[str]:
     """Return the owners, the largest first, bytes without an owner last."""
     total: dict[str, int] = {}
-    for one in live:
-        total[one.owner] = total.get(one.owner, 0) + one.bytes
+    for live_bytes in live:
+        total[live_bytes.owner] = total.get(live_bytes.owner, 0) + live_bytes.bytes
     return sorted(total, key=lambda owner: (owner == NOBODY, -total[owner]))
 
 
@@ -76,23 +77,26 @@ def _bars(owner: str, place: int, held: Sequence[LiveBytes | None], mesh: Mesh) 
     return go.Bar(
         name=labels.escape(words(owner)),
         x=list(range(mesh.size)),
-        y=[0 if one is None else max(one.bytes, 0) for one in held],
+        y=[0 if live_bytes is None else max(live_bytes.bytes, 0) for live_bytes in held],
         marker={
             "color": palette.UNKNOWN if unowned else color,
             "pattern": {"shape": "/" if unowned else ""},
         },
         customdata=[
-            frame.hover([f"device {device}", f"{words(owner)}: {_amount(one)}"])
-            for device, one in zip(mesh.devices, held, strict=True)
+            frame.hover([f"device {device}", f"{words(owner)}: {_amount(live_bytes)}"])
+            for device, live_bytes in zip(mesh.devices, held, strict=True)
         ],
         hovertemplate=frame.HOVER_TEXT,
     )
 
 
-def _amount(one: LiveBytes | None) -> str:
-    if one is None:
+def _amount(live_bytes: LiveBytes | None) -> str:
+    if live_bytes is None:
         return "nothing"
-    return f"{formatting.counted(one.arrays, 'array')}, {formatting.exact_bytes_text(one.bytes)}"
+    return (
+        f"{formatting.counted(live_bytes.arrays, 'array')}, "
+        f"{formatting.exact_bytes_text(live_bytes.bytes)}"
+    )
 
 
 def loss_curve(losses: Sequence[float | None], *, width_px: int = 480) -> go.Figure | None:

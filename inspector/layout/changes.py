@@ -35,8 +35,8 @@ def changes(layout: Layout) -> tuple[list[Change], int]:
     single = [*_without_rules(layout), *_replicated(layout), *_without_constraints(layout)]
     seen = {_identity(layout)}
     axes = (*_without_axes(layout), *_without_optimizer_axes(layout))
-    kept = [one for one in (*single, *axes) if _is_new(one, seen)]
-    swaps = [one for one in _swapped(layout) if _is_new(one, seen)]
+    kept = [change for change in (*single, *axes) if _is_new(change, seen)]
+    swaps = [change for change in _swapped(layout) if _is_new(change, seen)]
     return kept + swaps[:MOST_SWAPS], max(len(swaps) - MOST_SWAPS, 0)
 
 
@@ -79,7 +79,9 @@ def _replicated(layout: Layout) -> Iterator[Change]:
 def _without_constraints(layout: Layout) -> Iterator[Change]:
     for name in layout.entry.constraints:
         removed = tuple(
-            one for one in layout.entry.constraints if one == name or one in layout.unconstrained
+            constraint
+            for constraint in layout.entry.constraints
+            if constraint == name or constraint in layout.unconstrained
         )
         yield Change(
             "constraint", f"Remove constraint {name}", replace(layout, unconstrained=removed)

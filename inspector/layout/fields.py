@@ -372,15 +372,17 @@ def parse_spec_row(text: str, axis_names: tuple[str, ...]) -> SpecRow:
         )
     pattern, what = pattern.strip(), f"the row of the pattern {shown(pattern.strip())}"
     check_pattern(pattern)
-    found = _FSDP.fullmatch(spec)
-    if found is not None:
-        axes = _parse_axes_of_one_dimension(found["axes"], axis_names, what)
+    match = _FSDP.fullmatch(spec)
+    if match is not None:
+        axes = _parse_axes_of_one_dimension(match["axes"], axis_names, what)
         if not axes:
             raise InvalidInput(f"{what} has {shown(spec.strip())}, but fsdp needs a mesh axis")
-        least = found["least"]
+        least = match["least"]
         return SpecRow(pattern, Fsdp(axes) if least is None else Fsdp(axes, int(least)))
     entries = re.split(r"[.,]", spec) if spec.strip() else []
-    parsed = tuple(_parse_axes_of_one_dimension(each, axis_names, what) or None for each in entries)
+    parsed = tuple(
+        _parse_axes_of_one_dimension(entry, axis_names, what) or None for entry in entries
+    )
     _check_used_once([axis for axes in parsed for axis in axes or ()], f"{what} has {shown(spec)}")
     return SpecRow(pattern, parsed)
 
@@ -464,17 +466,17 @@ def _options(entries: list[str], field: str) -> compiler_options.Options:
         )
     options: dict[str, str] = {}
     for entry in entries:
-        found = re.fullmatch(r"\s*(?:--)?([A-Za-z_][A-Za-z0-9_]*)[=.]\s*(\S.*?)\s*", entry)
-        if found is None or not entry.isprintable() or len(entry) > _LONGEST_TEXT:
+        match = re.fullmatch(r"\s*(?:--)?([A-Za-z_][A-Za-z0-9_]*)[=.]\s*(\S.*?)\s*", entry)
+        if match is None or not entry.isprintable() or len(entry) > _LONGEST_TEXT:
             raise InvalidInput(
                 f"{field} has {shown(entry)}, but must give the value of each option, such as "
                 f"xla_tpu_scoped_vmem_limit_kib=98304, in at most {_LONGEST_TEXT} printable characters"
             )
-        if found[1] in options:
+        if match[1] in options:
             raise InvalidInput(
-                f"{field} has {shown(found[1])} twice, but must give each option once"
+                f"{field} has {shown(match[1])} twice, but must give each option once"
             )
-        options[found[1]] = found[2]
+        options[match[1]] = match[2]
     return tuple(sorted(options.items()))
 
 
@@ -518,10 +520,10 @@ def rules_on_mesh(rules: tuple[Rule, ...], axis_names: tuple[str, ...]) -> tuple
 
 
 def _split_entry(text: str) -> tuple[str, str, str]:
-    found = re.search(r"=|:|→|->|\.", text)
-    if found is None:
+    match = re.search(r"=|:|→|->|\.", text)
+    if match is None:
         return text.strip(), "", ""
-    return text[: found.start()].strip(), found.group(), text[found.end() :].strip()
+    return text[: match.start()].strip(), match.group(), text[match.end() :].strip()
 
 
 def _parse_axes_of_one_dimension(

@@ -40,7 +40,7 @@ def rejection(snapshot: Snapshot) -> str:
 
     Figures of such a layout are those of a job that cannot start, so they are not better than others.
     """
-    uneven = (each.message for each in snapshot.findings if each.code == INDIVISIBLE)
+    uneven = (finding.message for finding in snapshot.findings if finding.code == INDIVISIBLE)
     refused = (
         f"JAX refuses {noun(program.name)}: {program.sharding_error.message}"
         for program in snapshot.programs
@@ -80,7 +80,7 @@ def propagated_records(propagated: Iterable[Program]) -> tuple[Program, ...]:
             program.name,
             collectives=None
             if program.collectives is None
-            else tuple(replace(each, origins=None) for each in program.collectives),
+            else tuple(replace(collective, origins=None) for collective in program.collectives),
             work=program.work,
             stage=program.stage,
         )

@@ -148,13 +148,13 @@ def rule_sets(text: str, name: str) -> tuple[RuleSet, ...]:
             f"{name} has {len(text):,} characters, but a file of rules must have at most {MOST_BYTES:,}"
         )
     is_yaml = name.lower().endswith((".yml", ".yaml"))
-    found = tuple(_of_yaml(text, name) if is_yaml else _of_python(text, name))
-    if not found:
+    rule_sets = tuple(_of_yaml(text, name) if is_yaml else _of_python(text, name))
+    if not rule_sets:
         raise InvalidInput(
             f"{name} contains no rules: it must be a file of MaxText or Levanter (.yml), or have a list of "
             "(logical axis, mesh axes) named rules or …_rules, as in T5X"
         )
-    return found
+    return rule_sets
 
 
 def is_file(path: str) -> bool:
@@ -212,12 +212,12 @@ def chosen(sets: tuple[RuleSet, ...], name: str | None) -> RuleSet:
     Raises:
       InvalidInput: there is no such list.
     """
-    found = next((one for one in sets if name in (None, one.name)), None)
-    if found is None:
+    rule_set = next((one for one in sets if name in (None, one.name)), None)
+    if rule_set is None:
         raise InvalidInput(
             f"--rule-set is {shown(name)}, but the file has {', '.join(one.name for one in sets)}"
         )
-    return found
+    return rule_set
 
 
 def meaning(rule_set: RuleSet) -> str:

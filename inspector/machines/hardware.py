@@ -176,12 +176,12 @@ class Chip:
 
 def chip(name: str) -> Chip:
     """Return the chip of this name, in any case."""
-    found = CHIPS.get(name.lower()) if isinstance(name, str) else None
-    if found is None:
+    chip = CHIPS.get(name.lower()) if isinstance(name, str) else None
+    if chip is None:
         near = difflib.get_close_matches(str(name).lower(), CHIPS, n=1)
         hint = f" (nearest: {near[0]})" if near else ""
         raise InvalidInput(f"chip is {shown(name)}, but must be one of {', '.join(CHIPS)}{hint}")
-    return found
+    return chip
 
 
 def chip_of_device(kind: str | None) -> Chip | None:

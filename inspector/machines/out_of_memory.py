@@ -100,7 +100,7 @@ def _largest_text(message: str) -> str:
     listed = allocations(message)
     if not listed:
         return ""
-    alike = [one for one in listed if one == listed[0]]
+    alike = [allocation for allocation in listed if allocation == listed[0]]
     several = f"{len(alike)} buffers of {listed[0].size} each" if len(alike) > 1 else listed[0].size
     of = f", {listed[0].shape}" if listed[0].shape else ""
     by = f" of {listed[0].operation}" if listed[0].operation else ""
@@ -127,4 +127,4 @@ def finding(program: str, target: str, short: Shortage) -> Finding:
 
 def findings(snapshot: Snapshot) -> tuple[Finding, ...]:
     """Return the out-of-memory findings of a Snapshot, at most one per program."""
-    return tuple(one for one in snapshot.findings if one.code == CODE)
+    return tuple(finding for finding in snapshot.findings if finding.code == CODE)

@@ -112,8 +112,8 @@ def slices(generation: str) -> tuple[Slice, ...]:
     if torus.wraps == "cube":
         cubes = math.prod(torus.pod) // CUBE_EDGE**3
         shapes += [tuple(CUBE_EDGE * edge for edge in edges) for edges in _boxes(cubes)]
-    found = [Slice(generation, shape) for shape in shapes]
-    return tuple(sorted(found, key=lambda one: (one.chips, sum(one.shape), one.shape)))
+    slices = [Slice(generation, shape) for shape in shapes]
+    return tuple(sorted(slices, key=lambda one: (one.chips, sum(one.shape), one.shape)))
 
 
 @functools.cache

@@ -143,10 +143,12 @@ def _own_state(layout: Layout, model: Model, key: Any) -> AbstractState:
             f"{layout.model}: output_axes has {len(model.output_axes)} names, but must have at most one per "
             "dimension of the output, which must be one array"
         )
-    found = _abstract_state(layout, model, (batch, state, output), refused.programs)
-    for array in found.arrays:
+    abstract_state = _abstract_state(layout, model, (batch, state, output), refused.programs)
+    for array in abstract_state.arrays:
         _refuse_other_names(array, layout)
-    return replace(found, arrays=tuple(_with_given(array, given) for array in found.arrays))
+    return replace(
+        abstract_state, arrays=tuple(_with_given(array, given) for array in abstract_state.arrays)
+    )
 
 
 def _with_given(array: AbstractArray, given: Mapping[str, Given | None]) -> AbstractArray:

@@ -83,9 +83,9 @@ def capture(
     leaves = _leaves(state)
     arrays = [leaf for leaf in leaves if _is_array(leaf.value)]
     others = [leaf for leaf in leaves if not _is_array(leaf.value)]
-    compiled = [CapturedProgram(name, one) for name, one in (programs or {}).items()]
+    compiled = [CapturedProgram(name, program) for name, program in (programs or {}).items()]
     shardings = [_sharding(leaf.value) for leaf in arrays]
-    shardings += [sharding for one in compiled for sharding in one.shardings()]
+    shardings += [sharding for program in compiled for sharding in program.shardings()]
     main = main_mesh(shardings, mesh)
     axis_names = () if main is None else tuple(main.axis_names)
     given_names = None if logical_axes is None else _names_by_path(logical_axes, arrays)
@@ -99,7 +99,7 @@ def capture(
         sharding = _sharding(leaf.value)
         record = records.record(leaf, array_path, of_group, sharding, names)
         captured.append(Captured(record, leaf, sharding))
-    found = [one.record(records, matched(one.values, captured)) for one in compiled]
+    found = [program.record(records, matched(program.values, captured)) for program in compiled]
     records_of_arrays = [one.array for one in captured]
     notes = tuple(_left_out(others))
     return _finish(records, records_of_arrays, found, path, notes, grouped=group is not None)
@@ -139,7 +139,7 @@ def capture_compiled(
     """
     by_name = compiled if isinstance(compiled, Mapping) else {name: compiled}
     programs = [CapturedProgram(str(key), one) for key, one in by_name.items()]
-    shardings = [sharding for one in programs for sharding in one.shardings()]
+    shardings = [sharding for program in programs for sharding in program.shardings()]
     main = main_mesh(shardings, mesh)
     axis_names = () if main is None else tuple(main.axis_names)
     records = ArrayRecords(main, shardings)

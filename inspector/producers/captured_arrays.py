@@ -111,10 +111,10 @@ class ArrayRecords:
     def __init__(self, mesh: Any, shardings: Iterable[Any] = ()) -> None:
         """Args: the main JAX mesh, None if there is none, and all shardings that can be on other meshes."""
         self._jax_meshes = [] if mesh is None else [mesh, *_other_meshes(mesh, shardings)]
-        self._meshes = [mesh_record(one) for one in self._jax_meshes]
+        self._meshes = [mesh_record(jax_mesh) for jax_mesh in self._jax_meshes]
         self.mesh = self._meshes[0] if self._meshes else None
         self.other_meshes = tuple(self._meshes[1:])
-        self._places = {_key(one): place for place, one in enumerate(self._jax_meshes)}
+        self._places = {_key(jax_mesh): place for place, jax_mesh in enumerate(self._jax_meshes)}
         self._order = (
             {} if self.mesh is None else {device: n for n, device in enumerate(self.mesh.devices)}
         )
@@ -214,7 +214,7 @@ class ArrayRecords:
         """Return the position of a mesh in the list of all meshes, None if it is in none."""
         if isinstance(mesh, AbstractMesh):  # it fits every mesh of the same axes
             axes = tuple(mesh.shape.items())
-            known = (tuple(one.shape.items()) for one in self._jax_meshes)
+            known = (tuple(jax_mesh.shape.items()) for jax_mesh in self._jax_meshes)
             return next((place for place, one in enumerate(known) if one == axes), None)
         return self._places.get(_key(mesh))
 

@@ -93,7 +93,7 @@ def compile_layout(
     with tracing(layout, traced):
         wanted = signatures(model, layout, traced if moved else mesh)
         compiled = compile_all(
-            [one for one in wanted if only in (None, one.name)],
+            [signature for signature in wanted if only in (None, signature.name)],
             lambda name: AheadOfTimeProgram(name, report, target, devices, moved),
             mesh_of_record,
             watched,
@@ -102,7 +102,7 @@ def compile_layout(
     programs = tuple(program.record() for program in compiled)
     kept = _with_compiled_specs(planned.arrays, programs, mesh_of_record)
     inside = watched_arrays(watched, mesh_of_record, model.names == "logical", list_shards=False)
-    made = Snapshot(
+    snapshot = Snapshot(
         source=Source(
             target.kind,
             target.text,
@@ -116,16 +116,16 @@ def compile_layout(
         arrays=(*kept, *inside),
         programs=programs,
         findings=(
-            *(finding for one in compiled for finding in one.findings()),
+            *(finding for program in compiled for finding in program.findings()),
             *unsafe_findings(),
         ),
         propagated=_propagated(layout, only),
     )
     return replace(
-        made,
+        snapshot,
         programs=tuple(
-            replace(one, prediction=predicted_in(made, one, target.chip).record())
-            for one in programs
+            replace(program, prediction=predicted_in(snapshot, program, target.chip).record())
+            for program in programs
         ),
     )
 
@@ -134,8 +134,8 @@ def _propagated(layout: Layout, only: str | None) -> tuple[Program, ...] | None:
     """Return the programs before their compile, on which their predictions rest too; None if they fail."""
     with contextlib.suppress(InvalidInput):
         names = () if only is None else (only,)
-        found = propagated_programs(layout, origins=False, only=names)
-        return propagated_records(found.programs)
+        programs = propagated_programs(layout, origins=False, only=names)
+        return propagated_records(programs.programs)
     return None
 
 
@@ -246,10 +246,12 @@ def _with_compiled_specs(
     """Return the planned arrays with their compiled shardings."""
     compiled: dict[str, Spec] = {}
     for program in programs:
-        for one in program.shardings:
+        for sharding in program.shardings:
             # An input of init is an input of the train step too; the last program counts.
-            if one.compiled is not None and not (program.name == "init" and one.role == "input"):
-                compiled[one.path] = one.compiled
+            if sharding.compiled is not None and not (
+                program.name == "init" and sharding.role == "input"
+            ):
+                compiled[sharding.path] = sharding.compiled
     return tuple(
         array
         if compiled.get(array.path, array.spec) == array.spec

@@ -70,8 +70,8 @@ def rules_job(payload: dict[str, Any], report: Callable[..., None]) -> dict[str,
     """
     report("read")
     try:
-        found = rule_files.rule_sets(payload["text"], payload["name"])
-        return typed_json.encode(rule_files.RuleFile(found))  # type: ignore[no-any-return]
+        rule_sets = rule_files.rule_sets(payload["text"], payload["name"])
+        return typed_json.encode(rule_files.RuleFile(rule_sets))  # type: ignore[no-any-return]
     finally:
         host_memory.give_back()
 
@@ -110,8 +110,8 @@ def read(
         raise InvalidInput(f"kind is {shown(kind)}, but must be one of {', '.join(READERS)}")
     module = importlib.import_module(READERS[kind].module)
     options = {"mesh": mesh} if READERS[kind].takes_mesh else {}
-    found: Snapshot = module.read(path, name, step, progress("read"), **options)
-    return found
+    snapshot: Snapshot = module.read(path, name, step, progress("read"), **options)
+    return snapshot
 
 
 def _bounded_text(found: Snapshot, name: str) -> str:

@@ -94,43 +94,45 @@ def inspect(
     return found
 
 
-def _with_ideal(found: Snapshot, hlo: Callable[[], str]) -> Snapshot:
+def _with_ideal(snapshot: Snapshot, hlo: Callable[[], str]) -> Snapshot:
     """Add the work before partitioning, if the lowered function has its text as HLO."""
     try:
         text = hlo()
     except (AttributeError, TypeError, NotImplementedError, jax.errors.JaxRuntimeError):
-        return found  # Flax and Equinox wrap what JAX lowers
+        return snapshot  # Flax and Equinox wrap what JAX lowers
     ideal = program_text.ideal_work(text)
-    return replace(found, programs=tuple(replace(one, ideal=ideal) for one in found.programs))
+    return replace(
+        snapshot, programs=tuple(replace(program, ideal=ideal) for program in snapshot.programs)
+    )
 
 
-def _with_causes(found: Snapshot, module: Callable[[], Any]) -> Snapshot:
+def _with_causes(snapshot: Snapshot, module: Callable[[], Any]) -> Snapshot:
     """Add the causes of the collectives, which a worker process finds in the lowered function."""
-    (program,) = found.programs
+    (program,) = snapshot.programs
     if not program.collectives:
-        return found
+        return snapshot
     try:
         lowered = module()
     except (AttributeError, TypeError, NotImplementedError):
-        return found  # Flax and Equinox wrap what JAX lowers
+        return snapshot  # Flax and Equinox wrap what JAX lowers
     from inspector.service.program_run.causes import CauseFinder
 
     finder = CauseFinder()
     try:
-        return finder(found, bytecode.of_module(lowered))
+        return finder(snapshot, bytecode.of_module(lowered))
     finally:
         finder.close()
 
 
-def _with_names(found: Snapshot, compiled: Any, name: str) -> Snapshot:
+def _with_names(snapshot: Snapshot, compiled: Any, name: str) -> Snapshot:
     """Name inputs by parameter if JAX says its names. Flax and Equinox wrap the compiled program."""
     executable = getattr(compiled, "_executable", None)
     arguments = getattr(executable, "_all_args_info", None)
     if not isinstance(compiled, jax.stages.Compiled) or arguments is None:
-        return found
-    names = [one for one in arguments.debug_info.arg_names or () if one]
+        return snapshot
+    names = [arg_name for arg_name in arguments.debug_info.arg_names or () if arg_name]
     return with_argument_names(
-        found, name, argument_paths(compiled.in_tree, compiled.out_tree, names)
+        snapshot, name, argument_paths(compiled.in_tree, compiled.out_tree, names)
     )
 
 
@@ -211,7 +213,7 @@ def _empty(aval: Any) -> Any:
     return value
 
 
-def _for_target(found: Snapshot, lowered: Any, target: targets.Target) -> Snapshot:
+def _for_target(snapshot: Snapshot, lowered: Any, target: targets.Target) -> Snapshot:
     from inspector.service.program_run.for_target import TargetCompiler
 
     used = len(programs.devices_of(lowered))
@@ -221,7 +223,7 @@ def _for_target(found: Snapshot, lowered: Any, target: targets.Target) -> Snapsh
         )
     # The compiler's devices are numbered from 0, in the order of `jax.devices()`.
     places = {device.id: place for place, device in enumerate(jax.devices())}
-    mesh = found.mesh
+    mesh = snapshot.mesh
     if mesh is not None and mesh.device_kind is not None:
         mesh = replace(mesh, devices=tuple(places[device] for device in mesh.devices))
     settings = lowered_settings(lowered, places)
@@ -229,7 +231,7 @@ def _for_target(found: Snapshot, lowered: Any, target: targets.Target) -> Snapsh
     compiler = TargetCompiler(target)
     try:
         return compiler(
-            replace(found, mesh=mesh), bytecode.of_module(lowered.stablehlo()), settings
+            replace(snapshot, mesh=mesh), bytecode.of_module(lowered.stablehlo()), settings
         )
     finally:
         compiler.close()

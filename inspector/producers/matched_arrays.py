@@ -76,19 +76,19 @@ def _in_order(values: dict[int, Value], captured: Sequence[Captured]) -> dict[in
     for arrays in (list(captured), *sorted(by_root.values(), key=len, reverse=True)):
         free = [at for at in values if at not in found]
         # One array alone may have the type of another input by chance.
-        if len(arrays) < 2 or any(one.array.path in found.values() for one in arrays):
+        if len(arrays) < 2 or any(array.array.path in found.values() for array in arrays):
             continue
         runs = [free[start : start + len(arrays)] for start in range(len(free) - len(arrays) + 1)]
         places = [run for run in runs if _are(run, values, arrays)]
         if len(places) == 1:
-            found |= {at: one.array.path for at, one in zip(places[0], arrays, strict=True)}
+            found |= {at: array.array.path for at, array in zip(places[0], arrays, strict=True)}
     return found
 
 
 def _are(run: Sequence[int], values: dict[int, Value], arrays: Sequence[Captured]) -> bool:
     return all(
-        _type(values[at].leaf) == _type(one.leaf) and _same_sharding(values[at], one)
-        for at, one in zip(run, arrays, strict=True)
+        _type(values[at].leaf) == _type(array.leaf) and _same_sharding(values[at], array)
+        for at, array in zip(run, arrays, strict=True)
     )
 
 
@@ -100,20 +100,20 @@ def _type(leaf: Leaf) -> Hashable:
     return tuple(leaf.value.shape), str(leaf.value.dtype)
 
 
-def _same_sharding(value: Value, one: Captured) -> bool:
+def _same_sharding(value: Value, captured: Captured) -> bool:
     """Return whether both place every element alike.
 
     A dropped input has no sharding, and JAX may move an array that is not committed to its devices.
     """
-    if value.sharding is None or getattr(one.leaf.value, "committed", True) is False:
+    if value.sharding is None or getattr(captured.leaf.value, "committed", True) is False:
         return True
-    if one.sharding is None:
+    if captured.sharding is None:
         return False
     rank = len(value.leaf.value.shape)
     try:
-        return bool(value.sharding.is_equivalent_to(one.sharding, rank))
+        return bool(value.sharding.is_equivalent_to(captured.sharding, rank))
     except Exception:  # an abstract mesh has no devices to compare
-        both = (value.sharding, one.sharding)
+        both = (value.sharding, captured.sharding)
         return all(isinstance(each, NamedSharding) for each in both) and (
             spec_of(both[0].spec, rank) == spec_of(both[1].spec, rank)
         )

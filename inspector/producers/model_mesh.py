@@ -117,6 +117,6 @@ def _context(rules: tuple[Rule, ...], axes: Iterable[str] | None) -> Iterator[No
 
 def _flat(names: Iterable[Iterable[Any]]) -> list[str]:
     """Return the axis names in the names of dimensions, of which each is a name, several or None."""
-    entries = (entry for each in names for entry in each)
+    entries = (entry for name in names for entry in name)
     together = ((entry,) if isinstance(entry, str) else entry or () for entry in entries)
     return [name for each in together for name in each if isinstance(name, str)]

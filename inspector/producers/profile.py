@@ -203,16 +203,16 @@ def _together(processes: list[dict[str, Any] | None], steps: int) -> Trace | Non
     Events and device seconds are summed by kind; the wall-clock time is the longest of all processes.
     """
     total: dict[str, tuple[int, float]] = {}
-    for one in processes:
-        if one is None:
+    for process in processes:
+        if process is None:
             return None
-        for kind, (events, seconds) in one["kinds"].items():
+        for kind, (events, seconds) in process["kinds"].items():
             before = total.get(kind, (0, 0.0))
             total[kind] = (before[0] + events, before[1] + seconds)
     most_first = sorted(total.items(), key=lambda item: (-item[1][1], item[0]))
     return Trace(
         steps,
-        max(one["seconds"] for one in processes if one is not None),
+        max(process["seconds"] for process in processes if process is not None),
         tuple(OperationTime(kind, *numbers) for kind, numbers in most_first),
     )
 

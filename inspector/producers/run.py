@@ -35,8 +35,8 @@ from inspector.producers.state_specs import given_specs, with_patterns
 
 def run_job(payload: dict[str, Any], report: Report) -> dict[str, Any]:
     """Worker job: run a layout in JSON and return its Snapshot as JSON from process 0."""
-    found = run_layout(layouts.from_json(payload["layout"]), report, payload.get("memory"))
-    return found.to_json() if jax.process_index() == 0 else {}
+    snapshot = run_layout(layouts.from_json(payload["layout"]), report, payload.get("memory"))
+    return snapshot.to_json() if jax.process_index() == 0 else {}
 
 
 def run_layout(layout: Layout, report: Report, memory: int | None = None) -> Snapshot:

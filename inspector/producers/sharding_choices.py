@@ -89,14 +89,14 @@ class _Candidate:
 
 def choices(operation: Operation) -> tuple[ShardingChoice, ...]:
     """Return the changes that JAX accepts, those with the least traffic first."""
-    found: dict[Any, ShardingChoice] = {}
+    choices: dict[Any, ShardingChoice] = {}
     for candidate in itertools.islice(dict.fromkeys(_candidates(operation)), _MOST_CANDIDATES):
         try:
             choice = _tried(operation, candidate)
         except Exception:  # JAX refuses this candidate too, for whatever reason
             continue
-        found.setdefault(_effect(choice), choice)
-    every = list(found.values())
+        choices.setdefault(_effect(choice), choice)
+    every = list(choices.values())
     usual = _USUAL.get(operation.name, 0)
     others = sorted(every[usual:], key=_traffic)
     chosen = [*every[:usual], *others][:_MOST_CHOICES]
@@ -106,7 +106,8 @@ def choices(operation: Operation) -> tuple[ShardingChoice, ...]:
 def _effect(choice: ShardingChoice) -> Any:
     """Return a key that two choices share if they give the same result with the same transfers."""
     transfers = [
-        (one.op, one.mesh_axes, one.wire_bytes_per_device) for one in choice.collectives or ()
+        (collective.op, collective.mesh_axes, collective.wire_bytes_per_device)
+        for collective in choice.collectives or ()
     ]
     return choice.result, tuple(transfers)
 
@@ -115,7 +116,7 @@ def _traffic(choice: ShardingChoice) -> float:
     """Return the bytes that one device sends; infinite if unknown."""
     if choice.collectives is None:
         return math.inf
-    return sum(one.wire_bytes_per_device or 0 for one in choice.collectives)
+    return sum(collective.wire_bytes_per_device or 0 for collective in choice.collectives)
 
 
 def _candidates(operation: Operation) -> Iterator[_Candidate]:

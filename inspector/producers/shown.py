@@ -33,14 +33,14 @@ def snapshot_of(value: Any) -> Snapshot:
         return capture_compiled(value)
     if isinstance(value, (jax.Array, jax.ShapeDtypeStruct)):
         return capture({"array": value})
-    found = capture(value)
-    if not found.arrays:
+    snapshot = capture(value)
+    if not snapshot.arrays:
         kind = type(value).__name__
         raise InvalidInput(
             f"the value is a {kind} without arrays, but must be an array, a pytree, a sharding, a mesh, "
             "a compiled program or a Snapshot"
         )
-    return found
+    return snapshot
 
 
 def _is_compiled(value: Any) -> bool:

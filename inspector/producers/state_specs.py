@@ -115,13 +115,17 @@ def with_optimizer_axes(
     """
     given, structure = jax.tree.flatten(shardings)
     made = []
-    for leaf, one in zip(leaves_of(state), given, strict=True):
+    for leaf, sharding in zip(leaves_of(state), given, strict=True):
         if leaf.group == "opt_state":
             shape = tuple(leaf.value.shape)
-            spec = on_more_axes(shape, spec_of_jax(one.spec, len(shape)), axes, dict(mesh.shape))
+            spec = on_more_axes(
+                shape, spec_of_jax(sharding.spec, len(shape)), axes, dict(mesh.shape)
+            )
             entries = map(jax_entry, spec)
-            one = NamedSharding(mesh, PartitionSpec(*entries), memory_kind=one.memory_kind)
-        made.append(one)
+            sharding = NamedSharding(
+                mesh, PartitionSpec(*entries), memory_kind=sharding.memory_kind
+            )
+        made.append(sharding)
     return jax.tree.unflatten(structure, made)
 
 

@@ -74,7 +74,7 @@ def time_layouts(
         else:
             ready[number] = runner
     if len(ready) < 2:
-        why = "; ".join(f"layout {one.layout + 1}: {one.reason}" for one in reasons)
+        why = "; ".join(f"layout {reason.layout + 1}: {reason.reason}" for reason in reasons)
         raise InvalidInput(f"timing needs at least two layouts that run: {why}")
     turns = _timed(ready, rounds, report)
     return PairedTimes(

@@ -33,7 +33,7 @@ _RUN: dict[str | Column, Callable[[Row], Cell]] = {
 }
 
 
-def section(found: Accuracy, own: Sequence[OwnRun] = (), chip: Chip | None = None) -> Section:
+def section(accuracy: Accuracy, own: Sequence[OwnRun] = (), chip: Chip | None = None) -> Section:
     """Return an introduction, the scatter plot, the errors, all runs, and own runs.
 
     chip: of the runs to show, instead of those on all chips.
@@ -41,19 +41,21 @@ def section(found: Accuracy, own: Sequence[OwnRun] = (), chip: Chip | None = Non
     where = ""
     if chip is not None:
         where = f" on {chip.title}"
-        found = replace(found, rows=tuple(row for row in found.rows if row.chip == chip.name))
+        accuracy = replace(
+            accuracy, rows=tuple(row for row in accuracy.rows if row.chip == chip.name)
+        )
         own = [run for run in own if run.chip == chip.name]
-    reproduced = [row for row in found.rows if row.error is not None or row.before_compile]
-    others = [row for row in found.rows if row not in reproduced]
+    reproduced = [row for row in accuracy.rows if row.error is not None or row.before_compile]
+    others = [row for row in accuracy.rows if row not in reproduced]
     blocks: list[Block] = []
     if reproduced:
         blocks += [
             text(introduction(reproduced), quiet=True),
             Picture.of(
-                "accuracy", "Predicted against measured step times", accuracy_scatter, found
+                "accuracy", "Predicted against measured step times", accuracy_scatter, accuracy
             ),
-            summary(found),
-            *estimates(found),
+            summary(accuracy),
+            *estimates(accuracy),
             runs(reproduced),
             *corrections(reproduced),
         ]
@@ -77,8 +79,8 @@ def section(found: Accuracy, own: Sequence[OwnRun] = (), chip: Chip | None = Non
         )
     if own:
         blocks += own_runs(own)
-    if found.versions:
-        each = ", ".join(f"{name} {version}" for name, version in sorted(found.versions.items()))
+    if accuracy.versions:
+        each = ", ".join(f"{name} {version}" for name, version in sorted(accuracy.versions.items()))
         blocks.append(text(f"Compiled with {each}.", quiet=True))
     return Section("accuracy", "Accuracy", tuple(blocks))
 
@@ -98,18 +100,18 @@ def introduction(rows: Sequence[Row]) -> str:
     return said
 
 
-def summary(found: Accuracy) -> Facts:
+def summary(accuracy: Accuracy) -> Facts:
     """Return the errors, the share inside the interval, and the share of pairs in the right order."""
-    inside, known = found.inside
-    before = found.errors_before_compile
-    right, pairs = found.ordered
+    inside, known = accuracy.inside
+    before = accuracy.errors_before_compile
+    right, pairs = accuracy.ordered
     return Facts.of(
         (
             "Median error",
-            _percent(found.median),
-            f"{counted(len(found.errors), 'published run')}, predicted from compiled programs.",
+            _percent(accuracy.median),
+            f"{counted(len(accuracy.errors), 'published run')}, predicted from compiled programs.",
         ),
-        ("90th percentile", _percent(found.percentile_90)),
+        ("90th percentile", _percent(accuracy.percentile_90)),
         (
             "Before a compile",
             _percent(statistics.median(before)) if before else "unknown",
@@ -125,11 +127,11 @@ def summary(found: Accuracy) -> Facts:
     )
 
 
-def estimates(found: Accuracy) -> tuple[Block, ...]:
+def estimates(accuracy: Accuracy) -> tuple[Block, ...]:
     """Return the errors of both estimates and of their combination, by chip."""
     rows = [
         (chip, estimate, errors)
-        for chip, by_estimate in by_chip(found).items()
+        for chip, by_estimate in by_chip(accuracy).items()
         for estimate, errors in by_estimate.items()
         if errors["runs"]
     ]

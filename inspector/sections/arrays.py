@@ -150,7 +150,7 @@ def _styles(
 ) -> Mapping[Spec | None, SpecStyle]:
     """Return the style of each spec on the mesh of these arrays, the same for any part of its arrays."""
     index = next((array.mesh for array in arrays), None)
-    return styles_of_specs([one for one in snapshot.arrays if one.mesh == index], mesh)
+    return styles_of_specs([array for array in snapshot.arrays if array.mesh == index], mesh)
 
 
 def tree_texts(

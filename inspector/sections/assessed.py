@@ -28,58 +28,58 @@ def facts(snapshot: Snapshot, chip: Chip | None) -> Facts:
     return of_assessment(assess(snapshot, chip))
 
 
-def of_assessment(found: Assessment, before: Assessment | None = None) -> Facts:
+def of_assessment(assessment: Assessment, before: Assessment | None = None) -> Facts:
     """Return the four answers of an assessment: short values, and what they mean as help.
 
     before: the assessment of another layout. Answers that differ from its answers have a `change`.
     """
-    based = f"Based on: {BASES[found.basis]}."
-    known = found.step
+    based = f"Based on: {BASES[assessment.basis]}."
+    known = assessment.step
     step = "Step" if known is None else f"Step, {known.kind}"
-    if known is None and found.chip is None:
+    if known is None and assessment.chip is None:
         step = "Step, needs a run or a chip"
     if known is not None and known.interval:
         step += f", {known.interval}"
-    sent = found.traffic
+    sent = assessment.traffic
     traffic = "Traffic"
     if sent is not None and sent.largest is not None:
         most = "" if len(sent.by_axes) == 1 else "most "
         traffic = f"Traffic, {most}over {_axes_text(sent.largest)}"
     answers = (
         Fact(
-            _FITS_LABELS[fits(found)],
-            _memory_text(found),
-            f"{_fits_help(found)} {based}",
-            *_change(found, before, _peak, bytes_text),
+            _FITS_LABELS[fits(assessment)],
+            _memory_text(assessment),
+            f"{_fits_help(assessment)} {based}",
+            *_change(assessment, before, _peak, bytes_text),
         ),
         Fact(
             step,
             "unknown" if known is None else known.value_text,
-            f"{_step_help(found)} {based}",
-            *_change(found, before, _seconds, seconds_text),
-            found.chip
+            f"{_step_help(assessment)} {based}",
+            *_change(assessment, before, _seconds, seconds_text),
+            assessment.chip
             if known is not None and known.kind == "predicted" and known.interval
             else None,
         ),
         Fact(
             traffic,
-            _sent_text(found),
-            f"{_traffic_help(found)} {based}",
-            *_change(found, before, _sent, bytes_text),
+            _sent_text(assessment),
+            f"{_traffic_help(assessment)} {based}",
+            *_change(assessment, before, _sent, bytes_text),
         ),
         Fact(
             "Findings",
-            findings_text(found),
+            findings_text(assessment),
             "Of the audit, and of the source.",
-            *_change_of_findings(found, before),
+            *_change_of_findings(assessment, before),
         ),
     )
     return Facts(answers, long=True)
 
 
-def state_change(found: Assessment, before: Assessment | None) -> str:
+def state_change(assessment: Assessment, before: Assessment | None) -> str:
     """Return the train state per device, before and now: `24.0 → 48.0 MiB`; only now without a change."""
-    now = found.state_bytes_per_device
+    now = assessment.state_bytes_per_device
     then = None if before is None else before.state_bytes_per_device
     if now is None or then is None or not _differ(then, now):
         return bytes_text(now)
@@ -87,7 +87,7 @@ def state_change(found: Assessment, before: Assessment | None) -> str:
 
 
 def _change(
-    found: Assessment,
+    assessment: Assessment,
     before: Assessment | None,
     of: Callable[[Assessment], float | None],
     text: Callable[[Any], str],
@@ -97,36 +97,36 @@ def _change(
     Figures of another chip, or from other evidence, are not compared: the difference would not be one of the
     layouts.
     """
-    if before is None or (before.chip, before.basis) != (found.chip, found.basis):
+    if before is None or (before.chip, before.basis) != (assessment.chip, assessment.basis):
         return None, None
-    then, now = of(before), of(found)
+    then, now = of(before), of(assessment)
     if then is None or now is None or not _differ(then, now):
         return None, None
-    better = None if before.rejected or found.rejected else now < then
+    better = None if before.rejected or assessment.rejected else now < then
     return _from_to(text(then), text(now)), better
 
 
 def _change_of_findings(
-    found: Assessment, before: Assessment | None
+    assessment: Assessment, before: Assessment | None
 ) -> tuple[str | None, bool | None]:
-    if before is None or before.findings is None or found.findings is None:
+    if before is None or before.findings is None or assessment.findings is None:
         return None, None
-    then, now = ((one.error, one.warning) for one in (before.findings, found.findings))
+    then, now = ((one.error, one.warning) for one in (before.findings, assessment.findings))
     if then == now:
         return None, None
-    return f"{findings_text(before)} → {findings_text(found)}", now < then
+    return f"{findings_text(before)} → {findings_text(assessment)}", now < then
 
 
-def _peak(found: Assessment) -> float | None:
-    return None if found.memory is None else found.memory.peak_bytes
+def _peak(assessment: Assessment) -> float | None:
+    return None if assessment.memory is None else assessment.memory.peak_bytes
 
 
-def _seconds(found: Assessment) -> float | None:
-    return None if found.step is None else found.step.seconds
+def _seconds(assessment: Assessment) -> float | None:
+    return None if assessment.step is None else assessment.step.seconds
 
 
-def _sent(found: Assessment) -> float | None:
-    return None if found.traffic is None else found.traffic.bytes
+def _sent(assessment: Assessment) -> float | None:
+    return None if assessment.traffic is None else assessment.traffic.bytes
 
 
 def _differ(then: float, now: float) -> bool:
@@ -147,21 +147,21 @@ _FITS_LABELS = {
 }
 
 
-def fits(found: Assessment) -> str:
+def fits(assessment: Assessment) -> str:
     """Return `rejected`, `fits`, `does not fit` or `unknown`."""
-    if found.rejected is not None:
+    if assessment.rejected is not None:
         return "rejected"
-    need = found.memory
+    need = assessment.memory
     return "unknown" if need is None or need.fits is None else _FITS[need.fits]
 
 
 _FITS = {True: "fits", False: "does not fit"}
 
 
-def fits_text(found: Assessment) -> str:
+def fits_text(assessment: Assessment) -> str:
     """Return `9.5 GiB of 15.8 GiB: fits`, `does not fit`, or `9.5 GiB` without a chip."""
-    need = found.memory
-    if found.rejected is not None:
+    need = assessment.memory
+    if assessment.rejected is not None:
         return "rejected by JAX"
     if need is None:
         return "unknown"
@@ -170,27 +170,27 @@ def fits_text(found: Assessment) -> str:
     return f"{need.text}: {_FITS[need.fits]}"
 
 
-def step_text(found: Assessment) -> str:
+def step_text(assessment: Assessment) -> str:
     """Return `145 ms (122 ms to 169 ms), predicted`, or why the step is unknown."""
-    if found.step is None:
-        return f"unknown: {found.unknown_step}" if found.unknown_step else "unknown"
-    return f"{found.step.text}, {found.step.kind}"
+    if assessment.step is None:
+        return f"unknown: {assessment.unknown_step}" if assessment.unknown_step else "unknown"
+    return f"{assessment.step.text}, {assessment.step.kind}"
 
 
-def traffic_text(found: Assessment) -> str:
+def traffic_text(assessment: Assessment) -> str:
     """Return `1.9 GiB, most over fsdp`, or why it is unknown."""
-    sent = found.traffic
+    sent = assessment.traffic
     if sent is None:
-        return f"unknown: {found.unknown_traffic}" if found.unknown_traffic else "unknown"
+        return f"unknown: {assessment.unknown_traffic}" if assessment.unknown_traffic else "unknown"
     if sent.largest is None:
         return "none"
     most = ", most" if len(sent.by_axes) > 1 else ""
     return f"{bytes_text(sent.bytes)}{most} over {_axes_text(sent.largest)}"
 
 
-def findings_text(found: Assessment) -> str:
+def findings_text(assessment: Assessment) -> str:
     """Return `2 errors, 1 warning`, or `none`. Notes are named only if there is nothing worse."""
-    counts = found.findings
+    counts = assessment.findings
     if counts is None:
         return "not audited"
     said = [
@@ -201,12 +201,13 @@ def findings_text(found: Assessment) -> str:
     return ", ".join(said) or (counted(counts.note, "note") if counts.note else "none")
 
 
-def verdict(found: Assessment) -> Text:
+def verdict(assessment: Assessment) -> Text:
     """Return the verdict of one layout in a line: memory, step, traffic and findings."""
-    lead = _FITS_LABELS[fits(found)]
+    lead = _FITS_LABELS[fits(assessment)]
     return text(
-        Strong(lead if found.rejected is not None else f"{lead}: {_memory_text(found)}"),
-        f" · step {step_text(found)} · traffic {traffic_text(found)} · findings: {findings_text(found)}",
+        Strong(lead if assessment.rejected is not None else f"{lead}: {_memory_text(assessment)}"),
+        f" · step {step_text(assessment)} · traffic {traffic_text(assessment)} · findings: "
+        f"{findings_text(assessment)}",
     )
 
 
@@ -232,27 +233,29 @@ def claim(said: Assessment | None) -> str:
     return f" When the link was made: {', '.join(parts)}." if parts else ""
 
 
-def where(found: Assessment) -> str:
+def where(assessment: Assessment) -> str:
     """Return the machine of the figures: `TPU v5e`, or `no chip`."""
-    chip = hardware.CHIPS.get(found.chip or "")
+    chip = hardware.CHIPS.get(assessment.chip or "")
     return "no chip" if chip is None else chip.title
 
 
-def _fits_help(found: Assessment) -> str:
-    need = found.memory
+def _fits_help(assessment: Assessment) -> str:
+    need = assessment.memory
     if need is None:
         return "The bytes per device of its arrays are unknown."
     of = f" of {noun(need.program)}" if need.program else ""
     what = "At least the train state and the batch" if need.at_least else f"Peak memory{of}"
     on = ". Choose a chip to see whether it fits"
     if need.capacity_bytes is not None:
-        on = f", of the {bytes_text(need.capacity_bytes)} of a device of {where(found)}"
-    rejected = "" if found.rejected is None else f" JAX rejects the layout: {found.rejected}."
+        on = f", of the {bytes_text(need.capacity_bytes)} of a device of {where(assessment)}"
+    rejected = (
+        "" if assessment.rejected is None else f" JAX rejects the layout: {assessment.rejected}."
+    )
     return f"{what} on one device{on}.{rejected}"
 
 
-def _memory_text(found: Assessment) -> str:
-    need = found.memory
+def _memory_text(assessment: Assessment) -> str:
+    need = assessment.memory
     if need is None:
         return "unknown"
     least = "≥ " if need.at_least else ""
@@ -267,32 +270,35 @@ def _of(peak: str, need: MemoryNeed) -> str:
     return f"{number} of {capacity}" if capacity.endswith(f" {unit}") else f"{peak} of {capacity}"
 
 
-def _sent_text(found: Assessment) -> str:
-    if found.traffic is None:
+def _sent_text(assessment: Assessment) -> str:
+    if assessment.traffic is None:
         return "unknown"
-    return bytes_text(found.traffic.bytes) if found.traffic.bytes else "none"
+    return bytes_text(assessment.traffic.bytes) if assessment.traffic.bytes else "none"
 
 
 def _axes_text(axes: str) -> str:
     return mesh_axes_text(None if axes == UNKNOWN_AXES else axes.split("+"))
 
 
-def _traffic_help(found: Assessment) -> str:
-    if found.traffic is None:
-        return f"Unknown: {found.unknown_traffic}."
+def _traffic_help(assessment: Assessment) -> str:
+    if assessment.traffic is None:
+        return f"Unknown: {assessment.unknown_traffic}."
     by_axes = ", ".join(
-        f"{_axes_text(axes)} {bytes_text(size)}" for axes, size in found.traffic.by_axes.items()
+        f"{_axes_text(axes)} {bytes_text(size)}"
+        for axes, size in assessment.traffic.by_axes.items()
     )
     return f"Bytes that one device sends in one step{f': {by_axes}' if by_axes else ''}."
 
 
-def _step_help(found: Assessment) -> str:
-    if found.step is None:
-        return f"Unknown: {found.unknown_step}."
-    program = f"One run of {noun(found.program or '')}"
-    if found.step.kind == "measured":
-        machine = "emulated devices of this machine" if found.chip is None else where(found)
+def _step_help(assessment: Assessment) -> str:
+    if assessment.step is None:
+        return f"Unknown: {assessment.unknown_step}."
+    program = f"One run of {noun(assessment.program or '')}"
+    if assessment.step.kind == "measured":
+        machine = (
+            "emulated devices of this machine" if assessment.chip is None else where(assessment)
+        )
         return f"{program}, measured on {machine}: the median, and the range of 80% of the steps."
-    if found.step.at_least is not None:
-        return f"{program}, predicted on {where(found)}. It can take longer: {found.step.at_least}."
-    return f"{program}, predicted on {where(found)}, with an interval of 80%."
+    if assessment.step.at_least is not None:
+        return f"{program}, predicted on {where(assessment)}. It can take longer: {assessment.step.at_least}."
+    return f"{program}, predicted on {where(assessment)}, with an interval of 80%."

@@ -53,16 +53,16 @@ def of_origins(
             "Over operations:count": lambda one: None if one.steps is None else len(one.steps),
         },
     )
-    alt = "; ".join(f"{one.mesh_axis} comes from {one.from_}" for one in origins)
+    alt = "; ".join(f"{origin.mesh_axis} comes from {origin.from_}" for origin in origins)
     blocks: list[Block] = [
         Picture.of(f"causes-{name}", alt, cause_graph, origins, name, source),
         origins_table,
     ]
-    for number, one in enumerate(origins):
-        if one.steps:
+    for number, origin in enumerate(origins):
+        if origin.steps:
             steps = Table.of(
                 f"steps:{number}:{name}",
-                one.steps,
+                origin.steps,
                 {
                     "Operation:code": lambda step: step.operation,
                     "Direction": lambda step: step.direction,
@@ -70,7 +70,7 @@ def of_origins(
                     "Name:code": lambda step: step.op_name,
                 },
             )
-            blocks.append(Folded(f"Path of {one.mesh_axis} from {one.from_}", (steps,)))
+            blocks.append(Folded(f"Path of {origin.mesh_axis} from {origin.from_}", (steps,)))
     return tuple(blocks)
 
 
@@ -110,59 +110,63 @@ def conflicts(program: Program) -> Section | None:
                 ),
                 "Resharded": lambda one: "; ".join(map(_change, _changed(one))),
                 "Because of": lambda one: _demand(one),
-                "By": lambda one: ", ".join(dict.fromkeys(each.op for each in one.collectives)),
+                "By": lambda one: ", ".join(
+                    dict.fromkeys(collective.op for collective in one.collectives)
+                ),
             },
         ),
     )
     return Section("conflicts", heading, blocks)
 
 
-def sides(found: Conflicts) -> Table:
+def sides(conflicts: Conflicts) -> Table:
     """Return what each operand and result of a conflict asks for, and in which sharding it is used."""
     return Table.of(
         "conflict-sides",
-        found.conflict.sides,
+        conflicts.conflict.sides,
         {
             "Value": lambda side: side.value,
             "Shape": lambda side: f"{side.dtype} {shape_text(side.shape)}",
             "Sharding:code": lambda side: spec_text(side.spec),
             "Used as:code": lambda side: spec_text(side.used),
             "From": lambda side: (
-                ", ".join(f"{one.mesh_axis}: {one.from_}" for one in side.origins or ())
+                ", ".join(f"{origin.mesh_axis}: {origin.from_}" for origin in side.origins or ())
                 or ("unknown" if side.origins is None else "no mesh axis")
             ),
             "By rule": lambda side: ", ".join(
-                dict.fromkeys(one.rule for one in side.origins or () if one.rule)
+                dict.fromkeys(origin.rule for origin in side.origins or () if origin.rule)
             ),
         },
     )
 
 
-def of_rule(found: Dependents) -> Section:
+def of_rule(dependents: Dependents) -> Section:
     """Return the arrays, values inside programs and collectives whose sharding comes from a rule."""
-    sent = wire_bytes_of_run(*(each for _, each in found.collectives))
+    sent = wire_bytes_of_run(*(each for _, each in dependents.collectives))
     depending = (
-        f"{counted(len(found.collectives), 'collective')} of all programs depend on it"
-        f"{'' if not found.collectives else f', {bytes_text(sent)} per device together'}."
+        f"{counted(len(dependents.collectives), 'collective')} of all programs depend on it"
+        f"{'' if not dependents.collectives else f', {bytes_text(sent)} per device together'}."
     )
-    if found.unknown:
-        what = "other collective" if found.collectives else "collective"
-        unknown = f"The sources of {counted(found.unknown, what)} are unknown; a plan records them."
-        depending = f"{depending} {unknown}" if found.collectives else unknown
+    if dependents.unknown:
+        what = "other collective" if dependents.collectives else "collective"
+        unknown = (
+            f"The sources of {counted(dependents.unknown, what)} are unknown; a plan records them."
+        )
+        depending = f"{depending} {unknown}" if dependents.collectives else unknown
     said = text(
         "The rule ",
-        Code(found.rule),
-        f" places {counted(len(found.arrays), 'array')} and "
-        f"{counted(len(found.intermediates), 'value')} inside programs. ",
+        Code(dependents.rule),
+        f" places {counted(len(dependents.arrays), 'array')} and "
+        f"{counted(len(dependents.intermediates), 'value')} inside programs. ",
         depending,
     )
-    arrays = by_bytes([*found.arrays, *found.intermediates])
+    arrays = by_bytes([*dependents.arrays, *dependents.intermediates])
     blocks: list[Block] = [said]
-    if found.collectives:
+    if dependents.collectives:
         blocks.append(
             Table.of(
-                f"rule-collectives:{found.rule}",
-                found.collectives[:_MOST_ROWS],
+                f"rule-collectives:{dependents.rule}",
+                dependents.collectives[:_MOST_ROWS],
                 {
                     "Program": lambda one: title(one[0].name),
                     "Op": lambda one: one[1].op,
@@ -176,7 +180,7 @@ def of_rule(found: Dependents) -> Section:
     if arrays:
         blocks.append(
             Table.of(
-                f"rule-arrays:{found.rule}",
+                f"rule-arrays:{dependents.rule}",
                 arrays[:_MOST_ROWS],
                 {
                     "Array:code": lambda one: one.path,
@@ -186,16 +190,16 @@ def of_rule(found: Dependents) -> Section:
                 },
             )
         )
-    hidden = max(len(arrays) - _MOST_ROWS, 0) + max(len(found.collectives) - _MOST_ROWS, 0)
+    hidden = max(len(arrays) - _MOST_ROWS, 0) + max(len(dependents.collectives) - _MOST_ROWS, 0)
     if hidden:
         blocks.append(text(more_text(hidden, "row"), quiet=True))
-    return Section(f"rule-{found.rule}", f"What depends on {found.rule}", tuple(blocks))
+    return Section(f"rule-{dependents.rule}", f"What depends on {dependents.rule}", tuple(blocks))
 
 
 def _headline(program: Program, found: Sequence[Conflicts]) -> tuple[Inline, ...]:
-    places = sum(each.count for each in found)
-    total = sum(each.wire_bytes or 0 for each in found)
-    unknown = any(each.wire_bytes is None for each in found)
+    places = sum(conflicts.count for conflicts in found)
+    total = sum(conflicts.wire_bytes or 0 for conflicts in found)
+    unknown = any(conflicts.wire_bytes is None for conflicts in found)
     who = who_runs(program.name)
     return (
         f"{who} reshards a value at {counted(places, 'operation')}, because the operands and results there "
@@ -205,28 +209,28 @@ def _headline(program: Program, found: Sequence[Conflicts]) -> tuple[Inline, ...
     )
 
 
-def _changed(found: Conflicts) -> list[ConflictSide]:
-    return [side for side in found.conflict.sides if side.spec != side.used]
+def _changed(conflicts: Conflicts) -> list[ConflictSide]:
+    return [side for side in conflicts.conflict.sides if side.spec != side.used]
 
 
 def _change(side: ConflictSide) -> str:
     return f"{side.value} {spec_text(side.spec)} to {spec_text(side.used)}"
 
 
-def _demand(found: Conflicts) -> str:
+def _demand(conflicts: Conflicts) -> str:
     """Return the rules or sources of the sides that keep their sharding over the axes in conflict."""
     lost = {
         axis
-        for side in _changed(found)
+        for side in _changed(conflicts)
         for before, after in zip(side.spec, side.used, strict=True)
         for axis in before or ()
         if axis not in (after or ())
     }
     kept = [
-        f"{side.value}: {one.rule or one.from_}"
-        for side in found.conflict.sides
+        f"{side.value}: {origin.rule or origin.from_}"
+        for side in conflicts.conflict.sides
         if side.spec == side.used
-        for one in side.origins or ()
-        if one.mesh_axis in lost
+        for origin in side.origins or ()
+        if origin.mesh_axis in lost
     ]
     return ", ".join(dict.fromkeys(kept)) or "the sharding in which it is used"

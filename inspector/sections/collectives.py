@@ -90,7 +90,9 @@ def of_program(
     rows = traffic(collectives, networks_apart=True)
     disagreeing = causes.conflicts(program)
     ranges = {
-        _key(row): range_of_run([one for one in collectives if _key(one) == _key(row)], devices)
+        _key(row): range_of_run(
+            [collective for collective in collectives if _key(collective) == _key(row)], devices
+        )
         for row in rows
     }
     blocks += _why(program)
@@ -133,7 +135,9 @@ def _alike_text(row: reasons.Shared) -> tuple[Inline, ...]:
 
 
 def _sources_text(row: reasons.Shared) -> tuple[Inline, ...]:
-    lines = list(dict.fromkeys(one.source for one in row.collectives if one.source))
+    lines = list(
+        dict.fromkeys(collective.source for collective in row.collectives if collective.source)
+    )
     parts: list[Inline] = []
     for line in lines[:_MOST_SOURCES]:
         parts += [", " if parts else "", Code(line)]
@@ -179,17 +183,22 @@ def headline(
         f"{who} runs {and_text([_count_text(op, rows) for op in dict.fromkeys(r.op for r in rows)])}"
     ]
     for number, axis in enumerate(
-        dict.fromkeys(axis for each in by_axes.values() for axis in each[0].mesh_axes or ())
+        dict.fromkeys(axis for traffics in by_axes.values() for axis in traffics[0].mesh_axes or ())
     ):
         parts += [" over " if number == 0 else ", ", Code(axis)]
-    sent = {axes: sum(r.wire_bytes_per_device or 0 for r in each) for axes, each in by_axes.items()}
+    sent = {
+        axes: sum(r.wire_bytes_per_device or 0 for r in traffics)
+        for axes, traffics in by_axes.items()
+    }
     total = sum(sent.values())
     uncounted = sum(row.instructions for row in rows if row.wire_bytes_per_device is None)
     if uncounted and not total:
         parts.append(": the bytes that leave each device are unknown")
     else:
         at_least = "at least " if uncounted else ""
-        known = [one for one in collectives if wire_bytes_of_run(one) is not None]
+        known = [
+            collective for collective in collectives if wire_bytes_of_run(collective) is not None
+        ]
         sent_range = range_text(*range_of_run(known, devices))
         parts += [f": {at_least}", Strong(sent_range), " leave each device"]
     largest = max(sent, key=sent.__getitem__)
@@ -197,7 +206,11 @@ def headline(
         parts += [f", {share_text(sent[largest] / total, 0)} of it over ", Code(largest)]
     repeated = wire_bytes_of_iteration(*collectives)
     if repeated is not None:
-        inside = [one for one in collectives if one.executions_per_iteration is not None]
+        inside = [
+            collective
+            for collective in collectives
+            if collective.executions_per_iteration is not None
+        ]
         uncounted -= len(inside)
         parts.append(
             f"; {counted(len(inside), 'collective')} in loops whose trip count is unknown: "
@@ -205,7 +218,7 @@ def headline(
         )
     if uncounted > 0:
         parts.append(f"; {counted(uncounted, 'collective')} with unknown bytes")
-    conditional = sum(one.conditional for one in collectives)
+    conditional = sum(collective.conditional for collective in collectives)
     if conditional:
         parts.append(f"; {counted(conditional, 'collective')} in branches, counted as taken")
     return (*parts, ".")
@@ -215,7 +228,11 @@ def each(program: Program, collectives: Sequence[Collective]) -> Table:
     """Return a table with one row per collective."""
     executions = "How often one run of the program executes it."
     wire = "Bytes that leave one device in all executions of one run, by the ring algorithm."
-    why = {one.name: row.reason for row in reasons.shared(program) for one in row.collectives}
+    why = {
+        collective.name: row.reason
+        for row in reasons.shared(program)
+        for collective in row.collectives
+    }
     return Table.of(
         f"collective_table:{program.name}",
         collectives,
@@ -265,40 +282,49 @@ def largest(program: Program) -> tuple[Block, ...]:
     return (table, text(more_text(len(ranked) - _MOST_LISTED, "collective"), quiet=True))
 
 
-def _operation(one: Collective) -> str:
+def _operation(collective: Collective) -> str:
     """Return module and primitive of the operation that the collective serves."""
-    operations = parse_op_name(one.op_name)
+    operations = parse_op_name(collective.op_name)
     named = "/".join(filter(None, (operations[0].module, operations[0].primitive)))
     more = f" + {len(operations) - 1} more" if len(operations) > 1 else ""
     return (named or "unknown") + more
 
 
-def detail(one: Collective) -> tuple[Inline, ...]:
+def detail(collective: Collective) -> tuple[Inline, ...]:
     """Return the facts of one collective in two or three sentences."""
-    runs = "an unknown number of" if one.executions is None else f"{one.executions:,}"
+    runs = "an unknown number of" if collective.executions is None else f"{collective.executions:,}"
     groups = "Unknown groups of devices"
-    if one.groups is not None and one.group_size is not None:
-        groups = f"{counted(one.groups, 'group')} of {counted(one.group_size, 'device')}"
-    times = f"{runs} {'execution' if one.executions == 1 else 'executions'}"
-    sent, period = wire_bytes_of_run(one), "in one run"
-    if one.executions_per_iteration is not None:
-        times = f"{counted(one.executions_per_iteration, 'execution')} in one iteration of its loops, whose "
+    if collective.groups is not None and collective.group_size is not None:
+        groups = (
+            f"{counted(collective.groups, 'group')} of {counted(collective.group_size, 'device')}"
+        )
+    times = f"{runs} {'execution' if collective.executions == 1 else 'executions'}"
+    sent, period = wire_bytes_of_run(collective), "in one run"
+    if collective.executions_per_iteration is not None:
+        times = (
+            f"{counted(collective.executions_per_iteration, 'execution')} in one iteration of its "
+            "loops, whose "
+        )
         times += "trip count is unknown,"
-        sent, period = wire_bytes_of_iteration(one), "in one iteration"
-    modules = modules_text(one, most=6)
+        sent, period = wire_bytes_of_iteration(collective), "in one iteration"
+    modules = modules_text(collective, most=6)
     place = "" if modules == _NO_MODULE else f" in {modules}"
     return (
-        Strong(f"{one.op} over {_axes(one)}"),
+        Strong(f"{collective.op} over {_axes(collective)}"),
         f"{place}. {groups}; {times} with "
-        f"{exact_bytes_text(one.payload_bytes)} payload each; "
-        f"{exact_bytes_text(sent)} leave each device {period}." + _idle_text(one),
-        *((" Groups in the text: ", Code(one.written_groups), ".") if one.written_groups else ()),
+        f"{exact_bytes_text(collective.payload_bytes)} payload each; "
+        f"{exact_bytes_text(sent)} leave each device {period}." + _idle_text(collective),
+        *(
+            (" Groups in the text: ", Code(collective.written_groups), ".")
+            if collective.written_groups
+            else ()
+        ),
     )
 
 
-def _idle_text(one: Collective) -> str:
+def _idle_text(collective: Collective) -> str:
     """Return how many devices send in a permute in which some are their own targets."""
-    pairs = one.source_target_pairs or ()
+    pairs = collective.source_target_pairs or ()
     own = sum(source == target for source, target in pairs)
     if not own:
         return ""
@@ -313,27 +339,30 @@ _MATCHED = (
 _NO_MODULE = "no module"
 
 
-def cause(program: Program, one: Collective, planned: bool = True) -> Section:
+def cause(program: Program, collective: Collective, planned: bool = True) -> Section:
     """Return the sources of the sharding behind one collective: a row per mesh axis and source.
 
     planned: whether a plan of the same layout can be made, which records them.
     """
     # A program can be named like its phase.
-    of = dict.fromkeys((title(program.name), phases_text(one)))
+    of = dict.fromkeys((title(program.name), phases_text(collective)))
     step = f"{', '.join(of)}, source line "
-    blocks: list[Block] = [text(*detail(one)), text(step, Code(one.source or "unknown"), ".")]
-    if (why := reasons.reason(program, one)) is not None:
+    blocks: list[Block] = [
+        text(*detail(collective)),
+        text(step, Code(collective.source or "unknown"), "."),
+    ]
+    if (why := reasons.reason(program, collective)) is not None:
         blocks.append(text(why))
-    if one.origins:
+    if collective.origins:
         if program.stage == "compiled":
             blocks.append(text(_MATCHED, quiet=True))
-        blocks += causes.of_origins(one.name, one.origins, one.source)
+        blocks += causes.of_origins(collective.name, collective.origins, collective.source)
     else:
         said = "The source of its sharding is unknown."
         if planned:
             said += " A plan of the layout records it."
         blocks.append(unknown.unknown(said))
-    return Section(f"cause-{one.name}", one.name, tuple(blocks))
+    return Section(f"cause-{collective.name}", collective.name, tuple(blocks))
 
 
 def of_array(array: Array, snapshot: Snapshot) -> tuple[Block, ...]:
@@ -376,10 +405,10 @@ def phases_text(collective: Collective) -> str:
     return " + ".join(phases(collective))
 
 
-def modules_text(one: Collective, most: int = 1) -> str:
+def modules_text(collective: Collective, most: int = 1) -> str:
     """Return the Flax modules of a collective, at most `most` of them by name."""
-    operations = parse_op_name(one.op_name)
-    modules = list(dict.fromkeys(each.module for each in operations if each.module))
+    operations = parse_op_name(collective.op_name)
+    modules = list(dict.fromkeys(operation.module for operation in operations if operation.module))
     if not modules:
         return _NO_MODULE
     more = f" + {len(modules) - most} more" if len(modules) > most else ""
@@ -395,12 +424,15 @@ def matching(
     """
     axes, wanted = set(axes), set(wanted)
     kept = [
-        one
-        for one in collectives
-        if (not axes or axes & (set(one.mesh_axes) if one.mesh_axes else {UNKNOWN_AXES}))
-        and (not wanted or wanted & set(phases(one)))
+        collective
+        for collective in collectives
+        if (
+            not axes
+            or axes & (set(collective.mesh_axes) if collective.mesh_axes else {UNKNOWN_AXES})
+        )
+        and (not wanted or wanted & set(phases(collective)))
     ]
-    sent = [wire_bytes_of_run(one) for one in kept]
+    sent = [wire_bytes_of_run(collective) for collective in kept]
     order = sorted(
         range(len(kept)), key=lambda at: -1 if (wire := sent[at]) is None else wire, reverse=True
     )
@@ -476,31 +508,31 @@ def _count_text(op: str, rows: Iterable[Traffic]) -> str:
     return counted(sum(count for count in executions if count is not None), op)
 
 
-def _axes(one: Collective) -> str:
-    known = one.mesh_axes is not None or one.axis_parts is not None
-    return axes_text(one) if known else UNKNOWN_AXES
+def _axes(collective: Collective) -> str:
+    known = collective.mesh_axes is not None or collective.axis_parts is not None
+    return axes_text(collective) if known else UNKNOWN_AXES
 
 
-def _key(one: Collective | Traffic) -> tuple[Axes, Axes, str, str | None]:
-    return one.mesh_axes, one.axis_parts, one.op, one.network
+def _key(collective: Collective | Traffic) -> tuple[Axes, Axes, str, str | None]:
+    return collective.mesh_axes, collective.axis_parts, collective.op, collective.network
 
 
-def _payload_text(one: Collective) -> str:
-    others = len(one.arrays or ()) - 1
+def _payload_text(collective: Collective) -> str:
+    others = len(collective.arrays or ()) - 1
     joined = f", with {counted(others, 'other array')}" if others > 0 else ""
-    return bytes_text(one.payload_bytes) + joined
+    return bytes_text(collective.payload_bytes) + joined
 
 
-def _arrays_text(one: Collective) -> str:
-    if one.arrays is None:
+def _arrays_text(collective: Collective) -> str:
+    if collective.arrays is None:
         return "unknown"
-    if len(one.arrays) == 1:
-        return one.arrays[0]
-    return counted(len(one.arrays), "array") if one.arrays else "none known"
+    if len(collective.arrays) == 1:
+        return collective.arrays[0]
+    return counted(len(collective.arrays), "array") if collective.arrays else "none known"
 
 
-def _groups_short(one: Collective) -> str:
+def _groups_short(collective: Collective) -> str:
     """Return the number of groups and their size, such as `8 × 4`; `unknown` if one is unknown."""
-    if one.group_size is None or one.groups is None:
+    if collective.group_size is None or collective.groups is None:
         return "unknown"
-    return f"{one.groups:,} × {one.group_size:,}"
+    return f"{collective.groups:,} × {collective.group_size:,}"

@@ -200,8 +200,8 @@ def notes(rows: Sequence[Question]) -> list[str]:
     """Return what qualifies some rows, each note once with the titles of its rows."""
     titles = by_key((row.note, row.title) for row in rows if row.note)
     return [
-        f"{titles_text(each)}: {note[0].lower() + note[1:].rstrip('.')}."
-        for note, each in titles.items()
+        f"{titles_text(title)}: {note[0].lower() + note[1:].rstrip('.')}."
+        for note, title in titles.items()
     ]
 
 
@@ -250,7 +250,7 @@ def differing(named: Named, rows: Sequence[SpecRow], most: int) -> list[str]:
             mesh = snapshot.mesh_of(array)
             drawn[array.path] += mesh is not None and why_no_map(array, mesh) is None
     paths = [[path for path in row.paths if drawn[path] > 1] for row in rows if row.differs]
-    largest = [max(each, key=lambda path: sizes[path]) for each in paths if each]
+    largest = [max(path, key=lambda path: sizes[path]) for path in paths if path]
     return sorted(largest, key=lambda path: sizes[path], reverse=True)[:most]
 
 

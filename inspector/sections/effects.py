@@ -121,7 +121,7 @@ def details(effects: Effects, assessed: Assessment | None = None) -> tuple[Block
     if not effects.changes:
         return ()
     shares = _is_compiled(assessed)
-    changed = [one for one in effects.changes if _affects(effects, one)]
+    changed = [change for change in effects.changes if _affects(effects, change)]
     return (
         *([_bars(effects, changed, shares)] if changed else []),
         text(*_sentence(effects, changed, assessed)),
@@ -159,9 +159,9 @@ def altered(effects: Effects, effect: Effect, assessed: Assessment | None = None
     """Return what a valid change alters, one text for each figure: `predicted time −1.2 ms (−10%)`."""
     assert effect.cost is not None
     return [
-        f"{one.noun} {one.words(effects.current, effect.cost, _is_compiled(assessed))}"
-        for one in _measures(effects)
-        if one.change(effects.current, effect.cost)
+        f"{measure.noun} {measure.words(effects.current, effect.cost, _is_compiled(assessed))}"
+        for measure in _measures(effects)
+        if measure.change(effects.current, effect.cost)
     ]
 
 
@@ -177,7 +177,7 @@ def table(effects: Effects, shares: bool = False) -> Table:
         columns[measure.heading] = _cell(current, measure, shares)
     columns[_STATE.heading] = _cell(current, _STATE, shares)
     columns["Matrix FLOPs"] = lambda one: "–" if one.cost is None else _flops(current, one.cost)
-    if any(one.cost is None for one in effects.changes):
+    if any(change.cost is None for change in effects.changes):
         columns["Not valid"] = lambda one: one.reason or "–"
     return Table.of(TABLE, effects.changes, columns)
 
@@ -202,7 +202,10 @@ def _over(axes: str) -> Callable[[LayoutCost], float | None]:
 
 def _axes(effects: Effects) -> list[str]:
     """Return the mesh axes with traffic, those of the current layout first, then by the largest traffic."""
-    costs = [effects.current, *(one.cost for one in effects.changes if one.cost is not None)]
+    costs = [
+        effects.current,
+        *(change.cost for change in effects.changes if change.cost is not None),
+    ]
     found = dict.fromkeys(axes for cost in costs for axes in cost.wire_bytes)
 
     def rank(axes: str) -> tuple[bool, int]:
@@ -224,23 +227,25 @@ def _measures(effects: Effects) -> tuple[_Measure, ...]:
 
 def _affects(effects: Effects, effect: Effect) -> bool:
     cost = effect.cost
-    return cost is not None and any(one.change(effects.current, cost) for one in _measures(effects))
+    return cost is not None and any(
+        measure.change(effects.current, cost) for measure in _measures(effects)
+    )
 
 
 def _bars(effects: Effects, changed: list[Effect], shares: bool) -> Picture:
     measure = _measures(effects)[0]
     rows = [
         change_row(
-            one.label,
+            effect.label,
             change,
-            measure.words(effects.current, one.cost, True)
+            measure.words(effects.current, effect.cost, True)
             if shares
             else signed_text(change, measure.text),
-            _hover(effects, one, shares),
+            _hover(effects, effect, shares),
         )
-        for one in changed[:_MOST_BARS]
-        if one.cost is not None
-        and (change := measure.change(effects.current, one.cost)) is not None
+        for effect in changed[:_MOST_BARS]
+        if effect.cost is not None
+        and (change := measure.change(effects.current, effect.cost)) is not None
     ]
     notes = [
         f"if one rule, constraint or mesh axis of the layout changes; {_basis(effects, measure)}"
@@ -258,8 +263,8 @@ def _hover(effects: Effects, effect: Effect, shares: bool) -> list[str]:
     return [
         effect.label,
         *(
-            f"{one.heading}: {one.words(effects.current, effect.cost, shares)}"
-            for one in _measures(effects)
+            f"{measure.heading}: {measure.words(effects.current, effect.cost, shares)}"
+            for measure in _measures(effects)
         ),
     ]
 
@@ -278,7 +283,7 @@ def _basis(effects: Effects, measure: _Measure) -> str:
 def _sentence(
     effects: Effects, changed: list[Effect], assessed: Assessment | None
 ) -> tuple[Inline, ...]:
-    invalid = sum(one.cost is None for one in effects.changes)
+    invalid = sum(change.cost is None for change in effects.changes)
     tried = len(effects.changes) - invalid
     if not changed:
         return (f"None of {counted(tried, 'change')} alters traffic or memory.",)

@@ -81,31 +81,33 @@ def of_report(named: Named, chip: Chip | None) -> tuple[Block, ...]:
     return _picture(found, provenance.lines(named)), _table(found, parts=False), _numbers(found)
 
 
-def section(found: Glance) -> Section:
+def section(glance: Glance) -> Section:
     """Return the picture, and its numbers as a table that opens on request."""
-    heading = "Layouts at a glance" if len(found.columns) > 1 else "Layout at a glance"
-    return Section("glance", heading, (_picture(found), _numbers(found)))
+    heading = "Layouts at a glance" if len(glance.columns) > 1 else "Layout at a glance"
+    return Section("glance", heading, (_picture(glance), _numbers(glance)))
 
 
-def _picture(found: Glance, stamp: tuple[str, ...] = ()) -> Picture:
-    said = " ".join(statement(found, measure) for measure in found.measures)
-    return Picture("glance", said, lambda width_px: figure(found, width_px), stamp)
+def _picture(glance: Glance, stamp: tuple[str, ...] = ()) -> Picture:
+    said = " ".join(statement(glance, measure) for measure in glance.measures)
+    return Picture("glance", said, lambda width_px: figure(glance, width_px), stamp)
 
 
-def figure(found: Glance, width_px: int) -> go.Figure:
+def figure(glance: Glance, width_px: int) -> go.Figure:
     """Return the picture."""
-    columns, baseline = found.columns, found.baseline
-    return draw(found.measures, columns, baseline, found.paths, width_px=width_px)
+    columns, baseline = glance.columns, glance.baseline
+    return draw(glance.measures, columns, baseline, glance.paths, width_px=width_px)
 
 
-def statement(found: Glance, measure: Measure) -> str:
+def statement(glance: Glance, measure: Measure) -> str:
     """Return one sentence with the amount of each layout: `Time of a step: FSDP 1.2 s, baseline; …`."""
     each = []
-    for column, amount, answer in zip(found.columns, measure.amounts, measure.answers, strict=True):
+    for column, amount, answer in zip(
+        glance.columns, measure.amounts, measure.answers, strict=True
+    ):
         said = [f"{column.name} {_amount_text(measure, amount.value, amount.at_least)}"]
         if amount.fits is False:
             said.append("does not fit")
-        if len(found.columns) > 1:
+        if len(glance.columns) > 1:
             compared = " ".join(one for one in (answer.change, answer.verdict) if one)
             said += [compared] if answer.verdict != "unknown" else []
         each.append(", ".join(said))
@@ -116,29 +118,32 @@ def _amount_text(measure: Measure, value: float | None, at_least: bool) -> str:
     return f"{'at least ' if at_least else ''}{measure.text(value)}"
 
 
-def _numbers(found: Glance) -> Folded:
-    return Folded("Numbers of the picture", (_table(found),))
+def _numbers(glance: Glance) -> Folded:
+    return Folded("Numbers of the picture", (_table(glance),))
 
 
-def _table(found: Glance, parts: bool = True) -> Table:
+def _table(glance: Glance, parts: bool = True) -> Table:
     rows: list[tuple[Cell, ...]] = []
-    for measure in found.measures:
-        totals = tuple(_total(measure, place) for place in range(len(found.columns)))
+    for measure in glance.measures:
+        totals = tuple(_total(measure, place) for place in range(len(glance.columns)))
         of_step = measure.program in (None, "train_step")
         program = "" if of_step else f", {noun(measure.program or '')}"
         rows.append((Strong(f"{HEADINGS[measure.kind]}{program}"), *totals))
         for name in measure.part_names if parts else ():
             rows.append((name, *(_part(measure, place, name) for place in range(len(totals)))))
-        if any(one.low is not None for one in measure.amounts):
+        if any(amount.low is not None for amount in measure.amounts):
             rows.append(
-                (f"{CLAIMED:.0%} interval", *(_interval(measure, one) for one in measure.amounts))
+                (
+                    f"{CLAIMED:.0%} interval",
+                    *(_interval(measure, amount) for amount in measure.amounts),
+                )
             )
-        rows.append(("based on", *(one.stage or one.unknown for one in measure.amounts)))
+        rows.append(("based on", *(amount.stage or amount.unknown for amount in measure.amounts)))
     headings = [
         f"{column.name} (baseline)"
-        if place == found.baseline and len(found.columns) > 1
+        if place == glance.baseline and len(glance.columns) > 1
         else column.name
-        for place, column in enumerate(found.columns)
+        for place, column in enumerate(glance.columns)
     ]
     key = "glance_numbers" if parts else "glance_sums"
     return Table(key, columns("Amount", *headings), tuple(rows), wrap=True)
@@ -166,10 +171,10 @@ def _part(measure: Measure, place: int, name: str) -> Cell:
     return measure.text(amount)
 
 
-def _interval(measure: Measure, one: Amount) -> str:
-    if one.low is None or one.high is None:
+def _interval(measure: Measure, amount: Amount) -> str:
+    if amount.low is None or amount.high is None:
         return "unknown"
-    return f"{measure.text(one.low)} to {measure.text(one.high)}"
+    return f"{measure.text(amount.low)} to {measure.text(amount.high)}"
 
 
 def _array(snapshot: Snapshot, path: str) -> Array | None:

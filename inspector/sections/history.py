@@ -53,7 +53,7 @@ def table(entries: Sequence[Recorded]) -> Table:
         "Peak memory": lambda one: bytes_text(one.peak_bytes),
         "Traffic": lambda one: bytes_text(one.wire_bytes),
     }
-    if any(one.owner for one in entries):
+    if any(entry.owner for entry in entries):
         columns["Owner"] = lambda one: one.owner or "–"
     columns["Size"] = lambda one: bytes_text(one.bytes)
     return Table.of("history", entries, columns)
@@ -61,9 +61,13 @@ def table(entries: Sequence[Recorded]) -> Table:
 
 def size_text(entries: Sequence[Recorded]) -> str:
     """Return the number and the bytes of entries: `3 entries, 20 KiB`."""
-    together = bytes_text(sum(one.bytes for one in entries))
+    together = bytes_text(sum(entry.bytes for entry in entries))
     return f"{counted(len(entries), 'entry', 'entries')}, {together}"
 
 
-def _step(one: Recorded) -> str:
-    return "unknown" if one.seconds is None else f"{seconds_text(one.seconds)} {one.basis}"
+def _step(recorded: Recorded) -> str:
+    return (
+        "unknown"
+        if recorded.seconds is None
+        else f"{seconds_text(recorded.seconds)} {recorded.basis}"
+    )

@@ -61,7 +61,7 @@ class Improvement:
 
 
 def ranked(
-    snapshot: Snapshot, found: Sequence[Finding], chip: Chip | None = None
+    snapshot: Snapshot, findings: Sequence[Finding], chip: Chip | None = None
 ) -> list[Improvement]:
     """Return findings and improving effects in the order of `ORDER`, those without a known gain last.
 
@@ -70,7 +70,7 @@ def ranked(
       found: the findings of the Snapshot.
       chip: the chip of a Snapshot without one.
     """
-    rows = [(_rank(finding), of_finding(finding)) for finding in found]
+    rows = [(_rank(finding), of_finding(finding)) for finding in findings]
     if snapshot.effects is not None:
         assessed = assess(snapshot, chip)
         for effect, seconds, size in effects.improving(snapshot.effects):

@@ -175,33 +175,38 @@ def programs(snapshot: Snapshot, chip: Chip | None) -> tuple[Block, ...]:
 
 def _over_time(breakdowns: Sequence[Breakdown], chip: Chip | None) -> Iterator[Block]:
     """Yield the memory over each program, that of the largest one open and the others folded."""
-    known = [one for one in breakdowns if one.use is not None and one.use.points]
+    known = [
+        breakdown for breakdown in breakdowns if breakdown.use is not None and breakdown.use.points
+    ]
     known.sort(key=lambda one: -(one.needed or 0))
-    for number, one in enumerate(known):
-        assert one.use is not None
-        blocks = over_program(one, chip)
+    for number, breakdown in enumerate(known):
+        assert breakdown.use is not None
+        blocks = over_program(breakdown, chip)
         if number == 0:
-            blocks = (*blocks, _values_at_peak(one.program, one.use))
-            yield Section("memory_over_program", f"Memory over {noun(one.program)}", blocks)
+            blocks = (*blocks, _values_at_peak(breakdown.program, breakdown.use))
+            yield Section("memory_over_program", f"Memory over {noun(breakdown.program)}", blocks)
         else:
-            yield Folded(f"Memory over {noun(one.program)}", blocks)
+            yield Folded(f"Memory over {noun(breakdown.program)}", blocks)
 
 
 def _before_compile(snapshot: Snapshot, chip: Chip | None) -> Section | None:
     """Return the estimate of the train step's memory; None if it is unknown."""
-    found = memory.estimate(snapshot)
+    estimate = memory.estimate(snapshot)
     program = snapshot.program("train_step")
-    if found is None or program is None or program.memory_use is None:
+    if estimate is None or program is None or program.memory_use is None:
         return None
     use = program.memory_use
     sentence = (
         f"Estimated before a compile: {_peak_sentence(use)} The compiler's peak is between "
-        f"{bytes_text(found.low)} and {bytes_text(found.high)} in 80% of cases. The order is that of the "
+        f"{bytes_text(estimate.low)} and {bytes_text(estimate.high)} in 80% of cases. The order is "
+        "that of the "
         "model; a compiler fuses and reorders its operations."
     )
-    picture = _over_program(found.program, use, sentence, chip, "estimated before a compile")
-    blocks = (picture, text(sentence), _values_at_peak(found.program, use, estimated=True))
-    return Section("memory_over_program", f"Memory over {noun(found.program)}, estimated", blocks)
+    picture = _over_program(estimate.program, use, sentence, chip, "estimated before a compile")
+    blocks = (picture, text(sentence), _values_at_peak(estimate.program, use, estimated=True))
+    return Section(
+        "memory_over_program", f"Memory over {noun(estimate.program)}, estimated", blocks
+    )
 
 
 def over_program(program: Breakdown, chip: Chip | None) -> tuple[Block, ...]:
@@ -227,7 +232,7 @@ def _limit(chip: Chip | None) -> tuple[int | None, str]:
 
 def _peak_sentence(use: MemoryUse) -> str:
     groups = sorted(use.groups, key=lambda one: -one.bytes[use.peak])
-    largest = [one for one in groups if one.bytes[use.peak] >= 0.01 * use.peak_bytes]
+    largest = [group for group in groups if group.bytes[use.peak] >= 0.01 * use.peak_bytes]
     parts = ", ".join(
         f"{USE_GROUPS[one.group].heading} {bytes_text(one.bytes[use.peak])}" for one in largest
     )
@@ -298,13 +303,13 @@ def duplication(snapshot: Snapshot) -> tuple[Block, ...]:
         return ()
     arrays = memory.duplication_by_array(snapshot)
     blocks: list[Block] = []
-    if all(one.duplicated is None for one in groups):
+    if all(group.duplicated is None for group in groups):
         said = "Duplicated bytes are unknown, because the bytes of the arrays are."
         blocks.append(text(said, quiet=True))
     elif arrays:
         blocks.append(_duplication_table("duplication_by_group", "Arrays", groups))
         blocks.append(_duplication_table("duplication_by_array", "Path", arrays))
-    elif any(one.duplicated is None for one in groups):
+    elif any(group.duplicated is None for group in groups):
         said = (
             "No duplicates among the arrays with known bytes. The bytes of the others are unknown."
         )
@@ -326,11 +331,11 @@ def rows(program: Breakdown) -> list[tuple[str, int | None]]:
     return found if program.host is None else [*found, ("In host memory", program.host)]
 
 
-def _duplication_table(key: str, heading: str, each: Sequence[Duplication]) -> Table:
+def _duplication_table(key: str, heading: str, duplications: Sequence[Duplication]) -> Table:
     first = f"{heading}:code" if heading == "Path" else heading
     return Table.of(
         key,
-        each,
+        duplications,
         {
             first: lambda one: one.name,
             "Duplicated:bytes": lambda one: one.duplicated,
@@ -369,11 +374,11 @@ def _unused(program: Breakdown) -> list[Text]:
         text(
             named(program.program, begins=True),
             " writes no output over the donated argument ",
-            Code(one.path),
-            f", {bytes_text(one.bytes)} on each device: {one.reason}.",
+            Code(donation.path),
+            f", {bytes_text(donation.bytes)} on each device: {donation.reason}.",
             quiet=True,
         )
-        for one in ranked[:_MOST_DONATIONS]
+        for donation in ranked[:_MOST_DONATIONS]
     ]
     if len(ranked) > _MOST_DONATIONS:
         blocks.append(text(more_text(len(ranked) - _MOST_DONATIONS, "argument"), quiet=True))
@@ -386,7 +391,7 @@ def _numbers(snapshot: Snapshot, programs: Sequence[Breakdown]) -> Folded:
         "in use at the same time share memory: needed is the peak, with the code on TPUs and GPUs. Bytes not "
         "explained by arrays are, for example, a random key, the loss or the table of a tuple."
     )
-    if any(part.in_host for one in programs for part in (*one.arguments, *one.outputs)):
+    if any(part.in_host for program in programs for part in (*program.arguments, *program.outputs)):
         note += " This compiler's peak counts arrays in host memory."
     if snapshot.source.kind == "cpu":
         note += " The compiler is that of emulated devices; an accelerator has other temporaries."

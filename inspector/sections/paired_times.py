@@ -32,7 +32,7 @@ def sentences(times: PairedTimes, names: Sequence[str], baseline: int) -> tuple[
     if base != baseline:
         said.append(f"{names[baseline]} was not timed, so ratios are relative to {names[base]}.")
     found = [
-        one for name in paired_times.PROGRAMS for one in paired_times.ratios(times, base, name)
+        ratio for name in paired_times.PROGRAMS for ratio in paired_times.ratios(times, base, name)
     ]
     said += [_of_ratio(one, names, base) for one in found]
     if len(found) >= _MANY_RATIOS:
@@ -92,20 +92,20 @@ def other_work(times: PairedTimes, named: Named, baseline: int) -> tuple[str, ..
     return tuple(said)
 
 
-def _work(found: Snapshot) -> dict[str, object]:
-    layout = found.layout or {}
+def _work(snapshot: Snapshot) -> dict[str, object]:
+    layout = snapshot.layout or {}
     sizes = layout.get("sizes")
     model = {"model": layout["model"]} if "model" in layout else {}
     return model | (dict(sizes) if isinstance(sizes, dict) else {})
 
 
-def _of_ratio(one: Ratio, names: Sequence[str], base: int) -> str:
+def _of_ratio(ratio: Ratio, names: Sequence[str], base: int) -> str:
     said = (
-        f"{title(one.program)}: {names[one.layout]} takes {ratio_text(one.median)} "
+        f"{title(ratio.program)}: {names[ratio.layout]} takes {ratio_text(ratio.median)} "
         f"times as long as {names[base]}"
     )
-    interval = f"{_interval_text(one, ' to ')} with {_coverage_text(one)} confidence"
-    return f"{said}: {one.verdict} ({interval})."
+    interval = f"{_interval_text(ratio, ' to ')} with {_coverage_text(ratio)} confidence"
+    return f"{said}: {ratio.verdict} ({interval})."
 
 
 def _interval_text(ratio: Ratio, between: str) -> str:
@@ -117,4 +117,6 @@ def _coverage_text(ratio: Ratio) -> str:
 
 
 def _not_timed(times: PairedTimes, names: Sequence[str]) -> tuple[str, ...]:
-    return tuple(f"{names[one.layout]} was not timed: {one.reason}." for one in times.untimed)
+    return tuple(
+        f"{names[untimed.layout]} was not timed: {untimed.reason}." for untimed in times.untimed
+    )

@@ -69,49 +69,51 @@ def section(snapshot: Snapshot, name: str, chip: Chip) -> Section:
     assert program is not None
     mesh = snapshot.mesh_of(program)
     assert mesh is not None
-    found = prediction_of(snapshot, name, chip)
-    return Section("prediction", "Predicted step", blocks(found, program, mesh.size))
+    predicted = prediction_of(snapshot, name, chip)
+    return Section("prediction", "Predicted step", blocks(predicted, program, mesh.size))
 
 
-def sentence(found: Predicted, devices: int) -> Text | Notice:
+def sentence(predicted: Predicted, devices: int) -> Text | Notice:
     """Return the predicted step with its interval in one sentence, or why it is unknown."""
-    if found.seconds is None:
-        reasons = and_text(found.unknown[:3]) or "nothing is known about it"
+    if predicted.seconds is None:
+        reasons = and_text(predicted.unknown[:3]) or "nothing is known about it"
         return unknown.unknown(
-            f"The predicted step of {noun(found.program)} is unknown: {reasons}."
+            f"The predicted step of {noun(predicted.program)} is unknown: {reasons}."
         )
-    how = "Predicted" if found.simulated else "Predicted before a compile,"
-    machine = f"{counted(devices, 'device')} of {found.chip.title}"
-    lacking = f". It can take longer: {and_text(found.at_least[:3])}." if found.at_least else ""
-    return text(f"{how} on {machine}: ", Strong(prediction_text(found)), lacking)
+    how = "Predicted" if predicted.simulated else "Predicted before a compile,"
+    machine = f"{counted(devices, 'device')} of {predicted.chip.title}"
+    lacking = (
+        f". It can take longer: {and_text(predicted.at_least[:3])}." if predicted.at_least else ""
+    )
+    return text(f"{how} on {machine}: ", Strong(prediction_text(predicted)), lacking)
 
 
-def blocks(found: Predicted, program: Program, devices: int) -> tuple[Block, ...]:
+def blocks(predicted: Predicted, program: Program, devices: int) -> tuple[Block, ...]:
     """Return the blocks of the section."""
-    simulated = found.simulated
-    if found.seconds is not None and simulated is None:
-        return _before_compile(found, devices)
-    if found.seconds is None or simulated is None:
-        return (sentence(found, devices),)
+    simulated = predicted.simulated
+    if predicted.seconds is not None and simulated is None:
+        return _before_compile(predicted, devices)
+    if predicted.seconds is None or simulated is None:
+        return (sentence(predicted, devices),)
     return (
-        sentence(found, devices),
-        Picture.of("step_parts", "Parts of the predicted step", step_parts, found),
+        sentence(predicted, devices),
+        Picture.of("step_parts", "Parts of the predicted step", step_parts, predicted),
         timeline_picture(simulated, program),
-        parts_table(found),
-        modules_table(found, program),
+        parts_table(predicted),
+        modules_table(predicted, program),
         text(
             "By module and phase of the model. A wait counts where it waits; a loop counts with its first "
             "iteration times its executions.",
             quiet=True,
         ),
-        Folded("Longest operations", (operations(found, program),)),
-        Folded(INPUTS, (basis(found),)),
+        Folded("Longest operations", (operations(predicted, program),)),
+        Folded(INPUTS, (basis(predicted),)),
     )
 
 
-def _before_compile(found: Predicted, devices: int) -> tuple[Block, ...]:
+def _before_compile(predicted: Predicted, devices: int) -> tuple[Block, ...]:
     constants = before_compile_constants()
-    if found.interval is not None and found.interval.short:
+    if predicted.interval is not None and predicted.interval.short:
         communication = (
             "All of the modelled communication counts, because the computation of such a short step ends "
             "before it could hide transfers."
@@ -122,34 +124,34 @@ def _before_compile(found: Predicted, devices: int) -> tuple[Block, ...]:
             "published runs. Transfers between slices count in full, and the step takes at least as long as "
             "its longest transfers."
         )
-    fitted = found.chip.name in constants.efficiency or found.chip.kind == "tpu"
+    fitted = predicted.chip.name in constants.efficiency or predicted.chip.kind == "tpu"
     fitted_text = "fitted to published runs" if fitted else "what cuBLAS reaches"
     return (
-        sentence(found, devices),
+        sentence(predicted, devices),
         Folded(
             INPUTS,
             (
                 listing(
-                    f"Matrix products at {constants.of(found.chip):.0%} of the peak, {fitted_text}. "
+                    f"Matrix products at {constants.of(predicted.chip):.0%} of the peak, {fitted_text}. "
                     "Attention that a kernel computes at "
-                    f"{default_constants(found.chip).kernel_efficiency:.0%} of it.",
+                    f"{default_constants(predicted.chip).kernel_efficiency:.0%} of it.",
                     "HBM is read and written as if all was fused that compilers can fuse, at "
-                    f"{default_constants(found.chip).hbm_efficiency:.0%} of its bandwidth.",
+                    f"{default_constants(predicted.chip).hbm_efficiency:.0%} of its bandwidth.",
                     communication,
                     "The compiler can fuse, combine, overlap or replace operations. After a compile its own "
                     "schedule is simulated.",
-                    interval_text(found),
+                    interval_text(predicted),
                 ),
             ),
         ),
     )
 
 
-def interval_text(found: Predicted) -> str:
+def interval_text(predicted: Predicted) -> str:
     """Return the sentence that states the runs of the interval, or why it is unknown."""
-    if found.interval is None:
-        return f"{found.runs_text[0].upper()}{found.runs_text[1:]}."
-    return f"The interval comes from measured over predicted seconds: {found.runs_text}."
+    if predicted.interval is None:
+        return f"{predicted.runs_text[0].upper()}{predicted.runs_text[1:]}."
+    return f"The interval comes from measured over predicted seconds: {predicted.runs_text}."
 
 
 def timeline_picture(
@@ -159,25 +161,25 @@ def timeline_picture(
     return Picture.of("timeline", "Timeline of the step", timeline, simulated, program, window)
 
 
-def prediction_text(found: Predicted) -> str:
+def prediction_text(predicted: Predicted) -> str:
     """Return `10.9 s, 9.8 s to 12.1 s with 80%`, or `at least 10.9 s`."""
-    if found.seconds is None:
+    if predicted.seconds is None:
         return "unknown"
-    if found.at_least:
-        return f"at least {seconds_text(found.seconds)}"
-    if found.low is None or found.high is None:
-        return f"{seconds_text(found.seconds)}, interval unknown"
-    low, high = seconds_text(found.low), seconds_text(found.high)
-    return f"{seconds_text(found.seconds)}, {low} to {high} with {CLAIMED:.0%}"
+    if predicted.at_least:
+        return f"at least {seconds_text(predicted.seconds)}"
+    if predicted.low is None or predicted.high is None:
+        return f"{seconds_text(predicted.seconds)}, interval unknown"
+    low, high = seconds_text(predicted.low), seconds_text(predicted.high)
+    return f"{seconds_text(predicted.seconds)}, {low} to {high} with {CLAIMED:.0%}"
 
 
-def parts_table(found: Predicted) -> Table:
+def parts_table(predicted: Predicted) -> Table:
     """Return the seconds of the core by reason."""
-    assert found.simulated is not None and found.seconds is not None
-    seconds = found.seconds
+    assert predicted.simulated is not None and predicted.seconds is not None
+    seconds = predicted.seconds
     return Table.of(
         "step_parts",
-        parts(found.simulated.totals),
+        parts(predicted.simulated.totals),
         {
             "Part of the step": lambda part: part[0],
             "Seconds:seconds": lambda part: part[2],
@@ -186,13 +188,15 @@ def parts_table(found: Predicted) -> Table:
     )
 
 
-def operation_blocks(found: Predicted, program: Program, name: str) -> tuple[Block, ...]:
+def operation_blocks(predicted: Predicted, program: Program, name: str) -> tuple[Block, ...]:
     """Return what is known about one operation of the timeline; nothing for an unknown name.
 
     name: of a span, from `timeline.name_of`.
     """
-    assert found.simulated is not None and program.schedule is not None
-    spans = [one for one in found.simulated.spans if name_of(one) == name and one.basis != "loop"]
+    assert predicted.simulated is not None and program.schedule is not None
+    spans = [
+        one for one in predicted.simulated.spans if name_of(one) == name and one.basis != "loop"
+    ]
     if not spans:
         return ()
     span = spans[0]
@@ -229,9 +233,9 @@ def operation_blocks(found: Predicted, program: Program, name: str) -> tuple[Blo
     return (heading, listing(*items), *blocks)
 
 
-def modules_table(found: Predicted, program: Program) -> Table:
+def modules_table(predicted: Predicted, program: Program) -> Table:
     """Return the seconds of the core by module and phase, the longest first; numbered layers together."""
-    seconds = seconds_by_module(found, program)
+    seconds = seconds_by_module(predicted, program)
     phases = [one for one in PHASES if any(one in row for row in seconds.values())]
     rows = sorted(seconds.items(), key=lambda item: -sum(item[1].values()))[:_MOST_ROWS]
     whole = sum(sum(row.values()) for row in seconds.values()) or 1.0
@@ -253,12 +257,12 @@ def modules_table(found: Predicted, program: Program) -> Table:
     return Table("step_modules", headings, cells)
 
 
-def seconds_by_module(found: Predicted, program: Program) -> dict[str, dict[Phase, float]]:
+def seconds_by_module(predicted: Predicted, program: Program) -> dict[str, dict[Phase, float]]:
     """Return the seconds of the core of one step by module and phase; of merged operations the first."""
-    assert found.simulated is not None and program.schedule is not None
+    assert predicted.simulated is not None and program.schedule is not None
     times = executions(program)
     seconds: dict[str, dict[Phase, float]] = {}
-    for span in found.simulated.spans:
+    for span in predicted.simulated.spans:
         if span.resource != "core" or span.basis == "loop":
             continue
         operation = program.schedule.operation(span.computation, span.position)
@@ -269,12 +273,12 @@ def seconds_by_module(found: Predicted, program: Program) -> dict[str, dict[Phas
     return seconds
 
 
-def operations(found: Predicted, program: Program) -> Table:
+def operations(predicted: Predicted, program: Program) -> Table:
     """Return the operations on which the core spends most time, over the whole step."""
-    assert found.simulated is not None and program.schedule is not None
+    assert predicted.simulated is not None and program.schedule is not None
     times = executions(program)
     rows = []
-    for span in found.simulated.spans:
+    for span in predicted.simulated.spans:
         if span.resource == "core" and span.basis != "loop":
             operation = program.schedule.operation(span.computation, span.position)
             count = times.get(span.computation, 1)
@@ -286,7 +290,9 @@ def operations(found: Predicted, program: Program) -> Table:
         {
             "Operation": lambda row: row[0].name,
             "Seconds:seconds": lambda row: row[3],
-            "Share": lambda row: share_text(row[3] / found.seconds if found.seconds else None),
+            "Share": lambda row: share_text(
+                row[3] / predicted.seconds if predicted.seconds else None
+            ),
             "Executions": lambda row: row[2],
             "Basis": lambda row: _WORDS.get(row[1].basis, row[1].basis),
             "Source": lambda row: row[0].source or "–",
@@ -295,10 +301,10 @@ def operations(found: Predicted, program: Program) -> Table:
     )
 
 
-def basis(found: Predicted) -> Block:
+def basis(predicted: Predicted) -> Block:
     """Return what the prediction is made of, as a list."""
-    assert found.simulated is not None and found.seconds is not None
-    totals = found.simulated.totals
+    assert predicted.simulated is not None and predicted.seconds is not None
+    totals = predicted.simulated.totals
     # Both are sums of seconds, which differ by a rounding error.
     estimated = max(totals.compute - totals.by_roofline, 0.0)
     compute = totals.compute or 1.0
@@ -308,21 +314,25 @@ def basis(found: Predicted) -> Block:
         "FLOPs over peak and bytes over HBM bandwidth.",
         "Collectives and copies that the compiler made asynchronous run beside the core, which waits at "
         "their end.",
-        *_two_estimates(found),
-        interval_text(found),
+        *_two_estimates(predicted),
+        interval_text(predicted),
     )
 
 
-def _two_estimates(found: Predicted) -> tuple[str, ...]:
+def _two_estimates(predicted: Predicted) -> tuple[str, ...]:
     """Return how the prediction follows from the schedule and the partitioned program, if both are known."""
-    if found.propagated_seconds is None or not found.schedule_seconds or not found.seconds:
+    if (
+        predicted.propagated_seconds is None
+        or not predicted.schedule_seconds
+        or not predicted.seconds
+    ):
         return ()
     factor = math.exp(agreement())
     said = (
-        f"The schedule alone takes {seconds_text(found.schedule_seconds)}, the partitioned program "
-        f"{seconds_text(found.propagated_seconds)}. "
+        f"The schedule alone takes {seconds_text(predicted.schedule_seconds)}, the partitioned program "
+        f"{seconds_text(predicted.propagated_seconds)}. "
     )
-    if math.isclose(found.seconds, found.propagated_seconds):
+    if math.isclose(predicted.seconds, predicted.propagated_seconds):
         said += (
             f"Both agree within a factor of {factor:.2f}, which was fitted to published runs. Then the "
             "estimate from the partitioned program is the better one."
@@ -335,23 +345,23 @@ def _two_estimates(found: Predicted) -> tuple[str, ...]:
     return (f"{said} All times are scaled so that they add up to the prediction.",)
 
 
-def json_of(found: Predicted, program: Program) -> dict[str, object]:
+def json_of(predicted: Predicted, program: Program) -> dict[str, object]:
     """Return the prediction for `predict --json`."""
     record: dict[str, object] = {
         "program": program.name,
-        "chip": found.chip.name,
-        "seconds": found.seconds,
-        "low": found.low,
-        "high": found.high,
-        "schedule_seconds": found.schedule_seconds,
-        "propagated_seconds": found.propagated_seconds,
-        "unknown": list(found.unknown),
-        "at_least": list(found.at_least),
-        "runs": found.interval.runs if found.interval else 0,
+        "chip": predicted.chip.name,
+        "seconds": predicted.seconds,
+        "low": predicted.low,
+        "high": predicted.high,
+        "schedule_seconds": predicted.schedule_seconds,
+        "propagated_seconds": predicted.propagated_seconds,
+        "unknown": list(predicted.unknown),
+        "at_least": list(predicted.at_least),
+        "runs": predicted.interval.runs if predicted.interval else 0,
     }
-    if found.simulated is None or found.seconds is None:
+    if predicted.simulated is None or predicted.seconds is None:
         return record
-    totals = found.simulated.totals
+    totals = predicted.simulated.totals
     return record | {
         "compute": totals.compute,
         "matrix": totals.matrix,
@@ -359,5 +369,5 @@ def json_of(found: Predicted, program: Program) -> dict[str, object]:
         "copies": totals.copies,
         "exposed": dict(totals.exposed),
         "by_roofline": totals.by_roofline,
-        "by_module": seconds_by_module(found, program),
+        "by_module": seconds_by_module(predicted, program),
     }

@@ -36,7 +36,7 @@ def section(run: ProgramRun) -> Section:
     blocks: list[Block] = [state(run), facts(run)]
     if run.programs:
         blocks.append(table(run))
-        if any(one.target_file for one in run.programs):
+        if any(program.target_file for program in run.programs):
             blocks.append(
                 text(
                     f"The figures of programs and arrays are those for {run.target}. Those of the emulated "
@@ -52,10 +52,10 @@ def section(run: ProgramRun) -> Section:
         blocks += [
             Notice(
                 "warning",
-                (Code(one.name), f" was not compiled for {run.target}: {one.target_error}"),
+                (Code(program.name), f" was not compiled for {run.target}: {program.target_error}"),
             )
-            for one in run.programs
-            if one.target_error is not None
+            for program in run.programs
+            if program.target_error is not None
         ]
     else:
         blocks.append(Notice("unknown", ("The program compiled no function.",)))
@@ -67,7 +67,9 @@ def section(run: ProgramRun) -> Section:
                 quiet=True,
             )
         )
-    blocks += [Notice("warning", (f"The recorder failed: {one}",)) for one in run.problems[-1:]]
+    blocks += [
+        Notice("warning", (f"The recorder failed: {problem}",)) for problem in run.problems[-1:]
+    ]
     return Section("program-run", "Compiled programs", tuple(blocks))
 
 
@@ -105,11 +107,13 @@ def questions(run: ProgramRun) -> Block:
 
 def facts(run: ProgramRun) -> Facts:
     """Return how much was compiled, and the size of the live arrays."""
-    compiling = sum(one.compile + (one.lower or 0) + (one.trace or 0) for one in run.programs)
+    compiling = sum(
+        program.compile + (program.lower or 0) + (program.trace or 0) for program in run.programs
+    )
     found: list[LabelAndValue] = [
         ("Compiled programs", f"{len(run.programs)}"),
         ("Time", seconds_text(compiling), "Seconds to trace, lower and compile all of them."),
-        ("Compiled again", f"{sum(bool(one.reasons) for one in run.programs)}"),
+        ("Compiled again", f"{sum(bool(program.reasons) for program in run.programs)}"),
     ]
     if run.target is not None:
         found.append(("Target", run.target))
@@ -136,8 +140,8 @@ def table(run: ProgramRun) -> Table:
     return Table.of("compiled-programs", run.programs, columns, wrap=True)
 
 
-def _source(one: CompiledRecord) -> Code:
-    return Code(_place(one.source)[1])
+def _source(record: CompiledRecord) -> Code:
+    return Code(_place(record.source)[1])
 
 
 def _place(source: str) -> tuple[str, str]:
@@ -146,11 +150,11 @@ def _place(source: str) -> tuple[str, str]:
     return function, (place or source).rpartition("/")[2]
 
 
-def _reason(one: CompiledRecord) -> tuple[Inline, ...]:
-    if not one.reasons:
-        return ("first compile ahead of time" if one.ahead_of_time else "first compile",)
+def _reason(record: CompiledRecord) -> tuple[Inline, ...]:
+    if not record.reasons:
+        return ("first compile ahead of time" if record.ahead_of_time else "first compile",)
     groups: dict[tuple[str, str | None, str | None], list[Reason]] = {}
-    for reason in one.reasons:
+    for reason in record.reasons:
         groups.setdefault((reason.kind, reason.before, reason.after), []).append(reason)
     parts: list[Inline] = []
     for reasons in list(groups.values())[:_MOST_REASONS]:
@@ -160,8 +164,8 @@ def _reason(one: CompiledRecord) -> tuple[Inline, ...]:
     return (*parts, f"; {counted(more, 'more difference')}") if more > 0 else tuple(parts)
 
 
-def _lowering(one: CompiledRecord) -> float | None:
-    known = [each for each in (one.trace, one.lower) if each is not None]
+def _lowering(record: CompiledRecord) -> float | None:
+    known = [each for each in (record.trace, record.lower) if each is not None]
     return sum(known) if known else None
 
 

@@ -55,11 +55,11 @@ def sections(snapshot: Snapshot) -> tuple[Section, ...]:
     return (Section("propagated-traffic", HEADING, tuple(blocks)),)
 
 
-def headline(found: Sequence[Pair]) -> tuple[Block, ...]:
+def headline(pairs: Sequence[Pair]) -> tuple[Block, ...]:
     """Return how many sums over mesh axes agree, and the others with both amounts and their reasons."""
-    if not found:
+    if not pairs:
         return (text("Neither the partitioned nor the compiled programs send anything."),)
-    others = [each for each in found if not each.agrees]
+    others = [pair for pair in pairs if not pair.agrees]
     if not others:
         return (
             text(
@@ -68,7 +68,7 @@ def headline(found: Sequence[Pair]) -> tuple[Block, ...]:
         )
     said = text(
         "Of the sums over the mesh axes of each program, ",
-        Strong(f"{len(found) - len(others)} of {len(found)}"),
+        Strong(f"{len(pairs) - len(others)} of {len(pairs)}"),
         " are what was expected before the compile, within 1%. The others:",
     )
     return (said, Listing(tuple(map(_difference, others))))

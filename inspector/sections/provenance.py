@@ -71,7 +71,7 @@ def lines(pins: Sequence[tuple[str, Snapshot]]) -> tuple[str, ...]:
     """Return a line with the shared facts, then a line for each named Snapshot with the others."""
     if not pins:
         return ()
-    found = {name: facts(one) for name, one in pins}
+    found = {name: facts(snapshot) for name, snapshot in pins}
     first = next(iter(found.values()))
     shared = {
         key: text

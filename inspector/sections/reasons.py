@@ -46,14 +46,16 @@ class Shared:
 
 def shared(program: Program) -> list[Shared]:
     """Return the collectives of a program by kind, mesh axes and reason, most bytes first."""
-    conflicts = {name: one for one in program.conflicts or () for name in one.collectives}
+    conflicts = {
+        name: conflict for conflict in program.conflicts or () for name in conflict.collectives
+    }
     alike: dict[tuple[str, str, str | None], list[Collective]] = defaultdict(list)
-    for one in program.collectives or ():
-        unnamed = _reason(one, conflicts.get(one.name), ())
-        alike[one.op, axes_text(one), unnamed].append(one)
+    for collective in program.collectives or ():
+        unnamed = _reason(collective, conflicts.get(collective.name), ())
+        alike[collective.op, axes_text(collective), unnamed].append(collective)
     rows = []
     for members in alike.values():
-        arrays = _patterns(path for one in members for path in one.arrays or ())
+        arrays = _patterns(path for member in members for path in member.arrays or ())
         sentence = _reason(members[0], conflicts.get(members[0].name), arrays)
         rows.append(Shared(tuple(members), sentence, wire_bytes_of_run(*members)))
     return sorted(rows, key=lambda row: row.sent or 0, reverse=True)
@@ -70,32 +72,35 @@ def _patterns(paths: Iterable[str]) -> list[str]:
     ]
 
 
-def reason(program: Program, one: Collective) -> str | None:
+def reason(program: Program, collective: Collective) -> str | None:
     """Return why a collective is there; None if its operation is unknown.
 
     A matrix product whose operands are sharded over the dimension that it sums is followed by an all-reduce,
     and an operand that an operation uses in another sharding is gathered or moved.
     """
-    resharded = next((c for c in program.conflicts or () if one.name in c.collectives), None)
-    return _reason(one, resharded, one.arrays or ())
+    resharded = next((c for c in program.conflicts or () if collective.name in c.collectives), None)
+    return _reason(collective, resharded, collective.arrays or ())
 
 
-def _reason(one: Collective, resharded: Conflict | None, arrays: Sequence[str]) -> str | None:
-    if one.mesh_axes is None and one.axis_parts is None:
+def _reason(
+    collective: Collective, resharded: Conflict | None, arrays: Sequence[str]
+) -> str | None:
+    if collective.mesh_axes is None and collective.axis_parts is None:
         return None
     if resharded is not None:
-        return _of_conflict(resharded, one, arrays)
-    primitive = parse_op_name(one.op_name)[0].primitive
+        return _of_conflict(resharded, collective, arrays)
+    primitive = parse_op_name(collective.op_name)[0].primitive
     if not primitive:
         return None
-    axes = axes_text(one)
+    axes = axes_text(collective)
     if primitive in _WRITTEN:
         return f"The code itself asks for it: {primitive} over {axes}, inside of a shard_map."
-    if one.op in _SUMS:
-        return _of_sum(primitive, axes, one.op)
+    if collective.op in _SUMS:
+        return _of_sum(primitive, axes, collective.op)
     what = f" of {_named(arrays)}" if arrays else ""
     return (
-        f"{primitive} needs its data in another sharding than they have: the {one.op} moves shards{what} "
+        f"{primitive} needs its data in another sharding than they have: the {collective.op} moves "
+        f"shards{what} "
         f"along {axes}."
     )
 
@@ -128,13 +133,14 @@ def _of_sum(primitive: str, axes: str, op: str) -> str:
     )
 
 
-def _of_conflict(conflict: Conflict, one: Collective, arrays: Sequence[str]) -> str:
+def _of_conflict(conflict: Conflict, collective: Collective, arrays: Sequence[str]) -> str:
     side = next((side for side in conflict.sides if side.spec != side.used), conflict.sides[0])
     before, after = spec_text(side.spec), spec_text(side.used)
     if side.value.startswith("result"):
         before, after = after, before
     moves = (
-        f"the {one.op} over {axes_text(one)} {'collects' if one.op == 'all-gather' else 'moves'} it"
+        f"the {collective.op} over {axes_text(collective)} "
+        f"{'collects' if collective.op == 'all-gather' else 'moves'} it"
     )
     if conflict.operation == "sharding_constraint":
         where = f" ({conflict.source})" if conflict.source else ""

@@ -122,8 +122,8 @@ def _short(name: str, snapshot: Snapshot, chip: Chip | None) -> list[Section]:
         programs = main_first(snapshot)
         mesh = snapshot.mesh_of(programs[0]) if programs else None
         if mesh is not None:
-            found = prediction.prediction_of(snapshot, programs[0].name, chip)
-            answers.append(prediction.sentence(found, mesh.size))
+            predicted = prediction.prediction_of(snapshot, programs[0].name, chip)
+            answers.append(prediction.sentence(predicted, mesh.size))
     answers.append(comparison.board_table("board", [name], rows))
     sections = [
         improvements.section(snapshot, chip, _MAX_FINDINGS),

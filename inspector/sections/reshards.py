@@ -48,21 +48,23 @@ def plain(snapshot: Snapshot, chip: Chip | None) -> list[dict[str, Any]]:
     """Return the moves as `show --json` prints them: the records with their sums and modelled time."""
     return [
         {
-            **typed_json.encode(one),
-            "bytes": one.bytes,
-            "moved_bytes": one.moved,
-            "least_seconds": None if chip is None else least_seconds(one, chip),
-            "unknown_seconds": _unknown_seconds(one, chip),
+            **typed_json.encode(reshard),
+            "bytes": reshard.bytes,
+            "moved_bytes": reshard.moved,
+            "least_seconds": None if chip is None else least_seconds(reshard, chip),
+            "unknown_seconds": _unknown_seconds(reshard, chip),
         }
-        for one in snapshot.reshards
+        for reshard in snapshot.reshards
     ]
 
 
 def _headline(every: Sequence[Reshard]) -> str:
     """Return the bytes of all moves in a sentence."""
-    known = sum(one.executions * one.moved for one in every if one.moved is not None)
-    unknown = sum(one.moved is None for one in every)
-    times = counted(sum(one.executions for one in every), "time")
+    known = sum(
+        reshard.executions * reshard.moved for reshard in every if reshard.moved is not None
+    )
+    unknown = sum(reshard.moved is None for reshard in every)
+    times = counted(sum(reshard.executions for reshard in every), "time")
     least = "at least " if unknown else ""
     return (
         f"The program moved arrays to other devices or shardings {times}, outside of its compiled programs: "
@@ -93,7 +95,7 @@ def _table(every: Sequence[Reshard], snapshot: Snapshot, chip: Chip | None) -> T
 
 
 def _arrays_table(every: Sequence[Reshard]) -> Table:
-    rows = [(one, arrays) for one in every for arrays in one.arrays][:_MOST_ARRAYS]
+    rows = [(reshard, arrays) for reshard in every for arrays in reshard.arrays][:_MOST_ARRAYS]
     return Table.of(
         "resharded_arrays",
         rows,
@@ -126,15 +128,15 @@ def _side_text(mesh: Mesh | None, devices: Sequence[int], snapshot: Snapshot) ->
     return f"{name}{mesh_text(mesh)}, {where}"
 
 
-def _time_text(one: Reshard, chip: Chip) -> str:
-    seconds = least_seconds(one, chip)
+def _time_text(reshard: Reshard, chip: Chip) -> str:
+    seconds = least_seconds(reshard, chip)
     return f"unknown: {NO_ROUTES}" if seconds is None else seconds_text(seconds)
 
 
-def _unknown_seconds(one: Reshard, chip: Chip | None) -> str | None:
+def _unknown_seconds(reshard: Reshard, chip: Chip | None) -> str | None:
     if chip is None:
         return NO_CHIP
-    return NO_ROUTES if one.routes is None else None
+    return NO_ROUTES if reshard.routes is None else None
 
 
 def _model_text(chip: Chip) -> str:

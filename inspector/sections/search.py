@@ -63,52 +63,56 @@ _NONE_BETTER = "Ended because no other candidate can be better within its interv
 _LESS = {"time": "to take less time", "memory": "to need less memory", "traffic": "to send less"}
 
 
-def section(found: SearchResult) -> Section:
+def section(result: SearchResult) -> Section:
     """Return the picture, the best layout and the table of the best candidates."""
     blocks: list[Block] = []
-    if found.message:
-        blocks.append(notice("warning" if found.best is None else "info", found.message))
-    if found.unsafe_compiler_options is not None:
+    if result.message:
+        blocks.append(notice("warning" if result.best is None else "info", result.message))
+    if result.unsafe_compiler_options is not None:
         blocks.append(
             notice(
                 "warning",
-                f"Compiled with {found.unsafe_compiler_options}. The layouts do not contain these options: "
+                f"Compiled with {result.unsafe_compiler_options}. The layouts do not contain these options: "
                 "they run without them wherever they are opened.",
             )
         )
-    shown = [one for one in found.candidates if one.stage != "rejected" and one.seconds is not None]
+    shown = [
+        candidate
+        for candidate in result.candidates
+        if candidate.stage != "rejected" and candidate.seconds is not None
+    ]
     if shown:
-        blocks.append(picture(found))
-    blocks.append(summary(found))
-    if (end := end_text(found)) is not None:
+        blocks.append(picture(result))
+    blocks.append(summary(result))
+    if (end := end_text(result)) is not None:
         blocks.append(text(end, quiet=True))
     if shown:
-        blocks.append(table(found))
-    if found.sensitivity:
-        blocks += sensitivity_blocks(found)
-    rejected = reasons(found)
+        blocks.append(table(result))
+    if result.sensitivity:
+        blocks += sensitivity_blocks(result)
+    rejected = reasons(result)
     if rejected is not None:
         blocks.append(rejected)
     return Section("search", "Search", tuple(blocks))
 
 
-def picture(found: SearchResult) -> Picture:
+def picture(result: SearchResult) -> Picture:
     """Return the candidates by time and memory."""
-    return Picture.of("search_front", _statement(found), search_front, found)
+    return Picture.of("search_front", _statement(result), search_front, result)
 
 
-def _statement(found: SearchResult) -> str:
-    best = found.best_candidate
+def _statement(result: SearchResult) -> str:
+    best = result.best_candidate
     words = "Time of a step against memory of a device, one point for each candidate."
     return words if best is None else f"{words} The best is {name_of(best)} with {time_text(best)}."
 
 
-def summary(found: SearchResult) -> Facts:
+def summary(result: SearchResult) -> Facts:
     """Return the best layout, the time that it saves, and the number of candidates."""
-    best, current = found.best_candidate, found.current
+    best, current = result.best_candidate, result.current
     facts = []
     if best is not None:
-        label = "Best compiled layout" if predicted_better(found) else "Best layout"
+        label = "Best compiled layout" if predicted_better(result) else "Best layout"
         facts.append(Fact(label, name_of(best), rules_text(best)))
         facts.append(Fact("Its step", seconds_text(best.step), interval_text(best)))
         compared = current is not None and current.stage == best.stage and not best.current
@@ -120,7 +124,7 @@ def summary(found: SearchResult) -> Facts:
                     f"{time_text(current)}, {current.stage}",
                 )
             )
-    counts = found.counts
+    counts = result.counts
     facts.append(
         Fact(
             "Candidates",
@@ -132,91 +136,95 @@ def summary(found: SearchResult) -> Facts:
     return Facts(tuple(facts))
 
 
-def end_text(found: SearchResult) -> str | None:
+def end_text(result: SearchResult) -> str | None:
     """Return why the search ended, and whether others could be better; None if it was stopped."""
-    if found.finished == "none better":
-        return _none_better(found)
-    if found.finished != "budget":
+    if result.finished == "none better":
+        return _none_better(result)
+    if result.finished != "budget":
         return None
-    if not found.counts.compiled:
+    if not result.counts.compiled:
         return _NOTHING_COMPILED
-    count = predicted_better(found)
+    count = predicted_better(result)
     if not count:
-        if found.objective != "time":
+        if result.objective != "time":
             return f"{_BUDGET_SPENT}; others could be better, as they are not compiled."
-        if _all_slower(found):
+        if _all_slower(result):
             return (
                 f"{_BUDGET_SPENT}; the intervals of all other candidates are above the best step."
             )
-        if found.chip is None:
+        if result.chip is None:
             return f"{_BUDGET_SPENT}; others could be better, as their times are not measured."
         return f"{_BUDGET_SPENT}; others could be better within their intervals."
     others = counted(count, "candidate") + (" was" if count == 1 else " were")
-    return f"{_BUDGET_SPENT}: {others} predicted {_LESS[found.objective]}, but not compiled."
+    return f"{_BUDGET_SPENT}: {others} predicted {_LESS[result.objective]}, but not compiled."
 
 
-def _all_slower(found: SearchResult) -> bool:
+def _all_slower(result: SearchResult) -> bool:
     """Return whether the intervals of the step of all candidates without a compile are above the best one."""
-    best = found.best_candidate
-    waiting = [one for one in found.candidates if one.stage == "propagated"]
+    best = result.best_candidate
+    waiting = [candidate for candidate in result.candidates if candidate.stage == "propagated"]
     if best is None or not waiting:
         return False
     step = order.value(best, order.examples_of(layout_of(best)), "time")
     return all(
-        one.low is not None and one.low / order.examples_of(layout_of(one)) > step
-        for one in waiting
+        candidate.low is not None and candidate.low / order.examples_of(layout_of(candidate)) > step
+        for candidate in waiting
     )
 
 
-def _none_better(found: SearchResult) -> str:
+def _none_better(result: SearchResult) -> str:
     """Return why no other candidate can be better: the intervals, or the steps of this search."""
     ratios = sorted(
-        one.step / one.propagated_seconds
-        for one in found.candidates
-        if one.stage == "compiled" and one.step and one.propagated_seconds
+        candidate.step / candidate.propagated_seconds
+        for candidate in result.candidates
+        if candidate.stage == "compiled" and candidate.step and candidate.propagated_seconds
     )
-    if found.objective != "time" or len(ratios) < order.ENOUGH_COMPILED:
+    if result.objective != "time" or len(ratios) < order.ENOUGH_COMPILED:
         return _NONE_BETTER
     least, most = ratio_text(ratios[0]), ratio_text(ratios[-1])
-    how = "measured" if found.chip is None else "compiled"
+    how = "measured" if result.chip is None else "compiled"
     return (
         f"Ended because no other candidate is likely to be better: {how} steps take {least} to {most} times "
         "as long as partitioned."
     )
 
 
-def predicted_better(found: SearchResult) -> int:
+def predicted_better(result: SearchResult) -> int:
     """Return how many candidates were predicted to be better than the best one, but not compiled.
 
     Both predictions are from before a compile. 0 if the search found that none of them can be better.
     """
-    best = found.best_candidate
-    if best is None or found.finished == "none better":
+    best = result.best_candidate
+    if best is None or result.finished == "none better":
         return 0
-    least = _predicted(best, found.objective)
-    waiting = (one for one in found.candidates if one.stage == "propagated")
-    return sum(_predicted(one, found.objective) < least for one in waiting)
+    least = _predicted(best, result.objective)
+    waiting = (candidate for candidate in result.candidates if candidate.stage == "propagated")
+    return sum(_predicted(candidate, result.objective) < least for candidate in waiting)
 
 
-def _predicted(one: Candidate, objective: Objective) -> float:
+def _predicted(candidate: Candidate, objective: Objective) -> float:
     """Return what the search makes small, by example; the time as predicted before a compile."""
     if objective == "time":
-        one = replace(one, seconds=one.propagated_seconds, measured=None)
-    return order.value(one, order.examples_of(layout_of(one)), objective)
+        candidate = replace(candidate, seconds=candidate.propagated_seconds, measured=None)
+    return order.value(candidate, order.examples_of(layout_of(candidate)), objective)
 
 
-def table(found: SearchResult) -> Table:
+def table(result: SearchResult) -> Table:
     """Return the best candidates and the current one, with the fields in which candidates differ."""
-    valid = [other_fields(layout_of(one)) for one in found.candidates if one.stage != "rejected"]
+    valid = [
+        other_fields(layout_of(candidate))
+        for candidate in result.candidates
+        if candidate.stage != "rejected"
+    ]
     names = [name for name in (valid or [{}])[0] if len({each.get(name) for each in valid}) > 1]
 
-    def fields_of(one: Candidate) -> str:
-        values = other_fields(layout_of(one))
+    def fields_of(candidate: Candidate) -> str:
+        values = other_fields(layout_of(candidate))
         return ", ".join(f"{name}={values.get(name)}" for name in names)
 
     return Table.of(
         TABLE,
-        listed(found),
+        listed(result),
         {
             "Layout": lambda one: name_of(one) + (" (current)" if one.current else ""),
             "Step": lambda one: seconds_text(one.step),
@@ -244,25 +252,25 @@ def table(found: SearchResult) -> Table:
     )
 
 
-def listed(found: SearchResult) -> list[Candidate]:
+def listed(result: SearchResult) -> list[Candidate]:
     """Return the candidates of the table, in order."""
-    valid = [one for one in found.candidates if one.stage != "rejected"]
+    valid = [candidate for candidate in result.candidates if candidate.stage != "rejected"]
     chosen = valid[:SHOWN]
-    if found.current is not None and found.current not in chosen:
-        chosen.append(found.current)
+    if result.current is not None and result.current not in chosen:
+        chosen.append(result.current)
     return chosen
 
 
-def why(found: SearchResult, one: Candidate) -> Section:
+def why(result: SearchResult, candidate: Candidate) -> Section:
     """Return the differences from the layout that the search began with, each with its effect."""
-    current = found.current
-    if current is None or one.current:
-        sentences = ["This is the layout that the search began with."] if one.current else []
+    current = result.current
+    if current is None or candidate.current:
+        sentences = ["This is the layout that the search began with."] if candidate.current else []
         return Section(
-            "search_why", "Use of the mesh axes", (listing(*sentences, rules_text(one)),)
+            "search_why", "Use of the mesh axes", (listing(*sentences, rules_text(candidate)),)
         )
-    before, after = layout_of(current), layout_of(one)
-    items = [f"Mesh: {name_of(current)} → {name_of(one)}."]
+    before, after = layout_of(current), layout_of(candidate)
+    items = [f"Mesh: {name_of(current)} → {name_of(candidate)}."]
     axes_before, axes_after = axes_of_logical(before), axes_of_logical(after)
     for name in dict.fromkeys((*axes_before, *axes_after)):
         was, now = axes_before.get(name) or "nothing", axes_after.get(name) or "nothing"
@@ -274,24 +282,24 @@ def why(found: SearchResult, one: Candidate) -> Section:
             items.append(f"{name}: {fields_before.get(name)} → {value}.")
     items += [
         f"Sends over {axes}: {bytes_text(was)} → {bytes_text(now)} for each device and step."
-        for axes, was, now in _traffic(current, one)
+        for axes, was, now in _traffic(current, candidate)
         if was != now
     ]
-    if current.state_bytes is not None and one.state_bytes is not None:
+    if current.state_bytes is not None and candidate.state_bytes is not None:
         items.append(
             f"Train state and batch on one device: {bytes_text(current.state_bytes)} → "
-            f"{bytes_text(one.state_bytes)}."
+            f"{bytes_text(candidate.state_bytes)}."
         )
-    if one.stage == current.stage and one.seconds and current.seconds:
+    if candidate.stage == current.stage and candidate.seconds and current.seconds:
         items.append(
-            f"Step, {one.stage}: {seconds_text(current.seconds)} → {seconds_text(one.seconds)} "
-            f"({one.seconds / current.seconds - 1:+.0%})."
+            f"Step, {candidate.stage}: {seconds_text(current.seconds)} → {seconds_text(candidate.seconds)} "
+            f"({candidate.seconds / current.seconds - 1:+.0%})."
         )
-    elif one.propagated_seconds and current.propagated_seconds:
-        change = one.propagated_seconds / current.propagated_seconds - 1
+    elif candidate.propagated_seconds and current.propagated_seconds:
+        change = candidate.propagated_seconds / current.propagated_seconds - 1
         items.append(
             f"Step, partitioned: {seconds_text(current.propagated_seconds)} → "
-            f"{seconds_text(one.propagated_seconds)} ({change:+.0%})."
+            f"{seconds_text(candidate.propagated_seconds)} ({change:+.0%})."
         )
     return Section("search_why", "Differences from the current layout", (listing(*items),))
 
@@ -326,10 +334,10 @@ def _traffic(before: Candidate, after: Candidate) -> list[tuple[str, int, int]]:
     ]
 
 
-def sensitivity_blocks(found: SearchResult) -> tuple[Block, ...]:
+def sensitivity_blocks(result: SearchResult) -> tuple[Block, ...]:
     """Return how well the best layout does under other conditions, as a picture, a sentence and a table."""
-    sentence = sensitivity_sentence(found)
-    rows = [row for one in found.sensitivity if (row := _kept_row(one)) is not None]
+    sentence = sensitivity_sentence(result)
+    rows = [row for one in result.sensitivity if (row := _kept_row(one)) is not None]
     picture = Picture.of(
         "search_conditions",
         plain(sentence.parts),
@@ -339,31 +347,35 @@ def sensitivity_blocks(found: SearchResult) -> tuple[Block, ...]:
         heading="What keeping these rules costs under other conditions",
         notes=["step time over that of the best layout there, predicted without a compile"],
     )
-    return (*([picture] if rows else []), sentence, sensitivity_table(found))
+    return (*([picture] if rows else []), sentence, sensitivity_table(result))
 
 
-def _kept_row(one: Sensitivity) -> Row | None:
+def _kept_row(sensitivity: Sensitivity) -> Row | None:
     """Return the bar of one condition; None if the best layout or these rules have no predicted time."""
-    if not one.seconds or one.kept_seconds is None or one.kept_place is None:
+    if (
+        not sensitivity.seconds
+        or sensitivity.kept_seconds is None
+        or sensitivity.kept_place is None
+    ):
         return None
-    more = max(one.kept_seconds / one.seconds - 1, 0.0)
-    best, kept = _mesh_of(one.layout), _mesh_of(one.kept)
-    if one.kept_place == 1:
+    more = max(sensitivity.kept_seconds / sensitivity.seconds - 1, 0.0)
+    best, kept = _mesh_of(sensitivity.layout), _mesh_of(sensitivity.kept)
+    if sensitivity.kept_place == 1:
         words = f"still best: {kept}"
     else:
-        words = f"+{more:.0%}, place {one.kept_place}; best: {best}"
+        words = f"+{more:.0%}, place {sensitivity.kept_place}; best: {best}"
     hover = [
-        one.condition,
-        f"best: {best}, {seconds_text(one.seconds)}",
-        f"with these rules: {kept}, {seconds_text(one.kept_seconds)}, place {one.kept_place}",
+        sensitivity.condition,
+        f"best: {best}, {seconds_text(sensitivity.seconds)}",
+        f"with these rules: {kept}, {seconds_text(sensitivity.kept_seconds)}, place {sensitivity.kept_place}",
     ]
-    return change_row(one.condition, more, words, hover)
+    return change_row(sensitivity.condition, more, words, hover)
 
 
-def sensitivity_sentence(found: SearchResult) -> Text:
+def sensitivity_sentence(result: SearchResult) -> Text:
     """Return under which conditions the rules of the best layout stay the best."""
-    stays = [one.condition for one in found.sensitivity if one.kept_place == 1]
-    others = [one.condition for one in found.sensitivity if one.seconds and one.kept_place != 1]
+    stays = [one.condition for one in result.sensitivity if one.kept_place == 1]
+    others = [one.condition for one in result.sensitivity if one.seconds and one.kept_place != 1]
     if not stays and not others:
         return text("No layout has a predicted time under other conditions.")
     words = []
@@ -374,11 +386,11 @@ def sensitivity_sentence(found: SearchResult) -> Text:
     return text(" ".join(words), " Predicted without a compile.")
 
 
-def sensitivity_table(found: SearchResult) -> Table:
+def sensitivity_table(result: SearchResult) -> Table:
     """Return the best layout under each condition, and the best one with the rules that the search found."""
     return Table.of(
         "search_sensitivity",
-        found.sensitivity,
+        result.sensitivity,
         {
             "Condition": lambda one: one.condition,
             "Devices:number": lambda one: one.devices,
@@ -400,21 +412,21 @@ def _mesh_of(layout: dict[str, Any] | None) -> str:
     return mesh_sizes_text(found.axis_names, found.mesh_shape)
 
 
-def stage_text(one: Candidate) -> str:
+def stage_text(candidate: Candidate) -> str:
     """Return how far a candidate came, in a word."""
-    if one.stage == "compiled":
-        return "compiled, does not fit" if one.fits is False else "compiled"
-    if one.stage == "propagated":
-        return "partitioned on another mesh" if one.scaled else "partitioned"
+    if candidate.stage == "compiled":
+        return "compiled, does not fit" if candidate.fits is False else "compiled"
+    if candidate.stage == "propagated":
+        return "partitioned on another mesh" if candidate.scaled else "partitioned"
     return "rejected"
 
 
-def reasons(found: SearchResult) -> Folded | None:
+def reasons(result: SearchResult) -> Folded | None:
     """Return the reasons of rejected candidates, the most frequent first."""
     by_reason: dict[str, list[Candidate]] = {}
-    for one in found.candidates:
-        if one.stage == "rejected":
-            by_reason.setdefault(one.reason or "unknown", []).append(one)
+    for candidate in result.candidates:
+        if candidate.stage == "rejected":
+            by_reason.setdefault(candidate.reason or "unknown", []).append(candidate)
     if not by_reason:
         return None
     rows = sorted(by_reason.items(), key=lambda item: (-len(item[1]), item[0]))
@@ -445,15 +457,15 @@ def progress_text(progress: Progress) -> str:
     return words
 
 
-def name_of(one: Candidate) -> str:
+def name_of(candidate: Candidate) -> str:
     """Return the mesh of a candidate: `fsdp 16 × tensor 4`."""
-    layout = layout_of(one)
+    layout = layout_of(candidate)
     return mesh_sizes_text(layout.axis_names, layout.mesh_shape)
 
 
-def rules_text(one: Candidate) -> str:
+def rules_text(candidate: Candidate) -> str:
     """Return what is sharded over the mesh axes: `batch → fsdp, mlp → tensor`."""
-    return use_text(layout_of(one))
+    return use_text(layout_of(candidate))
 
 
 def use_text(layout: Layout) -> str:
@@ -478,28 +490,28 @@ def use_text(layout: Layout) -> str:
     return ", ".join([*texts, *(f"{otherwise} → {axis}" for axis in idle)]) or "nothing"
 
 
-def time_text(one: Candidate) -> str:
+def time_text(candidate: Candidate) -> str:
     """Return the time of a step with its interval."""
-    if one.measured is not None:
-        return f"{seconds_text(one.measured)} measured"
-    if one.seconds is None:
-        return one.reason or "unknown"
-    if one.low is None or one.high is None:
-        return f"{seconds_text(one.seconds)}, interval unknown"
-    return f"{seconds_text(one.seconds)} ({interval_text(one)})"
+    if candidate.measured is not None:
+        return f"{seconds_text(candidate.measured)} measured"
+    if candidate.seconds is None:
+        return candidate.reason or "unknown"
+    if candidate.low is None or candidate.high is None:
+        return f"{seconds_text(candidate.seconds)}, interval unknown"
+    return f"{seconds_text(candidate.seconds)} ({interval_text(candidate)})"
 
 
-def interval_text(one: Candidate) -> str:
+def interval_text(candidate: Candidate) -> str:
     """Return the ends of the interval of a predicted time."""
-    if one.measured is not None:
+    if candidate.measured is not None:
         return "measured"
-    if one.low is None or one.high is None:
+    if candidate.low is None or candidate.high is None:
         return "unknown"
-    return f"{seconds_text(one.low)} to {seconds_text(one.high)}"
+    return f"{seconds_text(candidate.low)} to {seconds_text(candidate.high)}"
 
 
-def _sent(one: Candidate) -> int | None:
-    if one.wire_bytes is None:
+def _sent(candidate: Candidate) -> int | None:
+    if candidate.wire_bytes is None:
         return None
-    known = [count for count in one.wire_bytes.values() if count is not None]
-    return sum(known) if len(known) == len(one.wire_bytes) else None
+    known = [count for count in candidate.wire_bytes.values() if count is not None]
+    return sum(known) if len(known) == len(candidate.wire_bytes) else None

@@ -25,7 +25,7 @@ def text_tree(arrays: Iterable[Array], folded: bool = True) -> str:
       folded: identical layers share a line, `DotReluDot_{0…3}`, with the bytes of all of them.
     """
     arrays = tuple(arrays)
-    folds = fold(arrays) if folded else tuple(one for each in arrays for one in fold([each]))
+    folds = fold(arrays) if folded else tuple(one for array in arrays for one in fold([array]))
     rows = [_HEADING, *_rows(path_tree.grow(folds), 0)]
     widths = [max(map(len, column)) for column in zip(*rows, strict=True)]
     return "".join(_line(row, widths) + "\n" for row in rows)
@@ -53,7 +53,7 @@ def _rows(nodes: Iterable[Node], depth: int) -> Iterator[tuple[str, ...]]:
 
 def _sum_text(node: Node) -> str:
     """Return the bytes of all arrays below a node in device memory, and those in host memory."""
-    below = [array for one in node.folds() for array in one.arrays]
+    below = [array for fold in node.folds() for array in fold.arrays]
     device, host = (
         sum_known(one.bytes_per_device for one in below if in_host_memory(one) == in_host)
         for in_host in (False, True)

@@ -64,8 +64,8 @@ def section(snapshot: Snapshot, chip: Chip | None) -> Section:
 def _predicted(snapshot: Snapshot, program: Program, chip: Chip) -> tuple[Block, ...]:
     mesh = snapshot.mesh_of(program)
     assert mesh is not None
-    found = prediction.prediction_of(snapshot, program.name, chip)
-    return prediction.blocks(found, program, mesh.size)
+    predicted = prediction.prediction_of(snapshot, program.name, chip)
+    return prediction.blocks(predicted, program, mesh.size)
 
 
 def models_of(snapshot: Snapshot, chip: Chip) -> dict[str, Modelled]:
@@ -125,7 +125,7 @@ def modelled_step(
         title = "Roofline of the chip with each program"
         roofs = Picture.of("roofline", title, roofline, model.chip, points)
         # Without HBM bytes no program has a point.
-        known = any(one.hbm_bytes for one in points)
+        known = any(point.hbm_bytes for point in points)
         blocks.append(Columns(((terms,), (roofs,)) if known else ((terms,),)))
     return (*blocks, _formulas(model, program))
 
@@ -285,13 +285,15 @@ def _formulas(model: Modelled, program: Program | None) -> Folded:
     overlap = (
         "The step takes at least its longest term (full overlap) and at most the sum of all terms."
     )
-    combined = [one for one in model.terms if one.least != one.seconds]
+    combined = [term for term in model.terms if term.least != term.seconds]
     if combined:
         overlap += (
             " The lower bound counts the collectives of one operation over the same mesh axes as one, "
             "because compilers combine or overlap them."
         )
-    intensities = [f"{one.name}: {intensity_text(one)}" for one in model.intensities]
+    intensities = [
+        f"{intensity.name}: {intensity_text(intensity)}" for intensity in model.intensities
+    ]
     return Folded(
         "Formulas and assumptions",
         (

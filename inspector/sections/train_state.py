@@ -39,12 +39,12 @@ def verdict(snapshot: Snapshot) -> Notice:
     missing = unknown.no_programs(snapshot, "compiled shardings are")
     if missing is not None:
         return missing
-    rows = [one for program in snapshot.programs for one in program.shardings]
+    rows = [sharding for program in snapshot.programs for sharding in program.shardings]
     if not rows:
         source = unknown.source_text(snapshot)
         return unknown.unknown(f"Compiled shardings are unknown: {source} does not contain them.")
-    compared = [one for one in rows if one.same is not None]
-    different = [one for one in compared if not one.same]
+    compared = [row for row in rows if row.same is not None]
+    different = [sharding for sharding in compared if not sharding.same]
     if different:
         total = counted(len(compared), "sharding")
         return notice("error", f"{len(different)} of {total} were compiled differently, marked ≠.")
@@ -141,11 +141,11 @@ def boxes(snapshot: Snapshot) -> tuple[Block, ...]:
     return (Folded(summary, (text(note, quiet=True), table)),)
 
 
-def _mark(one: ProgramArray) -> str | Mark:
-    if one.same is None:
+def _mark(sharding: ProgramArray) -> str | Mark:
+    if sharding.same is None:
         return "–"
-    return Mark("=", "success") if one.same else Mark("≠", "error")
+    return Mark("=", "success") if sharding.same else Mark("≠", "error")
 
 
 def _names_text(names: Iterable[Sequence[str] | None]) -> str:
-    return f"({', '.join('+'.join(each) if each else 'None' for each in names)})"
+    return f"({', '.join('+'.join(name) if name else 'None' for name in names)})"

@@ -44,7 +44,9 @@ def no_programs(snapshot: Snapshot, subject: str, *, propagated: bool = False) -
     """
     if any(propagated or not program.before_compile for program in snapshot.programs):
         return None
-    failed = next((one for one in snapshot.findings if one.code == NOT_PROPAGATED), None)
+    failed = next(
+        (finding for finding in snapshot.findings if finding.code == NOT_PROPAGATED), None
+    )
     if propagated and failed is not None:
         return Notice("warning", (f"{_capital(subject)} unknown: {failed.message}",))
     source = imported_from(snapshot)
@@ -66,11 +68,15 @@ def no_collectives(program: Program, snapshot: Snapshot) -> str:
 def _no_collectives(program: Program, snapshot: Snapshot) -> str:
     if program.sharding_error is not None:
         return "JAX refuses the program on explicit mesh axes."
-    too_large = [one for one in out_of_memory.findings(snapshot) if one.program == program.name]
+    too_large = [
+        finding for finding in out_of_memory.findings(snapshot) if finding.program == program.name
+    ]
     if too_large:
         return "the compiler refuses it, because it does not fit into the memory of a device."
     if program.before_compile:
-        failed = next((one for one in snapshot.findings if one.code == NOT_PROPAGATED), None)
+        failed = next(
+            (finding for finding in snapshot.findings if finding.code == NOT_PROPAGATED), None
+        )
         if failed is not None:
             return f"it cannot be partitioned. {failed.message}"
         if snapshot.mesh is None:

@@ -327,16 +327,18 @@ def _assessment(text: str | None) -> Assessment | None:
 def older_than(entries: Sequence[HistoryEntry], days: float) -> tuple[HistoryEntry, ...]:
     """Return the changeable entries that are older than this."""
     limit = (_now() - datetime.timedelta(days=days)).isoformat(timespec="milliseconds")
-    return tuple(one for one in entries if one.changeable and one.time < limit)
+    return tuple(entry for entry in entries if entry.changeable and entry.time < limit)
 
 
 def beyond_size(entries: Sequence[HistoryEntry], size: int) -> tuple[HistoryEntry, ...]:
     """Return the oldest changeable entries, so that at most `size` bytes of changeable ones are left."""
     together, found = 0, []
-    for one in sorted((one for one in entries if one.changeable), key=lambda one: one.time)[::-1]:
-        together += one.bytes
+    for entry in sorted((entry for entry in entries if entry.changeable), key=lambda one: one.time)[
+        ::-1
+    ]:
+        together += entry.bytes
         if together > size:
-            found.append(one)
+            found.append(entry)
     return tuple(found)
 
 

@@ -48,7 +48,7 @@ def findings(context: AuditContext) -> Iterator[Finding]:
         by_fsdp = _FSDP_MOVES * gathered * (ways - 1) // ways
         if sent is None or not gathered or sent <= max(by_fsdp, context.least):
             continue
-        executions = sum(one.executions or 0 for one in collectives)
+        executions = sum(collective.executions or 0 for collective in collectives)
         message = (
             f"A train step sends {context.amount(sent)} of activations from each device over mesh axis "
             f"{and_text(axes)} in {counted(executions, 'collective')}. FSDP over it would send about "
@@ -71,7 +71,7 @@ def _moves_activations(collective: Collective, groups: Mapping[str, str]) -> boo
 
 
 def _modules(collective: Collective) -> set[str]:
-    return {each.module for each in parse_op_name(collective.op_name)}
+    return {op_name.module for op_name in parse_op_name(collective.op_name)}
 
 
 def _gathered(context: AuditContext, axes: tuple[str, ...]) -> int:

@@ -206,7 +206,7 @@ def audit(snapshot: Snapshot) -> tuple[Finding, ...]:
         mesh = on_mesh.mesh
         if mesh is None or (number > 1 and not on_mesh.arrays and not on_mesh.programs):
             continue
-        sharing = [one for one in views if one is not on_mesh and _share_devices(one, mesh)]
+        sharing = [view for view in views if view is not on_mesh and _share_devices(view, mesh)]
         context = AuditContext.of(with_arrays_of_other_meshes(on_mesh, sharing), mesh)
         for finding in (one for check in CHECKS for one in check.findings(context)):
             # A program on another mesh of these devices may use all of them.

@@ -215,9 +215,9 @@ def _fits(parts: tuple[int, ...], sizes: tuple[int, ...]) -> bool:
     )
 
 
-def fold_text(one: Fold) -> str:
+def fold_text(fold: Fold) -> str:
     """Return the path of a fold and its number of arrays: `params/block_{0…3}/W2 (4 arrays)`."""
-    return one.path if one.count == 1 else f"{one.path} ({counted(one.count, 'array')})"
+    return fold.path if fold.count == 1 else f"{fold.path} ({counted(fold.count, 'array')})"
 
 
 class Facts(TypedDict, total=False):
@@ -256,7 +256,7 @@ def finding(
       remedy: the fix, as a sentence.
       facts: other fields of the finding.
     """
-    about: Facts = {"count": sum(one.count for one in folds)} if folds else {}
+    about: Facts = {"count": sum(fold.count for fold in folds)} if folds else {}
     return Finding(
         level,
         code,
@@ -264,7 +264,7 @@ def finding(
         folds[0].first.path if folds else None,
         saved,
         per_device=saved is not None,
-        arrays=tuple(one.path for one in folds) if folds else None,
+        arrays=tuple(fold.path for fold in folds) if folds else None,
         remedy=remedy,
         **about | facts,
     )

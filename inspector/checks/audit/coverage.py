@@ -22,9 +22,9 @@ def gaps(snapshot: Snapshot) -> tuple[str, ...]:
             unknown += " They are known once the programs are partitioned, compiled or run."
         said.append(unknown)
     without = [
-        one.name
-        for one in snapshot.programs
-        if one.collectives is None and one.sharding_error is None
+        program.name
+        for program in snapshot.programs
+        if program.collectives is None and program.sharding_error is None
     ]
     if without:
         said.append(f"The collectives of {_listed(without)} are unknown, so they are not checked.")

@@ -30,13 +30,16 @@ def _of_program(context: AuditContext, program: Program) -> Iterator[Finding]:
     who = subject(program.name)
     unused = program.donation.unused if program.donation is not None else ()
     ranked = sorted(unused, key=lambda one: -(one.bytes or 0))
-    for one in ranked[:_MOST_OF_A_PROGRAM]:
+    for donation in ranked[:_MOST_OF_A_PROGRAM]:
         message = (
-            f"{who} writes no output over the donated argument {one.path}: {one.reason}. Its memory "
+            f"{who} writes no output over the donated argument {donation.path}: {donation.reason}. "
+            "Its memory "
             "is not reused."
         )
-        yield finding("warning", UNUSED, message, saved=one.bytes, path=one.path)
+        yield finding("warning", UNUSED, message, saved=donation.bytes, path=donation.path)
     rest = ranked[_MOST_OF_A_PROGRAM:]
     if rest:
         message = f"{who} writes no output over {counted(len(rest), 'more donated argument')}."
-        yield finding("warning", UNUSED, message, saved=sum(one.bytes or 0 for one in rest))
+        yield finding(
+            "warning", UNUSED, message, saved=sum(donation.bytes or 0 for donation in rest)
+        )

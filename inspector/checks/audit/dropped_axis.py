@@ -32,8 +32,8 @@ def findings(context: AuditContext) -> Iterator[Finding]:
         for trial in _skipped(array, rules, context.trivial):
             by_rule[trial.rule, trial.busy_axis].append((array, trial))
     for dropped in by_rule.values():
-        if (found := _finding(context, rules, dropped)) is not None:
-            yield found
+        if (finding := _finding(context, rules, dropped)) is not None:
+            yield finding
 
 
 def _skipped(array: Array, rules: tuple[Rule, ...], trivial: frozenset[str]) -> list[Trial]:

@@ -145,17 +145,17 @@ def _best(ranked: Iterable[Candidate]) -> Iterable[Candidate]:
 
 
 def _kinds(findings: Iterable[Finding]) -> set[str]:
-    return {one.code for one in findings if one.level != "note"}
+    return {finding.code for finding in findings if finding.level != "note"}
 
 
-def _same(one: Finding, other: Finding) -> bool:
+def _same(finding: Finding, other: Finding) -> bool:
     """Return whether two findings are about the same thing, even if about fewer arrays."""
-    if one.code != other.code:
+    if finding.code != other.code:
         return False
-    if one.array is None or other.array is None:
+    if finding.array is None or other.array is None:
         # A change of the list also changes the number of a rule, but not its text.
-        return (one.axes, one.rule_text) == (other.axes, other.rule_text)
-    return one.array == other.array or bool(set(one.arrays or ()) & set(other.arrays or ()))
+        return (finding.axes, finding.rule_text) == (other.axes, other.rule_text)
+    return finding.array == other.array or bool(set(finding.arrays or ()) & set(other.arrays or ()))
 
 
 def _is_better(now: Snapshot, after: Snapshot, finding: Finding) -> bool:

@@ -29,15 +29,15 @@ def findings(context: AuditContext) -> Iterator[Finding]:
     parameters = {array.path: array for array in context.of_group("params")}
     by_axis: dict[str, dict[str, Array]] = defaultdict(dict)
     reduced: dict[str, list[Collective]] = defaultdict(list)
-    for one in program.collectives or ():
-        moved = [parameters[path] for path in one.arrays or () if path in parameters]
-        if one.op != "all-reduce" or not moved:
+    for collective in program.collectives or ():
+        moved = [parameters[path] for path in collective.arrays or () if path in parameters]
+        if collective.op != "all-reduce" or not moved:
             continue
-        for axis in one.mesh_axes or ():
+        for axis in collective.mesh_axes or ():
             sharded = {array.path: array for array in moved if _is_sharded(array, axis)}
             if sharded:
                 by_axis[axis] |= sharded
-                reduced[axis].append(one)
+                reduced[axis].append(collective)
     for axis, arrays in by_axis.items():
         sent = wire_bytes_of_run(*reduced[axis])
         if sent is None or sent // 2 < context.least:

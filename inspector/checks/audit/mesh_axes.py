@@ -158,10 +158,14 @@ def _of_axis(context: AuditContext, axis: MeshAxis) -> Finding | None:
 def _in_programs(context: AuditContext, axis: str) -> bool:
     """Return whether a program shards an input or output over the axis, or communicates over it."""
     for program in context.snapshot.programs:
-        specs = [one.compiled or one.requested for one in program.shardings if one.used]
+        specs = [
+            sharding.compiled or sharding.requested
+            for sharding in program.shardings
+            if sharding.used
+        ]
         if any(axis in (axes or ()) for spec in specs for axes in spec or ()):
             return True
-        if any(axis in (one.mesh_axes or ()) for one in program.collectives or ()):
+        if any(axis in (collective.mesh_axes or ()) for collective in program.collectives or ()):
             return True
     return False
 
@@ -170,10 +174,10 @@ def _shards_inputs(context: AuditContext, axis: str) -> bool:
     """Return whether the batch, or an input of a program, is sharded over the axis."""
     specs = [array.spec for array in context.of_group("batch")]
     specs += [
-        one.compiled or one.requested
+        sharding.compiled or sharding.requested
         for program in context.snapshot.programs
-        for one in program.shardings
-        if one.role == "input" and one.used
+        for sharding in program.shardings
+        if sharding.role == "input" and sharding.used
     ]
     return any(axis in (axes or ()) for spec in specs for axes in spec or ())
 
@@ -181,14 +185,16 @@ def _shards_inputs(context: AuditContext, axis: str) -> bool:
 def _knows_batch(context: AuditContext) -> bool:
     """Return whether the Snapshot has a batch, or the shardings of the inputs of programs."""
     inputs = [
-        one
+        sharding
         for program in context.snapshot.programs
-        for one in program.shardings
-        if one.role == "input" and one.used
+        for sharding in program.shardings
+        if sharding.role == "input" and sharding.used
     ]
     if any(array.group == "batch" for array in context.snapshot.arrays):
         return True
-    return bool(inputs) and all((one.compiled, one.requested) != (None, None) for one in inputs)
+    return bool(inputs) and all(
+        (sharding.compiled, sharding.requested) != (None, None) for sharding in inputs
+    )
 
 
 def _may_use_axes(array: Array) -> bool:

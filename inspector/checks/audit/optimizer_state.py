@@ -70,22 +70,22 @@ def _unexplained(context: AuditContext) -> Iterator[Finding]:
         return
     candidates = []
     shapes = {array.shape for array in context.of_group("params")}
-    for one in context.folds("opt_state", "other"):
+    for fold in context.folds("opt_state", "other"):
         # Tokens, masks and counters are no state of an optimizer, and neither is an array on one device.
         numbers = [
             array
-            for array in one.arrays
+            for array in fold.arrays
             if array.spec is not None and (array.dtype or "float").startswith(_FLOATS)
         ]
         alone = tuple(array for array in numbers if array.shape not in shapes)
         # Replicated arrays have a separate finding.
         if alone and not context.is_replicated(alone[0]):
-            own = Fold(one.path, alone)
+            own = Fold(fold.path, alone)
             candidates.append((own.bytes_per_device or 0, own))
     single, _ = largest(candidates, max(context.least, parameters + 1))
-    for held, one in single:
+    for held, fold in single:
         message = (
-            f"{fold_text(one)} takes {context.amount(held)} per device, more than all parameters "
+            f"{fold_text(fold)} takes {context.amount(held)} per device, more than all parameters "
             f"({context.amount(parameters)}), and matches the shape of none."
         )
-        yield finding("note", UNEXPLAINED, message, folds=[one])
+        yield finding("note", UNEXPLAINED, message, folds=[fold])

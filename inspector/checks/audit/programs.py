@@ -44,17 +44,19 @@ def uneven_findings(context: AuditContext) -> Iterator[Finding]:
     """Yield a warning per result that is replicated although the program computes it in parts."""
     for program in context.snapshot.programs:
         who = subject(program.name)
-        for one in (program.uneven_gathers or ())[:_MOST_OF_A_PROGRAM]:
+        for gather in (program.uneven_gathers or ())[:_MOST_OF_A_PROGRAM]:
             message = (
-                f"{who} computes {one.path} in {one.parts} parts over dimension {one.dimension}, "
-                f"but every device gets all of it ({bytes_text(one.bytes)} with padding): {one.size:,} is "
-                f"not divisible by {one.parts}, and JAX shards no result unevenly. {one.collective} gathers "
-                f"it{_at(one.source)}."
+                f"{who} computes {gather.path} in {gather.parts} parts over dimension {gather.dimension}, "
+                f"but every device gets all of it ({bytes_text(gather.bytes)} with padding): "
+                f"{gather.size:,} is "
+                f"not divisible by {gather.parts}, and JAX shards no result unevenly. "
+                f"{gather.collective} gathers "
+                f"it{_at(gather.source)}."
             )
-            remedy = f"Pad the dimension to a multiple of {one.parts}."
+            remedy = f"Pad the dimension to a multiple of {gather.parts}."
             yield finding(
-                "warning", UNEVEN_RESULT, message, saved=one.bytes and one.bytes - one.bytes // one.parts,
-                remedy=remedy, path=one.path, source=one.source,
+                "warning", UNEVEN_RESULT, message, remedy=remedy, path=gather.path, source=gather.source,
+                saved=gather.bytes and gather.bytes - gather.bytes // gather.parts,
             )  # fmt: skip
 
 
@@ -62,21 +64,34 @@ def constant_findings(context: AuditContext) -> Iterator[Finding]:
     """Yield a warning per constant that is worth it: a live array of its type is closed over, for example."""
     for program in context.snapshot.programs:
         who = subject(program.name)
-        large = [one for one in program.large_constants or () if one.bytes >= context.least]
-        for one in large[:_MOST_OF_A_PROGRAM]:
+        large = [
+            constant
+            for constant in program.large_constants or ()
+            if constant.bytes >= context.least
+        ]
+        for constant in large[:_MOST_OF_A_PROGRAM]:
             message = (
-                f"{who} contains the constant {one.name}, {one.shape}: {bytes_text(one.bytes)} on "
-                f"each device{_at(one.source)}. An array that a jitted function uses without having it as "
+                f"{who} contains the constant {constant.name}, {constant.shape}: "
+                f"{bytes_text(constant.bytes)} on "
+                f"each device{_at(constant.source)}. An array that a jitted function uses without "
+                "having it as "
                 "argument becomes a constant. It cannot be sharded or donated, and makes compiles slow."
             )
             remedy = "Pass the array as an argument."
             yield finding(
-                "warning", CONSTANT, message, saved=one.bytes, remedy=remedy, source=one.source
+                "warning",
+                CONSTANT,
+                message,
+                saved=constant.bytes,
+                remedy=remedy,
+                source=constant.source,
             )
         if len(large) > _MOST_OF_A_PROGRAM:
             rest = large[_MOST_OF_A_PROGRAM:]
             message = f"{who} contains {counted(len(rest), 'more large constant')}."
-            yield finding("warning", CONSTANT, message, saved=sum(one.bytes for one in rest))
+            yield finding(
+                "warning", CONSTANT, message, saved=sum(constant.bytes for constant in rest)
+            )
 
 
 def cache_findings(context: AuditContext) -> Iterator[Finding]:
@@ -85,21 +100,27 @@ def cache_findings(context: AuditContext) -> Iterator[Finding]:
         who = subject(program.name)
         caches = _caches(program)
         held = {array.path: array.bytes_per_device for array in context.snapshot.arrays}
-        for one in program.collectives or ():
-            moved = [path for path in one.arrays or () if path in caches]
-            sent = wire_bytes_of_run(one)
+        for collective in program.collectives or ():
+            moved = [path for path in collective.arrays or () if path in caches]
+            sent = wire_bytes_of_run(collective)
             # Tokens that are written into a cache move with it, and are small.
             least = min((held.get(path) or _LEAST_CACHE for path in moved), default=0)
-            if not moved or not sent or (one.payload_bytes or 0) < least:
+            if not moved or not sent or (collective.payload_bytes or 0) < least:
                 continue
             paths = and_text(moved)
             message = (
-                f"{who} sends {bytes_text(sent)} from each device in each run, because {one.name}, "
-                f"{one.op} of {bytes_text(one.payload_bytes)}, moves the cache {paths}{_at(one.source)}. "
+                f"{who} sends {bytes_text(sent)} from each device in each run, because {collective.name}, "
+                f"{collective.op} of {bytes_text(collective.payload_bytes)}, moves the cache "
+                f"{paths}{_at(collective.source)}. "
                 "The sharding in which the cache is used differs from the one in which it is kept."
             )
             yield finding(
-                "warning", CACHE, message, collective=one.name, source=one.source, wire_bytes=sent
+                "warning",
+                CACHE,
+                message,
+                collective=collective.name,
+                source=collective.source,
+                wire_bytes=sent,
             )
 
 
@@ -108,25 +129,28 @@ def whole_findings(context: AuditContext) -> Iterator[Finding]:
     for program in context.snapshot.programs:
         who = subject(program.name)
         loops = _trip_counts(program)
-        for one, array in _whole_weights(program, context):
+        for collective, array in _whole_weights(program, context):
             layers = (array.shape or (0,))[0]
             facts: Facts = {
                 "path": array.path,
-                "collective": one.name,
-                "source": one.source,
+                "collective": collective.name,
+                "source": collective.source,
             }
-            held = f"{one.name}, {bytes_text(one.payload_bytes)} on each device{_at(one.source)}"
+            held = (
+                f"{collective.name}, {bytes_text(collective.payload_bytes)} on each "
+                f"device{_at(collective.source)}"
+            )
             if layers >= _LEAST_LAYERS and layers in loops and len(array.shape or ()) > 1:
                 message = (
                     f"{who} gathers all {layers} layers of {array.path} at once ({held}), but its "
                     "loop uses one layer in each iteration."
                 )
-                whole = one.payload_bytes or 0
+                whole = collective.payload_bytes or 0
                 saved = whole - whole // layers
                 yield finding(
                     "warning", WHOLE_STACK, message, saved=saved, remedy=_GATHER_INSIDE, **facts
                 )
-            elif {name.primitive for name in parse_op_name(one.op_name)} & _LOOKUPS:
+            elif {name.primitive for name in parse_op_name(collective.op_name)} & _LOOKUPS:
                 table = f"the whole table {array.path} ({held})"
                 message = f"{who} gathers {table} before it looks up rows."
                 yield finding("note", WHOLE_TABLE, message, remedy=_LOOK_UP_OWN_ROWS, **facts)
@@ -137,13 +161,15 @@ def kept_findings(context: AuditContext) -> Iterator[Finding]:
     for program in context.snapshot.programs:
         who = subject(program.name)
         kept = program.kept_gathers or ()
-        whole = sum(one.bytes for one in kept)
+        whole = sum(gather.bytes for gather in kept)
         # The backward pass needs one at a time.
-        saved = whole - max((min(one.bytes, one.gathered_bytes or 0) for one in kept), default=0)
+        saved = whole - max(
+            (min(gather.bytes, gather.gathered_bytes or 0) for gather in kept), default=0
+        )
         if saved < context.least:
             continue
         largest = kept[0]
-        paths = list(dict.fromkeys(path for one in kept for path in one.arrays))
+        paths = list(dict.fromkeys(path for gather in kept for path in gather.arrays))
         more = f", and {counted(len(kept) - 1, 'other')}" if len(kept) > 1 else ""
         of = f" of {and_text(paths[:_MOST_PATHS])}" if 0 < len(paths) <= _MOST_PATHS else ""
         message = (
@@ -167,19 +193,19 @@ def _whole_weights(program: Program, context: AuditContext) -> Iterator[tuple[Co
         for array in context.snapshot.arrays
         if array.group == "params" and array.shape and (array.bytes or 0) >= context.least
     }
-    for one in program.collectives or ():
-        for path in (one.arrays or ()) if one.op == "all-gather" else ():
+    for collective in program.collectives or ():
+        for path in (collective.arrays or ()) if collective.op == "all-gather" else ():
             array = weights.get(path)
-            if array is not None and 2 * (one.payload_bytes or 0) >= (array.bytes or 0):
-                yield one, array
+            if array is not None and 2 * (collective.payload_bytes or 0) >= (array.bytes or 0):
+                yield collective, array
 
 
 def has_weights(context: AuditContext) -> bool:
     """Return whether the collectives of a program are connected with the parameters that they move."""
     return any(
-        one.arrays is not None
+        collective.arrays is not None
         for program in context.snapshot.programs
-        for one in program.collectives or ()
+        for collective in program.collectives or ()
     ) and any(array.group == "params" for array in context.snapshot.arrays)
 
 
@@ -240,12 +266,12 @@ def repeated(program: Program, devices: int) -> float | None:
     work, ideal = program.work, program.ideal
     if work is None or ideal is None or work.matmul is None or ideal.matmul is None:
         return None
-    whole = sum(one.flops for one in ideal.matmul)
-    return sum(one.flops for one in work.matmul) * devices / whole if whole else None
+    whole = sum(product.flops for product in ideal.matmul)
+    return sum(product.flops for product in work.matmul) * devices / whole if whole else None
 
 
 def _caches(program: Program) -> set[str]:
-    return {one.path for one in program.shardings if one.use == "cache"}
+    return {sharding.path for sharding in program.shardings if sharding.use == "cache"}
 
 
 def _at(source: str | None) -> str:

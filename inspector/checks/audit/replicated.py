@@ -62,38 +62,38 @@ def _replicated_moments(context: AuditContext) -> list[Fold]:
     return [*(Fold(path, tuple(held)) for path, held in by_parameter.items()), *fold(without)]
 
 
-def _single(context: AuditContext, code: str, saved: int, one: Fold) -> Finding:
-    axes = context.finest(one.first)[1]
-    parameter = context.parameters.get(one.first.path)
-    held = context.amount(one.bytes_per_device)
+def _single(context: AuditContext, code: str, saved: int, fold: Fold) -> Finding:
+    axes = context.finest(fold.first)[1]
+    parameter = context.parameters.get(fold.first.path)
+    held = context.amount(fold.bytes_per_device)
     everywhere = f"replicated on all {context.mesh.size} devices, {held} on each"
     if code in (PARAMETER, OTHER):
-        message = f"{fold_text(one)} is {everywhere}: {_reason(one.first, context)}."
+        message = f"{fold_text(fold)} is {everywhere}: {_reason(fold.first, context)}."
     elif parameter is None:
         message = (
-            f"Optimizer state {fold_text(one)} is {everywhere}. It has the shape of no parameter."
+            f"Optimizer state {fold_text(fold)} is {everywhere}. It has the shape of no parameter."
         )
     else:
         message = (
-            f"Optimizer state of {one.path} ({counted(one.count, 'array')}) is {everywhere}, as is the "
+            f"Optimizer state of {fold.path} ({counted(fold.count, 'array')}) is {everywhere}, as is the "
             f"parameter: {_reason(parameter, context)}."
         )
     message += f" Sharding over {and_text(axes)} saves up to {context.amount(saved)} per device."
-    if code == OTHER and one.first.group == "other":
+    if code == OTHER and fold.first.group == "other":
         message += " Its role is unknown."
-    names = [name for name in one.first.logical_axes or () if name]
+    names = [name for name in fold.first.logical_axes or () if name]
     remedy = None
     if axes and names:
         remedy = f"Add a rule for {and_text(names, 'or')} to {' + '.join(axes)}."
-    return finding("warning", code, message, folds=[one], saved=saved, remedy=remedy, axes=axes)
+    return finding("warning", code, message, folds=[fold], saved=saved, remedy=remedy, axes=axes)
 
 
 def _rest(context: AuditContext, code: str, rest: Candidates) -> Finding:
     folds = [one for _, one in rest]
     saved = sum(number for number, _ in rest)
     what = _NOUNS[code]
-    count = sum(one.count for one in folds)
-    held = context.held_text(array for one in folds for array in one.arrays)
+    count = sum(fold.count for fold in folds)
+    held = context.held_text(array for fold in folds for array in fold.arrays)
     message = (
         f"{count:,} smaller {what[count != 1]} {'is' if count == 1 else 'are'} replicated on all "
         f"{context.mesh.size} devices, {held} on each. Sharding saves up to {context.amount(saved)} per "

@@ -68,12 +68,12 @@ def _padding_bytes(array: Array, context: AuditContext) -> int:
     return round(padded * itemsize - array.bytes / math.prod(ways))
 
 
-def _rejected(context: AuditContext, one: Fold) -> Finding:
-    array = one.first
+def _rejected(context: AuditContext, fold: Fold) -> Finding:
+    array = fold.first
     uneven = next(sharding.indivisible(array.shape or (), array.spec or (), context.mesh))
     name = array.logical_axes[uneven.dimension] if array.logical_axes else None
-    message = f"{fold_text(one)}: {uneven.text(name)}. JAX rejects this array."
-    return finding("error", INDIVISIBLE, message, folds=[one])
+    message = f"{fold_text(fold)}: {uneven.text(name)}. JAX rejects this array."
+    return finding("error", INDIVISIBLE, message, folds=[fold])
 
 
 def _of_different_sizes(context: AuditContext) -> Iterator[Finding]:

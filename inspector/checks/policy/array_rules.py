@@ -83,10 +83,12 @@ def duplicated(fields: Fields) -> Check:
         held = {
             array.path: memory.bytes_everywhere(array, mesh_of(snapshot, array)) for array in arrays
         }
-        missing = [one.path for one in arrays if one.bytes is None or held[one.path] is None]
+        missing = [
+            array.path for array in arrays if array.bytes is None or held[array.path] is None
+        ]
         if missing:
             return [], unknown_text("bytes", missing)
-        again = {one.path: (held[one.path] or 0) - (one.bytes or 0) for one in arrays}
+        again = {array.path: (held[array.path] or 0) - (array.bytes or 0) for array in arrays}
         part, whole = sum(again.values()), sum(number or 0 for number in held.values())
         if part * 100 <= limit * whole:
             return [], None
@@ -172,9 +174,9 @@ def bytes_per_device(fields: Fields) -> Check:
         number = held.get(device, 0)
         if number <= most:
             return [], None
-        alike = not snapshot.other_meshes and all(one.shards is None for one in arrays)
+        alike = not snapshot.other_meshes and all(array.shards is None for array in arrays)
         where = "each device" if alike else f"device {device}"
-        per_device = {one.path: one.bytes_per_device or 0 for one in arrays}
+        per_device = {array.path: array.bytes_per_device or 0 for array in arrays}
         return [
             Violation(
                 f"{exact_bytes_text(number)} of {', '.join(selection.groups)} on {where} "

@@ -26,8 +26,14 @@ def program_memory(fields: Fields) -> Check:
     def check(snapshot: Snapshot) -> tuple[list[Violation], str | None]:
         violations, unknown = [], []
         for program in _programs(snapshot, wanted):
-            one = memory.breakdown(snapshot, program)
-            taken = None if one is None else one.peak if figure == "peak" else one.total
+            breakdown = memory.breakdown(snapshot, program)
+            taken = (
+                None
+                if breakdown is None
+                else breakdown.peak
+                if figure == "peak"
+                else breakdown.total
+            )
             if taken is None:
                 unknown.append(name(program.name))
             elif taken > most:
@@ -63,7 +69,11 @@ def collectives(fields: Fields) -> Check:
             check_known(axis, mesh.axis_names, "axis")
         if program.collectives is None:
             return [], f"unknown collectives of {name(program.name)}"
-        of_op = [one for one in program.collectives if op in (None, one.op) and one.executions != 0]
+        of_op = [
+            collective
+            for collective in program.collectives
+            if op in (None, collective.op) and collective.executions != 0
+        ]
         unplaced = [one for one in of_op if one.mesh_axes is None and axis is not None]
         selected = [one for one in of_op if axis is None or axis in (one.mesh_axes or ())]
         missing = (

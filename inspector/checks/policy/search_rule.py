@@ -55,14 +55,14 @@ def search(fields: Fields) -> Check:
 
 
 def _seconds(
-    snapshot: Snapshot, found: SearchResult, best: Candidate
+    snapshot: Snapshot, result: SearchResult, best: Candidate
 ) -> tuple[float, float] | None:
     """Return the step of the Snapshot and of the best layout, from the same stage; None if unknown."""
     program = snapshot.program(_PROGRAM)
-    if program is None or snapshot.mesh is None or found.chip not in hardware.CHIPS:
+    if program is None or snapshot.mesh is None or result.chip not in hardware.CHIPS:
         return None
     least = best.propagated_seconds if _is_propagated(program) else best.seconds
-    own = predicted_in(snapshot, program, hardware.CHIPS[found.chip or ""]).seconds
+    own = predicted_in(snapshot, program, hardware.CHIPS[result.chip or ""]).seconds
     return None if own is None or not least else (own, least)
 
 

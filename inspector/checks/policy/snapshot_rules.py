@@ -48,11 +48,15 @@ def specs(fields: Fields) -> Check:
         expected = lock_file.read(fields.folder / same_as)
     except InvalidInput as error:
         raise InvalidInput(f"{fields.where} same_as: {error}") from None
-    others = {one.path: one for one in expected.arrays if selection.includes(one.path, one.group)}
+    others = {
+        array.path: array
+        for array in expected.arrays
+        if selection.includes(array.path, array.group)
+    }
 
     def check(snapshot: Snapshot) -> tuple[list[Violation], str | None]:
         lock = lock_file.locked(snapshot)
-        current = {one.path: one for one in lock.arrays}
+        current = {array.path: array for array in lock.arrays}
         selected = {array.path for array in selection.arrays(snapshot)} | others.keys()
         violations, unknown = [], []
         for path in sorted(selected):

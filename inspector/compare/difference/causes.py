@@ -54,30 +54,30 @@ class Causes:
         """Whether the mesh alone can place an array differently."""
         return bool(self.of_kind("mesh", "device order"))
 
-    def of(self, one: ArrayDifference) -> tuple[Cause, ...]:
+    def of(self, difference: ArrayDifference) -> tuple[Cause, ...]:
         """Return why this array differs. The result is empty if no cause is known."""
-        found = set(self._of(one))
+        found = set(self._of(difference))
         return tuple(cause for cause in self.every if cause in found)
 
-    def _of(self, one: ArrayDifference) -> Iterator[Cause]:
+    def _of(self, difference: ArrayDifference) -> Iterator[Cause]:
         sizes, model = self.of_kind("size"), self.of_kind("model")
         structure = model or [cause for cause in sizes if cause.name not in ("dtype", "optimizer")]
-        before, after = one.before, one.after
+        before, after = difference.before, difference.after
         if before is None or after is None:
             optimizer = [cause for cause in sizes if cause.name == "optimizer"]
-            is_moment = one.either.group == "opt_state" and not model
+            is_moment = difference.either.group == "opt_state" and not model
             yield from (is_moment and optimizer) or structure
             return
-        if "shape" in one.changed:
+        if "shape" in difference.changed:
             yield from structure
         dtype = ("dtype", before.dtype, after.dtype)
         yield from (c for c in sizes if (c.name, c.before, c.after) == dtype)
-        if not _SPLIT_FACTS & set(one.changed):
+        if not _SPLIT_FACTS & set(difference.changed):
             return
-        dimensions = list(one.split_dimensions())
+        dimensions = list(difference.split_dimensions())
         for dimension in dimensions:
             yield from self._of_dimension(dimension, before, after)
-        if not dimensions and self.moves and {"placement", "replicas"} & set(one.changed):
+        if not dimensions and self.moves and {"placement", "replicas"} & set(difference.changed):
             yield from self.mesh
 
     def _of_dimension(self, dimension: int, before: Array, after: Array) -> Iterator[Cause]:
@@ -155,7 +155,8 @@ def renamed_axes(snapshot: Snapshot, names: Mapping[str, str]) -> Snapshot:
         collectives = program.collectives
         if collectives is not None:
             collectives = tuple(
-                replace(one, mesh_axes=renamed(one.mesh_axes)) for one in collectives
+                replace(collective, mesh_axes=renamed(collective.mesh_axes))
+                for collective in collectives
             )
         return replace(program, collectives=collectives)
 

@@ -74,7 +74,7 @@ _Key = tuple[tuple[Cause, ...], frozenset[Any]]
 
 def groups(differences: Sequence[ArrayDifference], causes: Causes) -> tuple[Group, ...]:
     """Return the groups of all arrays that differ, the largest first."""
-    changed = {one.path: one for one in differences if one.changed}
+    changed = {difference.path: difference for difference in differences if difference.changed}
     known = {path: causes.of(one) for path, one in changed.items()}
     members: dict[_Key, list[ArrayDifference]] = {}
     for path, one in changed.items():
@@ -98,24 +98,24 @@ def groups(differences: Sequence[ArrayDifference], causes: Causes) -> tuple[Grou
     return tuple(sorted(found_groups, key=lambda group: group.weight, reverse=True))
 
 
-def in_state(one: ArrayDifference) -> bool:
+def in_state(difference: ArrayDifference) -> bool:
     """Return whether the array is part of the train state."""
-    return one.either.group in STATE_GROUPS
+    return difference.either.group in STATE_GROUPS
 
 
-def axis_changes(one: ArrayDifference, meshes: _Meshes = (None, None)) -> dict[Change, str]:
+def axis_changes(difference: ArrayDifference, meshes: _Meshes = (None, None)) -> dict[Change, str]:
     """Return the changed mesh axes per dimension, with the dimension's logical axis or `dimension 0`.
 
     With `meshes`, also list the axes of size 1 that are larger in the other mesh.
     """
-    names = one.either.logical_axes or ()
+    names = difference.either.logical_axes or ()
     larger = {axis.name for mesh in meshes if mesh for axis in mesh.axes if axis.size > 1}
     sides = (
-        (one.before, one.split_before or (), meshes[0]),
-        (one.after, one.split_after or (), meshes[1]),
+        (difference.before, difference.split_before or (), meshes[0]),
+        (difference.after, difference.split_after or (), meshes[1]),
     )
     changes = {}
-    for dimension in one.split_dimensions():
+    for dimension in difference.split_dimensions():
         was, now = (
             (array and mesh and array.mesh is None and _named(array, dimension, mesh, larger))
             or (split[dimension] if dimension < len(split) else ())
@@ -132,13 +132,19 @@ def _named(array: Array, dimension: int, mesh: Mesh, names: set[str]) -> Axes:
     return tuple((name, mesh.sizes[name]) for name in axes if name in names & mesh.sizes.keys())
 
 
-def _changes(one: ArrayDifference) -> frozenset[Any]:
+def _changes(difference: ArrayDifference) -> frozenset[Any]:
     """Return the changes of an array as a key for grouping."""
-    marks: set[Any] = {*one.changed} & {ONLY_BEFORE, ONLY_AFTER, "shape", "group", "logical axes"}
-    if "dtype" in one.changed and one.before and one.after:
-        marks.add(("dtype", one.before.dtype, one.after.dtype))
-    marks.update(axis_changes(one))
-    return frozenset(marks or one.changed)
+    marks: set[Any] = {*difference.changed} & {
+        ONLY_BEFORE,
+        ONLY_AFTER,
+        "shape",
+        "group",
+        "logical axes",
+    }
+    if "dtype" in difference.changed and difference.before and difference.after:
+        marks.add(("dtype", difference.before.dtype, difference.after.dtype))
+    marks.update(axis_changes(difference))
+    return frozenset(marks or difference.changed)
 
 
 def _host(key: _Key, members: dict[_Key, list[ArrayDifference]]) -> _Key | None:
@@ -160,7 +166,7 @@ def _host(key: _Key, members: dict[_Key, list[ArrayDifference]]) -> _Key | None:
 def _amount(differences: Sequence[ArrayDifference], meshes: _Meshes) -> Amount:
     """Return the bytes, or the elements if only these are known."""
     sides = [
-        [(array, mesh) for one in differences if (array := getattr(one, side))]
+        [(array, mesh) for difference in differences if (array := getattr(difference, side))]
         for side, mesh in zip(("before", "after"), meshes, strict=True)
     ]
     held = [sum_known(array.bytes_per_device for array, _ in side) for side in sides]

@@ -81,13 +81,13 @@ class RuleCauses:
             return ()
         first, second = self.readers
         new = _axes(dimension, after, self.after, second)
-        found: tuple[Cause, ...] = ()
+        causes: tuple[Cause, ...] = ()
         if self.reader and _axes(dimension, after, self.after, first) != new:
-            found = self.reader
+            causes = self.reader
             if _axes(dimension, after, self.before, second) == new:
-                return found
+                return causes
         own = self._of_name(name, before, after)
-        return (*found, own) if own else found
+        return (*causes, own) if own else causes
 
     def would_differ(self, dimension: int, array: Array, mesh: Mesh | None) -> bool:
         """Return whether the first layout's rules would split a dimension differently on this mesh.

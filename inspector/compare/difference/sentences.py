@@ -70,10 +70,14 @@ def row_text(row: Question, parts: Sequence[str] = ()) -> str:
     return ": ".join(filter(None, (text, ", ".join(parts))))
 
 
-def _known_in_one(one: ArrayDifference, before: Snapshot, after: Snapshot) -> bool:
+def _known_in_one(difference: ArrayDifference, before: Snapshot, after: Snapshot) -> bool:
     """Return whether the other Snapshot cannot know this array, as it was not compiled."""
-    lacks = [each for array, each in ((one.before, before), (one.after, after)) if array is None]
-    return one.either.group in INSIDE_STEP and not all(map(knows_inside_step, lacks))
+    lacks = [
+        each
+        for array, each in ((difference.before, before), (difference.after, after))
+        if array is None
+    ]
+    return difference.either.group in INSIDE_STEP and not all(map(knows_inside_step, lacks))
 
 
 def _moved(group: Group) -> float:
@@ -85,14 +89,14 @@ def _moved(group: Group) -> float:
 
 def _headline(compared: Sequence[ArrayDifference], why: Causes) -> Iterator[str]:
     """Yield the mesh if it changed, the number of arrays that differ, and the size of the train state."""
-    changed = [one for one in compared if one.changed]
+    changed = [difference for difference in compared if difference.changed]
     if not changed:
         return
-    common = [one for one in compared if one.before and one.after]
-    differ = sum(bool(one.changed) for one in common)
+    common = [difference for difference in compared if difference.before and difference.after]
+    differ = sum(bool(difference.changed) for difference in common)
     counts = [f"{differ:,} of {counted(len(common), 'array')} differ"] if common else []
     for fact, word in _MISSING:
-        if count := sum(one.changed == (fact,) for one in changed):
+        if count := sum(difference.changed == (fact,) for difference in changed):
             counts.append(f"{counted(count, 'array')} {word}")
     mesh = f"{_joined(one.text for one in why.mesh)}: " if why.moves else ""
     yield f"{mesh}{'; '.join([', '.join(counts), *_state(why)])}."
@@ -122,13 +126,15 @@ def _group(group: Group, why: Causes) -> str:
     headline = why.mesh if why.moves else ()
     own = [cause.text for cause in group.causes if cause not in headline]
     lead = _joined([*own, *["mesh"] * (len(own) < len(group.causes))]) or "Unknown cause"
-    common = [one for one in group.differences if one.before and one.after]
+    common = [
+        difference for difference in group.differences if difference.before and difference.after
+    ]
     parts = []
     if common:
         partial = [f"{group.partial:,} of them only in part"] if group.partial else []
         parts.append(", ".join([_who(common), *partial, *_changes(common, why)]))
     for fact, word in _MISSING:
-        members = [one for one in group.differences if one.changed == (fact,)]
+        members = [difference for difference in group.differences if difference.changed == (fact,)]
         if members:
             parts.append(f"{_who(members)} {word}")
     return f"{lead}: {'; '.join([*parts, _held(group)])}."
@@ -136,7 +142,7 @@ def _group(group: Group, why: Causes) -> str:
 
 def _who(members: Sequence[ArrayDifference]) -> str:
     """Return the number of arrays with their paths: `4 arrays (params/W_{0…3})`."""
-    shown = [one.either for one in members]
+    shown = [member.either for member in members]
     kinds = {array.group for array in shown}
     noun = kinds.pop() if kinds in ({"activation"}, {"gradient"}) else "array"
     return f"{counted(len(shown), noun)} ({title(shown)})"
@@ -146,8 +152,8 @@ def _changes(members: Sequence[ArrayDifference], why: Causes) -> list[str]:
     """Return what changed: mesh axes per logical axis, shapes, dtypes, or else the facts by name."""
     meshes = why.before.mesh, why.after.mesh
     names: dict[Change, Counter[str]] = {}
-    for one in [m for m in members if m.either.logical_axes is not None] or members:
-        for change, name in axis_changes(one, meshes).items():
+    for member in [m for m in members if m.either.logical_axes is not None] or members:
+        for change, name in axis_changes(member, meshes).items():
             names.setdefault(change, Counter())[name] += 1
     ordered = sorted(names.items(), key=lambda item: -item[1].total())
     texts = [
@@ -163,17 +169,17 @@ def _changes(members: Sequence[ArrayDifference], why: Causes) -> list[str]:
         was, now = map(shape_text, next(iter(shapes)))
         texts.append(f"shape {was} → {now}" if len(shapes) == 1 else "other shapes")
     texts += [f"dtype {was} → {now}" for was, now in sorted(dtypes)]
-    facts = dict.fromkeys(fact for one in members for fact in one.changed)
+    facts = dict.fromkeys(fact for member in members for fact in member.changed)
     if texts or "placement" not in facts:
         return texts or [f"other {fact}" for fact in facts]
     sizes = [mesh.size for mesh in meshes if mesh]
-    if len(set(sizes)) < 2 or any(axes for one in members for axes in one.split_after or ()):
+    if len(set(sizes)) < 2 or any(axes for member in members for axes in member.split_after or ()):
         return ["the same split on other devices"]
     return [f"replicated on {sizes[0]:,} → {counted(sizes[1], 'device')}"]
 
 
 def _held(group: Group) -> str:
-    if all(one.placement == "other names" for one in group.differences):
+    if all(difference.placement == "other names" for difference in group.differences):
         return "the same placement"
     state = sum(map(in_state, group.differences))
     amount = group.state if state else group.all
@@ -219,7 +225,10 @@ def _other_programs(before: Snapshot, after: Snapshot) -> Iterator[str]:
 
 def _findings(before: Snapshot, after: Snapshot) -> Iterator[str]:
     old, new = (
-        {(one.level, one.code, one.array): one for one in merged_by_logical_axis(each.findings)}
+        {
+            (finding.level, finding.code, finding.array): finding
+            for finding in merged_by_logical_axis(each.findings)
+        }
         for each in (before, after)
     )
     for own, other, word in ((new, old, "New"), (old, new, "Resolved")):
@@ -231,10 +240,10 @@ def _findings(before: Snapshot, after: Snapshot) -> Iterator[str]:
             yield f"{word}: {counts}: {rows[0].message.removesuffix('.')}{more}."
 
 
-def _without_effect(why: Causes, found: Sequence[Group]) -> Iterator[str]:
+def _without_effect(why: Causes, groups: Sequence[Group]) -> Iterator[str]:
     """Yield the causes because of which no array differs. A new model explains everything."""
-    used = {cause for group in found for cause in group.causes}
-    if found and why.moves:
+    used = {cause for group in groups for cause in group.causes}
+    if groups and why.moves:
         used.update(why.mesh)
     if used.intersection(why.of_kind("model")):
         return

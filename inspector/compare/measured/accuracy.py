@@ -232,12 +232,12 @@ ESTIMATES = {
 }
 
 
-def by_chip(found: Accuracy) -> dict[str, dict[str, dict[str, float | int | None]]]:
+def by_chip(accuracy: Accuracy) -> dict[str, dict[str, dict[str, float | int | None]]]:
     """Return number of runs, median and 90th percentile of the errors, by chip and prediction.
 
     Only runs of compiled programs count, so that the predictions are of the same runs.
     """
-    compiled = Accuracy(tuple(row for row in found.rows if row.judged), found.versions)
+    compiled = Accuracy(tuple(row for row in accuracy.rows if row.judged), accuracy.versions)
     chips = dict.fromkeys(row.chip for row in compiled.rows if row.measured)
     return {
         chip: {
@@ -257,23 +257,23 @@ def _median(errors: Sequence[float]) -> float | None:
     return statistics.median(errors) if errors else None
 
 
-def json_of(found: Accuracy) -> dict[str, Any]:
+def json_of(accuracy: Accuracy) -> dict[str, Any]:
     """Return the table and its summary as plain JSON."""
-    inside, known = found.inside
-    right, pairs = found.ordered
-    before = found.errors_before_compile
+    inside, known = accuracy.inside
+    right, pairs = accuracy.ordered
+    before = accuracy.errors_before_compile
     return {
-        "versions": found.versions,
-        "reproduced": len(found.errors),
+        "versions": accuracy.versions,
+        "reproduced": len(accuracy.errors),
         "reproduced_before_compile": len(before),
         "median_error_before_compile": _median(before),
-        "median_error": found.median,
-        "percentile_90_error": found.percentile_90,
-        "median_error_of_schedules": _median(found.errors_of("compiled")),
-        "by_chip": by_chip(found),
+        "median_error": accuracy.median,
+        "percentile_90_error": accuracy.percentile_90,
+        "median_error_of_schedules": _median(accuracy.errors_of("compiled")),
+        "by_chip": by_chip(accuracy),
         "inside_interval": inside,
         "with_interval": known,
         "ordered_pairs": right,
         "pairs": pairs,
-        "rows": [asdict(row) | {"error": row.error} for row in found.rows],
+        "rows": [asdict(row) | {"error": row.error} for row in accuracy.rows],
     }

@@ -59,7 +59,7 @@ def add(snapshot: Snapshot) -> tuple[OwnRun, ...]:
       InvalidInput: the Snapshot has no such run, or the file is damaged or cannot be written.
     """
     known = own_runs.read()
-    new = tuple(one for one in runs_of(snapshot) if one not in known)
+    new = tuple(run for run in runs_of(snapshot) if run not in known)
     if new:
         every = OwnRuns((*known, *new)[-MOST_RUNS:])
         plain = typed_json.encode_file(every, FORMAT, VERSION)

@@ -386,10 +386,10 @@ def _compiler_options(row: Mapping[str, Any]) -> list[str]:
     flags, options = row.get("xla_flags"), dict[str, str]()
     for flag in flags if isinstance(flags, list) else []:
         text = str(flag)
-        found = _OPTION.fullmatch(text)
-        if found is None and text not in _OPTION_GROUPS and not _NO_OPTIONS.fullmatch(text):
+        match = _OPTION.fullmatch(text)
+        if match is None and text not in _OPTION_GROUPS and not _NO_OPTIONS.fullmatch(text):
             raise _NotReproducible(f"its compiler flag {shown(text)} is not known here")
-        for option in (found[1],) if found else _OPTION_GROUPS.get(text, ()):
+        for option in (match[1],) if match else _OPTION_GROUPS.get(text, ()):
             options[option.partition("=")[0]] = option
     return list(options.values())
 

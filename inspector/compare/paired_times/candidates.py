@@ -25,7 +25,7 @@ class Candidates:
     @property
     def devices(self) -> int:
         """The most emulated devices that a layout needs."""
-        return max((one.devices for one in self.layouts.values()), default=0)
+        return max((layout.devices for layout in self.layouts.values()), default=0)
 
 
 def candidates(snapshots: Sequence[Snapshot], baseline: int, available: int) -> Candidates:
@@ -34,24 +34,24 @@ def candidates(snapshots: Sequence[Snapshot], baseline: int, available: int) -> 
     Args:
       available: the bytes of memory of this machine that they may use.
     """
-    found: dict[int, Layout] = {}
+    layouts: dict[int, Layout] = {}
     untimed: list[Untimed] = []
     needed = 0
     for number in sorted(range(len(snapshots)), key=lambda number: number != baseline):
-        one = snapshots[number]
+        snapshot = snapshots[number]
         try:
-            layout = _layout_to_run(one)
-            with_this = needed + machine.state_bytes_in_a_step(one)
+            layout = _layout_to_run(snapshot)
+            with_this = needed + machine.state_bytes_in_a_step(snapshot)
             what = "a train step of this layout"
-            if found:
-                what += f", together with the train states of {len(found)} more,"
+            if layouts:
+                what += f", together with the train states of {len(layouts)} more,"
             machine.refuse_too_large(with_this, available, what)
         except InvalidInput as refused:
             untimed.append(Untimed(number, str(refused)))
             continue
-        found[number], needed = layout, with_this
+        layouts[number], needed = layout, with_this
     return Candidates(
-        dict(sorted(found.items())), tuple(sorted(untimed, key=lambda one: one.layout))
+        dict(sorted(layouts.items())), tuple(sorted(untimed, key=lambda one: one.layout))
     )
 
 
@@ -64,20 +64,20 @@ def refuse_rounds(rounds: int) -> None:
         )
 
 
-def refuse_too_few(found: Candidates) -> None:
+def refuse_too_few(candidates: Candidates) -> None:
     """Raise InvalidInput, with the first reason, if fewer than two layouts can be timed."""
-    if len(found.layouts) < 2:
+    if len(candidates.layouts) < 2:
         why = ""
-        if found.untimed:
-            why = f"; layout {found.untimed[0].layout + 1} cannot: {found.untimed[0].reason}"
+        if candidates.untimed:
+            why = f"; layout {candidates.untimed[0].layout + 1} cannot: {candidates.untimed[0].reason}"
         raise InvalidInput(f"at least two layouts must run on emulated devices{why}")
 
 
-def _layout_to_run(found: Snapshot) -> Layout:
-    if found.layout is None:
-        raise InvalidInput(f"it has no layout: it is from {found.source.kind}")
-    layout = layouts.from_json(found.layout)
-    unsafe = found.source.unsafe_compiler_options
+def _layout_to_run(snapshot: Snapshot) -> Layout:
+    if snapshot.layout is None:
+        raise InvalidInput(f"it has no layout: it is from {snapshot.source.kind}")
+    layout = layouts.from_json(snapshot.layout)
+    unsafe = snapshot.source.unsafe_compiler_options
     if unsafe is not None:
         raise InvalidInput(
             f"it was compiled with {shown(unsafe)}, which only the command line takes "
@@ -89,7 +89,9 @@ def _layout_to_run(found: Snapshot) -> Layout:
         raise InvalidInput(
             f"it has {layout.processes} processes, but all layouts are timed in one process"
         )
-    uneven = next((one.message for one in found.findings if one.code == INDIVISIBLE), None)
+    uneven = next(
+        (finding.message for finding in snapshot.findings if finding.code == INDIVISIBLE), None
+    )
     if uneven is not None:
         raise InvalidInput(uneven)
     return layout

@@ -119,9 +119,9 @@ def chosen(times: PairedTimes, places: Sequence[int | None], absent: str) -> Pai
         ),
         untimed=(
             *(
-                replace(one, layout=renumbered[one.layout])
-                for one in times.untimed
-                if one.layout in renumbered
+                replace(untimed, layout=renumbered[untimed.layout])
+                for untimed in times.untimed
+                if untimed.layout in renumbered
             ),
             *(Untimed(new, absent) for new, old in enumerate(places) if old is None),
         ),

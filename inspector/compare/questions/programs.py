@@ -46,7 +46,7 @@ def program_rows(every: Sequence[Compared], baseline: int) -> list[Row]:
     Args:
       baseline: the index of the layout that the others are compared with.
     """
-    snapshots = [one.snapshot for one in every]
+    snapshots = [compared.snapshot for compared in every]
     names = program_names(snapshots)
     rows = [row for name in names for row in _collectives(name, snapshots)]
     rows.append(_needed(every, baseline))
@@ -70,7 +70,7 @@ def program_rows(every: Sequence[Compared], baseline: int) -> list[Row]:
 
 def program_names(snapshots: Sequence[Snapshot]) -> list[str]:
     """Return the names of the programs that count when choosing a layout, the train step first."""
-    found = dict.fromkeys(program.name for each in snapshots for program in each.programs)
+    found = dict.fromkeys(program.name for snapshot in snapshots for program in snapshot.programs)
     ordered = dict.fromkeys((*_FIRST, *found))
     return [name for name in ordered if name in found and name not in ONCE]
 
@@ -111,8 +111,8 @@ def _collectives(name: str, snapshots: Sequence[Snapshot]) -> Iterator[Row]:
     yield Row(COLLECTIVES, f"{title(name)}, all", "less", statements, _WIRE, name)
     meshes = [
         mesh
-        for each, program in zip(snapshots, programs, strict=True)
-        if program and (mesh := each.mesh_of(program))
+        for snapshot, program in zip(snapshots, programs, strict=True)
+        if program and (mesh := snapshot.mesh_of(program))
     ]
     if any(set(axes or ()) - set(mesh.axis_names) for axes in by_axes for mesh in meshes):
         yield from _by_role(name, snapshots)
@@ -132,9 +132,9 @@ def _collectives(name: str, snapshots: Sequence[Snapshot]) -> Iterator[Row]:
 def _by_role(name: str, snapshots: Sequence[Snapshot]) -> Iterator[Row]:
     """Yield a row per role of the collectives of a program."""
     found = {
-        id(program): by_role(program, each)
-        for each in snapshots
-        if (program := each.program(name)) is not None and program.collectives is not None
+        id(program): by_role(program, snapshot)
+        for snapshot in snapshots
+        if (program := snapshot.program(name)) is not None and program.collectives is not None
     }
     present = {one for each in found.values() for one in each}
     for role, meaning in ROLES.items():
@@ -146,11 +146,11 @@ def _by_role(name: str, snapshots: Sequence[Snapshot]) -> Iterator[Row]:
 
 def _traffic_of(
     role: str,
-    found: Mapping[int, Mapping[str | None, tuple[Collective, ...]]],
+    collectives: Mapping[int, Mapping[str | None, tuple[Collective, ...]]],
     _: Snapshot,
     program: Program,
 ) -> Statement:
-    roles = found.get(id(program))
+    roles = collectives.get(id(program))
     if roles is None or None in roles:
         return Statement(UNKNOWN)
     return _counted(traffic(roles.get(role, ())))
@@ -171,11 +171,11 @@ def _all_traffic(rows: Sequence[Traffic] | None) -> Statement:
 
 def _traffic(
     axes: tuple[str, ...] | None,
-    found: Mapping[int, Sequence[Traffic]],
+    traffics: Mapping[int, Sequence[Traffic]],
     _: Snapshot,
     program: Program,
 ) -> Statement:
-    rows = found.get(id(program))
+    rows = traffics.get(id(program))
     if rows is None:
         return Statement(UNKNOWN)
     return _counted([row for row in rows if row.mesh_axes == axes])
@@ -210,8 +210,8 @@ def _needed(every: Sequence[Compared], baseline: int) -> Row:
     """Return the row with what each layout needs on one device, and whether that fits."""
     reference = every[baseline].assessment
     statements = []
-    for one in every:
-        need, chip = one.assessment.memory, hardware.CHIPS.get(one.assessment.chip or "")
+    for compared in every:
+        need, chip = compared.assessment.memory, hardware.CHIPS.get(compared.assessment.chip or "")
         if need is None:
             statements.append(Statement(UNKNOWN))
             continue
@@ -220,33 +220,36 @@ def _needed(every: Sequence[Compared], baseline: int) -> Row:
         excluded = ""
         if need.at_least:
             excluded = "only its train state and batch are known, as nothing was compiled"
-        elif _basis(one.assessment) != _basis(reference):
+        elif _basis(compared.assessment) != _basis(reference):
             excluded = "its memory is estimated, as nothing was compiled"
-        elif one.assessment.chip != reference.chip:
+        elif compared.assessment.chip != reference.chip:
             excluded = "on another chip"
         statements.append(Statement(f"{need.text}{fits}{where}", need.peak_bytes, excluded))
     return Row(MEMORY, "Needed on one device", "less", statements, _NEEDED)
 
 
-def _basis(found: Assessment) -> bool:
+def _basis(assessment: Assessment) -> bool:
     """Return whether memory is known from a compiler."""
-    return found.basis in ("compiled", "measured")
+    return assessment.basis in ("compiled", "measured")
 
 
 def _step(every: Sequence[Compared], baseline: int) -> Row:
     """Return the row with the step of each layout, and the verdicts."""
     texts = []
-    for one in every:
-        step, chip = one.assessment.step, hardware.CHIPS.get(one.assessment.chip or "")
+    for compared in every:
+        step, chip = compared.assessment.step, hardware.CHIPS.get(compared.assessment.chip or "")
         if step is None:
             texts.append(UNKNOWN)
             continue
         where = "emulated devices" if chip is None else chip.title
         texts.append(f"{step.text}, {step.kind} on {where}")
-    values = [None if one.assessment.step is None else one.assessment.step.seconds for one in every]
+    values = [
+        None if compared.assessment.step is None else compared.assessment.step.seconds
+        for compared in every
+    ]
     answers = tuple(
-        time_answer(every[baseline], one, value, text)
-        for one, value, text in zip(every, values, texts, strict=True)
+        time_answer(every[baseline], compared, value, text)
+        for compared, value, text in zip(every, values, texts, strict=True)
     )
     statements = [Statement(text, value) for text, value in zip(texts, values, strict=True)]
     return Row(TIME, "One step", "less", statements, _PREDICTED, answers=answers)
@@ -262,11 +265,11 @@ def _repeated(snapshot: Snapshot, program: Program) -> Statement:
     work = program.work.matmul if program.work else None
     ideal = program.ideal.matmul if program.ideal else None
     mesh = snapshot.mesh_of(program)
-    done = sum(one.flops for one in work or ()) * (mesh.size if mesh else 0)
+    done = sum(product.flops for product in work or ()) * (mesh.size if mesh else 0)
     if ideal is None or not done:
         return Statement(UNKNOWN)
     # The compiler can also find a shorter way than the program as written.
-    repeated = max(1 - sum(one.flops for one in ideal) / done, 0.0)
+    repeated = max(1 - sum(product.flops for product in ideal) / done, 0.0)
     return Statement("none" if repeated < 0.0005 else f"{repeated:.1%}", repeated)
 
 

@@ -98,7 +98,7 @@ class Question:
     @property
     def unknown(self) -> bool:
         """Whether the answer is unknown for every Snapshot."""
-        return all(one.value is None and one.text == UNKNOWN for one in self.answers)
+        return all(answer.value is None and answer.text == UNKNOWN for answer in self.answers)
 
 
 @dataclass(frozen=True)
@@ -116,8 +116,10 @@ class Row:
     def without(self, excluded: Sequence[str]) -> Row:
         """Return the row with reasons why the answers of some Snapshots cannot be compared; "" for others."""
         statements = [
-            replace(one, excluded=one.excluded or why) if one.value is not None else one
-            for one, why in zip(self.statements, excluded, strict=True)
+            replace(statement, excluded=statement.excluded or why)
+            if statement.value is not None
+            else statement
+            for statement, why in zip(self.statements, excluded, strict=True)
         ]
         return replace(self, statements=statements)
 
@@ -131,14 +133,16 @@ class Row:
                 self.section, self.title, self.better, self.answers, self.note, self.program
             )
         answers = []
-        for place, one in enumerate(self.statements):
+        for place, statement in enumerate(self.statements):
             verdict: Verdict = "baseline"
-            change, remark = "", one.excluded
+            change, remark = "", statement.excluded
             if place != baseline:
-                verdict, change, remark = _verdict(one, self.statements[baseline], self.better)
+                verdict, change, remark = _verdict(
+                    statement, self.statements[baseline], self.better
+                )
                 if not remark and remarks is not None and verdict not in ("unknown", "equal"):
                     remark = remarks[place]
-            answers.append(Answer(one.value, one.text, verdict, change, remark))
+            answers.append(Answer(statement.value, statement.text, verdict, change, remark))
         return Question(
             self.section, self.title, self.better, tuple(answers), self.note, self.program
         )
@@ -146,7 +150,7 @@ class Row:
 
 def without_rejected(rows: Iterable[Row], snapshots: Sequence[Snapshot]) -> list[Row]:
     """Return the rows in which no number of a layout that JAX rejects can be compared."""
-    rejected = [bool(rejection(each)) for each in snapshots]
+    rejected = [bool(rejection(snapshot)) for snapshot in snapshots]
     if not any(rejected):
         return list(rows)
 

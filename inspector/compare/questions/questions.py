@@ -34,16 +34,19 @@ def questions(every: Sequence[Compared], baseline: int = 0) -> tuple[Question, .
         raise InvalidInput(
             f"baseline is {baseline}, but must be the index of one of {counted(len(every), 'Snapshot')}"
         )
-    snapshots = [one.snapshot for one in every]
+    snapshots = [compared.snapshot for compared in every]
     reference = snapshots[baseline]
     remarks = [remark(reference, snapshot) for snapshot in snapshots]
     of_programs = [
         text or ("another compiler" if snapshot.source.kind != reference.source.kind else "")
         for text, snapshot in zip(remarks, snapshots, strict=True)
     ]
-    layout = [Row(LAYOUT, title, None, [ask(each) for each in snapshots]) for title, ask in _LAYOUT]
+    layout = [
+        Row(LAYOUT, title, None, [ask(snapshot) for snapshot in snapshots])
+        for title, ask in _LAYOUT
+    ]
     findings = [_findings(level, every) for level in LEVELS]
-    models = [other_model(every[baseline], one) or "" for one in every]
+    models = [other_model(every[baseline], compared) or "" for compared in every]
     return tuple(
         (row if about is None else row.without(models)).compared(baseline, about)
         for rows, about in (
@@ -57,7 +60,7 @@ def questions(every: Sequence[Compared], baseline: int = 0) -> tuple[Question, .
 
 
 def _findings(level: Level, every: Sequence[Compared]) -> Row:
-    audited = [one.assessment.findings for one in every]
+    audited = [compared.assessment.findings for compared in every]
     counts = [None if each is None else getattr(each, level) for each in audited]
     better: Better | None = None if level == "note" else "less"
     statements = [Statement.of_number(count, "none") for count in counts]

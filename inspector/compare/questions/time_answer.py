@@ -6,11 +6,11 @@ from inspector.compare.questions.question import Answer, Verdict, change_text
 from inspector.compare.verdict import Compared, verdict
 
 
-def time_answer(reference: Compared, one: Compared, value: float | None, text: str) -> Answer:
+def time_answer(reference: Compared, compared: Compared, value: float | None, text: str) -> Answer:
     """Return the verdict as the answer of one layout in a row of steps."""
-    if one is reference:
+    if compared is reference:
         return Answer(value, text, "baseline")
-    found = verdict(reference, one)
+    found = verdict(reference, compared)
     if value is None or reference.assessment.step is None:
         return Answer(value, text, "unknown", remark=found.reason or "")
     if found.ratio is None:

@@ -21,7 +21,7 @@ def state_rows(snapshots: Sequence[Snapshot]) -> list[Row]:
     """Return the rows about the train state, with elements if the bytes of a Snapshot are unknown."""
     rows = _rows(_STATE, snapshots)
     rows.append(Row(STATE, "Largest array per device", "less", list(map(_largest, snapshots))))
-    if any(totals(each, STATE_GROUPS).per_device is None for each in snapshots):
+    if any(totals(snapshot, STATE_GROUPS).per_device is None for snapshot in snapshots):
         rows += _rows(_ELEMENTS, list(map(_in_elements, snapshots)))
     return without_rejected(rows, snapshots)
 
@@ -29,7 +29,7 @@ def state_rows(snapshots: Sequence[Snapshot]) -> list[Row]:
 def _rows(table: Sequence[_StateRow], snapshots: Sequence[Snapshot]) -> list[Row]:
     rows = []
     for title, better, groups, fact, form in table:
-        found = [totals(each, groups) for each in snapshots]
+        found = [totals(snapshot, groups) for snapshot in snapshots]
         statements = [form(getattr(one, fact)) if one.arrays else _NO_ARRAYS for one in found]
         rows.append(Row(STATE, title, better, statements))
     return rows

@@ -56,9 +56,9 @@ def sensitivity(
     before: the best layout of the search. candidates: the best first. layouts: theirs, in the same order.
     """
     valid = [
-        (one, layout)
-        for one, layout in zip(candidates, layouts, strict=True)
-        if one.stage != "rejected" and one.seconds is not None
+        (candidate, layout)
+        for candidate, layout in zip(candidates, layouts, strict=True)
+        if candidate.stage != "rejected" and candidate.seconds is not None
     ]
     if not valid:
         return Sensitivity(condition.label, condition.layout.devices)
@@ -96,9 +96,9 @@ def _of_devices(machine: Target, devices: int) -> Target | None:
     """Return the machine of the same chips with this number of devices, if there is one."""
     if machine.slice is None:
         return _parsed(f"gpu:{machine.chip_name}:{devices}")
-    for one in named_slices(machine.chip_name):
-        if one.devices == devices:
-            return _parsed(f"tpu:{machine.chip_name}:{one.topology}")
+    for part in named_slices(machine.chip_name):
+        if part.devices == devices:
+            return _parsed(f"tpu:{machine.chip_name}:{part.topology}")
     return None
 
 
@@ -110,7 +110,7 @@ def _another_chip(machine: Target) -> Target | None:
         if machine.slice is None:
             found = _parsed(f"gpu:{name}:{machine.devices}")
         else:
-            slices = [one for one in named_slices(name) if one.devices == machine.devices]
+            slices = [part for part in named_slices(name) if part.devices == machine.devices]
             found = _parsed(f"tpu:{name}:{slices[0].topology}") if slices else None
         if found is not None:
             return found

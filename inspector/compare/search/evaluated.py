@@ -66,22 +66,22 @@ def evaluated(
 
     chip: None for emulated devices, whose time before a run has no interval.
     """
-    found = assess_candidate(program, mesh, chip, state_bytes, peak_bytes)
-    cost = of_assessment(found, "propagated", state_bytes)
+    assessment = assess_candidate(program, mesh, chip, state_bytes, peak_bytes)
+    cost = of_assessment(assessment, "propagated", state_bytes)
     # Only the compiler knows that it fits.
     cost = replace(cost, fits=None, peak_bytes=peak_bytes, scaled=scaled)
     return cost if chip is not None else replace(cost, seconds=emulated_seconds(program, mesh))
 
 
-def of_assessment(found: Assessment, stage: Stage, state_bytes: int | None) -> Evaluated:
+def of_assessment(assessment: Assessment, stage: Stage, state_bytes: int | None) -> Evaluated:
     """Return the cost of a candidate with the figures of its assessment.
 
     state_bytes: bytes of the train state and the batch on one device; None if unknown.
     """
-    step, need, sent = found.step, found.memory, found.traffic
+    step, need, sent = assessment.step, assessment.memory, assessment.traffic
     return Evaluated(
         stage=stage,
-        reason=found.unknown_step if step is None and found.chip is not None else None,
+        reason=assessment.unknown_step if step is None and assessment.chip is not None else None,
         fits=None if need is None else need.fits,
         seconds=None if step is None else step.seconds,
         low=None if step is None else step.low,
@@ -92,7 +92,7 @@ def of_assessment(found: Assessment, stage: Stage, state_bytes: int | None) -> E
         if sent is None
         else {axes.replace("+", ","): size for axes, size in sent.by_axes.items()},
         measured=step.seconds if step is not None and step.kind == "measured" else None,
-        assessment=found,
+        assessment=assessment,
     )
 
 

@@ -66,16 +66,16 @@ def examples_of(layout: Layout) -> float:
 def ranked(figures: Iterable[Figure], objective: Objective) -> list[Figure]:
     """Return all candidates, the best first: compiled ones that fit, propagated, others, rejected."""
 
-    def rank(one: Figure) -> tuple[int, float, float, str]:
-        cost = one.cost
+    def rank(figure: Figure) -> tuple[int, float, float, str]:
+        cost = figure.cost
         if cost is None or cost.stage == "rejected":
-            return 3, math.inf, math.inf, one.key
-        group = 1 if one.compiled is None else 0 if one.compiled.fits is not False else 2
+            return 3, math.inf, math.inf, figure.key
+        group = 1 if figure.compiled is None else 0 if figure.compiled.fits is not False else 2
         return (
             group,
-            value(cost, one.examples, objective),
+            value(cost, figure.examples, objective),
             cost.state_bytes or math.inf,
-            one.key,
+            figure.key,
         )
 
     return sorted(figures, key=rank)
@@ -84,12 +84,12 @@ def ranked(figures: Iterable[Figure], objective: Objective) -> list[Figure]:
 def best_of(figures: Iterable[Figure], objective: Objective) -> Figure | None:
     """Return the best compiled candidate that fits."""
     fitting = [
-        one
-        for one in figures
-        if one.compiled is not None
-        and one.compiled.stage == "compiled"
-        and one.compiled.fits is not False
-        and math.isfinite(value(one.compiled, one.examples, objective))
+        figure
+        for figure in figures
+        if figure.compiled is not None
+        and figure.compiled.stage == "compiled"
+        and figure.compiled.fits is not False
+        and math.isfinite(value(figure.compiled, figure.examples, objective))
     ]
     return ranked(fitting, objective)[0] if fitting else None
 
@@ -132,8 +132,10 @@ def pareto(figures: Iterable[Figure]) -> set[str]:
     Compiled candidates that fit are compared with each other. Without any, the propagated ones are.
     """
     every = list(figures)
-    compiled = [one for one in every if one.compiled and one.compiled.fits is not False]
-    chosen = [one for one in compiled or every if one.cost and one.cost.stage != "rejected"]
+    compiled = [figure for figure in every if figure.compiled and figure.compiled.fits is not False]
+    chosen = [
+        figure for figure in compiled or every if figure.cost and figure.cost.stage != "rejected"
+    ]
     points = sorted(
         (value(one.cost, one.examples, "time"), value(one.cost, 1, "memory"), one.key)
         for one in chosen
@@ -148,8 +150,10 @@ def pareto(figures: Iterable[Figure]) -> set[str]:
     return found
 
 
-def _compiled_value(one: Figure, objective: Objective) -> float:
-    return math.inf if one.compiled is None else value(one.compiled, one.examples, objective)
+def _compiled_value(figure: Figure, objective: Objective) -> float:
+    return (
+        math.inf if figure.compiled is None else value(figure.compiled, figure.examples, objective)
+    )
 
 
 def _low(cost: Evaluated, examples: float, objective: Objective) -> float:
@@ -185,19 +189,23 @@ def scaled_to_measured(figures: Sequence[Figure]) -> list[Figure]:
         return replace(cost, seconds=seconds, low=ends[0], high=ends[1])
 
     return [
-        replace(one, propagated=None if one.propagated is None else scaled(one.propagated))
-        for one in figures
+        replace(figure, propagated=None if figure.propagated is None else scaled(figure.propagated))
+        for figure in figures
     ]
 
 
 def _ratios(figures: Iterable[Figure], objective: Objective) -> list[float]:
     """Return the logarithm of compiled over propagated figure of each compiled candidate."""
     ratios = []
-    for one in figures:
-        if one.compiled is None or one.propagated is None or one.compiled.stage != "compiled":
+    for figure in figures:
+        if (
+            figure.compiled is None
+            or figure.propagated is None
+            or figure.compiled.stage != "compiled"
+        ):
             continue
-        before = value(one.propagated, one.examples, objective)
-        after = value(one.compiled, one.examples, objective)
+        before = value(figure.propagated, figure.examples, objective)
+        after = value(figure.compiled, figure.examples, objective)
         if 0 < before < math.inf and 0 < after < math.inf:
             ratios.append(math.log(after / before))
     return ratios
@@ -239,16 +247,16 @@ def _student(share: float, freedom: float) -> float:
     return z + sum(term / freedom**power for power, term in enumerate(terms, 1))
 
 
-def _may_fit(one: Figure, figures: Iterable[Figure], capacity: int | None) -> bool:
+def _may_fit(figure: Figure, figures: Iterable[Figure], capacity: int | None) -> bool:
     """Return False if its estimated peak or a compiled candidate with the same activations is too large."""
-    if capacity is None or one.propagated is None:
+    if capacity is None or figure.propagated is None:
         return True
-    own, peak = one.propagated.state_bytes, one.propagated.peak_bytes
+    own, peak = figure.propagated.state_bytes, figure.propagated.peak_bytes
     if peak is not None and peak_interval(peak, own or 0)[0] > capacity:
         return False
     for other in figures:
         cost = other.compiled
-        if other.memory_key != one.memory_key or cost is None or cost.peak_bytes is None:
+        if other.memory_key != figure.memory_key or cost is None or cost.peak_bytes is None:
             continue
         before = other.propagated.state_bytes if other.propagated else cost.state_bytes
         if before is not None and own is not None and cost.peak_bytes - before + own > capacity:

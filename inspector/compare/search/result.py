@@ -119,7 +119,7 @@ class SearchResult(Record):
     @property
     def current(self) -> Candidate | None:
         """The layout that the search began with."""
-        return next((one for one in self.candidates if one.current), None)
+        return next((candidate for candidate in self.candidates if candidate.current), None)
 
 
 def candidate(
@@ -188,10 +188,10 @@ def write(result: SearchResult, path: str | os.PathLike[str]) -> None:
     output.write_text(dumps(result), path)
 
 
-def layout_of(one: Candidate, what: str = "the candidate") -> Layout:
+def layout_of(candidate: Candidate, what: str = "the candidate") -> Layout:
     """Return the layout of a candidate.
 
     Raises:
       InvalidInput: it has no valid layout.
     """
-    return from_json(one.layout, what)
+    return from_json(candidate.layout, what)

@@ -90,15 +90,15 @@ class Space:
         """Yield all candidates: first the layout itself and presets, then those with fewer mesh axes."""
         for layout in self._variations():
             for seed in self._seeds(layout):
-                for each in self._with_optimizer_axes((seed,)):
-                    yield Group(each)
+                for axis in self._with_optimizer_axes((seed,)):
+                    yield Group(axis)
             for names, rules in self._uses():
                 layouts = tuple(
                     self._candidate(layout, names, shape, rules) for shape in self._shapes(names)
                 )
                 if layouts:
-                    for each in self._with_optimizer_axes(layouts):
-                        yield Group(each)
+                    for axis in self._with_optimizer_axes(layouts):
+                        yield Group(axis)
 
     def near(self, layout: Layout) -> tuple[Layout, ...]:
         """Return the candidates that differ from another one in one rule, on the same mesh."""
@@ -293,44 +293,44 @@ def _meshes(space: Space) -> Iterator[tuple[int, ...]]:
 
 
 def _locks(texts: Sequence[str], layout: Layout, axes: LogicalAxes | None) -> Locks:
-    found = Locks()
+    locks = Locks()
     roles = roles_of(axes) if axes else {}
     names = dict.fromkeys((*roles, *layout.axis_names))
     logical = layout.entry.logical_axes
     for text in texts:
         name, separator, value = (part.strip() for part in text.partition("="))
         if text.strip() == "mesh":
-            found = replace(found, mesh=True)
+            locks = replace(locks, mesh=True)
         elif text.strip() == "rules":
-            found = replace(found, rules=True)
+            locks = replace(locks, rules=True)
         elif separator and name in names:
             if not value.isascii() or not value.isdecimal() or not 1 <= int(value[:9]) <= 10**6:
                 raise InvalidInput(
                     f"lock is {shown(text)}, but the size of mesh axis {name} must be a number from 1 up"
                 )
-            if found.sizes.get(name, int(value)) != int(value):
-                raise InvalidInput(f"lock {shown(text)} contradicts {name}={found.sizes[name]}")
-            found = replace(found, sizes={**found.sizes, name: int(value)})
+            if locks.sizes.get(name, int(value)) != int(value):
+                raise InvalidInput(f"lock {shown(text)} contradicts {name}={locks.sizes[name]}")
+            locks = replace(locks, sizes={**locks.sizes, name: int(value)})
         elif separator and name in logical and layout.entry.has_rules:
             allowed = tuple(names)
-            found = replace(found, logical=(*found.logical, *parse_rules(text, allowed)))
+            locks = replace(locks, logical=(*locks.logical, *parse_rules(text, allowed)))
         else:
             raise InvalidInput(
                 f"lock is {shown(text)}, but must be mesh, rules, the size of a mesh axis "
                 f"({', '.join(names)}) such as {next(iter(names))}=2, or the rule of a logical axis "
                 f"({', '.join(logical) or 'the model has none'})"
             )
-    product = math.prod(found.sizes.values())
+    product = math.prod(locks.sizes.values())
     if layout.devices % product:
         raise InvalidInput(
-            f"locks {_text(found.sizes)} need a multiple of {product} devices, but "
+            f"locks {_text(locks.sizes)} need a multiple of {product} devices, but "
             f"{layout.target} has {layout.devices}"
         )
-    if found.mesh and found.rules:
+    if locks.mesh and locks.rules:
         raise InvalidInput("locks mesh and rules together leave nothing to search")
-    if found.mesh and found.sizes:
-        raise InvalidInput(f"lock mesh contradicts {_text(found.sizes)}: the mesh has its sizes")
-    return found
+    if locks.mesh and locks.sizes:
+        raise InvalidInput(f"lock mesh contradicts {_text(locks.sizes)}: the mesh has its sizes")
+    return locks
 
 
 def _vary(
@@ -417,6 +417,6 @@ def _use(rules: tuple[Rule, ...], names: tuple[str, ...], semantics: str) -> str
     """Return the mesh axes that the rules give each logical axis and each two of them."""
     if semantics != "linen":
         return repr(sorted(dict(rules).items()))
-    arrays: list[tuple[str, ...]] = [(one,) for one in names]
-    arrays += [(one, other) for one in names for other in names if one != other]
+    arrays: list[tuple[str, ...]] = [(name,) for name in names]
+    arrays += [(name, other) for name in names for other in names if name != other]
     return repr([partition_spec(array, rules) for array in arrays])

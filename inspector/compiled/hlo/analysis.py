@@ -62,7 +62,7 @@ class Analysis:
 
 
 def _runs_of(
-    module: Module, name: str, sites: CallSites, loops: Loops, found: Mapping[str, Runs]
+    module: Module, name: str, sites: CallSites, loops: Loops, runs: Mapping[str, Runs]
 ) -> Runs:
     count: int | None = 1 if name == module.entry else 0
     if module.truncated and name != module.entry:
@@ -71,7 +71,7 @@ def _runs_of(
     conditional = asynchronous = False
     for site in sites.get(name, ()):
         # A caller that is not found is recursive.
-        caller = found.get(site.caller.name, Runs(None))
+        caller = runs.get(site.caller.name, Runs(None))
         if caller.count == 0:
             continue
         conditional |= caller.conditional or site.role == "branch"

@@ -70,7 +70,7 @@ def chains(module: Module) -> Chains:
     for computation, instruction in module.instructions:
         if instruction.opcode == "custom-call" and instruction.target in (START, DONE):
             named = starts if instruction.target == START else ends
-            named |= {(computation.name, one.name or "") for one in instruction.operands}
+            named |= {(computation.name, operand.name or "") for operand in instruction.operands}
     if not starts and not ends:
         return Chains()
     begins: dict[tuple[str | None, ...], list[Key]] = {}

@@ -34,15 +34,17 @@ def kernel(instruction: Instruction) -> str | None:
 
 def flops(name: str, operands: Sequence[Shape | None]) -> tuple[int | None, str | None]:
     """Return the FLOPs of one execution of a kernel, and the operand type. None if unknown."""
-    arrays = [one for one in operands if one is not None and (one.element_bits or 0) >= 16]
-    arrays = [one for one in arrays if len(one.dimensions) >= 3]
+    arrays = [
+        operand for operand in operands if operand is not None and (operand.element_bits or 0) >= 16
+    ]
+    arrays = [array for array in arrays if len(array.dimensions) >= 3]
     if len(arrays) < 2:
         return None, None
     query, key = arrays[:2]
     counts = (*query.dimensions, *key.dimensions[-2:])
     if None in counts:
         return None, None
-    *rest, width = (one or 0 for one in query.dimensions)
+    *rest, width = (dimension or 0 for dimension in query.dimensions)
     seq_kv = key.dimensions[-2] or 0
     products = _PRODUCTS[name] * _MULTIPLY_ADD * math.prod(rest) * width * seq_kv
     return round(products * _visited(operands, rest[-1], seq_kv)), query.dtype
@@ -61,7 +63,9 @@ def share_of_products(seq: int) -> float:
 
 def _visited(operands: Sequence[Shape | None], seq_q: int, seq_kv: int) -> float:
     """Return the share of blocks that a causal mask leaves; 1 if it cannot be causal."""
-    mask = next((one for one in operands if one is not None and one.dtype == "s8"), None)
+    mask = next(
+        (operand for operand in operands if operand is not None and operand.dtype == "s8"), None
+    )
     if mask is None or len(mask.dimensions) < 2 or seq_q != seq_kv:
         return 1.0
     blocks = mask.dimensions[-2]

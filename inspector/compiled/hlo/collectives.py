@@ -273,7 +273,7 @@ def _between_slices(
     if operation is not None and operation.route == "pairs":
         pairs = groups
         groups = members = () if pairs is None else replica_groups.connected(pairs)
-    sizes = {len(one) for one in members}
+    sizes = {len(member) for member in members}
     group_size = (sizes.pop() or None) if len(sizes) == 1 else None
     received = operation is not None and operation.payload == "result"
     payload = _countable(transfer.received_bytes if received else transfer.sent_bytes)

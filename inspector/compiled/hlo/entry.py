@@ -95,10 +95,10 @@ def donated(module: Module) -> frozenset[int]:
 
 def _layouts(module: Module) -> tuple[list[Shape], list[Shape]]:
     """Return the shapes of inputs and outputs in the header, which alone has their memory spaces."""
-    found = _LAYOUT.match(module.attributes.get("entry_computation_layout", ""))
-    if found is None:
+    match = _LAYOUT.match(module.attributes.get("entry_computation_layout", ""))
+    if match is None:
         return [], []
-    inputs, outputs = (shapes.parse(found[number].strip()) for number in (1, 2))
+    inputs, outputs = (shapes.parse(match[number].strip()) for number in (1, 2))
     return _arrays(inputs), _arrays(outputs)
 
 
@@ -124,19 +124,21 @@ def _values(
     shape = instruction.shape
     parts = [shape] if shape is None or shape.parts is None else list(shape.parts)
     attributes = instruction.attributes
-    found: list[HloSharding | None] = []
+    hlo_shardings: list[HloSharding | None] = []
     problem = None
     sdy = _FRONTEND_SDY.search(attributes.get("frontend_attributes", ""))
     try:
         if sdy and len(parts) == 1:
-            found = [shardings.parse_sdy(text.unquoted(sdy[1]), meshes)]
+            hlo_shardings = [shardings.parse_sdy(text.unquoted(sdy[1]), meshes)]
         elif "sharding" in attributes:
-            found = [shardings.parse(one) for one in shardings.parse_all(attributes["sharding"])]
+            hlo_shardings = [
+                shardings.parse(one) for one in shardings.parse_all(attributes["sharding"])
+            ]
     except InvalidInput as refused:
         problem = str(refused)
-    if len(found) != len(parts):
-        found = [None] * len(parts)
+    if len(hlo_shardings) != len(parts):
+        hlo_shardings = [None] * len(parts)
     return [
         EntryValue(part, name, 0 if part is None else part.memory_space, sharding, problem)
-        for part, sharding in zip(parts, found, strict=True)
+        for part, sharding in zip(parts, hlo_shardings, strict=True)
     ]

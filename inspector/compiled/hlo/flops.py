@@ -291,18 +291,18 @@ class _Operation(NamedTuple):
         return None if each is None else times * each
 
 
-def _reduce(one: _Operation) -> int | None:
-    inputs, outputs = one.elements(0), _elements(_first(one.instruction.shape))
+def _reduce(operation: _Operation) -> int | None:
+    inputs, outputs = operation.elements(0), _elements(_first(operation.instruction.shape))
     if inputs is None or outputs is None:
         return None
-    return one.applications(max(inputs - outputs, 0))
+    return operation.applications(max(inputs - outputs, 0))
 
 
-def _reduce_window(one: _Operation) -> int | None:
-    result = _first(one.instruction.shape)
+def _reduce_window(operation: _Operation) -> int | None:
+    result = _first(operation.instruction.shape)
     if result is None or result.elements is None:
         return None
-    window = _window(one.instruction, len(result.dimensions))
+    window = _window(operation.instruction, len(result.dimensions))
     if window is None:
         return None
     times = (math.prod(dimension.size for dimension in window) - 1) * result.elements
@@ -313,49 +313,59 @@ def _reduce_window(one: _Operation) -> int | None:
         if dimension.size != 1
     ]
     padded = sum(dimension.low != 0 or dimension.high != 0 for dimension in window)
-    if len(sides) == 1 and padded == 1 and one.instruction.shape is result:
+    if len(sides) == 1 and padded == 1 and operation.instruction.shape is result:
         ((dimension, length),) = sides
         around = dimension.low == dimension.high != 0 and dimension.size == 2 * dimension.low + 1
         if length and around and dimension.low == length - 1:
             times = result.elements // length + length - 1
-    return one.applications(times)
+    return operation.applications(times)
 
 
-def _select_and_scatter(one: _Operation) -> int | None:
-    count, source = one.elements(1), one.operands[1] if len(one.operands) > 1 else None
-    window = _window(one.instruction, len(source.dimensions)) if source else None
+def _select_and_scatter(operation: _Operation) -> int | None:
+    count, source = (
+        operation.elements(1),
+        operation.operands[1] if len(operation.operands) > 1 else None,
+    )
+    window = _window(operation.instruction, len(source.dimensions)) if source else None
     if count is None or window is None:
         return None
     places = math.prod(dimension.size for dimension in window)
     return sum_known(
-        [one.applications(count * (places - 1), "select"), one.applications(count, "scatter")]
+        [
+            operation.applications(count * (places - 1), "select"),
+            operation.applications(count, "scatter"),
+        ]
     )
 
 
-def _scan(one: _Operation) -> int | None:
+def _scan(operation: _Operation) -> int | None:
     """Count one application per position along the dimension. XLA counts one in all."""
-    along = _numbers(one.instruction.attributes.get("dimensions", ""))
-    lengths = one.operands[0].dimensions if one.operands and one.operands[0] is not None else ()
+    along = _numbers(operation.instruction.attributes.get("dimensions", ""))
+    lengths = (
+        operation.operands[0].dimensions
+        if operation.operands and operation.operands[0] is not None
+        else ()
+    )
     known = len(along) == 1 and along[0] < len(lengths)
-    return one.applications(lengths[along[0]] if known else None)
+    return operation.applications(lengths[along[0]] if known else None)
 
 
-def _all_reduce(one: _Operation) -> int | None:
+def _all_reduce(operation: _Operation) -> int | None:
     """Count 1 per element, as XLA does for any number of devices."""
-    shape = one.instruction.shape
+    shape = operation.instruction.shape
     if shape is not None and shape.parts is not None:
         return sum_known(part.elements for part in shape.parts)
     return _elements(shape)
 
 
-def _sort(one: _Operation) -> int | None:
-    count = one.elements(0)
+def _sort(operation: _Operation) -> int | None:
+    count = operation.elements(0)
     return None if count is None else count * (max(count, 1) - 1).bit_length()
 
 
-def _fft(one: _Operation) -> int | None:
-    count = one.elements(0)
-    lengths = _numbers(one.instruction.attributes.get("fft_length", ""))
+def _fft(operation: _Operation) -> int | None:
+    count = operation.elements(0)
+    lengths = _numbers(operation.instruction.attributes.get("fft_length", ""))
     if count is None or len(lengths) > 3 or 0 in lengths:
         return None
     # One complex multiplication, which is four multiply-adds, per factor of 2.
@@ -363,15 +373,19 @@ def _fft(one: _Operation) -> int | None:
     return MULTIPLY_ADD * 4 * factors * count
 
 
-def _triangular_solve(one: _Operation) -> int | None:
-    if len(one.operands) != 2 or one.operands[0] is None or not one.operands[0].dimensions:
+def _triangular_solve(operation: _Operation) -> int | None:
+    if (
+        len(operation.operands) != 2
+        or operation.operands[0] is None
+        or not operation.operands[0].dimensions
+    ):
         return None
-    sides, side = one.elements(1), one.operands[0].dimensions[-1]
+    sides, side = operation.elements(1), operation.operands[0].dimensions[-1]
     return None if sides is None or side is None else MULTIPLY_ADD * side * sides
 
 
-def _cholesky(one: _Operation) -> int | None:
-    matrix = one.operands[0] if one.operands else None
+def _cholesky(operation: _Operation) -> int | None:
+    matrix = operation.operands[0] if operation.operands else None
     if matrix is None or matrix.elements is None or not matrix.dimensions:
         return None
     return (matrix.dimensions[-1] or 0) * matrix.elements // 3

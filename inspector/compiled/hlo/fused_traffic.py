@@ -139,15 +139,19 @@ class _Reader:
         caller, self._times = self._times, runs.count
         users = users_of(computation.instructions)
         trees: dict[str, _Tree] = {}
-        for one in computation.instructions:
-            operands = [trees.get(name or "", []) for name in operand_names(one)]
-            if one.opcode == "parameter":
-                number = one.number or 0
+        for instruction in computation.instructions:
+            operands = [trees.get(name or "", []) for name in operand_names(instruction)]
+            if instruction.opcode == "parameter":
+                number = instruction.number or 0
                 known = given is not None and number < len(given)
-                tree = given[number] if known and given else _leaves(one.name, one.shape)
+                tree = (
+                    given[number]
+                    if known and given
+                    else _leaves(instruction.name, instruction.shape)
+                )
             else:
-                tree = self._instruction(computation, one, operands, users, depth)
-            trees[one.name] = tree
+                tree = self._instruction(computation, instruction, operands, users, depth)
+            trees[instruction.name] = tree
         root = computation.root
         result = self._in_memory([trees[root.name]])[0] if root is not None else []
         self._times = caller
@@ -156,45 +160,47 @@ class _Reader:
     def _instruction(
         self,
         computation: Computation,
-        one: Instruction,
+        instruction: Instruction,
         operands: list[_Tree],
         users: Mapping[str, list[Instruction]],
         depth: int,
     ) -> _Tree:
-        opcode, shape = one.opcode, one.shape
+        opcode, shape = instruction.opcode, instruction.shape
         first: _Tree = operands[0] if operands else []
         if opcode in MADE:
-            return _Computed(one.name, shape, {})
+            return _Computed(instruction.name, shape, {})
         if opcode in ORDERS:
             return first
         if opcode == "tuple":
             return operands
         if opcode == "get-tuple-element":
-            return _part(one, first)
+            return _part(instruction, first)
         if opcode in _BARRIERS:
             kept = self._in_memory(operands)
             return kept if len(kept) != 1 else kept[0]
         if opcode in RUNS:
-            return self._called(one, self._in_memory(operands), depth)
+            return self._called(instruction, self._in_memory(operands), depth)
         if opcode in BY_OPCODE:
             self._in_memory(operands)
-            return _leaves(one.name, shape)
+            return _leaves(instruction.name, shape)
         if opcode in PRODUCTS:
-            result = _Value(one.name, written_shape(one, users))
+            result = _Value(instruction.name, written_shape(instruction, users))
             if any(map(self._is_kept, (result, *_reads(operands)))):
-                found = product(computation, one)
-                self.traffic.attention[one.name] = self._times * ((found and found.flops) or 0.0)
+                found = product(computation, instruction)
+                self.traffic.attention[instruction.name] = self._times * (
+                    (found and found.flops) or 0.0
+                )
             return self._executed(operands, result)
         if opcode in _UPDATES and len(operands) > _UPDATES[opcode]:
-            return self._updated(computation, one, operands)
+            return self._updated(computation, instruction, operands)
         if opcode in _SLICES:
-            return self._sliced(computation, one, operands)
+            return self._sliced(computation, instruction, operands)
         if shape is None or shape.parts is not None or opcode in WRITES or opcode == "reduce":
-            return self._executed(operands, _leaves(one.name, shape))
-        written = [each for each in users.get(one.name, ()) if each.opcode in WRITES]
+            return self._executed(operands, _leaves(instruction.name, shape))
+        written = [each for each in users.get(instruction.name, ()) if each.opcode in WRITES]
         if len(written) >= self._readers:
-            return self._executed(operands, _Value(one.name, shape))
-        return _Computed(one.name, shape, _reads(operands))
+            return self._executed(operands, _Value(instruction.name, shape))
+        return _Computed(instruction.name, shape, _reads(operands))
 
     def _executed(self, operands: Sequence[_Tree], result: _Tree) -> _Tree:
         """Count an instruction that reads its operands and writes its result."""
@@ -203,9 +209,9 @@ class _Reader:
         self._add(_reads([result]))
         return result
 
-    def _called(self, one: Instruction, operands: Sequence[_Tree], depth: int) -> _Tree:
+    def _called(self, instruction: Instruction, operands: Sequence[_Tree], depth: int) -> _Tree:
         """Count the computations that an instruction runs, and return the tree of its result."""
-        for called in one.called:
+        for called in instruction.called:
             inner = self._module.by_name.get(called.computation)
             if inner is None or inner.name in self._entered or called.role == "condition":
                 continue
@@ -214,29 +220,35 @@ class _Reader:
             if called.role == "branch":
                 given = operands[called.number + 1 : called.number + 2]
             result = self.run(inner, given, depth + 1)
-            if one.opcode == "call":
+            if instruction.opcode == "call":
                 return result
-        return _leaves(one.name, one.shape)
+        return _leaves(instruction.name, instruction.shape)
 
-    def _updated(self, computation: Computation, one: Instruction, operands: list[_Tree]) -> _Tree:
+    def _updated(
+        self, computation: Computation, instruction: Instruction, operands: list[_Tree]
+    ) -> _Tree:
         """Count an update in place: it reads the new part and writes it."""
-        at = _UPDATES[one.opcode]
+        at = _UPDATES[instruction.opcode]
         base = self._in_memory(operands[:1])[0]
-        value = base if isinstance(base, _Value) else _Value(one.name, one.shape)
-        part = float(total_bytes(operand_shapes(computation, one)[at : at + 1]) or 0)
+        value = base if isinstance(base, _Value) else _Value(instruction.name, instruction.shape)
+        part = float(total_bytes(operand_shapes(computation, instruction)[at : at + 1]) or 0)
         self.traffic.fusions += self._times
         self._add(_reads(operands[1:]))
         # A scatter adds to the old part.
-        self._add({value: part * (2 if one.opcode == "scatter" else 1)})
+        self._add({value: part * (2 if instruction.opcode == "scatter" else 1)})
         return value
 
-    def _sliced(self, computation: Computation, one: Instruction, operands: list[_Tree]) -> _Tree:
+    def _sliced(
+        self, computation: Computation, instruction: Instruction, operands: list[_Tree]
+    ) -> _Tree:
         """Return a slice. Its reader reads that share of each array."""
-        whole = total_bytes(operand_shapes(computation, one)[:1])
-        part = None if one.shape is None else one.shape.bytes
+        whole = total_bytes(operand_shapes(computation, instruction)[:1])
+        part = None if instruction.shape is None else instruction.shape.bytes
         share = min(1.0, part / whole) if part is not None and whole else 1.0
         found = {value: count * share for value, count in _reads(operands[:1]).items()}
-        return _Computed(one.name, one.shape, _merged([found, _reads(operands[1:])]))
+        return _Computed(
+            instruction.name, instruction.shape, _merged([found, _reads(operands[1:])])
+        )
 
     def _in_memory(self, trees: Sequence[_Tree]) -> list[_Tree]:
         """Write the arrays that have no memory yet, with fusions that read each array once."""
@@ -272,14 +284,14 @@ def _leaves(name: str, shape: Shape | None) -> _Tree:
     return _Value(name, shape)
 
 
-def _part(one: Instruction, whole: _Tree) -> _Tree:
+def _part(instruction: Instruction, whole: _Tree) -> _Tree:
     """Return a part of a tuple. An array in memory gets the name of the part, which is its own."""
-    index = one.tuple_index
+    index = instruction.tuple_index
     if not isinstance(whole, list) or index is None or index >= len(whole):
-        return _leaves(one.name, one.shape)
+        return _leaves(instruction.name, instruction.shape)
     part = whole[index]
     if isinstance(part, _Value):
-        part.name = one.name
+        part.name = instruction.name
     return part
 
 

@@ -60,7 +60,7 @@ def fused_values(
     found = _Reader(analysis, donated or {}).read(entry)
     if kernel_square is None:
         return found
-    kept = (one for one in found.buffers if not are_scores(one.shape, kernel_square))
+    kept = (buffer for buffer in found.buffers if not are_scores(buffer.shape, kernel_square))
     return LiveValues(tuple(kept), found.instructions)
 
 
@@ -85,9 +85,9 @@ class _Reader(live_values.Reader):
 
     def _donate(self, entry: Computation, result: Tree) -> None:
         parameters = {
-            one.number: self._trees.get(one.name)
-            for one in entry.instructions
-            if one.opcode == "parameter"
+            instruction.number: self._trees.get(instruction.name)
+            for instruction in entry.instructions
+            if instruction.opcode == "parameter"
         }
         for number, leaf in enumerate(leaves_of(result)):
             given = parameters.get(self._donated.get(number, -1))
@@ -106,7 +106,7 @@ class _Reader(live_values.Reader):
         if isinstance(tree, _Fused) or instruction.opcode in ORDERS:
             return  # it runs as a part of the instructions that read its result
         if instruction.opcode in _SHRINKS:
-            read = [self._buffers[self._find(one)] for one in leaves_of(list(operands))]
+            read = [self._buffers[self._find(leaf)] for leaf in leaves_of(list(operands))]
             position = max((one.writers[-1] for one in read if one.writers), default=position)
         super()._record(instruction, operands, tree, position)
 
@@ -150,14 +150,14 @@ class _Reader(live_values.Reader):
     ) -> Tree:
         """Return the result of an instruction between those with memory."""
         readers = users.get(instruction.name, ())
-        written = [one.opcode for one in readers if one.opcode in WRITES]
+        written = [reader.opcode for reader in readers if reader.opcode in WRITES]
         if (
             instruction.opcode in _SHRINKS
             or len(written) >= READERS
             or any(one in BY_OPCODE for one in written)
         ):
             return self._new(shape, instruction.name)
-        given = [one for one in operands if one != []]
+        given = [operand for operand in operands if operand != []]
         if len(given) == 1 and isinstance(given[0], _Fused):
             return given[0]
         return _Fused(sorted(set(leaves_of(given))))

@@ -42,5 +42,7 @@ def stated(instruction: Instruction) -> KernelCost | None:
 
 def operand_type(operands: list[Shape | None]) -> str | None:
     """Return the widest type of at least 16 bits among the operands: that of the kernel's products."""
-    floats = [one for one in operands if one is not None and (one.element_bits or 0) >= 16]
+    floats = [
+        operand for operand in operands if operand is not None and (operand.element_bits or 0) >= 16
+    ]
     return max(floats, key=lambda one: one.element_bits or 0).dtype if floats else None

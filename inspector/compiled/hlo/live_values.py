@@ -136,7 +136,9 @@ class Reader:
     def _donate(self, entry: Computation, result: Tree) -> None:
         """Join the results with the arguments whose memory they reuse."""
         parameters = {
-            one.number: one.name for one in entry.instructions if one.opcode == "parameter"
+            instruction.number: instruction.name
+            for instruction in entry.instructions
+            if instruction.opcode == "parameter"
         }
         written = self._module.attributes.get("input_output_alias", "")
         for output, number, inside in _ALIAS.findall(written):
@@ -339,12 +341,12 @@ class Reader:
             self._same[value] = value = self._same[self._same[value]]
         return value
 
-    def _join(self, one: Tree, other: Tree) -> None:
+    def _join(self, tree: Tree, other: Tree) -> None:
         """Put the values of two trees into the same buffers."""
-        if isinstance(one, int) and isinstance(other, int):
-            self._join_values(self._find(one), self._find(other))
-        elif isinstance(one, list) and isinstance(other, list):
-            for left, right in zip(one, other, strict=False):
+        if isinstance(tree, int) and isinstance(other, int):
+            self._join_values(self._find(tree), self._find(other))
+        elif isinstance(tree, list) and isinstance(other, list):
+            for left, right in zip(tree, other, strict=False):
                 self._join(left, right)
 
     def _join_values(self, one: int, other: int) -> None:
@@ -372,27 +374,34 @@ def _reuse_results(buffers: Sequence[Buffer]) -> None:
     XLA places the largest values first, each into the smallest result that has room for it while it is in
     use (`BufferAssigner::MaybeAssignBuffer`).
     """
-    largest = max((one.bytes for one in buffers), default=0)
+    largest = max((buffer.bytes for buffer in buffers), default=0)
     results = [
-        one
-        for one in buffers
-        if one.result is not None and one.parameter is None and one.first > 0 and one.bytes
+        buffer
+        for buffer in buffers
+        if buffer.result is not None
+        and buffer.parameter is None
+        and buffer.first > 0
+        and buffer.bytes
     ]
     results.sort(key=lambda one: one.bytes)
-    sizes = [one.bytes for one in results]
-    taken = [[(one.first, one.last)] for one in results]
-    for one in sorted(buffers, key=lambda each: -each.bytes):
-        if one.bytes < _SMALL * largest or not one.bytes or not results:
+    sizes = [result.bytes for result in results]
+    taken = [[(result.first, result.last)] for result in results]
+    for buffer in sorted(buffers, key=lambda each: -each.bytes):
+        if buffer.bytes < _SMALL * largest or not buffer.bytes or not results:
             break
-        if one.whole_program or one.first < 0:
+        if buffer.whole_program or buffer.first < 0:
             continue
-        for number in range(bisect.bisect_left(sizes, one.bytes), len(results)):
-            place = bisect.bisect_left(taken[number], (one.first, one.last))
+        for number in range(bisect.bisect_left(sizes, buffer.bytes), len(results)):
+            place = bisect.bisect_left(taken[number], (buffer.first, buffer.last))
             before = taken[number][place - 1][1] if place else -1
-            after = taken[number][place][0] if place < len(taken[number]) else one.last + 1
-            if results[number].space == one.space and before < one.first and one.last < after:
-                taken[number].insert(place, (one.first, one.last))
-                one.inside = True
+            after = taken[number][place][0] if place < len(taken[number]) else buffer.last + 1
+            if (
+                results[number].space == buffer.space
+                and before < buffer.first
+                and buffer.last < after
+            ):
+                taken[number].insert(place, (buffer.first, buffer.last))
+                buffer.inside = True
                 break
 
 

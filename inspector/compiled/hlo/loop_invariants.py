@@ -30,17 +30,17 @@ def simplified(collectives: Iterable[Collective], analysis: Analysis) -> tuple[C
     kept = needed(analysis.module)
     outside = _outside(analysis.module)
     return tuple(
-        one
-        if (computation := outside.get((one.computation, one.name))) is None
+        collective
+        if (computation := outside.get((collective.computation, collective.name))) is None
         else replace(
-            one,
+            collective,
             executions=analysis.runs[computation].count,
             executions_per_iteration=analysis.runs[computation].per_iteration
             if analysis.runs[computation].count is None
             else None,
         )
-        for one in collectives
-        if (one.computation, one.name) in kept
+        for collective in collectives
+        if (collective.computation, collective.name) in kept
     )
 
 
@@ -67,19 +67,19 @@ def _unchanging(body: Computation) -> list[str]:
     returned = operand_names(root)
     same: set[str] = set()
     found = []
-    for one in body.instructions:
-        names = operand_names(one)
-        if one.opcode == "get-tuple-element":
-            number = one.tuple_index
+    for instruction in body.instructions:
+        names = operand_names(instruction)
+        if instruction.opcode == "get-tuple-element":
+            number = instruction.tuple_index
             source = body.by_name.get(names[0] or "") if names else None
             if source is not None and source.opcode == "parameter":
                 kept = number is not None and number < len(returned)
-                if kept and returned[number or 0] == one.name:
-                    same.add(one.name)
+                if kept and returned[number or 0] == instruction.name:
+                    same.add(instruction.name)
                 continue
-        if one.opcode in _STAY or not all(name in same for name in names):
+        if instruction.opcode in _STAY or not all(name in same for name in names):
             continue
-        same.add(one.name)
-        if one.opcode in BY_OPCODE:
-            found.append(one.name)
+        same.add(instruction.name)
+        if instruction.opcode in BY_OPCODE:
+            found.append(instruction.name)
     return found

@@ -77,13 +77,13 @@ _NEVER_CALL = frozenset({
 
 def call_sites(module: Module) -> dict[str, list[CallSite]]:
     """Return the call sites of each computation; an asynchronous call counts at its start."""
-    found: dict[str, list[CallSite]] = defaultdict(list)
+    sites: dict[str, list[CallSite]] = defaultdict(list)
     for computation, instruction in module.instructions:
         if instruction.opcode not in _NEVER_CALL:
             for called in instruction.called:
                 site = CallSite(computation, instruction, called.role, called.number)
-                found[called.computation].append(site)
-    return dict(found)
+                sites[called.computation].append(site)
+    return dict(sites)
 
 
 class _TooLong(Exception):

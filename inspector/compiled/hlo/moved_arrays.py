@@ -263,7 +263,7 @@ class _Search:
 
     def _through_done(self, value: _Value) -> list[_Value]:
         frame, instruction, path = value
-        started = next((one.opcode for one in self._operands(frame, instruction)), "")
+        started = next((operand.opcode for operand in self._operands(frame, instruction)), "")
         operation = BY_OPCODE.get(started)
         result_alone = operation is not None and not operation.start_returns_operands
         if not (instruction.opcode.endswith("-update") or result_alone):
@@ -321,7 +321,9 @@ class _Search:
     def _at(
         self, frame: _Frame, instruction: Instruction, which: slice, path: Path
     ) -> list[_Value]:
-        return [_Value(frame, one, path) for one in self._operands(frame, instruction)[which]]
+        return [
+            _Value(frame, operand, path) for operand in self._operands(frame, instruction)[which]
+        ]
 
     def _operands(self, frame: _Frame, instruction: Instruction) -> list[Instruction]:
         """Return the instructions of all operands; none if one is missing in the text."""

@@ -141,9 +141,9 @@ class _Reader:
     def _refuse(self, wanted: str) -> NoReturn:
         self._take(_SPACE)
         line = self._first_line + self._text.count("\n", 0, self._at)
-        found = _WORD.match(self._text, self._at)
+        match = _WORD.match(self._text, self._at)
         raise InvalidInput(
-            f"line {line} of the text is {shown(found[1] if found else '')}, but must be {wanted}"
+            f"line {line} of the text is {shown(match[1] if match else '')}, but must be {wanted}"
         )
 
 

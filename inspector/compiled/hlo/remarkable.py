@@ -47,13 +47,17 @@ def uneven_gathers(module: Module, results: Sequence[str]) -> tuple[UnevenGather
     if entry is None or entry.root is None or module.truncated:
         return ()
     root = entry.root
-    names = [one or "" for one in operand_names(root)] if root.opcode == "tuple" else [root.name]
+    names = (
+        [operand_name or "" for operand_name in operand_names(root)]
+        if root.opcode == "tuple"
+        else [root.name]
+    )
     if len(names) != len(results):
         return ()
-    found: list[UnevenGather] = []
+    gathers: list[UnevenGather] = []
     for path, name in zip(results, names, strict=True):
-        found += _of_result(module, entry, path, entry.by_name.get(name))
-    return tuple(found[:_MOST])
+        gathers += _of_result(module, entry, path, entry.by_name.get(name))
+    return tuple(gathers[:_MOST])
 
 
 def _of_result(
@@ -130,7 +134,7 @@ def _gathered(
         if at.opcode in _GATHERS and at.opcode != "all-gather-done":
             return at
         if at.opcode == "parameter" and computation is not entry and result is not None:
-            given = [one or "" for one in operand_names(_call(entry, within, result))]
+            given = [name or "" for name in operand_names(_call(entry, within, result))]
             number = at.number
             if number is None or number >= len(given):
                 return None
@@ -145,7 +149,7 @@ def _gathered(
 
 def _call(entry: Computation, within: Computation, result: Instruction) -> Instruction:
     """Return the fusion of the entry that calls a computation."""
-    for one in entry.instructions:
-        if any(called.computation == within.name for called in one.called):
-            return one
+    for instruction in entry.instructions:
+        if any(called.computation == within.name for called in instruction.called):
+            return instruction
     return result

@@ -48,22 +48,25 @@ def schedule(analysis: Analysis, collectives: Iterable[Collective]) -> Schedule 
     entry = analysis.module.complete_entry(scheduled=True)
     if entry is None:
         return None
-    positions = {(one.computation, one.name): number for number, one in enumerate(collectives)}
+    positions = {
+        (collective.computation, collective.name): number
+        for number, collective in enumerate(collectives)
+    }
     reader = _Reader(analysis, positions)
-    found: dict[str, ScheduledComputation] = {}
+    computations: dict[str, ScheduledComputation] = {}
     waiting, total = [entry.name], 0
     while waiting:
         name = waiting.pop()
         computation = analysis.module.by_name.get(name)
-        if name in found or computation is None:
+        if name in computations or computation is None:
             continue
         operations = tuple(reader.operations(computation))
-        found[name] = ScheduledComputation(name, operations)
+        computations[name] = ScheduledComputation(name, operations)
         total += len(operations)
         if total > MOST_OPERATIONS:
             return None
-        waiting += [called for one in operations for called in one.runs or ()]
-    return Schedule(entry.name, tuple(found.values()))
+        waiting += [called for operation in operations for called in operation.runs or ()]
+    return Schedule(entry.name, tuple(computations.values()))
 
 
 class _Reader:
@@ -155,7 +158,7 @@ class _Reader:
             return False
         shapes = [instruction.shape_text or ""]
         sources = [computation.by_name.get(name or "") for name in operand_names(instruction)]
-        shapes += [one.shape_text or "" for one in sources if one is not None]
+        shapes += [source.shape_text or "" for source in sources if source is not None]
         return any(_HOST in shape for shape in shapes)
 
     def _takes_no_time(self, instruction: Instruction) -> bool:

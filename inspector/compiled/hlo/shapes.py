@@ -189,10 +189,10 @@ def of_mlir(written: str) -> str:
     plain = written.replace("f8E", "f8e").replace("f4E", "f4e")
     if plain == "i1":
         return "pred"
-    if found := _MLIR_COMPLEX.fullmatch(plain):
-        return f"c{2 * int(found[1])}"
-    if found := _MLIR_INTEGER.fullmatch(plain):
-        return f"{'u' if found[1] else 's'}{found[2]}"
+    if match := _MLIR_COMPLEX.fullmatch(plain):
+        return f"c{2 * int(match[1])}"
+    if match := _MLIR_INTEGER.fullmatch(plain):
+        return f"{'u' if match[1] else 's'}{match[2]}"
     return plain.lower()
 
 

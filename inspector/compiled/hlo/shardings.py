@@ -133,7 +133,11 @@ class HloSharding:
     @property
     def parts(self) -> Iterable[Part]:
         """All parts of all dimensions."""
-        return (part for each in (*self.dimensions, self.unreduced, self.manual) for part in each)
+        return (
+            part
+            for dimension in (*self.dimensions, self.unreduced, self.manual)
+            for part in dimension
+        )
 
 
 @functools.lru_cache(maxsize=4096)
@@ -144,14 +148,14 @@ def parse(written: str) -> HloSharding:
       InvalidInput: the text is not a sharding.
     """
     written = written.strip()
-    if found := _MAXIMAL.match(written):
-        return HloSharding(device=int(found[1]), devices=1)
-    if found := _WORD.match(written):
-        return _of_word(found[1])
-    if found := _NAMED.match(written):
-        return _on_mesh(named_mesh(found[1]), found[2])
-    if found := _TILES.search(written):
-        return _tiled(written, found)
+    if match := _MAXIMAL.match(written):
+        return HloSharding(device=int(match[1]), devices=1)
+    if match := _WORD.match(written):
+        return _of_word(match[1])
+    if match := _NAMED.match(written):
+        return _on_mesh(named_mesh(match[1]), match[2])
+    if match := _TILES.search(written):
+        return _tiled(written, match)
     raise _invalid(written)
 
 
@@ -170,14 +174,14 @@ def parse_sdy(written: str, meshes: Mapping[str, NamedMesh]) -> HloSharding:
     Raises:
       InvalidInput: the text is not a sharding, or names an unknown mesh.
     """
-    found = _SDY.match(written.strip())
-    if found is None:
+    match = _SDY.match(written.strip())
+    if match is None:
         raise _invalid(written)
-    name = found[1] or found[2]
-    mesh = sdy_mesh(found[3]) if found[3] else meshes.get(name)
+    name = match[1] or match[2]
+    mesh = sdy_mesh(match[3]) if match[3] else meshes.get(name)
     if mesh is None:
         raise InvalidInput(f"sharding {shown(written)} is on {shown(name)}, which is not a mesh")
-    return _on_mesh(mesh, found[4]) if mesh.axes else HloSharding()
+    return _on_mesh(mesh, match[4]) if mesh.axes else HloSharding()
 
 
 def sdy_meshes(written: str) -> dict[str, NamedMesh]:
@@ -195,11 +199,11 @@ def sdy_mesh(written: str) -> NamedMesh | None:
 
     JAX places scalars on a mesh without axes, which means replicated.
     """
-    found = _SDY_MESH.search(written)
-    axes = tuple((name, int(size)) for name, size in _SDY_AXIS.findall(found[1])) if found else ()
-    if found is None or not _is_mesh(axes):
+    match = _SDY_MESH.search(written)
+    axes = tuple((name, int(size)) for name, size in _SDY_AXIS.findall(match[1])) if match else ()
+    if match is None or not _is_mesh(axes):
         return None
-    order = _listed(found[2], written, math.prod(size for _, size in axes)) if found[2] else None
+    order = _listed(match[2], written, math.prod(size for _, size in axes)) if match[2] else None
     return NamedMesh(axes, order)
 
 
@@ -291,19 +295,19 @@ def _of_word(word: str) -> HloSharding:
     return HloSharding(problem=reason[word])
 
 
-def _tiled(written: str, found: re.Match[str]) -> HloSharding:
-    tiles = _integers(found[1], written)
+def _tiled(written: str, match: re.Match[str]) -> HloSharding:
+    tiles = _integers(match[1], written)
     count = math.prod(tiles)
     if not 0 < count <= MAX_POSITIONS or len(tiles) > 64:
         raise InvalidInput(
             f"sharding {shown(written)} must have 1 to {MAX_POSITIONS:,} devices in at most 64 dimensions"
         )
     order = None
-    if found[2] is None:
-        order = _listed(found[4], written, count)
+    if match[2] is None:
+        order = _listed(match[4], written, count)
         digits = [Part(count, 1)]
     else:
-        digits = list(_joined(_iota_digits(found[2], found[3], written)))
+        digits = list(_joined(_iota_digits(match[2], match[3], written)))
         if math.prod(part.size for part in digits) != count:
             raise InvalidInput(f"sharding {shown(written)} does not have one device per tile")
     nested = _nested(tiles, digits)

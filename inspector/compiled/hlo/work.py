@@ -110,7 +110,7 @@ class _Run:
 
 def _boundary(entry: Computation) -> _Total:
     """Return the bytes of the parameters and the result of the entry computation."""
-    ends = [each for each in entry.instructions if each.opcode == "parameter"]
+    ends = [instruction for instruction in entry.instructions if instruction.opcode == "parameter"]
     total = _Total()
     for each in (*ends, entry.root):
         total.add(1, each.shape.bytes if each is not None and each.shape is not None else None)
@@ -154,19 +154,19 @@ class Count:
         )
 
     def _reached(self, entry: Computation) -> dict[str, _Run]:
-        found: dict[str, _Run] = {}
+        runs: dict[str, _Run] = {}
         fused: list[str] = []
         waiting = [entry.name]
         for moves in (True, False):
             while waiting:
                 name = waiting.pop()
                 computation = self._module.by_name.get(name)
-                if computation is not None and name not in found:
-                    found[name] = run = self._run(computation, moves)
+                if computation is not None and name not in runs:
+                    runs[name] = run = self._run(computation, moves)
                     fused += run.fuses
                     waiting += run.calls if moves else (*run.calls, *run.fuses)
             waiting = fused
-        return found
+        return runs
 
     def amounts(
         self, computation: Computation, instruction: Instruction, results: Mapping[str, int | None]
@@ -299,10 +299,10 @@ class Count:
 
 def _matmul(products: dict[str | None, _Total]) -> tuple[MatmulFlops, ...] | None:
     """Return the products by type, without those that never run; None if one is unknown."""
-    if any(each.value is None for each in products.values()):
+    if any(product.value is None for product in products.values()):
         return None
     return tuple(
-        MatmulFlops(dtype, float(each.value))
-        for dtype, each in sorted(products.items(), key=lambda item: item[0] or "")
-        if each.value and dtype is not None
+        MatmulFlops(dtype, float(product.value))
+        for dtype, product in sorted(products.items(), key=lambda item: item[0] or "")
+        if product.value and dtype is not None
     )

@@ -150,13 +150,18 @@ def _check_shards(array: Array, where: str) -> None:
 
 def _check_program(program: Program, mesh: Mesh | None, where: str) -> None:
     collectives = program.collectives or ()
-    for i, one in enumerate(collectives):
-        _check_collective(one, mesh, f"{where}.collectives[{i}]")
+    for i, collective in enumerate(collectives):
+        _check_collective(collective, mesh, f"{where}.collectives[{i}]")
     for label in ("payload_bytes", "wire_bytes_per_device"):
-        every = ((one.executions or 0) * (getattr(one, label) or 0) for one in collectives)
+        every = (
+            (collective.executions or 0) * (getattr(collective, label) or 0)
+            for collective in collectives
+        )
         devices = mesh.size if mesh else 1
         _check_sum(every, f"{where}.collectives", f"executions × {label} on all devices", devices)
-    _check_sum((one.executions for one in collectives), f"{where}.collectives", "executions")
+    _check_sum(
+        (collective.executions for collective in collectives), f"{where}.collectives", "executions"
+    )
     if program.memory is not None:
         memory = program.memory
         parts = (memory.arguments, memory.outputs, memory.temporaries, memory.code)
@@ -198,34 +203,34 @@ def _check_memory_use(use: MemoryUse, where: str) -> None:
         )
     for label, count in [
         ("phases", len(use.phases)),
-        *((f"groups[{i}].bytes", len(one.bytes)) for i, one in enumerate(use.groups)),
+        *((f"groups[{i}].bytes", len(group.bytes)) for i, group in enumerate(use.groups)),
     ]:
         if count != points:
             raise InvalidInput(
                 f"{where}.{label} has {count} entries, but must have {points}, as points has"
             )
-    if len({one.group for one in use.groups}) != len(use.groups) or (points and not use.groups):
+    if len({group.group for group in use.groups}) != len(use.groups) or (points and not use.groups):
         raise InvalidInput(f"{where}.groups must have each group once, and at least one")
-    _check_sum((max(one.bytes, default=0) for one in use.groups), f"{where}.groups", "bytes")
+    _check_sum((max(group.bytes, default=0) for group in use.groups), f"{where}.groups", "bytes")
     _check_sum((one.bytes for one in use.values), f"{where}.values", "bytes")
     if any(one.padding > one.bytes for one in use.values):
         raise InvalidInput(f"{where}.values has a padding that is larger than the bytes")
 
 
-def _check_collective(one: Collective, mesh: Mesh | None, where: str) -> None:
+def _check_collective(collective: Collective, mesh: Mesh | None, where: str) -> None:
     # A compiler can have a new operation, whose traffic is unknown.
-    if one.op not in OPERATIONS and one.wire_bytes_per_device is not None:
+    if collective.op not in OPERATIONS and collective.wire_bytes_per_device is not None:
         raise InvalidInput(
-            f"{where}.op is {shown(one.op)}, but must be one of {', '.join(OPERATIONS)} if "
+            f"{where}.op is {shown(collective.op)}, but must be one of {', '.join(OPERATIONS)} if "
             "wire_bytes_per_device is known"
         )
     for label in ("group_size", "groups"):
-        if (getattr(one, label) or 0) > _MOST_DEVICES:
+        if (getattr(collective, label) or 0) > _MOST_DEVICES:
             raise InvalidInput(
-                f"{where}.{label} is {getattr(one, label)}, but must be at most {_MOST_DEVICES:,}"
+                f"{where}.{label} is {getattr(collective, label)}, but must be at most {_MOST_DEVICES:,}"
             )
     for label in ("device_groups", "source_target_pairs"):
-        for i, group in enumerate(getattr(one, label) or ()):
+        for i, group in enumerate(getattr(collective, label) or ()):
             if group and max(group) >= _MOST_DEVICES:
                 raise InvalidInput(
                     f"{where}.{label}[{i}] has the position {max(group)}, but positions must be below "
@@ -233,13 +238,13 @@ def _check_collective(one: Collective, mesh: Mesh | None, where: str) -> None:
                 )
     if mesh is None:
         return
-    for axis in one.mesh_axes or ():
+    for axis in collective.mesh_axes or ():
         if axis not in mesh.sizes:
             raise InvalidInput(
                 f"{where}.mesh_axes has {shown(axis)}, but must only have axes of the mesh: "
                 f"{shown(', '.join(mesh.axis_names), 200)}"
             )
-    if len(set(one.mesh_axes or ())) != len(one.mesh_axes or ()):
+    if len(set(collective.mesh_axes or ())) != len(collective.mesh_axes or ()):
         raise InvalidInput(f"{where}.mesh_axes has an axis twice, but must have each once")
 
 
@@ -257,7 +262,7 @@ def _check_transfer(transfer: Transfer, where: str) -> None:
                 )
     _check_sum((route[2] for route in transfer.routes), f"{where}.routes", "bytes")
     for label in ("elements", "bytes", "kept", "moved"):
-        amounts = (getattr(one, label) for one in transfer.arrays)
+        amounts = (getattr(array, label) for array in transfer.arrays)
         _check_sum(amounts, f"{where}.arrays", label)
 
 

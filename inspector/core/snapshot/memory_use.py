@@ -94,9 +94,9 @@ class MemoryUse(Record):
     @property
     def totals(self) -> tuple[int, ...]:
         """Bytes of all groups at each point."""
-        return tuple(map(sum, zip(*(one.bytes for one in self.groups), strict=True)))
+        return tuple(map(sum, zip(*(group.bytes for group in self.groups), strict=True)))
 
     @property
     def peak_bytes(self) -> int:
         """The most bytes in use at one time."""
-        return sum(one.bytes[self.peak] for one in self.groups)
+        return sum(group.bytes[self.peak] for group in self.groups)

@@ -63,12 +63,12 @@ class Reshard(Record):
     @property
     def count(self) -> int:
         """Number of arrays in one execution."""
-        return sum(one.count for one in self.arrays)
+        return sum(array.count for array in self.arrays)
 
     @property
     def bytes(self) -> int:
         """Bytes of the arrays of one execution, each counted once."""
-        return sum(one.count * one.bytes for one in self.arrays)
+        return sum(array.count * array.bytes for array in self.arrays)
 
     @property
     def moved(self) -> int | None:

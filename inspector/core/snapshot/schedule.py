@@ -78,4 +78,4 @@ class Schedule(Record):
 
     @functools.cached_property
     def by_name(self) -> Mapping[str, ScheduledComputation]:
-        return {one.name: one for one in self.computations}
+        return {computation.name: computation for computation in self.computations}

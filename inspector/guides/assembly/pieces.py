@@ -90,37 +90,37 @@ def wrong_elements(assembly: Assembly, stage: Stage) -> dict[int, np.ndarray]:
     return found
 
 
-def faults(assembly: Assembly, made: Assembled) -> tuple[Fault, ...]:
+def faults(assembly: Assembly, assembled: Assembled) -> tuple[Fault, ...]:
     """Return the mistakes in the pieces, whether or not JAX detects them."""
     mesh = assembly.mesh()
     for spec in filter(None, (assembly.spec, assembly.target)):
-        for uneven in sharding.indivisible(made.shape, spec, mesh):
+        for uneven in sharding.indivisible(assembled.shape, spec, mesh):
             return (
                 Fault(
-                    f"{uneven.text(f'Dimension {uneven.dimension} of {shape_text(made.shape)}')}, "
+                    f"{uneven.text(f'Dimension {uneven.dimension} of {shape_text(assembled.shape)}')}, "
                     "so the pieces cannot have equal shapes."
                 ),
             )
-    found = [
-        *(_faults_of_places(assembly, made.pieces) if assembly.way == "pieces" else ()),
-        *(_faults_of_shapes(assembly, made) if assembly.way != "device_put" else ()),
-        *_faults_of_dtypes(assembly, made.pieces),
+    faults = [
+        *(_faults_of_places(assembly, assembled.pieces) if assembly.way == "pieces" else ()),
+        *(_faults_of_shapes(assembly, assembled) if assembly.way != "device_put" else ()),
+        *_faults_of_dtypes(assembly, assembled.pieces),
     ]
-    return tuple(found or _faults_of_values(assembly, made))
+    return tuple(faults or _faults_of_values(assembly, assembled))
 
 
-def verdict(assembly: Assembly, made: Assembled) -> str:
+def verdict(assembly: Assembly, assembled: Assembled) -> str:
     """Return a sentence on what JAX did."""
-    if made.refusal is not None:
+    if assembled.refusal is not None:
         doing = {
             "cut": "compute the part of each device",
             "move": "move the pieces",
             "join": "make the array",
             "reshard": "reshard the array",
-        }[made.refusal.step]
+        }[assembled.refusal.step]
         return f"JAX refused to {doing}."
-    assert made.joined is not None  # JAX made the array
-    wrong = wrong_elements(assembly, made.joined)
+    assert assembled.joined is not None  # JAX made the array
+    wrong = wrong_elements(assembly, assembled.joined)
     if wrong:
         elements = sum(int(mask.sum()) for mask in wrong.values())
         return (
@@ -128,29 +128,32 @@ def verdict(assembly: Assembly, made: Assembled) -> str:
             f"{counted(len(wrong), 'device')} ({devices_text(tuple(wrong))}) "
             f"{'is' if elements == 1 else 'are'} wrong."
         )
-    if made.joined.array.dtype != DTYPE:
-        return f"JAX made the array, and every number is right, but its dtype is {made.joined.array.dtype}."
-    if any(piece.dtype != DTYPE for piece in made.pieces):
+    if assembled.joined.array.dtype != DTYPE:
+        return (
+            "JAX made the array, and every number is right, but its dtype is "
+            f"{assembled.joined.array.dtype}."
+        )
+    if any(piece.dtype != DTYPE for piece in assembled.pieces):
         return f"JAX made the array, and silently changed it to {DTYPE}; every number is right."
-    on = [piece.on for piece in made.pieces if piece.on is not None]
+    on = [piece.on for piece in assembled.pieces if piece.on is not None]
     words = "JAX made the array, and every number is on the right device."
     if on != sorted(on, key=assembly.mesh().devices.index):
         words += " JAX ignores the order of the list: only the device of each piece matters."
     return words
 
 
-def arrivals(assembly: Assembly, made: Assembled) -> tuple[Arrival, ...]:
+def arrivals(assembly: Assembly, assembled: Assembled) -> tuple[Arrival, ...]:
     """Return the sources of each shard's bytes in the reshard, in mesh order.
 
     A device keeps the bytes that it already holds. The first device that holds another part sends it.
     """
-    if made.joined is None or made.resharded is None:
+    if assembled.joined is None or assembled.resharded is None:
         return ()
     mesh = assembly.mesh()
-    before = sharding.place_array(made.joined.array, mesh)
-    after = sharding.place_array(made.resharded.array, mesh)
+    before = sharding.place_array(assembled.joined.array, mesh)
+    after = sharding.place_array(assembled.resharded.array, mesh)
     assert before is not None and after is not None  # both are on every device
-    itemsize = np.dtype(made.resharded.array.dtype).itemsize
+    itemsize = np.dtype(assembled.resharded.array.dtype).itemsize
     sent = transfer.moving_elements(before, after, mesh, mesh) * itemsize
     return tuple(
         Arrival(
@@ -196,25 +199,25 @@ def _faults_of_places(assembly: Assembly, pieces: Sequence[Piece]) -> list[Fault
     return []
 
 
-def _faults_of_shapes(assembly: Assembly, made: Assembled) -> list[Fault]:
+def _faults_of_shapes(assembly: Assembly, assembled: Assembled) -> list[Fault]:
     found = []
-    needed = sharding.shard_shape(made.shape, assembly.spec, assembly.mesh())
-    if nothing := _meant(piece for piece in made.pieces if piece.shape is None):
+    needed = sharding.shard_shape(assembled.shape, assembly.spec, assembly.mesh())
+    if nothing := _meant(piece for piece in assembled.pieces if piece.shape is None):
         text = (
             f"The callback returned None for {_devices(nothing)}, but must return "
             f"{shape_text(needed)} {DTYPE}."
         )
         found.append(Fault(text, nothing))
-    if wrong := [piece for piece in made.pieces if piece.shape not in (needed, None)]:
+    if wrong := [piece for piece in assembled.pieces if piece.shape not in (needed, None)]:
         meant = _meant(wrong)
         which = f"The piece for {_devices(meant)} is"
         if len(wrong) > 1:
             which = f"The pieces for {_devices(meant)} are"
-            if len(wrong) == len(made.pieces):
+            if len(wrong) == len(assembled.pieces):
                 which = f"All {len(wrong)} pieces are"
         text = (
             f"{which} {shape_text(wrong[0].shape or ())}, but each must be {shape_text(needed)}: "
-            f"that is {shape_text(made.shape)} with {_spec_in_words(assembly.spec)}."
+            f"that is {shape_text(assembled.shape)} with {_spec_in_words(assembly.spec)}."
         )
         found.append(Fault(text, meant))
     return found
@@ -231,15 +234,17 @@ def _faults_of_dtypes(assembly: Assembly, pieces: Sequence[Piece]) -> list[Fault
     return [Fault(f"The piece for {_devices(meant)} is {other[0].dtype}; {rest}.", meant)]
 
 
-def _faults_of_values(assembly: Assembly, made: Assembled) -> list[Fault]:
+def _faults_of_values(assembly: Assembly, assembled: Assembled) -> list[Fault]:
     """Return mistakes about pieces whose numbers belong on another device."""
-    wrong = {} if made.joined is None else wrong_elements(assembly, made.joined)
-    if made.joined is None or not wrong:
+    wrong = {} if assembled.joined is None else wrong_elements(assembly, assembled.joined)
+    if assembled.joined is None or not wrong:
         return []
-    placed = sharding.place_array(made.joined.array, assembly.mesh())
+    placed = sharding.place_array(assembled.joined.array, assembly.mesh())
     assert placed is not None  # the array is on every device
     sentences = []
-    for held, start, stop in zip(made.joined.contents, placed.starts, placed.stops, strict=True):
+    for held, start, stop in zip(
+        assembled.joined.contents, placed.starts, placed.stops, strict=True
+    ):
         if held.device not in wrong:
             continue
         index = ranges_text(list(zip(start, stop, strict=True)))
@@ -250,7 +255,7 @@ def _faults_of_values(assembly: Assembly, made: Assembled) -> list[Fault]:
         )
     shown = sentences[:2] + ([f"and so on for {len(sentences) - 2} more"] if sentences[2:] else [])
     text = "; ".join(shown) + "."
-    values = {contents.device: contents.values for contents in made.joined.contents}
+    values = {contents.device: contents.values for contents in assembled.joined.contents}
     copies = sharding.devices_by_block(placed, assembly.mesh())
     differing = (devices for devices in copies if len({values[device] for device in devices}) > 1)
     if devices := next(differing, None):

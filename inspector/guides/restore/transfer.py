@@ -144,65 +144,67 @@ def moving_elements(before: Placement, after: Placement, old: Mesh, new: Mesh) -
     return matrix
 
 
-def dense(found: Transfer) -> np.ndarray:
+def dense(transfer: Transfer) -> np.ndarray:
     """Return the bytes of all routes as a (sources, targets) int64 matrix in mesh order."""
-    row = _positions(found.sources)
-    column = _positions(found.targets)
+    row = _positions(transfer.sources)
+    column = _positions(transfer.targets)
     matrix = np.zeros((len(row), len(column)), dtype=np.int64)
-    for source, target, size in found.routes:
+    for source, target, size in transfer.routes:
         if source in row and target in column:  # a file may name devices that it does not list
             matrix[row[source], column[target]] += size
     return matrix
 
 
-def totals(found: Transfer) -> Totals:
+def totals(transfer: Transfer) -> Totals:
     """Return the sums over all routes."""
-    kept = sum(size for source, target, size in found.routes if source == target)
-    moves = [route for route in found.routes if route[0] != route[1] and route[2]]
+    kept = sum(size for source, target, size in transfer.routes if source == target)
+    moves = [route for route in transfer.routes if route[0] != route[1] and route[2]]
     sources, targets, sizes = zip(*moves, strict=True) if moves else ((), (), ())
     return Totals(kept, sum(sizes), len(set(sources)), len(set(targets)))
 
 
-def received(found: Transfer) -> Counter[int]:
+def received(transfer: Transfer) -> Counter[int]:
     """Return the bytes that each target device receives. Devices that receive none are left out."""
     each: Counter[int] = Counter()
-    for source, target, size in found.routes:
+    for source, target, size in transfer.routes:
         if source != target and size:
             each[target] += size
     return each
 
 
-def in_words(found: Transfer) -> str:
+def in_words(transfer: Transfer) -> str:
     """Return the totals in a sentence."""
-    sums = totals(found)
+    sums = totals(transfer)
     if not sums.moved:
-        return f"Nothing has to move: each device already holds its part ({_on_all(found, sums)})."
-    each = received(found)
+        return (
+            f"Nothing has to move: each device already holds its part ({_on_all(transfer, sums)})."
+        )
+    each = received(transfer)
     most = max(each.values())
     busiest = [device for device, size in each.items() if size == most]
     who = f"device {busiest[0]}" if len(busiest) == 1 else f"each of {len(busiest)} devices"
     words = (
-        f"{_percent(sums.moved, sums.all)} of {_on_all(found, sums)} must move: "
+        f"{_percent(sums.moved, sums.all)} of {_on_all(transfer, sums)} must move: "
         f"{bytes_text(sums.moved)} from {counted(sums.senders, 'device')} "
         f"to {counted(sums.receivers, 'device')}, at most {bytes_text(most)} to {who}."
     )
     return words + (f" {bytes_text(sums.kept)} stay." if sums.kept else " Nothing stays.")
 
 
-def verdict(found: Transfer, change: str) -> str:
+def verdict(transfer: Transfer, change: str) -> str:
     """Return a sentence on whether all values are unchanged after a restore."""
-    elements = sum(row.elements for row in found.arrays)
-    unequal = [row for row in found.arrays if row.unequal]
-    unknown = sum(row.unequal is None for row in found.arrays)
+    elements = sum(row.elements for row in transfer.arrays)
+    unequal = [row for row in transfer.arrays if row.unequal]
+    unknown = sum(row.unequal is None for row in transfer.arrays)
     if unknown:
         return f"{counted(unknown, 'array')} could not be compared after restoring {change}."
     if not unequal:
         return (
-            f"All {counted(len(found.arrays), 'array')}, {counted(elements, 'value')}, "
+            f"All {counted(len(transfer.arrays), 'array')}, {counted(elements, 'value')}, "
             f"equal bit by bit after restoring {change}."
         )
     return (
-        f"{len(unequal):,} of {counted(len(found.arrays), 'array')}, "
+        f"{len(unequal):,} of {counted(len(transfer.arrays), 'array')}, "
         f"{sum(row.unequal or 0 for row in unequal):,} of {counted(elements, 'value')}, "
         f"are not equal after restoring {change}."
     )
@@ -216,8 +218,8 @@ def unequal_in_words(row: ArrayTransfer) -> str:
     return words
 
 
-def _on_all(found: Transfer, sums: Totals) -> str:
-    return f"{bytes_text(sums.all)} on {counted(len(found.targets), 'device')}"
+def _on_all(transfer: Transfer, sums: Totals) -> str:
+    return f"{bytes_text(sums.all)} on {counted(len(transfer.targets), 'device')}"
 
 
 def _percent(part: int, whole: int) -> str:
@@ -227,18 +229,18 @@ def _percent(part: int, whole: int) -> str:
     return "More than 99%" if 99 < share < 100 else f"{share:.0f}%"
 
 
-def _mesh(found: Snapshot, which: str) -> Mesh:
-    if found.mesh is None:
+def _mesh(snapshot: Snapshot, which: str) -> Mesh:
+    if snapshot.mesh is None:
         raise InvalidInput(f"the mesh of the {which} train state is unknown")
-    if any(array.mesh is not None for array in found.arrays if array.group in STATE_GROUPS):
+    if any(array.mesh is not None for array in snapshot.arrays if array.group in STATE_GROUPS):
         raise InvalidInput(
-            f"the {which} train state is on {len(found.meshes)} meshes, but must be on one"
+            f"the {which} train state is on {len(snapshot.meshes)} meshes, but must be on one"
         )
-    return found.mesh
+    return snapshot.mesh
 
 
-def _train_state(found: Snapshot) -> dict[str, Array]:
-    return {array.path: array for array in found.arrays if array.group in STATE_GROUPS}
+def _train_state(snapshot: Snapshot) -> dict[str, Array]:
+    return {array.path: array for array in snapshot.arrays if array.group in STATE_GROUPS}
 
 
 def _refuse_different(before: Array, after: Array) -> None:

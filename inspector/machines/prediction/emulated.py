@@ -17,12 +17,12 @@ def emulated_seconds(program: Program, mesh: Mesh) -> float | None:
     products = program.work.matmul if program.work else None
     if products is None or program.collectives is None:
         return None
-    seconds = mesh.size * sum(each.flops for each in products) / FLOPS_PER_SECOND
-    for one in program.collectives:
-        if one.executions == 0:
+    seconds = mesh.size * sum(product.flops for product in products) / FLOPS_PER_SECOND
+    for collective in program.collectives:
+        if collective.executions == 0:
             continue
-        if one.executions is None or one.wire_bytes_per_device is None:
+        if collective.executions is None or collective.wire_bytes_per_device is None:
             return None
-        sent = mesh.size * one.wire_bytes_per_device / BYTES_PER_SECOND
-        seconds += one.executions * (sent + COLLECTIVE_SECONDS)
+        sent = mesh.size * collective.wire_bytes_per_device / BYTES_PER_SECOND
+        seconds += collective.executions * (sent + COLLECTIVE_SECONDS)
     return seconds

@@ -115,7 +115,8 @@ class Breakdown:
         code = [(CODE, self.code)] if self.code_on_device and self.code else []
         if self.use is not None and self.use.points:
             held = [
-                (USE_GROUPS[one.group].heading, one.bytes[self.use.peak]) for one in self.use.groups
+                (USE_GROUPS[group.group].heading, group.bytes[self.use.peak])
+                for group in self.use.groups
             ]
             return _adding_up((*held, *code), needed)
         if self.peak is None:
@@ -269,13 +270,13 @@ def needed_parts(snapshot: Snapshot, needed: int) -> tuple[tuple[str, int], ...]
 
     needed: the bytes that `fit` returns for the Snapshot.
     """
-    for one in breakdowns(snapshot):
-        if one.needed == needed:
-            return one.parts
+    for breakdown in breakdowns(snapshot):
+        if breakdown.needed == needed:
+            return breakdown.parts
     program = step_program(snapshot)
     use = None if program is None else program.memory_use
     if program is not None and program.before_compile and use is not None and use.points:
-        held = [(USE_GROUPS[one.group].heading, one.bytes[use.peak]) for one in use.groups]
+        held = [(USE_GROUPS[group.group].heading, group.bytes[use.peak]) for group in use.groups]
         return _adding_up(held, needed)
     state = state_segments(snapshot)
     if state is not None and sum(size for _, size in state) == needed:
@@ -339,7 +340,7 @@ def duplication_by_array(snapshot: Snapshot) -> tuple[Duplication, ...]:
         )
         for array in _on_devices(snapshot)
     )
-    duplicated = [one for one in every if one.duplicated]
+    duplicated = [duplication for duplication in every if duplication.duplicated]
     return tuple(sorted(duplicated, key=lambda one: -(one.duplicated or 0)))
 
 
@@ -381,7 +382,11 @@ def fit(snapshot: Snapshot, chip: Chip | None) -> Fit:
         worst = max(rejected, key=lambda one: one.bytes or 0)
         available = capacity if worst.available is None else worst.available
         return Fit(False, "compiler", worst.needed, available, worst.program, message=worst.message)
-    known = [(needed, one) for one in breakdowns(snapshot) if (needed := one.needed) is not None]
+    known = [
+        (needed, breakdown)
+        for breakdown in breakdowns(snapshot)
+        if (needed := breakdown.needed) is not None
+    ]
     if known:
         needed, one = max(known, key=lambda item: item[0])
         accepted = capacity is not None and of_this_chip and needed > capacity
@@ -465,11 +470,11 @@ def _parts(
 ) -> tuple[Part, ...]:
     by_path, mesh = {array.path: array for array in snapshot.arrays}, snapshot.mesh_of(program)
     held: dict[tuple[str, bool], list[int]] = defaultdict(list)
-    for one in program.shardings:
-        array = by_path.get(one.path)
-        if one.role != role or not one.used or array is None:
+    for sharding in program.shardings:
+        array = by_path.get(sharding.path)
+        if sharding.role != role or not sharding.used or array is None:
             continue
-        number = bytes_in_program(array, one, mesh)
+        number = bytes_in_program(array, sharding, mesh)
         in_host = in_host_memory(array, mesh)
         # Other compilers count host memory apart.
         if number is not None and (not in_host or is_emulated(mesh)):

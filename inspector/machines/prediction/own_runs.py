@@ -92,10 +92,10 @@ def read() -> tuple[OwnRun, ...]:
 @functools.lru_cache(maxsize=4)
 def _read(file: Path, changed: int, size: int) -> tuple[OwnRun, ...]:
     plain = strict_json.read(file, _MOST_BYTES)
-    found = typed_json.decode_file(OwnRuns, plain, str(file), FORMAT, VERSION)
-    if any(min(one.measured, one.predicted) <= 0 for one in found.runs):
+    record = typed_json.decode_file(OwnRuns, plain, str(file), FORMAT, VERSION)
+    if any(min(run.measured, run.predicted) <= 0 for run in record.runs):
         raise InvalidInput(f"{file}: measured and predicted must be above 0 seconds")
-    return found.runs
+    return record.runs
 
 
 def ratios(chip: str) -> tuple[float, ...]:
@@ -108,7 +108,7 @@ def ratios(chip: str) -> tuple[float, ...]:
     except InvalidInput as error:
         _log.warning("Own runs are not used: %s", error)
         return ()
-    return tuple(one.ratio for one in runs if one.chip == chip and counts(one))
+    return tuple(run.ratio for run in runs if run.chip == chip and counts(run))
 
 
 @functools.lru_cache(maxsize=64)

@@ -187,33 +187,35 @@ def predicted(
     program = on_whole_axes(program, mesh)
     if links is None:
         links = links_of_program(program, mesh, chip)
-    found = simulate(program, chip, links, constants or constants_of(chip))
-    if found.seconds is not None and found.seconds <= 0:
-        return Predicted(program.name, chip, None, None, found, ("the schedule is empty",))
+    simulated = simulate(program, chip, links, constants or constants_of(chip))
+    if simulated.seconds is not None and simulated.seconds <= 0:
+        return Predicted(program.name, chip, None, None, simulated, ("the schedule is empty",))
     compiled_for = _other_machine(mesh, chip)
     interval = None if compiled_for else interval_of(chip.name, "compiled")
     alone = Predicted(
         program.name,
         chip,
-        found.seconds,
-        None if found.at_least else interval,
-        found,
-        found.unknown,
+        simulated.seconds,
+        None if simulated.at_least else interval,
+        simulated,
+        simulated.unknown,
         compiled_for,
-        at_least=found.at_least,
+        at_least=simulated.at_least,
     )
-    if found.seconds is None or compiled_for or found.at_least:
+    if simulated.seconds is None or compiled_for or simulated.at_least:
         return alone
     before = None if propagated is None else before_compile(propagated, mesh, chip).seconds
-    seconds = found.seconds if before is None else combined(found.seconds, before)
+    seconds = simulated.seconds if before is None else combined(simulated.seconds, before)
     # No step takes less than its longest term.
     seconds = max(seconds, modelled(program, mesh, chip, links).lower_seconds or 0.0)
     return replace(
         alone,
         seconds=seconds,
         interval=interval if before is None else interval_of(chip.name),
-        simulated=found if seconds == found.seconds else scaled(found, seconds / found.seconds),
-        schedule_seconds=found.seconds,
+        simulated=simulated
+        if seconds == simulated.seconds
+        else scaled(simulated, seconds / simulated.seconds),
+        schedule_seconds=simulated.seconds,
         propagated_seconds=before,
     )
 
@@ -270,9 +272,11 @@ def _other_machine(mesh: Mesh, chip: Chip) -> str:
 def on_whole_axes(program: Program, mesh: Mesh) -> Program:
     """Return the program with mesh axes for collectives on a part of an axis, which is timed as the whole."""
     collectives = program.collectives or ()
-    if all(one.mesh_axes is not None for one in collectives):
+    if all(collective.mesh_axes is not None for collective in collectives):
         return program
-    changed = tuple(replace(one, mesh_axes=spanned_axes(one, mesh)) for one in collectives)
+    changed = tuple(
+        replace(collective, mesh_axes=spanned_axes(collective, mesh)) for collective in collectives
+    )
     return replace(program, collectives=changed)
 
 
@@ -351,7 +355,7 @@ def attention_seconds(program: Program, chip: Chip) -> tuple[float, float]:
     work = program.work
     if work is None or work.attention is None or not work.matmul or chip.kind != "tpu":
         return 0.0, 0.0
-    flops = sum(one.flops for one in work.matmul)
+    flops = sum(product.flops for product in work.matmul)
     widest = max(work.matmul, key=lambda one: one.flops)
     peak = chip.peak(widest.dtype)
     if not flops or peak is None:
@@ -398,7 +402,7 @@ def _shortest() -> float:
 
 def links_of_program(program: Program, mesh: Mesh, chip: Chip) -> Links:
     """Return the link of each tuple of mesh axes that a collective of the program uses."""
-    every = (spanned_axes(one, mesh) for one in program.collectives or ())
+    every = (spanned_axes(collective, mesh) for collective in program.collectives or ())
     return links_of(mesh, chip, tuple(dict.fromkeys(axes for axes in every if axes)))
 
 

@@ -75,32 +75,32 @@ def ratio_interval(compiled: bool) -> RatioInterval | None:
     )
 
 
-def interval(found: Sequence[Pair]) -> RatioInterval | None:
+def interval(pairs: Sequence[Pair]) -> RatioInterval | None:
     """Return the smallest factor with which at least `RIGHT` of the called pairs are right.
 
     It is at least the factor that contains half of the measured ratios: the order of two steps can be right
     more often than their ratio is near. Return None without pairs. A pair is right if the step that is
     predicted to be shorter was measured to be shorter.
     """
-    if not found:
+    if not pairs:
         return None
-    errors = sorted(abs(pair.error) for pair in found)
+    errors = sorted(abs(pair.error) for pair in pairs)
     half = errors[(len(errors) - 1) // 2]
-    sizes = sorted({half, *(abs(pair.predicted) for pair in found)})
-    limit = next(size for size in sizes if size >= half and _share_right(found, size) >= RIGHT)
-    return counted(found, limit)
+    sizes = sorted({half, *(abs(pair.predicted) for pair in pairs)})
+    limit = next(size for size in sizes if size >= half and _share_right(pairs, size) >= RIGHT)
+    return counted(pairs, limit)
 
 
-def counted(found: Sequence[Pair], limit: float) -> RatioInterval:
+def counted(pairs: Sequence[Pair], limit: float) -> RatioInterval:
     """Return the interval whose factor has this logarithm, with the number of pairs that it calls."""
-    inside = sum(abs(pair.error) <= limit for pair in found) / len(found)
-    called = sum(abs(pair.predicted) > limit for pair in found)
-    return RatioInterval(math.exp(limit), len(found), called, inside)
+    inside = sum(abs(pair.error) <= limit for pair in pairs) / len(pairs)
+    called = sum(abs(pair.predicted) > limit for pair in pairs)
+    return RatioInterval(math.exp(limit), len(pairs), called, inside)
 
 
-def _share_right(found: Sequence[Pair], limit: float) -> float:
+def _share_right(pairs: Sequence[Pair], limit: float) -> float:
     """Return the share of the pairs with a larger predicted ratio that are right; 1 without any."""
-    called = [pair for pair in found if abs(pair.predicted) > limit]
+    called = [pair for pair in pairs if abs(pair.predicted) > limit]
     right = sum(pair.predicted * pair.measured > 0 for pair in called)
     return right / len(called) if called else 1.0
 

@@ -138,15 +138,15 @@ def simulate(
     return Simulated(seconds, machine.totals, tuple(machine.spans), reasons, at_least)
 
 
-def scaled(found: Simulated, factor: float) -> Simulated:
+def scaled(simulated: Simulated, factor: float) -> Simulated:
     """Return the simulated step with all of its times multiplied by a factor."""
     totals = Totals()
-    totals.add(found.totals, factor)
+    totals.add(simulated.totals, factor)
     spans = tuple(
-        replace(one, start=one.start * factor, end=one.end * factor) for one in found.spans
+        replace(span, start=span.start * factor, end=span.end * factor) for span in simulated.spans
     )
-    seconds = None if found.seconds is None else found.seconds * factor
-    return Simulated(seconds, totals, spans, found.unknown, found.at_least)
+    seconds = None if simulated.seconds is None else simulated.seconds * factor
+    return Simulated(seconds, totals, spans, simulated.unknown, simulated.at_least)
 
 
 def executions(program: Program) -> dict[str, int]:
@@ -338,10 +338,10 @@ class _Machine:
         resources = self._directions(collective) if collective is not None else (COPIES,)
         if operation.host:
             resources = (HOST,)
-        start = max([self.now, *(self._busy.get(one, 0.0) for one in resources)])
-        for one in resources:
-            self._busy[one] = start + seconds
-            self._record(computation, position, one, start, start + seconds, basis)
+        start = max([self.now, *(self._busy.get(resource, 0.0) for resource in resources)])
+        for resource in resources:
+            self._busy[resource] = start + seconds
+            self._record(computation, position, resource, start, start + seconds, basis)
         return start + seconds
 
     def _expose(self, axes: tuple[str, ...], seconds: float) -> None:
@@ -354,7 +354,7 @@ class _Machine:
         collective = self._collectives[number] if number < len(self._collectives) else None
         shift = None if collective is None else shift_of(collective)
         return tuple(
-            f"{one} {sign}" for one in axes for sign in (SIGNS if shift is None else shift)
+            f"{axis} {sign}" for axis in axes for sign in (SIGNS if shift is None else shift)
         )
 
     def _axes(self, number: int) -> tuple[str, ...]:

@@ -126,7 +126,7 @@ def modelled(
     Args:
       links: the link of each tuple of mesh axes; by default from `mesh_links.links_of`.
     """
-    every = (one.mesh_axes for one in program.collectives or ())
+    every = (collective.mesh_axes for collective in program.collectives or ())
     along = tuple(dict.fromkeys(axes for axes in every if axes is not None))
     if links is None:
         links = links_of(mesh, chip, along)
@@ -188,23 +188,23 @@ def _compute(
     products = program.work.matmul if program.work else None
     if program.work is None or products is None:
         return Term("compute", "compute", None, "", NOT_COUNTED), None, (), ()
-    used = [one for one in products if one.flops]
-    peaks = {one.dtype: chip.peak(one.dtype) for one in used}
+    used = [product for product in products if product.flops]
+    peaks = {product.dtype: chip.peak(product.dtype) for product in used}
     missing = [dtype for dtype, peak in peaks.items() if peak is None]
     if missing:
         why = f"the peak of {chip.title} for {', '.join(missing)} is unknown"
         return Term("compute", "compute", None, "", why), None, (), ()
-    times = [compute_time(one.flops, chip, one.dtype) for one in used]
-    seconds = sum(one.seconds for one in times)
+    times = [compute_time(product.flops, chip, product.dtype) for product in used]
+    seconds = sum(time.seconds for time in times)
     known = [peak for peak in peaks.values() if peak is not None]
     notes = [peak.assumption for peak in known if peak.assumption]
     if program.work.not_counted:
         calls = ", ".join(program.work.not_counted)
         notes.append(f"Without custom calls, whose FLOPs are unknown: {calls}.")
-    formula = " + ".join(one.formula for one in times) or "no matrix products"
+    formula = " + ".join(time.formula for time in times) or "no matrix products"
     return (
         Term("compute", "compute", seconds, formula, MATMUL_ONLY),
-        sum(one.flops for one in used) / seconds if seconds else None,
+        sum(product.flops for product in used) / seconds if seconds else None,
         tuple(dict.fromkeys(peak.runs_as for peak in known)),
         tuple(dict.fromkeys(notes)),
     )
@@ -236,13 +236,18 @@ def _scheduled_bytes(program: Program, chip: Chip) -> float | None:
     times = executions(program)
     total, estimated = 0.0, False
     for computation in program.schedule.computations:
-        for one in computation.operations:
-            if one.bytes is None or one.begins or one.host or one.collective is not None:
+        for operation in computation.operations:
+            if (
+                operation.bytes is None
+                or operation.begins
+                or operation.host
+                or operation.collective is not None
+            ):
                 continue
-            moved = float(one.bytes)
-            if one.cycles is not None:
+            moved = float(operation.bytes)
+            if operation.cycles is not None:
                 estimated = True
-                moved = min(moved, one.cycles / chip.clock_hertz * rate)
+                moved = min(moved, operation.cycles / chip.clock_hertz * rate)
             total += times.get(computation.name, 0) * moved
     return total if estimated else None
 
@@ -266,20 +271,24 @@ def _communication(
     if program.collectives is None:
         why = "the collectives of the program are unknown"
         return (Term("communication", "communication", None, "", why),)
-    found = [
+    terms = [
         _along(
             axes,
-            tuple(one for one in program.collectives if one.mesh_axes == axes),
+            tuple(collective for collective in program.collectives if collective.mesh_axes == axes),
             links.get(axes),
         )
         for axes in along
         if axes  # groups of one device each move nothing
     ]
-    unplaced = [one for one in program.collectives if one.mesh_axes is None and one.executions != 0]
+    unplaced = [
+        collective
+        for collective in program.collectives
+        if collective.mesh_axes is None and collective.executions != 0
+    ]
     if unplaced:
         why = f"{counted(len(unplaced), 'collective')} with groups that no mesh axes form"
-        found.append(Term(f"communication, {mesh_axes_text(None)}", "communication", None, "", why))
-    return tuple(found)
+        terms.append(Term(f"communication, {mesh_axes_text(None)}", "communication", None, "", why))
+    return tuple(terms)
 
 
 def _along(
@@ -298,24 +307,29 @@ def _along(
     largest: dict[str, tuple[int, Estimate]] = {}
     # Layers have collectives of the same size.
     times: dict[tuple[str, int], tuple[Estimate, tuple[float, float]]] = {}
-    for one in collectives:
-        if one.executions == 0:
+    for collective in collectives:
+        if collective.executions == 0:
             continue
-        if one.executions is None or one.payload_bytes is None:
-            what = "executions" if one.executions is None else "payload"
-            why = f"{what} of {one.name} unknown"
+        if collective.executions is None or collective.payload_bytes is None:
+            what = "executions" if collective.executions is None else "payload"
+            why = f"{what} of {collective.name} unknown"
             return Term(name, "communication", None, "", why, axes, wire)
-        key = one.op, one.payload_bytes
+        key = collective.op, collective.payload_bytes
         if key not in times:
             whole = collective_time(*key, link)
             times[key] = whole, levels_of(whole, *key, link)
         time, each = times[key]
-        seconds[one.op] = seconds.get(one.op, 0.0) + one.executions * time.seconds
-        inside, between = inside + one.executions * each[0], between + one.executions * each[1]
-        runs = one.op, one.executions, shift_of(one)
-        payloads[runs] = payloads.get(runs, 0.0) + one.payload_bytes
-        if one.op not in largest or one.payload_bytes > largest[one.op][0]:
-            largest[one.op] = one.payload_bytes, time
+        seconds[collective.op] = (
+            seconds.get(collective.op, 0.0) + collective.executions * time.seconds
+        )
+        inside, between = (
+            inside + collective.executions * each[0],
+            between + collective.executions * each[1],
+        )
+        runs = collective.op, collective.executions, shift_of(collective)
+        payloads[runs] = payloads.get(runs, 0.0) + collective.payload_bytes
+        if collective.op not in largest or collective.payload_bytes > largest[collective.op][0]:
+            largest[collective.op] = collective.payload_bytes, time
     formula = " + ".join(
         f"{row.executions:,} × {row.op}"
         f" ({'' if row.executions == 1 else 'the largest '}{largest[row.op][1].formula})"
@@ -378,4 +392,4 @@ def _intensities(
 
 
 def _matmul_flops(products: tuple[MatmulFlops, ...] | None) -> float | None:
-    return None if products is None else sum(one.flops for one in products)
+    return None if products is None else sum(product.flops for product in products)

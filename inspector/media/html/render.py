@@ -105,7 +105,7 @@ class Page:
 @functools.cache
 def environment() -> jinja2.Environment:
     """Return the templates of this folder. They escape everything and display text on one line."""
-    made = jinja2.Environment(
+    environment = jinja2.Environment(
         loader=jinja2.FileSystemLoader(FOLDER),
         autoescape=True,
         undefined=jinja2.StrictUndefined,
@@ -113,14 +113,14 @@ def environment() -> jinja2.Environment:
         trim_blocks=True,
         lstrip_blocks=True,
     )
-    made.globals |= {
+    environment.globals |= {
         "numbers": NUMBERS,
         "cell_text": cell_text,
         "inline": inline,
         "with_spaces": _with_spaces,
         "with_line_ends": _with_line_ends,
     }
-    return made
+    return environment
 
 
 def safe_json(value: Any) -> str:

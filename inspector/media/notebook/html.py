@@ -35,7 +35,7 @@ def html(blocks: Sequence[Block]) -> str:
     if page.figures and not colab and "plotly" not in _given:
         _given.add("plotly")
         library = f"<script>{_library()}</script>"
-    figures = {str(one.number): one.data for one in page.figures}
+    figures = {str(figure.number): figure.data for figure in page.figures}
     data = ",".join(f'"{number}":{plain}' for number, plain in figures.items())
     settings = safe_json(
         {"id": name, "patience": 0 if colab else 5000, "cdn": _cdn()}  # milliseconds

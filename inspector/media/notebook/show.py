@@ -51,63 +51,66 @@ def show(value: Any) -> None:
     """
     from inspector.producers.shown import snapshot_of
 
-    found = snapshot_of(value)
+    snapshot = snapshot_of(value)
     if not _in_notebook():
         from inspector.media.terminal import render
 
-        render.show(as_text(found))
+        render.show(as_text(snapshot))
         return
     from inspector.media.notebook.html import html
     from inspector.media.terminal.render import text
 
     # Front ends without HTML show the text.
-    bundle = {"text/html": html(as_html(found)), "text/plain": text(as_text(found))}
+    bundle = {"text/html": html(as_html(snapshot)), "text/plain": text(as_text(snapshot))}
     sys.modules["IPython"].display.display(bundle, raw=True)
 
 
-def as_html(found: Snapshot) -> list[Block]:
+def as_html(snapshot: Snapshot) -> list[Block]:
     """Return the blocks for a notebook: figures, with the numbers behind them in folded tables."""
-    if len(found.arrays) == 1 and not found.programs:
-        (one,) = found.arrays
-        rows = array.shard_rows(one, found)
-        shards = array.shards(one, found) if rows and len(rows) <= _MOST_SHARDS else None
-        table = arrays.table(found.arrays)
+    if len(snapshot.arrays) == 1 and not snapshot.programs:
+        (one,) = snapshot.arrays
+        rows = array.shard_rows(one, snapshot)
+        shards = array.shards(one, snapshot) if rows and len(rows) <= _MOST_SHARDS else None
+        table = arrays.table(snapshot.arrays)
         folded = [Folded("Shards", (shards,))] if shards is not None else []
-        return [table, *array.maps(one, found), *folded]
-    chip = targets.chip_of(found)
-    blocks: list[Block] = [summary.facts(found), *sharding_errors.sections(found)]
-    if found.findings:
-        blocks.append(improvements.section(found))
-    if found.arrays:
-        state = arrays.state_arrays(found)
+        return [table, *array.maps(one, snapshot), *folded]
+    chip = targets.chip_of(snapshot)
+    blocks: list[Block] = [summary.facts(snapshot), *sharding_errors.sections(snapshot)]
+    if snapshot.findings:
+        blocks.append(improvements.section(snapshot))
+    if snapshot.arrays:
+        state = arrays.state_arrays(snapshot)
         blocks += [
-            arrays.bytes_on_devices(found, state, _SMALL_MAPS),
-            arrays.tree(found),
-            arrays.maps(found, _MAPS),
+            arrays.bytes_on_devices(snapshot, state, _SMALL_MAPS),
+            arrays.tree(snapshot),
+            arrays.maps(snapshot, _MAPS),
         ]
-    if found.programs:
-        blocks += [collectives.section(found), memory.section(found, chip)]
-    if found.arrays:
-        blocks.append(arrays.folded_table(found))
+    if snapshot.programs:
+        blocks += [collectives.section(snapshot), memory.section(snapshot, chip)]
+    if snapshot.arrays:
+        blocks.append(arrays.folded_table(snapshot))
     return blocks
 
 
-def as_text(found: Snapshot) -> list[Block]:
+def as_text(snapshot: Snapshot) -> list[Block]:
     """Return the blocks for a terminal."""
-    if len(found.arrays) == 1 and not found.programs:
-        (one,) = found.arrays
-        rows = array.shard_rows(one, found)
+    if len(snapshot.arrays) == 1 and not snapshot.programs:
+        (one,) = snapshot.arrays
+        rows = array.shard_rows(one, snapshot)
         return [
-            *arrays.tree_texts(found, found.arrays),
-            *([array.shards(one, found)] if rows else []),
+            *arrays.tree_texts(snapshot, snapshot.arrays),
+            *([array.shards(one, snapshot)] if rows else []),
         ]
-    blocks: list[Block] = [summary.facts(found), *sharding_errors.sections(found)]
-    if found.arrays:
-        blocks += arrays.tree_texts(found, found.arrays)
-    if found.programs:
-        blocks += [collectives.section(found), memory.section(found, targets.chip_of(found))]
-    if found.findings:
-        blocks.append(improvements.section(found))
+    blocks: list[Block] = [summary.facts(snapshot), *sharding_errors.sections(snapshot)]
+    if snapshot.arrays:
+        blocks += arrays.tree_texts(snapshot, snapshot.arrays)
+    if snapshot.programs:
+        blocks += [
+            collectives.section(snapshot),
+            memory.section(snapshot, targets.chip_of(snapshot)),
+        ]
+    if snapshot.findings:
+        blocks.append(improvements.section(snapshot))
     return blocks
 
 

@@ -76,7 +76,7 @@ def accuracy(options: argparse.Namespace) -> None:
     if options.runs is None and options.only is not None:
         raise InvalidInput("--only needs the runs of --runs")
     if options.runs is None:
-        found = comparison.shipped()
+        accuracy = comparison.shipped()
     else:
         runs = published_runs.read(options.runs)
         if options.only:
@@ -88,12 +88,12 @@ def accuracy(options: argparse.Namespace) -> None:
                     if names
                     else f"{options.runs} has no runs"
                 )
-        found = compare_runs(runs, options.snapshots, options.no_compile)
+        accuracy = compare_runs(runs, options.snapshots, options.no_compile)
     if options.json:
         own = {"own": typed_json.encode(list(own_runs.read()))}
-        shared.print_json(comparison.json_of(found) | own)
+        shared.print_json(comparison.json_of(accuracy) | own)
     else:
-        render.show([section_of_accuracy.section(found, own_runs.read())])
+        render.show([section_of_accuracy.section(accuracy, own_runs.read())])
 
 
 def compare_runs(

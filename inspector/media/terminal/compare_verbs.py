@@ -85,14 +85,16 @@ def compare(options: argparse.Namespace) -> None:
     of_files, searched = search_files.read_all(paths)
     chip = chip or searched
     read = [*kept.named, *of_files]
-    read = list(zip(numbered([name for name, _ in read]), [one for _, one in read], strict=True))
+    read = list(
+        zip(numbered([name for name, _ in read]), [snapshot for _, snapshot in read], strict=True)
+    )
     if len(read) < 2:
         count = counted(len(read), "Snapshot")
         raise InvalidInput(f"compare needs at least two Snapshots, but was given {count}")
     allowed = f"a number from 1 to {len(read)}"
     given = str(kept.baseline + 1) if options.baseline is None else options.baseline
     baseline = shared.number(given, "--baseline", allowed, 1, len(read)) - 1
-    found = aligned([audit.audited(one) for _, one in read])
+    found = aligned([audit.audited(snapshot) for _, snapshot in read])
     named = [(name, one) for (name, _), one in zip(read, found, strict=True)]
     times = None
     if rounds is not None:
@@ -133,7 +135,7 @@ def blocks(named: Named, chip: Chip | None = None) -> list[Block]:
         if titles:
             board.append(text(f"{label}: {', '.join(titles)}."))
     board += [text(note) for note in comparison.notes(main)]
-    made: list[Block] = [
+    blocks: list[Block] = [
         comparison.verdict(named, chip),
         comparison.sentences(named, chip),
         Section("board", "Side by side", tuple(board)),
@@ -142,8 +144,8 @@ def blocks(named: Named, chip: Chip | None = None) -> list[Block]:
     if any(row.differs for row in specs):
         section = comparison.specs(named, specs)
         shown = tuple(block for block in section.blocks if not isinstance(block, Folded))
-        made.append(Section(section.key, section.heading, shown))
-    return made
+        blocks.append(Section(section.key, section.heading, shown))
+    return blocks
 
 
 def _time_together(snapshots: Sequence[Snapshot], rounds: int, baseline: int) -> PairedTimes:
@@ -224,26 +226,26 @@ def check(options: argparse.Namespace) -> int:
     before = None if options.lock is None else lock_file.read(options.lock)
     if options.write_lock is not None:
         output.refuse_unwritable(options.write_lock)
-    found = shared.read_snapshot(options.snapshot)
+    snapshot = shared.read_snapshot(options.snapshot)
     lines: list[str] = []
     unknown: list[str] = []
     notes: list[str] = []
     if demands is not None:
-        outcomes = demands.check(found)
+        outcomes = demands.check(snapshot)
         for outcome in outcomes:
-            lines += [f"{outcome.rule}: {one.sentence}" for one in outcome.violations]
+            lines += [f"{outcome.rule}: {violation.sentence}" for violation in outcome.violations]
             if outcome.unknown is not None:
                 unknown.append(f"{outcome.rule}: {outcome.unknown}")
         holding = sum(outcome.holds for outcome in outcomes)
         notes.append(f"rules that hold: {holding} of {len(outcomes)}")
     if before is not None:
-        changes = lock_changes.changes(before, lock_file.locked(found))
+        changes = lock_changes.changes(before, lock_file.locked(snapshot))
         lines += changes.changed
         unknown += changes.unknown
         notes += changes.noted
         notes.append(f"{counted(len(changes.changed), 'change')} from {options.lock}")
     if options.write_lock is not None:
-        lock_file.write(lock_file.locked(found), options.write_lock)
+        lock_file.write(lock_file.locked(snapshot), options.write_lock)
         notes.append(f"wrote {options.write_lock}")
     return _finish(lines, unknown, notes)
 

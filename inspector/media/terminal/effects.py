@@ -40,11 +40,11 @@ def explain(options: argparse.Namespace) -> None:
     layout = shared.read_layout(options.snapshot)
     chip = shared.chip_of(options) or (layout.machine.chip if layout.machine else None)
     program = options.program or program_of(layout)
-    found = _recorded(options.snapshot, program, chip) or computed(layout, program, chip)
+    effects = _recorded(options.snapshot, program, chip) or computed(layout, program, chip)
     if options.json:
-        shared.print_json(typed_json.encode(found))
+        shared.print_json(typed_json.encode(effects))
     else:
-        render.show([section.section(found)])
+        render.show([section.section(effects)])
 
 
 def computed(layout: Layout, program: str, chip: Chip | None) -> Effects:

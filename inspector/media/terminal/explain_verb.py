@@ -98,9 +98,9 @@ def _answer(options: argparse.Namespace, snapshot: Snapshot) -> Answer:
 
 
 def _collective(snapshot: Snapshot, name: str) -> Answer:
-    program, one = collective_named(snapshot, name)
-    plain = {"program": program.name, **typed_json.encode(one)}
-    return plain, [collectives.cause(program, one, planned=snapshot.layout is not None)]
+    program, collective = collective_named(snapshot, name)
+    plain = {"program": program.name, **typed_json.encode(collective)}
+    return plain, [collectives.cause(program, collective, planned=snapshot.layout is not None)]
 
 
 def _agreement(snapshot: Snapshot, path: str) -> Answer:
@@ -124,9 +124,9 @@ def _propagated(chosen: Array) -> Answer:
 def _all_arrays(snapshot: Snapshot, given: tuple[Rule, ...]) -> Answer:
     known = rules.ledgers(snapshot, given)
     plain = [
-        {"array": one.path, "spec": one.spec, "linen": ledger.linen, "nnx": ledger.nnx}
+        {"array": array.path, "spec": array.spec, "linen": ledger.linen, "nnx": ledger.nnx}
         | {"follows": ledger.follows}
-        for one, ledger in known
+        for array, ledger in known
     ]
     return plain, list(rules.overall(known, semantics(snapshot)).blocks)
 
@@ -162,14 +162,14 @@ def rule_named(snapshot: Snapshot, text: str) -> str:
     raise InvalidInput(f"--rule is {shown(text)}, but nothing here depends on it: {choices}")
 
 
-def _dependents_json(found: Dependents) -> dict[str, Any]:
+def _dependents_json(dependents: Dependents) -> dict[str, Any]:
     return {
-        "rule": found.rule,
-        "arrays": [array.path for array in found.arrays],
-        "intermediates": [array.path for array in found.intermediates],
+        "rule": dependents.rule,
+        "arrays": [array.path for array in dependents.arrays],
+        "intermediates": [array.path for array in dependents.intermediates],
         "collectives": [
             {"program": program.name, **typed_json.encode(one)}
-            for program, one in found.collectives
+            for program, one in dependents.collectives
         ],
     }
 
@@ -183,9 +183,9 @@ def collective_named(snapshot: Snapshot, name: str) -> tuple[Program, Collective
       InvalidInput: no program has such a collective.
     """
     named = {
-        f"{program.name}/{one.name}": (program, one)
+        f"{program.name}/{collective.name}": (program, collective)
         for program in main_first(snapshot)
-        for one in program.collectives or ()
+        for collective in program.collectives or ()
     }
     for full, found in named.items():
         if name in (full, found[1].name):

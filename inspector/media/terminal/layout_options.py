@@ -180,8 +180,8 @@ def _with_rules(layout: Layout, path: str, name: str | None, keep_mesh: bool | N
 def _sizes_of(name: str, model: str | None) -> dict[str, str]:
     """Return the sizes of a published model, as the text of fields."""
     entry = layouts.parse({} if model is None else {"model": model}).unwrap().entry
-    chosen = next((one for one in entry.presets if one.name.lower() == name.lower()), None)
+    chosen = next((preset for preset in entry.presets if preset.name.lower() == name.lower()), None)
     if chosen is None:
-        names = ", ".join(one.name for one in entry.presets) or "none"
+        names = ", ".join(preset.name for preset in entry.presets) or "none"
         raise InvalidInput(f"--sizes is {shown(name)}, but model {entry.name} has {names}")
     return {key: layouts.print_size(value) for key, value in entry.sizes_of(chosen).items()}

@@ -73,13 +73,13 @@ def _inspected(layout: Layout, unsafe: Options) -> Snapshot:
         kept = None if unsafe else service.cached_compile(layout)
         if kept is not None:
             print("cached from an earlier compile", file=sys.stderr)
-            found = kept
+            answer = kept
         else:
             propagation = service.start_propagation(layout)  # in another process than the run
-            found = shared.follow(service.start_run(layout, planned, unsafe), _run_progress)
+            answer = shared.follow(service.start_run(layout, planned, unsafe), _run_progress)
             propagation.wait()
         service.propagate(layout)
-        return service.with_propagated(found, layout)
+        return service.with_propagated(answer, layout)
 
 
 def _run_progress(status: Status) -> str:

@@ -60,8 +60,8 @@ def one_of(*arguments: Argument, required: bool = False) -> Argument:
 
     def add(parser: argparse.ArgumentParser) -> None:
         group = parser.add_mutually_exclusive_group(required=required)
-        for each in arguments:
-            each(group)
+        for argument in arguments:
+            argument(group)
 
     return add
 
@@ -98,7 +98,7 @@ def chip_of(options: argparse.Namespace, *snapshots: Snapshot) -> Chip | None:
     if options.chip is None:
         return None
     chosen = hardware.chip(options.chip)
-    own = [targets.chip_of(one) for one in snapshots]
+    own = [targets.chip_of(snapshot) for snapshot in snapshots]
     others = [chip for chip in own if chip is not None and chip != chosen]
     if own and len(others) == len(own):
         raise InvalidInput(

@@ -36,12 +36,12 @@ def predict(options: argparse.Namespace) -> None:
     """Print the prediction for one program."""
     if options.trace is not None:
         output.refuse_unwritable(options.trace)
-    found = shared.read_snapshot(options.snapshot)
-    program = _program(found, options.program)
-    chip = _chip(found, shared.chip_of(options, found))
-    if found.mesh is None:
+    snapshot = shared.read_snapshot(options.snapshot)
+    program = _program(snapshot, options.program)
+    chip = _chip(snapshot, shared.chip_of(options, snapshot))
+    if snapshot.mesh is None:
         raise InvalidInput(f"{options.snapshot} has no mesh, so its step cannot be predicted")
-    predicted = prediction.prediction_of(found, program.name, chip)
+    predicted = prediction.prediction_of(snapshot, program.name, chip)
     if options.trace is not None:
         if predicted.seconds is None or predicted.simulated is None:
             why = (
@@ -55,23 +55,23 @@ def predict(options: argparse.Namespace) -> None:
     if options.json:
         shared.print_json(prediction.json_of(predicted, program))
     else:
-        render.show([prediction.section(found, program.name, chip)])
+        render.show([prediction.section(snapshot, program.name, chip)])
 
 
-def _program(found: Snapshot, name: str | None) -> Program:
-    if not found.programs:
+def _program(snapshot: Snapshot, name: str | None) -> Program:
+    if not snapshot.programs:
         raise InvalidInput("the Snapshot has no programs, so no step can be predicted")
     if name is None:
-        return next(iter(main_first(found)))
-    program = found.program(name)
+        return next(iter(main_first(snapshot)))
+    program = snapshot.program(name)
     if program is None:
-        names = ", ".join(one.name for one in found.programs)
+        names = ", ".join(one.name for one in snapshot.programs)
         raise InvalidInput(f"--program is {shown(name)}, but must be one of {names}")
     return program
 
 
-def _chip(found: Snapshot, chosen: Chip | None) -> Chip:
-    chip = targets.chip_for(found, chosen)
+def _chip(snapshot: Snapshot, chosen: Chip | None) -> Chip:
+    chip = targets.chip_for(snapshot, chosen)
     if chip is None:
         raise InvalidInput("the Snapshot is for no known chip: choose one with --chip")
     return chip

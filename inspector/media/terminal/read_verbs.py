@@ -79,28 +79,28 @@ def show(options: argparse.Namespace) -> None:
 def summary_of(snapshot: Snapshot, chip: Chip | None = None) -> list[Block]:
     """Return the summary, with memory and time modelled on `chip` if there is one."""
     chip = targets.chip_for(snapshot, chip)
-    made: list[Block] = [
+    blocks: list[Block] = [
         summary.facts(snapshot),
         assessed.facts(snapshot, chip),
         *sharding_errors.sections(snapshot),
     ]
     if snapshot.arrays:
-        made += arrays.tree_texts(snapshot, snapshot.arrays)
-        made += arrays.host_memory(snapshot.arrays)
-        made += arrays.packed(snapshot.arrays)
+        blocks += arrays.tree_texts(snapshot, snapshot.arrays)
+        blocks += arrays.host_memory(snapshot.arrays)
+        blocks += arrays.packed(snapshot.arrays)
     if snapshot.programs:
-        made.append(collectives.section(snapshot, listed=True))
-        made += propagated_traffic.sections(snapshot)
-    made += reshards.sections(snapshot, chip)
+        blocks.append(collectives.section(snapshot, listed=True))
+        blocks += propagated_traffic.sections(snapshot)
+    blocks += reshards.sections(snapshot, chip)
     if snapshot.programs or chip is not None:
-        made.append(memory.section(snapshot, chip, replicated=False))
+        blocks.append(memory.section(snapshot, chip, replicated=False))
     if chip is not None:
-        made.append(time.section(snapshot, chip))
+        blocks.append(time.section(snapshot, chip))
     else:
-        made += time.measured(snapshot)
+        blocks += time.measured(snapshot)
     if snapshot.findings or snapshot.effects is not None:
-        made.append(improvements.section(snapshot, chip))
-    return made
+        blocks.append(improvements.section(snapshot, chip))
+    return blocks
 
 
 @verb(
@@ -184,12 +184,12 @@ def audit(options: argparse.Namespace) -> None:
     shared.register_own_model(options.model)
     snapshot = shared.read_snapshot(options.snapshot)
     layout = layout_of(snapshot)
-    found = audits.audited(snapshot).findings
+    findings = audits.audited(snapshot).findings
     if not options.json:
-        found = audits.merged_by_logical_axis(found)
+        findings = audits.merged_by_logical_axis(findings)
     rows = [
         (one, None if layout is None else audits.smallest_change(snapshot, one, layout))
-        for one in found
+        for one in findings
     ]
     if options.json:
         shared.print_json([_plain(*row) for row in rows])

@@ -31,16 +31,16 @@ def read_all(
       InvalidInput: a file is neither a Snapshot nor a search result.
     """
     names: list[str] = []
-    found: list[Snapshot] = []
+    snapshots: list[Snapshot] = []
     chips: set[str | None] = set()
     for path in paths:
         if path and Path(path).is_dir():
-            found.append(shared.read_snapshot(path))
+            snapshots.append(shared.read_snapshot(path))
             names.append(Path(path).name.removesuffix(".json") or path)
             continue
         plain = strict_json.read(path)
         if not isinstance(plain, dict) or plain.get("format") != results.FORMAT:
-            found.append(snapshot.from_json(plain, path))
+            snapshots.append(snapshot.from_json(plain, path))
             names.append(Path(path).name.removesuffix(".json") or path)
             continue
         # Imported late: a comparison of Snapshots needs no workers.
@@ -59,8 +59,8 @@ def read_all(
             )
         for name, one in best:
             names.append(name)
-            found.append(one)
+            snapshots.append(one)
     # Names that the user gave stay as they are.
     unique = [*given, *list(numbered([*given, *names[len(given) :]]))[len(given) :]]
     chip = CHIPS.get(chips.pop() or "") if len(chips) == 1 else None
-    return list(zip(unique, found, strict=True)), chip
+    return list(zip(unique, snapshots, strict=True)), chip

@@ -224,8 +224,8 @@ def _providers(auth: Mapping[str, Any]) -> tuple[str, ...]:
     }
     return tuple(
         name
-        for name, one in sections.items()
-        if all(isinstance(one.get(field), str) and one[field] for field in _PROVIDER_FIELDS)
+        for name, section in sections.items()
+        if all(isinstance(section.get(field), str) and section[field] for field in _PROVIDER_FIELDS)
     )
 
 

@@ -469,9 +469,9 @@ def _flat_names(function, static, in_tree):
     """Return the name of the parameter of each leaf of (arguments, keyword arguments)."""
     kinds = inspect.Parameter
     parameters = [
-        one.name if one.kind is not kinds.VAR_POSITIONAL else f"{one.name}[0]"
-        for one in inspect.signature(function).parameters.values()
-        if one.kind not in (kinds.KEYWORD_ONLY, kinds.VAR_KEYWORD)
+        parameter.name if parameter.kind is not kinds.VAR_POSITIONAL else f"{parameter.name}[0]"
+        for parameter in inspect.signature(function).parameters.values()
+        if parameter.kind not in (kinds.KEYWORD_ONLY, kinds.VAR_KEYWORD)
     ]
     dynamic = [name for place, name in enumerate(parameters) if place not in static]
     tree_util = sys.modules["jax"].tree_util
@@ -552,7 +552,7 @@ def _split(module, arguments):
     return Split(
         library,
         tuple(structure for _, structure in static),
-        tuple(one.name for one in parameters if one.kind in named),
+        tuple(parameter.name for parameter in parameters if parameter.kind in named),
         _source(function),
     )
 
@@ -656,12 +656,16 @@ class Package:
 
 def _forget_results():
     """Clear the caches of this package's functions, which can refer to devices."""
-    for name in [one for one in list(sys.modules) if one.startswith("inspector.")]:
+    for name in [module for module in list(sys.modules) if module.startswith("inspector.")]:
         for value in list(vars(sys.modules[name]).values()):
             if isinstance(value, functools._lru_cache_wrapper):
                 value.cache_clear()
 
 
 def _taken_out():
-    names = [one for one in list(sys.modules) if one == "inspector" or one.startswith("inspector.")]
+    names = [
+        module
+        for module in list(sys.modules)
+        if module == "inspector" or module.startswith("inspector.")
+    ]
     return {name: sys.modules.pop(name) for name in names}

@@ -101,9 +101,9 @@ def _record(
         )
     return {
         "key": key,
-        "asked": [_asked(one, one.sharding) for one in (*arguments, *results)],
+        "asked": [_asked(argument, argument.sharding) for argument in (*arguments, *results)],
         "arguments": len(arguments),
-        "shardings": [_text(one) for one in shardings],
+        "shardings": [_text(sharding) for sharding in shardings],
         "module": base64.b64encode(mlir.module_to_bytecode(module)).decode(),
     }
 
@@ -157,7 +157,9 @@ class Answers:
         del custom_partitioning  # imported, so that its own registration is in the list
         callbacks = xla_bridge._plugin_callbacks
         callbacks[:] = [
-            one for one in callbacks if getattr(one, "keywords", {}).get("name") != NAME
+            callback
+            for callback in callbacks
+            if getattr(callback, "keywords", {}).get("name") != NAME
         ]
         register = functools.partial(
             xc.register_custom_call_partitioner,
@@ -187,7 +189,9 @@ class Answers:
         key: bytes,
     ) -> tuple[bytes, list[Any], Any]:
         results = [of_result] if not result.is_tuple() else of_result.tuple_elements()
-        given = [_text(one) if one is not None else None for one in (*shardings, *results)]
+        given = [
+            _text(sharding) if sharding is not None else None for sharding in (*shardings, *results)
+        ]
         call = self._call(key, given)
         count = call["arguments"]
         chosen = [_parsed(text) for text in call["shardings"][:count]]

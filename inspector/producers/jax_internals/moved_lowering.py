@@ -37,7 +37,7 @@ def moved(
         name: tuple(move(sharding) for sharding in arguments[name] or ())
         for name in ("in_shardings", "out_shardings", "intermediate_shardings")
     }
-    made = pxla.MeshComputation(
+    mesh_computation = pxla.MeshComputation(
         computation._name,
         computation._hlo,
         computation.const_args,
@@ -47,7 +47,7 @@ def moved(
         tuple(devices),
         **(arguments | kept | {"backend": devices[0].client}),
     )
-    return stages.Lowered(made, lowered.args_info, lowered.out_tree)
+    return stages.Lowered(mesh_computation, lowered.args_info, lowered.out_tree)
 
 
 def moved_gspmd(sharding: GSPMDSharding, new: dict[Any, Any]) -> GSPMDSharding:

@@ -87,19 +87,20 @@ def compile_module(module: bytes, devices: list[Any], settings: dict[str, Any]) 
 
 
 def _read(
-    found: Snapshot,
+    snapshot: Snapshot,
     target: Target,
     devices: list[Any],
     executable: Any,
     settings: dict[str, Any],
     seconds: float,
 ) -> Snapshot:
-    mesh, record = _mesh(found, target, devices)
-    (program,) = found.programs
-    chosen = _chosen_specs(found, executable, mesh, settings)
-    arrays = tuple(_placed(one, record, devices, chosen) for one in found.arrays)
+    mesh, record = _mesh(snapshot, target, devices)
+    (program,) = snapshot.programs
+    chosen = _chosen_specs(snapshot, executable, mesh, settings)
+    arrays = tuple(_placed(array, record, devices, chosen) for array in snapshot.arrays)
     shardings = tuple(
-        replace(one, compiled=chosen.get(one.path, one.compiled)) for one in program.shardings
+        replace(sharding, compiled=chosen.get(sharding.path, sharding.compiled))
+        for sharding in program.shardings
     )
     text = "\n\n".join(module.to_string() for module in executable.hlo_modules())
     stats = executable.get_compiled_memory_stats()
@@ -111,23 +112,23 @@ def _read(
         seconds=Seconds(compile=seconds),
         shardings=program_text.with_uses(shardings, facts.uses, facts.reused),
     )
-    return _snapshot(found, target, record, arrays, facts.added_to(program), ())
+    return _snapshot(snapshot, target, record, arrays, facts.added_to(program), ())
 
 
 def _too_large(
-    found: Snapshot, target: Target, devices: list[Any], short: out_of_memory.Shortage
+    snapshot: Snapshot, target: Target, devices: list[Any], short: out_of_memory.Shortage
 ) -> Snapshot:
-    _, record = _mesh(found, target, devices)
-    (program,) = found.programs
+    _, record = _mesh(snapshot, target, devices)
+    (program,) = snapshot.programs
     memory = Memory(peak=short.needed, capacity=short.available, compiler=short.message)
-    arrays = tuple(_placed(one, record, devices, {}) for one in found.arrays)
+    arrays = tuple(_placed(array, record, devices, {}) for array in snapshot.arrays)
     findings = (out_of_memory.finding(program.name, target.text, short),)
     made = Program(program.name, memory=memory, shardings=program.shardings)
-    return _snapshot(found, target, record, arrays, made, findings)
+    return _snapshot(snapshot, target, record, arrays, made, findings)
 
 
 def _snapshot(
-    found: Snapshot,
+    snapshot: Snapshot,
     target: Target,
     mesh: snapshot.Mesh | None,
     arrays: tuple[Array, ...],
@@ -137,7 +138,7 @@ def _snapshot(
     source = Source(
         target.kind,
         target.text,
-        found.source.created,
+        snapshot.source.created,
         versions() | compiler_versions(target),
         processes=target.hosts,
     )
@@ -145,33 +146,35 @@ def _snapshot(
 
 
 def _mesh(
-    found: Snapshot, target: Target, devices: list[Any]
+    snapshot: Snapshot, target: Target, devices: list[Any]
 ) -> tuple[Mesh | None, snapshot.Mesh | None]:
     """Return the program's mesh on the devices of the target, for JAX and as a record."""
-    if found.mesh is None:
+    if snapshot.mesh is None:
         return None, None
-    types = tuple(AxisType[axis.type.capitalize()] for axis in found.mesh.axes)
-    placed = np.array([devices[place] for place in found.mesh.devices], dtype=object)
-    mesh = Mesh(placed.reshape(found.mesh.shape), found.mesh.axis_names, axis_types=types)
+    types = tuple(AxisType[axis.type.capitalize()] for axis in snapshot.mesh.axes)
+    placed = np.array([devices[place] for place in snapshot.mesh.devices], dtype=object)
+    mesh = Mesh(placed.reshape(snapshot.mesh.shape), snapshot.mesh.axis_names, axis_types=types)
     if mesh.size == target.devices:
         return mesh, placed_record(target, mesh, "row-major", False)
     return mesh, mesh_record(mesh)
 
 
 def _chosen_specs(
-    found: Snapshot, executable: Any, mesh: Mesh | None, settings: dict[str, Any]
+    snapshot: Snapshot, executable: Any, mesh: Mesh | None, settings: dict[str, Any]
 ) -> dict[str, Spec]:
     """Return the specs that the compiler of the target chose, by path."""
     if mesh is None or len(settings["devices"]) == 1:
         return {}
-    (program,) = found.programs
-    shapes = {array.path: array.shape for array in found.arrays}
+    (program,) = snapshot.programs
+    shapes = {array.path: array.shape for array in snapshot.arrays}
     chosen: dict[str, Spec] = {}
     for role, shardings, free in (
         ("input", executable.get_parameter_shardings(), settings["inputs_chosen"]),
         ("output", executable.get_output_shardings(), settings["outputs_chosen"]),
     ):
-        values = [one for one in program.shardings if one.role == role and one.used]
+        values = [
+            argument for argument in program.shardings if argument.role == role and argument.used
+        ]
         # Each element of a tuple has a sharding; constants of the module come first.
         given = list(shardings or ())[-len(values) :] if values else []
         for value, sharding, is_free in zip(
@@ -192,8 +195,8 @@ def _placed(
     if array.shards is None:
         return array
     shards = tuple(
-        replace(one, device=devices[one.device].id, process=devices[one.device].process_index)
-        for one in array.shards
+        replace(shard, device=devices[shard.device].id, process=devices[shard.device].process_index)
+        for shard in array.shards
     )
     return replace(array, shards=shards)
 

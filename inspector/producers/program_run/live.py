@@ -75,7 +75,9 @@ class LiveArrays:
         The Snapshot is None if no array is alive. `share_of_new` becomes the share of the bytes in arrays
         that were created after the last capture.
         """
-        live = _without_views([one for one in jax.live_arrays() if not one.is_deleted()], final)
+        live = _without_views(
+            [live_array for live_array in jax.live_arrays() if not live_array.is_deleted()], final
+        )
         self._compare_with_last(live)
         if not live:
             return None, {}
@@ -95,10 +97,10 @@ class LiveArrays:
         for place, array in enumerate(left.values()):
             _add(named, f"unnamed/{place}", array)
             counts[BY_ORDER] = counts.get(BY_ORDER, 0) + 1
-        found = capture(named)
+        snapshot = capture(named)
         # Numbers and functions in a pytree are not arrays of the program.
-        findings = tuple(one for one in found.findings if one.code != "left-out")
-        return replace(found, findings=findings), counts
+        findings = tuple(finding for finding in snapshot.findings if finding.code != "left-out")
+        return replace(snapshot, findings=findings), counts
 
     def _compare_with_last(self, live: list[Any]) -> None:
         sizes = [one.size * one.dtype.itemsize for one in live]
@@ -201,8 +203,8 @@ def _address(array: Any) -> tuple[int, int] | None:
 def _parts(outputs: Sequence[tuple[Signature, str, str]], depth: int) -> list[list[Any]]:
     """Return the elements of a result at one depth, largest first: a program can drop some of them."""
     by_element: dict[tuple[str, ...], list[Any]] = {}
-    for one in outputs:
-        by_element.setdefault(tuple(one[1].split("/")[: depth + 1]), []).append(one)
+    for output in outputs:
+        by_element.setdefault(tuple(output[1].split("/")[: depth + 1]), []).append(output)
     if len({path for _, path, _ in outputs}) == 1:
         return []
     return sorted(by_element.values(), key=len, reverse=True)

@@ -50,6 +50,6 @@ def _side(sharding: Any, shape: tuple[int, ...], meshes: dict[Mesh, int]) -> dic
             number = meshes.setdefault(sharding.mesh, len(meshes))
             return {"mesh": number, "spec": spec_of(spec, len(shape))}
     try:
-        return {"shards": [[one.device, one.index] for one in shards_of(sharding, shape)]}
+        return {"shards": [[shard.device, shard.index] for shard in shards_of(sharding, shape)]}
     except Exception:  # sharding types raise different errors for shapes they cannot shard
         return {"devices": sorted(device.id for device in sharding.device_set)}

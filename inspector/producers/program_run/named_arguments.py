@@ -60,9 +60,9 @@ def argument_paths(
     heads: dict[str, str] = {}
     for path, name in zip(keys, names, strict=False):
         kind, _, rest = path.partition("/")
-        found = _PARAMETER.match(name or "")
-        if kind == "0" and found:
-            heads.setdefault(rest.partition("/")[0], found.group())
+        match = _PARAMETER.match(name or "")
+        if kind == "0" and match:
+            heads.setdefault(rest.partition("/")[0], match.group())
     counts = Counter(heads.values())
     # The parameter `*arrays` has several positions: `arrays/0`, `arrays/1`.
     first = {name: int(place) for place, name in reversed(heads.items())}
@@ -74,7 +74,7 @@ def argument_paths(
     return ArgumentPaths(in_tree, parameters, inputs, tuple(_paths(out_tree)))
 
 
-def with_argument_names(found: Snapshot, program: str, paths: ArgumentPaths) -> Snapshot:
+def with_argument_names(snapshot: Snapshot, program: str, paths: ArgumentPaths) -> Snapshot:
     """Replace positions in the paths of a program's inputs: `step/input/0/w` by `step/input/state/w`."""
     prefix = f"{program}/input/"
 
@@ -84,12 +84,12 @@ def with_argument_names(found: Snapshot, program: str, paths: ArgumentPaths) -> 
         return prefix + _renamed(path.removeprefix(prefix), paths.parameters)
 
     return replace(
-        found,
-        arrays=tuple(replace(one, path=renamed(one.path)) for one in found.arrays),
-        programs=tuple(_renamed_program(one, renamed) for one in found.programs),
+        snapshot,
+        arrays=tuple(replace(array, path=renamed(array.path)) for array in snapshot.arrays),
+        programs=tuple(_renamed_program(one, renamed) for one in snapshot.programs),
         findings=tuple(
-            one if one.array is None else replace(one, array=renamed(one.array))
-            for one in found.findings
+            finding if finding.array is None else replace(finding, array=renamed(finding.array))
+            for finding in snapshot.findings
         ),
     )
 
@@ -99,8 +99,10 @@ def _renamed_program(program: Program, renamed: Callable[[str], str]) -> Program
     collectives, used = program.collectives, program.memory_use
     if collectives is not None:
         collectives = tuple(
-            one if one.arrays is None else replace(one, arrays=tuple(map(renamed, one.arrays)))
-            for one in collectives
+            collective
+            if collective.arrays is None
+            else replace(collective, arrays=tuple(map(renamed, collective.arrays)))
+            for collective in collectives
         )
     if used is not None:
         values = (
@@ -109,7 +111,9 @@ def _renamed_program(program: Program, renamed: Callable[[str], str]) -> Program
         used = replace(used, values=tuple(values))
     return replace(
         program,
-        shardings=tuple(replace(one, path=renamed(one.path)) for one in program.shardings),
+        shardings=tuple(
+            replace(sharding, path=renamed(sharding.path)) for sharding in program.shardings
+        ),
         collectives=collectives,
         memory_use=used,
     )

@@ -195,17 +195,17 @@ class Recorder:
         if not self._lock.acquire(blocking=final):
             return
         try:
-            found, counts = self._live.captured(trees, final)
-            if found is None:
+            snapshot, counts = self._live.captured(trees, final)
+            if snapshot is None:
                 return
-            held = sum(array.bytes or 0 for array in found.arrays)
+            held = sum(array.bytes or 0 for array in snapshot.arrays)
             # At the end, as many as at the last reading are still in use.
             goes_on = held >= self._read_bytes / 2 if final else self._live.share_of_new > 0.5
             self._read_bytes = held
             if held >= self._written_bytes / 2 or (goes_on and held >= self._written_bytes / 100):
                 self._written_bytes = held
                 meta = {"when": when, "at": now - self._started, "names": counts, "bytes": held}
-                self._write_json("arrays.json", meta, found)
+                self._write_json("arrays.json", meta, snapshot)
         finally:
             self._lock.release()
         self._spent += time.time() - now
@@ -334,8 +334,8 @@ def lowered_settings(lowered: Any, places: Mapping[int, int]) -> dict[str, Any]:
     return {
         "devices": [places[device.id] for device in programs.devices_of(lowered)],
         "tuple_args": bool(arguments["tuple_args"]),
-        "inputs_chosen": [programs.is_chosen(one) for one in arguments["in_shardings"]],
-        "outputs_chosen": [programs.is_chosen(one) for one in arguments["out_shardings"]],
+        "inputs_chosen": [programs.is_chosen(argument) for argument in arguments["in_shardings"]],
+        "outputs_chosen": [programs.is_chosen(argument) for argument in arguments["out_shardings"]],
     }
 
 

@@ -71,6 +71,6 @@ class Causes:
                 yield from moved
                 return
         operands, results = list(operation.operands), list(operation.results)
-        yield from [one for one in operands if has_axis(one, axis)] or [
-            one for one in results if has_axis(one, axis)
+        yield from [operand for operand in operands if has_axis(operand, axis)] or [
+            result for result in results if has_axis(result, axis)
         ]

@@ -43,7 +43,7 @@ class Side:
 
     def on_device(self, axes: Axes, sizes: Mapping[str, int]) -> tuple[int, ...]:
         """Return the shape on one device if these mesh axes shard the value."""
-        ways = (math.prod(sizes[n] if p is None else p[1] for n, p in each) for each in axes)
+        ways = (math.prod(sizes[n] if p is None else p[1] for n, p in axis) for axis in axes)
         return tuple(-(-size // count) for size, count in zip(self.shape, ways, strict=True))
 
 
@@ -77,11 +77,11 @@ def conflicts_of(
       sizes: the size of each mesh axis.
     """
     found: dict[int, Conflicting] = {}
-    for one in collectives:
-        about = made.get(one.name)
-        if about is None or one.op in ("all-reduce", "reduce-scatter"):
+    for collective in collectives:
+        about = made.get(collective.name)
+        if about is None or collective.op in ("all-reduce", "reduce-scatter"):
             continue
-        for number in _numbers(one, about, history):
+        for number in _numbers(collective, about, history):
             operation = history.by_number.get(number)
             if operation is None:
                 continue
@@ -89,9 +89,11 @@ def conflicts_of(
             if operation.name == _CONSTRAINT:
                 sides = _constrained(operation)
             else:
-                sides = _gathered(before.sides, one, about, sizes)
+                sides = _gathered(before.sides, collective, about, sizes)
             if sides is not None:
-                found[number] = Conflicting(operation, sides, (*before.collectives, one.name))
+                found[number] = Conflicting(
+                    operation, sides, (*before.collectives, collective.name)
+                )
                 break
     return found
 
@@ -102,7 +104,7 @@ def _numbers(collective: Collective, about: Made, history: History) -> Iterator[
     if about.users and operation is not None and operation.name != _CONSTRAINT:
         # The result of the operation is moved to a user if it has the mesh axes, and else to the result.
         axes = collective.axis_names
-        if all(has_axis(each, axis) for each in operation.results for axis in axes):
+        if all(has_axis(result, axis) for result in operation.results for axis in axes):
             yield from about.users
             return
     yield from about.numbers
@@ -150,12 +152,14 @@ def _gathered(
     return None
 
 
-def conflict(found: Conflicting, origins: bool, history: History, sources: Sources) -> Conflict:
+def conflict(
+    conflicting: Conflicting, origins: bool, history: History, sources: Sources
+) -> Conflict:
     """Return the record of a conflict.
 
     origins: whether the sources of shardings were recorded.
     """
-    name, file, line = described(found.operation.location)
+    name, file, line = described(conflicting.operation.location)
     sides = tuple(
         ConflictSide(
             side.name,
@@ -165,8 +169,8 @@ def conflict(found: Conflicting, origins: bool, history: History, sources: Sourc
             spec_of(side.used),
             origins_of_value(side.value, history, sources) if origins else None,
         )
-        for side in found.sides
+        for side in conflicting.sides
     )
     place = f"{file.rpartition('/')[2]}:{line}" if file else None
-    operation = found.operation.name.partition(".")[2]
-    return Conflict(operation, sides, found.collectives, name or None, place)
+    operation = conflicting.operation.name.partition(".")[2]
+    return Conflict(operation, sides, conflicting.collectives, name or None, place)

@@ -106,7 +106,7 @@ def _constraints_in_code(layout: Layout, program: str) -> list[_Variant]:
     if layout.entry.constraints:
         return []
     module = _named(template_of(layout), program).module
-    places = dict.fromkeys(_place(each) for each in _constraints(module))
+    places = dict.fromkeys(_place(constraint) for constraint in _constraints(module))
     return [
         _Variant("constraint", f"Remove constraint {place}", None, place)
         for place in places
@@ -117,7 +117,7 @@ def _constraints_in_code(layout: Layout, program: str) -> list[_Variant]:
 def _cost(variant: _Variant, current: Layout, program: str, chip: Chip | None) -> LayoutCost:
     layout = variant.layout or current
     planned = plan(layout, cached_state(layout))
-    uneven = next((one for one in planned.findings if one.code == INDIVISIBLE), None)
+    uneven = next((finding for finding in planned.findings if finding.code == INDIVISIBLE), None)
     if uneven is not None:
         raise InvalidInput(uneven.message)
     found = _propagated(variant, current, program)
@@ -126,7 +126,7 @@ def _cost(variant: _Variant, current: Layout, program: str, chip: Chip | None) -
     return LayoutCost(
         state_totals(planned).per_device,
         {UNKNOWN_AXES: None} if wire is None else wire,
-        None if products is None else sum(each.flops for each in products),
+        None if products is None else sum(product.flops for product in products),
         None if chip is None else predicted(found, layout.mesh(), chip).seconds,
     )
 

@@ -38,7 +38,7 @@ def evaluate(payload: dict[str, Any], report: Callable[..., None]) -> dict[str, 
     chip = None if name is None else hardware.chip(name)
     with collector.paused():
         found = costs(layouts, chip, payload["first"])
-    return {"evaluated": [typed_json.encode(each) for each in found]}
+    return {"evaluated": [typed_json.encode(evaluated) for evaluated in found]}
 
 
 def costs(layouts: Sequence[Layout], chip: Chip | None, first: bool) -> list[Evaluated]:
@@ -102,7 +102,9 @@ class _Planned:
 
 def _impossible(planned: _Planned, chip: Chip | None) -> str | None:
     """Return why a layout cannot run: a dimension is not divisible, or its train state is too large."""
-    uneven = next((one for one in planned.snapshot.findings if one.code == INDIVISIBLE), None)
+    uneven = next(
+        (finding for finding in planned.snapshot.findings if finding.code == INDIVISIBLE), None
+    )
     if uneven is not None:
         return uneven.message
     if chip is None:
@@ -139,7 +141,7 @@ def _cost(
 def _scaled(layout: Layout, scalable: bool) -> ScaledProgram:
     template = template_of(layout)
     name = layout.entry.watched_program
-    lowered = next((each for each in template.programs if each.name == name), None)
+    lowered = next((program for program in template.programs if program.name == name), None)
     if lowered is None:
         reasons = [text for failed, text in template.failed if failed == name]
         raise InvalidInput(reasons[0] if reasons else f"JAX refuses to trace {name}")

@@ -122,9 +122,9 @@ class History:
         self.module = module.clone()
         self._operations = operations(self.module)
         self._constraints = {
-            ir.StringAttr(each.attributes[NAME]).value: each
-            for each in self._operations
-            if each.name == "sdy.sharding_constraint" and NAME in each.attributes
+            ir.StringAttr(operation.attributes[NAME]).value: operation
+            for operation in self._operations
+            if operation.name == "sdy.sharding_constraint" and NAME in operation.attributes
         }
         self._arrived: dict[Any, list[tuple[Edge, Site]]] = {}
 
@@ -137,9 +137,9 @@ class History:
     def by_number(self) -> dict[int, Any]:
         """The operation with each number. Of one that a pass has copied, the first."""
         found: dict[int, Any] = {}
-        for each in self._operations:
-            if NUMBER in each.attributes:
-                found.setdefault(ir.IntegerAttr(each.attributes[NUMBER]).value, each)
+        for operation in self._operations:
+            if NUMBER in operation.attributes:
+                found.setdefault(ir.IntegerAttr(operation.attributes[NUMBER]).value, operation)
         return found
 
     def find(self, value: Any, axis: str) -> Found | None:
@@ -253,7 +253,10 @@ def _is_given(value: Any, axis: str) -> bool:
 @functools.lru_cache(maxsize=4096)
 def _closed(sharding: Any) -> tuple[bool, ...]:
     """Return for each dimension whether propagation may not add mesh axes."""
-    return tuple(sdy.DimensionShardingAttr(each).is_closed for each in sharding.dimension_shardings)
+    return tuple(
+        sdy.DimensionShardingAttr(dimension_sharding).is_closed
+        for dimension_sharding in sharding.dimension_shardings
+    )
 
 
 def _made_from(value: Any) -> list[Any]:
@@ -286,7 +289,7 @@ def _named(operation: Any, axis: str, number: int) -> str | None:
 
 def _of_result(operation: Any, key: str, number: int) -> Any | None:
     """Return the note of a loop about one of its results. Shardy makes no note for scalars."""
-    ranks = [rank_of(each.type) for each in operation.results]
+    ranks = [rank_of(result.type) for result in operation.results]
     listed = list(ir.ArrayAttr(operation.attributes[key]))
     noted = [place for place, rank in enumerate(ranks) if rank]
     if number not in noted or len(listed) != len(noted):

@@ -127,13 +127,13 @@ def _parsed(text: str | bytes, what: str, context: Any) -> Any:
 def _main(module: Any, what: str) -> Any:
     """Return the function that the program runs."""
     functions = [
-        each.operation
-        for each in _operation(module).regions[0].blocks[0].operations
-        if each.operation.name == "func.func"
+        operation.operation
+        for operation in _operation(module).regions[0].blocks[0].operations
+        if operation.operation.name == "func.func"
     ]
-    for each in functions:
-        if _symbol(each, "") == "main":
-            return each
+    for function in functions:
+        if _symbol(function, "") == "main":
+            return function
     raise InvalidInput(f"{what} has no function main, but must be a module that JAX lowered")
 
 
@@ -180,7 +180,7 @@ def _partitioned(module: Any, name: str, mesh: Mesh, main: Any) -> PartitionedMo
         for role, side in (("input", "arg"), ("output", "res"))
     )
     found = partitioned_module(module, name, mesh, inputs, outputs)
-    listed = tuple(replace(one, path=f"{name}/{one.path}") for one in found.arrays)
+    listed = tuple(replace(array, path=f"{name}/{array.path}") for array in found.arrays)
     return replace(found, arrays=listed)
 
 

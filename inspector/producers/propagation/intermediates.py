@@ -46,13 +46,13 @@ class Intermediate:
 
 def intermediates(history: History) -> Iterator[Intermediate]:
     """Yield the values that the model reports, or its matrix products and sharding constraints."""
-    marks = [each for each in history.operations if is_mark(each)]
+    marks = [operation for operation in history.operations if is_mark(operation)]
     if not marks:
         yield from _products(history)
         return
-    for each in marks:
-        said = json.loads(ir.StringAttr(each.attributes["backend_config"]).value)
-        group, value = said["path"].partition("/")[0], each.operands[0]
+    for mark in marks:
+        said = json.loads(ir.StringAttr(mark.attributes["backend_config"]).value)
+        group, value = said["path"].partition("/")[0], mark.operands[0]
         names = tuple(said["names"]) if said["names"] else None
         yield Intermediate(said["path"], group, _shape(value), said["dtype"], names, value)
 
@@ -106,7 +106,7 @@ def _shape(value: Any) -> tuple[int, ...]:
 def _dtype(element: Any) -> str | None:
     """Return the name of an element type as NumPy has it; None for types without one, such as f8E4M3FN."""
     text = str(element)
-    found = _NUMBER.fullmatch(text)
+    match = _NUMBER.fullmatch(text)
     if text == "i1":
         return "bool"
-    return f"{_KINDS[found[1]]}{found[2]}" if found and int(found[2]) >= 8 else None
+    return f"{_KINDS[match[1]]}{match[2]}" if match and int(match[2]) >= 8 else None

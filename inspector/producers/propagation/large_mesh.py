@@ -90,12 +90,15 @@ def on_large_mesh(first: Module, second: Module, meshes: SmallerMeshes) -> Modul
     if len(first.computations) != len(second.computations):
         raise InvalidInput(_NOT_ALIKE)
     computations = []
-    for one, two in zip(first.computations, second.computations, strict=True):
+    for computation, two in zip(first.computations, second.computations, strict=True):
         others = _by_operation(two)
         instructions = tuple(
-            _scaled(before, others.get(key), meshes) for key, before in _by_operation(one).items()
+            _scaled(before, others.get(key), meshes)
+            for key, before in _by_operation(computation).items()
         )
-        computations.append(Computation(one.name, one.entry, instructions, one.complete))
+        computations.append(
+            Computation(computation.name, computation.entry, instructions, computation.complete)
+        )
     return replace(first, computations=tuple(computations))
 
 
@@ -103,9 +106,9 @@ def _by_operation(computation: Computation) -> dict[tuple[str, str, int], Instru
     """Return the instructions by what they have in common on all meshes: name of the operation and opcode."""
     seen: Counter[tuple[str, str]] = Counter()
     found = {}
-    for one in computation.instructions:
-        key = (one.opcode, one.attributes.get("metadata", ""))
-        found[*key, seen[key]] = one
+    for instruction in computation.instructions:
+        key = (instruction.opcode, instruction.attributes.get("metadata", ""))
+        found[*key, seen[key]] = instruction
         seen[key] += 1
     return found
 
@@ -141,12 +144,12 @@ def _scaled(first: Instruction, second: Instruction | None, meshes: SmallerMeshe
         return first
     rest = iter(others)
 
-    def array(found: re.Match[str]) -> str:
-        sizes, other = found[2].split(","), next(rest).split(",")
+    def array(match: re.Match[str]) -> str:
+        sizes, other = match[2].split(","), next(rest).split(",")
         if len(other) != len(sizes):
-            return found[0]
+            return match[0]
         large = (_size(int(a), int(b), meshes) for a, b in zip(sizes, other, strict=True))
-        return f"{found[1]}[{','.join(map(str, large))}]"
+        return f"{match[1]}[{','.join(map(str, large))}]"
 
     return first._replace(shape_text=_ARRAY.sub(array, first.shape_text))
 

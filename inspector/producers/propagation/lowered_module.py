@@ -53,7 +53,7 @@ def partition_lowered(payload: dict[str, Any], report: Callable[..., None]) -> d
         context.allow_unregistered_dialects = True
         module = ir.Module.parse(base64.b64decode(payload["module"]))
         meshes = meshes_of(module.operation)
-        first = next((one for one in meshes.values() if one.axes), None)
+        first = next((named_mesh for named_mesh in meshes.values() if named_mesh.axes), None)
         if first is None or dict(first.axes) != mesh.sizes:
             raise InvalidInput(f"the lowered program is not on the mesh {mesh_text(mesh)}")
         single = on_first_mesh(module, meshes)
@@ -92,7 +92,7 @@ def partitioned_module(
 
 def _prepared(module: ir.Module) -> ir.Module:
     """Return a copy in the form in which XLA propagates shardings. HLO has no `shard_map`."""
-    if any(each.name == MANUAL for each in operations(module.operation)):
+    if any(operation.name == MANUAL for operation in operations(module.operation)):
         prepared = ir.Module.parse(text_of(module))
     else:
         prepared = xla_form(module)

@@ -30,9 +30,9 @@ def restore_manual(module: Any) -> None:
       InvalidInput: a `shard_map` has another form, so that its manual axes are unknown.
     """
     functions = {
-        ir.StringAttr(each.attributes["sym_name"]).value: each.operation
-        for each in module.body.operations
-        if each.operation.name == "func.func"
+        ir.StringAttr(operation.attributes["sym_name"]).value: operation.operation
+        for operation in module.body.operations
+        if operation.operation.name == "func.func"
     }
     calls: list[tuple[Any, str]] = []
 
@@ -53,7 +53,7 @@ def restore_manual(module: Any) -> None:
 def _restore(call: Any, function: Any) -> None:
     before, named = _edge(call.operands, _TO_LOCAL)
     users = [use.owner for result in call.results for use in result.uses]
-    after = next((one.operation for one in users if _target(one.operation) == _TO_GLOBAL), None)
+    after = next((user.operation for user in users if _target(user.operation) == _TO_GLOBAL), None)
     outer = _attributes(after)
     axes = named.get(_AXES) or outer.get(_AXES)
     if axes is None:
@@ -113,7 +113,7 @@ def _copy(block: Any, inside: Any, caller: Any) -> None:
         operation = each.operation
         if operation.name == "func.return":
             with ir.InsertionPoint(inside), operation.location:
-                sdy.ReturnOp([values.get(one, one) for one in operation.operands])
+                sdy.ReturnOp([values.get(operand, operand) for operand in operation.operands])
             return
         copy = operation.clone(ip=ir.InsertionPoint(inside)).operation
         redirect(copy, values, caller)

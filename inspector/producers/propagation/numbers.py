@@ -61,8 +61,8 @@ def with_names(text: str, by_number: Mapping[int, Any]) -> str:
     """
     known: dict[str, str] = {}
 
-    def named(found: re.Match[str]) -> str:
-        number = found[1]
+    def named(match: re.Match[str]) -> str:
+        number = match[1]
         if number not in known:
             operation = by_number.get(int(number))
             known[number] = "" if operation is None else _metadata(operation.location, number)

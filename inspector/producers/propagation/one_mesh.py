@@ -28,11 +28,11 @@ OTHER_MESHES = "other-mesh"
 def meshes_of(module: Any) -> dict[str, NamedMesh]:
     """Return the meshes of a module's operation by name."""
     found = {}
-    for each in module.regions[0].blocks[0].operations:
-        if each.operation.name == "sdy.mesh":
-            mesh = shardings.sdy_mesh(str(sdy.MeshAttr(each.attributes["mesh"])))
+    for operation in module.regions[0].blocks[0].operations:
+        if operation.operation.name == "sdy.mesh":
+            mesh = shardings.sdy_mesh(str(sdy.MeshAttr(operation.attributes["mesh"])))
             if mesh is not None:
-                found[ir.StringAttr(each.attributes["sym_name"]).value] = mesh
+                found[ir.StringAttr(operation.attributes["sym_name"]).value] = mesh
     return found
 
 
@@ -47,26 +47,26 @@ def on_first_mesh(module: ir.Module, meshes: Mapping[str, NamedMesh]) -> ir.Modu
     first, main = next(item for item in meshes.items() if item[1].axes)
     text = text_of(module)
 
-    def replaced(found: re.Match[str]) -> str:
-        mesh = meshes.get(found[1])
-        if mesh is None or found[1] == first:
-            return found[0]
+    def replaced(match: re.Match[str]) -> str:
+        mesh = meshes.get(match[1])
+        if mesh is None or match[1] == first:
+            return match[0]
         if not mesh.axes:
-            return f"<@{first}, [{found[2]}]>"
+            return f"<@{first}, [{match[2]}]>"
         if mesh.order is not None or main.order is not None or mesh.size != main.size:
             raise InvalidInput("it has meshes with different devices")
-        sharding = shardings.parse_sdy(f"#sdy.sharding<@m, [{found[2]}]{found[3]}>", {"m": mesh})
+        sharding = shardings.parse_sdy(f"#sdy.sharding<@m, [{match[2]}]{match[3]}>", {"m": mesh})
         entries = [
             "{"
             + ", ".join([*axes_of_parts(parts, main), *(["?"] if "?" in one[1] else [])])
             + "}"
             + (one[2] or "")
-            for parts, one in zip(sharding.dimensions, _ENTRY.finditer(found[2]), strict=True)
+            for parts, one in zip(sharding.dimensions, _ENTRY.finditer(match[2]), strict=True)
         ]
         extras = {"unreduced": sharding.unreduced}
         more = "".join(
             f", {kind}={{{', '.join(axes_of_parts(extras[kind], main))}}}"
-            for kind, _ in _EXTRA.findall(found[3])
+            for kind, _ in _EXTRA.findall(match[3])
             if kind in extras
         )
         return f"<@{first}, [{', '.join(entries)}]{more}>"

@@ -77,19 +77,19 @@ class Sources:
 
 def constraints_of(operations: Iterable[Any]) -> dict[str, Constraint]:
     """Return each named sharding constraint among these operations, and the specs of each `shard_map`."""
-    found: dict[str, Constraint] = {}
+    constraints: dict[str, Constraint] = {}
     for operation in operations:
         if NAME not in operation.attributes:
             continue
         name = ir.StringAttr(operation.attributes[NAME]).value
         place = called_at(operation.location) or name
         if operation.name == "sdy.sharding_constraint":
-            found[name] = Constraint(place, noted_axes(operation))
+            constraints[name] = Constraint(place, noted_axes(operation))
         elif operation.name == MANUAL:
             for kind, values in (("input", operation.operands), ("output", operation.results)):
                 for number in range(len(values)):
-                    found[f"{name}_{kind}: {number}"] = Constraint(place, ())
-    return found
+                    constraints[f"{name}_{kind}: {number}"] = Constraint(place, ())
+    return constraints
 
 
 def note_axes(operation: Any, names: LogicalAxes) -> None:
@@ -110,14 +110,14 @@ def origins_of_value(value: Any, history: History, sources: Sources) -> tuple[Or
     sharding = sharding_of(value)
     if sharding is None:
         return ()
-    axes = [name for each in axes_of_dimensions(sharding) for name, _ in each]
+    axes = [name for axis in axes_of_dimensions(sharding) for name, _ in axis]
     return unique(sources.origin(axis, history.find(value, axis)) for axis in axes)
 
 
 def unique(origins: Iterable[Origin | None]) -> tuple[Origin, ...]:
     """Return the known origins, each source of a mesh axis once."""
     first: dict[tuple[str, str], Origin] = {}
-    for each in origins:
-        if each is not None:
-            first.setdefault((each.mesh_axis, each.from_), each)
+    for origin in origins:
+        if origin is not None:
+            first.setdefault((origin.mesh_axis, origin.from_), origin)
     return tuple(first.values())

@@ -223,8 +223,10 @@ def close_signature(module: Any) -> None:
 
 def _closed(sharding: Any) -> Any:
     dimensions = [
-        sdy.DimensionShardingAttr.get(list(sdy.DimensionShardingAttr(each).axes), is_closed=True)
-        for each in sharding.dimension_shardings
+        sdy.DimensionShardingAttr.get(
+            list(sdy.DimensionShardingAttr(dimension_sharding).axes), is_closed=True
+        )
+        for dimension_sharding in sharding.dimension_shardings
     ]
     return sdy.TensorShardingAttr.get(
         sharding.mesh_or_ref,
@@ -303,7 +305,10 @@ def _notes_of_result(value: Any) -> dict[str, Any]:
 
 
 def _is_closed(sharding: Any) -> bool:
-    return all(sdy.DimensionShardingAttr(one).is_closed for one in sharding.dimension_shardings)
+    return all(
+        sdy.DimensionShardingAttr(dimension_sharding).is_closed
+        for dimension_sharding in sharding.dimension_shardings
+    )
 
 
 def _call(target: str, types: list[Any], operands: list[Any], location: Any) -> Any:

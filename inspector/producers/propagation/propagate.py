@@ -332,7 +332,7 @@ def described_program(
     if read.collectives is not None and read.analysis is not None:
         read = replace(read, collectives=simplified(read.collectives, read.analysis))
     if mesh is not setting.mesh and read.collectives is not None:
-        large = tuple(on_axes_of(each, setting.mesh) for each in read.collectives)
+        large = tuple(on_axes_of(collective, setting.mesh) for collective in read.collectives)
         read = replace(read, collectives=large)
     sources = Sources(
         lowered.inputs,
@@ -346,7 +346,8 @@ def described_program(
         conflicting = conflicts_of(read.collectives or (), made, history, setting.mesh.sizes)
         causes = Causes(history, made, conflicting, sources, origins)
         collectives = tuple(
-            replace(each, origins=causes.origins(each)) for each in read.collectives or ()
+            replace(collective, origins=causes.origins(collective))
+            for collective in read.collectives or ()
         )
         conflicts = tuple(
             conflict(each, origins, history, sources) for each in conflicting.values()
@@ -424,27 +425,27 @@ def _arrays(
 ) -> list[Array]:
     """Return the activations and gradients of a program; of repeated ones the first."""
     logical, mesh = setting.has_rules, setting.mesh
-    found: dict[str, Array] = {}
-    for each in intermediates(history):
-        if each.path in found:
+    arrays: dict[str, Array] = {}
+    for intermediate in intermediates(history):
+        if intermediate.path in arrays:
             continue
-        sharding = sharding_of(each.value)
-        spec: Spec = tuple(None for _ in each.shape)
+        sharding = sharding_of(intermediate.value)
+        spec: Spec = tuple(None for _ in intermediate.shape)
         if sharding is not None:
             spec = spec_of(axes_of_dimensions(sharding))
         array = Array(
-            path=each.path,
-            group=each.group,
-            shape=each.shape,
-            dtype=each.dtype,
-            logical_axes=each.names if logical else None,
-            bytes=math.prod(each.shape) * jax.numpy.dtype(each.dtype).itemsize,
+            path=intermediate.path,
+            group=intermediate.group,
+            shape=intermediate.shape,
+            dtype=intermediate.dtype,
+            logical_axes=intermediate.names if logical else None,
+            bytes=math.prod(intermediate.shape) * jax.numpy.dtype(intermediate.dtype).itemsize,
             program=program,
-            origins=origins_of_value(each.value, history, sources) if origins else None,
+            origins=origins_of_value(intermediate.value, history, sources) if origins else None,
         )
-        manual = manual_axes_around(each.value)
+        manual = manual_axes_around(intermediate.value)
         if not manual and sharding is not None and whole_axes(sharding) is None:
-            found[each.path] = _on_parts_of_axes(array, sharding, mesh)
+            arrays[intermediate.path] = _on_parts_of_axes(array, sharding, mesh)
             continue
         array = with_spec(array, spec, mesh)
         unreduced = () if sharding is None else unreduced_axes(sharding)
@@ -452,8 +453,8 @@ def _arrays(
         if manual:  # there is no global array: each device has its own value over these axes
             inside = ShardMap(tuple(manual), tuple(spec))
             array = replace(array, spec=None, replicas=None, unreduced=(), shard_map=inside)
-        found[each.path] = array
-    return list(found.values())
+        arrays[intermediate.path] = array
+    return list(arrays.values())
 
 
 def _on_parts_of_axes(array: Array, sharding: Any, mesh: Mesh) -> Array:

@@ -299,7 +299,7 @@ def _moved(
 
 def _together(equal: Sequence[_Moved]) -> _Moved:
     """Return equal transfers as one, with the executions of all."""
-    times = sum_known(each.collective.executions for each in equal)
+    times = sum_known(moved.collective.executions for moved in equal)
     return replace(equal[0], collective=replace(equal[0].collective, executions=times))
 
 

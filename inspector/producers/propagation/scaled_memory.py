@@ -56,7 +56,7 @@ def scaled_memory(
     """
     buffers, count = counted(live), len(live.instructions)
     changes: dict[Axes, np.ndarray] = defaultdict(lambda: np.zeros(count + 1))
-    if not buffers or sum(one.bytes for one in buffers) > LARGEST:
+    if not buffers or sum(buffer.bytes for buffer in buffers) > LARGEST:
         return None
     elsewhere = _bytes_by_name(counted(other))
     for name, one in _named(buffers):
@@ -72,9 +72,9 @@ def scaled_memory(
 def _named(buffers: Sequence[Buffer]) -> Iterator[tuple[tuple[str, int], Buffer]]:
     """Yield each buffer with the name of its value, and its place among those of a tuple."""
     seen: Counter[str] = Counter()
-    for one in buffers:
-        yield (one.value, seen[one.value]), one
-        seen[one.value] += 1
+    for buffer in buffers:
+        yield (buffer.value, seen[buffer.value]), buffer
+        seen[buffer.value] += 1
 
 
 def _bytes_by_name(buffers: Sequence[Buffer]) -> dict[tuple[str, int], int]:

@@ -41,7 +41,7 @@ def has_axis(value: Any, axis: str) -> bool:
     """Return whether a mesh axis, or a part of it, shards a value."""
     sharding = sharding_of(value)
     return sharding is not None and any(
-        axis == name for each in axes_of_dimensions(sharding) for name, _ in each
+        axis == name for axes in axes_of_dimensions(sharding) for name, _ in axes
     )
 
 
@@ -92,7 +92,9 @@ def result_shardings(operation: Any) -> Sequence[Any]:
 @functools.lru_cache(maxsize=4096)
 def axes_of_dimensions(sharding: Any) -> tuple[tuple[Axis, ...], ...]:
     """Return for each dimension its mesh axes, major first; a sub-axis has (pre-size, size)."""
-    return tuple(tuple(axis_of(axis) for axis in _axes(each)) for each in _dimensions(sharding))
+    return tuple(
+        tuple(axis_of(axis) for axis in _axes(dimension)) for dimension in _dimensions(sharding)
+    )
 
 
 def whole_axes(sharding: Any) -> Axes | None:
@@ -107,7 +109,7 @@ def whole_axes(sharding: Any) -> Axes | None:
 
 def unreduced_axes(sharding: Any) -> tuple[str, ...]:
     """Return the mesh axes on which devices hold partial sums of a value."""
-    return tuple(axis_of(sdy.AxisRefAttr(each))[0] for each in sharding.unreduced_axes)
+    return tuple(axis_of(sdy.AxisRefAttr(axis))[0] for axis in sharding.unreduced_axes)
 
 
 def spec_of(axes: Sequence[Sequence[Axis]]) -> Spec:
@@ -116,16 +118,16 @@ def spec_of(axes: Sequence[Sequence[Axis]]) -> Spec:
     A part of an axis is written as Shardy does: `model:(2)4` for the 4 parts of each half of `model`.
     """
     return tuple(
-        tuple(name if part is None else f"{name}:({part[0]}){part[1]}" for name, part in each)
+        tuple(name if part is None else f"{name}:({part[0]}){part[1]}" for name, part in axis)
         or None
-        for each in axes
+        for axis in axes
     )
 
 
 @functools.lru_cache(maxsize=4096)
 def _per_value(attribute: Any) -> tuple[Any, ...]:
     found = sdy.TensorShardingPerValueAttr(attribute)
-    return tuple(sdy.TensorShardingAttr(each) for each in found.shardings)
+    return tuple(sdy.TensorShardingAttr(sharding) for sharding in found.shardings)
 
 
 def argument_sharding(function: Any, number: int) -> Any:
@@ -143,11 +145,14 @@ def _of_arguments(attributes: Any) -> tuple[Any, ...]:
 
 
 def _dimensions(sharding: Any) -> list[Any]:
-    return [sdy.DimensionShardingAttr(each) for each in sharding.dimension_shardings]
+    return [
+        sdy.DimensionShardingAttr(dimension_sharding)
+        for dimension_sharding in sharding.dimension_shardings
+    ]
 
 
 def _axes(dimension: Any) -> list[Any]:
-    return [sdy.AxisRefAttr(each) for each in dimension.axes]
+    return [sdy.AxisRefAttr(axis) for axis in dimension.axes]
 
 
 def axis_of(axis: Any) -> Axis:

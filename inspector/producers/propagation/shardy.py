@@ -133,9 +133,9 @@ def inline_calls(module: Any) -> None:
     Functions that JAX shares between calls can then be sharded differently at each call. They are removed.
     """
     functions = {
-        ir.StringAttr(each.attributes["sym_name"]).value: each.operation
-        for each in module.regions[0].blocks[0].operations
-        if each.operation.name == "func.func"
+        ir.StringAttr(operation.attributes["sym_name"]).value: operation.operation
+        for operation in module.regions[0].blocks[0].operations
+        if operation.operation.name == "func.func"
     }
     if len(functions) == 1:  # a template, which is inlined already
         return
@@ -223,8 +223,8 @@ def _pipelines(origins: bool) -> tuple[str, str]:
 
 def _reason(text: str) -> str:
     """Return the sentence of an MLIR error with the operation, without its location."""
-    found = re.search(r"error: (?:loc\()?.*?\)*: ([^:\n\"][^\n]{0,300})", text)
-    reason = found[1] if found else text[:300]
+    match = re.search(r"error: (?:loc\()?.*?\)*: ([^:\n\"][^\n]{0,300})", text)
+    reason = match[1] if match else text[:300]
     operation = re.search(r'see current operation: (?:%[^=]*= )?"?([\w.]+)', text)
     target = re.search(r'call_target_name = "([^"]{1,100})"', text)
     named = " ".join(each[1] for each in (operation, target) if each and each[1] not in reason)
@@ -280,13 +280,13 @@ def names_of_arguments(
     module: Any, inputs: Sequence[str], outputs: Sequence[str]
 ) -> Iterator[tuple[str, LogicalAxes]]:
     """Yield each path of an argument or result of `main` with its logical axes."""
-    for each in module.body.operations:
-        if not _is_main(each.operation):
+    for operation in module.body.operations:
+        if not _is_main(operation.operation):
             continue
         for key, paths in (("arg_attrs", inputs), ("res_attrs", outputs)):
-            if key not in each.attributes:
+            if key not in operation.attributes:
                 continue
-            for path, attribute in zip(paths, ir.ArrayAttr(each.attributes[key]), strict=True):
+            for path, attribute in zip(paths, ir.ArrayAttr(operation.attributes[key]), strict=True):
                 named = ir.DictAttr(attribute)
                 if SHARDING in named:
                     yield path, logical_axes(sdy.TensorShardingAttr(named[SHARDING]))
@@ -338,9 +338,9 @@ def _mapped_attribute(attribute: Any, mapping: Callable[[Spec], Spec]) -> Any:
     if sdy.TensorShardingAttr.isinstance(attribute):
         return _mapped(sdy.TensorShardingAttr(attribute), mapping)
     if sdy.TensorShardingPerValueAttr.isinstance(attribute):
-        found = sdy.TensorShardingPerValueAttr(attribute).shardings
+        arrays = sdy.TensorShardingPerValueAttr(attribute).shardings
         return sdy.TensorShardingPerValueAttr.get(
-            [_mapped(sdy.TensorShardingAttr(each), mapping) for each in found]
+            [_mapped(sdy.TensorShardingAttr(sharding), mapping) for sharding in arrays]
         )
     return attribute
 
@@ -348,5 +348,7 @@ def _mapped_attribute(attribute: Any, mapping: Callable[[Spec], Spec]) -> Any:
 def _mapped(found: Any, mapping: Callable[[Spec], Spec]) -> Any:
     spec = mapping(spec_of(axes_of_dimensions(found)))
     whole = [tuple((name, None) for name in axes or ()) for axes in spec]
-    closed = [sdy.DimensionShardingAttr(each).is_closed for each in found.dimension_shardings]
+    closed = [
+        sdy.DimensionShardingAttr(sharding).is_closed for sharding in found.dimension_shardings
+    ]
     return tensor_sharding(found.mesh_or_ref, whole, closed)

@@ -80,7 +80,7 @@ class Lowered:
     @functools.cached_property
     def has_manual_part(self) -> bool:
         """Whether it has a `shard_map`."""
-        return any(each.name == MANUAL for each in operations(self.module.operation))
+        return any(operation.name == MANUAL for operation in operations(self.module.operation))
 
 
 @dataclass(frozen=True)
@@ -153,16 +153,16 @@ def _lowered(layout: Layout, only: str | None = None) -> Template:
         wanted: tuple[Signature, ...] = ()
         with refused.keeping("init"):
             wanted = signatures(model, layout, mesh)
-        for each in wanted:
-            if only not in (None, each.name):
+        for signature in wanted:
+            if only not in (None, signature.name):
                 continue
-            with refused.keeping(each.name):
+            with refused.keeping(signature.name):
                 try:
                     programs.append(
-                        _lower(each, logical, each.name == layout.entry.watched_program)
+                        _lower(signature, logical, signature.name == layout.entry.watched_program)
                     )
                 except InvalidInput as error:
-                    failed.append((each.name, str(error)))
+                    failed.append((signature.name, str(error)))
     return Template(tuple(programs), logical, tuple(refused.programs), tuple(failed))
 
 
@@ -187,7 +187,7 @@ def _lower(signature: Signature, logical: bool, watched: bool) -> Lowered:
     )
     names = dict(shardy.names_of_arguments(module, inputs, outputs)) if logical else {}
     requested = (wanted, [sharding for _, sharding in signature.inputs.values()])
-    kinds = {getattr(one, "memory_kind", None) for one in jax.tree.leaves(requested)}
+    kinds = {getattr(leaf, "memory_kind", None) for leaf in jax.tree.leaves(requested)}
     return Lowered(
         signature.name, module, inputs, outputs, names, not kinds.isdisjoint((PINNED, UNPINNED))
     )

@@ -36,8 +36,8 @@ def named_attributes(attribute: Any) -> dict[str, Any]:
 def main_function(module: Any) -> Any:
     """Return the function that the program of a module's operation runs."""
     return next(
-        each.operation
-        for each in module.regions[0].blocks[0].operations
-        if each.operation.name == "func.func"
-        and ir.StringAttr(each.operation.attributes["sym_name"]).value == "main"
+        operation.operation
+        for operation in module.regions[0].blocks[0].operations
+        if operation.operation.name == "func.func"
+        and ir.StringAttr(operation.operation.attributes["sym_name"]).value == "main"
     )

@@ -111,11 +111,11 @@ def _old_shardings(module: ir.Module) -> Iterator[str]:
             yield ir.StringAttr(operation.attributes[_OLD]).value
 
 
-def _attribute(found: HloSharding, mesh: NamedMesh) -> str | None:
+def _attribute(sharding: HloSharding, mesh: NamedMesh) -> str | None:
     """Return a sharding as Shardy writes it; None if it says nothing about tiles."""
-    if found.device is not None or found.problem is not None or found.manual:
+    if sharding.device is not None or sharding.problem is not None or sharding.manual:
         return None
-    dimensions = [f"{{{', '.join(axes_of_parts(parts, mesh))}}}" for parts in found.dimensions]
+    dimensions = [f"{{{', '.join(axes_of_parts(parts, mesh))}}}" for parts in sharding.dimensions]
     return f"#sdy.sharding<@{_MESH}, [{', '.join(dimensions)}]>"
 
 

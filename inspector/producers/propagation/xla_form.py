@@ -42,9 +42,9 @@ def xla_form(module: Any) -> Any:
       InvalidInput: the module has no mesh, or HLO has no form of it, as for dynamic shapes.
     """
     meshes = {
-        ir.StringAttr(each.attributes["sym_name"]).value: str(each.attributes["mesh"])
-        for each in module.body.operations
-        if each.operation.name == "sdy.mesh"
+        ir.StringAttr(operation.attributes["sym_name"]).value: str(operation.attributes["mesh"])
+        for operation in module.body.operations
+        if operation.operation.name == "sdy.mesh"
     }
     if not meshes:
         raise InvalidInput("the lowered program has no mesh, so nothing in it is sharded")
@@ -69,17 +69,17 @@ def restore_shardings(module: Any, meshes: dict[str, str]) -> None:
         del module.operation.attributes[_FRONTEND]
     # Collectives of a `shard_map` can name a mesh, which HLO then keeps (JAX 0.12).
     kept = {
-        ir.StringAttr(each.attributes["sym_name"]).value: str(each.attributes["mesh"])
-        for each in module.body.operations
-        if each.operation.name == "sdy.mesh"
+        ir.StringAttr(operation.attributes["sym_name"]).value: str(operation.attributes["mesh"])
+        for operation in module.body.operations
+        if operation.operation.name == "sdy.mesh"
     }
     with ir.InsertionPoint.at_block_begin(module.body):
         for name, written in meshes.items():
             if kept.get(name) != written:
                 sdy.MeshOp(name, sdy.MeshAttr(ir.Attribute.parse(written)))
-    for each in module.body.operations:
-        if each.operation.name == "func.func":
-            _restore_function(each.operation)
+    for operation in module.body.operations:
+        if operation.operation.name == "func.func":
+            _restore_function(operation.operation)
     restore_manual(module)
 
 
@@ -219,7 +219,11 @@ def remove_dead_code(operation: Any) -> None:
                     remove_dead_code(each)
                 dialect = each.name.partition(".")[0]
                 removable = dialect in ("stablehlo", "sdy", "chlo") and each.name not in _EFFECTS
-                if removable and each.results and not any(_is_used(one) for one in each.results):
+                if (
+                    removable
+                    and each.results
+                    and not any(_is_used(result) for result in each.results)
+                ):
                     each.erase()
 
 

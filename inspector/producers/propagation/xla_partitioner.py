@@ -120,7 +120,7 @@ def _remove_old_shardings(module: ir.Module) -> None:
 
     With one of them, XLA would not use Shardy.
     """
-    if not any(each.operation.name == "sdy.mesh" for each in module.body.operations):
+    if not any(operation.operation.name == "sdy.mesh" for operation in module.body.operations):
         return
 
     def visit(operation: Any) -> Any:

@@ -76,8 +76,8 @@ class Sample:
         """Return the value of the key `format` of a JSON file, None if it has none."""
         if not self.is_json:
             return None
-        if found := _FORMAT.match(self.head or ""):
-            return found[1]
+        if match := _FORMAT.match(self.head or ""):
+            return match[1]
         if not self.first_key()[0]:
             return None
         plain = read_json(self.path, self.what, strict_json.MOST_VALUES)
@@ -206,7 +206,7 @@ def is_macos_metadata(parts: Sequence[str]) -> bool:
 
 def files_below(folder: Path, what: str) -> list[Path]:
     """Return the sorted regular files below a folder, without macOS metadata. Links are not followed."""
-    found: list[Path] = []
+    paths: list[Path] = []
 
     def refuse(error: OSError) -> None:
         raise InvalidInput(f"{what} cannot be read: {error.strerror}")
@@ -214,16 +214,16 @@ def files_below(folder: Path, what: str) -> list[Path]:
     for where, folders, names in os.walk(folder, onerror=refuse):
         folders.sort()
         inside = Path(where).relative_to(folder).parts
-        found += [
+        paths += [
             path
             for name in sorted(names)
             if not is_macos_metadata((*inside, name)) and (path := Path(where, name)).is_file()
         ]
-        if len(found) > limits.MOST_FILES:
+        if len(paths) > limits.MOST_FILES:
             raise InvalidInput(
                 f"{what} contains more than {limits.MOST_FILES:,} files, the most that are listed"
             )
-    return found
+    return paths
 
 
 def only_file(path: Path, what: str) -> Path:

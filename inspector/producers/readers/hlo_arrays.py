@@ -103,9 +103,9 @@ class _Value:
 class HloArrays:
     """The arrays of all programs on one mesh."""
 
-    def __init__(self, found: FoundMesh | None) -> None:
-        self._found = found
-        self._imported = ImportedArrays(mesh=None if found is None else found.record)
+    def __init__(self, mesh: FoundMesh | None) -> None:
+        self._found = mesh
+        self._imported = ImportedArrays(mesh=None if mesh is None else mesh.record)
         self._known: dict[tuple[HloSharding, int], Spec | None] = {}
         self._ids_left = limits.MOST_DEVICES_TOGETHER
         self._shards_left = _MOST_SHARDS
@@ -124,8 +124,8 @@ class HloArrays:
         donated: frozenset[int],
     ) -> tuple[ProgramArray, ...]:
         """Add inputs and outputs with global shapes, and return them as those of the program's record."""
-        values = [_Value("input", n, one, None, devices) for n, one in enumerate(inputs)]
-        values += [_Value("output", n, one, None, devices) for n, one in enumerate(outputs)]
+        values = [_Value("input", n, value, None, devices) for n, value in enumerate(inputs)]
+        values += [_Value("output", n, output, None, devices) for n, output in enumerate(outputs)]
         return self._add_all(program, values, donated)
 
     def _add_all(
@@ -221,13 +221,13 @@ class HloArrays:
             unreduced=unreduced,
         )
 
-    def _spec(self, sharding: HloSharding, found: FoundMesh, rank: int) -> Spec | None:
+    def _spec(self, sharding: HloSharding, mesh: FoundMesh, rank: int) -> Spec | None:
         key = (sharding, rank)
         if key not in self._known:
-            permuted = sharding.order is not None or found.mesh.order is not None
-            if permuted and not self._may_expand(found.mesh.size):
+            permuted = sharding.order is not None or mesh.mesh.order is not None
+            if permuted and not self._may_expand(mesh.mesh.size):
                 return None
-            self._known[key] = shardings.spec_on(sharding, found.mesh, rank)
+            self._known[key] = shardings.spec_on(sharding, mesh.mesh, rank)
         return self._known[key]
 
     def _may_expand(self, devices: int) -> bool:
@@ -240,10 +240,10 @@ def dtype_of(written: str) -> str:
     """Return JAX's name of an element type in HLO: f32 is float32, f8e4m3fn is float8_e4m3fn."""
     if written in _DTYPES:
         return _DTYPES[written]
-    if found := _FLOAT8.fullmatch(written):
-        return f"float{found[1]}_{found[2]}"
-    found = _WIDTH.fullmatch(written)
-    return f"{_KINDS[found[1]]}{found[2]}" if found else written
+    if match := _FLOAT8.fullmatch(written):
+        return f"float{match[1]}_{match[2]}"
+    match = _WIDTH.fullmatch(written)
+    return f"{_KINDS[match[1]]}{match[2]}" if match else written
 
 
 def _values(program: ProgramText, partitions: int) -> Iterator[_Value]:
@@ -302,7 +302,7 @@ def _dimensions(value: EntryValue) -> tuple[int, ...] | None:
     return tuple(size for size in value.shape.dimensions if size is not None)
 
 
-def _id_at(position: int, found: FoundMesh) -> int:
+def _id_at(position: int, mesh: FoundMesh) -> int:
     """Return the device id at a position of the device assignment."""
-    by_position = dict(zip(positions_of(found.mesh), found.record.devices, strict=True))
+    by_position = dict(zip(positions_of(mesh.mesh), mesh.record.devices, strict=True))
     return by_position.get(position, position)

@@ -52,12 +52,12 @@ class DumpedText:
 def final_texts(folder: Path, what: str) -> list[DumpedText]:
     """Return the largest final text of each program of a dump, or all texts of another folder."""
     files = content.files_below(folder, what)
-    dumped = [(path, found) for path in files if (found := _DUMPED.fullmatch(path.name))]
+    dumped = [(path, match) for path in files if (match := _DUMPED.fullmatch(path.name))]
     final: dict[str, list[tuple[int, int, Path]]] = {}
-    for path, found in dumped:
-        rank = next((n for n, end in enumerate(_FINAL) if found["stage"].endswith(end)), None)
+    for path, match in dumped:
+        rank = next((n for n, end in enumerate(_FINAL) if match["stage"].endswith(end)), None)
         if rank is not None:
-            program = found["program"] or found["number"]
+            program = match["program"] or match["number"]
             final.setdefault(program, []).append((rank, -path.stat().st_size, path))
     if final:
         # Files are in the order of the dump, so a tie keeps the first one.
@@ -83,11 +83,11 @@ def final_texts(folder: Path, what: str) -> list[DumpedText]:
 
 def with_neighbors(path: Path, program: str) -> DumpedText:
     """Return one file with the neighbors in its folder, which is a dump if the file is named so."""
-    found = _DUMPED.fullmatch(path.name)
-    if found is None or found["stage"].endswith(_BEFORE):
+    match = _DUMPED.fullmatch(path.name)
+    if match is None or match["stage"].endswith(_BEFORE):
         return DumpedText(path, program)
-    names = (f"{found['module']}{_BEFORE}{end}" for end in (".txt", ".txt.gz"))
-    options = path.parent / found["module"].rstrip(".") / _OPTIONS
+    names = (f"{match['module']}{_BEFORE}{end}" for end in (".txt", ".txt.gz"))
+    options = path.parent / match["module"].rstrip(".") / _OPTIONS
     near = [path.parent / name for name in names]
     return _with_neighbors(path, program, [one for one in (*near, options) if one.is_file()])
 
@@ -110,8 +110,8 @@ def device_assignment(path: Path | None) -> tuple[int, ...] | None:
 
 
 def _with_neighbors(path: Path, program: str, files: Iterable[Path]) -> DumpedText:
-    found = _DUMPED.fullmatch(path.name)
-    module = found["module"] if found else ""
+    match = _DUMPED.fullmatch(path.name)
+    module = match["module"] if match else ""
     before = options = None
     for other in files:
         if other.parent == path.parent and other.name.startswith(module):

@@ -63,7 +63,7 @@ def find_mesh(
     Raises:
       InvalidInput: the given mesh has another number of devices than the programs.
     """
-    sizes = [size for one in modules if (size := devices_of(one)) is not None]
+    sizes = [size for module in modules if (size := devices_of(module)) is not None]
     named, unnamed = _written(modules)
     if not sizes:  # a header without the number of devices
         sizes = [one.devices for one in unnamed if one.devices is not None and one.device is None]
@@ -118,8 +118,8 @@ def _meshes_of_groups(module: Module) -> Iterator[NamedMesh]:
     for _, instruction in module.instructions:
         if len(written) == _MOST_GROUP_MESHES:
             break
-        if found := _GROUPS.search(instruction.attributes_text):
-            written.setdefault(found[1])
+        if match := _GROUPS.search(instruction.attributes_text):
+            written.setdefault(match[1])
     for each in written:
         try:
             yield shardings.named_mesh(each)
@@ -147,7 +147,7 @@ def found_mesh(
     """Return a mesh with its record, None if it has too many devices."""
     if not 0 < mesh.size <= limits.MOST_DEVICES:
         return None
-    ids = next((one for one in assignments if len(one) == mesh.size), None)
+    ids = next((assignment for assignment in assignments if len(assignment) == mesh.size), None)
     order = positions_of(mesh)
     record = Mesh(
         tuple(MeshAxis(name, size) for name, size in mesh.axes),

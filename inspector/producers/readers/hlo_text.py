@@ -107,20 +107,20 @@ def read(
         ProgramText(name, module, text.before)
         for name, (text, module) in zip(names, modules, strict=True)
     ]
-    found = find_mesh(
-        [one for program in programs for one in program.modules],
+    found_mesh = find_mesh(
+        [module for program in programs for module in program.modules],
         mesh,
         [text.assignment for text in texts if text.assignment is not None],
     )
-    arrays = HloArrays(found)
+    arrays = HloArrays(found_mesh)
     room = hlo.Room()
-    records = [_program(program, found, arrays, findings, room) for program in programs]
-    findings += [*arrays.findings(), *_about_mesh(found, mesh)]
+    records = [_program(program, found_mesh, arrays, findings, room) for program in programs]
+    findings += [*arrays.findings(), *_about_mesh(found_mesh, mesh)]
     read = with_roles(
         Snapshot(
             source=Source("hlo", None, now(), file=what),
             layout=None,
-            mesh=None if found is None else found.record,
+            mesh=None if found_mesh is None else found_mesh.record,
             arrays=arrays.arrays,
             programs=tuple(records),
             findings=tuple(findings),
@@ -129,22 +129,22 @@ def read(
     return with_donation(read)
 
 
-def _about_mesh(found: FoundMesh | None, given: NamedMesh | None) -> Iterable[Finding]:
+def _about_mesh(mesh: FoundMesh | None, given: NamedMesh | None) -> Iterable[Finding]:
     """Yield what is unknown about the mesh."""
-    if found is None:
+    if mesh is None:
         note = "The text names no mesh, so mesh axes are unknown. --mesh and --axes give them."
         yield Finding("note", MESH_UNKNOWN, note)
         return
-    if found.how == "derived":
+    if mesh.how == "derived":
         note = (
-            f"The text names no mesh. {mesh_text(found.record)} follows from its shardings; "
+            f"The text names no mesh. {mesh_text(mesh.record)} follows from its shardings; "
             "--mesh and --axes give the program's own axes."
         )
         yield Finding("note", MESH_DERIVED, note)
-    if found.how == "named" and given is not None and given.axes != found.mesh.axes:
-        note = f"--mesh is not used, because the text names the mesh {mesh_text(found.record)}."
+    if mesh.how == "named" and given is not None and given.axes != mesh.mesh.axes:
+        note = f"--mesh is not used, because the text names the mesh {mesh_text(mesh.record)}."
         yield Finding("warning", MESH_NOT_USED, note)
-    if not found.numbered:
+    if not mesh.numbered:
         note = "The text has no device ids, so devices are numbered in the order of the program."
         yield Finding("note", ABSTRACT_MESH, note)
 
@@ -168,16 +168,16 @@ def _read_folder(path: Path, what: str, findings: list[Finding], report: Report)
     texts: list[_Text] = []
     left = limits.MOST_TEXT_BYTES_TOGETHER
     refusals: list[str] = []
-    for number, one in enumerate(chosen):
+    for number, text in enumerate(chosen):
         report(number, len(chosen))
-        left -= one.path.stat().st_size
+        left -= text.path.stat().st_size
         if left < 0:
             raise InvalidInput(
                 f"{what} has more than {limits.MOST_TEXT_BYTES_TOGETHER:,} bytes of text: give a folder "
                 "of fewer programs"
             )
         try:
-            texts.append(_read_text(one, str(one.path.relative_to(path))))
+            texts.append(_read_text(text, str(text.path.relative_to(path))))
         except InvalidInput as refused:
             refusals.append(str(refused))
     if not texts:
@@ -218,7 +218,7 @@ def _before(path: Path | None) -> Module | None:
 
 def _program(
     text: ProgramText,
-    found: FoundMesh | None,
+    found_mesh: FoundMesh | None,
     arrays: HloArrays,
     findings: list[Finding],
     room: hlo.Room,
@@ -231,17 +231,23 @@ def _program(
         findings.append(Finding("warning", CUT, message))
     devices = devices_of(module)
     # A mesh of another size would give wrong mesh axes.
-    fits = found is not None and devices in (None, found.mesh.size)
+    fits = found_mesh is not None and devices in (None, found_mesh.mesh.size)
     shardings: tuple[ProgramArray, ...] = ()
-    if fits or found is None:
-        shardings = arrays.add(text, found.mesh.size if fits and found is not None else devices)
+    if fits or found_mesh is None:
+        shardings = arrays.add(
+            text, found_mesh.mesh.size if fits and found_mesh is not None else devices
+        )
     collectives = work = scheduled = used = kept = None
     uses: dict[str, ArgumentUse] = {}
     reused: frozenset[str] | None = None
     partitioned = entry.is_partitioned(module)
     try:
         analysis = Analysis(module)
-        mesh = found.record if fits and found is not None and found.mesh.order is None else None
+        mesh = (
+            found_mesh.record
+            if fits and found_mesh is not None and found_mesh.mesh.order is None
+            else None
+        )
         collectives = program_text.collectives_of(module, mesh, shardings, analysis, room)
         if module.entry is not None and module.truncated is None:
             work = hlo.work(module, analysis)
@@ -277,8 +283,10 @@ def _program(
 def _devices_in_groups(collectives: Iterable[Collective]) -> int | None:
     """Return the number of devices in the groups of every collective, None if unknown or ambiguous."""
     counts = {
-        one.groups * one.group_size
-        for one in collectives
-        if one.source_target_pairs is None and one.groups is not None and one.group_size is not None
+        collective.groups * collective.group_size
+        for collective in collectives
+        if collective.source_target_pairs is None
+        and collective.groups is not None
+        and collective.group_size is not None
     }
     return counts.pop() if len(counts) == 1 else None

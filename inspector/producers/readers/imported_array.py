@@ -32,8 +32,8 @@ class Stored:
         """Bytes of an element in JAX, at least 1; None if the dtype is unknown."""
         if self.dtype == "bool":
             return 1
-        found = _BITS.fullmatch(self.dtype)
-        return max(1, int(found[1]) // 8) if found else None
+        match = _BITS.fullmatch(self.dtype)
+        return max(1, int(match[1]) // 8) if match else None
 
 
 class ImportedArrays:

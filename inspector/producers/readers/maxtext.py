@@ -78,9 +78,9 @@ def read(path: Path, what: str, step: int | None = None, report: Report = no_rep
 def path_of(key: str) -> str:
     """Return the path of a key path: `.params/['params']/['scale']` is `params/params/scale`."""
     parts, at = [], 0
-    while found := _KEY.match(key, at):
-        parts.append(next(part for part in found.groups() if part is not None))
-        at = found.end()
+    while match := _KEY.match(key, at):
+        parts.append(next(part for part in match.groups() if part is not None))
+        at = match.end()
     return "/".join(parts) if parts and at == len(key) else key
 
 
@@ -119,14 +119,14 @@ def _folder(given: Path, what: str) -> Path:
     """Return the folder with the golden: the given one, or the only one below it."""
     if (given / NAMED).is_file():
         return given
-    found = [path for path in content.files_below(given, what) if path.name == NAMED]
-    if not found:
+    paths = [path for path in content.files_below(given, what) if path.name == NAMED]
+    if not paths:
         raise InvalidInput(f"{what} contains no {NAMED}, so it is not a MaxText golden")
-    if len(found) > 1:
+    if len(paths) > 1:
         raise InvalidInput(
-            f"{what} contains {len(found)} files {NAMED}: give the folder of one of them"
+            f"{what} contains {len(paths)} files {NAMED}: give the folder of one of them"
         )
-    return found[0].parent
+    return paths[0].parent
 
 
 def _object(path: Path, what: str) -> dict[str, Any]:
@@ -223,16 +223,16 @@ def _add_activations(path: Path, arrays: ImportedArrays) -> None:
     for row in rows[: limits.MOST_ARRAYS]:
         for key, value in row.items():
             where = f"{INPUT} at {shown(key, 200)}"
-            found = _VALUE.fullmatch(key)
-            if found is None or not isinstance(value, dict) or not key.isprintable():
+            match = _VALUE.fullmatch(key)
+            if match is None or not isinstance(value, dict) or not key.isprintable():
                 raise InvalidInput(f"{where} must be a name, a type and a shape, with its sharding")
-            shape = tuple(int(size[:19]) for size in re.findall(r"\d+", found[3]))
+            shape = tuple(int(size[:19]) for size in re.findall(r"\d+", match[3]))
             names = _logical_of(value.get("logic_axes"), len(shape), where)
             spec = spec_of(entries_of(_text(value, "PartitionSpec", where), where), mesh, where)
-            name = f"activations/{found[1]}"
+            name = f"activations/{match[1]}"
             seen[name] += 1
             name = f"{name}#{seen[name]}" if seen[name] > 1 else name
-            stored, saved = Stored(shape, found[2]), SavedSharding(mesh, spec)
+            stored, saved = Stored(shape, match[2]), SavedSharding(mesh, spec)
             arrays.add(name, stored, saved, names, "activation")
 
 
@@ -244,7 +244,7 @@ def _padded(entries: list[Any], rank: int, where: str) -> tuple[str | None, ...]
     """
     if len(entries) > rank:
         raise InvalidInput(f"{where} has {len(entries)} logical axes, but {rank} dimensions")
-    names = [" + ".join(map(str, one)) if isinstance(one, list) else one for one in entries]
+    names = [" + ".join(map(str, entry)) if isinstance(entry, list) else entry for entry in entries]
     return (*names, *(None,) * (rank - len(entries)))
 
 

@@ -115,10 +115,10 @@ def stored_array(metadata: bytes, what: str) -> Stored:
 def _dtype(written: Any) -> str:
     if not isinstance(written, str):
         return UNKNOWN_DTYPE
-    found = _ZARR2.fullmatch(written)
-    if found is None:
+    match = _ZARR2.fullmatch(written)
+    if match is None:
         return written if re.fullmatch(r"\w{1,40}", written) else UNKNOWN_DTYPE
-    return "bool" if found[1] == "b" else f"{_KINDS[found[1]]}{int(found[2]) * 8}"
+    return "bool" if match[1] == "b" else f"{_KINDS[match[1]]}{int(match[2]) * 8}"
 
 
 def _tree(folder: Path, what: str) -> _Tree:
@@ -160,9 +160,9 @@ def _tree(folder: Path, what: str) -> _Tree:
     return tree
 
 
-def _checkpoint_metadata(found: CheckpointFolders) -> dict[str, Any]:
+def _checkpoint_metadata(folders: CheckpointFolders) -> dict[str, Any]:
     """Return the metadata of the checkpoint, empty if it is missing or damaged."""
-    path = found.top / STEP
+    path = folders.top / STEP
     if not path.is_file():
         return {}
     try:
@@ -172,15 +172,17 @@ def _checkpoint_metadata(found: CheckpointFolders) -> dict[str, Any]:
     return plain if isinstance(plain, dict) else {}
 
 
-def _uncommitted(found: CheckpointFolders, checkpoint: dict[str, Any], what: str) -> list[Finding]:
+def _uncommitted(
+    folders: CheckpointFolders, checkpoint: dict[str, Any], what: str
+) -> list[Finding]:
     """Return a finding for each unfinished item, and one if the checkpoint began but never ended."""
     messages = [
         f"{what} has the item {shown(name)}, which was never committed."
-        for name in found.unfinished
+        for name in folders.unfinished
     ]
     began = checkpoint.get("init_timestamp_nsecs")
     ended = checkpoint.get("commit_timestamp_nsecs")
-    if began and not ended and not (found.top / COMMITTED).is_file():
+    if began and not ended and not (folders.top / COMMITTED).is_file():
         messages.append(
             f"{what} was never committed: {STEP} has no commit time, and {COMMITTED} is missing. "
             "Arrays may be missing."

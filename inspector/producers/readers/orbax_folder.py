@@ -98,10 +98,10 @@ def _hint(path: Path) -> str:
     return ": give the folder that contains it" if path.name in _FILES else ""
 
 
-def _checked_step(found: CheckpointFolders, step: int | None, what: str) -> CheckpointFolders:
-    if step is not None and found.step is None and _number(found.top.name) != step:
+def _checked_step(folders: CheckpointFolders, step: int | None, what: str) -> CheckpointFolders:
+    if step is not None and folders.step is None and _number(folders.top.name) != step:
         raise InvalidInput(f"{what} is a single checkpoint, but step {step} was chosen")
-    return found
+    return folders
 
 
 def _is_tree(path: Path) -> bool:
@@ -121,12 +121,12 @@ def _is_tree(path: Path) -> bool:
 
 def _steps(folders: Iterable[Path]) -> dict[int, Path]:
     """Return the folders with names of steps, such as `1000` and `checkpoint_1000`."""
-    return {number: one for one in folders if (number := _number(one.name)) is not None}
+    return {number: folder for folder in folders if (number := _number(folder.name)) is not None}
 
 
 def _number(name: str) -> int | None:
-    found = _NUMBERED.fullmatch(name)
-    return int(found[1]) if found else None
+    match = _NUMBERED.fullmatch(name)
+    return int(match[1]) if match else None
 
 
 def _folders(path: Path, what: str) -> list[Path]:

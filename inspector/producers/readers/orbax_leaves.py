@@ -88,7 +88,7 @@ def _keys(entry: Any, where: str) -> list[str]:
     keys = entry.get("key_metadata") if isinstance(entry, dict) else None
     if not isinstance(keys, list):
         raise InvalidInput(f"{where} must have a list under key_metadata")
-    read = [one.get("key") if isinstance(one, dict) else None for one in keys]
+    read = [key.get("key") if isinstance(key, dict) else None for key in keys]
     names = [name for name in read if isinstance(name, str)]
     if len(names) < len(read):
         raise InvalidInput(f"{where} must have a text for each key under key_metadata")

@@ -83,13 +83,13 @@ class Meshes:
 
 def read_text(text: str, what: str, meshes: Meshes) -> SavedSharding:
     """Read the JSON text of a sharding. A grid of devices that was parsed before is reused."""
-    found = _GRID.search(text)
-    if found is None:
+    match = _GRID.search(text)
+    if match is None:
         return read(content.parse_json(text.encode(), what), meshes)
-    grid = found[1]
+    grid = match[1]
     if grid not in meshes.grids:
         meshes.grids[grid] = _device_ids(content.parse_json(grid.encode(), what))
-    rest = f"{text[: found.start(1)]}{_REPLACED}{text[found.end(1) :]}"
+    rest = f"{text[: match.start(1)]}{_REPLACED}{text[match.end(1) :]}"
     plain = content.parse_json(rest.encode(), what)
     if isinstance(plain, dict) and plain.get("device_mesh") == {"mesh": _REPLACED}:
         return read(plain, meshes, meshes.grids[grid])

@@ -94,28 +94,28 @@ def _complete_part(text: str, size: int, what: str, refused: InvalidInput) -> En
     start = re.match(r"\s*\{", text)
     if start is None:
         raise refused
-    found: dict[str, SavedSharding] = {}
+    shardings: dict[str, SavedSharding] = {}
     meshes = Meshes()
     at = start.end()
     while member := _MEMBER.match(text, at):
         key, value = (strict_json.parse(member[place], what) for place in (1, 2))
         name, saved = _entry(key, value, what, meshes)
-        if name in found:
+        if name in shardings:
             raise InvalidInput(f"{what} has the key {shown(name)} twice in one object")
-        found[name] = saved
-        content.refuse_many_arrays(len(found), what)
+        shardings[name] = saved
+        content.refuse_many_arrays(len(shardings), what)
         at = member.end()
         if member[3] == "}":
             raise refused  # the object is complete, so something wrong follows it
     if not _CUT_MEMBER.fullmatch(text[at:]):
         raise refused
-    if not found:
+    if not shardings:
         raise InvalidInput(f"{what} ends after {size:,} bytes, inside its first entry")
     cut = (
-        f"{what} was cut off after {size:,} bytes: {counted(len(found), 'array')} could be read, and "
+        f"{what} was cut off after {size:,} bytes: {counted(len(shardings), 'array')} could be read, and "
         "the number of missing arrays is unknown."
     )
-    return Entries(found, cut)
+    return Entries(shardings, cut)
 
 
 def _entry(key: str, value: object, what: str, meshes: Meshes) -> tuple[str, SavedSharding]:

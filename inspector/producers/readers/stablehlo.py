@@ -43,5 +43,5 @@ def read(
     Raises:
       InvalidInput: the file is not a StableHLO module, or its program runs on another number of devices.
     """
-    found: Snapshot = importlib.import_module(_PRODUCER).read(path, what, mesh)
-    return found
+    snapshot: Snapshot = importlib.import_module(_PRODUCER).read(path, what, mesh)
+    return snapshot

@@ -121,11 +121,11 @@ def tutorial(mesh_shape, axis_names):
 
     def show_alive():
         held = dict.fromkeys(jax.devices(), 0)
-        found = [array for array in jax.live_arrays() if id(array) in mine]
-        for array in found:
+        arrays = [array for array in jax.live_arrays() if id(array) in mine]
+        for array in arrays:
             for shard in array.addressable_shards:
                 held[shard.device] += shard.data.nbytes
-        print("alive:", *sorted(mine[id(array)] for array in found))
+        print("alive:", *sorted(mine[id(array)] for array in arrays))
         print("bytes on each device:", *held.values())
 
     show_alive()

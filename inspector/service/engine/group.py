@@ -172,16 +172,20 @@ class Group:
         return any(follower.ended for follower in self._followers)
 
     def _any_failed(self) -> bool:
-        return any(one is not None and one["kind"] != "done" for one in self._outcomes())
+        return any(
+            outcome is not None and outcome["kind"] != "done" for outcome in self._outcomes()
+        )
 
     def _all_finished(self) -> bool:
         return None not in self._outcomes()
 
     def _all_done(self) -> bool:
-        return all(one is not None and one["kind"] == "done" for one in self._outcomes())
+        return all(
+            outcome is not None and outcome["kind"] == "done" for outcome in self._outcomes()
+        )
 
     def _all_refused(self) -> bool:
-        return all(one is not None and _is_refusal(one) for one in self._outcomes())
+        return all(outcome is not None and _is_refusal(outcome) for outcome in self._outcomes())
 
     def _verdict(self) -> tuple[bytes | None, str]:
         """Return the error message for the server, and text for a log."""
@@ -199,12 +203,14 @@ class Group:
                 error = follower.process.explain_end(name, follower.phase, new="new ones")
                 return protocol.encode("unusable", error=error), follower.process.stderr()
         outcomes = self._outcomes()
-        failures = [one for one in outcomes if one is not None and one["kind"] != "done"]
+        failures = [
+            outcome for outcome in outcomes if outcome is not None and outcome["kind"] != "done"
+        ]
         # A refusal explains the failures of the others.
         cause = min(failures, key=lambda one: not _is_refusal(one))
         error = cause["error"]
         if not _is_refusal(cause) and any(
-            one is None or one.get("error") != error for one in outcomes
+            outcome is None or outcome.get("error") != error for outcome in outcomes
         ):
             error = f"{process_name(outcomes.index(cause), self.place.processes)} failed: {error}"
         return protocol.encode(**cause | {"error": error}), ""

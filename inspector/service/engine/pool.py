@@ -311,7 +311,7 @@ class Pool:
         """Return the runs of each listed lane: the running ones, then the queued ones as they begin."""
         with self._lock:
             return tuple(
-                one for name, lane in self._lanes.items() if lane.listed for one in self._jobs(name)
+                job for name, lane in self._lanes.items() if lane.listed for job in self._jobs(name)
             )
 
     def _jobs(self, lane: str) -> list[Listed]:
@@ -550,7 +550,7 @@ class Pool:
             queue = [run for run in self._queue if run.lane == lane]
             owners = [run.owners for run in queue]
             names = {owner for run in owners for owner in run}
-            begun = {one: self._begun[lane, one] for one in names if (lane, one) in self._begun}
+            begun = {name: self._begun[lane, name] for name in names if (lane, name) in self._begun}
             order = in_turn(owners, self._running_by_owner(lane), begun)
             self._order[lane] = [queue[index] for index in order]
         return self._order[lane]

@@ -98,16 +98,16 @@ def checked_note(note: str) -> str:
 
 
 def described(
-    name: str, note: str, found: Snapshot | Board, packed: bytes, owner_name: str | None = None
+    name: str, note: str, snapshot: Snapshot | Board, packed: bytes, owner_name: str | None = None
 ) -> dict[str, Any]:
     """Return the columns of the table that do not depend on other rows."""
-    if isinstance(found, Board):
-        each = [_facts(one) for one in found.snapshots]
+    if isinstance(snapshot, Board):
+        each = [_facts(one) for one in snapshot.snapshots]
         facts = {key: _shared([one[key] for one in each]) for key in _FACTS}
         facts |= {"source": BOARD, "arrays": 0}
-        names = found.names
+        names = snapshot.names
     else:
-        facts, names = _facts(found), ()
+        facts, names = _facts(snapshot), ()
     searched = (facts["model"], facts["mesh"], facts["target"], facts["source"], owner_name)
     return {
         "name": name,
@@ -119,16 +119,16 @@ def described(
     }
 
 
-def _facts(found: Snapshot) -> dict[str, Any]:
-    model = None if found.layout is None else found.layout.get("model")
-    totals = state_totals(found)
+def _facts(snapshot: Snapshot) -> dict[str, Any]:
+    model = None if snapshot.layout is None else snapshot.layout.get("model")
+    totals = state_totals(snapshot)
     return {
-        "source": found.source.kind,
-        "target": found.source.target,
+        "source": snapshot.source.kind,
+        "target": snapshot.source.target,
         "model": model if isinstance(model, str) else None,
-        "mesh": None if found.mesh is None else mesh_text(found.mesh),
-        "devices": None if found.mesh is None else found.mesh.size,
-        "arrays": len(found.arrays),
+        "mesh": None if snapshot.mesh is None else mesh_text(snapshot.mesh),
+        "devices": None if snapshot.mesh is None else snapshot.mesh.size,
+        "arrays": len(snapshot.arrays),
         "state_bytes": _stored(totals.bytes),
         "per_device": _stored(totals.per_device),
     }

@@ -27,7 +27,7 @@ class CauseFinder:
         self._pool = Pool(workers=1)
         self._left = _MOST_SECONDS_OF_RUN
 
-    def __call__(self, found: Snapshot, module: bytes) -> Snapshot:
+    def __call__(self, snapshot: Snapshot, module: bytes) -> Snapshot:
         """Return the Snapshot of one compiled program with the causes of its collectives.
 
         It also has the collectives of the partitioned program, and the work of all devices. If the causes are
@@ -37,16 +37,16 @@ class CauseFinder:
           module: the program as JAX lowered it, as MLIR bytecode.
         """
         try:
-            program = self._partitioned(found, module)
+            program = self._partitioned(snapshot, module)
         except InvalidInput as error:
-            return _with_note(found, str(error))
-        known = with_propagated(found, PropagatedPrograms((program,)))
+            return _with_note(snapshot, str(error))
+        known = with_propagated(snapshot, PropagatedPrograms((program,)))
         (compiled,) = known.programs
         return _with_work(known, compiled, program)
 
-    def _partitioned(self, found: Snapshot, module: bytes) -> Program:
-        (program,) = found.programs
-        mesh = found.mesh_of(program)
+    def _partitioned(self, snapshot: Snapshot, module: bytes) -> Program:
+        (program,) = snapshot.programs
+        mesh = snapshot.mesh_of(program)
         if mesh is None:
             raise InvalidInput("its mesh is unknown")
         if self._left <= 0:
@@ -74,16 +74,16 @@ class CauseFinder:
         self._pool.close()
 
 
-def _with_note(found: Snapshot, reason: str) -> Snapshot:
-    (program,) = found.programs
+def _with_note(snapshot: Snapshot, reason: str) -> Snapshot:
+    (program,) = snapshot.programs
     note = Finding(
         "note",
         CAUSES_UNKNOWN,
         f"The causes of the collectives of {program.name} are unknown: {reason}",
     )
-    return replace(found, findings=(*found.findings, note))
+    return replace(snapshot, findings=(*snapshot.findings, note))
 
 
-def _with_work(found: Snapshot, compiled: Program, partitioned: Program) -> Snapshot:
+def _with_work(snapshot: Snapshot, compiled: Program, partitioned: Program) -> Snapshot:
     ideal = partitioned.ideal or compiled.ideal
-    return replace(found, programs=(replace(compiled, ideal=ideal),))
+    return replace(snapshot, programs=(replace(compiled, ideal=ideal),))

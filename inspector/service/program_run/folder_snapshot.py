@@ -36,7 +36,11 @@ def read(folder: Path) -> Snapshot:
     run = program_run.read(folder)
     live = folder / program_run.SNAPSHOT
     found = snapshot.read(live) if live.is_file() else None
-    compiled = [(one, one.target_file) for one in run.programs if one.target_file is not None]
+    compiled = [
+        (program, program.target_file)
+        for program in run.programs
+        if program.target_file is not None
+    ]
     if compiled:
         merged = _of_programs(compiled, folder)
         if found is not None:
@@ -49,7 +53,9 @@ def read(folder: Path) -> Snapshot:
             raise InvalidInput(
                 f"{folder} has no Snapshot: the program {state} compiled no function, and no array was found"
             )
-        found = audit.audited(_of_programs([(one, one.file) for one in run.programs], folder))
+        found = audit.audited(
+            _of_programs([(program, program.file) for program in run.programs], folder)
+        )
     findings = (*_failure(run), *_lost_shardings(run), *found.findings)
     source = replace(found.source, file=run.program)
     return replace(found, source=source, findings=findings, reshards=run.reshards)
@@ -80,35 +86,36 @@ def _of_programs(programs: Sequence[tuple[CompiledRecord, str]], folder: Path) -
     )
 
 
-def _named(found: Snapshot, record: CompiledRecord) -> Snapshot:
+def _named(snapshot: Snapshot, record: CompiledRecord) -> Snapshot:
     """Return the Snapshot of one program with its unique name in the run, also in its paths."""
     if record.name == record.function:
-        return found
+        return snapshot
     old, new = f"{record.function}/", f"{record.name}/"
 
     def renamed(path: str) -> str:
         return new + path.removeprefix(old) if path.startswith(old) else path
 
     return replace(
-        found,
+        snapshot,
         arrays=tuple(
-            replace(one, path=renamed(one.path), program=record.name) for one in found.arrays
+            replace(array, path=renamed(array.path), program=record.name)
+            for array in snapshot.arrays
         ),
         programs=tuple(
             replace(
-                one,
+                program,
                 name=record.name,
                 shardings=tuple(
-                    replace(value, path=renamed(value.path)) for value in one.shardings
+                    replace(value, path=renamed(value.path)) for value in program.shardings
                 ),
             )
-            for one in found.programs
+            for program in snapshot.programs
         ),
         propagated=found.propagated
         and tuple(replace(program, name=record.name) for program in found.propagated),
         findings=tuple(
-            one if one.array is None else replace(one, array=renamed(one.array))
-            for one in found.findings
+            finding if finding.array is None else replace(finding, array=renamed(finding.array))
+            for finding in snapshot.findings
         ),
     )
 
@@ -137,7 +144,7 @@ def _on_target(live: Snapshot, target: Snapshot, devices: Mapping[int, int]) -> 
     arrays = []
     for array in live.arrays:
         mesh = live.mesh_of(array)
-        held = {one.device for one in array.shards or ()} or set(mesh.devices if mesh else ())
+        held = {shard.device for shard in array.shards or ()} or set(mesh.devices if mesh else ())
         if held <= devices.keys():
             arrays.append(_moved(array, mesh, target, meshes, devices))
     there = replace(
@@ -154,7 +161,9 @@ def _on_target(live: Snapshot, target: Snapshot, devices: Mapping[int, int]) -> 
     )
     return replace(
         there,
-        programs=tuple(with_live_paths(one, there.mesh_of(one), there) for one in programs),
+        programs=tuple(
+            with_live_paths(program, there.mesh_of(program), there) for program in programs
+        ),
         findings=(*target.findings, *([Finding("note", LEFT_OUT, message)] if missing else ())),
     )
 
@@ -164,11 +173,11 @@ def _moved(
 ) -> Array:
     """Return a live array on the devices of the target, with the index of its mesh in `meshes`."""
     shards = array.shards and tuple(
-        replace(one, device=devices[one.device]) for one in array.shards
+        replace(shard, device=devices[shard.device]) for shard in array.shards
     )
     if array.spec is None:
         # The array has a list of its shards, so any mesh with its devices will do.
-        held = {one.device for one in shards or ()}
+        held = {shard.device for shard in shards or ()}
         around = (one for one in target.meshes if held <= set(one.devices))
         index = meshes.index_of(next(around, target.mesh))
     elif mesh is None:
@@ -179,7 +188,7 @@ def _moved(
             for known in target.meshes
             for device, owner in zip(known.devices, known.processes or (), strict=False)
         }
-        placed = tuple(devices[one] for one in mesh.devices)
+        placed = tuple(devices[device] for device in mesh.devices)
         processes = tuple(owners[one] for one in placed) if owners else None
         kind = None if target.mesh is None else target.mesh.device_kind
         index = meshes.index_of(
@@ -190,12 +199,14 @@ def _moved(
 
 def _lost_shardings(run: ProgramRun) -> Iterator[Finding]:
     """Yield a warning per line with an operation outside of any jit that replicated its result."""
-    for one in run.lost_shardings[:_MOST_LOST]:
-        at = "" if one.line is None else f" at {one.line}"
+    for sharding in run.lost_shardings[:_MOST_LOST]:
+        at = "" if sharding.line is None else f" at {sharding.line}"
         message = (
-            f"{one.operation}{at}, outside of any jit, lost a sharding: its result {one.dtype}"
-            f"{list(one.shape)} is replicated, {bytes_text(one.bytes)} on each device, although its operand "
-            f"{list(one.operand_shape)} has {spec_text(one.operand_spec)}, {bytes_text(one.operand_bytes)} "
+            f"{sharding.operation}{at}, outside of any jit, lost a sharding: its result {sharding.dtype}"
+            f"{list(sharding.shape)} is replicated, {bytes_text(sharding.bytes)} on each device, "
+            "although its operand "
+            f"{list(sharding.operand_shape)} has {spec_text(sharding.operand_spec)}, "
+            f"{bytes_text(sharding.operand_bytes)} "
             "on each. XLA chose the sharding, because nothing asks for another."
         )
         remedy = "Call it inside of `jax.jit` with `out_shardings`, or constrain the result there."
@@ -203,8 +214,8 @@ def _lost_shardings(run: ProgramRun) -> Iterator[Finding]:
             "warning",
             LOST_SHARDING,
             message,
-            bytes=_saved(one),
-            source=one.line,
+            bytes=_saved(sharding),
+            source=sharding.line,
             remedy=remedy,
         )
     rest = run.lost_shardings[_MOST_LOST:]

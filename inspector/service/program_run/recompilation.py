@@ -25,9 +25,9 @@ def reasons(metas: Sequence[Mapping[str, Any]]) -> tuple[Reason, ...]:
     *earlier, last = metas
     if not earlier:
         return ()
-    found = min((tuple(_differences(one, last)) for one in reversed(earlier)), key=len)
-    if found:
-        return found
+    reasons = min((tuple(_differences(one, last)) for one in reversed(earlier)), key=len)
+    if reasons:
+        return reasons
     return (Reason("function"),) if last["new_function"] else (Reason("unknown"),)
 
 

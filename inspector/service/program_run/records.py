@@ -200,7 +200,9 @@ class Folder:
         lowered = path.with_name(f"{path.stem}{LOWERED}")
         sizes = {array.path: array.bytes for array in found.arrays}
         outputs = {
-            one.path: sizes.get(one.path) for one in program.shardings if one.role == "output"
+            sharding.path: sizes.get(sharding.path)
+            for sharding in program.shardings
+            if sharding.role == "output"
         }
         return _Read(
             meta,
@@ -381,9 +383,9 @@ def _write(found: Snapshot, path: Path) -> None:
     output.write_text(snapshot.dumps(audit.audited(with_roles(found))), path)
 
 
-def sends(found: Snapshot) -> int:
+def sends(snapshot: Snapshot) -> int:
     """Return the bytes that a device sends in one run of the only program; 0 if they are unknown."""
-    (program,) = found.programs
+    (program,) = snapshot.programs
     return wire_bytes_of_run(*(program.collectives or ())) or 0
 
 
@@ -391,7 +393,7 @@ def _function(meta: dict[str, Any]) -> tuple[str, str]:
     return meta["name"], meta["source"]
 
 
-def _completed(found: Snapshot, record: CompiledRecord, hlo: str | None) -> Snapshot:
+def _completed(snapshot: Snapshot, record: CompiledRecord, hlo: str | None) -> Snapshot:
     """Return the Snapshot with the facts of the compiled text, and the times.
 
     A function that is compiled again has the same name and paths, so that its programs can be compared.
@@ -400,8 +402,8 @@ def _completed(found: Snapshot, record: CompiledRecord, hlo: str | None) -> Snap
     from inspector.compiled import program_text
     from inspector.compiled.donation import with_donation
 
-    (program,) = found.programs
-    facts = program_text.read(hlo, found.mesh_of(program), program.shardings, program.memory)
+    (program,) = snapshot.programs
+    facts = program_text.read(hlo, snapshot.mesh_of(program), program.shardings, program.memory)
     known = [one for one in (record.trace, record.lower) if one is not None]
     program = replace(
         facts.added_to(program),
@@ -409,9 +411,9 @@ def _completed(found: Snapshot, record: CompiledRecord, hlo: str | None) -> Snap
         seconds=Seconds(lower=sum(known) if known else None, compile=record.compile),
     )
     completed = replace(
-        found,
+        snapshot,
         programs=(program,),
-        arrays=tuple(replace(one, program=program.name) for one in found.arrays),
+        arrays=tuple(replace(array, program=program.name) for array in snapshot.arrays),
     )
     return with_donation(with_roles(completed))
 
@@ -433,21 +435,25 @@ def with_live_paths(program: Program, mesh: snapshot.Mesh | None, live: Snapshot
     for path in specs:
         below.setdefault(path.partition("/")[2] or path, []).append(path)
     shardings = []
-    for one in program.shardings:
-        path = one.path.removeprefix(f"{program.name}/{one.role}/")
-        if one.role == "output":
+    for sharding in program.shardings:
+        path = sharding.path.removeprefix(f"{program.name}/{sharding.role}/")
+        if sharding.role == "output":
             # A train step returns the state that it takes: output `0/params/w` is `state/params/w`.
             found = below.get(path) or below.get(path.partition("/")[2]) or []
             path = found[0] if len(found) == 1 else ""
-        same = path in specs and specs[path] == one.compiled
-        shardings.append(replace(one, path=path) if same else one)
+        same = path in specs and specs[path] == sharding.compiled
+        shardings.append(replace(sharding, path=path) if same else sharding)
     collectives = program.collectives
     if collectives is not None:
         live_paths = {
-            one.path: other.path for one, other in zip(program.shardings, shardings, strict=True)
+            sharding.path: other.path
+            for sharding, other in zip(program.shardings, shardings, strict=True)
         }
         collectives = tuple(
-            replace(one, arrays=one.arrays and tuple(live_paths.get(p, p) for p in one.arrays))
-            for one in collectives
+            replace(
+                collective,
+                arrays=collective.arrays and tuple(live_paths.get(p, p) for p in collective.arrays),
+            )
+            for collective in collectives
         )
     return replace(program, shardings=tuple(shardings), collectives=collectives)

@@ -43,7 +43,7 @@ def read(path: Path) -> tuple[Reshard, ...]:
     """
     written = strict_json.read(path)
     meshes = [typed_json.decode(Mesh, mesh, "mesh") for mesh in written["meshes"]]
-    reshards = [one for move in written["moves"] for one in _reshards(move, meshes)]
+    reshards = [reshard for move in written["moves"] for reshard in _reshards(move, meshes)]
     return tuple(sorted(reshards, key=lambda one: -one.executions * (one.moved or 0)))
 
 

@@ -321,8 +321,8 @@ class Search:
                 return
             self._report("compile", done, self.budget, began if done else None)
 
-            def submit(one: Figure) -> _Task:
-                layout = self._entries[one.key].layout
+            def submit(figure: Figure) -> _Task:
+                layout = self._entries[figure.key].layout
                 return self._task(("compile", layout.to_json(), self._chip_name), (layout,))
 
             for layouts, (cost,) in self._in_window(iter(chosen), submit):
@@ -366,9 +366,9 @@ class Search:
 
     def _with_current(self, chosen: list[Figure], most: int) -> list[Figure]:
         current = identity(self.space.layout)
-        own = [one for one in self._figures() if one.key == current]
+        own = [figure for figure in self._figures() if figure.key == current]
         valid = [one for one in own if one.propagated and one.propagated.stage == "propagated"]
-        return [*valid, *(one for one in chosen if one.key != current)][: max(most, 1)]
+        return [*valid, *(figure for figure in chosen if figure.key != current)][: max(most, 1)]
 
     # --- Tasks ------------------------------------------------------------------------------------
 
@@ -533,25 +533,25 @@ class Search:
             return None
         capacity = capacity_of(self.chip)
         too_large = [
-            one.compiled.peak_bytes
-            for one in figures
-            if one.compiled and one.compiled.fits is False and one.compiled.peak_bytes
+            figure.compiled.peak_bytes
+            for figure in figures
+            if figure.compiled and figure.compiled.fits is False and figure.compiled.peak_bytes
         ]
         if too_large:
             return closest_text("compiled", min(too_large), capacity)
-        if any(one.propagated and one.propagated.stage == "propagated" for one in figures):
+        if any(figure.propagated and figure.propagated.stage == "propagated" for figure in figures):
             return None
         state = [
-            one.propagated.state_bytes
-            for one in figures
-            if one.propagated and one.propagated.state_bytes
+            figure.propagated.state_bytes
+            for figure in figures
+            if figure.propagated and figure.propagated.state_bytes
         ]
         if state and min(state) > capacity:
             return closest_text("state", min(state), capacity)
         reasons = Counter(
-            one.propagated.reason
-            for one in figures
-            if one.propagated is not None and one.propagated.reason
+            figure.propagated.reason
+            for figure in figures
+            if figure.propagated is not None and figure.propagated.reason
         )
         if not reasons:
             return "No layout can run. The reasons are unknown."

@@ -12,7 +12,7 @@ MOST = 4  # layouts, the current one included
 
 
 def snapshots_of(
-    found: SearchResult, service: Inspection, most: int = MOST
+    result: SearchResult, service: Inspection, most: int = MOST
 ) -> tuple[list[tuple[str, Snapshot]], int]:
     """Return names and Snapshots: the layout that the search began with, then the best ones.
 
@@ -23,15 +23,21 @@ def snapshots_of(
     Raises:
       InvalidInput: a layout is not valid, or its model cannot be traced.
     """
-    chosen = [one for one in found.candidates if one.current]
-    chosen += [one for one in found.candidates if not one.current and one.stage != "rejected"]
+    chosen = [candidate for candidate in result.candidates if candidate.current]
+    chosen += [
+        candidate
+        for candidate in result.candidates
+        if not candidate.current and candidate.stage != "rejected"
+    ]
     made, names, lost = [], [], 0
-    for one in chosen[:most]:
-        layout = layout_of(one)
+    for candidate in chosen[:most]:
+        layout = layout_of(candidate)
         # On emulated devices a search for a chip runs layouts too; the median is in no result then.
-        snapshot = known_results.compiled(layout) or known_results.measured(layout, one.measured)
-        lost += snapshot is None and one.stage == "compiled"
+        snapshot = known_results.compiled(layout) or known_results.measured(
+            layout, candidate.measured
+        )
+        lost += snapshot is None and candidate.stage == "compiled"
         made.append(snapshot or service.with_programs(service.plan(layout), layout))
         name = mesh_sizes_text(layout.axis_names, layout.mesh_shape)
-        names.append(f"{name} (current)" if one.current else name)
+        names.append(f"{name} (current)" if candidate.current else name)
     return list(zip(numbered(names), made, strict=True)), lost

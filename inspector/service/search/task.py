@@ -86,13 +86,13 @@ def compile_layout(search: str, layout: dict[str, Any], chip: str | None) -> dic
     return typed_json.encode(cost_of(found, None if chip is None else hardware.chip(chip)))
 
 
-def cost_of(found: Snapshot, chip: Chip | None) -> Evaluated:
+def cost_of(snapshot: Snapshot, chip: Chip | None) -> Evaluated:
     """Return the cost of a compiled layout on chips of this kind, or of a measured one."""
-    state = totals(found, STATE_AND_BATCH).per_device
-    short = out_of_memory.findings(found)
-    if not short and (step_program(found) is None or found.mesh is None):
+    state = totals(snapshot, STATE_AND_BATCH).per_device
+    short = out_of_memory.findings(snapshot)
+    if not short and (step_program(snapshot) is None or snapshot.mesh is None):
         return rejected("it has no program", state_bytes=state)
-    assessment = assess(found, chip)
+    assessment = assess(snapshot, chip)
     if chip is None and not short and (assessment.step is None or assessment.basis != "measured"):
         return rejected("its steps were not measured", state_bytes=state)
     cost = of_assessment(assessment, "compiled", state)

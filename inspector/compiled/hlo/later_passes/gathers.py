@@ -67,7 +67,11 @@ def gather_again(passes: Passes) -> None:
     """Gather an array again for users that follow much later, such as those of the backward pass."""
     edited = passes.edited
     places = {name: number for number, name in enumerate(edited.instructions)}
-    gathers = [one for one in edited.instructions.values() if one.opcode == "all-gather"]
+    gathers = [
+        instruction
+        for instruction in edited.instructions.values()
+        if instruction.opcode == "all-gather"
+    ]
     for collective in gathers:
         chain = [collective]  # up to the value that several instructions use
         while (user := edited.only_user(chain[-1])) is not None and (
@@ -91,7 +95,7 @@ def _repeated(passes: Passes, chain: Sequence[Instruction], at: Instruction) -> 
     edited = passes.edited
     copies: list[Instruction] = []
     for instruction in chain:
-        operands = [one.name for one in edited.operands(instruction)]
+        operands = [operand.name for operand in edited.operands(instruction)]
         if copies:
             operands[0] = copies[-1].name
         copy = edited.insert(
@@ -155,7 +159,7 @@ def merge_equal(passes: Passes) -> None:
         key = (
             instruction.opcode,
             instruction.shape_text,
-            tuple(one.name for one in edited.operands(instruction)),
+            tuple(operand.name for operand in edited.operands(instruction)),
             tuple(
                 (attribute, value)
                 for attribute, value in instruction.attributes.items()

@@ -58,7 +58,7 @@ def reassociate(passes: Passes, operation: Instruction) -> None:
     if not _are_alike(passes, first, second, operation.opcode):
         return
     summands = {first.name: first, second.name: second}
-    if sum(_elements(one) for one in summands.values()) < _elements(operation):
+    if sum(_elements(summand) for summand in summands.values()) < _elements(operation):
         return
     for collective in summands.values():
         edited.replace(collective, edited.operand(collective))
@@ -81,7 +81,7 @@ def _reassociate_slices(
     edited = passes.edited
     if first.name == second.name or first.shape_text != second.shape_text:
         return
-    starts = [[one.name for one in edited.operands(part)[1:]] for part in (first, second)]
+    starts = [[operand.name for operand in edited.operands(part)[1:]] for part in (first, second)]
     kept, removed = edited.operand(first), edited.operand(second)
     if starts[0] != starts[1] or kept.shape_text != removed.shape_text:
         return
