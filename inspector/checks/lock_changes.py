@@ -41,25 +41,25 @@ def changes(before: LockFile, after: LockFile) -> Changes:
         )
     elif not programs:
         noted.append("collectives are not compared: the lock file has no compiled program")
-    found = _mesh_changes(before.mesh, after.mesh)
+    changes = _mesh_changes(before.mesh, after.mesh)
     arrays = _arrays(before, programs), _arrays(after, programs)
     words = ("removed array", "added array", "changed array")
-    found += _compared(*arrays, words, lambda one: name(one.path), _array_text, _facts)
+    changes += _compared(*arrays, words, lambda one: name(one.path), _array_text, _facts)
     if programs:
-        found += _program_changes(before, after)
-    return Changes(tuple(found), tuple(noted), tuple(unknown))
+        changes += _program_changes(before, after)
+    return Changes(tuple(changes), tuple(noted), tuple(unknown))
 
 
 def _notes(before: LockFile, after: LockFile) -> list[str]:
     notes = []
     if (before.source.kind, before.source.target) != (after.source.kind, after.source.target):
         names = [
-            " ".join(dict.fromkeys(filter(None, (one.source.kind, one.source.target))))
-            for one in (before, after)
+            " ".join(dict.fromkeys(filter(None, (lock.source.kind, lock.source.target))))
+            for lock in (before, after)
         ]
         notes.append(f"source: {name(names[0])} → {name(names[1])}")
     for package in sorted(before.versions.keys() | after.versions.keys()):
-        old, new = (one.versions.get(package, "none") for one in (before, after))
+        old, new = (lock.versions.get(package, "none") for lock in (before, after))
         if old != new:
             notes.append(f"version of {name(package)}: {name(old)} → {name(new)}")
     unplaced = [
@@ -75,20 +75,20 @@ def _mesh_changes(before: LockedMesh | None, after: LockedMesh | None) -> list[s
     change = f"mesh: {_mesh_text(before)} → {_mesh_text(after)}"
     if before is None or after is None:
         return [] if before is after else [change]
-    found = []
+    changes = []
     if [(axis.name, axis.size) for axis in before.axes] != [
         (axis.name, axis.size) for axis in after.axes
     ]:
-        found.append(change)
+        changes.append(change)
     elif before.devices != after.devices:
-        found.append("mesh: other device order")
+        changes.append("mesh: other device order")
     types = {axis.name: axis.type for axis in before.axes}
-    found += [
+    changes += [
         f"mesh: type of axis {name(axis.name)}: {name(types[axis.name])} → {name(axis.type)}"
         for axis in after.axes
         if types.get(axis.name, axis.type) != axis.type
     ]
-    return sorted(found)
+    return sorted(changes)
 
 
 def _mesh_text(mesh: LockedMesh | None) -> str:
@@ -116,15 +116,15 @@ def _compared(
 ) -> list[str]:
     """Return a line for each entry that is gone, new or changed. `words` begin these lines."""
     gone, added, changed = words
-    found = []
+    changes = []
     for key in sorted(before.keys() | after.keys()):
         old, new = before.get(key), after.get(key)
         if old and new:
             if differing := facts(old, new):
-                found.append(f"{changed} {title(new)}: {'; '.join(differing)}")
+                changes.append(f"{changed} {title(new)}: {'; '.join(differing)}")
         elif one := old or new:
-            found.append(f"{gone if old else added} {text(one)}")
-    return found
+            changes.append(f"{gone if old else added} {text(one)}")
+    return changes
 
 
 def _array_text(array: LockedArray) -> str:
@@ -144,8 +144,8 @@ def _facts(old: LockedArray, new: LockedArray) -> list[str]:
         if (was := getattr(old, what)) != (now := getattr(new, what))
     ]
     texts = [
-        "the first mesh" if one.mesh is None else f"mesh {_mesh_text(one.mesh)}"
-        for one in (old, new)
+        "the first mesh" if lock.mesh is None else f"mesh {_mesh_text(lock.mesh)}"
+        for lock in (old, new)
     ]
     if texts[0] != texts[1]:
         facts.append(f"{texts[0]} → {texts[1]}")
@@ -155,7 +155,7 @@ def _facts(old: LockedArray, new: LockedArray) -> list[str]:
 
 
 def _program_changes(before: LockFile, after: LockFile) -> list[str]:
-    found = [
+    changes = [
         f"{'removed' if program in before.programs else 'added'} program {name(program)}"
         for program in sorted(set(before.programs) ^ set(after.programs))
     ]
@@ -169,7 +169,7 @@ def _program_changes(before: LockFile, after: LockFile) -> list[str]:
         for lock in (before, after)
     )
     words = ("lost", "gained", "changed")
-    return found + _compared(old, new, words, _collective_name, _text, _figures)
+    return changes + _compared(old, new, words, _collective_name, _text, _figures)
 
 
 def _figures(old: LockedCollective, new: LockedCollective) -> list[str]:

@@ -115,10 +115,11 @@ def locked(snapshot: Snapshot) -> LockFile:
         versions=dict(sorted(snapshot.source.versions.items())),
         mesh=None if snapshot.mesh is None else _mesh(snapshot.mesh),
         arrays=tuple(
-            _array(array, snapshot) for array in sorted(snapshot.arrays, key=lambda one: one.path)
+            _array(array, snapshot)
+            for array in sorted(snapshot.arrays, key=lambda array: array.path)
         ),
         programs=tuple(sorted({program.name for program in counted})),
-        collectives=tuple(sorted(collectives, key=lambda one: one.key)),
+        collectives=tuple(sorted(collectives, key=lambda collective: collective.key)),
     )
 
 

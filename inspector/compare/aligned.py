@@ -17,8 +17,8 @@ _ENDS = ("/value", "/raw_value")
 
 def aligned(snapshots: Sequence[Snapshot]) -> tuple[Snapshot, ...]:
     """Return the Snapshots, without the ends of nnx variables in paths that another one has without them."""
-    paths = [{array.path for array in each.arrays} for each in snapshots]
-    count = Counter(path for each in paths for path in each)
+    paths = [{array.path for array in snapshot.arrays} for snapshot in snapshots]
+    count = Counter(path for paths_of_snapshot in paths for path in paths_of_snapshot)
     found = []
     for snapshot, own in zip(snapshots, paths, strict=True):
         shorter = {

@@ -235,4 +235,4 @@ def _chip(name: str | None, what: str) -> str | None:
 
 
 def _printable(text: str) -> str:
-    return "".join(one if one.isprintable() else " " for one in text)
+    return "".join(character if character.isprintable() else " " for character in text)

@@ -54,17 +54,17 @@ _Reasons = Iterator[tuple[str, str]]
 
 
 def _rejected(before: Snapshot, after: Snapshot) -> _Reasons:
-    for each in (before, after):
-        if why := rejection(each):
-            which = _which(each is before)
+    for snapshot in (before, after):
+        if why := rejection(snapshot):
+            which = _which(snapshot is before)
             yield "rejected", f"JAX rejects the {which}, so no figure of it can be better: {why}."
 
 
 def _arrays(before: Snapshot, after: Snapshot) -> _Reasons:
     both = before, after
-    models = [origin.model(each) for each in both]
+    models = [origin.model(snapshot) for snapshot in both]
     was, now = origin.sizes(before), origin.sizes(after)
-    old, new = ({a.path for a in each.arrays if a.group in STATE_GROUPS} for each in both)
+    old, new = ({a.path for a in snapshot.arrays if a.group in STATE_GROUPS} for snapshot in both)
     if None not in models and models[0] != models[1]:
         yield "model", f"Different models: {models[0]} and {models[1]}."
     elif was is not None and now is not None and was != now:
@@ -84,7 +84,7 @@ def _arrays(before: Snapshot, after: Snapshot) -> _Reasons:
 def _inside_step(before: Snapshot, after: Snapshot) -> _Reasons:
     for known, other in ((before, after), (after, before)):
         groups = [array.group for array in known.arrays]
-        counts = [counted(groups.count(one), one) for one in INSIDE_STEP if one in groups]
+        counts = [counted(groups.count(group), group) for group in INSIDE_STEP if group in groups]
         if counts and not knows_inside_step(other):
             only = f"Only the {_which(known is before)} has {and_text(counts)}"
             yield "not-compiled", f"{only}: the other has no compiled program."
@@ -103,7 +103,7 @@ def _meshes(before: Snapshot, after: Snapshot) -> _Reasons:
 
 def _sources(before: Snapshot, after: Snapshot) -> _Reasons:
     both = before, after
-    texts = [origin.text(each) for each in both]
+    texts = [origin.text(snapshot) for snapshot in both]
     if texts[0] != texts[1]:
         if before.programs and after.programs:
             why = "different compilers affect memory, FLOPs and time"
@@ -116,10 +116,10 @@ def _sources(before: Snapshot, after: Snapshot) -> _Reasons:
     old, new = (
         [
             (program.name, program.seconds.steps)
-            for program in each.programs
+            for program in snapshot.programs
             if program.seconds and program.seconds.steps
         ]
-        for each in both
+        for snapshot in both
     )
     if bool(old) != bool(new):
         yield "times", f"Only the {_which(bool(old))} has measured step times."
@@ -139,7 +139,7 @@ def _bytes(before: Snapshot, after: Snapshot) -> _Reasons:
     if not all(total.arrays for total in totals) or not any(unknown):
         return
     which = "both" if all(unknown) else f"the {_which(unknown[0])}"
-    arrays = (array for each in (before, after) for array in each.arrays)
+    arrays = (array for snapshot in (before, after) for array in snapshot.arrays)
     shapes = all(array.shape is not None for array in arrays if array.group in STATE_GROUPS)
     code, compared = ("elements", "elements") if shapes else ("specs", "only specs and placements")
     yield code, f"The bytes per device of {which} are unknown, so {compared} are compared."
@@ -155,9 +155,9 @@ def _versions(before: Snapshot, after: Snapshot) -> _Reasons:
 
 def _options(before: Snapshot, after: Snapshot) -> _Reasons:
     """Yield a reason if options of the compiler differ that are not part of the layouts."""
-    old, new = (one.source.unsafe_compiler_options for one in (before, after))
+    old, new = (snapshot.source.unsafe_compiler_options for snapshot in (before, after))
     if old != new:
-        both = " and ".join(shown(one) if one else "none" for one in (old, new))
+        both = " and ".join(shown(options) if options else "none" for options in (old, new))
         yield (
             "compiler-options",
             f"Different options of the compiler outside of the layout: {both}.",

@@ -92,7 +92,9 @@ def rows_of(snapshot: Snapshot) -> tuple[Row, ...] | None:
 
 def not_compared(snapshot: Snapshot) -> tuple[str, ...]:
     """Return the names of compiled programs whose collectives, propagated or compiled, are unknown."""
-    known = {each.name for each in snapshot.propagated or () if each.collectives is not None}
+    known = {
+        program.name for program in snapshot.propagated or () if program.collectives is not None
+    }
     return tuple(
         program.name
         for program in snapshot.programs
@@ -119,7 +121,7 @@ def pairs(rows: Iterable[Row]) -> tuple[Pair, ...]:
         grouped[row.program, row.mesh_axes].append(row)
     found = []
     for (program, axes), group in grouped.items():
-        sums = [_sum(each.propagated for each in group), _sum(each.compiled for each in group)]
+        sums = [_sum(pair.propagated for pair in group), _sum(pair.compiled for pair in group)]
         if sums == [0, 0]:
             continue
         reasons = dict.fromkeys(
@@ -131,7 +133,7 @@ def pairs(rows: Iterable[Row]) -> tuple[Pair, ...]:
 
 def _rows(name: str, before: Sequence[Collective], after: Sequence[Collective]) -> Iterator[Row]:
     amounts = [
-        {(each.mesh_axes, each.op): _amount(each) for each in traffic(collectives)}
+        {(total.mesh_axes, total.op): _amount(total) for total in traffic(collectives)}
         for collectives in (before, after)
     ]
     nothing = Amount(0, 0, 0)
@@ -238,10 +240,10 @@ def _reason(
 ) -> Reason:
     """Return why the bytes of one kind of collective differ in these operations."""
     axes, op = kind
-    before = [each for each in component.before if each.mesh_axes == axes]
-    after = [each for each in component.after if each.mesh_axes == axes]
-    ops_before = {each.op for each in before}
-    ops_after = {each.op for each in after}
+    before = [collective for collective in component.before if collective.mesh_axes == axes]
+    after = [collective for collective in component.after if collective.mesh_axes == axes]
+    ops_before = {collective.op for collective in before}
+    ops_after = {collective.op for collective in after}
     if (
         op in _SUMS
         and (ops_before | ops_after) >= _SUMS

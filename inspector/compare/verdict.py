@@ -192,25 +192,25 @@ def _unusable(compared: Compared) -> str | None:
 def _not_comparable(baseline: Compared, candidate: Compared) -> str | None:
     """Return why no ratio of the steps says which layout is better; None if one does."""
     both = baseline, candidate
-    found = next((why for one in both if (why := _unusable(one))), None)
-    return found or other_model(baseline, candidate) or _other_steps(baseline, candidate)
+    reason = next((why for one in both if (why := _unusable(one))), None)
+    return reason or other_model(baseline, candidate) or _other_steps(baseline, candidate)
 
 
 def other_model(baseline: Compared, candidate: Compared) -> str | None:
     """Return how the models of two layouts differ; None if they do not."""
     both = baseline.snapshot, candidate.snapshot
-    models = [origin.model(one) for one in both]
+    models = [origin.model(side) for side in both]
     if None not in models:
         if models[0] != models[1]:
             return f"the models differ: {models[0]} and {models[1]}"
         other = _other_sizes(baseline, candidate)
-        weights = [_weights(one) for one in both]
+        weights = [_weights(side) for side in both]
         if other and (None in weights or weights[0] != weights[1]):
             return f"the sizes of the model differ: {and_text(other)}"
         return None
     states = [
-        {(array.path, array.shape) for array in one.arrays if array.group in STATE_GROUPS}
-        for one in both
+        {(array.path, array.shape) for array in side.arrays if array.group in STATE_GROUPS}
+        for side in both
     ]
     if states[0] != states[1]:
         return "their train states differ"
@@ -219,7 +219,7 @@ def other_model(baseline: Compared, candidate: Compared) -> str | None:
 
 def _other_sizes(baseline: Compared, candidate: Compared) -> list[str]:
     """Return the names of the sizes that differ, without those that only change the work of a step."""
-    was, now = (origin.sizes(one.snapshot) or {} for one in (baseline, candidate))
+    was, now = (origin.sizes(side.snapshot) or {} for side in (baseline, candidate))
     return [
         name
         for name in {**was, **now}
@@ -241,12 +241,12 @@ def _other_steps(baseline: Compared, candidate: Compared) -> str | None:
     first, second = baseline.assessment, candidate.assessment
     if first.program and second.program and first.program != second.program:
         return f"their programs differ: {noun(first.program)} and {noun(second.program)}"
-    for one in (baseline, candidate):
-        if one.assessment.step is None:
-            return f"the step of {one.name} is unknown: {one.assessment.unknown_step}"
+    for side in (baseline, candidate):
+        if side.assessment.step is None:
+            return f"the step of {side.name} is unknown: {side.assessment.unknown_step}"
     assert first.step is not None and second.step is not None
     if first.chip != second.chip:
-        titles = [_chip_title(one.assessment) for one in (baseline, candidate)]
+        titles = [_chip_title(side.assessment) for side in (baseline, candidate)]
         return f"the chips differ: {and_text(titles)}"
     if first.basis != second.basis:
         return f"{baseline.name} is {first.basis}, {candidate.name} {second.basis}"
@@ -257,8 +257,8 @@ def _other_steps(baseline: Compared, candidate: Compared) -> str | None:
                 "time the layouts together, or choose a chip"
             )
         return None
-    for one in (baseline, candidate):
-        if why := _unsure(one):
+    for side in (baseline, candidate):
+        if why := _unsure(side):
             return why
     return None
 
@@ -288,9 +288,9 @@ def _other_work(baseline: Compared, candidate: Compared) -> bool:
 
 def _sentence(verdict: Verdict, baseline: Compared, candidate: Compared) -> str:
     """Return the verdict in words: what cannot run, then time, then memory and traffic."""
-    unusable = [why for one in (baseline, candidate) if (why := _unusable(one))]
+    unusable = [why for side in (baseline, candidate) if (why := _unusable(side))]
     if unusable:
-        usable = [one.name for one in (baseline, candidate) if _unusable(one) is None]
+        usable = [side.name for side in (baseline, candidate) if _unusable(side) is None]
         rest = f" {and_text(usable)} can be compared with other layouts only." if usable else ""
         return f"{_capital('; '.join(unusable))}.{rest}"
     said = [_time_sentence(verdict, baseline, candidate)]

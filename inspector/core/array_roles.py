@@ -78,7 +78,7 @@ def _paired(arrays: list[Array]) -> list[Array]:
             if partner in others and others[partner].shape == array.shape and array.shape:
                 assert partner is not None
                 groups[keys] = groups[partner] = "opt_state"
-    return [replace(one, group=groups.get(_keys(one), one.group)) for one in arrays]
+    return [replace(array, group=groups.get(_keys(array), array.group)) for array in arrays]
 
 
 def _mirrored(arrays: list[Array]) -> Iterable[Array]:

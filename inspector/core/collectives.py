@@ -187,7 +187,10 @@ def wire_bytes_of_iteration(*collectives: Collective) -> int | None:
     ]
     if not inside:
         return None
-    return _total((one.executions_per_iteration, one.wire_bytes_per_device) for one in inside)
+    return _total(
+        (collective.executions_per_iteration, collective.wire_bytes_per_device)
+        for collective in inside
+    )
 
 
 def _total(terms: Iterable[tuple[int | None, int | None]]) -> int | None:

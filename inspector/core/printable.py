@@ -22,14 +22,14 @@ def printable(text: str) -> str:
     return "".join(map(_printable, text))
 
 
-def _printable(one: str) -> str:
-    category = unicodedata.category(one)
+def _printable(character: str) -> str:
+    category = unicodedata.category(character)
     return (
         " "
         if category == "Zs"
         else "\N{REPLACEMENT CHARACTER}"
         if category in _UNPRINTABLE
-        else one
+        else character
     )
 
 
@@ -40,5 +40,8 @@ def one_line(text: str) -> str:
 
 def file_name(text: str) -> str:
     """Return a file name of letters, digits and dashes, without a suffix."""
-    kept = "".join(one if one.isascii() and one.isalnum() else "-" for one in text.lower())
+    kept = "".join(
+        character if character.isascii() and character.isalnum() else "-"
+        for character in text.lower()
+    )
     return "-".join(part for part in kept.split("-") if part)[:60] or "figure"

@@ -242,13 +242,13 @@ def on_more_axes(
     Args:
       sizes: the size of each mesh axis by name.
     """
-    found = list(spec)
+    entries = list(spec)
     for axis in axes:
-        if any(axis in (names or ()) for names in found):
+        if any(axis in (names or ()) for names in entries):
             continue
-        for dimension, names in enumerate(found):
+        for dimension, names in enumerate(entries):
             ways = math.prod(sizes[name] for name in names or ())
             if shape[dimension] and shape[dimension] % (ways * sizes[axis]) == 0:
-                found[dimension] = (*(names or ()), axis)
+                entries[dimension] = (*(names or ()), axis)
                 break
-    return tuple(found)
+    return tuple(entries)

@@ -18,5 +18,7 @@ def step_program(snapshot: Snapshot) -> Program | None:
     for name in _STEPS:
         if (program := snapshot.program(name)) is not None:
             return program
-    others = [one for one in snapshot.programs if one.name not in ONCE] or snapshot.programs
-    return max(others, key=lambda one: one.flops_per_device or 0.0, default=None)
+    others = [
+        program for program in snapshot.programs if program.name not in ONCE
+    ] or snapshot.programs
+    return max(others, key=lambda program: program.flops_per_device or 0.0, default=None)

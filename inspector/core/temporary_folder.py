@@ -94,9 +94,9 @@ def remove_stale(now: float | None = None) -> list[Path]:
     removed = []
     for folder in Path(tempfile.gettempdir()).glob(PREFIX + "*"):
         with contextlib.suppress(OSError):  # another server may remove it at the same time
-            found = folder.lstat()
-            own = stat.S_ISDIR(found.st_mode) and found.st_uid == os.getuid()
-            if not own or now - found.st_mtime < NEW:
+            status = folder.lstat()
+            own = stat.S_ISDIR(status.st_mode) and status.st_uid == os.getuid()
+            if not own or now - status.st_mtime < NEW:
                 continue
             lock = os.open(folder / LOCK, os.O_RDWR | os.O_CREAT | os.O_NOFOLLOW, 0o600)
             try:

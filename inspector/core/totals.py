@@ -82,13 +82,13 @@ def by_group(snapshot: Snapshot, groups: tuple[str, ...]) -> dict[str, int] | No
     held = [a for a in arrays if not in_host_memory(a, snapshot.mesh_of(a))]
     by_device = bytes_by_device(snapshot, held)
     fullest = max(by_device, key=lambda device: by_device[device], default=_ANY_DEVICE)
-    found: dict[str, int] = {}
+    by_group: dict[str, int] = {}
     for group in groups:
         own = [array for array in held if array.group == group]
         if own:
             of_group = bytes_by_device(snapshot, own)
-            found[group] = of_group.get(fullest, of_group.get(_ANY_DEVICE, 0))
-    return found
+            by_group[group] = of_group.get(fullest, of_group.get(_ANY_DEVICE, 0))
+    return by_group
 
 
 def bytes_by_device(snapshot: Snapshot, arrays: Iterable[Array]) -> dict[int, int]:
@@ -122,7 +122,7 @@ def counted_program(snapshot: Snapshot) -> str | None:
     Arrays of imported or captured programs belong to programs. Several programs then have the same arrays,
     such as parameters, so the one with the most bytes of state and batch is counted.
     """
-    counted = [one for one in snapshot.arrays if one.group in (*STATE_GROUPS, "batch")]
+    counted = [array for array in snapshot.arrays if array.group in (*STATE_GROUPS, "batch")]
     held: Counter[str] = Counter()
     for array in counted:
         if array.program is None:

@@ -25,11 +25,11 @@ def crossing_axes(mesh: Mesh) -> tuple[str, ...]:
     slices = slices_of(mesh)
     if slices is None:
         return ()
-    stride, found = mesh.size, []
+    stride, crossing = mesh.size, []
     for axis in mesh.axes:
         # Not reshaped to the mesh: NumPy allows 64 dimensions.
         stride //= axis.size
         along = slices.reshape(-1, axis.size, stride)
         if (along != along[:, :1]).any():
-            found.append(axis.name)
-    return tuple(found)
+            crossing.append(axis.name)
+    return tuple(crossing)

@@ -173,12 +173,14 @@ def decode_file(
         raise InvalidInput(
             f'{what} is not a {format_name} file: it must have "format": "{format_name}"'
         )
-    found = value.get("version")
-    if type(found) is not int or found < 1:
-        raise InvalidInput(f"{what} has version {shown(found)}, but must have an integer from 1")
-    if found > version:
+    file_version = value.get("version")
+    if type(file_version) is not int or file_version < 1:
         raise InvalidInput(
-            f"{what} has version {shown(found)}, but this program reads up to version {version}: "
+            f"{what} has version {shown(file_version)}, but must have an integer from 1"
+        )
+    if file_version > version:
+        raise InvalidInput(
+            f"{what} has version {shown(file_version)}, but this program reads up to version {version}: "
             "open it with a newer Sharding Inspector"
         )
     body = {key: part for key, part in value.items() if key not in ("format", "version")}

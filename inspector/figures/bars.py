@@ -148,7 +148,7 @@ def _trace(
         if limit and start < limit[0] < start + part.size:
             return ""  # the line of the limit would cross the text
         room = part.size * px_per_unit - 6
-        fits = (one for one in part.texts if labels.width_px(one, frame.TICK_PX) <= room)
+        fits = (text for text in part.texts if labels.width_px(text, frame.TICK_PX) <= room)
         return labels.escape(next(fits, ""))
 
     # Text on a hatch cannot be read; the legend and the hover text name the segment.

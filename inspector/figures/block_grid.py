@@ -284,6 +284,6 @@ def _blocks(
         for side in (starts, stops)
     )
     for place, number in enumerate(numbers.tolist()):
-        window = (slice(one[place], end[place]) for one, end in zip(low, high, strict=True))
+        window = (slice(start[place], end[place]) for start, end in zip(low, high, strict=True))
         grid[tuple(window)] = number
     return grid.reshape(rows.slots, columns.slots)

@@ -145,9 +145,11 @@ def _notes(array: Array, mesh: Mesh, grid: BlockGrid) -> list[str]:
     spec = f" · {formatting.spec_text(array.spec)}" if array.spec is not None else ""
     shape = f"{formatting.shape_text(array.shape)} {formatting.dtype_text(array.dtype)}{spec}"
     whole = f"whole on {on}" if on == "1 device" else f"whole on each of {on}"
-    hidden = [f"{formatting.dimension_text(array, mesh, one)}, whole" for one in grid.whole] + [
-        f"{formatting.dimension_text(array, mesh, one)}, sliced at {index}"
-        for one, index in sorted(grid.at.items())
+    hidden = [
+        f"{formatting.dimension_text(array, mesh, dimension)}, whole" for dimension in grid.whole
+    ] + [
+        f"{formatting.dimension_text(array, mesh, dimension)}, sliced at {index}"
+        for dimension, index in sorted(grid.at.items())
     ]
     return [
         shape,
@@ -159,8 +161,8 @@ def _notes(array: Array, mesh: Mesh, grid: BlockGrid) -> list[str]:
 def sheet_of(grid: BlockGrid) -> Sheet:
     """Return the cells of a grid, not wrapped."""
     rows, columns = (
-        lattice.side([[stop - start for start, stop in pieces] for pieces in one.cuts])
-        for one in (grid.rows, grid.columns)
+        lattice.side([[stop - start for start, stop in pieces] for pieces in side.cuts])
+        for side in (grid.rows, grid.columns)
     )
     return lattice.sheet(rows, columns)
 

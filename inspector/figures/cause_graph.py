@@ -126,7 +126,7 @@ def _lane(origin: Origin, target: str, source: str | None, most: int) -> list[_B
     else:
         first, last = steps[: room // 2], steps[len(steps) - (room - 1) // 2 :] if room > 2 else []
         hidden = steps[len(first) : len(steps) - len(last)]
-        listed = [f"{one.operation} {one.source or ''}" for one in hidden]
+        listed = [f"{step.operation} {step.source or ''}" for step in hidden]
         folded = _Box(f"… {len(hidden)} operations", "", _STEP, _hover(*listed))
         boxes += [*map(_step, first), folded, *map(_step, last)]
     boxes.append(_Box(target, source or "", _TARGET, _hover(target, source or "")))

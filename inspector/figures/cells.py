@@ -99,7 +99,7 @@ def heatmaps(
     y, row_bands = bands(rows)
     at = _spread(sheet.cells, row_bands, column_bands)
     z = np.where(at >= 0, np.append(np.asarray(numbers), -1)[at], -1)
-    texts = np.append(np.array([labels.lines(one) for one in text.texts], dtype=object), "")[at]
+    texts = np.append(np.array([labels.lines(label) for label in text.texts], dtype=object), "")[at]
     text_colors = np.array([palette.text_on(color) for color in colors], dtype=object)
     text_color = text_colors[np.where(z >= 0, z, 0)]
     faint = (z != highlight) if highlight is not None else np.zeros(z.shape, dtype=bool)

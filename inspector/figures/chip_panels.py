@@ -109,7 +109,7 @@ def place(panels: Panels, width_px: float, top_px: float) -> Places:
     if fitting:
         # Complete lines of panels look better than slightly larger chips.
         largest = max(chip for chip, _, _ in fitting)
-        nearly = [one for one in fitting if one[0] >= _NEARLY * largest]
+        nearly = [candidate for candidate in fitting if candidate[0] >= _NEARLY * largest]
         _, chip, side_by_side = max((missing, chip, number) for chip, missing, number in nearly)
     else:
         _, chip, side_by_side = max(other)
@@ -178,9 +178,10 @@ def _torus_panels(mesh: Mesh, places: TorusPlaces) -> Panels:
     return Panels(
         titles=tuple(
             ", ".join(
-                ([f"slice {one}"] if slices > 1 else []) + ([f"z {layer}"] if rank == 3 else [])
+                ([f"slice {slice_number}"] if slices > 1 else [])
+                + ([f"z {layer}"] if rank == 3 else [])
             )
-            for one in range(slices)
+            for slice_number in range(slices)
             for layer in range(layers)
         ),
         cells=cells,
@@ -214,13 +215,13 @@ def _node_panels(mesh: Mesh) -> Panels:
     ]
     node = np.array(processes)
     names, number = np.unique(node, return_inverse=True)
-    by_node = [np.flatnonzero(number == one) for one in range(len(names))]
+    by_node = [np.flatnonzero(number == node) for node in range(len(names))]
     most = max(map(len, by_node))
     across = most if most <= GPUS_PER_NODE // 2 else -(-most // 2)
     down = -(-most // across)
     cells = np.full((len(names), down * across), -1)
     for row, places in enumerate(by_node):
-        cells[row, : len(places)] = sorted(places.tolist(), key=lambda one: mesh.devices[one])
+        cells[row, : len(places)] = sorted(places.tolist(), key=lambda place: mesh.devices[place])
     return Panels(
         titles=tuple(f"node {name}" for name in names),
         cells=cells.reshape(len(names), down, across),

@@ -63,7 +63,7 @@ def grid(
       sizes: for each route, its bytes; negative bytes count as 0.
       kept: for each route, whether the bytes stay on their device; False by default.
     """
-    row_run, column_run = (max(-(-len(one) // most), 1) for one in (sources, targets))
+    row_run, column_run = (max(-(-len(devices) // most), 1) for devices in (sources, targets))
     shape = (-(-len(sources) // row_run), -(-len(targets) // column_run))
     tables = np.zeros((2, *shape), dtype=np.int64)
     stays = np.zeros(len(sizes), dtype=np.int64) if kept is None else kept.astype(np.int64)

@@ -160,8 +160,8 @@ def glance(
     """
     beside = (width_px - _LEFT_PX - _SIDE_PX) / len(columns) >= _NARROW_PX
     left = _LEFT_PX if beside else _SIDE_PX
-    each = (width_px - left - _SIDE_PX) / len(columns)
-    sheet = _Sheet(columns, baseline, width_px, left, each)
+    column_px = (width_px - left - _SIDE_PX) / len(columns)
+    sheet = _Sheet(columns, baseline, width_px, left, column_px)
     axes_colors = _colors_of_axes(measures)
     _draw_names(sheet)
     for measure in measures:
@@ -285,10 +285,10 @@ def _draw_measure(sheet: _Sheet, measure: Measure, axes: dict[str, tuple[str, st
     _draw_intervals(sheet, bars, scale, yaxis)
     _draw_lines(sheet, measure, yaxis, drawn)
     # All labels are at the same height, where no bar and no line reaches.
-    texts = ["<br>".join(one) for one in written]
+    texts = ["<br>".join(lines) for lines in written]
     _text(sheet, [(bar_px + above_px) * per_px] * len(bars), texts, "bottom center", yaxis)
     if below:
-        texts = ["<br>".join(map(labels.escape, one)) for one in below]
+        texts = ["<br>".join(map(labels.escape, lines)) for lines in below]
         _text(sheet, [-3 * per_px] * len(bars), texts, "bottom center", yaxis)
     for place, bar in enumerate(bars):
         if bar.value is None:
@@ -296,7 +296,7 @@ def _draw_measure(sheet: _Sheet, measure: Measure, axes: dict[str, tuple[str, st
     sheet.y += _ROW_GAP_PX
 
 
-def _label(measure: Measure, place: int, each: float) -> list[str]:
+def _label(measure: Measure, place: int, column_px: float) -> list[str]:
     """Return the lines above a bar, escaped: the amount, its interval, and how it compares."""
     amount = measure.amounts[place]
     value = amount.value if amount.value is not None else amount.known or None
@@ -304,18 +304,18 @@ def _label(measure: Measure, place: int, each: float) -> list[str]:
     if value is not None:
         sign = "≥ " if amount.at_least or amount.value is None else ""
         lines.append(f"<b>{labels.escape(sign + measure.text(value))}</b>")
-    if amount.low is not None and amount.high is not None and each >= _INTERVAL_PX:
+    if amount.low is not None and amount.high is not None and column_px >= _INTERVAL_PX:
         low, high = measure.text(amount.low), measure.text(amount.high)
         lines.append(labels.escape(f"{low} – {high}"))
     if amount.fits is False:
         lines.append("✗ does not fit")
-    said = mark(measure.answers[place], each >= _WORDS_PX) if len(measure.answers) > 1 else ""
+    said = mark(measure.answers[place], column_px >= _WORDS_PX) if len(measure.answers) > 1 else ""
     return [*lines, *([labels.escape(said)] if said else [])]
 
 
-def _stage_lines(amount: Amount, each: float) -> list[str]:
+def _stage_lines(amount: Amount, column_px: float) -> list[str]:
     return (
-        labels.wrapped(amount.stage, labels.fitting(each - 6, frame.TICK_PX), 4)
+        labels.wrapped(amount.stage, labels.fitting(column_px - 6, frame.TICK_PX), 4)
         if amount.stage
         else []
     )

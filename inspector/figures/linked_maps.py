@@ -276,8 +276,8 @@ def _head(panel: Panel, tile_px: float) -> list[str]:
     if panel.grid is not None and panel.array is not None:
         count, size = len(panel.grid.holders), panel.array.bytes_per_device
         blocks = "whole on each device" if count == 1 else formatting.counted(count, "block")
-        each = f"{formatting.bytes_text(size)} per device" if size is not None else "bytes unknown"
-        lines.append(labels.escape(labels.cut(f"{blocks}, {each}", most)))
+        held = f"{formatting.bytes_text(size)} per device" if size is not None else "bytes unknown"
+        lines.append(labels.escape(labels.cut(f"{blocks}, {held}", most)))
     return lines
 
 

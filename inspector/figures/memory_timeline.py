@@ -43,7 +43,7 @@ def memory_timeline(
         return None
     totals = use.totals
     most = max(totals)
-    unit, divisor = next(one for one in _UNITS if most >= one[1] or one[1] == 1)
+    unit, divisor = next(scale for scale in _UNITS if most >= scale[1] or scale[1] == 1)
     count = max(use.instructions - 1, 1)
     places = [round(point / count, 5) for point in use.points]
     along = np.asarray(places, dtype=np.float32)
@@ -132,11 +132,11 @@ def _line(x: list[float], y: list[float], dash: str, name: str = "") -> go.Scatt
 
 def _phases(use: MemoryUse, places: list[float]) -> list[tuple[str, float, float]]:
     """Return (phase, left end, right end) of each long part of the program in one phase."""
-    found, start = [], 0
+    intervals, start = [], 0
     for phase, same in groupby(use.phases):
         end = start + len(list(same))
         left, right = places[start], places[end] if end < len(places) else 1.0
         if right - left >= _LEAST_PHASE and phase != "unknown":
-            found.append((str(phase), left, right))
+            intervals.append((str(phase), left, right))
         start = end
-    return found
+    return intervals

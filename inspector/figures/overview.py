@@ -68,22 +68,27 @@ def held(array: Array, mesh: Mesh) -> np.ndarray | None:
 def table(arrays: Iterable[Array], mesh: Mesh, most_rows: int = MOST_ROWS) -> tuple[Row, ...]:
     """Return folded arrays with their bytes on each device, the largest first, unknown ones last."""
     rows = []
-    for one in fold(arrays):
-        each = held(one.first, mesh)
-        times = f" ×{one.count}" if one.count > 1 else ""
-        size = None if each is None else each * one.count
-        if in_host_memory(one.first, mesh):
+    for folded in fold(arrays):
+        bytes_held = held(folded.first, mesh)
+        times = f" ×{folded.count}" if folded.count > 1 else ""
+        size = None if bytes_held is None else bytes_held * folded.count
+        if in_host_memory(folded.first, mesh):
             rows.append(
-                Row(f"{one.path}{times}, in host memory", (one,), size, 0 if size is None else size)
+                Row(
+                    f"{folded.path}{times}, in host memory",
+                    (folded,),
+                    size,
+                    0 if size is None else size,
+                )
             )
         else:
-            rows.append(Row(one.path + times, (one,), size))
+            rows.append(Row(folded.path + times, (folded,), size))
     rows.sort(key=lambda row: -row.most)
     if len(rows) <= most_rows:
         return tuple(rows)
     kept, rest = rows[: most_rows - 1], rows[most_rows - 1 :]
     known = [row.bytes for row in rest if row.bytes is not None]
-    count = sum(one.count for row in rest for one in row.folds)
+    count = sum(folded.count for row in rest for folded in row.folds)
     label = f"{count:,} smaller arrays together"
     if len(known) < len(rest):
         label = f"{count:,} other arrays, {len(rest) - len(known)} of unknown size"
@@ -92,7 +97,7 @@ def table(arrays: Iterable[Array], mesh: Mesh, most_rows: int = MOST_ROWS) -> tu
         *kept,
         Row(
             label,
-            tuple(one for row in rest for one in row.folds),
+            tuple(folded for row in rest for folded in row.folds),
             summed,
             sum(row.host for row in rest),
         ),
@@ -300,10 +305,13 @@ def _squares(rows: Sequence[Row], styles: Mapping[Spec | None, SpecStyle]) -> go
         marker={
             "size": 9,
             "symbol": "square",
-            "color": [palette.style_of(one.first.spec, styles).color for _, one in single],
+            "color": [palette.style_of(folded.first.spec, styles).color for _, folded in single],
             "line": {"width": 0.5, "color": frame.MIDDLE_GREY},
         },
-        customdata=[one.first.path for _, one in single],
-        text=[frame.hover([one.path, ", ".join(holdings.about(one.first))]) for _, one in single],
+        customdata=[folded.first.path for _, folded in single],
+        text=[
+            frame.hover([folded.path, ", ".join(holdings.about(folded.first))])
+            for _, folded in single
+        ],
         hovertemplate="%{text}<br>select to see its shard map<extra></extra>",
     )

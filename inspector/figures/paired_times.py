@@ -126,7 +126,7 @@ def _rounds(rows: Sequence[tuple[float, Ratio]]) -> go.Scatter:
         x=[ratio for ratio, *_ in dots],
         y=[height for _, height, *_ in dots],
         mode="markers",
-        marker={"size": 5, "opacity": 0.35, "color": [COLORS[one.verdict] for *_, one in dots]},
+        marker={"size": 5, "opacity": 0.35, "color": [COLORS[ratio.verdict] for *_, ratio in dots]},
         customdata=[
             f"round {number + 1}: {ratio_text(ratio)} times as long" for ratio, _, number, _ in dots
         ],

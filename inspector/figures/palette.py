@@ -142,9 +142,9 @@ def text_on(color: str) -> str:
     return max(BLACK, WHITE, key=lambda text: contrast(color, text))
 
 
-def contrast(one: str, other: str) -> float:
+def contrast(color: str, other: str) -> float:
     """Return the WCAG 2 contrast ratio of two colors, from 1 to 21."""
-    darker, lighter = sorted((_luminance(one), _luminance(other)))
+    darker, lighter = sorted((_luminance(color), _luminance(other)))
     return (lighter + 0.05) / (darker + 0.05)
 
 

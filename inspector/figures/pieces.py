@@ -171,8 +171,8 @@ def _host_array(assembly: Assembly, assembled: Assembled) -> tuple[list[Tile], i
     tiles = []
     for window in windows:
         part = values[window]
-        index = formatting.ranges_text([(one.start, one.stop) for one in window])
-        starts, stops = [one.start for one in window], [one.stop for one in window]
+        index = formatting.ranges_text([(span.start, span.stop) for span in window])
+        starts, stops = [span.start for span in window], [span.stop for span in window]
         wrong = placement is not None and bool(
             np.any(part != pieces.belonging(assembly, starts, stops))
         )

@@ -38,17 +38,17 @@ def search_front(result: SearchResult, *, width_px: int = 640) -> go.Figure | No
     kinds: list[tuple[str, Callable[[Candidate], bool], dict[str, object]]] = [
         (
             f"partitioned; memory: {'an estimate' if estimated else 'state and batch'}",
-            lambda one: one.stage == "propagated",
+            lambda candidate: candidate.stage == "propagated",
             {"symbol": "circle-open", "size": 6, "color": frame.MIDDLE_GREY},
         ),
         (
             "compiled; memory: the compiler's peak",
-            lambda one: one.stage == "compiled" and one.fits is not False,
+            lambda candidate: candidate.stage == "compiled" and candidate.fits is not False,
             {"symbol": "circle", "size": 11, "color": palette.OKABE_ITO[0]},
         ),
         (
             "compiled, does not fit",
-            lambda one: one.stage == "compiled" and one.fits is False,
+            lambda candidate: candidate.stage == "compiled" and candidate.fits is False,
             {"symbol": "x", "size": 10, "color": palette.OKABE_ITO[1]},
         ),
     ]
@@ -57,10 +57,10 @@ def search_front(result: SearchResult, *, width_px: int = 640) -> go.Figure | No
         own = [candidate for candidate in near if belongs(candidate)][:MOST_POINTS]
         if own:
             traces.append(_points(name, own, marker))
-    for name, one, symbol in (("best", best, "star"), ("current", current, "diamond-tall")):
-        if one is not None and one in near:
+    for name, candidate, symbol in (("best", best, "star"), ("current", current, "diamond-tall")):
+        if candidate is not None and candidate in near:
             ring = {"symbol": f"{symbol}-open", "size": 20, "color": palette.OKABE_ITO[2]}
-            traces.append(_points(name, [one], ring))
+            traces.append(_points(name, [candidate], ring))
     shapes, notes = _capacity(result, near)
     left_out = len(known) - len(near)
     if left_out:

@@ -79,10 +79,10 @@ class _Plan:
 def tiles(arrays: Iterable[Array], mesh: Mesh) -> tuple[Tile, ...]:
     """Return a map for each fold that has a shard map, in the order of the arrays."""
     found = []
-    for one in fold(arrays):
-        on_mesh = placed(one.first, mesh)
+    for folded in fold(arrays):
+        on_mesh = placed(folded.first, mesh)
         if on_mesh is not None and not on_mesh.why_no_map:
-            found.append(Tile(one, on_mesh.placement.block, on_mesh.placement.blocks))
+            found.append(Tile(folded, on_mesh.placement.block, on_mesh.placement.blocks))
     return tuple(found)
 
 
@@ -219,13 +219,13 @@ def _selection(shown: Sequence[Tile], plan: _Plan, mesh: Mesh) -> go.Scatter:
 
 
 def _hover(tile: Tile, mesh: Mesh) -> str:
-    one = tile.fold.first
+    array = tile.fold.first
     copies = mesh.size // tile.blocks
     lines = [
         tile.fold.path,
-        *holdings.about(one),
+        *holdings.about(array),
         f"{formatting.counted(tile.blocks, 'block')} on {mesh.size} devices"
-        + (f", {copies} copies of each" if copies > 1 and one.shards is None else ""),
+        + (f", {copies} copies of each" if copies > 1 and array.shards is None else ""),
     ]
     if tile.blocks <= 4:
         for number in range(tile.blocks):

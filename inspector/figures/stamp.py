@@ -97,12 +97,12 @@ def text_px(text: str) -> float:
 def _pieces(word: str, width_px: float) -> Sequence[str]:
     """Break a word into pieces of this width, after a slash if there is one."""
     pieces, piece = [], ""
-    for one in word:
-        if piece and text_px(piece + one) > width_px:
+    for character in word:
+        if piece and text_px(piece + character) > width_px:
             slash = piece.rfind("/") + 1 or len(piece)
             pieces.append(piece[:slash])
             piece = piece[slash:]
-        piece += one
+        piece += character
     return [*pieces, piece]
 
 

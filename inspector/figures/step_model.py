@@ -109,8 +109,8 @@ def roofline(chip: Chip, points: Iterable[Modelled], *, width_px: int = 480) -> 
                 f"{si_text(bandwidth, 'B/s')}<extra></extra>",
             )
         )
-    for one, x, y in placed:
-        under = min(x * bandwidth, one.flops_per_second or roof)
+    for modelled, x, y in placed:
+        under = min(x * bandwidth, modelled.flops_per_second or roof)
         if under > y * 1.05:
             traces.append(
                 go.Scatter(
@@ -128,9 +128,9 @@ def roofline(chip: Chip, points: Iterable[Modelled], *, width_px: int = 480) -> 
             mode="markers",
             marker={"size": _POINT_PX, "color": palette.OKABE_ITO[5]},
             customdata=[
-                f"{labels.escape(title(one.program))}: {si_text(x, 'FLOP/B')}, {si_text(y, 'FLOP/s')}, "
+                f"{labels.escape(title(modelled.program))}: {si_text(x, 'FLOP/B')}, {si_text(y, 'FLOP/s')}, "
                 "modelled"
-                for one, x, y in placed
+                for modelled, x, y in placed
             ],
             hovertemplate=frame.HOVER_TEXT,
         )
@@ -147,7 +147,7 @@ def roofline(chip: Chip, points: Iterable[Modelled], *, width_px: int = 480) -> 
         for x in range(0, int(plot_width), _ROOF_STEP_PX)
     ]
     names, leaders = _point_labels(
-        [title(one.program) for one, _, _ in placed], pixels, roofs, plot_width
+        [title(modelled.program) for modelled, _, _ in placed], pixels, roofs, plot_width
     )
     marks = [*names, *_roof_labels(peaks, x_high)]
     if len(ridges) == 1:  # two labels would overlap, and the notes contain them
@@ -199,8 +199,8 @@ def _roofline_notes(
     peaks: Sequence[tuple[str, float]],
     bandwidth: float,
 ) -> list[str]:
-    each = "one device" if chip.devices > 1 else "one chip"
-    notes = [f"FLOP/s of {each}; HBM bandwidth {si_text(bandwidth, 'B/s')}"]
+    where = "one device" if chip.devices > 1 else "one chip"
+    notes = [f"FLOP/s of {where}; HBM bandwidth {si_text(bandwidth, 'B/s')}"]
     notes += [
         f"{name}: {si_text(rate, 'FLOP/s')}, compute-bound from "
         f"{si_text(critical_intensity(rate, bandwidth), 'FLOP/B')}"
@@ -250,7 +250,7 @@ def _point_labels(
     ends = {y for x, y in roofs if x == max(x for x, _ in roofs)}
     taken = [(x - _POINT_PX, x + _POINT_PX, y) for x, y in pixels]
     taken += [(plot_width - _ROOF_NAME_PX, plot_width, y - _LABEL_PX / 2) for y in ends]
-    found, leaders = [], []
+    placed, leaders = [], []
     for name, (x, y) in zip(names, pixels, strict=True):
         text = labels.middle_cut(name, most)
         width = labels.width_px(text, frame.NOTE_PX)
@@ -264,7 +264,7 @@ def _point_labels(
         off_lines = [place for place in free if not _covers(*place, width, lines)]
         start, at = (*off_lines, *free, *places, (0.0, y))[0]
         taken.append((start, start + width, at))
-        found.append(
+        placed.append(
             frame.on_paper(
                 labels.escape(text), start / plot_width, 1 - at / _PLOT_PX, yanchor="middle"
             )
@@ -280,7 +280,7 @@ def _point_labels(
                 )
                 | {"xref": "paper", "yref": "paper"}
             )
-    return found, leaders
+    return placed, leaders
 
 
 def _heights(y: float) -> list[float]:

@@ -39,24 +39,24 @@ COLORS = {
 
 def parts(totals: Totals) -> list[tuple[str, str, float]]:
     """Return the parts of a step as (name, kind, seconds): compute, copies, then exposed communication."""
-    found = [
+    shares = [
         ("matrix products", "matrix products", totals.matrix),
         ("other operations", "other operations", totals.memory),
         ("waiting for copies", "waiting for copies", totals.copies),
     ]
     exposed = sorted(totals.exposed.items(), key=lambda item: -item[1])
-    found += [
+    shares += [
         (f"waiting for {axes.replace('+', ' + ')}", "waiting for communication", seconds)
         for axes, seconds in exposed
     ]
-    return [part for part in found if part[2] > 0]
+    return [part for part in shares if part[2] > 0]
 
 
 def step_parts(predicted: Predicted, *, width_px: int = 480) -> go.Figure | None:
     """Return one bar with the seconds of the core by reason, and the interval below; None if unknown."""
     if predicted.seconds is None or predicted.simulated is None:
         return None
-    each = parts(predicted.simulated.totals)
+    totals = parts(predicted.simulated.totals)
     longest = predicted.high or predicted.seconds
     segments = [
         bars.Segment(
@@ -72,7 +72,7 @@ def step_parts(predicted: Predicted, *, width_px: int = 480) -> go.Figure | None
             (f"{name} {seconds_text(seconds)}", seconds_text(seconds)),
             hatch="/" if kind == "waiting for communication" else "",
         )
-        for name, kind, seconds in each
+        for name, kind, seconds in totals
     ]
     rows = [bars.Bar("Where the core's time goes", seconds_text(predicted.seconds), segments)]
     if predicted.low is not None and predicted.high is not None:
@@ -110,14 +110,16 @@ def windows(simulated: Simulated, program: Program) -> dict[str, tuple[float, fl
     )
     for span in loops[:2]:
         operation = by_name[span.computation].operations[span.position]
-        inside = [one for one in simulated.spans if one.computation in (operation.runs or ())]
+        inside = [span for span in simulated.spans if span.computation in (operation.runs or ())]
         if not inside:
             continue
         names = " ".join(
-            each.op_name or "" for name in operation.runs or () for each in by_name[name].operations
+            inner.op_name or ""
+            for name in operation.runs or ()
+            for inner in by_name[name].operations
         )
         title = "backward" if "transpose(" in names else "forward"
-        start = min(one.start for one in inside if one.resource == CORE)
+        start = min(span.start for span in inside if span.resource == CORE)
         chosen.setdefault(f"one layer, {title}", (start, span.start))
     return dict(sorted(chosen.items(), key=lambda item: (item[1][0], -item[1][1])))
 
@@ -213,9 +215,9 @@ def _bars(spans: Sequence[Span], periods: Sequence[tuple[float, float]]) -> list
 
     Short is what would be about a pixel wide in the shortest of the periods that it is in.
     """
-    found: list[list[Span]] = []
+    lanes: list[list[Span]] = []
     growing: dict[str, tuple[float, list[Span]]] = {}
-    for span in sorted(spans, key=lambda one: one.start):
+    for span in sorted(spans, key=lambda span: span.start):
         least = _LEAST_SHARE * min(
             end - start for start, end in periods if span.start <= end and span.end >= start
         )
@@ -229,11 +231,11 @@ def _bars(spans: Sequence[Span], periods: Sequence[tuple[float, float]]) -> list
             if joins:
                 bar.append(span)
             else:
-                found.append(bar := [span])
+                lanes.append(bar := [span])
             growing[span.resource] = (least, bar)
         else:
-            found.append([span])
-    return found
+            lanes.append([span])
+    return lanes
 
 
 def _longest(spans: Sequence[Span]) -> Span:
@@ -274,26 +276,27 @@ def _hover(
 ) -> str:
     span = _longest(spans)
     operation = schedule.operation(span.computation, span.position)
-    found = [f"{operation.name}: {seconds_text(span.end - span.start)}, {_BASIS[span.basis]}"]
+    lines = [f"{operation.name}: {seconds_text(span.end - span.start)}, {_BASIS[span.basis]}"]
     if len(spans) > 1:
-        together = seconds_text(sum(one.end - one.start for one in spans))
+        together = seconds_text(sum(span.end - span.start for span in spans))
         return frame.hover(
-            [f"{len(spans):,} operations, {together} together", f"the longest is {found[0]}"]
+            [f"{len(spans):,} operations, {together} together", f"the longest is {lines[0]}"]
         )
     if operation.op_name:
-        found.append(labels.middle_cut(operation.op_name, 80))
+        lines.append(labels.middle_cut(operation.op_name, 80))
     if operation.source:
-        found.append(operation.source)
+        lines.append(operation.source)
     if operation.collective is not None and program.collectives:
-        one = program.collectives[operation.collective]
-        found.append(
-            f"{one.op} over {mesh_axes_text(one.mesh_axes)}, {bytes_text(one.payload_bytes)}"
+        collective = program.collectives[operation.collective]
+        lines.append(
+            f"{collective.op} over {mesh_axes_text(collective.mesh_axes)}, "
+            f"{bytes_text(collective.payload_bytes)}"
         )
     if operation.flops:
-        found.append(f"{si_text(operation.flops, 'FLOP')} in matrix products")
+        lines.append(f"{si_text(operation.flops, 'FLOP')} in matrix products")
     if id(span) in critical:
-        found.append("on the critical path")
-    return frame.hover(found)
+        lines.append("on the critical path")
+    return frame.hover(lines)
 
 
 _BASIS = {

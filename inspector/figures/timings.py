@@ -67,7 +67,7 @@ def phases(
     Return None if no program was timed.
     """
     timed = [(program, phase_seconds(program)) for program in programs]
-    timed = [(program, found) for program, found in timed if found]
+    timed = [(program, seconds) for program, seconds in timed if seconds]
     if not timed:
         return None
     groups = [
@@ -79,11 +79,11 @@ def phases(
                 color,
                 frame.hover([title(program.name), f"{phase}: {seconds!r} s"]),
             )
-            for phase, seconds, color in found
+            for phase, seconds, color in seconds
         ]
-        for program, found in timed
+        for program, seconds in timed
     ]
-    ran = any(phase == "first run" for _, found in timed for phase, *_ in found)
+    ran = any(phase == "first run" for _, seconds in timed for phase, *_ in seconds)
     return bars.rows_figure(
         groups,
         width_px,
@@ -235,13 +235,13 @@ def operation_times(
     drawn = []
     for kind, seconds, events in rows:
         share = seconds / total
-        each = formatting.seconds_text(seconds / trace.steps / devices)
+        amount = formatting.seconds_text(seconds / trace.steps / devices)
         hover = [kind, f"{seconds!r} s on all devices", f"events: {events:,}" if events else ""]
         drawn.append(
             bars.Row(
                 labels.cut(WORDS.get(kind, kind), 30),
                 seconds,
-                f"{formatting.share_text(share)}, {each}",
+                f"{formatting.share_text(share)}, {amount}",
                 _color(kind),
                 frame.hover([line for line in hover if line]),
             )

@@ -34,7 +34,7 @@ def torus_map(
     panels = chip_panels.panels_of(mesh) if has_devices(mesh) else None
     if panels is None:
         return None
-    axis = next((number for number, one in enumerate(mesh.axes) if one.size > 1), 0)
+    axis = next((number for number, mesh_axis in enumerate(mesh.axes) if mesh_axis.size > 1), 0)
     if highlight_axis is not None:
         axis = mesh.axis_names.index(highlight_axis)
     size = mesh.shape[axis]
@@ -89,7 +89,7 @@ def _heatmap(mesh: Mesh, places: Places, axis: int) -> go.Heatmap:
     forms = device_forms(mesh, lambda at: f"{name} {index[at]}")
     cell = places.chip / panels.split
     text = lattice.fit_text(forms, range(mesh.size), [(cell - 2, places.chip - 2)] * mesh.size)
-    texts = np.append(np.array([labels.lines(one) for one in text.texts], dtype=object), "")
+    texts = np.append(np.array([labels.lines(label) for label in text.texts], dtype=object), "")
     separator = 1.5 if cell >= 2 * _SEPARATED_PX else 1 if cell >= _SEPARATED_PX else 0
     labelled = any(text.texts)
     return go.Heatmap(
@@ -117,7 +117,11 @@ def _hover(mesh: Mesh, panels: Panels, axis: int, cell_count: int) -> tuple[str,
     only the first facts are kept.
     """
     indices = _indices(mesh)
-    split = [number for number, one in enumerate(mesh.axes) if one.size > 1 and number != axis]
+    split = [
+        number
+        for number, mesh_axis in enumerate(mesh.axes)
+        if mesh_axis.size > 1 and number != axis
+    ]
     facts = [("device ", np.array(mesh.devices, dtype=np.float64))]
     facts += [
         (f"{_as_template(labels.cut(mesh.axes[number].name, 40))} ", indices[number])

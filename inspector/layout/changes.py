@@ -126,20 +126,20 @@ def _rules_without(layout: Layout, axis: str) -> tuple[Rule, ...]:
     """Return the rules without a mesh axis. Linen loses a rule that had no other axis."""
     kept = []
     for name, axes in layout.rules:
-        rest = tuple(one for one in axes if one != axis)
+        rest = tuple(name for name in axes if name != axis)
         if rest or not axes or layout.entry.rules_semantics == "nnx":
             kept.append((name, rest))
     return tuple(kept)
 
 
 def _spec_without(spec: Spec, axis: str) -> Spec:
-    return tuple(tuple(one for one in axes or () if one != axis) or None for axes in spec)
+    return tuple(tuple(name for name in axes or () if name != axis) or None for axes in spec)
 
 
 def _row_without(row: SpecRow, axis: str) -> SpecRow:
     if not isinstance(row.spec, Fsdp):
         return SpecRow(row.pattern, _spec_without(row.spec, axis))
-    rest = tuple(one for one in row.spec.axes if one != axis)
+    rest = tuple(name for name in row.spec.axes if name != axis)
     return SpecRow(row.pattern, replace(row.spec, axes=rest) if rest else ())
 
 

@@ -213,9 +213,9 @@ def _logical_axes(array: AbstractArray) -> tuple[str | None, ...]:
 
 def _place(array: AbstractArray, spec: Spec, state: AbstractState, mesh: Mesh) -> Array:
     ways = sharding.ways_per_dimension(spec, mesh)
-    each = [divmod(size, parts) for size, parts in zip(array.shape, ways, strict=True)]
-    fits = not any(rest for _, rest in each)
-    shard_shape = tuple(size for size, _ in each) if fits else None
+    quotients = [divmod(size, parts) for size, parts in zip(array.shape, ways, strict=True)]
+    fits = not any(rest for _, rest in quotients)
+    shard_shape = tuple(size for size, _ in quotients) if fits else None
     return Array(
         path=array.path,
         group=array.group,
@@ -235,10 +235,10 @@ def _place(array: AbstractArray, spec: Spec, state: AbstractState, mesh: Mesh) -
 
 
 def _indivisible(array: Array, mesh: Mesh) -> list[Finding]:
-    found = []
+    indivisible = []
     for uneven in sharding.indivisible(array.shape or (), array.spec or (), mesh):
         logical_axis = array.logical_axes[uneven.dimension] if array.logical_axes else None
-        found.append(
+        indivisible.append(
             Finding(
                 level="error",
                 code=INDIVISIBLE,
@@ -248,4 +248,4 @@ def _indivisible(array: Array, mesh: Mesh) -> list[Finding]:
                 dimension=uneven.dimension,
             )
         )
-    return found
+    return indivisible

@@ -66,7 +66,7 @@ def reasons(
                 Reason(dimension, name, array.spec[dimension] or (), (refused,))
                 for dimension, name in enumerate(array.logical_axes)
             )
-    found = []
+    reasons = []
     for dimension, axes in enumerate(array.spec):
         name = array.logical_axes[dimension] if array.logical_axes else None
         if array.logical_axes is None:
@@ -80,8 +80,8 @@ def reasons(
             texts = [outcome(trial, array.logical_axes, rules) for trial in tried]
             texts = texts or [_unmatched(name, semantics)]
         texts += of_the_mesh(axes or (), _size(array, dimension), mesh)
-        found.append(Reason(dimension, name, axes or (), tuple(texts)))
-    return tuple(found)
+        reasons.append(Reason(dimension, name, axes or (), tuple(texts)))
+    return tuple(reasons)
 
 
 def _unmatched(name: str, semantics: RulesSemantics) -> str:

@@ -212,10 +212,10 @@ def chosen(sets: tuple[RuleSet, ...], name: str | None) -> RuleSet:
     Raises:
       InvalidInput: there is no such list.
     """
-    rule_set = next((one for one in sets if name in (None, one.name)), None)
+    rule_set = next((rule_set for rule_set in sets if name in (None, rule_set.name)), None)
     if rule_set is None:
         raise InvalidInput(
-            f"--rule-set is {shown(name)}, but the file has {', '.join(one.name for one in sets)}"
+            f"--rule-set is {shown(name)}, but the file has {', '.join(rule_set.name for rule_set in sets)}"
         )
     return rule_set
 

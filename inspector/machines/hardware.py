@@ -327,4 +327,4 @@ _TABLE = (
         device_kind="NVIDIA GB200",
     ),
 )  # fmt: skip
-CHIPS: Mapping[str, Chip] = MappingProxyType({one.name: one for one in _TABLE})
+CHIPS: Mapping[str, Chip] = MappingProxyType({chip.name: chip for chip in _TABLE})

@@ -258,21 +258,21 @@ def _over_nodes(operation: Operation, payload: float, link: NodeLink) -> Estimat
         inner = payload * (link.members - 1) / link.size / link.bytes_per_second
         outer = payload * (link.nodes - 1) / link.nodes / out
         if inner >= outer:
-            part, rate, each = f"{link.members - 1}/{link.size}", link.bytes_per_second, ""
+            part, rate, per_node = f"{link.members - 1}/{link.size}", link.bytes_per_second, ""
         else:
-            part, rate, each = f"{link.nodes - 1}/{link.nodes}", out, " per GPU"
+            part, rate, per_node = f"{link.nodes - 1}/{link.nodes}", out, " per GPU"
         return Estimate(
             max(inner, outer),
             lambda: (
-                f"{si_text(payload, 'B')} × {part} ÷ {si_text(rate, 'B/s')}{each}{_dense(operation)}"
+                f"{si_text(payload, 'B')} × {part} ÷ {si_text(rate, 'B/s')}{per_node}{_dense(operation)}"
             ),
         )
     if link.nodes == 1:
-        rate, each = link.bytes_per_second, ""
+        rate, per_node = link.bytes_per_second, ""
     else:
-        rate, each = min(out, link.bytes_per_second), " per GPU"
+        rate, per_node = min(out, link.bytes_per_second), " per GPU"
     return Estimate(
-        payload / rate, lambda: f"{si_text(payload, 'B')} ÷ {si_text(rate, 'B/s')}{each}"
+        payload / rate, lambda: f"{si_text(payload, 'B')} ÷ {si_text(rate, 'B/s')}{per_node}"
     )
 
 
@@ -305,7 +305,7 @@ def _over_slices(operation: Operation, payload: float, link: SliceLink) -> Estim
     if kept is None:
         return between
     inside = _over_torus(operation, kept, link.inside)
-    return max(inside, between, key=lambda one: one.seconds)
+    return max(inside, between, key=lambda time: time.seconds)
 
 
 def _kept_inside(operation: Operation, payload: float, link: SliceLink) -> float | None:

@@ -61,13 +61,13 @@ def links_of(
     elif slices is None:
         return dict(_assumed_links(groups, mesh, chip, torus))
     else:
-        one = _one_slice(mesh, slices)
-        if one is None:
+        first_slice = _one_slice(mesh, slices)
+        if first_slice is None:
             why = (
                 "the slices are not blocks of the mesh, and the places of their devices are unknown"
             )
             return {axes: NoLink(assumption=why) for axes in groups}
-        assumed = _assumed_links(groups, one, chip, torus)
+        assumed = _assumed_links(groups, first_slice, chip, torus)
         inside = partial(_assumed_link, assumed)
     return {axes: _link_of_slices(axes, mesh, chip, slices, inside) for axes in groups}
 
@@ -84,7 +84,7 @@ def spanned_axes(collective: Collective, mesh: Mesh) -> Axes | None:
         return None
     places = np.array(np.unravel_index(members, mesh.shape)).reshape(len(mesh.shape), -1)
     differ = (places != places[:, :1]).any(axis=1)
-    return tuple(name for name, one in zip(mesh.axis_names, differ, strict=True) if one)
+    return tuple(name for name, differs in zip(mesh.axis_names, differ, strict=True) if differs)
 
 
 def link_of(collective: Collective, link: Link | NoLink) -> Link | NoLink:
@@ -178,7 +178,7 @@ def _placed_link(
         (TorusLink(_rings(shape, chip, torus)), shape)
         for shape in group_shapes(groups, places, in_order=len(names) == 1)
     ]
-    link, shape = min(shapes, key=lambda one: links.effective_bytes_per_second(one[0]))
+    link, shape = min(shapes, key=lambda item: links.effective_bytes_per_second(item[0]))
     order = mesh.device_order
     known = f" ({order})" if order in ("row-major", "torus") else ""
     sentences = [

@@ -77,10 +77,10 @@ class Allocation:
 
 def allocations(message: str) -> tuple[Allocation, ...]:
     """Return the largest buffers that the compiler lists, the largest first; empty if it lists none."""
-    _, found, listed = message.partition(_LISTED)
-    if not found:
+    _, separator, listed = message.partition(_LISTED)
+    if not separator:
         return ()
-    made = []
+    allocations = []
     for block in _BLOCK.split(listed)[1:]:
         size = _BLOCK_SIZE.match(block)
         if size is None:
@@ -91,8 +91,8 @@ def allocations(message: str) -> tuple[Allocation, ...]:
         if file is not None:
             place = file[1].replace("\\", "/").rpartition("/")[2]
             source = f"{place}:{line[1]}" if line is not None else place
-        made.append(Allocation(size[1], shape and shape[1], name and name[1], source))
-    return tuple(made)
+        allocations.append(Allocation(size[1], shape and shape[1], name and name[1], source))
+    return tuple(allocations)
 
 
 def _largest_text(message: str) -> str:

@@ -113,15 +113,15 @@ def slices(generation: str) -> tuple[Slice, ...]:
         cubes = math.prod(torus.pod) // CUBE_EDGE**3
         shapes += [tuple(CUBE_EDGE * edge for edge in edges) for edges in _boxes(cubes)]
     slices = [Slice(generation, shape) for shape in shapes]
-    return tuple(sorted(slices, key=lambda one: (one.chips, sum(one.shape), one.shape)))
+    return tuple(sorted(slices, key=lambda part: (part.chips, sum(part.shape), part.shape)))
 
 
 @functools.cache
 def named_slices(generation: str) -> tuple[Slice, ...]:
     """Return one slice per name, the most compact one, fewest chips first."""
     by_name: dict[str, Slice] = {}
-    for one in slices(generation):
-        by_name.setdefault(one.name, one)
+    for known_slice in slices(generation):
+        by_name.setdefault(known_slice.name, known_slice)
     return tuple(by_name.values())
 
 
@@ -130,9 +130,9 @@ def slice_of(generation: str, topology: str) -> Slice:
     every = slices(generation)
     text = topology.strip().lower().replace("×", "x")
     shape = tuple(map(int, text.split("x"))) if _SHAPE.fullmatch(text) else ()
-    for one in every:
-        if one.shape == shape:
-            return one
+    for known_slice in every:
+        if known_slice.shape == shape:
+            return known_slice
     raise InvalidInput(
         f"the topology of a {generation} slice is {shown(topology)}, but must be {_allowed(generation)}"
         + _hint(shape, every)
@@ -144,7 +144,12 @@ def slice_named(name: str) -> Slice:
     match = _NAME.fullmatch(name.strip().lower())
     prefix = match[1] if match else ""
     generation = next(
-        (one for one in GENERATIONS if prefix in (one, CHIPS[one].slice_prefix)), None
+        (
+            generation
+            for generation in GENERATIONS
+            if prefix in (generation, CHIPS[generation].slice_prefix)
+        ),
+        None,
     )
     if match is None or generation is None:
         raise InvalidInput(
@@ -152,10 +157,10 @@ def slice_named(name: str) -> Slice:
             f"of generation {', '.join(GENERATIONS)}"
         )
     every, cores = named_slices(generation), int(match[2])
-    for one in every:
-        if one.cores == cores:
-            return one
-    nearest = min(every, key=lambda one: abs(one.cores - cores))
+    for known_slice in every:
+        if known_slice.cores == cores:
+            return known_slice
+    nearest = min(every, key=lambda known_slice: abs(known_slice.cores - cores))
     raise InvalidInput(
         f"slice is {shown(name)}, but no {generation} slice has {counted(cores, 'TensorCore')} "
         f"(nearest: {nearest.name}, {nearest.topology})"
@@ -201,9 +206,9 @@ def _hint(shape: Shape, every: tuple[Slice, ...]) -> str:
     """Return the same edges in ascending order, or else the slice with the nearest number of chips."""
     if not shape or 0 in shape:
         return ""
-    for one in every:
-        if sorted(one.shape) == sorted(shape):
-            return f" (the same chips are written {one.topology})"
+    for known_slice in every:
+        if sorted(known_slice.shape) == sorted(shape):
+            return f" (the same chips are written {known_slice.topology})"
     chips = math.prod(shape)
-    nearest = min(every, key=lambda one: abs(one.chips - chips))
+    nearest = min(every, key=lambda known_slice: abs(known_slice.chips - chips))
     return f" (nearest: {nearest.topology})"

@@ -107,8 +107,8 @@ class Target:
         if self.slice is not None:
             return self.slice.sentence
         nodes = counted(self.hosts, "node")
-        each = min(self.devices, GPUS_PER_NODE)
-        return f"{counted(self.devices, 'GPU')} ({self.chip.title}), {nodes} of {each}"
+        per_node = min(self.devices, GPUS_PER_NODE)
+        return f"{counted(self.devices, 'GPU')} ({self.chip.title}), {nodes} of {per_node}"
 
 
 def is_target(text: str) -> bool:
@@ -123,8 +123,8 @@ def parse(text: str) -> Target:
       InvalidInput: there is no such slice or GPU, or the number of slices or GPUs is not allowed.
     """
     kind, _, rest = text.strip().lower().partition(":")
-    one, several, count = rest.partition("*")
-    first, separator, second = (one if kind == "tpu" else rest).partition(":")
+    shape, several, count = rest.partition("*")
+    first, separator, second = (shape if kind == "tpu" else rest).partition(":")
     try:
         if kind == "tpu" and first and (separator or "-" in first):
             own = slices.slice_of(first, second) if separator else slices.slice_named(first)
@@ -179,8 +179,10 @@ def require_size(target: Target, mesh_shape: Sequence[int]) -> None:
     size = math.prod(mesh_shape)
     if size == target.devices:
         return
-    each = target.chip.devices
-    how = f" ({counted(target.chips, 'chip')} with {each} devices each)" if each > 1 else ""
+    per_slice = target.chip.devices
+    how = (
+        f" ({counted(target.chips, 'chip')} with {per_slice} devices each)" if per_slice > 1 else ""
+    )
     raise InvalidInput(
         f"mesh {slices.shape_text(tuple(mesh_shape))} has {counted(size, 'device')}, "
         f"but {target.text} has {target.devices:,}{how}"

@@ -54,8 +54,8 @@ def content(
       InvalidInput: as `write`.
     """
     _check(snapshots, notes or {})
-    found = aligned([audit.audited(snapshot) for _, snapshot in snapshots])
-    named = [(name, snapshot) for (name, _), snapshot in zip(snapshots, found, strict=True)]
+    audited = aligned([audit.audited(snapshot) for _, snapshot in snapshots])
+    named = [(name, snapshot) for (name, _), snapshot in zip(snapshots, audited, strict=True)]
     if suffix == ".html":
         from inspector.media.html.page import page
     elif suffix == ".md":

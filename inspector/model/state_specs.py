@@ -35,10 +35,12 @@ def by_regex(rows: Iterable[tuple[str, Any]], *, full_match: bool = False) -> Re
       >>> [row.axes for row in rows]
       [(), ('model',), ('data',)]
     """
-    made = tuple(_row(row, full_match) for row in rows)
-    if len(made) > MOST_ROWS:
-        raise InvalidInput(f"state_specs has {len(made):,} rows, at most {MOST_ROWS:,} are allowed")
-    return RegexTable(made)
+    parsed = tuple(_row(row, full_match) for row in rows)
+    if len(parsed) > MOST_ROWS:
+        raise InvalidInput(
+            f"state_specs has {len(parsed):,} rows, at most {MOST_ROWS:,} are allowed"
+        )
+    return RegexTable(parsed)
 
 
 def fsdp(axis: str | Sequence[str], min_bytes: int = LEAST_BYTES) -> Fsdp:
@@ -57,7 +59,7 @@ def fsdp(axis: str | Sequence[str], min_bytes: int = LEAST_BYTES) -> Fsdp:
       (None,)
     """
     axes = (axis,) if isinstance(axis, str) else tuple(axis)
-    if not axes or not all(isinstance(one, str) for one in axes) or min_bytes < 0:
+    if not axes or not all(isinstance(axis, str) for axis in axes) or min_bytes < 0:
         raise InvalidInput(
             f"fsdp has the axis {shown(str(axis))} and min_bytes {min_bytes}, but must have names of mesh "
             "axes and a number of bytes"

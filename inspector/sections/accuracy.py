@@ -80,8 +80,10 @@ def section(accuracy: Accuracy, own: Sequence[OwnRun] = (), chip: Chip | None = 
     if own:
         blocks += own_runs(own)
     if accuracy.versions:
-        each = ", ".join(f"{name} {version}" for name, version in sorted(accuracy.versions.items()))
-        blocks.append(text(f"Compiled with {each}.", quiet=True))
+        versions = ", ".join(
+            f"{name} {version}" for name, version in sorted(accuracy.versions.items())
+        )
+        blocks.append(text(f"Compiled with {versions}.", quiet=True))
     return Section("accuracy", "Accuracy", tuple(blocks))
 
 

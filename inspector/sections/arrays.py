@@ -190,12 +190,13 @@ def largest(snapshot: Snapshot, most: int) -> list[Array]:
         return []
     parameters = [array for array in snapshot.arrays if array.group == "params"]
     folds = [
-        one
-        for one in fold(parameters or snapshot.arrays)
-        if (mesh := snapshot.mesh_of(one.first)) is not None and why_no_map(one.first, mesh) is None
+        folded
+        for folded in fold(parameters or snapshot.arrays)
+        if (mesh := snapshot.mesh_of(folded.first)) is not None
+        and why_no_map(folded.first, mesh) is None
     ]
-    ranked = sorted(folds, key=lambda one: -size_of(one.first) * one.count)
-    return [one.first for one in ranked[:most]]
+    ranked = sorted(folds, key=lambda folded: -size_of(folded.first) * folded.count)
+    return [folded.first for folded in ranked[:most]]
 
 
 def size_of(array: Array) -> int:

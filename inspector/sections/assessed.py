@@ -111,7 +111,9 @@ def _change_of_findings(
 ) -> tuple[str | None, bool | None]:
     if before is None or before.findings is None or assessment.findings is None:
         return None, None
-    then, now = ((one.error, one.warning) for one in (before.findings, assessment.findings))
+    then, now = (
+        (counts.error, counts.warning) for counts in (before.findings, assessment.findings)
+    )
     if then == now:
         return None, None
     return f"{findings_text(before)} → {findings_text(assessment)}", now < then

@@ -47,10 +47,12 @@ def of_origins(
         f"origins:{name}",
         origins,
         {
-            "Mesh axis:code": lambda one: one.mesh_axis,
-            "Sharding comes from:code": lambda one: one.from_,
-            "By rule:code": lambda one: one.rule,
-            "Over operations:count": lambda one: None if one.steps is None else len(one.steps),
+            "Mesh axis:code": lambda origin: origin.mesh_axis,
+            "Sharding comes from:code": lambda origin: origin.from_,
+            "By rule:code": lambda origin: origin.rule,
+            "Over operations:count": lambda origin: (
+                None if origin.steps is None else len(origin.steps)
+            ),
         },
     )
     alt = "; ".join(f"{origin.mesh_axis} comes from {origin.from_}" for origin in origins)
@@ -89,27 +91,27 @@ def conflicts(program: Program) -> Section | None:
     """Return the operations of a program with conflicting shardings; None if they were not looked for."""
     if program.conflicts is None:
         return None
-    found = conflicts_of(program)
+    conflicts = conflicts_of(program)
     heading = "Conflicting shardings"
-    if not found:
+    if not conflicts:
         said = text("No operation has operands and results with conflicting shardings.")
         return Section("conflicts", heading, (said,))
     blocks: tuple[Block, ...] = (
-        text(*_headline(program, found)),
+        text(*_headline(program, conflicts)),
         Table.of(
             f"conflicts:{program.name}",
-            found,
+            conflicts,
             {
-                "Operation:code": lambda one: one.conflict.operation,
+                "Operation:code": lambda conflicts: conflicts.conflict.operation,
                 Column(
                     "On the wire", "bytes", "Bytes that leave one device in one run for this."
-                ): lambda one: one.wire_bytes,
-                "Source": lambda one: one.conflict.source or "unknown",
-                Column("Places", "count", "Operations with the same conflict."): lambda one: (
-                    one.count
+                ): lambda conflicts: conflicts.wire_bytes,
+                "Source": lambda conflicts: conflicts.conflict.source or "unknown",
+                Column("Places", "count", "Operations with the same conflict."): lambda conflicts: (
+                    conflicts.count
                 ),
-                "Resharded": lambda one: "; ".join(map(_change, _changed(one))),
-                "Because of": lambda one: _demand(one),
+                "Resharded": lambda conflicts: "; ".join(map(_change, _changed(conflicts))),
+                "Because of": lambda conflicts: _demand(conflicts),
                 "By": lambda one: ", ".join(
                     dict.fromkeys(collective.op for collective in one.collectives)
                 ),
@@ -142,7 +144,7 @@ def sides(conflicts: Conflicts) -> Table:
 
 def of_rule(dependents: Dependents) -> Section:
     """Return the arrays, values inside programs and collectives whose sharding comes from a rule."""
-    sent = wire_bytes_of_run(*(each for _, each in dependents.collectives))
+    sent = wire_bytes_of_run(*(collective for _, collective in dependents.collectives))
     depending = (
         f"{counted(len(dependents.collectives), 'collective')} of all programs depend on it"
         f"{'' if not dependents.collectives else f', {bytes_text(sent)} per device together'}."
@@ -168,12 +170,12 @@ def of_rule(dependents: Dependents) -> Section:
                 f"rule-collectives:{dependents.rule}",
                 dependents.collectives[:_MOST_ROWS],
                 {
-                    "Program": lambda one: title(one[0].name),
-                    "Op": lambda one: one[1].op,
-                    "On the wire:bytes": lambda one: wire_bytes_of_run(one[1]),
-                    "Mesh axes": lambda one: mesh_axes_text(one[1].mesh_axes),
-                    "Source": lambda one: one[1].source or "unknown",
-                    "Name:code": lambda one: one[1].name,
+                    "Program": lambda pair: title(pair[0].name),
+                    "Op": lambda pair: pair[1].op,
+                    "On the wire:bytes": lambda pair: wire_bytes_of_run(pair[1]),
+                    "Mesh axes": lambda pair: mesh_axes_text(pair[1].mesh_axes),
+                    "Source": lambda pair: pair[1].source or "unknown",
+                    "Name:code": lambda pair: pair[1].name,
                 },
             )
         )
@@ -183,10 +185,10 @@ def of_rule(dependents: Dependents) -> Section:
                 f"rule-arrays:{dependents.rule}",
                 arrays[:_MOST_ROWS],
                 {
-                    "Array:code": lambda one: one.path,
-                    "Bytes per device:bytes": lambda one: one.bytes_per_device,
-                    "Shape": lambda one: f"{one.dtype} {shape_text(one.shape)}",
-                    "PartitionSpec:code": lambda one: spec_text(one.spec),
+                    "Array:code": lambda array: array.path,
+                    "Bytes per device:bytes": lambda array: array.bytes_per_device,
+                    "Shape": lambda array: f"{array.dtype} {shape_text(array.shape)}",
+                    "PartitionSpec:code": lambda array: spec_text(array.spec),
                 },
             )
         )
@@ -196,10 +198,10 @@ def of_rule(dependents: Dependents) -> Section:
     return Section(f"rule-{dependents.rule}", f"What depends on {dependents.rule}", tuple(blocks))
 
 
-def _headline(program: Program, found: Sequence[Conflicts]) -> tuple[Inline, ...]:
-    places = sum(conflicts.count for conflicts in found)
-    total = sum(conflicts.wire_bytes or 0 for conflicts in found)
-    unknown = any(conflicts.wire_bytes is None for conflicts in found)
+def _headline(program: Program, groups: Sequence[Conflicts]) -> tuple[Inline, ...]:
+    places = sum(conflicts.count for conflicts in groups)
+    total = sum(conflicts.wire_bytes or 0 for conflicts in groups)
+    unknown = any(conflicts.wire_bytes is None for conflicts in groups)
     who = who_runs(program.name)
     return (
         f"{who} reshards a value at {counted(places, 'operation')}, because the operands and results there "

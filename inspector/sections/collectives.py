@@ -237,24 +237,26 @@ def each(program: Program, collectives: Sequence[Collective]) -> Table:
         f"collective_table:{program.name}",
         collectives,
         {
-            "Op": lambda one: one.op,
+            "Op": lambda collective: collective.op,
             Column("On the wire", "bytes", wire): wire_bytes_of_run,
             "Mesh axes": _axes,
             **_of_iteration(collectives, wire_bytes_of_iteration),
-            "Why": lambda one: why.get(one.name) or "unknown",
-            "Source": lambda one: one.source or "unknown",
-            Column("Executions", "count", executions): lambda one: one.executions,
-            Column("Payload", "bytes", "Bytes of one execution on one device."): lambda one: (
-                one.payload_bytes
-            ),
+            "Why": lambda collective: why.get(collective.name) or "unknown",
+            "Source": lambda collective: collective.source or "unknown",
+            Column("Executions", "count", executions): lambda collective: collective.executions,
+            Column(
+                "Payload", "bytes", "Bytes of one execution on one device."
+            ): lambda collective: collective.payload_bytes,
             "Groups": _groups_short,
             "Phase": phases_text,
             "Module": modules_text,
             "Arrays": _arrays_text,
-            "Inserted by": lambda one: "partitioner" if one.spmd_generated else "unknown",
-            "Asynchronous": lambda one: "yes" if one.asynchronous else "no",
-            "Conditional": lambda one: "yes" if one.conditional else "no",
-            "Name:code": lambda one: one.name,
+            "Inserted by": lambda collective: (
+                "partitioner" if collective.spmd_generated else "unknown"
+            ),
+            "Asynchronous": lambda collective: "yes" if collective.asynchronous else "no",
+            "Conditional": lambda collective: "yes" if collective.conditional else "no",
+            "Name:code": lambda collective: collective.name,
         },
     )
 
@@ -268,13 +270,13 @@ def largest(program: Program) -> tuple[Block, ...]:
         f"largest_collectives:{program.name}",
         ranked[:_MOST_LISTED],
         {
-            "Name:code": lambda one: one.name,
+            "Name:code": lambda collective: collective.name,
             Column("On the wire", "bytes"): wire_bytes_of_run,
             "Mesh axes": _axes,
-            Column("Executions", "count"): lambda one: one.executions,
+            Column("Executions", "count"): lambda collective: collective.executions,
             **_of_iteration(ranked, wire_bytes_of_iteration),
-            "Source": lambda one: one.source or "unknown",
-            "Operation": lambda one: _operation(one),
+            "Source": lambda collective: collective.source or "unknown",
+            "Operation": lambda collective: _operation(collective),
         },
     )
     if len(ranked) <= _MOST_LISTED:
@@ -379,15 +381,15 @@ def of_array(array: Array, snapshot: Snapshot) -> tuple[Block, ...]:
         "array_collectives",
         moving,
         {
-            "Program": lambda one: title(one.program),
-            "Op": lambda one: one.collective.op,
-            "Mesh axes": lambda one: _axes(one.collective),
-            "Executions:count": lambda one: one.collective.executions,
-            "Payload": lambda one: _payload_text(one.collective),
-            "Phase": lambda one: phases_text(one.collective),
-            "Source": lambda one: one.collective.source or "unknown",
-            "Known from": lambda one: (
-                "HLO text" if one.known_by == "followed" else "same module and size"
+            "Program": lambda placed: title(placed.program),
+            "Op": lambda placed: placed.collective.op,
+            "Mesh axes": lambda placed: _axes(placed.collective),
+            "Executions:count": lambda placed: placed.collective.executions,
+            "Payload": lambda placed: _payload_text(placed.collective),
+            "Phase": lambda placed: phases_text(placed.collective),
+            "Source": lambda placed: placed.collective.source or "unknown",
+            "Known from": lambda placed: (
+                "HLO text" if placed.known_by == "followed" else "same module and size"
             ),
         },
     )

@@ -269,8 +269,8 @@ def _values_at_peak(name: str, use: MemoryUse, estimated: bool = False) -> Folde
         rows,
         {
             "Value:code": lambda row: _value_name(row[0]),
-            "Bytes:bytes": lambda row: sum(one.bytes for one in row),
-            "Padding:bytes": lambda row: sum(one.padding for one in row),
+            "Bytes:bytes": lambda row: sum(value.bytes for value in row),
+            "Padding:bytes": lambda row: sum(value.padding for value in row),
             "Values:int": lambda row: len(row),
             "Group": lambda row: USE_GROUPS[row[0].group].heading,
             "Shape on one device:code": lambda row: row[0].shape,
@@ -337,11 +337,11 @@ def _duplication_table(key: str, heading: str, duplications: Sequence[Duplicatio
         key,
         duplications,
         {
-            first: lambda one: one.name,
-            "Duplicated:bytes": lambda one: one.duplicated,
-            "Bytes once:bytes": lambda one: one.once,
-            "On all devices:bytes": lambda one: one.everywhere,
-            "Copies:ratio": lambda one: one.factor,
+            first: lambda duplication: duplication.name,
+            "Duplicated:bytes": lambda duplication: duplication.duplicated,
+            "Bytes once:bytes": lambda duplication: duplication.once,
+            "On all devices:bytes": lambda duplication: duplication.everywhere,
+            "Copies:ratio": lambda duplication: duplication.factor,
         },
     )
 
@@ -369,7 +369,7 @@ def _donation(programs: Sequence[Breakdown]) -> list[Text]:
 
 def _unused(program: Breakdown) -> list[Text]:
     """Return a sentence per donated argument whose memory no output uses, the largest first."""
-    ranked = sorted(program.unused, key=lambda one: -(one.bytes or 0))
+    ranked = sorted(program.unused, key=lambda donation: -(donation.bytes or 0))
     blocks = [
         text(
             named(program.program, begins=True),

@@ -34,7 +34,7 @@ def sentences(times: PairedTimes, names: Sequence[str], baseline: int) -> tuple[
     found = [
         ratio for name in paired_times.PROGRAMS for ratio in paired_times.ratios(times, base, name)
     ]
-    said += [_of_ratio(one, names, base) for one in found]
+    said += [_of_ratio(ratio, names, base) for ratio in found]
     if len(found) >= _MANY_RATIOS:
         said.append("About 1 in 20 such intervals of equally fast layouts excludes 1 by chance.")
     return (*said, *_not_timed(times, names))
@@ -45,16 +45,16 @@ def table(times: PairedTimes, names: Sequence[str], baseline: int) -> Table:
     base = paired_times.base_of(times, baseline)
     rows: list[tuple[Cell, ...]] = []
     for program in paired_times.PROGRAMS:
-        found = () if base is None else paired_times.ratios(times, base, program)
-        by_layout = {one.layout: one for one in found}
+        ratios = () if base is None else paired_times.ratios(times, base, program)
+        by_layout = {ratio.layout: ratio for ratio in ratios}
         for layout in times.timed:
             seconds = times.seconds(layout, program)
             if not seconds:
                 continue
             compared: tuple[Cell, ...] = ("1 (baseline)" if layout == base else None, "", "")
-            if one := by_layout.get(layout):
-                interval = f"{_interval_text(one, '–')} ({_coverage_text(one)})"
-                compared = ratio_text(one.median), interval, one.verdict
+            if ratio := by_layout.get(layout):
+                interval = f"{_interval_text(ratio, '–')} ({_coverage_text(ratio)})"
+                compared = ratio_text(ratio.median), interval, ratio.verdict
             spread = f"{seconds_text(min(seconds))} – {seconds_text(max(seconds))}"
             median = seconds_text(statistics.median(seconds))
             rows.append((title(program), names[layout], *compared, median, spread))

@@ -195,7 +195,7 @@ def operation_blocks(predicted: Predicted, program: Program, name: str) -> tuple
     """
     assert predicted.simulated is not None and program.schedule is not None
     spans = [
-        one for one in predicted.simulated.spans if name_of(one) == name and one.basis != "loop"
+        span for span in predicted.simulated.spans if name_of(span) == name and span.basis != "loop"
     ]
     if not spans:
         return ()
@@ -203,8 +203,8 @@ def operation_blocks(predicted: Predicted, program: Program, name: str) -> tuple
     operation = program.schedule.operation(span.computation, span.position)
     times = executions(program).get(span.computation, 1)
     known = [
-        f"{seconds_text(one.end - one.start)} on {one.resource}, {_WORDS.get(one.basis, one.basis)}"
-        for one in spans
+        f"{seconds_text(span.end - span.start)} on {span.resource}, {_WORDS.get(span.basis, span.basis)}"
+        for span in spans
     ]
     items = [f"{counted(times, 'execution')} in a step: {'; '.join(known)}."]
     if operation.op_name:
@@ -218,17 +218,17 @@ def operation_blocks(predicted: Predicted, program: Program, name: str) -> tuple
     blocks: list[Block] = []
     collectives = program.collectives or ()
     if operation.collective is not None and operation.collective < len(collectives):
-        one = collectives[operation.collective]
+        collective = collectives[operation.collective]
         items.append(
-            f"{one.op} over {mesh_axes_text(one.mesh_axes)}: "
-            f"{bytes_text(one.wire_bytes_per_device)} leave each device."
+            f"{collective.op} over {mesh_axes_text(collective.mesh_axes)}: "
+            f"{bytes_text(collective.wire_bytes_per_device)} leave each device."
         )
-        if one.arrays:
-            more = len(one.arrays) - _MOST_ARRAYS
+        if collective.arrays:
+            more = len(collective.arrays) - _MOST_ARRAYS
             rest = f"; {more_text(more, 'array')}" if more > 0 else "."
-            items.append(f"Arrays: {', '.join(one.arrays[:_MOST_ARRAYS])}{rest}")
-        if one.origins:
-            blocks += of_origins(one.name, one.origins, one.source)
+            items.append(f"Arrays: {', '.join(collective.arrays[:_MOST_ARRAYS])}{rest}")
+        if collective.origins:
+            blocks += of_origins(collective.name, collective.origins, collective.source)
     heading = text(Strong(operation.name), f", {operation.opcode}")
     return (heading, listing(*items), *blocks)
 
@@ -236,7 +236,7 @@ def operation_blocks(predicted: Predicted, program: Program, name: str) -> tuple
 def modules_table(predicted: Predicted, program: Program) -> Table:
     """Return the seconds of the core by module and phase, the longest first; numbered layers together."""
     seconds = seconds_by_module(predicted, program)
-    phases = [one for one in PHASES if any(one in row for row in seconds.values())]
+    phases = [phase for phase in PHASES if any(phase in row for row in seconds.values())]
     rows = sorted(seconds.items(), key=lambda item: -sum(item[1].values()))[:_MOST_ROWS]
     whole = sum(sum(row.values()) for row in seconds.values()) or 1.0
     cells: tuple[tuple[Cell, ...], ...] = tuple(

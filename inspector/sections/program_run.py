@@ -127,16 +127,16 @@ def facts(run: ProgramRun) -> Facts:
 def table(run: ProgramRun) -> Table:
     """Return one row per compiled program."""
     columns: dict[str | Column, Callable[[CompiledRecord], Cell]] = {
-        "Program": lambda one: Code(one.name),
-        "Source": lambda one: _source(one),
-        "At:seconds": lambda one: one.at,
-        "Lower:seconds": lambda one: _lowering(one),
-        "Compile:seconds": lambda one: one.compile,
-        "Devices:count": lambda one: one.devices,
-        "Reason": lambda one: _reason(one),
+        "Program": lambda record: Code(record.name),
+        "Source": lambda record: _source(record),
+        "At:seconds": lambda record: record.at,
+        "Lower:seconds": lambda record: _lowering(record),
+        "Compile:seconds": lambda record: record.compile,
+        "Devices:count": lambda record: record.devices,
+        "Reason": lambda record: _reason(record),
     }
     if run.target is not None:
-        columns["File for the target"] = lambda one: Code(one.target_file or "–")
+        columns["File for the target"] = lambda record: Code(record.target_file or "–")
     return Table.of("compiled-programs", run.programs, columns, wrap=True)
 
 
@@ -165,7 +165,7 @@ def _reason(record: CompiledRecord) -> tuple[Inline, ...]:
 
 
 def _lowering(record: CompiledRecord) -> float | None:
-    known = [each for each in (record.trace, record.lower) if each is not None]
+    known = [seconds for seconds in (record.trace, record.lower) if seconds is not None]
     return sum(known) if known else None
 
 

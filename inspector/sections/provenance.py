@@ -71,16 +71,16 @@ def lines(pins: Sequence[tuple[str, Snapshot]]) -> tuple[str, ...]:
     """Return a line with the shared facts, then a line for each named Snapshot with the others."""
     if not pins:
         return ()
-    found = {name: facts(snapshot) for name, snapshot in pins}
-    first = next(iter(found.values()))
+    facts_by_pin = {name: facts(snapshot) for name, snapshot in pins}
+    first = next(iter(facts_by_pin.values()))
     shared = {
         key: text
         for key, text in first.items()
-        if len(found) > 1 and all(other[key] == text for other in found.values())
+        if len(facts_by_pin) > 1 and all(other[key] == text for other in facts_by_pin.values())
     }
     own = [
         f"{name}: " + _joined({key: text for key, text in said.items() if key not in shared})
-        for name, said in found.items()
+        for name, said in facts_by_pin.items()
         if len(shared) < len(said)
     ]
     return (*([_joined(shared)] if shared else []), *own)

@@ -136,25 +136,27 @@ def _short(name: str, snapshot: Snapshot, chip: Chip | None) -> list[Section]:
     if folds:
         specs = Table.of(
             "specs",
-            sorted(folds, key=lambda one: -(one.bytes or 0)),
+            sorted(folds, key=lambda folded: -(folded.bytes or 0)),
             {
-                "Arrays:code": lambda one: one.path,
-                "Bytes per device": lambda one: bytes_text(one.bytes_per_device),
-                "Layers:count": lambda one: one.count,
-                "Shape": lambda one: f"{shape_text(one.first.shape)} {one.first.dtype}",
-                "PartitionSpec:code": lambda one: spec_text(one.first.spec),
+                "Arrays:code": lambda folded: folded.path,
+                "Bytes per device": lambda folded: bytes_text(folded.bytes_per_device),
+                "Layers:count": lambda folded: folded.count,
+                "Shape": lambda folded: f"{shape_text(folded.first.shape)} {folded.first.dtype}",
+                "PartitionSpec:code": lambda folded: spec_text(folded.first.spec),
             },
         )
-        count = counted(sum(one.count for one in folds), "array")
+        count = counted(sum(folded.count for folded in folds), "array")
         sections.append(Section("specs", f"PartitionSpecs of {count}", (specs,)))
     return sections
 
 
 def _findings(named: Named, chip: Chip | None) -> list[Folded]:
     """Return the ranked list of each Snapshot with findings or improvements; its summary has their number."""
-    listed = [(name, improvements.section(each, chip, _MAX_FINDINGS)) for name, each in named]
+    listed = [
+        (name, improvements.section(snapshot, chip, _MAX_FINDINGS)) for name, snapshot in named
+    ]
     return [
-        Folded(f"{name}: {improvements.count_text(each, chip)}", section.blocks)
-        for (name, section), (_, each) in zip(listed, named, strict=True)
-        if each.findings or each.effects is not None
+        Folded(f"{name}: {improvements.count_text(snapshot, chip)}", section.blocks)
+        for (name, section), (_, snapshot) in zip(listed, named, strict=True)
+        if snapshot.findings or snapshot.effects is not None
     ]

@@ -76,21 +76,23 @@ def _headline(every: Sequence[Reshard]) -> str:
 def _table(every: Sequence[Reshard], snapshot: Snapshot, chip: Chip | None) -> Table:
     between = "Bytes that were not on the same device before, summed over the target devices."
     cells: dict[str | Column, Any] = {
-        "Source": lambda one: one.line or "unknown",
-        Column("Bytes", "bytes", "Bytes of these arrays, each counted once."): lambda one: (
-            one.bytes
+        "Source": lambda reshard: reshard.line or "unknown",
+        Column("Bytes", "bytes", "Bytes of these arrays, each counted once."): lambda reshard: (
+            reshard.bytes
         ),
-        Column("Between devices", "bytes", between): lambda one: one.moved,
-        "Operation": lambda one: one.operation,
-        "From": lambda one: _side_text(one.source_mesh, one.source_devices, snapshot),
-        "To": lambda one: _side_text(one.target_mesh, one.target_devices, snapshot),
-        Column("Arrays", "count", "Arrays of one execution."): lambda one: one.count,
-        Column("Executions", "count", "How often the program did this."): lambda one: (
-            one.executions
+        Column("Between devices", "bytes", between): lambda reshard: reshard.moved,
+        "Operation": lambda reshard: reshard.operation,
+        "From": lambda reshard: _side_text(reshard.source_mesh, reshard.source_devices, snapshot),
+        "To": lambda reshard: _side_text(reshard.target_mesh, reshard.target_devices, snapshot),
+        Column("Arrays", "count", "Arrays of one execution."): lambda reshard: reshard.count,
+        Column("Executions", "count", "How often the program did this."): lambda reshard: (
+            reshard.executions
         ),
     }
     if chip is not None:
-        cells[Column("At least", "text", _model_text(chip))] = lambda one: _time_text(one, chip)
+        cells[Column("At least", "text", _model_text(chip))] = lambda reshard: _time_text(
+            reshard, chip
+        )
     return Table.of("reshards", every, cells)
 
 
@@ -122,7 +124,7 @@ def _side_text(mesh: Mesh | None, devices: Sequence[int], snapshot: Snapshot) ->
     where = f"{noun} {devices_text(devices)}"
     if mesh is None:
         return where
-    keys = [mesh_key(one) for one in snapshot.meshes]
+    keys = [mesh_key(mesh) for mesh in snapshot.meshes]
     key = mesh_key(mesh)
     name = f"mesh {keys.index(key) + 1}: " if key in keys else ""
     return f"{name}{mesh_text(mesh)}, {where}"

@@ -76,12 +76,12 @@ def entries(ledger: Sequence[Entry], rules: Sequence[Rule]) -> Table:
         "ledger",
         ledger,
         {
-            "Rule": lambda one: (
-                "–" if one.rule is None else rule_words(one.rule, rules).removeprefix("rule ")
+            "Rule": lambda step: (
+                "–" if step.rule is None else rule_words(step.rule, rules).removeprefix("rule ")
             ),
-            "Dimension": lambda one: f"{one.dimension} {one.logical_axis or ''}".rstrip(),
-            "Linen": lambda one: Strong(one.linen) if one.taken_by_linen else one.linen,
-            "nnx": lambda one: Strong(one.nnx) if one.taken_by_nnx else one.nnx,
+            "Dimension": lambda step: f"{step.dimension} {step.logical_axis or ''}".rstrip(),
+            "Linen": lambda step: Strong(step.linen) if step.taken_by_linen else step.linen,
+            "nnx": lambda step: Strong(step.nnx) if step.taken_by_nnx else step.nnx,
         },
         wrap=True,
     )
@@ -108,13 +108,13 @@ def table(known: Sequence[tuple[Array, Ledger]]) -> Table:
         "ledger_table",
         known,
         {
-            "Path:code": lambda one: one[0].path,
-            "Logical axes": lambda one: logical_text(one[0].logical_axes),
-            "Actual": lambda one: spec_text(one[0].spec),
-            "Linen": lambda one: "invalid" if one[1].linen is None else spec_text(one[1].linen),
-            "Follows": lambda one: follows[one[1].follows],
-            "nnx": lambda one: (
-                spec_text(one[1].nnx) + (", invalid in JAX" if one[1].nnx_refusals else "")
+            "Path:code": lambda pair: pair[0].path,
+            "Logical axes": lambda pair: logical_text(pair[0].logical_axes),
+            "Actual": lambda pair: spec_text(pair[0].spec),
+            "Linen": lambda pair: "invalid" if pair[1].linen is None else spec_text(pair[1].linen),
+            "Follows": lambda pair: follows[pair[1].follows],
+            "nnx": lambda pair: (
+                spec_text(pair[1].nnx) + (", invalid in JAX" if pair[1].nnx_refusals else "")
             ),
         },
     )

@@ -226,14 +226,16 @@ def table(result: SearchResult) -> Table:
         TABLE,
         listed(result),
         {
-            "Layout": lambda one: name_of(one) + (" (current)" if one.current else ""),
-            "Step": lambda one: seconds_text(one.step),
+            "Layout": lambda candidate: (
+                name_of(candidate) + (" (current)" if candidate.current else "")
+            ),
+            "Step": lambda candidate: seconds_text(candidate.step),
             Column(
                 "Memory",
                 "bytes",
                 "The compiler's peak on one device, or an estimate before the compile",
-            ): lambda one: one.peak_bytes,
-            "Sent:bytes": lambda one: _sent(one),
+            ): lambda candidate: candidate.peak_bytes,
+            "Sent:bytes": lambda candidate: _sent(candidate),
             "Rules": rules_text,
             **({"Fields": fields_of} if names else {}),
             Column(
@@ -241,12 +243,12 @@ def table(result: SearchResult) -> Table:
             ): interval_text,
             Column(
                 "Partitioned", "text", "Predicted time of a step before the compile"
-            ): lambda one: seconds_text(one.propagated_seconds),
+            ): lambda candidate: seconds_text(candidate.propagated_seconds),
             Column(
                 "State and batch",
                 "bytes",
                 "Train state and batch on one device, a lower bound of its memory",
-            ): lambda one: one.state_bytes,
+            ): lambda candidate: candidate.state_bytes,
             "Source": stage_text,
         },
     )
@@ -337,7 +339,9 @@ def _traffic(before: Candidate, after: Candidate) -> list[tuple[str, int, int]]:
 def sensitivity_blocks(result: SearchResult) -> tuple[Block, ...]:
     """Return how well the best layout does under other conditions, as a picture, a sentence and a table."""
     sentence = sensitivity_sentence(result)
-    rows = [row for one in result.sensitivity if (row := _kept_row(one)) is not None]
+    rows = [
+        row for sensitivity in result.sensitivity if (row := _kept_row(sensitivity)) is not None
+    ]
     picture = Picture.of(
         "search_conditions",
         plain(sentence.parts),
@@ -374,8 +378,14 @@ def _kept_row(sensitivity: Sensitivity) -> Row | None:
 
 def sensitivity_sentence(result: SearchResult) -> Text:
     """Return under which conditions the rules of the best layout stay the best."""
-    stays = [one.condition for one in result.sensitivity if one.kept_place == 1]
-    others = [one.condition for one in result.sensitivity if one.seconds and one.kept_place != 1]
+    stays = [
+        sensitivity.condition for sensitivity in result.sensitivity if sensitivity.kept_place == 1
+    ]
+    others = [
+        sensitivity.condition
+        for sensitivity in result.sensitivity
+        if sensitivity.seconds and sensitivity.kept_place != 1
+    ]
     if not stays and not others:
         return text("No layout has a predicted time under other conditions.")
     words = []
@@ -392,15 +402,15 @@ def sensitivity_table(result: SearchResult) -> Table:
         "search_sensitivity",
         result.sensitivity,
         {
-            "Condition": lambda one: one.condition,
-            "Devices:number": lambda one: one.devices,
-            "Best layout": lambda one: _mesh_of(one.layout),
-            "Its step": lambda one: seconds_text(one.seconds),
-            "Best with the same rules": lambda one: _mesh_of(one.kept),
+            "Condition": lambda sensitivity: sensitivity.condition,
+            "Devices:number": lambda sensitivity: sensitivity.devices,
+            "Best layout": lambda sensitivity: _mesh_of(sensitivity.layout),
+            "Its step": lambda sensitivity: seconds_text(sensitivity.seconds),
+            "Best with the same rules": lambda sensitivity: _mesh_of(sensitivity.kept),
             Column(
                 "Step", "text", "Of the best layout with the rules that the search found"
-            ): lambda one: seconds_text(one.kept_seconds),
-            "Place:number": lambda one: one.kept_place,
+            ): lambda sensitivity: seconds_text(sensitivity.kept_seconds),
+            "Place:number": lambda sensitivity: sensitivity.kept_place,
         },
     )
 

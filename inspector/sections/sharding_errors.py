@@ -59,11 +59,11 @@ def _refusal(error: ShardingError, names: list[str], number: int) -> Iterable[Bl
             f"refused_operands:{number}",
             error.operands,
             {
-                "Operand": lambda one: one.name,
-                Column("Type", "code", "As JAX prints it: size@mesh axis."): lambda one: Code(
-                    type_text(one)
+                "Operand": lambda operand: operand.name,
+                Column("Type", "code", "As JAX prints it: size@mesh axis."): lambda operand: Code(
+                    type_text(operand)
                 ),
-                Column("PartitionSpec", "code"): lambda one: Code(spec_text(one.spec)),
+                Column("PartitionSpec", "code"): lambda operand: Code(spec_text(operand.spec)),
             },
             wrap=True,
         )
@@ -74,11 +74,11 @@ def _refusal(error: ShardingError, names: list[str], number: int) -> Iterable[Bl
         f"refused_choices:{number}",
         error.choices,
         {
-            Column("Change", "code", "JAX accepts the operation with this change."): lambda one: (
-                Code(one.code)
-            ),
-            Column("Result", "code", "PartitionSpec of the result."): lambda one: Code(
-                spec_text(one.result)
+            Column(
+                "Change", "code", "JAX accepts the operation with this change."
+            ): lambda change: Code(change.code),
+            Column("Result", "code", "PartitionSpec of the result."): lambda change: Code(
+                spec_text(change.result)
             ),
             Column(
                 "Collectives", help="Of one execution of the operation, by XLA's partitioner."

@@ -37,16 +37,16 @@ def _rows(nodes: Iterable[Node], depth: int) -> Iterator[tuple[str, ...]]:
         if node.fold is None:
             yield name, "", "", "", _sum_text(node)
         else:
-            one, count = node.fold.first, node.fold.count
-            each = f"{count} × {formatting.bytes_text(one.bytes_per_device)}"
-            logical = formatting.logical_text(one.logical_axes)
+            array, count = node.fold.first, node.fold.count
+            bytes_text = f"{count} × {formatting.bytes_text(array.bytes_per_device)}"
+            logical = formatting.logical_text(array.logical_axes)
             yield (
                 name,
-                formatting.shape_text(one.shape),
-                one.dtype,
-                f"{logical} → {formatting.array_spec_text(one)}".removeprefix(" "),
-                (each if count > 1 else formatting.bytes_text(one.bytes_per_device))
-                + (f" in {memory_kind(one)}" if in_host_memory(one) else ""),
+                formatting.shape_text(array.shape),
+                array.dtype,
+                f"{logical} → {formatting.array_spec_text(array)}".removeprefix(" "),
+                (bytes_text if count > 1 else formatting.bytes_text(array.bytes_per_device))
+                + (f" in {memory_kind(array)}" if in_host_memory(array) else ""),
             )
         yield from _rows(node.children, depth + 1)
 
@@ -55,7 +55,7 @@ def _sum_text(node: Node) -> str:
     """Return the bytes of all arrays below a node in device memory, and those in host memory."""
     below = [array for fold in node.folds() for array in fold.arrays]
     device, host = (
-        sum_known(one.bytes_per_device for one in below if in_host_memory(one) == in_host)
+        sum_known(array.bytes_per_device for array in below if in_host_memory(array) == in_host)
         for in_host in (False, True)
     )
     on_host = "" if host == 0 else f" + {formatting.bytes_text(host)} in host memory"

@@ -309,11 +309,11 @@ def _times_table(programs: Sequence[Program]) -> Table:
         "measured_times",
         timed,
         {
-            "Program": lambda one: one[0],
-            "Lower": lambda one: _measured(one[1].lower),
-            "Compile": lambda one: _measured(one[1].compile),
-            "First run": lambda one: _measured(one[1].first),
-            "Steps": lambda one: _measured(statistics(one[1].steps), statistics_text),
+            "Program": lambda timed: timed[0],
+            "Lower": lambda timed: _measured(timed[1].lower),
+            "Compile": lambda timed: _measured(timed[1].compile),
+            "First run": lambda timed: _measured(timed[1].first),
+            "Steps": lambda timed: _measured(statistics(timed[1].steps), statistics_text),
         },
     )
 

@@ -73,8 +73,8 @@ def inside(snapshot: Snapshot) -> tuple[Block, ...]:
 
 
 def _cause(array: Array) -> str:
-    found = (origin.rule or origin.from_ for origin in array.origins or ())
-    return ", ".join(dict.fromkeys(found)) or "no mesh axis"
+    causes = (origin.rule or origin.from_ for origin in array.origins or ())
+    return ", ".join(dict.fromkeys(causes)) or "no mesh axis"
 
 
 def shardings(snapshot: Snapshot, program: str) -> Table:
@@ -84,13 +84,15 @@ def shardings(snapshot: Snapshot, program: str) -> Table:
         f"shardings:{program}",
         () if found is None else found.shardings,
         {
-            "Path:code": lambda one: one.path,
-            "Role": lambda one: one.role,
-            "Requested": lambda one: (
-                "chosen by the compiler" if one.requested is None else spec_text(one.requested)
+            "Path:code": lambda argument: argument.path,
+            "Role": lambda argument: argument.role,
+            "Requested": lambda argument: (
+                "chosen by the compiler"
+                if argument.requested is None
+                else spec_text(argument.requested)
             ),
-            "Compiled": lambda one: (
-                spec_text(one.compiled) if one.used else "not used by this program"
+            "Compiled": lambda argument: (
+                spec_text(argument.compiled) if argument.used else "not used by this program"
             ),
             "Same": _mark,
         },
@@ -105,7 +107,7 @@ def training(snapshot: Snapshot) -> Columns:
     mesh, live = snapshot.mesh, snapshot.live or ()
     if mesh is None or not live:
         return Columns(((loss,),))
-    unowned = sum(one.bytes for one in live if one.owner == NOBODY)
+    unowned = sum(live_bytes.bytes for live_bytes in live if live_bytes.owner == NOBODY)
     note = "jax.live_arrays() contains only arrays of this run."
     if unowned:
         note = (
@@ -130,11 +132,11 @@ def boxes(snapshot: Snapshot) -> tuple[Block, ...]:
         "box_table",
         boxed,
         {
-            "Path:code": lambda one: one[0].path,
-            "Box": lambda one: one[1].kind,
-            "names": lambda one: _names_text(one[1].names),
-            ".value": lambda one: f"{one[0].dtype}[{', '.join(map(str, one[0].shape or ()))}]",
-            "PartitionSpec": lambda one: spec_text(one[0].spec),
+            "Path:code": lambda pair: pair[0].path,
+            "Box": lambda pair: pair[1].kind,
+            "names": lambda pair: _names_text(pair[1].names),
+            ".value": lambda pair: f"{pair[0].dtype}[{', '.join(map(str, pair[0].shape or ()))}]",
+            "PartitionSpec": lambda pair: spec_text(pair[0].spec),
         },
     )
     summary = f"Boxed values: {counted(len(boxed), 'leaf', 'leaves')} with names"

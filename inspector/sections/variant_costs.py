@@ -31,8 +31,11 @@ def _median(program: Program) -> float | None:
 
 
 _MEASURES: dict[str, tuple[Callable[[Program], Any], Callable[[Any], str]]] = {
-    "lower": (lambda one: one.seconds and one.seconds.lower, seconds_text),
-    "compile": (lambda one: one.seconds and one.seconds.compile, seconds_text),
+    "lower": (lambda program: program.seconds and program.seconds.lower, seconds_text),
+    "compile": (lambda program: program.seconds and program.seconds.compile, seconds_text),
     "median of measured": (_median, seconds_text),
-    "temporaries per device": (lambda one: one.memory and one.memory.temporaries, bytes_text),
+    "temporaries per device": (
+        lambda program: program.memory and program.memory.temporaries,
+        bytes_text,
+    ),
 }

@@ -333,9 +333,9 @@ def older_than(entries: Sequence[HistoryEntry], days: float) -> tuple[HistoryEnt
 def beyond_size(entries: Sequence[HistoryEntry], size: int) -> tuple[HistoryEntry, ...]:
     """Return the oldest changeable entries, so that at most `size` bytes of changeable ones are left."""
     together, found = 0, []
-    for entry in sorted((entry for entry in entries if entry.changeable), key=lambda one: one.time)[
-        ::-1
-    ]:
+    for entry in sorted(
+        (entry for entry in entries if entry.changeable), key=lambda entry: entry.time
+    )[::-1]:
         together += entry.bytes
         if together > size:
             found.append(entry)

@@ -198,7 +198,7 @@ class Restoration:
 def outcome_of(saved: Saved, restored: Restored) -> Outcome:
     """Combine both answers: bytes by route from the live placements, compared values, findings."""
     found = transfer.transfer(saved.snapshot, restored.snapshot)
-    compared = {one.path: one for one in restored.compared}
+    compared = {array.path: array for array in restored.compared}
     arrays = tuple(
         replace(
             row,

@@ -40,5 +40,8 @@ def requester(claims: Mapping[str, Any], session: str | None = None) -> Requeste
     # Only both together identify a user. An e-mail address can be given to another person.
     owner = f"{claims['iss']} {claims['sub']}"
     names = [claims.get(key) for key in ("email", "preferred_username", "name")]
-    name = next((one for one in names if isinstance(one, str) and one.strip()), claims["sub"])
+    name = next(
+        (candidate for candidate in names if isinstance(candidate, str) and candidate.strip()),
+        claims["sub"],
+    )
     return Requester(owner, one_line(str(name)).strip()[:_LONGEST_NAME], session, signed_in=True)

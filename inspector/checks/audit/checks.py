@@ -208,9 +208,9 @@ def audit(snapshot: Snapshot) -> tuple[Finding, ...]:
             continue
         sharing = [view for view in views if view is not on_mesh and _share_devices(view, mesh)]
         context = AuditContext.of(with_arrays_of_other_meshes(on_mesh, sharing), mesh)
-        for finding in (one for check in CHECKS for one in check.findings(context)):
+        for finding in (finding for check in CHECKS for finding in check.findings(context)):
             # A program on another mesh of these devices may use all of them.
-            if finding.code == mesh_axes.UNUSED and any(one.programs for one in sharing):
+            if finding.code == mesh_axes.UNUSED and any(view.programs for view in sharing):
                 continue
             rank = (finding.level != "error", -(finding.bytes or 0), _LEVELS.index(finding.level))
             if snapshot.other_meshes:
@@ -219,7 +219,7 @@ def audit(snapshot: Snapshot) -> tuple[Finding, ...]:
             if context.in_elements:
                 finding = replace(finding, bytes=None)
             ranked.append((rank, finding))
-    return tuple(finding for _, finding in sorted(ranked, key=lambda one: one[0]))
+    return tuple(finding for _, finding in sorted(ranked, key=lambda item: item[0]))
 
 
 def _share_devices(other: Snapshot, mesh: Mesh) -> bool:

@@ -34,7 +34,7 @@ def gaps(snapshot: Snapshot) -> tuple[str, ...]:
             "whose role is unknown."
         )
     held = [array for array in snapshot.arrays if array.group in (*STATE_GROUPS, "cache", "batch")]
-    nowhere = [one.path for one in held if _is_unknown(one)]
+    nowhere = [array.path for array in held if _is_unknown(array)]
     if nowhere:
         said.append(
             f"The {'sharding' if len(nowhere) == 1 else 'shardings'} of {_listed(nowhere)} "

@@ -29,7 +29,7 @@ def findings(context: AuditContext) -> Iterator[Finding]:
 def _of_program(context: AuditContext, program: Program) -> Iterator[Finding]:
     who = subject(program.name)
     unused = program.donation.unused if program.donation is not None else ()
-    ranked = sorted(unused, key=lambda one: -(one.bytes or 0))
+    ranked = sorted(unused, key=lambda donation: -(donation.bytes or 0))
     for donation in ranked[:_MOST_OF_A_PROGRAM]:
         message = (
             f"{who} writes no output over the donated argument {donation.path}: {donation.reason}. "

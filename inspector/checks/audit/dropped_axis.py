@@ -57,7 +57,7 @@ def _finding(
     context: AuditContext, rules: tuple[Rule, ...], dropped: list[tuple[Array, Trial]]
 ) -> Finding | None:
     """Return the finding about parameters whose dimension a rule would shard if its mesh axis were free."""
-    dropped = sorted(dropped, key=lambda one: -(one[0].bytes_per_device or 0))
+    dropped = sorted(dropped, key=lambda item: -(item[0].bytes_per_device or 0))
     arrays = [array for array, _ in dropped]
     paths = {array.path for array in arrays}
     moments = [
@@ -74,12 +74,12 @@ def _finding(
     where = fold_text(folds[0])
     if len(folds) > 1:
         where += f" and {counted(len(arrays) - folds[0].count, 'more array')}"
-    winners = sorted({one.busy_rule for _, one in dropped if one.busy_rule is not None})
+    winners = sorted({trial.busy_rule for _, trial in dropped if trial.busy_rule is not None})
     names = list(dict.fromkeys([*(rules[number][0] for number in winners), name]))
     comes = rule_words(winners[0], rules) + ", comes"
     if len(winners) > 1:
         comes = f"rules {and_text([str(number + 1) for number in winners])} come"
-    free = [more for one in folds if (more := context.finest(one.first)[1])]
+    free = [more for fold in folds if (more := context.finest(fold.first)[1])]
     axes = list(dict.fromkeys(axis for each in free for axis in each))
     end = "No other mesh axis is free that divides it."
     if axes:

@@ -69,7 +69,7 @@ def smallest_change(snapshot: Snapshot, finding: Finding, layout: Layout) -> Cha
     if now is None or now.mesh is None:
         return None
     current = (*now.findings, *audit(now))
-    if not any(_same(one, finding) for one in current):
+    if not any(_same(other, finding) for other in current):
         return None  # the layout and the shapes alone do not explain the finding
     kinds = _kinds(current)
     candidates = (rule_fixes if entry.has_rules else spec_fixes).candidates
@@ -83,7 +83,7 @@ def smallest_change(snapshot: Snapshot, finding: Finding, layout: Layout) -> Cha
         for candidate in candidates(now, finding, layout)
         if (score := _score(candidate, arrays, layout, now.mesh)) is not None
     ]
-    scored.sort(key=lambda one: one[0])
+    scored.sort(key=lambda item: item[0])
     before = state_totals(now).per_device
     for candidate in _best(candidate for _, candidate in scored):
         after = replanned(snapshot, candidate.layout)
@@ -92,7 +92,7 @@ def smallest_change(snapshot: Snapshot, finding: Finding, layout: Layout) -> Cha
         left = audit(after)
         # To fix an error, a new warning is acceptable.
         new_warning = finding.level != "error" and not _kinds(left) <= kinds
-        if new_warning or any(_same(one, finding) for one in left):
+        if new_warning or any(_same(other, finding) for other in left):
             continue
         held = state_totals(after).per_device
         saves = None if before is None or held is None else before - held
@@ -140,7 +140,7 @@ def _names(naming: Naming, rank: int, layout: Layout) -> Spec | None:
 
 
 def _best(ranked: Iterable[Candidate]) -> Iterable[Candidate]:
-    for _, same_count in itertools.groupby(ranked, key=lambda one: one.count):
+    for _, same_count in itertools.groupby(ranked, key=lambda candidate: candidate.count):
         yield from itertools.islice(same_count, _MAX_CANDIDATES)
 
 
@@ -160,7 +160,7 @@ def _same(finding: Finding, other: Finding) -> bool:
 
 def _is_better(now: Snapshot, after: Snapshot, finding: Finding) -> bool:
     """Return whether a plan has no error, keeps the batch split, and needs no more train state."""
-    if any(one.level == "error" for one in after.findings):
+    if any(finding.level == "error" for finding in after.findings):
         return False
     held = {array.path: array.bytes_per_device for array in now.arrays if array.group in _DATA}
     for array in after.arrays:

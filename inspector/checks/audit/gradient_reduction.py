@@ -43,7 +43,7 @@ def findings(context: AuditContext) -> Iterator[Finding]:
         if sent is None or sent // 2 < context.least:
             continue
         folds = fold(sorted(arrays.values(), key=lambda array: -(array.bytes or 0)))
-        named = and_text([fold_text(one) for one in folds[:3]])
+        named = and_text([fold_text(fold) for fold in folds[:3]])
         message = (
             f"A train step all-reduces the gradient of {named} over mesh axis {axis}, which shards "
             f"{'this parameter' if len(arrays) == 1 else 'these parameters'}: {context.amount(sent)} leave "

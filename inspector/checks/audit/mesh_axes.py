@@ -81,7 +81,7 @@ def batch_findings(context: AuditContext) -> Iterator[Finding]:
 
 def _of_axis(context: AuditContext, axis: MeshAxis) -> Finding | None:
     placed = [array for array in context.snapshot.arrays if array.group in _PLACED]
-    if not placed or (context.state and all(one.spec is None for one in context.state)):
+    if not placed or (context.state and all(array.spec is None for array in context.state)):
         return None
     # An array without a PartitionSpec on several devices may use the axis.
     unclear = [a for a in placed if a.group in STATE_GROUPS and _may_use_axes(a)]
@@ -125,7 +125,9 @@ def _of_axis(context: AuditContext, axis: MeshAxis) -> Finding | None:
         unknown += (
             f" {counted(len(unclear), 'array')} without a PartitionSpec could not be checked."
         )
-    moments = sum(_saved(context, one, axis.name) for one in repeated if one.group == "opt_state")
+    moments = sum(
+        _saved(context, array, axis.name) for array in repeated if array.group == "opt_state"
+    )
     only = (
         f" Sharding only the optimizer state over it, as ZeRO-1 does, saves {context.amount(moments)}."
         if moments

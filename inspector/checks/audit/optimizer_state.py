@@ -45,18 +45,18 @@ def _not_following(context: AuditContext) -> Iterator[Finding]:
         ),
         context.least,
     )
-    for saved, one in single:
+    for saved, fold in single:
         spec, expected_spec = (
-            spec_text(array.spec) for array in (one.first, context.parameters[one.first.path])
+            spec_text(array.spec) for array in (fold.first, context.parameters[fold.first.path])
         )
         message = (
-            f"Optimizer state of {one.path} takes {context.amount(one.bytes_per_device)} per device. "
-            f"{one.first.path} is {spec}, but its parameter is {expected_spec}. With the parameter's spec "
+            f"Optimizer state of {fold.path} takes {context.amount(fold.bytes_per_device)} per device. "
+            f"{fold.first.path} is {spec}, but its parameter is {expected_spec}. With the parameter's spec "
             f"it would take {context.amount(saved)} less."
         )
-        yield finding("warning", NOT_FOLLOWING, message, folds=[one], saved=saved, remedy=_REMEDY)
+        yield finding("warning", NOT_FOLLOWING, message, folds=[fold], saved=saved, remedy=_REMEDY)
     if rest:
-        saved, folds = sum(number for number, _ in rest), [one for _, one in rest]
+        saved, folds = sum(number for number, _ in rest), [fold for _, fold in rest]
         message = (
             f"Optimizer state of {len(rest)} smaller parameters is sharded less than the parameters, which "
             f"takes {context.amount(saved)} per device."

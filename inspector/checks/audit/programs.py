@@ -226,7 +226,7 @@ def work_findings(context: AuditContext) -> Iterator[Finding]:
         ratio = repeated(program, context.mesh.size)
         if ratio is None or ratio < _LEAST_REPEATED or context.snapshot.layout is not None:
             continue
-        own = sum(one.flops for one in (program.work and program.work.matmul) or ())
+        own = sum(product.flops for product in (program.work and program.work.matmul) or ())
         share = share_text(1 - 1 / ratio, 0)
         message = (
             f"{title(program.name)}: the matrix products of all {context.mesh.size} devices have "

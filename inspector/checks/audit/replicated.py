@@ -38,7 +38,7 @@ def findings(context: AuditContext) -> Iterator[Finding]:
     others = fold(a for a in context.of_group(*_OTHERS) if context.is_replicated(a))
     kinds = ((PARAMETER, parameters), (MOMENT, _replicated_moments(context)), (OTHER, others))
     for code, folds in kinds:
-        saved = ((sum(map(context.saved, one.arrays)), one) for one in folds)
+        saved = ((sum(map(context.saved, fold.arrays)), fold) for fold in folds)
         single, rest = largest(saved, context.least)
         for bytes_saved, one in single:
             yield _single(context, code, bytes_saved, one)
@@ -89,7 +89,7 @@ def _single(context: AuditContext, code: str, saved: int, fold: Fold) -> Finding
 
 
 def _rest(context: AuditContext, code: str, rest: Candidates) -> Finding:
-    folds = [one for _, one in rest]
+    folds = [fold for _, fold in rest]
     saved = sum(number for number, _ in rest)
     what = _NOUNS[code]
     count = sum(fold.count for fold in folds)

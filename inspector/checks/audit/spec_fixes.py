@@ -77,9 +77,12 @@ class _Search:
                 *([self._now(spot), *self._other(spot)] for spot in spots)
             ):
                 yield dict(zip(spots, axes, strict=True))
-        for one, other in itertools.combinations(self._parameters, 2):
+        for parameter, other in itertools.combinations(self._parameters, 2):
             for pair in itertools.product(
-                *([(place, at) for at in range(len(self._names(place)))] for place in (one, other))
+                *(
+                    [(place, at) for at in range(len(self._names(place)))]
+                    for place in (parameter, other)
+                )
             ):
                 for axes in itertools.product(*map(self._other, pair)):
                     yield dict(zip(pair, axes, strict=True))

@@ -30,7 +30,9 @@ _INSIDE_STEP = ("activation", "gradient")
 
 def findings(context: AuditContext) -> Iterator[Finding]:
     """Yield arrays that JAX rejects, values that the compiler pads, and shards of different sizes."""
-    reported = {one.array for one in context.snapshot.findings if one.code == INDIVISIBLE}
+    reported = {
+        finding.array for finding in context.snapshot.findings if finding.code == INDIVISIBLE
+    }
     uneven = [
         array
         for array in context.arrays
@@ -39,22 +41,26 @@ def findings(context: AuditContext) -> Iterator[Finding]:
         and array.shards is None
         and any(sharding.indivisible(array.shape, array.spec, context.mesh))
     ]
-    for one in fold(array for array in uneven if array.group not in _INSIDE_STEP):
+    for folded in fold(array for array in uneven if array.group not in _INSIDE_STEP):
         # A plan reports a fold once, by its first array.
-        if reported.isdisjoint(array.path for array in one.arrays):
-            yield _rejected(context, one)
+        if reported.isdisjoint(array.path for array in folded.arrays):
+            yield _rejected(context, folded)
     padded = fold(array for array in uneven if array.group in _INSIDE_STEP)
     single, _ = largest(
-        ((sum(_padding_bytes(array, context) for array in one.arrays), one) for one in padded),
+        (
+            (sum(_padding_bytes(array, context) for array in folded.arrays), folded)
+            for folded in padded
+        ),
         context.least,
     )
     remedy = "Make its size a multiple of the number of parts."
-    for padding, one in single:
+    for padding, folded in single:
         message = (
-            f"{fold_text(one)}, {shape_text(one.first.shape)}, is not divided evenly by its mesh axes: each "
+            f"{fold_text(folded)}, {shape_text(folded.first.shape)}, is not divided evenly by its "
+            "mesh axes: each "
             f"device stores and computes {context.amount(padding)} of padding."
         )
-        yield finding("note", PADDED, message, folds=[one], saved=padding, remedy=remedy)
+        yield finding("note", PADDED, message, folds=[folded], saved=padding, remedy=remedy)
     yield from _of_different_sizes(context)
 
 
@@ -77,20 +83,21 @@ def _rejected(context: AuditContext, fold: Fold) -> Finding:
 
 
 def _of_different_sizes(context: AuditContext) -> Iterator[Finding]:
-    for one in fold(array for array in context.arrays if array.shards):
+    for folded in fold(array for array in context.arrays if array.shards):
         shapes = {
-            tuple(stop - start for start, stop in shard.index) for shard in one.first.shards or ()
+            tuple(stop - start for start, stop in shard.index)
+            for shard in folded.first.shards or ()
         }
         sizes = [math.prod(shape) for shape in shapes]
-        itemsize = (one.first.bytes or 0) / (one.first.elements or 1)
-        more = round((max(sizes) - min(sizes)) * itemsize) * one.count
+        itemsize = (folded.first.bytes or 0) / (folded.first.elements or 1)
+        more = round((max(sizes) - min(sizes)) * itemsize) * folded.count
         if len(shapes) < 2 or more < context.least:
             continue
         message = (
-            f"{fold_text(one)} has shards of {len(shapes)} shapes, from {min(sizes):,} to {max(sizes):,} "
+            f"{fold_text(folded)} has shards of {len(shapes)} shapes, from {min(sizes):,} to {max(sizes):,} "
             f"elements. Devices with the largest hold {context.amount(more)} more and set the step time."
         )
-        yield finding("note", UNEVEN, message, folds=[one])
+        yield finding("note", UNEVEN, message, folds=[folded])
 
 
 def imbalance_findings(context: AuditContext) -> list[Finding]:

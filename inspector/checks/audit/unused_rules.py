@@ -128,9 +128,9 @@ def differing_findings(context: AuditContext) -> list[Finding]:
     names: dict[Cause, dict[str, None]] = defaultdict(dict)
     arrays: dict[Cause, dict[str, Array]] = defaultdict(dict)
     for array in context.snapshot.arrays:
-        for one in differing(array.logical_axes) if array.logical_axes is not None else ():
-            names[one.cause][one.logical_axis] = None
-            arrays[one.cause][array.path] = array
+        for place in differing(array.logical_axes) if array.logical_axes is not None else ():
+            names[place.cause][place.logical_axis] = None
+            arrays[place.cause][array.path] = array
     other = "nnx" if context.semantics == "linen" else "Linen"
     found = []
     for cause, affected in arrays.items():

@@ -44,7 +44,7 @@ def replicated(fields: Fields) -> Check:
             check_known(axis, names, "along")
         violations, unknown = [], []
         arrays = selection.arrays(snapshot)
-        for array in sorted(arrays, key=lambda one: (-(one.bytes or 0), one.path)):
+        for array in sorted(arrays, key=lambda array: (-(array.bytes or 0), array.path)):
             if array.bytes is not None and array.bytes <= over:
                 continue
             mesh = mesh_of(snapshot, array)
@@ -118,7 +118,7 @@ def not_fully_sharded(fields: Fields) -> Check:
             check_known(axis, names, "axes")
         larger = dict.fromkeys(axis for mesh in snapshot.meshes for axis in larger_axes(mesh))
         wanted = [axis for axis in larger if axes is None or axis in axes]
-        arrays = {one.path: one for one in selection.arrays(snapshot)}
+        arrays = {array.path: array for array in selection.arrays(snapshot)}
         missing: dict[str, list[str]] = {}
         unknown = []
         for path, array in arrays.items():
@@ -129,8 +129,10 @@ def not_fully_sharded(fields: Fields) -> Check:
                 missing[path] = not_over
         if unknown:
             return [], unknown_text("placement", unknown)
-        by_bytes = all(one.bytes is not None for one in arrays.values())
-        sizes = {path: one.bytes if by_bytes else one.elements for path, one in arrays.items()}
+        by_bytes = all(array.bytes is not None for array in arrays.values())
+        sizes = {
+            path: array.bytes if by_bytes else array.elements for path, array in arrays.items()
+        }
         weight = {path: size for path, size in sizes.items() if size is not None}
         if len(weight) < len(sizes):
             return [], unknown_text("size", [path for path in sizes if path not in weight])
@@ -170,7 +172,7 @@ def bytes_per_device(fields: Fields) -> Check:
         if unknown:
             return [], unknown_text("bytes per device", unknown)
         held = bytes_by_device(snapshot, arrays)
-        device = max(held, key=lambda one: held[one], default=-1)
+        device = max(held, key=lambda device: held[device], default=-1)
         number = held.get(device, 0)
         if number <= most:
             return [], None

@@ -104,7 +104,7 @@ class Fields:
 def check_known(value: str, allowed: Collection[str], what: str) -> None:
     """Raise InvalidInput, with the nearest name, if a name is not allowed."""
     if value not in allowed:
-        known = [shown(one) for one in list(allowed)[:_MAX_CHOICES]]
+        known = [shown(choice) for choice in list(allowed)[:_MAX_CHOICES]]
         more = ", …" if len(allowed) > _MAX_CHOICES else ""
         raise InvalidInput(
             f"{what} is {shown(value)}, but must be one of {', '.join(known)}{more}"
@@ -114,8 +114,8 @@ def check_known(value: str, allowed: Collection[str], what: str) -> None:
 
 def nearest(value: str, allowed: Collection[str]) -> str:
     """Return `; the nearest is 'x'`, or an empty string if no name is similar."""
-    found = difflib.get_close_matches(value, allowed, n=1, cutoff=0.5)
-    return f"; the nearest is {shown(found[0], 200)}" if found else ""
+    matches = difflib.get_close_matches(value, allowed, n=1, cutoff=0.5)
+    return f"; the nearest is {shown(matches[0], 200)}" if matches else ""
 
 
 def _finite(value: int | Decimal) -> int | Decimal:

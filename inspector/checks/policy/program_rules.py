@@ -74,8 +74,14 @@ def collectives(fields: Fields) -> Check:
             for collective in program.collectives
             if op in (None, collective.op) and collective.executions != 0
         ]
-        unplaced = [one for one in of_op if one.mesh_axes is None and axis is not None]
-        selected = [one for one in of_op if axis is None or axis in (one.mesh_axes or ())]
+        unplaced = [
+            collective for collective in of_op if collective.mesh_axes is None and axis is not None
+        ]
+        selected = [
+            collective
+            for collective in of_op
+            if axis is None or axis in (collective.mesh_axes or ())
+        ]
         missing = (
             f"unknown mesh axes of {_first_name(unplaced)} in {name(wanted)}" if unplaced else None
         )
@@ -83,11 +89,17 @@ def collectives(fields: Fields) -> Check:
             return [_forbidden(row, wanted) for row in traffic(selected)], missing
         violations, unknown = [], None
         for field, words, limit in limits:
-            known = [one for one in selected if None not in (one.executions, getattr(one, field))]
-            total = sum((one.executions or 0) * getattr(one, field) for one in known)
+            known = [
+                collective
+                for collective in selected
+                if None not in (collective.executions, getattr(collective, field))
+            ]
+            total = sum(
+                (collective.executions or 0) * getattr(collective, field) for collective in known
+            )
             whole = len(known) == len(selected)
             if limit is not None and total > limit:
-                up_to = "up to " if any(one.conditional for one in known) else ""
+                up_to = "up to " if any(collective.conditional for collective in known) else ""
                 least = "" if whole else "at least "
                 violations.append(
                     Violation(
@@ -96,7 +108,9 @@ def collectives(fields: Fields) -> Check:
                     )
                 )
             elif limit is not None and not whole:
-                first = _first_name([one for one in selected if one not in known])
+                first = _first_name(
+                    [collective for collective in selected if collective not in known]
+                )
                 unknown = f"unknown executions or bytes of {first} in {name(wanted)}"
         return violations, missing if violations else unknown or missing
 

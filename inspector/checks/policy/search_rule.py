@@ -25,18 +25,18 @@ def search(fields: Fields) -> Check:
     path = fields.text("result", required=True) or ""
     within = fields.percent("within_percent", required=True) or 0
     try:
-        found = results.read(fields.folder / path)
+        result = results.read(fields.folder / path)
     except InvalidInput as error:
         raise InvalidInput(f"{fields.where} result: {error}") from None
     file = name(path)
 
     def check(snapshot: Snapshot) -> tuple[list[Violation], str | None]:
-        best = found.best_candidate
+        best = result.best_candidate
         if best is None:
             return [], f"{file} has no layout that was compiled and fits"
-        if snapshot.source.target not in (None, "plan", found.target):
-            return [], f"{file} is for {name(found.target)}, not for {snapshot.source.target}"
-        pair = _seconds(snapshot, found, best)
+        if snapshot.source.target not in (None, "plan", result.target):
+            return [], f"{file} is for {name(result.target)}, not for {snapshot.source.target}"
+        pair = _seconds(snapshot, result, best)
         if pair is None:
             return [], f"the predicted step of {_PROGRAM} is unknown"
         own, least = pair

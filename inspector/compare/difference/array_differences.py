@@ -65,7 +65,7 @@ class ArrayDifference:
 
 def arrays(before: Snapshot, after: Snapshot) -> tuple[ArrayDifference, ...]:
     """Pair the arrays by path: first in the order of `before`, then those that only `after` has."""
-    old, new = ({array.path: array for array in each.arrays} for each in (before, after))
+    old, new = ({array.path: array for array in snapshot.arrays} for snapshot in (before, after))
     # Of each pair of meshes once: it compares all their devices.
     same = {
         (was, now): same_placement(old_mesh, new_mesh)
@@ -95,7 +95,7 @@ def _changed(
     differs = {"spec": other_spec, "placement": same is False}
     for fact in FACTS:
         if fact not in differs:
-            values = [getattr(each, fact.replace(" ", "_")) for each in (before, after)]
+            values = [getattr(array, fact.replace(" ", "_")) for array in (before, after)]
             unknown = any(value in (None, UNKNOWN, UNGROUPED.get(fact)) for value in values)
             differs[fact] = not unknown and values[0] != values[1]
     placement: Placement = "same"

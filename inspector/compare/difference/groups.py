@@ -75,13 +75,15 @@ _Key = tuple[tuple[Cause, ...], frozenset[Any]]
 def groups(differences: Sequence[ArrayDifference], causes: Causes) -> tuple[Group, ...]:
     """Return the groups of all arrays that differ, the largest first."""
     changed = {difference.path: difference for difference in differences if difference.changed}
-    known = {path: causes.of(one) for path, one in changed.items()}
+    known = {path: causes.of(difference) for path, difference in changed.items()}
     members: dict[_Key, list[ArrayDifference]] = {}
-    for path, one in changed.items():
+    for path, difference in changed.items():
         found = known[path]
         if not found and path.startswith("gradient/"):  # gradients are placed as their parameters
             found = known.get(f"params/{path.removeprefix('gradient/')}", ())
-        members.setdefault((found, frozenset() if found else _changes(one)), []).append(one)
+        members.setdefault((found, frozenset() if found else _changes(difference)), []).append(
+            difference
+        )
     partial: Counter[_Key] = Counter()
     for key in sorted(members, key=lambda key: len(members[key])):
         if host := _host(key, members):
@@ -92,7 +94,7 @@ def groups(differences: Sequence[ArrayDifference], causes: Causes) -> tuple[Grou
     meshes = causes.before.mesh, causes.after.mesh
     found_groups = []
     for key, every in members.items():
-        every.sort(key=lambda one: position[one.path])
+        every.sort(key=lambda difference: position[difference.path])
         amounts = _amount(list(filter(in_state, every)), meshes), _amount(every, meshes)
         found_groups.append(Group(key[0], tuple(every), *amounts, partial[key]))
     return tuple(sorted(found_groups, key=lambda group: group.weight, reverse=True))

@@ -49,7 +49,7 @@ def sentences(before: Snapshot, after: Snapshot, chip: Chip | None = None) -> tu
     found = groups(compared, why)
     by_bytes = [(_moved(group), _group(group, why)) for group in found]
     by_bytes[1:] = sorted((*by_bytes[1:], *_programs(why, chip)), key=lambda one: -one[0])
-    sources = [origin.text(each) for each in (before, after)]
+    sources = [origin.text(snapshot) for snapshot in (before, after)]
     texts = [
         *_headline(compared, why),
         *(text for _, text in by_bytes),
@@ -105,7 +105,7 @@ def _headline(compared: Sequence[ArrayDifference], why: Causes) -> Iterator[str]
 def _state(why: Causes) -> list[str]:
     """Return the change of the train state per device."""
     both = (why.before, why.after)
-    if not any(array.group in STATE_GROUPS for each in both for array in each.arrays):
+    if not any(array.group in STATE_GROUPS for snapshot in both for array in snapshot.arrays):
         return []
     rows = {row.title: row.compared(0) for row in state_rows(both)}
     size, copies = rows["Bytes per device"], rows["Copies"]
@@ -217,7 +217,7 @@ def _parts(row: Row) -> list[str]:
 
 
 def _other_programs(before: Snapshot, after: Snapshot) -> Iterator[str]:
-    old, new = ({program.name for program in each.programs} for each in (before, after))
+    old, new = ({program.name for program in snapshot.programs} for snapshot in (before, after))
     for names, which in ((old - new, "first"), (new - old, "second")):
         if names and old and new:
             yield f"Programs only in the {which}: {', '.join(map(title_of, sorted(names)))}."
@@ -227,9 +227,9 @@ def _findings(before: Snapshot, after: Snapshot) -> Iterator[str]:
     old, new = (
         {
             (finding.level, finding.code, finding.array): finding
-            for finding in merged_by_logical_axis(each.findings)
+            for finding in merged_by_logical_axis(snapshot.findings)
         }
-        for each in (before, after)
+        for snapshot in (before, after)
     )
     for own, other, word in ((new, old, "New"), (old, new, "Resolved")):
         rows = [finding for key, finding in own.items() if key not in other]

@@ -60,7 +60,7 @@ def spec_rows(snapshots: Sequence[Snapshot]) -> tuple[SpecRow, ...]:
 def title(arrays: Sequence[Array]) -> str:
     """Return the path of the first fold and the number of other arrays."""
     folds = fold(arrays)
-    first = next((one for one in folds if one.first.group == "params"), folds[0])
+    first = next((folded for folded in folds if folded.first.group == "params"), folds[0])
     more = len(arrays) - first.count
     return first.path + (f" and {more:,} more" if more else "")
 

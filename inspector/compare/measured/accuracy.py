@@ -123,10 +123,10 @@ def percentile_90(errors: Sequence[float]) -> float | None:
 def ordered(rows: Sequence[Row]) -> tuple[int, int]:
     """Return the pairs of runs of one model on one chip in the right order, and all that differ enough."""
     right = total = 0
-    for one, other in itertools.combinations(rows, 2):
-        if (one.model, one.chip) != (other.model, other.chip):
+    for row, other in itertools.combinations(rows, 2):
+        if (row.model, row.chip) != (other.model, other.chip):
             continue
-        fast, slow = sorted((one, other), key=lambda row: row.measured or 0)
+        fast, slow = sorted((row, other), key=lambda row: row.measured or 0)
         if not fast.measured or (slow.measured or 0) < DIFFERENT * fast.measured:
             continue
         # Both from schedules, or both without a compile.

@@ -285,11 +285,17 @@ def _topology(published: str, chip: str, chips: int) -> str:
         found = slices.slice_of(chip, word)
         if found.chips == chips:
             return found.topology
-    fitting = [one for one in slices.slices(chip) if one.chips == chips]
+    fitting = [candidate for candidate in slices.slices(chip) if candidate.chips == chips]
     if not fitting:
         raise _NotReproducible(f"no slice of {chip} has {chips} chips")
     # The most compact one, which is what a name such as v5p-1024 means.
-    return min(fitting, key=lambda one: (max(one.shape) - min(one.shape), one.shape)).topology
+    return min(
+        fitting,
+        key=lambda candidate: (
+            max(candidate.shape) - min(candidate.shape),
+            candidate.shape,
+        ),
+    ).topology
 
 
 def _axes(row: Mapping[str, Any]) -> dict[str, int]:

@@ -59,9 +59,9 @@ CORRECTIONS = (
 
 def corrected(row: Mapping[str, Any]) -> tuple[Mapping[str, Any], str | None]:
     """Return the row that its source supports, and what was corrected; None if nothing was."""
-    for one in CORRECTIONS:
-        if one.is_wrong(row):
-            return {**row, **one.changes(row)}, one.reason
+    for correction in CORRECTIONS:
+        if correction.is_wrong(row):
+            return {**row, **correction.changes(row)}, correction.reason
     return row, None
 
 

@@ -51,7 +51,7 @@ def candidates(snapshots: Sequence[Snapshot], baseline: int, available: int) -> 
             continue
         layouts[number], needed = layout, with_this
     return Candidates(
-        dict(sorted(layouts.items())), tuple(sorted(untimed, key=lambda one: one.layout))
+        dict(sorted(layouts.items())), tuple(sorted(untimed, key=lambda entry: entry.layout))
     )
 
 

@@ -154,8 +154,12 @@ def without_rejected(rows: Iterable[Row], snapshots: Sequence[Snapshot]) -> list
     if not any(rejected):
         return list(rows)
 
-    def statement(one: Statement, refused: bool) -> Statement:
-        return replace(one, excluded=REJECTED) if refused and one.value is not None else one
+    def statement(own_statement: Statement, refused: bool) -> Statement:
+        return (
+            replace(own_statement, excluded=REJECTED)
+            if refused and own_statement.value is not None
+            else own_statement
+        )
 
     return [replace(row, statements=list(map(statement, row.statements, rejected))) for row in rows]
 

@@ -76,9 +76,9 @@ def _rules(snapshot: Snapshot) -> Statement:
 
 
 _LAYOUT: tuple[tuple[str, Callable[[Snapshot], Statement]], ...] = (
-    ("Source", lambda each: Statement(origin.text(each))),
-    ("Model", lambda each: Statement(origin.model(each) or UNKNOWN)),
-    ("Mesh", lambda each: Statement(meshes_text(each, max_axes_of_size_1=0))),
-    ("Devices", lambda each: Statement.of_number(number_of_devices(each))),
+    ("Source", lambda snapshot: Statement(origin.text(snapshot))),
+    ("Model", lambda snapshot: Statement(origin.model(snapshot) or UNKNOWN)),
+    ("Mesh", lambda snapshot: Statement(meshes_text(snapshot, max_axes_of_size_1=0))),
+    ("Devices", lambda snapshot: Statement.of_number(number_of_devices(snapshot))),
     ("Rules", _rules),
 )

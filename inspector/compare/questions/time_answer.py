@@ -10,11 +10,11 @@ def time_answer(reference: Compared, compared: Compared, value: float | None, te
     """Return the verdict as the answer of one layout in a row of steps."""
     if compared is reference:
         return Answer(value, text, "baseline")
-    found = verdict(reference, compared)
+    judged = verdict(reference, compared)
     if value is None or reference.assessment.step is None:
-        return Answer(value, text, "unknown", remark=found.reason or "")
-    if found.ratio is None:
-        return Answer(value, text, "not comparable", remark=found.reason or "")
-    change = change_text(1.0, found.ratio)
-    answer: Verdict = "equal" if not change else found.answer
-    return Answer(value, text, answer, change, found.reason or "")
+        return Answer(value, text, "unknown", remark=judged.reason or "")
+    if judged.ratio is None:
+        return Answer(value, text, "not comparable", remark=judged.reason or "")
+    change = change_text(1.0, judged.ratio)
+    answer: Verdict = "equal" if not change else judged.answer
+    return Answer(value, text, answer, change, judged.reason or "")

@@ -123,7 +123,7 @@ def next_to_compile(
         if math.isfinite(figure) and lowest < limit:
             waiting.append((_may_fit(one, figures, capacity), figure, cost.state_bytes or 0, one))
     waiting.sort(key=lambda each: (not each[0], each[1], each[2], each[3].key))
-    return [one for *_, one in waiting[:most]]
+    return [figure for *_, figure in waiting[:most]]
 
 
 def pareto(figures: Iterable[Figure]) -> set[str]:
@@ -137,9 +137,9 @@ def pareto(figures: Iterable[Figure]) -> set[str]:
         figure for figure in compiled or every if figure.cost and figure.cost.stage != "rejected"
     ]
     points = sorted(
-        (value(one.cost, one.examples, "time"), value(one.cost, 1, "memory"), one.key)
-        for one in chosen
-        if one.cost
+        (value(figure.cost, figure.examples, "time"), value(figure.cost, 1, "memory"), figure.key)
+        for figure in chosen
+        if figure.cost
     )
     found: set[str] = set()
     least = math.inf

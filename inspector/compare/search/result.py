@@ -162,12 +162,12 @@ def from_plain(value: Any, what: str) -> SearchResult:
             f"{what} has version {shown(version)}, but this program reads up to {VERSION}"
         )
     plain = {key: part for key, part in value.items() if key not in ("format", "version")}
-    found = typed_json.decode(SearchResult, plain, what)
-    if found.best is not None and found.best >= len(found.candidates):
+    result = typed_json.decode(SearchResult, plain, what)
+    if result.best is not None and result.best >= len(result.candidates):
         raise InvalidInput(
-            f"{what}: best is {found.best}, but there are {len(found.candidates)} candidates"
+            f"{what}: best is {result.best}, but there are {len(result.candidates)} candidates"
         )
-    return found
+    return result
 
 
 def read(path: str | os.PathLike[str]) -> SearchResult:

@@ -81,10 +81,10 @@ class Space:
             for names in dict.fromkeys(names for names, _ in self._uses())
         }
         optimizer = {names: len(self._optimizer_axes(names)) for names in meshes}
-        one = sum(meshes[names] * optimizer[names] for names, _ in self._uses())
+        uses = sum(meshes[names] * optimizer[names] for names, _ in self._uses())
         seeds = sum(len(self._optimizer_axes(seed.axis_names)) for seed in self._seeds())
         others = math.prod(len(values) for values in self._fields.values())
-        return (one + seeds) * others
+        return (uses + seeds) * others
 
     def groups(self) -> Iterator[Group]:
         """Yield all candidates: first the layout itself and presets, then those with fewer mesh axes."""
@@ -142,8 +142,8 @@ class Space:
         seeds = {layout.key("mesh", "axes", "rules", "specs", "state_specs"): layout}
         if self.axes is not None and self.locks == Locks():
             for preset in fitting(layout.entry):
-                one = without_single_axes(preset.applied_to(layout))
-                seeds.setdefault(one.key("mesh", "axes", "rules", "specs"), one)
+                applied = without_single_axes(preset.applied_to(layout))
+                seeds.setdefault(applied.key("mesh", "axes", "rules", "specs"), applied)
         return list(seeds.values())
 
     def _keeps_locks(self, layout: Layout) -> bool:
@@ -171,7 +171,7 @@ class Space:
         if self.locks.mesh:
             anything = tuple(dict.fromkeys(role.logical for use in every.values() for role in use))
             roles = {
-                name: every.get(name) or tuple(Role(name, one) for one in anything)
+                name: every.get(name) or tuple(Role(name, axes) for axes in anything)
                 for name in self.layout.axis_names
             }
             sizes = zip(self.layout.axis_names, self.layout.mesh_shape, strict=True)
@@ -336,7 +336,7 @@ def _locks(texts: Sequence[str], layout: Layout, axes: LogicalAxes | None) -> Lo
 def _vary(
     texts: Sequence[str], layout: Layout, axes: LogicalAxes | None
 ) -> dict[str, tuple[str, ...]]:
-    found: dict[str, tuple[str, ...]] = {}
+    choices: dict[str, tuple[str, ...]] = {}
     allowed = (*VARIED, *layout.sizes)
     for text in texts:
         name, _, values = (part.strip() for part in text.partition("="))
@@ -346,7 +346,7 @@ def _vary(
                 f"vary is {shown(text)}, but must be a field with values such as remat=none,full; the fields "
                 f"are {', '.join(allowed)}"
             )
-        found[name] = listed
+        choices[name] = listed
         if name == "optimizer_axes":
             _refuse_other_axes(listed, layout, axes)
             continue
@@ -358,7 +358,7 @@ def _vary(
             else:
                 plain[name] = value
             from_json(plain, "vary")
-    return found
+    return choices
 
 
 def _refuse_other_axes(values: Sequence[str], layout: Layout, axes: LogicalAxes | None) -> None:

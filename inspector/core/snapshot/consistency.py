@@ -41,7 +41,7 @@ def check(snapshot: Snapshot, what: str) -> None:
         _check_transfer(snapshot.transfer, f"{what}: transfer")
     for i, reshard in enumerate(snapshot.reshards):
         _check_reshard(reshard, f"{what}: reshards[{i}]")
-    _check_sum((one.bytes for one in snapshot.live or ()), f"{what}: live", "bytes")
+    _check_sum((live_bytes.bytes for live_bytes in snapshot.live or ()), f"{what}: live", "bytes")
 
 
 def _check_mesh(mesh: Mesh, where: str) -> None:
@@ -123,8 +123,8 @@ def _check_arrays(snapshot: Snapshot, what: str) -> None:
             raise InvalidInput(f"{where} has a mesh axis twice in its spec, but may use it once")
         _check_shards(array, where)
     devices = max((mesh.size for mesh in snapshot.meshes), default=1)
-    _check_sum((one.bytes for one in snapshot.arrays), f"{what}: arrays", "bytes")
-    held = (one.bytes_per_device for one in snapshot.arrays)
+    _check_sum((array.bytes for array in snapshot.arrays), f"{what}: arrays", "bytes")
+    held = (array.bytes_per_device for array in snapshot.arrays)
     _check_sum(held, f"{what}: arrays", "bytes_per_device on all devices", devices)
 
 
@@ -212,8 +212,8 @@ def _check_memory_use(use: MemoryUse, where: str) -> None:
     if len({group.group for group in use.groups}) != len(use.groups) or (points and not use.groups):
         raise InvalidInput(f"{where}.groups must have each group once, and at least one")
     _check_sum((max(group.bytes, default=0) for group in use.groups), f"{where}.groups", "bytes")
-    _check_sum((one.bytes for one in use.values), f"{where}.values", "bytes")
-    if any(one.padding > one.bytes for one in use.values):
+    _check_sum((value.bytes for value in use.values), f"{where}.values", "bytes")
+    if any(value.padding > value.bytes for value in use.values):
         raise InvalidInput(f"{where}.values has a padding that is larger than the bytes")
 
 

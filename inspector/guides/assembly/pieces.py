@@ -78,7 +78,7 @@ def window(start: Sequence[int], stop: Sequence[int]) -> tuple[slice, ...]:
 
 def wrong_elements(assembly: Assembly, stage: Stage) -> dict[int, np.ndarray]:
     """Return a mask of the wrong numbers for each device that has some, in the shape of its shard."""
-    found = {}
+    by_device = {}
     for shard, held in zip(
         sharding.shards(stage.array, assembly.mesh()) or (), stage.contents, strict=True
     ):
@@ -86,8 +86,8 @@ def wrong_elements(assembly: Assembly, stage: Stage) -> dict[int, np.ndarray]:
         right = belonging(assembly, starts, stops)
         mask = np.array(held.values).reshape(held.shape) != right
         if mask.any():
-            found[held.device] = mask
-    return found
+            by_device[held.device] = mask
+    return by_device
 
 
 def faults(assembly: Assembly, assembled: Assembled) -> tuple[Fault, ...]:
@@ -200,14 +200,14 @@ def _faults_of_places(assembly: Assembly, pieces: Sequence[Piece]) -> list[Fault
 
 
 def _faults_of_shapes(assembly: Assembly, assembled: Assembled) -> list[Fault]:
-    found = []
+    wrong_shapes = []
     needed = sharding.shard_shape(assembled.shape, assembly.spec, assembly.mesh())
     if nothing := _meant(piece for piece in assembled.pieces if piece.shape is None):
         text = (
             f"The callback returned None for {_devices(nothing)}, but must return "
             f"{shape_text(needed)} {DTYPE}."
         )
-        found.append(Fault(text, nothing))
+        wrong_shapes.append(Fault(text, nothing))
     if wrong := [piece for piece in assembled.pieces if piece.shape not in (needed, None)]:
         meant = _meant(wrong)
         which = f"The piece for {_devices(meant)} is"
@@ -219,8 +219,8 @@ def _faults_of_shapes(assembly: Assembly, assembled: Assembled) -> list[Fault]:
             f"{which} {shape_text(wrong[0].shape or ())}, but each must be {shape_text(needed)}: "
             f"that is {shape_text(assembled.shape)} with {_spec_in_words(assembly.spec)}."
         )
-        found.append(Fault(text, meant))
-    return found
+        wrong_shapes.append(Fault(text, meant))
+    return wrong_shapes
 
 
 def _faults_of_dtypes(assembly: Assembly, pieces: Sequence[Piece]) -> list[Fault]:

@@ -102,16 +102,16 @@ def from_json(value: Any) -> HostLocal:
     Raises:
       InvalidInput: a field is missing or invalid.
     """
-    found = typed_json.decode(HostLocal, value, "the request")
+    request = typed_json.decode(HostLocal, value, "the request")
     # The parsers of the text fields also check the values in JSON.
     fields = {
-        "processes": str(found.processes),
-        "mesh": "x".join(map(str, found.mesh_shape)),
-        "axes": ",".join(found.axis_names),
-        "spec": print_spec(found.spec),
-        "local": "x".join(map(str, found.local_shape)),
-        "data": found.data,
-        "convert": layouts.print_size(found.convert),
+        "processes": str(request.processes),
+        "mesh": "x".join(map(str, request.mesh_shape)),
+        "axes": ",".join(request.axis_names),
+        "spec": print_spec(request.spec),
+        "local": "x".join(map(str, request.local_shape)),
+        "data": request.data,
+        "convert": layouts.print_size(request.convert),
     }
     return parse(fields).unwrap()
 

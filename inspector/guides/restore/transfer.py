@@ -95,7 +95,7 @@ def of_array(saved: Snapshot, restored: Snapshot, path: str) -> Transfer:
     Raises:
       InvalidInput: one of the two lacks it, or as `transfer`.
     """
-    alone = [replace(one, arrays=(one.array(path),)) for one in (saved, restored)]
+    alone = [replace(snapshot, arrays=(snapshot.array(path),)) for snapshot in (saved, restored)]
     return transfer(*alone)
 
 
@@ -165,11 +165,11 @@ def totals(transfer: Transfer) -> Totals:
 
 def received(transfer: Transfer) -> Counter[int]:
     """Return the bytes that each target device receives. Devices that receive none are left out."""
-    each: Counter[int] = Counter()
+    by_device: Counter[int] = Counter()
     for source, target, size in transfer.routes:
         if source != target and size:
-            each[target] += size
-    return each
+            by_device[target] += size
+    return by_device
 
 
 def in_words(transfer: Transfer) -> str:
@@ -179,9 +179,9 @@ def in_words(transfer: Transfer) -> str:
         return (
             f"Nothing has to move: each device already holds its part ({_on_all(transfer, sums)})."
         )
-    each = received(transfer)
-    most = max(each.values())
-    busiest = [device for device, size in each.items() if size == most]
+    by_device = received(transfer)
+    most = max(by_device.values())
+    busiest = [device for device, size in by_device.items() if size == most]
     who = f"device {busiest[0]}" if len(busiest) == 1 else f"each of {len(busiest)} devices"
     words = (
         f"{_percent(sums.moved, sums.all)} of {_on_all(transfer, sums)} must move: "

@@ -34,7 +34,7 @@ def assignment(name: str, value: Any) -> str:
     if len(line) <= WIDTH or not value or not isinstance(value, tuple | dict):
         return line
     if isinstance(value, dict):
-        entries = (f"{literal(key)}: {literal(each)}" for key, each in value.items())
+        entries = (f"{literal(key)}: {literal(entry)}" for key, entry in value.items())
         return _listed(f"{name} = {{", entries, "}")
     return _listed(f"{name} = (", map(literal, value), ")")
 

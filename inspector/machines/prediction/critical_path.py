@@ -38,17 +38,17 @@ def critical_path(spans: Sequence[Span]) -> frozenset[int]:
         low = bisect.bisect_left(ends, moment - same)
         return transfers[low : bisect.bisect_right(ends, moment + same)]
 
-    found: set[int] = set()
+    on_path: set[int] = set()
     while True:
         place = bisect.bisect_left(starts, time - same) - 1
         if place < 0:
-            return frozenset(found)
+            return frozenset(on_path)
         at = on_core[place]
         span = spans[at]
         before = time
         time = span.start
         if span.basis != "wait":
-            found.add(at)
+            on_path.add(at)
             continue
         awaited = [n for n in ending_at(span.end) if before - spans[n].start > same]
         while awaited:
@@ -58,7 +58,7 @@ def critical_path(spans: Sequence[Span]) -> frozenset[int]:
                 for n in awaited
                 if (spans[n].computation, spans[n].position) == (first.computation, first.position)
             ]
-            found.update(own)
+            on_path.update(own)
             time = first.start
             resources = {spans[n].resource for n in own}
             awaited = [

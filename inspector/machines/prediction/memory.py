@@ -242,7 +242,7 @@ def breakdown(snapshot: Snapshot, program: Program) -> Breakdown | None:
 def breakdowns(snapshot: Snapshot) -> tuple[Breakdown, ...]:
     """Return the memory of all programs with figures of the compiler."""
     every = (breakdown(snapshot, program) for program in snapshot.programs)
-    return tuple(one for one in every if one is not None)
+    return tuple(breakdown for breakdown in every if breakdown is not None)
 
 
 def segments(program: Breakdown) -> list[tuple[str, int]]:
@@ -341,7 +341,7 @@ def duplication_by_array(snapshot: Snapshot) -> tuple[Duplication, ...]:
         for array in _on_devices(snapshot)
     )
     duplicated = [duplication for duplication in every if duplication.duplicated]
-    return tuple(sorted(duplicated, key=lambda one: -(one.duplicated or 0)))
+    return tuple(sorted(duplicated, key=lambda duplication: -(duplication.duplicated or 0)))
 
 
 def _on_devices(snapshot: Snapshot) -> list[Array]:
@@ -379,7 +379,7 @@ def fit(snapshot: Snapshot, chip: Chip | None) -> Fit:
     of_this_chip = chip is not None and targets.chip_of(snapshot) == chip
     rejected = out_of_memory.findings(snapshot)
     if rejected and (of_this_chip or chip is None):
-        worst = max(rejected, key=lambda one: one.bytes or 0)
+        worst = max(rejected, key=lambda finding: finding.bytes or 0)
         available = capacity if worst.available is None else worst.available
         return Fit(False, "compiler", worst.needed, available, worst.program, message=worst.message)
     known = [
@@ -388,27 +388,27 @@ def fit(snapshot: Snapshot, chip: Chip | None) -> Fit:
         if (needed := breakdown.needed) is not None
     ]
     if known:
-        needed, one = max(known, key=lambda item: item[0])
+        needed, breakdown = max(known, key=lambda item: item[0])
         accepted = capacity is not None and of_this_chip and needed > capacity
-        basis: Basis = "compiler" if accepted else "parts" if one.peak is None else "peak"
+        basis: Basis = "compiler" if accepted else "parts" if breakdown.peak is None else "peak"
         fits = None if capacity is None else accepted or needed <= capacity
-        return Fit(fits, basis, needed, capacity, one.program, one.largest)
+        return Fit(fits, basis, needed, capacity, breakdown.program, breakdown.largest)
     state = totals.totals(_packed(snapshot), STATE_AND_BATCH)
     if state.per_device is None or not state.arrays:
         return Fit(None, "unknown", None, capacity)
     if capacity is not None and state.per_device > capacity:
         return Fit(False, "state", state.per_device, capacity)
-    found = estimate(snapshot, state.per_device)
-    if found is None:
+    estimated = estimate(snapshot, state.per_device)
+    if estimated is None:
         return Fit(None, "state", state.per_device, capacity)
     return Fit(
-        probably_fits(found.low, found.high, capacity),
+        probably_fits(estimated.low, estimated.high, capacity),
         "estimate",
-        found.bytes,
+        estimated.bytes,
         capacity,
-        found.program,
-        low=found.low,
-        high=found.high,
+        estimated.program,
+        low=estimated.low,
+        high=estimated.high,
     )
 
 

@@ -237,7 +237,11 @@ def predicted_in(snapshot: Snapshot, program: Program, chip: Chip) -> Predicted:
 
 def propagated_in(snapshot: Snapshot, program: Program) -> Program | None:
     """Return what a Snapshot knows of a compiled program before its compile; None if nothing."""
-    known = (one for one in snapshot.propagated or () if one.name == program.name and one.work)
+    known = (
+        planned
+        for planned in snapshot.propagated or ()
+        if planned.name == program.name and planned.work
+    )
     return next(known, None)
 
 
@@ -356,7 +360,7 @@ def attention_seconds(program: Program, chip: Chip) -> tuple[float, float]:
     if work is None or work.attention is None or not work.matmul or chip.kind != "tpu":
         return 0.0, 0.0
     flops = sum(product.flops for product in work.matmul)
-    widest = max(work.matmul, key=lambda one: one.flops)
+    widest = max(work.matmul, key=lambda product: product.flops)
     peak = chip.peak(widest.dtype)
     if not flops or peak is None:
         return 0.0, 0.0
@@ -385,8 +389,8 @@ def _totals_before_compile(
             across = term.between / default_constants(chip).dcn_efficiency
             totals.exposed["+".join(term.axes or ())] = term.inside * exposed_share + across
     # Transfers that take longer than all of the computation cannot be hidden behind it.
-    transfers = [one for one in bounds.terms if one.kind == "communication" and one.seconds]
-    longest = max(transfers, key=lambda one: one.combined, default=None)
+    transfers = [term for term in bounds.terms if term.kind == "communication" and term.seconds]
+    longest = max(transfers, key=lambda term: term.combined, default=None)
     if longest is not None and (rest := longest.combined - totals.seconds) > 0:
         # Not below it when the terms are added in floating point.
         totals.exposed["+".join(longest.axes or ())] += rest * (1 + 1e-12)
@@ -425,7 +429,7 @@ def _published(key: str) -> tuple[tuple[str, float], ...]:
 
 
 def interval(
-    found: Sequence[tuple[str, float]], chip: str, own: Sequence[float] = (), tail: float = TAIL
+    pairs: Sequence[tuple[str, float]], chip: str, own: Sequence[float] = (), tail: float = TAIL
 ) -> Interval | None:
     """Return the interval of a chip from residuals, as (chip, measured over predicted).
 
@@ -434,10 +438,10 @@ def interval(
     """
     if len(own) >= ENOUGH_RUNS:
         return Interval(*_quantiles(own, tail), len(own), chip, len(own))
-    of_chip = [*(ratio for name, ratio in found if name == chip), *own]
+    of_chip = [*(ratio for name, ratio in pairs if name == chip), *own]
     if len(of_chip) >= ENOUGH_RUNS:
         return Interval(*_quantiles(of_chip, tail), len(of_chip), chip, len(own))
-    every = [*(ratio for _, ratio in found), *own]
+    every = [*(ratio for _, ratio in pairs), *own]
     if not every:
         return None
     low, high = _quantiles(every, tail)

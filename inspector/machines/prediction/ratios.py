@@ -67,11 +67,11 @@ def ratio_interval(compiled: bool) -> RatioInterval | None:
     if compiled or own is None:
         return own
     before = pairs(rows, "before_compile")
-    found = interval(before)
+    own_interval = interval(before)
     return (
         None
-        if found is None
-        else counted(before, max(math.log(own.factor), math.log(found.factor)))
+        if own_interval is None
+        else counted(before, max(math.log(own.factor), math.log(own_interval.factor)))
     )
 
 
@@ -113,11 +113,11 @@ def pairs(rows: Sequence[Mapping[str, Any]], key: str) -> list[Pair]:
     known = [row for row in rows if row.get(key) and row.get("measured")]
     return [
         Pair(
-            one["model"],
-            one["chip"],
-            math.log(other["measured"] / one["measured"]),
-            math.log(other[key] / one[key]),
+            row["model"],
+            row["chip"],
+            math.log(other["measured"] / row["measured"]),
+            math.log(other[key] / row[key]),
         )
-        for one, other in itertools.combinations(known, 2)
-        if (one["model"], one["chip"]) == (other["model"], other["chip"])
+        for row, other in itertools.combinations(known, 2)
+        if (row["model"], row["chip"]) == (other["model"], other["chip"])
     ]

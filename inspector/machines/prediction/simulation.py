@@ -153,17 +153,17 @@ def executions(program: Program) -> dict[str, int]:
     """Return how often a step executes each computation of its schedule."""
     assert program.schedule is not None
     by_name = program.schedule.by_name
-    found = {program.schedule.entry: 1}
+    executions = {program.schedule.entry: 1}
     waiting = [program.schedule.entry]
     while waiting:
         name = waiting.pop()
         computation = by_name.get(name)
         for operation in computation.operations if computation else ():
             for called in operation.runs or ():
-                if called not in found:  # a loop body has one caller
-                    found[called] = found[name] * (operation.times or 0)
+                if called not in executions:  # a loop body has one caller
+                    executions[called] = executions[name] * (operation.times or 0)
                     waiting.append(called)
-    return found
+    return executions
 
 
 def shift_of(collective: Collective) -> str | None:
@@ -416,22 +416,22 @@ class _Machine:
         if number >= len(self._collectives):
             self.unknown.append(f"collective {number} of the schedule is missing")
             return 0.0
-        one = self._collectives[number]
-        if one.group_size == 1:
+        collective = self._collectives[number]
+        if collective.group_size == 1:
             return 0.0
-        link = None if one.mesh_axes is None else self._links.get(one.mesh_axes)
+        link = None if collective.mesh_axes is None else self._links.get(collective.mesh_axes)
         if link is None or isinstance(link, NoLink):
             why = "no mesh axes form its groups" if link is None else link.assumption
-            self.unknown.append(f"the link of {one.name} is unknown: {why}")
+            self.unknown.append(f"the link of {collective.name} is unknown: {why}")
             return 0.0
-        link = link_of(one, link)
+        link = link_of(collective, link)
         if isinstance(link, NoLink):
-            self.unknown.append(f"the link of {one.name} is unknown: {link.assumption}")
+            self.unknown.append(f"the link of {collective.name} is unknown: {link.assumption}")
             return 0.0
-        if one.payload_bytes is None:
-            self.unknown.append(f"the payload of {one.name} is unknown")
+        if collective.payload_bytes is None:
+            self.unknown.append(f"the payload of {collective.name} is unknown")
             return 0.0
-        inside, between = levels(one.op, one.payload_bytes, link)
+        inside, between = levels(collective.op, collective.payload_bytes, link)
         constants = self._constants
         return max(inside / constants.link_efficiency, between / constants.dcn_efficiency)
 

@@ -318,13 +318,13 @@ def _along(
         if key not in times:
             whole = collective_time(*key, link)
             times[key] = whole, levels_of(whole, *key, link)
-        time, each = times[key]
+        time, by_level = times[key]
         seconds[collective.op] = (
             seconds.get(collective.op, 0.0) + collective.executions * time.seconds
         )
         inside, between = (
-            inside + collective.executions * each[0],
-            between + collective.executions * each[1],
+            inside + collective.executions * by_level[0],
+            between + collective.executions * by_level[1],
         )
         runs = collective.op, collective.executions, shift_of(collective)
         payloads[runs] = payloads.get(runs, 0.0) + collective.payload_bytes

@@ -40,7 +40,7 @@ def _block(block: section.Block, level: int) -> str:
         case section.Picture():
             return ""
         case section.Columns(columns):
-            return render((each for column in columns for each in column), level)
+            return render((block for column in columns for block in column), level)
         case section.Folded(summary, blocks):
             body = render(blocks, level)
             return folded(html_text(summary), body) if body else ""

@@ -44,7 +44,10 @@ def code(text: str) -> str:
     line = _short(printable(text))
     if not _CODE_WOULD_END.search(line):
         return f"`{line}`"
-    entities = "".join(one if one.isalnum() or one in " /," else f"&#{ord(one)};" for one in line)
+    entities = "".join(
+        character if character.isalnum() or character in " /," else f"&#{ord(character)};"
+        for character in line
+    )
     return f"<code>{entities}</code>"
 
 

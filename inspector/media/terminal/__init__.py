@@ -144,5 +144,8 @@ def _substitute(error: UnicodeError) -> tuple[str, int]:
     if not isinstance(error, UnicodeEncodeError):
         raise error
     text = error.object[error.start : error.end]
-    escaped = (_SUBSTITUTES.get(one) or one.encode("unicode_escape").decode() for one in text)
+    escaped = (
+        _SUBSTITUTES.get(character) or character.encode("unicode_escape").decode()
+        for character in text
+    )
     return "".join(escaped), error.end

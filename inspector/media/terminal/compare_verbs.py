@@ -94,8 +94,8 @@ def compare(options: argparse.Namespace) -> None:
     allowed = f"a number from 1 to {len(read)}"
     given = str(kept.baseline + 1) if options.baseline is None else options.baseline
     baseline = shared.number(given, "--baseline", allowed, 1, len(read)) - 1
-    found = aligned([audit.audited(snapshot) for _, snapshot in read])
-    named = [(name, one) for (name, _), one in zip(read, found, strict=True)]
+    snapshots = aligned([audit.audited(snapshot) for _, snapshot in read])
+    named = [(name, one) for (name, _), one in zip(read, snapshots, strict=True)]
     times = None
     if rounds is not None:
         times = _time_together([found for _, found in named], rounds, baseline)
@@ -105,7 +105,7 @@ def compare(options: argparse.Namespace) -> None:
             plain["times"] = times.to_json()
         output.write_text(json.dumps(plain, indent=1, allow_nan=False) + "\n", options.output)
         return
-    ordered = [named[baseline], *(one for place, one in enumerate(named) if place != baseline)]
+    ordered = [named[baseline], *(pin for place, pin in enumerate(named) if place != baseline)]
     if suffix is not None:
         reports.write(ordered, options.output, chip)
         return

@@ -50,7 +50,7 @@ def history(options: argparse.Namespace) -> None:
     kept = History()
     entries = kept.entries()
     if options.export is not None:
-        entry = next((one for one in entries if one.id == options.export), None)
+        entry = next((entry for entry in entries if entry.id == options.export), None)
         if entry is None:
             raise InvalidInput(
                 f"--export is {shown(options.export)}, but must be an id of the history, which `history "

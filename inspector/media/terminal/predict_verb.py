@@ -65,7 +65,7 @@ def _program(snapshot: Snapshot, name: str | None) -> Program:
         return next(iter(main_first(snapshot)))
     program = snapshot.program(name)
     if program is None:
-        names = ", ".join(one.name for one in snapshot.programs)
+        names = ", ".join(program.name for program in snapshot.programs)
         raise InvalidInput(f"--program is {shown(name)}, but must be one of {names}")
     return program
 

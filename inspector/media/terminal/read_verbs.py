@@ -66,8 +66,8 @@ def show(options: argparse.Namespace) -> None:
         return
     chip = shared.chip_of(options)
     if not options.snapshot or not path.is_dir():
-        found = snapshots.read(options.snapshot)
-        render.show(summary_of(found, shared.chip_of(options, found)))
+        snapshot = snapshots.read(options.snapshot)
+        render.show(summary_of(snapshot, shared.chip_of(options, snapshot)))
         return
     run = program_run.read(path)
     blocks: list[Block] = [program_run_section.section(run)]
@@ -122,9 +122,9 @@ def shards(options: argparse.Namespace) -> None:
             fields = ("shape", "spec", "shard_shape", "bytes_per_device")
             shared.print_json(
                 [
-                    {"array": one.path, **{field: getattr(one, field) for field in fields}}
-                    | {"memory_kind": memory_kind(one)}
-                    for one in snapshot.arrays
+                    {"array": array.path, **{field: getattr(array, field) for field in fields}}
+                    | {"memory_kind": memory_kind(array)}
+                    for array in snapshot.arrays
                 ]
             )
         else:
@@ -188,8 +188,8 @@ def audit(options: argparse.Namespace) -> None:
     if not options.json:
         findings = audits.merged_by_logical_axis(findings)
     rows = [
-        (one, None if layout is None else audits.smallest_change(snapshot, one, layout))
-        for one in findings
+        (finding, None if layout is None else audits.smallest_change(snapshot, finding, layout))
+        for finding in findings
     ]
     if options.json:
         shared.print_json([_plain(*row) for row in rows])

@@ -94,7 +94,7 @@ def _block(block: section.Block, console: Console) -> list[RenderableType]:
         case section.Picture():
             return []
         case section.Columns(columns):
-            return _renderables((each for column in columns for each in column), console)
+            return _renderables((block for column in columns for block in column), console)
         case section.Folded(heading, blocks) | section.Section(_, heading, blocks):
             inside = _renderables(blocks, console)
             return [_line((section.Strong(heading),)), *inside] if inside else []

@@ -115,15 +115,15 @@ def search(options: argparse.Namespace) -> None:
             unsafe=unsafe,
         )
         with _stopped_by_interrupt(search):
-            found = search.run()
+            result = search.run()
     if not unsafe:  # the history knows the layouts alone
-        History().record_search(layout, found, LOCAL)
+        History().record_search(layout, result, LOCAL)
     if options.output is not None:
-        results.write(found, options.output)
+        results.write(result, options.output)
     if options.json:
-        shared.print_json(results.to_json(found))
+        shared.print_json(results.to_json(result))
     else:
-        render.show([section.section(found)])
+        render.show([section.section(result)])
 
 
 def _chip(layout: Layout, chosen: Chip | None, budget: int) -> Chip | None:

@@ -105,7 +105,7 @@ def serve(options: argparse.Namespace) -> None:
     settings = Serving(
         team=True,
         providers=_providers(auth),
-        domains=tuple(_domain(one) for one in options.allow_domain),
+        domains=tuple(_domain(domain) for domain in options.allow_domain),
         jobs_per_user=_count(options.jobs_per_user, "--jobs-per-user"),
         queued_per_user=_count(options.queued_per_user, "--queued-per-user"),
         shutdown_seconds=float(
@@ -220,7 +220,9 @@ def _read_auth(path: str) -> dict[str, Any]:
 def _providers(auth: Mapping[str, Any]) -> tuple[str, ...]:
     """Return the names of the complete providers in `[auth]`; `default` is the section itself."""
     sections = {"default": auth} | {
-        name: one for name, one in auth.items() if isinstance(one, dict) and "_" not in name
+        name: section
+        for name, section in auth.items()
+        if isinstance(section, dict) and "_" not in name
     }
     return tuple(
         name
@@ -235,8 +237,8 @@ def _refuse_without_authlib() -> None:
         importlib.metadata.version("httpx")
     except importlib.metadata.PackageNotFoundError:
         version = "0"
-    found = tuple(int(part) for part in version.split(".")[:3] if part.isdecimal())
-    if found < _OLDEST_AUTHLIB:
+    parts = tuple(int(part) for part in version.split(".")[:3] if part.isdecimal())
+    if parts < _OLDEST_AUTHLIB:
         raise InvalidInput(
             "--secrets needs Authlib and httpx, which are not installed: "
             "pip install 'sharding-inspector[team]'"

@@ -207,7 +207,7 @@ class Group:
             outcome for outcome in outcomes if outcome is not None and outcome["kind"] != "done"
         ]
         # A refusal explains the failures of the others.
-        cause = min(failures, key=lambda one: not _is_refusal(one))
+        cause = min(failures, key=lambda failure: not _is_refusal(failure))
         error = cause["error"]
         if not _is_refusal(cause) and any(
             outcome is None or outcome.get("error") != error for outcome in outcomes

@@ -519,7 +519,7 @@ class Pool:
             return None
         if run is not None and (run.state != "queued" or requester.owner in run.owners):
             return None
-        if sum(one.lane == name and requester.owner in one.owners for one in self._queue) < most:
+        if sum(run.lane == name and requester.owner in run.owners for run in self._queue) < most:
             return None
         return (
             f"{counted(most, *lane.nouns)} of yours already {'waits' if most == 1 else 'wait'} in the queue, "
@@ -622,7 +622,9 @@ class Pool:
         end calls `_assign` again. Raises OSError or ValueError if no process can be started.
         """
         idle = [worker for worker in self._workers if worker.run is None and not worker.stopping]
-        fitting = [one for one in idle if (one.lane, one.environment) == (lane, environment)]
+        fitting = [
+            worker for worker in idle if (worker.lane, worker.environment) == (lane, environment)
+        ]
         if fitting:
             return max(fitting, key=lambda worker: (topic in worker.topics, worker.last_used))
         count = Counter(worker.lane for worker in self._workers)

@@ -92,7 +92,7 @@ def checked_note(note: str) -> str:
     note = note.strip()
     if len(note) > LONGEST_NOTE:
         raise InvalidInput(f"note has {len(note):,} characters, but may have {LONGEST_NOTE:,}")
-    if any(unicodedata.category(one) == "Cs" or one == "\0" for one in note):
+    if any(unicodedata.category(character) == "Cs" or character == "\0" for character in note):
         raise InvalidInput("note has a lone surrogate or a zero byte, but must be text")
     return note
 
@@ -136,7 +136,7 @@ def _facts(snapshot: Snapshot) -> dict[str, Any]:
 
 def _shared(values: list[Any]) -> Any:
     """Return the value that all have, or None."""
-    return values[0] if values and all(one == values[0] for one in values) else None
+    return values[0] if values and all(value == values[0] for value in values) else None
 
 
 def _stored(count: int | None) -> int | None:

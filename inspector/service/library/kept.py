@@ -133,7 +133,7 @@ class Library(View):
             return tuple(
                 self._made(names[number], owner, row)
                 for number, searched, owner, *row in rows
-                if number in names and all(one in searched for one in wanted)
+                if number in names and all(word in searched for word in wanted)
             )
 
     def entry(self, name: str) -> Entry:

@@ -63,7 +63,9 @@ class Program:
         }
         environment["PYTHONPATH"] = os.pathsep.join(filter(None, (str(_STARTUP), before)))
         environment[VARIABLE] = json.dumps(all_settings)
-        self._handled = [one for one in _PASSED_ON if signal.getsignal(one) is not signal.SIG_IGN]
+        self._handled = [
+            number for number in _PASSED_ON if signal.getsignal(number) is not signal.SIG_IGN
+        ]
         # Signals wait until `wait` passes them on. The program starts with the mask of this process.
         self._mask = signal.pthread_sigmask(signal.SIG_BLOCK, {*self._handled, signal.SIGCHLD})
         try:

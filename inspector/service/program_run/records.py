@@ -101,7 +101,7 @@ class Folder:
         self._count_operations()
         self._read_questions()
         if self._changed:
-            self.run = replace(self.run, programs=tuple(one.record for one in self._read))
+            self.run = replace(self.run, programs=tuple(entry.record for entry in self._read))
             self._write_snapshot()
             program_run.write(self.run, self.path)
             self._changed = False
@@ -118,10 +118,10 @@ class Folder:
         if find_causes is not None:
             with contextlib.suppress(KeyboardInterrupt):
                 self._add_causes(find_causes)
-        for one in self._read:
-            if one.for_target is not None:
-                one.record = one.for_target(one.record)
-        self.run = replace(self.run, programs=tuple(one.record for one in self._read))
+        for entry in self._read:
+            if entry.for_target is not None:
+                entry.record = entry.for_target(entry.record)
+        self.run = replace(self.run, programs=tuple(entry.record for entry in self._read))
         problems = self.path / "problems.txt"
         lines = problems.read_text(errors="replace").splitlines() if problems.exists() else []
         self.run = replace(
@@ -137,16 +137,19 @@ class Folder:
     def _add_causes(self, find_causes: FindCauses) -> None:
         """Write the causes of collectives, those of the programs that send most first."""
         waiting = []
-        for one in self._read:
-            if one.lowered is not None:
-                found = snapshot.read(self.path / one.record.file)
-                waiting.append((sends(found), one, found))
-        for _, one, found in sorted(waiting, key=lambda each: -each[0]):
-            assert one.lowered is not None
-            known = find_causes(found, one.lowered.read_bytes())
-            _write(known, self.path / one.record.file)
-            one.program, one.propagated = known.programs[0], known.propagated or ()
-            one.lowered.unlink(missing_ok=True)
+        for entry in self._read:
+            if entry.lowered is not None:
+                found = snapshot.read(self.path / entry.record.file)
+                waiting.append((sends(found), entry, found))
+        for _, entry, found in sorted(waiting, key=lambda each: -each[0]):
+            assert entry.lowered is not None
+            known = find_causes(found, entry.lowered.read_bytes())
+            _write(known, self.path / entry.record.file)
+            entry.program, entry.propagated = (
+                known.programs[0],
+                known.propagated or (),
+            )
+            entry.lowered.unlink(missing_ok=True)
         if waiting:
             self._write_snapshot()
 
@@ -165,8 +168,8 @@ class Folder:
     def _program(self, path: Path) -> _Read:
         plain = strict_json.read(path)
         meta, found = plain["meta"], snapshot.from_json(plain["snapshot"], str(path))
-        same = [one.meta for one in self._read if _function(one.meta) == _function(meta)]
-        name = list(numbered([*(one.meta["name"] for one in self._read), meta["name"]]))[-1]
+        same = [entry.meta for entry in self._read if _function(entry.meta) == _function(meta)]
+        name = list(numbered([*(entry.meta["name"] for entry in self._read), meta["name"]]))[-1]
         number = len(self._read) + 1
         file = f"programs/{number:03d}-{file_name(meta['name'])}.json"
         seconds = meta["seconds"]
@@ -293,15 +296,17 @@ class Folder:
         if self._live is None:
             return
         meshes = MeshList(self._live.meshes)
-        by_live_paths = [with_live_paths(one.program, one.mesh, self._live) for one in self._read]
+        by_live_paths = [
+            with_live_paths(entry.program, entry.mesh, self._live) for entry in self._read
+        ]
         programs = tuple(
-            replace(program, name=one.record.name, mesh=meshes.index_of(one.mesh))
-            for one, program in zip(self._read, by_live_paths, strict=True)
+            replace(program, name=entry.record.name, mesh=meshes.index_of(entry.mesh))
+            for entry, program in zip(self._read, by_live_paths, strict=True)
         )
         propagated = tuple(
-            replace(program, name=compiled.record.name, mesh=meshes.index_of(compiled.mesh))
-            for compiled in self._read
-            for program in compiled.propagated
+            replace(program, name=entry.record.name, mesh=meshes.index_of(entry.mesh))
+            for entry in self._read
+            for program in entry.propagated
         )
         found = replace(
             self._live,
@@ -330,21 +335,21 @@ class Folder:
         notes = [Finding("note", FREED, message)]
         assert self._live is not None
         captured = {array.path for array in self._live.arrays}
-        for one, program in zip(self._read, programs, strict=True):
-            if not self._ran_later(one.record, live):
+        for entry, program in zip(self._read, programs, strict=True):
+            if not self._ran_later(entry.record, live):
                 continue
             missing = [
                 before.path
-                for before, after in zip(one.program.shardings, program.shardings, strict=True)
+                for before, after in zip(entry.program.shardings, program.shardings, strict=True)
                 if before.role == "output" and after.path not in captured
             ]
             if missing:
-                notes.append(_missing(one, missing))
+                notes.append(_missing(entry, missing))
         return tuple(notes)
 
     def _ran_later(self, record: CompiledRecord, live: LiveRecord) -> bool:
         """Return whether a program can only have run after the live arrays were captured."""
-        compiled = [one.record for one in self._read if one.record.at <= live.at]
+        compiled = [entry.record for entry in self._read if entry.record.at <= live.at]
         last = bool(compiled) and record is compiled[-1]
         return record.at > live.at or (last and live.when == when_compiled(record.function))
 
@@ -371,9 +376,9 @@ def _lost_sharding(operation: str, written: dict[str, Any]) -> LostSharding:
 
 
 def _largest_of_each_line(lost: Sequence[LostSharding]) -> tuple[LostSharding, ...]:
-    ranked = sorted(lost, key=lambda one: -one.bytes)
-    by_line = {(one.operation, one.line): one for one in reversed(ranked)}
-    return tuple(one for one in ranked if by_line[one.operation, one.line] is one)
+    ranked = sorted(lost, key=lambda loss: -loss.bytes)
+    by_line = {(loss.operation, loss.line): loss for loss in reversed(ranked)}
+    return tuple(loss for loss in ranked if by_line[loss.operation, loss.line] is loss)
 
 
 def _write(found: Snapshot, path: Path) -> None:
@@ -404,7 +409,7 @@ def _completed(snapshot: Snapshot, record: CompiledRecord, hlo: str | None) -> S
 
     (program,) = snapshot.programs
     facts = program_text.read(hlo, snapshot.mesh_of(program), program.shardings, program.memory)
-    known = [one for one in (record.trace, record.lower) if one is not None]
+    known = [seconds for seconds in (record.trace, record.lower) if seconds is not None]
     program = replace(
         facts.added_to(program),
         shardings=program_text.with_uses(program.shardings, facts.uses, facts.reused),

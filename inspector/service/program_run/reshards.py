@@ -44,7 +44,7 @@ def read(path: Path) -> tuple[Reshard, ...]:
     written = strict_json.read(path)
     meshes = [typed_json.decode(Mesh, mesh, "mesh") for mesh in written["meshes"]]
     reshards = [reshard for move in written["moves"] for reshard in _reshards(move, meshes)]
-    return tuple(sorted(reshards, key=lambda one: -one.executions * (one.moved or 0)))
+    return tuple(sorted(reshards, key=lambda reshard: -reshard.executions * (reshard.moved or 0)))
 
 
 def _reshards(move: Mapping[str, Any], meshes: list[Mesh]) -> list[Reshard]:
@@ -114,9 +114,9 @@ def _routes(
         if not elements:
             continue
         matrix = moving_elements(before.placement, after.placement, before.on, after.on)
-        each = record.count * (record.bytes // elements)
+        bytes_of_copy = record.count * (record.bytes // elements)
         for row, column in np.argwhere(matrix).tolist():
             source, target = before.on.devices[row], after.on.devices[column]
             if source != target:
-                sent[source, target] += int(matrix[row, column]) * each
+                sent[source, target] += int(matrix[row, column]) * bytes_of_copy
     return tuple((source, target, size) for (source, target), size in sorted(sent.items()))

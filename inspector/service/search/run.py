@@ -178,19 +178,19 @@ class Search:
         order = ranked(figures, self.objective)
         best = best_of(figures, self.objective)
         listed: list[Candidate] = []
-        for one in order:
-            entry = entries[one.key]
-            if one.cost is not None:
+        for figure in order:
+            entry = entries[figure.key]
+            if figure.cost is not None:
                 listed.append(
                     candidate(
-                        *(entry.layout, one.cost, entry.propagated),
-                        one.key in front,
-                        one.key == current,
+                        *(entry.layout, figure.cost, entry.propagated),
+                        figure.key in front,
+                        figure.key == current,
                     )
                 )
         index = None
         if best is not None:
-            index = next(n for n, one in enumerate(order) if one.key == best.key)
+            index = next(n for n, figure in enumerate(order) if figure.key == best.key)
         return SearchResult(
             target=self.space.layout.target,
             chip=self._chip_name,
@@ -252,13 +252,13 @@ class Search:
         wanted = max(EXACT_AT_LEAST, 2 * self.budget)
         for _ in range(_MOST_ROUNDS):
             front = [
-                self._entries[one.key].layout
-                for one in ranked(self._figures(), self.objective)[:wanted]
-                if one.propagated is not None and one.propagated.scaled
+                self._entries[figure.key].layout
+                for figure in ranked(self._figures(), self.objective)[:wanted]
+                if figure.propagated is not None and figure.propagated.scaled
             ]
             if not front:
                 return
-            self._run_propagations("verify", (((one,), True) for one in front), len(front))
+            self._run_propagations("verify", (((figure,), True) for figure in front), len(front))
 
     def _improve(self) -> None:
         """Change single rules of the best candidate, until no change makes it better.
@@ -270,7 +270,7 @@ class Search:
             if best is None or best.cost is None or best.cost.stage == "rejected":
                 return
             new = list(self._new(self.space.near(self._entries[best.key].layout)))
-            self._run_propagations("improve", (((one,), True) for one in new), len(new))
+            self._run_propagations("improve", (((figure,), True) for figure in new), len(new))
             least = value(best.cost, best.examples, self.objective) * (1 - _BETTER)
             with self._lock:
                 for layout in new:
