@@ -111,8 +111,8 @@ def _named(snapshot: Snapshot, record: CompiledRecord) -> Snapshot:
             )
             for program in snapshot.programs
         ),
-        propagated=found.propagated
-        and tuple(replace(program, name=record.name) for program in found.propagated),
+        propagated=snapshot.propagated
+        and tuple(replace(program, name=record.name) for program in snapshot.propagated),
         findings=tuple(
             finding if finding.array is None else replace(finding, array=renamed(finding.array))
             for finding in snapshot.findings
