@@ -45,9 +45,9 @@ def show(value: Any) -> None:
       array  shape  dtype    logical axes → spec  bytes per device
       array  64×32  float32  → P(None, 'model')            4.0 KiB
       <BLANKLINE>
-      device  index          replica  process    bytes
-           0  [0:64, 0:16]         0        0  4.0 KiB
-           1  [0:64, 16:32]        0        0  4.0 KiB
+      device    bytes  index          replica  process
+           0  4.0 KiB  [0:64, 0:16]         0        0
+           1  4.0 KiB  [0:64, 16:32]        0        0
     """
     from inspector.producers.shown import snapshot_of
 
