@@ -120,7 +120,7 @@ def test_the_finding_says_what_is_short_and_by_how_much() -> None:
     one = finding("train_step", "tpu:v5e:4x4", short)
     assert (one.level, one.bytes) == ("error", short.needed - short.available)
     assert one.message == (
-        "train_step does not fit: it needs 544 GiB of HBM on one device of tpu:v5e:4x4, "
+        "The train step does not fit: it needs 544 GiB of HBM on one device of tpu:v5e:4x4, "
         "which has 15.8 GiB"
     )
     found = Snapshot(Source("tpu", "tpu:v5e:4x4", "now"), None, None, (), findings=(one,))
