@@ -1,17 +1,26 @@
-"""Takes the pictures of the documentation from the running app: `python -m tests.browser.pictures`."""
+"""Takes the pictures of the documentation from the running app: `python -m tests.browser.pictures`.
+
+Arguments name the parts to take, of `tasks` and `pages`.
+"""
 
 from __future__ import annotations
 
+import re
 import sys
+import tempfile
+from collections.abc import Sequence
+from pathlib import Path
 
-from playwright.sync_api import expect
+from playwright.sync_api import Browser, expect
 
+from tests.browser import stories
 from tests.browser.chromium import chromium
-from tests.browser.dashboard import WIDE, Dashboard
+from tests.browser.dashboard import PATIENCE_MS, WIDE, Dashboard
 from tests.browser.server import Server
 from tests.paths import ROOT
 
 PICTURES = ROOT / "docs" / "pictures"
+TASKS = ROOT / "docs" / "tasks.md"
 LARGEST_BYTES = 300_000  # a README with all of them still opens at once on a slow line
 
 # A picture, the tab and the view that it shows, and the figure that must be drawn for it.
@@ -69,42 +78,76 @@ def take_transformer(dashboard: Dashboard) -> None:
     take(dashboard, "search")
 
 
-def main() -> int:
-    """Make all pictures; gives the exit status."""
+def take_tasks(browser: Browser, server: Server) -> None:
+    """Save the pictures of docs/tasks.md, which are steps of the stories."""
+    (PICTURES / "tasks").mkdir(exist_ok=True)
+    shown = set(re.findall(r"pictures/(tasks/\w+)\.png", TASKS.read_text()))
+
+    def begin(url: str, query: str) -> stories.Story:
+        page = browser.new_page(viewport=WIDE, reduced_motion="reduce")
+        page.set_default_timeout(PATIENCE_MS)
+        page.add_init_script(stories.COUNT_CLICKS)
+        dashboard = Dashboard(page, url).open(query)
+        return stories.Story(
+            dashboard,
+            lambda name: take(dashboard, f"tasks/{name}") if f"tasks/{name}" in shown else None,
+        )
+
+    stories.student(begin(server.url, stories.OF_STUDENT))
+    with tempfile.TemporaryDirectory() as folder:
+        stories.staff(begin(server.url, stories.OF_STAFF), Path(folder))
+    with_own_model = Server(serve=["--model", stories.OWN_MODEL])
+    try:
+        stories.own_model(begin(with_own_model.url, stories.OF_OWN_MODEL), stories.OWN_MODEL)
+    finally:
+        with_own_model.stop()
+
+
+def take_pages(browser: Browser, server: Server) -> None:
+    """Save the pictures of the pages."""
+    for theme in ("light", "dark"):
+        page = browser.new_page(color_scheme=theme, viewport=WIDE)
+        dashboard = Dashboard(page, server.url).open("?chip=v5e")
+        dashboard.run()
+        for name, place, figure in PANELS:
+            if theme == "dark" and name != "shard_map":
+                continue
+            dashboard.open_tab(*place)
+            if figure is not None:
+                dashboard.wait_for_figure(figure)
+            take(dashboard, f"{name}{'_dark' if theme == 'dark' else ''}")
+        if theme == "light":
+            dashboard.open_tab("Summary")
+            dashboard.pin()
+            for preset in PINNED:
+                dashboard.kept("preset").get_by_text(preset, exact=True).click()
+                dashboard.settle()
+                dashboard.run()
+                dashboard.pin(preset)
+            dashboard.open_board()
+            take(dashboard, "board")
+            dashboard.go_to("Accuracy")
+            dashboard.wait_for_figure("accuracy")
+            take(dashboard, "accuracy")
+            take_transformer(dashboard)
+        page.close()
+
+
+PARTS = {"tasks": take_tasks, "pages": take_pages}
+
+
+def main(parts: Sequence[str] = tuple(PARTS)) -> int:
+    """Make the pictures of these parts; gives the exit status."""
     PICTURES.mkdir(parents=True, exist_ok=True)
     server = Server()
     try:
         with chromium() as browser:
-            for theme in ("light", "dark"):
-                page = browser.new_page(color_scheme=theme, viewport=WIDE)
-                dashboard = Dashboard(page, server.url).open("?chip=v5e")
-                dashboard.run()
-                for name, place, figure in PANELS:
-                    if theme == "dark" and name != "shard_map":
-                        continue
-                    dashboard.open_tab(*place)
-                    if figure is not None:
-                        dashboard.wait_for_figure(figure)
-                    take(dashboard, f"{name}{'_dark' if theme == 'dark' else ''}")
-                if theme == "light":
-                    dashboard.open_tab("Summary")
-                    dashboard.pin()
-                    for preset in PINNED:
-                        dashboard.kept("preset").get_by_text(preset, exact=True).click()
-                        dashboard.settle()
-                        dashboard.run()
-                        dashboard.pin(preset)
-                    dashboard.open_board()
-                    take(dashboard, "board")
-                    dashboard.go_to("Accuracy")
-                    dashboard.wait_for_figure("accuracy")
-                    take(dashboard, "accuracy")
-                    take_transformer(dashboard)
-                page.close()
+            for part in parts:
+                PARTS[part](browser, server)
     finally:
         server.stop()
     return 0
 
 
 if __name__ == "__main__":
-    sys.exit(main())
+    sys.exit(main(sys.argv[1:] or tuple(PARTS)))

@@ -15,6 +15,12 @@ from playwright.sync_api import Locator, Page, expect
 
 from tests.browser.dashboard import PATIENCE_MS, Dashboard
 
+# Where the stories begin.
+OF_STUDENT = "?depth=256&layers=2&steps=2"
+OF_STAFF = "?target=tpu:v5e:2x4&depth=256&layers=2"
+OF_OWN_MODEL = "?target=tpu:v5e:2x2&mesh=2x2&axes=data,model"
+OWN_MODEL = "examples.linen_mlp:build"
+
 COUNT_CLICKS = """
     window.pressed = Number(sessionStorage.getItem('pressed') ?? 0);
     addEventListener('click', event => {

@@ -37,7 +37,7 @@ def tell(open_tab: Callable, server: Server) -> Callable[[str], stories.Story]:
 
 
 def test_a_student_sees_each_answer_within_two_clicks(tell) -> None:
-    story = tell("?depth=256&layers=2&steps=2")
+    story = tell(stories.OF_STUDENT)
     stories.student(story)
     assert len(story.clicks) == 3
     assert max(story.clicks.values()) <= MOST_CLICKS_OF_STUDENT
@@ -47,7 +47,7 @@ def test_a_student_sees_each_answer_within_two_clicks(tell) -> None:
     targets.missing_compiler(targets.parse(V5E)) is not None, reason="needs the compiler for TPUs"
 )
 def test_three_compiled_layouts_get_one_answer_in_fifteen_clicks(tell, tmp_path: Path) -> None:
-    story = tell(f"?target={V5E}&depth=256&layers=2")
+    story = tell(stories.OF_STAFF)
     texts = stories.staff(story, tmp_path)
     assert sum(story.clicks.values()) <= MOST_CLICKS_OF_STAFF
     (verdict,) = re.findall(r".* has the shortest step, .*", texts["page"])
@@ -58,10 +58,10 @@ def test_three_compiled_layouts_get_one_answer_in_fifteen_clicks(tell, tmp_path:
 
 
 def test_an_own_model_gets_the_code_of_its_best_layout_in_five_clicks(tell) -> None:
-    server = Server(serve=["--model", "examples.linen_mlp:build"])
+    server = Server(serve=["--model", stories.OWN_MODEL])
     try:
-        story = tell("?target=tpu:v5e:2x2&mesh=2x2&axes=data,model", server.url)
-        code = stories.own_model(story)
+        story = tell(stories.OF_OWN_MODEL, server.url)
+        code = stories.own_model(story, stories.OWN_MODEL)
     finally:
         server.stop()
     assert sum(story.clicks.values()) <= MOST_CLICKS_OF_OWN_MODEL
