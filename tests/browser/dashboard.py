@@ -160,6 +160,8 @@ class Dashboard:
 
     def choose_preset(self, name: str) -> None:
         """Choose a preset, which is in a list if there are many."""
+        expect(self.kept("preset").first).to_be_visible()
+        self.settle()
         if not self.kept("preset").get_by_role("radio").count():
             self.field("Preset").click()
             self.page.get_by_role("option", name=name, exact=True).click()

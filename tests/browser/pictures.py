@@ -84,7 +84,7 @@ def take_tasks(browser: Browser, server: Server) -> None:
     shown = set(re.findall(r"pictures/(tasks/\w+)\.png", TASKS.read_text()))
 
     def begin(url: str, query: str) -> stories.Story:
-        page = browser.new_page(viewport=WIDE, reduced_motion="reduce")
+        page = browser.new_context(viewport=WIDE, reduced_motion="reduce").new_page()
         page.set_default_timeout(PATIENCE_MS)
         page.add_init_script(stories.COUNT_CLICKS)
         dashboard = Dashboard(page, url).open(query)
