@@ -173,7 +173,8 @@ def cut_off(dashboard):
     found += page.evaluate(
         """() => [...document.querySelectorAll('[data-testid=stApp] *')].filter(one => {
             const style = getComputedStyle(one);
-            return one.offsetParent && one.textContent.trim() && style.overflowX === 'hidden'
+            // A name for screen readers alone is one pixel wide.
+            return one.offsetParent && one.clientWidth > 1 && one.textContent.trim() && style.overflowX === 'hidden'
                 && style.textOverflow === 'ellipsis' && one.scrollWidth > one.clientWidth + 1;
         }).map(one => `${one.textContent}: ${one.scrollWidth} in ${one.clientWidth}`)"""
     )
