@@ -175,7 +175,8 @@ def cut_off(dashboard):
             const style = getComputedStyle(one);
             // A name for screen readers alone is one pixel wide.
             return one.offsetParent && one.clientWidth > 1 && one.textContent.trim()
-                && style.overflowX === 'hidden' && style.textOverflow === 'ellipsis' && one.scrollWidth > one.clientWidth + 1;
+                && style.overflowX === 'hidden' && style.textOverflow === 'ellipsis'
+                && one.scrollWidth > one.clientWidth + 1;
         }).map(one => `${one.textContent}: ${one.scrollWidth} in ${one.clientWidth}`)"""
     )
     for key in dashboard.figure_keys():

@@ -86,7 +86,7 @@ def test_fix_keep_search_export_and_open(open_dashboard, tmp_path: Path):
     assert page.locator("b", has_text="review").count() == 0  # text, not markup
     assert page.get_by_test_id("stIconMaterial").filter(has_text="home").count() == 0
     search(dashboard, "no such words")
-    dashboard.expect_alert("No Snapshot contains all of these words")
+    dashboard.expect_alert("No entry contains all of these words")
     search(dashboard, "review")
     expect(dashboard.alerts()).to_have_count(0)
     with page.expect_download() as waiting:
