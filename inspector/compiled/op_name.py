@@ -60,7 +60,7 @@ class OpName:
 _UNKNOWN = OpName("unknown", "", "")
 
 
-@functools.lru_cache(maxsize=4096)
+@functools.lru_cache(maxsize=2**14)  # a page reads the names of a program several times
 def parse_op_name(op_name: str | None) -> tuple[OpName, ...]:
     """Return the distinct operations that XLA merged under this name; at least one."""
     if not op_name:

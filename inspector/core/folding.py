@@ -17,7 +17,8 @@ import cachetools
 from inspector.core.snapshot import Array
 from inspector.core.statistics import sum_known
 
-_NUMBER = re.compile(r"([0-9]+)")
+# Splits a path into its texts, with a number between two of them.
+NUMBER = re.compile(r"([0-9]+)")
 
 
 @dataclass(frozen=True)
@@ -65,7 +66,7 @@ def _folds(arrays: tuple[Array, ...]) -> tuple[Fold, ...]:
     # Only arrays that are equal but for the numbers in their paths can be joined.
     alike: dict[tuple[tuple[str, ...], Hashable], dict[_Numbers, list[int]]] = {}
     for place, array in enumerate(arrays):
-        parts = _NUMBER.split(array.path)
+        parts = NUMBER.split(array.path)
         key = (tuple(parts[::2]), _layout_key(array))
         numbers: _Numbers = tuple((part,) for part in parts[1::2])
         alike.setdefault(key, {}).setdefault(numbers, []).append(place)

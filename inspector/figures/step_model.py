@@ -39,7 +39,7 @@ def step_model(modelled: Modelled, *, width_px: int = 480) -> go.Figure:
         rows,
         width_px,
         legend=False,
-        heading=f"Modelled step of {noun(modelled.program)}",
+        heading=f"Modelled time of {noun(modelled.program)}",
         notes=_notes(modelled),
     )
 

@@ -90,7 +90,7 @@ def step_parts(predicted: Predicted, *, width_px: int = 480) -> go.Figure | None
         width_px,
         longest=longest,
         legend=False,
-        heading=f"Predicted step of {noun(predicted.program)}",
+        heading=f"Predicted time of {noun(predicted.program)}",
         notes=[f"on {predicted.chip.title}, predicted, not measured; {predicted.runs_text}"],
     )
 

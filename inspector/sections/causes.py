@@ -91,29 +91,29 @@ def conflicts(program: Program) -> Section | None:
     """Return the operations of a program with conflicting shardings; None if they were not looked for."""
     if program.conflicts is None:
         return None
-    conflicts = conflicts_of(program)
+    groups = conflicts_of(program)
     heading = "Conflicting shardings"
-    if not conflicts:
+    if not groups:
         said = text("No operation has operands and results with conflicting shardings.")
         return Section("conflicts", heading, (said,))
     blocks: tuple[Block, ...] = (
-        text(*_headline(program, conflicts)),
+        text(*_headline(program, groups)),
         Table.of(
             f"conflicts:{program.name}",
-            conflicts,
+            groups,
             {
-                "Operation:code": lambda conflicts: conflicts.conflict.operation,
+                "Operation:code": lambda group: group.conflict.operation,
                 Column(
                     "On the wire", "bytes", "Bytes that leave one device in one run for this."
-                ): lambda conflicts: conflicts.wire_bytes,
-                "Source": lambda conflicts: conflicts.conflict.source or "unknown",
-                Column("Places", "count", "Operations with the same conflict."): lambda conflicts: (
-                    conflicts.count
+                ): lambda group: group.wire_bytes,
+                "Source": lambda group: group.conflict.source or "unknown",
+                Column("Places", "count", "Operations with the same conflict."): lambda group: (
+                    group.count
                 ),
-                "Resharded": lambda conflicts: "; ".join(map(_change, _changed(conflicts))),
-                "Because of": lambda conflicts: _demand(conflicts),
-                "By": lambda one: ", ".join(
-                    dict.fromkeys(collective.op for collective in one.collectives)
+                "Resharded": lambda group: "; ".join(map(_change, _changed(group))),
+                "Because of": lambda group: _demand(group),
+                "By": lambda group: ", ".join(
+                    dict.fromkeys(collective.op for collective in group.collectives)
                 ),
             },
         ),

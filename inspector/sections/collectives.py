@@ -109,8 +109,8 @@ def of_program(
 def _why(program: Program) -> tuple[Block, ...]:
     """Return a table of the reasons for which a program sends most, with their source lines."""
     ranked = reasons.shared(program)
-    shown = [row for row in ranked if row.reason is not None][:_MOST_REASONS]
-    if not shown:
+    shown = ranked[:_MOST_REASONS]
+    if all(row.reason is None for row in ranked):
         return ()
     table = Table.of(
         f"why_collectives:{program.name}",
@@ -120,8 +120,7 @@ def _why(program: Program) -> tuple[Block, ...]:
                 row.sent
             ),
             "Collectives": _alike_text,
-            "Why": lambda row: row.reason,
-            "Source": _sources_text,
+            "Why": _why_text,
         },
         wrap=True,
     )
@@ -134,15 +133,14 @@ def _alike_text(row: reasons.Shared) -> tuple[Inline, ...]:
     return (Strong(counted(len(row.collectives), row.collectives[0].op)), " over ", over)
 
 
-def _sources_text(row: reasons.Shared) -> tuple[Inline, ...]:
-    lines = list(
-        dict.fromkeys(collective.source for collective in row.collectives if collective.source)
-    )
-    parts: list[Inline] = []
+def _why_text(row: reasons.Shared) -> tuple[Inline, ...]:
+    """Return the reason, then its source lines: on a narrow page, a column of their own would be cut off."""
+    parts: list[Inline] = [row.reason or "unknown"]
+    lines = list(dict.fromkeys(one.source for one in row.collectives if one.source))
     for line in lines[:_MOST_SOURCES]:
-        parts += [", " if parts else "", Code(line)]
+        parts += [" ", Code(line)]
     more = len(lines) - _MOST_SOURCES
-    return (*parts, *([f" and {more} more"] if more > 0 else ())) or ("unknown",)
+    return (*parts, *([f" and {more} more"] if more > 0 else ()))
 
 
 def range_of_run(collectives: Sequence[Collective], devices: int | None) -> Range:

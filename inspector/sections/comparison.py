@@ -198,10 +198,10 @@ def board_table(
 
 def notes(rows: Sequence[Question]) -> list[str]:
     """Return what qualifies some rows, each note once with the titles of its rows."""
-    titles = by_key((row.note, row.title) for row in rows if row.note)
+    by_note = by_key((row.note, row.title) for row in rows if row.note)
     return [
-        f"{titles_text(title)}: {note[0].lower() + note[1:].rstrip('.')}."
-        for note, title in titles.items()
+        f"{titles_text(titles)}: {note[0].lower() + note[1:].rstrip('.')}."
+        for note, titles in by_note.items()
     ]
 
 
@@ -249,9 +249,9 @@ def differing(named: Named, rows: Sequence[SpecRow], most: int) -> list[str]:
             sizes[array.path] = max(sizes.get(array.path, (False, 0)), size)
             mesh = snapshot.mesh_of(array)
             drawn[array.path] += mesh is not None and why_no_map(array, mesh) is None
-    paths = [[path for path in row.paths if drawn[path] > 1] for row in rows if row.differs]
-    largest = [max(path, key=lambda path: sizes[path]) for path in paths if path]
-    return sorted(largest, key=lambda path: sizes[path], reverse=True)[:most]
+    by_row = [[path for path in row.paths if drawn[path] > 1] for row in rows if row.differs]
+    largest = [max(paths, key=sizes.__getitem__) for paths in by_row if paths]
+    return sorted(largest, key=sizes.__getitem__, reverse=True)[:most]
 
 
 def mark(answer: Answer) -> str:

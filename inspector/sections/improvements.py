@@ -61,16 +61,16 @@ class Improvement:
 
 
 def ranked(
-    snapshot: Snapshot, findings: Sequence[Finding], chip: Chip | None = None
+    snapshot: Snapshot, listed: Sequence[Finding], chip: Chip | None = None
 ) -> list[Improvement]:
     """Return findings and improving effects in the order of `ORDER`, those without a known gain last.
 
     Args:
       snapshot: its effects, if they are known, are added.
-      found: the findings of the Snapshot.
+      listed: findings of the Snapshot.
       chip: the chip of a Snapshot without one.
     """
-    rows = [(_rank(finding), of_finding(finding)) for finding in findings]
+    rows = [(_rank(finding), of_finding(finding)) for finding in listed]
     if snapshot.effects is not None:
         assessed = assess(snapshot, chip)
         for effect, seconds, size in effects.improving(snapshot.effects):

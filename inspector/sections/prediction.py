@@ -78,7 +78,7 @@ def sentence(predicted: Predicted, devices: int) -> Text | Notice:
     if predicted.seconds is None:
         reasons = and_text(predicted.unknown[:3]) or "nothing is known about it"
         return unknown.unknown(
-            f"The predicted step of {noun(predicted.program)} is unknown: {reasons}."
+            f"The predicted time of {noun(predicted.program)} is unknown: {reasons}."
         )
     how = "Predicted" if predicted.simulated else "Predicted before a compile,"
     machine = f"{counted(devices, 'device')} of {predicted.chip.title}"

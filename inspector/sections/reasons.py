@@ -2,13 +2,16 @@
 
 from __future__ import annotations
 
-import re
 from collections import defaultdict
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
+from threading import Lock
+
+import cachetools
 
 from inspector.compiled.op_name import parse_op_name
 from inspector.core.collectives import axes_text, wire_bytes_of_run
+from inspector.core.folding import NUMBER
 from inspector.core.formatting import and_text, spec_text
 from inspector.core.snapshot import Collective, Conflict, ConflictSide, Program
 
@@ -44,11 +47,10 @@ class Shared:
     sent: int | None
 
 
-def shared(program: Program) -> list[Shared]:
-    """Return the collectives of a program by kind, mesh axes and reason, most bytes first."""
-    conflicts = {
-        name: conflict for conflict in program.conflicts or () for name in conflict.collectives
-    }
+# Table and list of one redraw. The rows keep their program, so no other program has the same id.
+@cachetools.cached(cachetools.LRUCache(8), id, Lock())
+def _shared(program: Program) -> tuple[Program, list[Shared]]:
+    conflicts = _conflicts(program)
     alike: dict[tuple[str, str, str | None], list[Collective]] = defaultdict(list)
     for collective in program.collectives or ():
         unnamed = _reason(collective, conflicts.get(collective.name), ())
@@ -58,16 +60,31 @@ def shared(program: Program) -> list[Shared]:
         arrays = _patterns(path for member in members for path in member.arrays or ())
         sentence = _reason(members[0], conflicts.get(members[0].name), arrays)
         rows.append(Shared(tuple(members), sentence, wire_bytes_of_run(*members)))
-    return sorted(rows, key=lambda row: row.sent or 0, reverse=True)
+    return program, sorted(rows, key=lambda row: row.sent or 0, reverse=True)
+
+
+def shared(program: Program) -> list[Shared]:
+    """Return the collectives of a program by kind, mesh axes and reason, most bytes first."""
+    return _shared(program)[1]
+
+
+def _conflicts(program: Program) -> dict[str, Conflict]:
+    """Return the first conflict that each collective resolves, by the name of the collective."""
+    found: dict[str, Conflict] = {}
+    for conflict in program.conflicts or ():
+        for name in conflict.collectives:
+            found.setdefault(name, conflict)
+    return found
 
 
 def _patterns(paths: Iterable[str]) -> list[str]:
     """Return the paths, with `*` for the numbers in which they differ, as those of layers do."""
-    alike: dict[str, list[list[str]]] = defaultdict(list)
+    alike: dict[tuple[str, ...], list[list[str]]] = defaultdict(list)
     for path in dict.fromkeys(paths):
-        alike[re.sub(r"\d+", "*", path)].append(re.split(r"(\d+)", path))
+        parts = NUMBER.split(path)
+        alike[tuple(parts[::2])].append(parts)
     return [
-        "".join(parts[0] if len({*parts}) == 1 else "*" for parts in zip(*same, strict=True))
+        "".join(texts[0] if len({*texts}) == 1 else "*" for texts in zip(*same, strict=True))
         for same in alike.values()
     ]
 
@@ -78,8 +95,7 @@ def reason(program: Program, collective: Collective) -> str | None:
     A matrix product whose operands are sharded over the dimension that it sums is followed by an all-reduce,
     and an operand that an operation uses in another sharding is gathered or moved.
     """
-    resharded = next((c for c in program.conflicts or () if collective.name in c.collectives), None)
-    return _reason(collective, resharded, collective.arrays or ())
+    return _reason(collective, _conflicts(program).get(collective.name), collective.arrays or ())
 
 
 def _reason(

@@ -152,11 +152,11 @@ def _short(name: str, snapshot: Snapshot, chip: Chip | None) -> list[Section]:
 
 def _findings(named: Named, chip: Chip | None) -> list[Folded]:
     """Return the ranked list of each Snapshot with findings or improvements; its summary has their number."""
-    listed = [
-        (name, improvements.section(snapshot, chip, _MAX_FINDINGS)) for name, snapshot in named
-    ]
     return [
-        Folded(f"{name}: {improvements.count_text(snapshot, chip)}", section.blocks)
-        for (name, section), (_, snapshot) in zip(listed, named, strict=True)
+        Folded(
+            f"{name}: {improvements.count_text(snapshot, chip)}",
+            improvements.section(snapshot, chip, _MAX_FINDINGS).blocks,
+        )
+        for name, snapshot in named
         if snapshot.findings or snapshot.effects is not None
     ]

@@ -150,4 +150,4 @@ def _mark(sharding: ProgramArray) -> str | Mark:
 
 
 def _names_text(names: Iterable[Sequence[str] | None]) -> str:
-    return f"({', '.join('+'.join(name) if name else 'None' for name in names)})"
+    return f"({', '.join('+'.join(dimension) if dimension else 'None' for dimension in names)})"

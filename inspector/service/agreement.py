@@ -28,7 +28,7 @@ def refuse_indivisible(planned: Snapshot) -> None:
         raise InvalidInput(uneven[0].message + more)
 
 
-def disagreements(planned: Snapshot, snapshot: Snapshot) -> tuple[Finding, ...]:
+def disagreements(planned: Snapshot, found: Snapshot) -> tuple[Finding, ...]:
     """Return a finding for each array that is not placed as planned, and for a different mesh.
 
     Activations and gradients are left out: the compiler places them.
@@ -39,12 +39,12 @@ def disagreements(planned: Snapshot, snapshot: Snapshot) -> tuple[Finding, ...]:
             for array in snapshot.arrays
             if array.group not in CHOSEN_BY_THE_COMPILER
         }
-        for snapshot in (planned, snapshot)
+        for snapshot in (planned, found)
     )
     findings = []
-    if not _same_mesh(planned, snapshot):
+    if not _same_mesh(planned, found):
         message = "the mesh was planned and found differently: " + _difference(
-            typed_json.encode(planned.mesh), typed_json.encode(snapshot.mesh)
+            typed_json.encode(planned.mesh), typed_json.encode(found.mesh)
         )
         findings.append(Finding("error", NOT_AS_PLANNED, message))
     for path in sorted(expected.keys() | actual.keys()):
@@ -55,11 +55,11 @@ def disagreements(planned: Snapshot, snapshot: Snapshot) -> tuple[Finding, ...]:
     return tuple(findings)
 
 
-def _same_mesh(planned: Snapshot, snapshot: Snapshot) -> bool:
-    if snapshot.source.kind not in targets.KINDS or not planned.mesh or not snapshot.mesh:
-        return planned.mesh == snapshot.mesh
+def _same_mesh(planned: Snapshot, found: Snapshot) -> bool:
+    if found.source.kind not in targets.KINDS or not planned.mesh or not found.mesh:
+        return planned.mesh == found.mesh
     # The compiler of a target orders its devices.
-    return planned.mesh.axes == snapshot.mesh.axes
+    return planned.mesh.axes == found.mesh.axes
 
 
 def _placement(array: Array) -> dict[str, Any]:

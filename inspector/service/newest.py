@@ -35,10 +35,10 @@ class Outcome(Generic[Answer]):
 class NewestRequest(Generic[Answer]):
     """Runs one job at a time, for the newest request of a session, and remembers why requests failed.
 
-    The running job of an earlier request is not cancelled, because that could end the process that has traced
-    the model. The newest request follows when it has ended. With `cancels`, it is cancelled. The job of a
-    `NewestRequest` that is no longer used is cancelled: Streamlit drops the state of a session some time
-    after its tab is closed.
+    A job of an earlier request is cancelled while it is queued. While it runs, it is cancelled only with
+    `cancels`, because that could end the process that has traced the model; the newest request starts when
+    it has ended. The job of a `NewestRequest` that is no longer used is cancelled: Streamlit drops the state
+    of a session some time after its tab is closed.
     """
 
     def __init__(self, cancels: bool = False) -> None:

@@ -85,5 +85,5 @@ def test_names_are_text() -> None:
 
 def test_the_title_says_modelled() -> None:
     figure = step_model(modelled(PROGRAM, MESH, V5P))
-    assert figure.layout.title.text == "Modelled step of the train step"
+    assert figure.layout.title.text == "Modelled time of the train step"
     assert "modelled, not measured" in figure.layout.annotations[0].text

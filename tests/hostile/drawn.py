@@ -17,7 +17,7 @@ from inspector.core import device_holdings, snapshot, strict_json
 from inspector.core.rules.written import recorded
 from inspector.core.snapshot import Snapshot
 from inspector.figures.linked_maps import cut_of, linked_maps, panel
-from inspector.figures.timeline import trace_events
+from inspector.figures.timeline import trace_events, windows
 from inspector.machines import hardware
 from inspector.media import report
 from inspector.media.terminal import read_verbs, render
@@ -211,8 +211,10 @@ def _program(found: Snapshot, program: Any) -> None:
         return
     predicted = prediction.prediction_of(found, program.name, CHIP)
     _json(prediction.json_of(predicted, program))
-    for period in prediction.window_names(predicted, program) or [None]:
-        _draw(prediction.blocks(predicted, program, found.mesh.size, period))
+    _draw(prediction.blocks(predicted, program, found.mesh.size))
+    if predicted.simulated is not None:
+        for period in windows(predicted.simulated, program).values():
+            _draw([prediction.timeline_picture(predicted.simulated, program, period)])
     _draw([prediction.section(found, program.name, CHIP)])
     if predicted.seconds is not None and predicted.simulated is not None:
         _json(trace_events(predicted.simulated, program))

@@ -80,3 +80,18 @@ def test_the_collectives_of_all_layers_are_one_row() -> None:
     assert rows[(unexplained,)].reason is None
     sent = [row.sent or 0 for row in shared(program)]
     assert sent == sorted(sent, reverse=True) and sum(sent) == 64 * len(program.collectives)
+
+
+def test_a_star_in_a_path_is_no_number() -> None:
+    paths = ("params/a*b", "params/a1b", "params/a2b")
+    members = [replace(ONE, op="all-gather", name=path, arrays=(path,)) for path in paths]
+    (row,) = shared(Program("step", collectives=tuple(members)))
+    assert row.reason is not None and row.reason.count("params/a*b") == 2
+
+
+def test_table_and_detail_name_the_same_conflict() -> None:
+    side = ConflictSide("operand 0", (8, 8), "f32", (("data",), None), (None, None))
+    conflicts = tuple(Conflict(name, (side,), (ONE.name,)) for name in ("add", "mul"))
+    program = Program("step", collectives=(ONE,), conflicts=conflicts)
+    (row,) = shared(program)
+    assert row.reason == reason(program, ONE)

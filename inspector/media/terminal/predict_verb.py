@@ -45,7 +45,7 @@ def predict(options: argparse.Namespace) -> None:
     if options.trace is not None:
         if predicted.seconds is None or predicted.simulated is None:
             why = (
-                f"the step of {noun(program.name)} is unknown: {'; '.join(predicted.unknown)}"
+                f"the time of {noun(program.name)} is unknown: {'; '.join(predicted.unknown)}"
                 if predicted.seconds is None
                 else f"{noun(program.name)} is not compiled, so the order of its operations is unknown"
             )

@@ -77,7 +77,7 @@ class Watched:
         """Run the search in this thread.
 
         Raises:
-          InvalidInput: it failed.
+          Exception: the one that ended it; `error` has the sentence.
         """
 
         def show(state: Progress) -> None:

@@ -258,7 +258,7 @@ class Search:
             ]
             if not front:
                 return
-            self._run_propagations("verify", (((figure,), True) for figure in front), len(front))
+            self._run_propagations("verify", (((layout,), True) for layout in front), len(front))
 
     def _improve(self) -> None:
         """Change single rules of the best candidate, until no change makes it better.
@@ -270,7 +270,7 @@ class Search:
             if best is None or best.cost is None or best.cost.stage == "rejected":
                 return
             new = list(self._new(self.space.near(self._entries[best.key].layout)))
-            self._run_propagations("improve", (((figure,), True) for figure in new), len(new))
+            self._run_propagations("improve", (((layout,), True) for layout in new), len(new))
             least = value(best.cost, best.examples, self.objective) * (1 - _BETTER)
             with self._lock:
                 for layout in new:
@@ -367,7 +367,11 @@ class Search:
     def _with_current(self, chosen: list[Figure], most: int) -> list[Figure]:
         current = identity(self.space.layout)
         own = [figure for figure in self._figures() if figure.key == current]
-        valid = [one for one in own if one.propagated and one.propagated.stage == "propagated"]
+        valid = [
+            figure
+            for figure in own
+            if figure.propagated and figure.propagated.stage == "propagated"
+        ]
         return [*valid, *(figure for figure in chosen if figure.key != current)][: max(most, 1)]
 
     # --- Tasks ------------------------------------------------------------------------------------

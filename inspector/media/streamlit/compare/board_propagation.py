@@ -16,10 +16,10 @@ from inspector.core.abstract import PropagatedPrograms
 from inspector.core.formatting import counted
 from inspector.core.snapshot import Snapshot
 from inspector.layout import Layout
-from inspector.layout.plan import NOT_PROPAGATED, programs_key
+from inspector.layout.plan import NOT_PROPAGATED
 from inspector.media.streamlit.session import propagation
 from inspector.service.inspection import Inspection
-from inspector.service.newest import NewestRequest, Outcome
+from inspector.service.newest import Outcome
 
 POLL_SECONDS = 0.3
 _NEWEST = "board_propagation"
@@ -66,12 +66,4 @@ def _missing(snapshot: Snapshot) -> Layout | None:
 def _outcome(
     service: Inspection, layout: Layout, start: bool = False
 ) -> Outcome[PropagatedPrograms]:
-    names = layout.entry.programs
-    if _NEWEST not in st.session_state:
-        st.session_state[_NEWEST] = NewestRequest()
-    newest: NewestRequest[PropagatedPrograms] = st.session_state[_NEWEST]
-    return newest.outcome(
-        programs_key(layout),
-        lambda: service.known_programs(layout, names),
-        (lambda: service.start_propagation(layout, names)) if start else None,
-    )
+    return propagation.of_programs(_NEWEST, service, layout, layout.entry.programs, start)

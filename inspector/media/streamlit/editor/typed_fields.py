@@ -45,7 +45,7 @@ def draw(
 
 def _class(key: str) -> str:
     """Return the key of a field as Streamlit has it in the class of the element."""
-    return re.sub(r"[^\w-]", "-", key)
+    return re.sub(r"[^\w-]", "-", key, flags=re.ASCII)
 
 
 @functools.cache

@@ -19,8 +19,11 @@ const ZOOM = { ...CONFIG, scrollZoom: true, doubleClick: false }
 
 function draw(Plotly, place) {
   // Plotly keeps what it measured when a drag or a turn of the wheel began, and ends it with that.
-  if (place._dragging || performance.now() - place.moved < WAIT_MS)
-    return setTimeout(() => draw(Plotly, place), WAIT_MS)
+  clearTimeout(place.later)
+  if (place._dragging || performance.now() - place.moved < WAIT_MS) {
+    place.later = setTimeout(() => draw(Plotly, place), WAIT_MS)
+    return
+  }
   const { figure, ramps, pickable, zoom } = place.shown
   const { data, layout } = JSON.parse(figure)
   const style = getComputedStyle(place)

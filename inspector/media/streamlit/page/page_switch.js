@@ -3,7 +3,7 @@
 export default function () {
   if (history.pushState.joins) return
   const push = history.pushState.bind(history)
-  let bare = false // since the switch, the user has done nothing
+  let bare = false // the URL is that of the link, and the user has done nothing since
   const acted = () => (bare = false)
   for (const event of ["pointerdown", "keydown"]) addEventListener(event, acted, true)
   addEventListener("popstate", acted)

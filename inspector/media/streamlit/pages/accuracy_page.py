@@ -10,7 +10,7 @@ from inspector.machines import hardware
 from inspector.machines.prediction import own_runs
 from inspector.media.streamlit.page.plain_text import plain
 from inspector.media.streamlit.parts import render
-from inspector.media.streamlit.session import chip_choice
+from inspector.media.streamlit.session import chip_choice, view_link
 from inspector.sections import accuracy as section_of_accuracy
 from inspector.service import serving
 
@@ -38,7 +38,7 @@ def _chosen(names: dict[str, None]) -> hardware.Chip | None:
             linked = hardware.chip(text)
             names |= {linked.name: None}
         except InvalidInput as error:
-            st.warning(plain(str(error)), icon=":material/link_off:")
+            view_link.show_problems([str(error)])
     titles = {_ALL: None, **{hardware.CHIPS[name].title: hardware.CHIPS[name] for name in names}}
     key = f"accuracy_chip:{linked and linked.name}"  # another link chooses another chip
 

@@ -110,12 +110,7 @@ def _name(board: Board) -> str:
 def _notices() -> None:
     absent = view_link.absent(*pins.board().snapshots)
     wrong = [*pins.problems(), *absent, screenshot_mode.problem()]
-    messages = [plain(problem) for problem in wrong if problem]
-    if messages:
-        st.warning(
-            "The link has invalid values:  \n" + "  \n".join(messages),
-            icon=":material/link_off:",
-        )
+    view_link.show_problems([problem for problem in wrong if problem])
     # On a picture, the provenance says that it is a plan.
     if pins.notes() and not screenshot_mode.on():
         st.info("  \n".join(map(plain, pins.notes())), icon=":material/link:")

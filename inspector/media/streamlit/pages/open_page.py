@@ -48,9 +48,7 @@ def show() -> None:
     opened: tuple[str, Snapshot] | None = st.session_state.get(OPENED)
     if opened is not None:
         problems += view_link.absent(opened[1])
-    if problems:
-        messages = "  \n".join(map(plain, problems))
-        st.warning(f"The link has invalid values.  \n{messages}", icon=":material/link_off:")
+    view_link.show_problems(problems)
     if not job_progress.show(_JOB):
         if opened is None:
             st.markdown("### Open a file")

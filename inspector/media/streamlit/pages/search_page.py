@@ -119,7 +119,11 @@ def show() -> None:
 
 def _reopen_linked() -> tuple[str, ...]:
     """Show the search of the history that a link names. Return why that fails."""
-    linked = st.session_state.pop(search_link.ENTRY, None)
+    state = st.session_state
+    if search_link.ENTRY not in state:
+        return ()  # no URL was read
+    linked = state.pop(search_link.ENTRY)
+    state.pop(_REOPENED, None)  # the URL of a new search has no entry
     try:
         if linked is not None:
             entries = user.history().entries()

@@ -44,7 +44,19 @@ def outcome(
     """
     first = (layout.entry.watched_program, program_choice.chosen(st.session_state.get("panel")))
     names = tuple(name for name in programs_of(layout) if name in first)
-    return _newest(_NEWEST).outcome(
+    return of_programs(_NEWEST, service, layout, names, start, seconds)
+
+
+def of_programs(
+    key: str,
+    service: Inspection,
+    layout: Layout,
+    names: tuple[str, ...],
+    start: bool,
+    seconds: float = 0.0,
+) -> Outcome[PropagatedPrograms]:
+    """Return what is known of these programs. `key` is that of the newest request in the session."""
+    return _newest(key).outcome(
         programs_key(layout),
         lambda: service.known_programs(layout, names),
         (lambda: service.start_propagation(layout, names)) if start else None,

@@ -16,17 +16,19 @@ def of(tree: str) -> Collection[str]:
     return st.session_state.get(_key(tree), frozenset())
 
 
-def on_pick(tree: str, paths: Collection[str]) -> Callable[[str | None], None]:
+def on_pick(tree: str, paths: Collection[str]) -> Callable[[object], None]:
     """Return what a click on a row of this tree does: select an array, or open or close a subtree.
 
     Args:
       paths: those of the arrays.
     """
 
-    def pick(row: str | None) -> None:
+    def pick(row: object) -> None:
+        if not isinstance(row, str):  # the browser can send anything
+            return
         if row in paths:
             selection.select(row)
-        elif row is not None:
+        else:
             st.session_state[_key(tree)] = frozenset(of(tree)) ^ {row}
 
     return pick
