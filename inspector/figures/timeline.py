@@ -196,7 +196,7 @@ def timeline(
             minallowed=0,
             maxallowed=length,
             ticksuffix="s",
-            exponentformat="SI",
+            tickformat="~s",
             showgrid=True,
             fixedrange=False,
         ),
