@@ -16,6 +16,7 @@ from inspector.figures.tree_rows import Column
 from inspector.media.streamlit.page import page_width
 from inspector.media.streamlit.parts import chart
 from inspector.media.streamlit.session import screenshot_mode, toggled_rows
+from inspector.media.streamlit.session.toggled_rows import ToggledRows
 
 PARTS = {"Parameters": ("params",), "Whole train state": STATE_GROUPS}
 
@@ -60,15 +61,14 @@ def show_trees(board: Board) -> None:
     columns = [_tree(board, place, PARTS[part]) for place in range(len(board.pins))]
     # Without a mesh, a spec has the same color in all columns.
     arrays = [array for column in columns for array in column.arrays]
-    toggled = toggled_rows.of("board_tree")
+    toggled = ToggledRows("board_tree", arrays)
     figure = spec_tree(
-        columns, styles_of_specs(arrays, None), toggled=toggled, width_px=_width_px()
+        columns, styles_of_specs(arrays, None), toggled=toggled.keys(), width_px=_width_px()
     )
     if figure is None:
         st.info("These layouts have no arrays in this part.", icon=":material/block:")
         return
-    pick = toggled_rows.on_pick("board_tree", {array.path for array in arrays})
-    chart.draw(figure, "board_tree", alt="Trees of PartitionSpecs", on_pick=pick)
+    chart.draw(figure, "board_tree", alt="Trees of PartitionSpecs", on_pick=toggled.pick)
     with screenshot_mode.controls("tree_caption"):
         st.caption(toggled_rows.CAPTION)
 

@@ -18,6 +18,7 @@ from inspector.media.streamlit.panels import (
 )
 from inspector.media.streamlit.parts import render, table
 from inspector.media.streamlit.session import kept_field, selection, toggled_rows, view_link
+from inspector.media.streamlit.session.toggled_rows import ToggledRows
 from inspector.sections import arrays, unknown
 from inspector.sections.arrays import GROUP_TITLES
 
@@ -60,9 +61,9 @@ def show_tree(snapshot: Snapshot, _: Layout | None) -> None:
     if _cannot_show(snapshot, mesh=False):
         return
     part = _choose_part(snapshot, "tree_groups")
-    pick = toggled_rows.on_pick("spec_tree", {array.path for array in part})
-    picks = dict.fromkeys(arrays.picture_keys(snapshot, "spec_tree"), pick)
-    render.show(arrays.tree_pictures(snapshot, part, toggled_rows.of("spec_tree")), picks)
+    toggled = ToggledRows("spec_tree", part)
+    picks = dict.fromkeys(arrays.picture_keys(snapshot, "spec_tree"), toggled.pick)
+    render.show(arrays.tree_pictures(snapshot, part, toggled.keys()), picks)
     st.caption(toggled_rows.CAPTION)
     folded = st.toggle(
         "Fold identical layers",

@@ -2,37 +2,40 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection
+from collections.abc import Collection, Iterable
 
 import streamlit as st
+from cachetools import LRUCache
 
+from inspector.core.snapshot import Array
 from inspector.media.streamlit.session import selection
 
 CAPTION = "Click a subtree to open or close it, or an array to select it for the shard map."
+_MOST_TREES = 16  # of other models or parts of the state, whose open subtrees a session keeps
 
 
-def of(tree: str) -> Collection[str]:
-    """Return the keys of the rows that differ from how this tree is first drawn."""
-    return st.session_state.get(_key(tree), frozenset())
+class ToggledRows:
+    """The rows of a tree that differ from how it is first drawn.
 
-
-def on_pick(tree: str, paths: Collection[str]) -> Callable[[object], None]:
-    """Return what a click on a row of this tree does: select an array, or open or close a subtree.
-
-    Args:
-      paths: those of the arrays.
+    A tree of other arrays has rows of its own: a subtree that is first drawn open in one model can be first
+    drawn closed in another.
     """
 
-    def pick(row: object) -> None:
+    def __init__(self, tree: str, arrays: Iterable[Array]) -> None:
+        self._paths = frozenset(array.path for array in arrays)
+        self._trees: LRUCache[frozenset[str], frozenset[str]] = st.session_state.setdefault(
+            f"{tree}-toggled-rows", LRUCache(_MOST_TREES)
+        )
+
+    def keys(self) -> Collection[str]:
+        """Return the keys of the rows."""
+        return self._trees.get(self._paths, frozenset())
+
+    def pick(self, row: object) -> None:
+        """Handle a click on a row: select an array, or open or close a subtree."""
         if not isinstance(row, str):  # the browser can send anything
             return
-        if row in paths:
+        if row in self._paths:
             selection.select(row)
         else:
-            st.session_state[_key(tree)] = frozenset(of(tree)) ^ {row}
-
-    return pick
-
-
-def _key(tree: str) -> str:
-    return f"{tree}-toggled-rows"
+            self._trees[self._paths] = frozenset(self.keys()) ^ {row}
