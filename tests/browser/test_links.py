@@ -8,7 +8,7 @@ from urllib.parse import parse_qsl, quote
 import pytest
 from playwright.sync_api import expect
 
-from tests.browser.dashboard import Dashboard, cells
+from tests.browser.dashboard import WIDE, Dashboard, cells
 from tests.browser.test_layout_changes import MARKUP, assert_no_markup, shape_of
 
 SHARED = "mesh=4x2&rules=batch.data~embed.data~hidden.model&depth=512&scan=true"
@@ -74,8 +74,10 @@ def test_the_back_button_restores_the_layout(dashboard):
     expect(dashboard.field("Mesh")).to_have_value("4x2")
 
 
-def test_back_keeps_tab_and_array(open_dashboard):
-    dashboard = open_dashboard("?depth=64&layers=2")
+def test_back_keeps_tab_and_array(open_context, server):
+    # A tab with a history of its own, which has 50 entries at most.
+    dashboard = Dashboard(open_context(viewport=WIDE).new_page(), server.url)
+    dashboard.open("?depth=64&layers=2")
     page = dashboard.page
     dashboard.open_tab("Arrays", "Table")
     rows = dashboard.keyed("array_table").get_by_test_id("stDataFrame")

@@ -33,6 +33,7 @@ from inspector.media.streamlit.session import (
     user,
     view_link,
 )
+from inspector.media.streamlit.session.uninterrupted import uninterrupted
 from inspector.sections import comparison, provenance
 from inspector.service.inspection import Inspection
 
@@ -158,6 +159,7 @@ SECTIONS: dict[str, Callable[[Board], None]] = {
 }
 
 
+@uninterrupted()
 def _open_layout(layout: Layout) -> None:
     current_layout.put(layout)
     st.session_state[_LEAVE] = True  # a callback cannot switch pages

@@ -15,6 +15,7 @@ from inspector.media.streamlit.page.plain_text import plain
 from inspector.media.streamlit.pages import search_page
 from inspector.media.streamlit.parts import table
 from inspector.media.streamlit.session import finished_runs, pins, user
+from inspector.media.streamlit.session.uninterrupted import uninterrupted
 from inspector.sections import history as section
 from inspector.service.history import DAMAGED, HistoryEntry, beyond_size, older_than
 
@@ -131,6 +132,7 @@ def _draw_delete(doomed: Sequence[HistoryEntry], by: str) -> None:
     )
 
 
+@uninterrupted()
 def _open(entry: HistoryEntry) -> None:
     """Open the Board, the search, or the layout with its answers, in the next run."""
     state = st.session_state

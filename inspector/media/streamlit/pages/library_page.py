@@ -18,6 +18,7 @@ from inspector.media.streamlit.page.plain_text import plain
 from inspector.media.streamlit.pages import open_page
 from inspector.media.streamlit.parts import downloads, pin_button, table
 from inspector.media.streamlit.session import pins, user
+from inspector.media.streamlit.session.uninterrupted import uninterrupted
 from inspector.sections import provenance
 from inspector.service import serving
 from inspector.service.library import LONGEST_NAME, LONGEST_NOTE, Entry, Library, Unreadable, export
@@ -220,6 +221,7 @@ def _draw_open(entry: Entry, opened: Snapshot | Board) -> None:
         )
 
 
+@uninterrupted()
 def _open(entry: Entry, opened: Snapshot | Board) -> None:
     """Open a Board or a Snapshot on its page in the next run."""
     if isinstance(opened, Board):
@@ -230,6 +232,7 @@ def _open(entry: Entry, opened: Snapshot | Board) -> None:
         st.session_state[_LEAVE_TO] = page_switch.OPEN
 
 
+@uninterrupted()
 def _leave_with(key: str, value: object, page: str) -> None:
     """Set a value of the session state, and open another page in the next run."""
     st.session_state[key] = value

@@ -30,6 +30,7 @@ from inspector.media.streamlit.session import (
     view_link,
 )
 from inspector.media.streamlit.session.job_progress import Progress, Task
+from inspector.media.streamlit.session.uninterrupted import uninterrupted
 from inspector.sections import search as section
 from inspector.service.history import HistoryEntry
 from inspector.service.search import registry
@@ -340,6 +341,7 @@ def _show_one(one: Candidate, found: SearchResult, layout: Layout) -> None:
             board_pair.compare(user.service(), layout, section.name_of(one), chosen, searched=True)
 
 
+@uninterrupted()
 def _open(layout: Layout, chip: str | None) -> None:
     current_layout.put(layout)
     _keep_chip(layout, chip)

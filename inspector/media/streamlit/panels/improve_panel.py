@@ -30,6 +30,7 @@ from inspector.media.streamlit.session import (
     user,
 )
 from inspector.media.streamlit.session.job_progress import Progress, Task
+from inspector.media.streamlit.session.uninterrupted import uninterrupted
 from inspector.sections import assessed
 from inspector.sections import effects as effects_section
 from inspector.sections import findings as findings_section
@@ -199,19 +200,22 @@ def _fix(snapshot: Snapshot, finding: Finding, layout: Layout) -> Change | None:
     return known[key]
 
 
+@uninterrupted()
 def _open(path: str | None) -> None:
     selection.select(path)
     st.session_state[_PANEL] = _FIRST
 
 
+@uninterrupted()
 def _apply(improvement: Improvement, snapshot: Snapshot, layout: Layout) -> None:
-    """Pin the current layout, unless it is on the board already, and open the changed one."""
+    """Open the changed layout, and pin the current one unless it is on the board already."""
     finding = improvement.finding
     fix = None if finding is None else _fix(snapshot, finding, layout)
     goal = _layout_after(improvement, fix)
     if goal is None:
         st.toast("No change of one rule fixes this finding.", icon=":material/info:")
         return
+    current_layout.put(goal)  # first, because the next run can begin at a toast
     on_board = pins.board()
     name = f"{layout.entry.title}, {layouts.print_mesh(layout.mesh_shape)}"
     if not any(pin.snapshot.layout == snapshot.layout for pin in on_board.pins):
@@ -220,7 +224,6 @@ def _apply(improvement: Improvement, snapshot: Snapshot, layout: Layout) -> None
             st.toast(f"{plain(free)} is pinned for the comparison.", icon=":material/keep:")
         else:
             st.toast(plain(pins.take_problem() or ""), icon=":material/error:")
-    current_layout.put(goal)
 
 
 def _draw_effects(snapshot: Snapshot, layout: Layout) -> tuple[Snapshot, Chip | None]:

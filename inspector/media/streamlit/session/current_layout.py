@@ -23,6 +23,7 @@ from inspector.core.snapshot import Snapshot
 from inspector.layout import Layout, mesh_fields
 from inspector.machines import hardware
 from inspector.media.streamlit.session import back_button, chip_choice, screenshot_mode, view_link
+from inspector.media.streamlit.session.uninterrupted import uninterrupted
 from inspector.model import ModelEntry
 from inspector.model.built_in.catalogue import CATALOGUE
 
@@ -62,6 +63,7 @@ class RuleRow:
         return f"{state.get(self.name_key) or ''}={axes}"
 
 
+@uninterrupted()
 def begin(on_layout_page: bool, tabs: Collection[str] = ()) -> None:
     """Set the session's layout before a page is drawn. `tabs` are the tabs of the Layout page.
 
@@ -106,6 +108,7 @@ def begin(on_layout_page: bool, tabs: Collection[str] = ()) -> None:
     chip_choice.keep()
 
 
+@uninterrupted()
 def put(layout: Layout) -> None:
     """Set every widget to this layout, in a callback or before the widgets are drawn."""
     state = st.session_state
@@ -214,6 +217,7 @@ def rule_rows(table: Table = "rule") -> list[RuleRow]:
     return st.session_state.setdefault(f"{table}_rows", [])
 
 
+@uninterrupted()
 def add_pattern() -> None:
     """Add a pattern at the end that all paths match. It replicates the arrays that no other row matches."""
     row = RuleRow(next(_row_numbers), "pattern")
@@ -222,6 +226,7 @@ def add_pattern() -> None:
     rule_rows("pattern").append(row)
 
 
+@uninterrupted()
 def add_rule() -> None:
     """Add a rule for the first logical axis without one. It maps to no mesh axis, so it changes nothing."""
     row = RuleRow(next(_row_numbers))
@@ -244,6 +249,7 @@ def rule_actions(position: int, table: Table = "rule") -> list[str]:
     return [*(["Move up"] if up else []), *(["Move down"] if down else []), "Delete"]
 
 
+@uninterrupted()
 def act_on_rule(position: int, action: str | None, table: Table = "rule") -> None:
     """Do one of `rule_actions`."""
     rows = rule_rows(table)

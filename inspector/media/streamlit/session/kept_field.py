@@ -18,6 +18,8 @@ from typing import Any
 
 import streamlit as st
 
+from inspector.media.streamlit.session.uninterrupted import uninterrupted
+
 _DRAWN = "kept_fields"
 _NUMBER = re.compile(r"\.\d+$")
 _OF_OPTIONS = ("multiselect", "pills", "segmented_control")  # their value is the argument `default`
@@ -65,6 +67,7 @@ def draw(
     number, default = drawn.number, drawn.default
     widget_key = f"{key}.{number}"
 
+    @uninterrupted()
     def changed() -> None:
         if fields[key].number == number:
             state[key] = state[widget_key]

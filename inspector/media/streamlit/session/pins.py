@@ -22,6 +22,7 @@ from inspector.core.errors import InvalidInput, shown
 from inspector.core.snapshot import Snapshot
 from inspector.layout import Layout
 from inspector.media.streamlit.session import chip_choice, finished_runs, planning, user, view_link
+from inspector.media.streamlit.session.uninterrupted import uninterrupted
 from inspector.sections import assessed
 from inspector.service.inspection import Inspection
 from inspector.service.library import NameUnknown
@@ -43,6 +44,7 @@ def board() -> Board:
     return replace(pinned, chip=None if chip is None else chip.name)
 
 
+@uninterrupted()
 def put(changed: Board) -> None:
     """Replace the board, and drop the messages about the last link."""
     st.session_state[_BOARD] = changed
@@ -134,6 +136,7 @@ def _open_kept(query: dict[str, list[str]], wrong: list[str]) -> None:
     st.session_state[_PROBLEMS] = tuple(wrong)
 
 
+@uninterrupted()
 def open_kept(name: str, kept: Board) -> None:
     """Replace the board by one of the library, whose name is its link."""
     put(kept)
@@ -156,9 +159,10 @@ def _read_pins(query: dict[str, list[str]], wrong: list[str]) -> None:
     made = before
     if linked.pins:
         made = _merged(before, _planned(linked.pins, before, wrong), linked.baseline, wrong)
-    put(made)
-    st.session_state[_PROBLEMS] = tuple(wrong)
-    _note_results(linked.pins)
+    with uninterrupted():
+        put(made)
+        st.session_state[_PROBLEMS] = tuple(wrong)
+        _note_results(linked.pins)
 
 
 def _planned(linked: Sequence[LinkedPin], before: Board, wrong: list[str]) -> list[Pin]:
@@ -189,9 +193,10 @@ def restore(query: dict[str, list[str]]) -> None:
         with contextlib.suppress(InvalidInput):  # the board is full
             restored = restored.pinned(boards.free_name(pin.name, restored.names), pin.snapshot)
     if restored.pins:
-        put(restored)
-        st.session_state[_PROBLEMS] = wrong
-        _note_results(linked.pins)
+        with uninterrupted():
+            put(restored)
+            st.session_state[_PROBLEMS] = wrong
+            _note_results(linked.pins)
 
 
 def write_link(tabs: Collection[str]) -> None:
