@@ -18,6 +18,7 @@ from jax.extend.mlir.dialects import sdy
 
 from inspector.core.snapshot import Direction, PropagationStep
 from inspector.model.built_in.watching import MARK
+from inspector.producers.propagation.attribute_cache import cached_by_attribute
 from inspector.producers.propagation.locations import called_at, described
 from inspector.producers.propagation.shardings import (
     axes_of_dimensions,
@@ -250,7 +251,7 @@ def _is_given(value: Any, axis: str) -> bool:
     )
 
 
-@functools.lru_cache(maxsize=4096)
+@cached_by_attribute(4096)
 def _closed(sharding: Any) -> tuple[bool, ...]:
     """Return for each dimension whether propagation may not add mesh axes."""
     return tuple(
@@ -331,7 +332,7 @@ def _aliases(value: Any) -> list[Any]:
     return [operation.results[number], *arguments]
 
 
-@functools.lru_cache(maxsize=4096)
+@cached_by_attribute(4096)
 def _parsed(notes: Any) -> tuple[Edge, ...]:
     return tuple(
         Edge(int(step), axis, Place(kind, int(number)), frozenset(_targets(targets)))

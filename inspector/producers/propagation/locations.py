@@ -9,6 +9,8 @@ from typing import Any
 
 from jax.extend.mlir import ir
 
+from inspector.producers.propagation.attribute_cache import cached_by_attribute
+
 _PACKAGE = f"{Path(__file__).resolve().parents[2]}{os.sep}"
 _MODELS = os.path.join(_PACKAGE, "model", "built_in", "")
 
@@ -19,7 +21,7 @@ def described(location: Any) -> tuple[str, str, int]:
     return _described(location.attr)
 
 
-@functools.lru_cache(maxsize=8192)
+@cached_by_attribute(8192)
 def _described(attribute: Any) -> tuple[str, str, int]:
     names: list[str] = []
     frames: list[tuple[str, int]] = []
@@ -34,7 +36,7 @@ def called_at(location: Any) -> str | None:
     return _called_at(location.attr)
 
 
-@functools.lru_cache(maxsize=1024)
+@cached_by_attribute(1024)
 def _called_at(attribute: Any) -> str | None:
     frames: list[tuple[str, int]] = []
     _collect(ir.Location.from_attr(attribute, attribute.context), [], frames)

@@ -11,6 +11,7 @@ from jax.extend.mlir import ir
 from jax.extend.mlir.dialects import sdy
 
 from inspector.core.snapshot import Spec
+from inspector.producers.propagation.attribute_cache import cached_by_attribute
 
 SHARDING = "sdy.sharding"
 # The operation of a `shard_map`.
@@ -58,7 +59,7 @@ def manual_axes(operation: Any) -> tuple[str, ...]:
     return tuple(name for name, _ in _parsed_axes(str(operation.attributes["manual_axes"])))
 
 
-@functools.lru_cache(maxsize=4096)
+@cached_by_attribute(4096)
 def _inside_manual(attribute: Any, manual: tuple[str, ...]) -> tuple[Any, ...]:
     """Return the shardings of a manual computation's arguments over the other mesh axes."""
     found = []
@@ -89,7 +90,7 @@ def result_shardings(operation: Any) -> Sequence[Any]:
     return [sdy.TensorShardingAttr(found)] * len(operation.results)
 
 
-@functools.lru_cache(maxsize=4096)
+@cached_by_attribute(4096)
 def axes_of_dimensions(sharding: Any) -> tuple[tuple[Axis, ...], ...]:
     """Return for each dimension its mesh axes, major first; a sub-axis has (pre-size, size)."""
     return tuple(
@@ -124,7 +125,7 @@ def spec_of(axes: Sequence[Sequence[Axis]]) -> Spec:
     )
 
 
-@functools.lru_cache(maxsize=4096)
+@cached_by_attribute(4096)
 def _per_value(attribute: Any) -> tuple[Any, ...]:
     found = sdy.TensorShardingPerValueAttr(attribute)
     return tuple(sdy.TensorShardingAttr(sharding) for sharding in found.shardings)
@@ -136,7 +137,7 @@ def argument_sharding(function: Any, number: int) -> Any:
     return _of_arguments(attributes["arg_attrs"])[number] if "arg_attrs" in attributes else None
 
 
-@functools.lru_cache(maxsize=64)
+@cached_by_attribute(64)
 def _of_arguments(attributes: Any) -> tuple[Any, ...]:
     named = map(ir.DictAttr, ir.ArrayAttr(attributes))
     return tuple(

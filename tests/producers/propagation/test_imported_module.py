@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gc
 import json
 from pathlib import Path
 from typing import Any
@@ -10,6 +11,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 import pytest
+from jax.extend.mlir import ir
 from jax.sharding import AbstractMesh, AxisType, Mesh, NamedSharding
 from jax.sharding import PartitionSpec as P
 
@@ -230,3 +232,19 @@ def test_a_given_mesh_of_other_devices_is_refused(tmp_path: Path) -> None:
     payload |= {"folder": None, "mesh": [["a", 2], ["b", 2]]}
     with pytest.raises(InvalidInput, match=r"^--mesh has 4 devices"):
         import_file.import_job(payload, lambda *_, **__: None)
+
+
+def test_nothing_of_a_module_stays_when_the_next_is_read(tmp_path: Path, text: str) -> None:
+    """A context of MLIR has all constants of the modules that were parsed in it."""
+
+    def contexts() -> int:
+        gc.collect()
+        return sum(isinstance(value, ir.Context) for value in gc.get_objects())
+
+    path = tmp_path / "step.mlir"
+    path.write_text(text)
+    opened(path)
+    before = contexts()
+    for _ in range(3):
+        opened(path)
+    assert contexts() <= before

@@ -1,0 +1,42 @@
+"""Caches of what is read from MLIR attributes.
+
+An attribute keeps its context alive, with all types, locations and constants of every module that was parsed
+in it: at least 1.2 MB, and all weights that a file has in its text. So the caches keep the attributes of one
+context only, the one that was used last. A worker reads many modules, each in a context of its own.
+"""
+
+from __future__ import annotations
+
+import functools
+from collections.abc import Callable
+from typing import Any, TypeVar, cast
+
+_Function = TypeVar("_Function", bound=Callable[..., Any])
+
+_caches: list[Any] = []
+_context: Any = None
+
+
+def cached_by_attribute(most: int) -> Callable[[_Function], _Function]:
+    """Keep the last `most` results of a function whose first argument is an attribute."""
+
+    def decorate(function: _Function) -> _Function:
+        cache = functools.lru_cache(most)(function)
+        _caches.append(cache)
+
+        @functools.wraps(function)
+        def cached(attribute: Any, *others: Any) -> Any:
+            if attribute.context is not _context:
+                _begin(attribute.context)
+            return cache(attribute, *others)
+
+        return cast("_Function", cached)
+
+    return decorate
+
+
+def _begin(context: Any) -> None:
+    global _context
+    for cache in _caches:
+        cache.cache_clear()
+    _context = context
