@@ -46,7 +46,7 @@ def kept_gathers(
     }
     if not gathers:
         return ()
-    return tuple(sorted(_Reader(module, live).read(gathers), key=lambda one: -one.bytes)[:_MOST])
+    return tuple(sorted(_Reader(module, live).read(gathers), key=lambda kept: -kept.bytes)[:_MOST])
 
 
 class _Reader:
@@ -67,10 +67,10 @@ class _Reader:
             if gather is None:
                 continue
             results = [
-                one for one in self._written.get(position, ()) if position not in one.readers
+                value for value in self._written.get(position, ()) if position not in value.readers
             ]
-            kept = {id(one): one for result in results for one in self._kept(result)}
-            size = sum(one.bytes for key, one in kept.items() if key not in counted)
+            kept = {id(buffer): buffer for result in results for buffer in self._kept(result)}
+            size = sum(buffer.bytes for key, buffer in kept.items() if key not in counted)
             counted |= kept.keys()
             if size:
                 paths, source = gather.arrays or (), gather.source
@@ -123,13 +123,11 @@ class _Reader:
 
 def _is_update(computation: Computation, instruction: Instruction, buffer: Buffer) -> bool:
     """Return whether a buffer is what a dynamic-update-slice writes."""
-    names = operand_names(instruction)
-    at = computation.by_name.get(names[1] or "") if len(names) > 1 else None
+    at = computation.operand(instruction, 1)
     for _ in range(_MOST_STEPS):
         if at is None or at.name == buffer.value:
             break
-        following = operand_names(at) if at.opcode in _SAME_DATA else ()
-        at = computation.by_name.get(following[0] or "") if following else None
+        at = computation.operand(at) if at.opcode in _SAME_DATA else None
     return at is not None and at.name == buffer.value
 
 
@@ -152,4 +150,4 @@ def _passes_on(fused: Computation, at: Instruction, value: str, fusion: Instruct
 
 
 def _phases(op_name: str | None) -> set[str]:
-    return {one.phase for one in parse_op_name(op_name)}
+    return {operation.phase for operation in parse_op_name(op_name)}

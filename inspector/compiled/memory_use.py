@@ -54,12 +54,12 @@ def memory_use(
       uses: the known use of arguments by path.
       live: its values, if they are known.
     """
-    found = _record(analysis, live or live_values(analysis), arguments, results, uses)
-    if found is None or peak is None or abs(found.peak_bytes - peak) <= _EQUAL * peak:
-        return found
+    use = _record(analysis, live or live_values(analysis), arguments, results, uses)
+    if use is None or peak is None or abs(use.peak_bytes - peak) <= _EQUAL * peak:
+        return use
     other = _record(analysis, live_values(analysis, reuse=False), arguments, results, uses)
-    if other is None or abs(found.peak_bytes - peak) <= abs(other.peak_bytes - peak):
-        return found
+    if other is None or abs(use.peak_bytes - peak) <= abs(other.peak_bytes - peak):
+        return use
     return other
 
 
@@ -177,7 +177,7 @@ class _Use:
             known = best[at]
             if known is None or total > known[1]:
                 best[at] = (position, total, dict(current))
-        points = [one for one in best if one is not None]
+        points = [point for point in best if point is not None]
         order = [name for name in USE_GROUPS if any(point[2].get(name) for point in points)]
         peak = max(range(len(points)), key=lambda at: points[at][1])
         return MemoryUse(
@@ -195,9 +195,9 @@ class _Use:
     def _on_chip(self) -> dict[int, list[Buffer]]:
         """Return the buffers inside of the chip by memory, such as VMEM, or CMEM of a TPU v4."""
         buffers: dict[int, list[Buffer]] = defaultdict(list)
-        for one in self._all:
-            if one.space not in (DEVICE, HOST) and one.first >= 0:
-                buffers[one.space].append(one)
+        for buffer in self._all:
+            if buffer.space not in (DEVICE, HOST) and buffer.first >= 0:
+                buffers[buffer.space].append(buffer)
         return buffers
 
     def _phases_at(self, positions: Sequence[int]) -> tuple[Phase, ...]:
@@ -215,7 +215,7 @@ class _Use:
         phases: list[Phase] = []
         for position in positions:
             low, high = max(position - count // 24, 0), min(position + count // 24 + 1, count)
-            most = max(_NAMED_PHASES, key=lambda one: ahead[one][high] - ahead[one][low])
+            most = max(_NAMED_PHASES, key=lambda name: ahead[name][high] - ahead[name][low])
             known = ahead[most][high] > ahead[most][low]
             phases.append(most if known else phases[-1] if phases else "unknown")
         return tuple(phases)
@@ -231,13 +231,12 @@ class _Use:
         """Return the phase that all operations of a loop body have, for those without a name."""
         if computation not in self._computations:
             instructions = self._module.by_name[computation].instructions
-            found = {
+            phases = {
                 parse_op_name(instruction.metadata.get("op_name"))[0].phase
                 for instruction in instructions
             }
-            found.discard("unknown")
-            alone = found.pop() if len(found) == 1 else "unknown"
-            self._computations[computation] = alone
+            phases.discard("unknown")
+            self._computations[computation] = phases.pop() if len(phases) == 1 else "unknown"
         return self._computations[computation]
 
     def _group(self, buffer: Buffer, small: bool) -> UseGroup:
@@ -275,20 +274,20 @@ class _Use:
         if own != "unknown":
             return {own}
         if before:
-            return {self._phase(at) for one in self._read.get(position, ()) for at in one.writers}
-        return {self._phase(at) for one in self._written.get(position, ()) for at in one.readers}
+            return {self._phase(at) for buf in self._read.get(position, ()) for at in buf.writers}
+        return {self._phase(at) for buf in self._written.get(position, ()) for at in buf.readers}
 
     def _communicates(self, instruction: Instruction) -> bool:
         if instruction.opcode in BY_OPCODE:
             return True
         if instruction.opcode not in ("fusion", "async-start"):
             return False
-        computations = (self._module.by_name.get(one.computation) for one in instruction.called)
+        computations = (self._module.by_name.get(call.computation) for call in instruction.called)
         return any(
-            one.opcode in BY_OPCODE
+            inner.opcode in BY_OPCODE
             for computation in computations
             if computation is not None
-            for one in computation.instructions
+            for inner in computation.instructions
         )
 
     def _path(self, buffer: Buffer) -> str | None:
@@ -308,7 +307,7 @@ class _Use:
             for buffer, group in zip(self._buffers, self._groups, strict=True)
             if buffer.whole_program or buffer.first <= position <= buffer.last
         ]
-        alive.sort(key=lambda one: -one[0].bytes)
+        alive.sort(key=lambda pair: -pair[0].bytes)
         kept, bytes_kept = [], 0
         for buffer, group in alive[:_MOST_VALUES]:
             if bytes_kept >= _SHARE_OF_VALUES * total:
@@ -325,15 +324,10 @@ class _Use:
         name, instruction = self._instructions[position]
         computation = self._module.by_name[name]
         at: Instruction | None = instruction
-        operands: list[Instruction | None] = []
         if instruction.opcode == "fusion":
             fused = next(
-                (self._module.by_name.get(one.computation) for one in instruction.called), None
+                (self._module.by_name.get(call.computation) for call in instruction.called), None
             )
-            operands = [
-                computation.by_name.get(operand_name or "")
-                for operand_name in operand_names(instruction)
-            ]
             at = None if fused is None else fused.root
         else:
             fused = computation
@@ -343,7 +337,7 @@ class _Use:
                 break
             if at.opcode == "parameter" and fused is not computation:
                 number = at.number
-                at = operands[number] if number is not None and number < len(operands) else None
+                at = None if number is None else computation.operand(instruction, number)
                 fused = computation
                 continue
             names = operand_names(at)
@@ -362,7 +356,7 @@ class _Use:
         writers = [writer for writer in buffer.writers[1:] if self._opcode(writer) != "while"]
         named = (self._metadata(writer) for writer in (*writers, *buffer.writers))
         empty: Mapping[str, str] = {}
-        metadata = next((one for one in named if "/" in one.get("op_name", "")), empty)
+        metadata = next((fields for fields in named if "/" in fields.get("op_name", "")), empty)
         argument = buffer.parameter is not None
         shape = buffer.shape
         data = shape.bytes if shape is not None else None

@@ -156,8 +156,7 @@ def _written(fused: Computation, root: Instruction) -> tuple[set[str], int | Non
                     break
                 updates.add(at.name)
                 parts.append(update.bytes)
-            names = operand_names(at)
-            at = fused.by_name.get(names[0]) if names and names[0] else None
+            at = fused.operand(at)
         sizes += parts or [bytes_of(output.shape_text) if output else None]
     return updates, sum_known(sizes)
 

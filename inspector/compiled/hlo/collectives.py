@@ -194,7 +194,7 @@ def _collective(
 ) -> Collective:
     module, operation = analysis.module, BY_OPCODE[instruction.opcode]
     groups, pairs = _partners(module, instruction, mesh, room)
-    sizes = {len(one) for one in groups or ()}
+    sizes = {len(members) for members in groups or ()}
     group_size = (sizes.pop() or None) if len(sizes) == 1 else None  # None if groups differ in size
     count = None if groups is None else len(groups)
     if groups is None and (shape := replica_groups.written_shape(_written(instruction))):
@@ -251,8 +251,7 @@ def _of_largest_part(computation: Computation, instruction: Instruction) -> Mapp
     for _ in range(_MOST_STEPS):
         if source is None or source.opcode not in SAME_DATA:
             break
-        names = operand_names(source)
-        source = computation.by_name.get(names[0] or "") if names else None
+        source = computation.operand(source)
     own = {} if source is None else source.metadata
     ordered = with_first(metadata.get("op_name", ""), own.get("op_name", ""))
     if not ordered:
@@ -323,8 +322,8 @@ def _sliced_bytes(instruction: Instruction, operand: Shape | None) -> int | None
     """Return the bytes of the slices of an array or of each array of a tuple, all of the same type."""
     if operand is None:
         return None
-    each = {part.element_bits for part in operand.parts or (operand,)}
-    bits = each.pop() if len(each) == 1 else None
+    widths = {part.element_bits for part in operand.parts or (operand,)}
+    bits = widths.pop() if len(widths) == 1 else None
     if bits is None:
         return None
     total = 0

@@ -143,6 +143,11 @@ class Computation:
         source = self.by_name.get(operand.name)
         return source.shape if source is not None else None
 
+    def operand(self, instruction: Instruction, number: int = 0) -> Instruction | None:
+        """Return the instruction that computes an operand; None if the text lacks it."""
+        names = operand_names(instruction)
+        return self.by_name.get(names[number] or "") if number < len(names) else None
+
 
 class _Frame(NamedTuple):
     """A stack frame: `file.py:31`, whether an installed package has the file, and its caller."""
@@ -230,16 +235,16 @@ class Module:
             row = self._row("StackFrames", number)
             location = self._row("FileLocations", _count(row.get("file_location_id")))
             names = self.tables.get("FileNames", {})
-            found = None
+            frame = None
             if file := text.unquoted(names.get(_count(location.get("file_name_id")) or 0, "")):
                 # Parent ids are printed plus 1; 0 means none.
                 outer = (_count(row.get("parent_frame_id")) or 0) - 1
-                found = _Frame(
+                frame = _Frame(
                     _place(file, location.get("line")),
                     not _INSTALLED.isdisjoint(_path(file).parts),
                     outer if 0 < outer < number else None,
                 )
-            self._frames[number] = found
+            self._frames[number] = frame
         return self._frames[number]
 
     @functools.cached_property
@@ -288,12 +293,12 @@ def operand_names(instruction: Instruction) -> Sequence[str | None]:
 
 def users_of(instructions: Iterable[Instruction]) -> dict[str, list[Instruction]]:
     """Return the instructions of a computation that use each result, by its name."""
-    found: dict[str, list[Instruction]] = {}
+    users: dict[str, list[Instruction]] = {}
     for instruction in instructions:
         if instruction.opcode not in ("parameter", "constant"):
             for name in set(operand_names(instruction)):
-                found.setdefault(name or "", []).append(instruction)
-    return found
+                users.setdefault(name or "", []).append(instruction)
+    return users
 
 
 def operand_shapes(computation: Computation, instruction: Instruction) -> list[Shape | None]:

@@ -24,14 +24,14 @@ def large_constants(module: Module) -> tuple[LargeConstant, ...]:
 
     JAX embeds arrays that a jitted function uses without having them as arguments.
     """
-    found = []
+    constants = []
     for _, instruction in module.instructions:
         shape = instruction.shape
         if instruction.opcode != "constant" or shape is None or (shape.bytes or 0) < LEAST_BYTES:
             continue
         source = module.source(instruction.metadata)
-        found.append(LargeConstant(instruction.name, str(shape), shape.bytes or 0, source))
-    return tuple(sorted(found, key=lambda one: -one.bytes)[:_MOST])
+        constants.append(LargeConstant(instruction.name, str(shape), shape.bytes or 0, source))
+    return tuple(sorted(constants, key=lambda constant: -constant.bytes)[:_MOST])
 
 
 def uneven_gathers(module: Module, results: Sequence[str]) -> tuple[UnevenGather, ...]:
@@ -47,16 +47,12 @@ def uneven_gathers(module: Module, results: Sequence[str]) -> tuple[UnevenGather
     if entry is None or entry.root is None or module.truncated:
         return ()
     root = entry.root
-    names = (
-        [operand_name or "" for operand_name in operand_names(root)]
-        if root.opcode == "tuple"
-        else [root.name]
-    )
+    names = operand_names(root) if root.opcode == "tuple" else [root.name]
     if len(names) != len(results):
         return ()
     gathers: list[UnevenGather] = []
     for path, name in zip(results, names, strict=True):
-        gathers += _of_result(module, entry, path, entry.by_name.get(name))
+        gathers += _of_result(module, entry, path, entry.by_name.get(name or ""))
     return tuple(gathers[:_MOST])
 
 
@@ -73,9 +69,7 @@ def _of_result(
     sizes, padded = slicing.shape.dimensions, gather.shape.dimensions
     if len(sizes) != len(padded):
         return
-    differing = [
-        n for n, (one, other) in enumerate(zip(sizes, padded, strict=True)) if one != other
-    ]
+    differing = [n for n in range(len(sizes)) if sizes[n] != padded[n]]
     if len(differing) != 1:
         return
     (dimension,) = differing
@@ -83,14 +77,14 @@ def _of_result(
     written = gather.attributes.get("dimensions", "").strip("{}")
     if size is None or whole is None or written != str(dimension):
         return
-    operands = [entry.by_name.get(name or "") for name in operand_names(gather)]
-    part = operands[0].shape if operands and operands[0] is not None else None
-    one_part = part.dimensions[dimension] if part is not None else None
+    operand = entry.operand(gather)
+    part = operand.shape if operand is not None else None
+    length = part.dimensions[dimension] if part is not None else None
     # The padding is less than one element per part.
-    if one_part and whole % one_part == 0 and size > whole - whole // one_part:
+    if length and whole % length == 0 and size > whole - whole // length:
         metadata = gather.metadata or slicing.metadata
         yield UnevenGather(
-            path, gather.name, dimension, size, whole // one_part, gather.shape.bytes,
+            path, gather.name, dimension, size, whole // length, gather.shape.bytes,
             module.source(metadata),
         )  # fmt: skip
 
@@ -106,15 +100,14 @@ def _before(
         if at.opcode == opcode:
             return computation, at
         if at.opcode == "fusion" and computation is entry:
-            inside = next((module.by_name.get(one.computation) for one in at.called), None)
+            inside = next((module.by_name.get(call.computation) for call in at.called), None)
             if inside is None or inside.root is None:
                 return None
             computation, at = inside, inside.root
             continue
         if at.opcode not in SAME_DATA:
             return None
-        names = operand_names(at)
-        at = computation.by_name.get(names[0] or "") if names else None
+        at = computation.operand(at)
     return None
 
 
@@ -134,16 +127,13 @@ def _gathered(
         if at.opcode in _GATHERS and at.opcode != "all-gather-done":
             return at
         if at.opcode == "parameter" and computation is not entry and result is not None:
-            given = [name or "" for name in operand_names(_call(entry, within, result))]
-            number = at.number
-            if number is None or number >= len(given):
+            if at.number is None:
                 return None
-            computation, at = entry, entry.by_name.get(given[number])
+            computation, at = entry, entry.operand(_call(entry, within, result), at.number)
             continue
         if at is not slicing and at.opcode not in (*SAME_DATA, *_GATHERS):
             return None
-        names = operand_names(at)
-        at = computation.by_name.get(names[0] or "") if names else None
+        at = computation.operand(at)
     return None
 
 

@@ -84,18 +84,18 @@ class _Reader:
     def operations(self, computation: Computation) -> Iterator[ScheduledOperation]:
         """Yield the operations of a computation that take time or wait, in order."""
         results = result_sizes(computation)
-        kept = [one for one in computation.instructions if not self._takes_no_time(one)]
-        places = {one.name: number for number, one in enumerate(kept)}
+        kept = [op for op in computation.instructions if not self._takes_no_time(op)]
+        places = {op.name: number for number, op in enumerate(kept)}
         # A transfer between slices is begun by its send, and both its ends wait for it.
-        sends = {rendezvous(one): places[one.name] for one in kept if one.opcode == "send"}
-        for one in computation.instructions:
-            if one.opcode in ("send", "recv") and (name := rendezvous(one)) in sends:
-                places[one.name] = sends[name]
+        sends = {rendezvous(op): places[op.name] for op in kept if op.opcode == "send"}
+        for end in computation.instructions:
+            if end.opcode in ("send", "recv") and (name := rendezvous(end)) in sends:
+                places[end.name] = sends[name]
         # The computations that contain the first piece of a collective, by the collective.
         begun = {
-            key: places[one.name]
-            for one in kept
-            for key in self._inside(one)
+            key: places[op.name]
+            for op in kept
+            for key in self._inside(op)
             if key in self._analysis.chains.started
         }
         for instruction in kept:
@@ -126,7 +126,7 @@ class _Reader:
         elif ends := self._ended(instruction, inside):
             awaits = next((begun[key] for key in ends if key in begun), None)
         roles = _RUNS.get(opcode, ())
-        runs = tuple(one.computation for one in instruction.called if one.role in roles)
+        runs = tuple(call.computation for call in instruction.called if call.role in roles)
         times: int | None = None
         if opcode == "while":
             times = self._analysis.loops.trip_count(computation, instruction)
@@ -190,8 +190,8 @@ class _Reader:
         """Return the first pieces of the collective that a fusion with AsyncCollectiveDone awaits."""
         for called in instruction.called if inside else ():
             computation = self._module.by_name.get(called.computation)
-            for one in computation.instructions if computation is not None else ():
-                if one.opcode == "custom-call" and one.target == DONE:
+            for inner in computation.instructions if computation is not None else ():
+                if inner.opcode == "custom-call" and inner.target == DONE:
                     carried_on = self._analysis.chains.carried_on
                     return [start for key in inside for start in carried_on.get(key, ())]
         return []
@@ -202,8 +202,7 @@ def _beginning(
 ) -> int | None:
     """Return the place of the `-start` of a `-done`; None if it is in another computation."""
     for _ in range(_MOST_STEPS):
-        names = operand_names(instruction)
-        source = computation.by_name.get(names[0] or "") if names else None
+        source = computation.operand(instruction)
         if source is None:
             return None
         if source.opcode.endswith("-start") or source.opcode in ("send", "recv"):
