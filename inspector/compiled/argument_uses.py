@@ -10,6 +10,7 @@ contains anything else. A use is recorded only if the text proves it; all others
 
 from __future__ import annotations
 
+import functools
 from collections.abc import Mapping, Sequence
 from typing import NamedTuple
 
@@ -101,8 +102,8 @@ def argument_uses(
     shape = entry.root.shape
     shapes = [shape] if shape is None or shape.parts is None else list(shape.parts)
     given = {parameter.number or 0: parameter.shape for parameter in parameters}
-    found = _Uses(reader.products, reader.tables, given, flows, shapes, arguments).found()
-    return {arguments[number]: use for number, use in found.items()}
+    uses = _Uses(reader.products, reader.tables, given, flows, shapes, arguments).by_number()
+    return {arguments[number]: use for number, use in uses.items()}
 
 
 class _Uses:
@@ -130,7 +131,7 @@ class _Uses:
             n for place, flow in enumerate(returned) for n in flow.wrote & self._from[place]
         )
 
-    def found(self) -> dict[int, ArgumentUse]:
+    def by_number(self) -> dict[int, ArgumentUse]:
         """Return the uses by the number of the argument."""
         updated = frozenset(n for followed in self._from.values() for n in followed) - self._wrote
         forward, any_pass = self._against_computed(False), self._against_computed(True)
@@ -178,8 +179,8 @@ class _Uses:
             number
             for product in self._products
             if backward or not product.backward
-            for one, other in (product[:2], product[1::-1])
-            for number in _argument(one)
+            for factor, other in (product[:2], product[1::-1])
+            for number in _argument(factor)
             if not other.alone
         )
 
@@ -188,8 +189,8 @@ class _Uses:
         return frozenset(
             number
             for product in self._products
-            for one, other in (product[:2], product[1::-1])
-            for number in _argument(one) & updated
+            for factor, other in (product[:2], product[1::-1])
+            for number in _argument(factor) & updated
             if (partner := _argument(other)) and not partner & (updated | weights)
         )
 
@@ -339,7 +340,7 @@ class _Reader:
         """Return the flow of a broadcast. One that adds no dimension only moves data."""
         shape = instruction.shape
         kept = instruction.attributes.get("dimensions", "{}").strip("{}").split(",")
-        count = sum(bool(one.strip()) for one in kept)
+        count = sum(bool(dimension.strip()) for dimension in kept)
         return operands[0] if shape is not None and len(shape.dimensions) == count else _COMPUTED
 
     def _written(self, instruction: Instruction, operands: list[_Flow]) -> _Flow:
@@ -349,7 +350,7 @@ class _Reader:
             return _together([array, _COMPUTED])
         follows = array.follows
         # A part that is made from the array itself is an update of it, such as a sum.
-        same = any(one.follows & follows for one in rest[:1])
+        same = any(part.follows & follows for part in rest[:1])
         wrote = array.wrote if same else array.wrote | follows
         return _Flow(follows, not follows and _are_constant(rest[:1]), wrote)
 
@@ -369,22 +370,21 @@ class _Reader:
         return _CONSTANT if _are_constant(operands) else _COMPUTED
 
     def _collective(self, instruction: Instruction, operands: list[_Flow]) -> _Flow:
-        operation = BY_OPCODE[instruction.opcode]
-        flow = operands[0] if len(operands) == 1 else _Flow(parts=tuple(operands))
-        if operation.name == "all-to-all" and len(operands) > 1:
-            together = _together(operands)
-            flow = _Flow(parts=(together,) * len(operands))
-        return flow
+        if len(operands) == 1:
+            return operands[0]
+        if BY_OPCODE[instruction.opcode].name == "all-to-all":
+            operands = [_together(operands)] * len(operands)
+        return _Flow(parts=tuple(operands))
 
     def _called(self, instruction: Instruction, operands: list[_Flow], depth: int) -> _Flow:
         called = [
-            (one.role, self._by_name[one.computation])
-            for one in instruction.called
-            if one.computation in self._by_name
+            (call.role, self._by_name[call.computation])
+            for call in instruction.called
+            if call.computation in self._by_name
         ]
         if instruction.opcode == "while":
             state = operands[0] if operands else _COMPUTED
-            body = next((one for role, one in called if role == "body"), None)
+            body = next((callee for role, callee in called if role == "body"), None)
             for _ in range(_MAX_ROUNDS):
                 if body is None:
                     return _COMPUTED
@@ -395,16 +395,11 @@ class _Reader:
             return _COMPUTED
         if instruction.opcode == "conditional":
             branches = [
-                self.flow_of(one, {0: operands[n + 1]}, depth + 1)
-                for n, (_, one) in enumerate(called)
+                self.flow_of(branch, {0: operands[n + 1]}, depth + 1)
+                for n, (_, branch) in enumerate(called)
                 if n + 1 < len(operands)
             ]
-            if not branches:
-                return _COMPUTED
-            flow = branches[0]
-            for other in branches[1:]:
-                flow = _joined(flow, other)
-            return flow
+            return functools.reduce(_joined, branches) if branches else _COMPUTED
         if not called:
             return _COMPUTED
         return self.flow_of(called[0][1], dict(enumerate(operands)), depth + 1)

@@ -31,13 +31,12 @@ def moving(array: Array, snapshot: Snapshot) -> tuple[Moving, ...]:
     A gradient is moved by the reductions of its parameter. An activation of the train step is moved by
     collectives in its module in the forward pass.
     """
-    found = []
-    for program in snapshot.programs:
-        for collective in program.collectives or ():
-            known_by = _known_by(array, collective, program.name)
-            if known_by is not None:
-                found.append(Moving(program.name, collective, known_by))
-    return tuple(found)
+    return tuple(
+        Moving(program.name, collective, known_by)
+        for program in snapshot.programs
+        for collective in program.collectives or ()
+        if (known_by := _known_by(array, collective, program.name)) is not None
+    )
 
 
 def looked_for(snapshot: Snapshot) -> bool:

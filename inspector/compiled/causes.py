@@ -45,14 +45,14 @@ class Dependents:
 def conflicts_of(program: Program) -> tuple[Conflicts, ...]:
     """Return the conflicts of a program, equal ones together, those with the most bytes first."""
     named = {collective.name: collective for collective in program.collectives or ()}
-    found = []
+    groups = []
     for equal in by_key(
         (_key(conflict), conflict) for conflict in program.conflicts or ()
     ).values():
         names = [name for value in equal for name in value.collectives if name in named]
         moved = tuple(named[name] for name in names)
-        found.append(Conflicts(equal[0], len(equal), moved, wire_bytes_of_run(*moved)))
-    return tuple(sorted(found, key=lambda each: -(each.wire_bytes or 0)))
+        groups.append(Conflicts(equal[0], len(equal), moved, wire_bytes_of_run(*moved)))
+    return tuple(sorted(groups, key=lambda group: -(group.wire_bytes or 0)))
 
 
 def _key(conflict: Conflict) -> Hashable:
@@ -76,8 +76,8 @@ def _key(conflict: Conflict) -> Hashable:
 
 def rules_behind(snapshot: Snapshot) -> tuple[str, ...]:
     """Return the rules on which arrays or collectives depend, in the order of the layout."""
-    found = {rule for array in snapshot.arrays for rule in _rules_of_array(array, snapshot)}
-    found |= {
+    rules = {rule for array in snapshot.arrays for rule in _rules_of_array(array, snapshot)}
+    rules |= {
         origin.rule
         for program in snapshot.programs
         for collective in program.collectives or ()
@@ -85,13 +85,13 @@ def rules_behind(snapshot: Snapshot) -> tuple[str, ...]:
         if origin.rule
     }
     order = [name for name, _ in recorded(snapshot) or ()]
-    return tuple(sorted(found, key=lambda rule: (_place(rule, order), rule)))
+    return tuple(sorted(rules, key=lambda rule: (_place(rule, order), rule)))
 
 
 def dependents(snapshot: Snapshot, rule: str) -> Dependents:
     """Return everything whose sharding comes from a rule, such as `embed → fsdp`."""
     placed = [array for array in snapshot.arrays if rule in _rules_of_array(array, snapshot)]
-    every = [
+    collectives = [
         (program, collective)
         for program in snapshot.programs
         for collective in program.collectives or ()
@@ -100,8 +100,8 @@ def dependents(snapshot: Snapshot, rule: str) -> Dependents:
         rule,
         tuple(array for array in placed if array.program is None),
         tuple(array for array in placed if array.program is not None),
-        tuple((program, each) for program, each in every if rule in _rules(each.origins)),
-        sum(each.origins is None for _, each in every),
+        tuple(pair for pair in collectives if rule in _rules(pair[1].origins)),
+        sum(collective.origins is None for _, collective in collectives),
     )
 
 
@@ -111,9 +111,9 @@ def _rules_of_array(array: Array, snapshot: Snapshot) -> set[str]:
     rules = recorded(snapshot)
     if rules is None or array.logical_axes is None:
         return set()
-    axes = {axis for each in array.spec or () for axis in each or ()}
-    found = (rule_behind(array.logical_axes, axis, rules) for axis in axes)
-    return {rule for rule in found if rule is not None}
+    axes = {axis for entry in array.spec or () for axis in entry or ()}
+    behind = (rule_behind(array.logical_axes, axis, rules) for axis in axes)
+    return {rule for rule in behind if rule is not None}
 
 
 def _rules(origins: Iterable[Origin] | None) -> set[str]:

@@ -103,9 +103,9 @@ def _unused(
     program: Program, by_path: Mapping[str, Array], mesh: Mesh | None
 ) -> Iterable[UnusedDonation]:
     outputs = [
-        (array, sharding)
-        for sharding in program.shardings
-        if sharding.role == "output" and (array := by_path.get(sharding.path)) is not None
+        (array, output)
+        for output in program.shardings
+        if output.role == "output" and (array := by_path.get(output.path)) is not None
     ]
     for value in program.shardings:
         array = by_path.get(value.path)
@@ -126,18 +126,18 @@ def _reason(
     mesh: Mesh | None,
 ) -> str:
     """Return why no output is written over a donated input, as a clause."""
-    every = {bytes_in_program(other, sharding, mesh) for other, sharding in outputs}
+    every = {bytes_in_program(other, output, mesh) for other, output in outputs}
     if held is None or None in every or held in every:
         return "outputs of its size are written over other arguments, or elsewhere"
-    same_shape = [(other, sharding) for other, sharding in outputs if other.shape == array.shape]
+    same_shape = [(other, output) for other, output in outputs if other.shape == array.shape]
     if not same_shape:
         size = f"{shape_text(array.shape)} {array.dtype}, {bytes_text(held)} on each device"
         return f"no output has its size, {size}"
-    same_type = [(other, one) for other, one in same_shape if other.dtype == array.dtype]
+    same_type = [(other, output) for other, output in same_shape if other.dtype == array.dtype]
     if not same_type:
         types = ", ".join(sorted({other.dtype for other, _ in same_shape}))
         return f"it is {array.dtype}, and each output of its shape is {types}"
-    sizes = sorted({bytes_in_program(other, one, mesh) or 0 for other, one in same_type})
+    sizes = sorted({bytes_in_program(other, output, mesh) or 0 for other, output in same_type})
     return (
         f"it takes {bytes_text(held)} on each device, and outputs of its shape and type take "
         f"{', '.join(map(bytes_text, sizes))}"

@@ -36,7 +36,7 @@ def with_origins(compiled: Sequence[Program], propagated: Sequence[Program]) -> 
 
 def _with_causes(program: Program, collectives: tuple[Collective, ...], before: Program) -> Program:
     known = _by_place(before.collectives or ())
-    found = tuple(_with_origins(collective, known) for collective in collectives)
+    matched = tuple(_with_origins(collective, known) for collective in collectives)
     conflicts = program.conflicts
     if conflicts is None and before.conflicts is not None:
         own: dict[Hashable, list[str]] = defaultdict(list)
@@ -52,8 +52,8 @@ def _with_causes(program: Program, collectives: tuple[Collective, ...], before: 
             )
             for conflict in before.conflicts
         )
-    found = with_lines(found, conflicts or ())
-    return replace(program, collectives=found, conflicts=conflicts)
+    matched = with_lines(matched, conflicts or ())
+    return replace(program, collectives=matched, conflicts=conflicts)
 
 
 def with_lines(
@@ -85,11 +85,11 @@ def _same(collective: Collective) -> Hashable:
 
 def _by_place(collectives: Sequence[Collective]) -> Mapping[Hashable, list[Collective]]:
     """Return the collectives with origins by each operation and each array that they serve."""
-    found: dict[Hashable, list[Collective]] = defaultdict(list)
+    by_place: dict[Hashable, list[Collective]] = defaultdict(list)
     for collective in collectives:
         for place in _places(collective) if collective.origins else ():
-            found[place].append(collective)
-    return found
+            by_place[place].append(collective)
+    return by_place
 
 
 def _places(collective: Collective) -> Iterator[Hashable]:
@@ -109,15 +109,15 @@ def _with_origins(
     axes = frozenset(collective.axis_names)
     if collective.origins is not None or not axes:
         return collective
-    near = {id(each): each for place in _places(collective) for each in known.get(place, ())}
-    near = {key: each for key, each in near.items() if axes & frozenset(each.axis_names)}
-    same = [each for each in near.values() if _kind(each.op) == _kind(collective.op)]
-    exact = next((each for each in same if _same(each) == _same(collective)), None)
+    near = {id(other): other for place in _places(collective) for other in known.get(place, ())}
+    near = {key: other for key, other in near.items() if axes & frozenset(other.axis_names)}
+    same = [other for other in near.values() if _kind(other.op) == _kind(collective.op)]
+    exact = next((other for other in same if _same(other) == _same(collective)), None)
     if exact is not None:
         return replace(collective, origins=exact.origins)
     origins: dict[tuple[str, str], Origin] = {}
-    for each in same or near.values():
-        for origin in each.origins or ():
+    for other in same or near.values():
+        for origin in other.origins or ():
             if origin.mesh_axis in axes:
                 origins.setdefault((origin.mesh_axis, origin.from_), replace(origin, steps=None))
     return replace(collective, origins=tuple(origins.values())) if origins else collective

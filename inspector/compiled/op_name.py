@@ -69,11 +69,11 @@ def parse_op_name(op_name: str | None) -> tuple[OpName, ...]:
     for number, parts in enumerate(_merged(op_name, 0)):
         if number == _MAX_MERGED or len(parts) > _MAX_PARTS:
             return (_UNKNOWN,)  # a partial list would look complete
-        parsed.setdefault(_parse_one(parts))
+        parsed.setdefault(_operation(parts))
     return tuple(parsed)
 
 
-def _parse_one(parts: tuple[str, ...]) -> OpName:
+def _operation(parts: tuple[str, ...]) -> OpName:
     function = _CALL.match(parts[0])
     if function is None or function[1] not in ("jit", "pjit", "pmap") or len(parts) < 2:
         # An argument, a name made by the compiler, or a name without its beginning.
@@ -166,7 +166,7 @@ def with_first(name: str, first: str) -> str | None:
             joined = _split(part[1:-1], ":")
             if len(joined) > _MAX_MERGED:
                 return None
-            whole = ["/".join((*before, one, *after)) for one in joined]
+            whole = ["/".join((*before, inner, *after)) for inner in joined]
             if first not in whole:
                 return None
             joined.insert(0, joined.pop(whole.index(first)))
