@@ -86,7 +86,7 @@ def with_changes(
             instruction.opcode in BY_OPCODE for instruction in computation.instructions
         ):
             passes = Passes(module, computation, slice_numbers)
-            passes.each(("copy",), _remove_copy)
+            passes.apply(("copy",), _remove_copy)
             (_run_for_gpu if kind == "gpu" else _run_for_tpu)(passes)
             changes += passes.changes
             changed = passes.edited.computation()
@@ -107,23 +107,23 @@ def _remove_copy(passes: Passes, copy: Instruction) -> None:
 
 
 def _run_for_gpu(passes: Passes) -> None:
-    passes.each(("all-reduce",), reductions.fold)
-    passes.each(REDUCTIONS, reductions.reassociate)
-    passes.each(MOVES, narrowing.narrow_around_conversion)
-    passes.each(("all-reduce",), reductions.scatter)
-    passes.each(("all-gather",), gathers.gather_before_broadcast)
+    passes.apply(("all-reduce",), reductions.fold)
+    passes.apply(REDUCTIONS, reductions.reassociate)
+    passes.apply(MOVES, narrowing.narrow_around_conversion)
+    passes.apply(("all-reduce",), reductions.scatter)
+    passes.apply(("all-gather",), gathers.gather_before_broadcast)
 
 
 def _run_for_tpu(passes: Passes) -> None:
-    passes.each(("all-reduce",), reductions.fold)
-    passes.each(("all-gather",), gathers.fold_gathers)
-    passes.each(REDUCTIONS, reductions.reassociate)
+    passes.apply(("all-reduce",), reductions.fold)
+    passes.apply(("all-gather",), gathers.fold_gathers)
+    passes.apply(REDUCTIONS, reductions.reassociate)
     gathers.gather_again(passes)
     if passes.slices is not None:
-        passes.each(("all-reduce",), slices.scatter_between_slices)
-        passes.each(("all-reduce",), slices.reduce_in_slices)
-        passes.each(("all-gather",), slices.gather_in_slices)
-    passes.each(MOVES, narrowing.narrow_for_products)
+        passes.apply(("all-reduce",), slices.scatter_between_slices)
+        passes.apply(("all-reduce",), slices.reduce_in_slices)
+        passes.apply(("all-gather",), slices.gather_in_slices)
+    passes.apply(MOVES, narrowing.narrow_for_products)
     gathers.merge_equal(passes)
     if passes.slices is not None:
-        passes.each(("collective-permute",), slices.permute_in_slices)
+        passes.apply(("collective-permute",), slices.permute_in_slices)

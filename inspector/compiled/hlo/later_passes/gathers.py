@@ -81,11 +81,11 @@ def gather_again(passes: Passes) -> None:
         users = sorted(edited.users(chain[-1]), key=lambda user: places[user.name])
         for number, (user, following) in enumerate(itertools.pairwise(users), 1):
             if places[following.name] - places[user.name] > _FAR_APART:
-                again = _repeated(passes, chain, following)
-                places |= dict.fromkeys((one.name for one in again), places[following.name])
-                edited.replace(chain[-1], again[-1], users[number:])
-                passes.repeated |= {one.name for one in again}
-                names = collective.name, again[0].name
+                copies = _repeated(passes, chain, following)
+                places |= dict.fromkeys((copy.name for copy in copies), places[following.name])
+                edited.replace(chain[-1], copies[-1], users[number:])
+                passes.repeated |= {copy.name for copy in copies}
+                names = collective.name, copies[0].name
                 passes.changed("gathered-again", names[:1], names)
                 break
 
@@ -152,7 +152,7 @@ def merge_equal(passes: Passes) -> None:
         return
     known: dict[object, Instruction] = {}
     compared = {*MOVES, "convert", "transpose", "reshape"}
-    for name in [name for name, one in edited.instructions.items() if one.opcode in compared]:
+    for name in [name for name, op in edited.instructions.items() if op.opcode in compared]:
         instruction = edited.instructions.get(name)
         if instruction is None or name in passes.repeated:
             continue

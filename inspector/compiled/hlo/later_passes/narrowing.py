@@ -108,7 +108,7 @@ def _multiplies_as_bfloat16(user: Instruction) -> bool:
 def _narrow(passes: Passes, collective: Instruction, value: Instruction) -> None:
     """Let a collective move a value of a narrower type, and convert the result back."""
     edited = passes.edited
-    wide, narrow = (dtype_of(one) or "" for one in (collective, value))
+    wide, narrow = dtype_of(collective) or "", dtype_of(value) or ""
     moved = edited.set_shape(collective, with_type(collective.shape_text, narrow))
     moved = edited.set_operands(moved, [value.name])
     users = edited.users(moved)

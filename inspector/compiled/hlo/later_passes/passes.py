@@ -82,11 +82,11 @@ class Passes:
         self.changes: list[Change] = []
         self.repeated: set[str] = set()
 
-    def each(self, opcodes: Iterable[str], change: Callable[[Passes, Instruction], None]) -> None:
+    def apply(self, opcodes: Iterable[str], change: Callable[[Passes, Instruction], None]) -> None:
         """Apply a pass to the present instructions with these opcodes, in order, unless it removes them."""
         wanted = frozenset(opcodes)
         edited = self.edited.instructions
-        for name in [name for name, one in edited.items() if one.opcode in wanted]:
+        for name in [name for name, op in edited.items() if op.opcode in wanted]:
             instruction = edited.get(name)
             if instruction is not None:
                 change(self, instruction)
@@ -104,7 +104,7 @@ class Passes:
         except InvalidInput:
             return None
         groups = groups or (tuple(range(self.partitions)),)
-        known = all(0 <= one < self.partitions for group in groups for one in group)
+        known = all(0 <= member < self.partitions for group in groups for member in group)
         return groups if known and len({len(group) for group in groups}) == 1 else None
 
     def reduction(self, collective: Instruction) -> str | None:
@@ -120,7 +120,7 @@ class Passes:
             pairs = replica_groups.pairs(permute.attributes["source_target_pairs"])
         except (InvalidInput, KeyError):
             return None
-        return pairs if all(one < self.partitions for pair in pairs for one in pair) else None
+        return pairs if all(end < self.partitions for pair in pairs for end in pair) else None
 
     def crosses_slices(self, collective: Instruction) -> bool:
         """Return whether devices of several slices communicate."""
@@ -128,7 +128,7 @@ class Passes:
             return False
         is_permute = collective.opcode == "collective-permute"
         groups = self.pairs(collective) if is_permute else self.groups(collective)
-        return any(len({self.slices[one] for one in group}) > 1 for group in groups or ())
+        return any(len({self.slices[member] for member in group}) > 1 for group in groups or ())
 
     def only_inner(self, outer: Instruction) -> Instruction | None:
         """Return the operand of a collective if it is the same operation and has no other user."""

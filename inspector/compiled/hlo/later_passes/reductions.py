@@ -141,7 +141,7 @@ def scatter(passes: Passes, collective: Instruction) -> None:
     if user is None or user.opcode != "dynamic-slice" or not passes.has_one_operand(collective):
         return
     groups = passes.groups(collective)
-    reduced, whole, part = (array_of(one) for one in (collective, edited.operand(user), user))
+    reduced, whole, part = map(array_of, (collective, edited.operand(user), user))
     if groups is None or reduced is None or whole is None or part is None:
         return
     dimensions = _split_dimensions(whole.sizes, part.sizes)

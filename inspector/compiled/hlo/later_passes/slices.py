@@ -150,14 +150,14 @@ def permute_in_slices(passes: Passes, collective: Instruction) -> None:
     edited, slices, pairs = passes.edited, passes.slices, passes.pairs(collective)
     if pairs is None or slices is None or not passes.has_one_operand(collective):
         return
-    between = tuple(pair for pair in pairs if len({slices[one] for one in pair}) > 1)
+    between = tuple(pair for pair in pairs if len({slices[end] for end in pair}) > 1)
     members: dict[int, list[int]] = {}
     for partition, number in enumerate(slices):
         members.setdefault(number, []).append(partition)
-    place = {one: at for part in members.values() for at, one in enumerate(part)}
+    place = {member: at for part in members.values() for at, member in enumerate(part)}
     inside: dict[tuple[tuple[int, int], ...], None] = {}
     for number in members:
-        own = [pair for pair in pairs if {slices[one] for one in pair} == {number}]
+        own = [pair for pair in pairs if {slices[end] for end in pair} == {number}]
         if any(sender != receiver for sender, receiver in own):
             inside.setdefault(tuple((place[sender], place[receiver]) for sender, receiver in own))
     if not between or not inside or len({len(part) for part in members.values()}) > 1:
@@ -183,4 +183,4 @@ def permute_in_slices(passes: Passes, collective: Instruction) -> None:
         )
     edited.replace(collective, result)
     edited.rename(moved[0], name)
-    passes.changed("between-slices", (name,), (name, *(one.name for one in moved[1:])))
+    passes.changed("between-slices", (name,), (name, *(op.name for op in moved[1:])))
