@@ -55,10 +55,10 @@ class Analysis:
 
         A truncated text can lack calls, so only the executions of its entry are known.
         """
-        found: dict[str, Runs] = {}
+        runs: dict[str, Runs] = {}
         for name in _callers_first(self.module, self.call_sites):
-            found[name] = _runs_of(self.module, name, self.call_sites, self.loops, found)
-        return found
+            runs[name] = _runs_of(self.module, name, self.call_sites, self.loops, runs)
+        return runs
 
 
 def _runs_of(

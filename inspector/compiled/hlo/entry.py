@@ -72,10 +72,10 @@ def inputs(module: Module) -> tuple[EntryValue, ...] | None:
     }
     if set(parameters) != set(range(len(parameters))):
         return None
-    in_order = [parameters[number] for number in range(len(parameters))]
-    values = [
-        value for one in in_order for value in _values(one, meshes, one.metadata.get("op_name", ""))
-    ]
+    values: list[EntryValue] = []
+    for number in range(len(parameters)):
+        parameter = parameters[number]
+        values += _values(parameter, meshes, parameter.metadata.get("op_name", ""))
     return _in_memory(values, laid_out)
 
 
@@ -131,9 +131,7 @@ def _values(
         if sdy and len(parts) == 1:
             hlo_shardings = [shardings.parse_sdy(text.unquoted(sdy[1]), meshes)]
         elif "sharding" in attributes:
-            hlo_shardings = [
-                shardings.parse(one) for one in shardings.parse_all(attributes["sharding"])
-            ]
+            hlo_shardings = [*map(shardings.parse, shardings.parse_all(attributes["sharding"]))]
     except InvalidInput as refused:
         problem = str(refused)
     if len(hlo_shardings) != len(parts):

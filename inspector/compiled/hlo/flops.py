@@ -98,9 +98,8 @@ def others(computation: Computation, instruction: Instruction, applied: Applied)
     count = _OTHERS.get(instruction.opcode)
     if count is None:
         return 0
-    return _countable(
-        count(_Operation(instruction, operand_shapes(computation, instruction), applied))
-    )
+    operation = _Operation(instruction, operand_shapes(computation, instruction), applied)
+    return _countable(count(operation))
 
 
 def _dot(instruction: Instruction, lhs: Shape, rhs: Shape, result: Shape) -> int | None:
@@ -166,10 +165,10 @@ def _convolution(instruction: Instruction, lhs: Shape, rhs: Shape, result: Shape
     for label, dimension in zip(spatial, window, strict=True):
         if label not in of_rhs or label not in of_result:
             return None
-        each = _positions(of_lhs[label], of_rhs[label], of_result[label], dimension)
-        if each is None:
+        pairs = _positions(of_lhs[label], of_rhs[label], of_result[label], dimension)
+        if pairs is None:
             return None
-        count *= each
+        count *= pairs
     return MULTIPLY_ADD * count
 
 
@@ -287,8 +286,8 @@ class _Operation(NamedTuple):
         if not times:
             return times
         name = _written(self.instruction, key, _NAME)
-        each = self.applied(name) if name is not None else None
-        return None if each is None else times * each
+        flops = self.applied(name) if name is not None else None
+        return None if flops is None else times * flops
 
 
 def _reduce(operation: _Operation) -> int | None:
@@ -322,10 +321,8 @@ def _reduce_window(operation: _Operation) -> int | None:
 
 
 def _select_and_scatter(operation: _Operation) -> int | None:
-    count, source = (
-        operation.elements(1),
-        operation.operands[1] if len(operation.operands) > 1 else None,
-    )
+    count = operation.elements(1)
+    source = operation.operands[1] if len(operation.operands) > 1 else None
     window = _window(operation.instruction, len(source.dimensions)) if source else None
     if count is None or window is None:
         return None
@@ -341,11 +338,8 @@ def _select_and_scatter(operation: _Operation) -> int | None:
 def _scan(operation: _Operation) -> int | None:
     """Count one application per position along the dimension. XLA counts one in all."""
     along = _numbers(operation.instruction.attributes.get("dimensions", ""))
-    lengths = (
-        operation.operands[0].dimensions
-        if operation.operands and operation.operands[0] is not None
-        else ()
-    )
+    source = operation.operands[0] if operation.operands else None
+    lengths = source.dimensions if source is not None else ()
     known = len(along) == 1 and along[0] < len(lengths)
     return operation.applications(lengths[along[0]] if known else None)
 
@@ -374,13 +368,10 @@ def _fft(operation: _Operation) -> int | None:
 
 
 def _triangular_solve(operation: _Operation) -> int | None:
-    if (
-        len(operation.operands) != 2
-        or operation.operands[0] is None
-        or not operation.operands[0].dimensions
-    ):
+    matrix = operation.operands[0] if len(operation.operands) == 2 else None
+    if matrix is None or not matrix.dimensions:
         return None
-    sides, side = operation.elements(1), operation.operands[0].dimensions[-1]
+    sides, side = operation.elements(1), matrix.dimensions[-1]
     return None if sides is None or side is None else MULTIPLY_ADD * side * sides
 
 
@@ -395,9 +386,9 @@ _OTHERS: dict[str, Callable[[_Operation], int | None]] = {
     "reduce": _reduce,
     "reduce-window": _reduce_window,
     # The updates follow the arrays and the indices.
-    "scatter": lambda one: one.applications(one.elements(len(one.operands) // 2 + 1)),
+    "scatter": lambda op: op.applications(op.elements(len(op.operands) // 2 + 1)),
     "select-and-scatter": _select_and_scatter,
-    "map": lambda one: one.applications(_elements(one.instruction.shape)),
+    "map": lambda op: op.applications(_elements(op.instruction.shape)),
     "scan": _scan,
     "all-reduce": _all_reduce,
     "sort": _sort,

@@ -20,7 +20,7 @@ from inspector.compiled.hlo import live_values
 from inspector.compiled.hlo.analysis import Analysis
 from inspector.compiled.hlo.flops import product
 from inspector.compiled.hlo.fused_values import (
-    MADE,
+    CONSTANTS,
     ORDERS,
     PRODUCTS,
     READERS,
@@ -143,12 +143,10 @@ class _Reader:
             operands = [trees.get(name or "", []) for name in operand_names(instruction)]
             if instruction.opcode == "parameter":
                 number = instruction.number or 0
-                known = given is not None and number < len(given)
-                tree = (
-                    given[number]
-                    if known and given
-                    else _leaves(instruction.name, instruction.shape)
-                )
+                if given is not None and number < len(given):
+                    tree = given[number]
+                else:
+                    tree = _leaves(instruction.name, instruction.shape)
             else:
                 tree = self._instruction(computation, instruction, operands, users, depth)
             trees[instruction.name] = tree
@@ -167,7 +165,7 @@ class _Reader:
     ) -> _Tree:
         opcode, shape = instruction.opcode, instruction.shape
         first: _Tree = operands[0] if operands else []
-        if opcode in MADE:
+        if opcode in CONSTANTS:
             return _Computed(instruction.name, shape, {})
         if opcode in ORDERS:
             return first
@@ -186,10 +184,9 @@ class _Reader:
         if opcode in PRODUCTS:
             result = _Value(instruction.name, written_shape(instruction, users))
             if any(map(self._is_kept, (result, *_reads(operands)))):
-                found = product(computation, instruction)
-                self.traffic.attention[instruction.name] = self._times * (
-                    (found and found.flops) or 0.0
-                )
+                matmul = product(computation, instruction)
+                flops = (matmul and matmul.flops) or 0.0
+                self.traffic.attention[instruction.name] = self._times * flops
             return self._executed(operands, result)
         if opcode in _UPDATES and len(operands) > _UPDATES[opcode]:
             return self._updated(computation, instruction, operands)
@@ -197,8 +194,8 @@ class _Reader:
             return self._sliced(computation, instruction, operands)
         if shape is None or shape.parts is not None or opcode in WRITES or opcode == "reduce":
             return self._executed(operands, _leaves(instruction.name, shape))
-        written = [each for each in users.get(instruction.name, ()) if each.opcode in WRITES]
-        if len(written) >= self._readers:
+        readers = sum(user.opcode in WRITES for user in users.get(instruction.name, ()))
+        if readers >= self._readers:
             return self._executed(operands, _Value(instruction.name, shape))
         return _Computed(instruction.name, shape, _reads(operands))
 
@@ -245,10 +242,9 @@ class _Reader:
         whole = total_bytes(operand_shapes(computation, instruction)[:1])
         part = None if instruction.shape is None else instruction.shape.bytes
         share = min(1.0, part / whole) if part is not None and whole else 1.0
-        found = {value: count * share for value, count in _reads(operands[:1]).items()}
-        return _Computed(
-            instruction.name, instruction.shape, _merged([found, _reads(operands[1:])])
-        )
+        reads = {value: count * share for value, count in _reads(operands[:1]).items()}
+        reads = _merged([reads, _reads(operands[1:])])
+        return _Computed(instruction.name, instruction.shape, reads)
 
     def _in_memory(self, trees: Sequence[_Tree]) -> list[_Tree]:
         """Write the arrays that have no memory yet, with fusions that read each array once."""
@@ -297,15 +293,15 @@ def _part(instruction: Instruction, whole: _Tree) -> _Tree:
 
 def _reads(trees: Iterable[_Tree]) -> _Reads:
     """Return the bytes that a reader of these trees reads of each array."""
-    found: list[_Reads] = []
+    reads: list[_Reads] = []
     for tree in trees:
         if isinstance(tree, list):
-            found.append(_reads(tree))
+            reads.append(_reads(tree))
         elif isinstance(tree, _Value):
-            found.append({tree: tree.bytes})
+            reads.append({tree: tree.bytes})
         else:
-            found.append(tree.reads)
-    return _merged(found)
+            reads.append(tree.reads)
+    return _merged(reads)
 
 
 def _merged(every: Sequence[_Reads]) -> _Reads:

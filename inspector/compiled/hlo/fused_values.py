@@ -29,7 +29,7 @@ RUNS = frozenset({"while", "conditional", "call"})
 # The data in another order, which products and fusions read and write directly.
 ORDERS = frozenset({"transpose", "reshape", "bitcast"})
 # Made wherever they are needed.
-MADE = frozenset({"constant", "iota"})
+CONSTANTS = frozenset({"constant", "iota"})
 # Their results are smaller than what they read, so that they run as soon as it is there.
 _SHRINKS = frozenset({"reduce", "slice"})
 # Dimensions of the scores in `models/dot_product.py`.
@@ -57,11 +57,11 @@ def fused_values(
     entry = analysis.module.complete_entry(largest=live_values.LARGEST_PROGRAM)
     if entry is None:
         return None
-    found = _Reader(analysis, donated or {}).read(entry)
+    live = _Reader(analysis, donated or {}).read(entry)
     if kernel_square is None:
-        return found
-    kept = (buffer for buffer in found.buffers if not are_scores(buffer.shape, kernel_square))
-    return LiveValues(tuple(kept), found.instructions)
+        return live
+    kept = (buffer for buffer in live.buffers if not are_scores(buffer.shape, kernel_square))
+    return LiveValues(tuple(kept), live.instructions)
 
 
 def are_scores(shape: Shape | None, seq: int) -> bool:
@@ -106,8 +106,8 @@ class _Reader(live_values.Reader):
         if isinstance(tree, _Fused) or instruction.opcode in ORDERS:
             return  # it runs as a part of the instructions that read its result
         if instruction.opcode in _SHRINKS:
-            read = [self._buffers[self._find(leaf)] for leaf in leaves_of(list(operands))]
-            position = max((one.writers[-1] for one in read if one.writers), default=position)
+            read = [self._buffers[self._find(leaf)].writers for leaf in leaves_of(list(operands))]
+            position = max((writers[-1] for writers in read if writers), default=position)
         super()._record(instruction, operands, tree, position)
 
     def _instruction(
@@ -117,7 +117,7 @@ class _Reader(live_values.Reader):
         users = self._users[computation.name]
         if opcode in ORDERS:
             return operands[0] if operands else []
-        if opcode in MADE:
+        if opcode in CONSTANTS:
             return _Fused()
         if opcode in ("tuple", "opt-barrier", *RUNS):
             names = operand_names(instruction)
@@ -154,7 +154,7 @@ class _Reader(live_values.Reader):
         if (
             instruction.opcode in _SHRINKS
             or len(written) >= READERS
-            or any(one in BY_OPCODE for one in written)
+            or any(opcode in BY_OPCODE for opcode in written)
         ):
             return self._new(shape, instruction.name)
         given = [operand for operand in operands if operand != []]
@@ -190,10 +190,10 @@ def written_shape(instruction: Instruction, users: Mapping[str, list[Instruction
 
 
 def _shape(computation: Computation, name: str | None) -> Shape | None:
-    found = computation.by_name.get(name or "")
-    return None if found is None else found.shape
+    source = computation.by_name.get(name or "")
+    return None if source is None else source.shape
 
 
 def _opcode(computation: Computation, name: str | None) -> str:
-    found = computation.by_name.get(name or "")
-    return "" if found is None else found.opcode
+    source = computation.by_name.get(name or "")
+    return "" if source is None else source.opcode

@@ -45,4 +45,4 @@ def operand_type(operands: list[Shape | None]) -> str | None:
     floats = [
         operand for operand in operands if operand is not None and (operand.element_bits or 0) >= 16
     ]
-    return max(floats, key=lambda one: one.element_bits or 0).dtype if floats else None
+    return max(floats, key=lambda operand: operand.element_bits or 0).dtype if floats else None

@@ -128,7 +128,7 @@ class Reader:
             buffer = self._buffers[self._find(leaf)]
             buffer.result, buffer.last = number, len(self._order) - 1
         self._donate(entry, result)
-        kept = [one for value, one in enumerate(self._buffers) if self._same[value] == value]
+        kept = [self._buffers[value] for value, same in enumerate(self._same) if same == value]
         if self._reuse:
             _reuse_results(kept)
         return LiveValues(tuple(kept), tuple(self._order))
@@ -213,8 +213,8 @@ class Reader:
             return operands
         if opcode == "get-tuple-element":
             index = instruction.tuple_index
-            found = _at(first, (index,)) if index is not None else None
-            return self._new(instruction.shape, instruction.name) if found is None else found
+            element = _at(first, (index,)) if index is not None else None
+            return self._new(instruction.shape, instruction.name) if element is None else element
         if opcode in _SAME:
             return operands if len(operands) > 1 else first
         if opcode.endswith(("-done", "-update")):
@@ -256,9 +256,7 @@ class Reader:
 
     def _later(self, instruction: Instruction, first: Tree) -> Tree:
         """Return the result of a `-done` or `-update` from the tree of its start."""
-        if instruction.opcode.endswith("-update"):
-            return first
-        if isinstance(first, int):
+        if instruction.opcode.endswith("-update") or isinstance(first, int):
             return first
         if instruction.opcode == "copy-done":
             return first[0] if first else []
@@ -273,14 +271,14 @@ class Reader:
         """Follow the computations that an instruction executes, and return its result."""
         opcode = instruction.opcode
         roles = _WHOLE_ROLES.get(opcode, ("call",))
-        called = [one for one in instruction.called if one.role in roles]
+        called = [call for role in roles for call in instruction.called if call.role == role]
         results: list[Tree] = []
-        for number, one in enumerate(sorted(called, key=lambda each: roles.index(each.role))):
-            computation = self._module.by_name.get(one.computation)
-            if computation is None or one.computation in self._entered:
+        for number, call in enumerate(called):
+            computation = self._module.by_name.get(call.computation)
+            if computation is None or call.computation in self._entered:
                 results.append(self._new(instruction.shape, instruction.name))
                 continue
-            self._entered.add(one.computation)
+            self._entered.add(call.computation)
             given = operands[number + 1 : number + 2] if opcode == "conditional" else operands
             results.append(self._computation(computation, given, depth + 1))
         if opcode == "while":
@@ -317,8 +315,8 @@ class Reader:
             count = len(operand_names(instruction))
             alone = not (instruction.shape_text or "").startswith("(")
             for indices in _INDICES.findall(overwritten[1]):
-                numbers = [int(one) for one in _NUMBER.findall(indices)]
-                sources = [one for one in numbers if one < count]
+                numbers = [int(digits) for digits in _NUMBER.findall(indices)]
+                sources = [source for source in numbers if source < count]
                 for to in numbers:
                     if to >= count and sources:
                         yield () if alone else (to - count,), sources[0]
@@ -349,14 +347,14 @@ class Reader:
             for left, right in zip(tree, other, strict=False):
                 self._join(left, right)
 
-    def _join_values(self, one: int, other: int) -> None:
-        if one == other:
+    def _join_values(self, value: int, other: int) -> None:
+        if value == other:
             return
-        kept, gone = self._buffers[one], self._buffers[other]
-        self._same[other] = one
-        defined = [each for each in (kept, gone) if each.first >= 0]
-        kept.first = min((each.first for each in defined), default=-1)
-        kept.last = max((each.last for each in defined), default=-1)
+        kept, gone = self._buffers[value], self._buffers[other]
+        self._same[other] = value
+        defined = [buffer for buffer in (kept, gone) if buffer.first >= 0]
+        kept.first = min((buffer.first for buffer in defined), default=-1)
+        kept.last = max((buffer.last for buffer in defined), default=-1)
         kept.writers = sorted({*kept.writers, *gone.writers})
         kept.readers = sorted({*kept.readers, *gone.readers})
         if gone.bytes > kept.bytes:
@@ -383,10 +381,10 @@ def _reuse_results(buffers: Sequence[Buffer]) -> None:
         and buffer.first > 0
         and buffer.bytes
     ]
-    results.sort(key=lambda one: one.bytes)
+    results.sort(key=lambda result: result.bytes)
     sizes = [result.bytes for result in results]
     taken = [[(result.first, result.last)] for result in results]
-    for buffer in sorted(buffers, key=lambda each: -each.bytes):
+    for buffer in sorted(buffers, key=lambda value: -value.bytes):
         if buffer.bytes < _SMALL * largest or not buffer.bytes or not results:
             break
         if buffer.whole_program or buffer.first < 0:
@@ -420,8 +418,7 @@ def _updated_parameters(fused: Computation) -> Iterator[tuple[Path, int]]:
         at, updated = output, False
         while at is not None and (at.opcode == "bitcast" or at.opcode in _UPDATES):
             updated |= at.opcode in _UPDATES
-            names = operand_names(at)
-            at = fused.by_name.get(names[0] or "") if names else None
+            at = fused.operand(at)
         if updated and at is not None and at.opcode == "parameter" and at.number is not None:
             yield path, at.number
 
@@ -430,10 +427,10 @@ def leaves_of(tree: Tree) -> list[int]:
     """Return the values of a tree, in order."""
     if isinstance(tree, int):
         return [tree]
-    found: list[int] = []
+    leaves: list[int] = []
     for part in tree:
-        found += [part] if isinstance(part, int) else leaves_of(part)
-    return found
+        leaves += [part] if isinstance(part, int) else leaves_of(part)
+    return leaves
 
 
 def _at(tree: Tree | None, path: Sequence[int]) -> Tree | None:
@@ -465,4 +462,4 @@ def _fits(tree: Tree, shape: Shape | None) -> bool:
 
 
 def _path(written: str) -> Path:
-    return tuple(int(one) for one in written.split(",") if one.strip())
+    return tuple(int(index) for index in written.split(",") if index.strip())

@@ -28,16 +28,14 @@ def simplified(collectives: Iterable[Collective], analysis: Analysis) -> tuple[C
     Those on which no result depends are left out.
     """
     kept = needed(analysis.module)
-    outside = _outside(analysis.module)
+    outside = {key: analysis.runs[name] for key, name in _outside(analysis.module).items()}
     return tuple(
         collective
-        if (computation := outside.get((collective.computation, collective.name))) is None
+        if (runs := outside.get((collective.computation, collective.name))) is None
         else replace(
             collective,
-            executions=analysis.runs[computation].count,
-            executions_per_iteration=analysis.runs[computation].per_iteration
-            if analysis.runs[computation].count is None
-            else None,
+            executions=runs.count,
+            executions_per_iteration=runs.per_iteration if runs.count is None else None,
         )
         for collective in collectives
         if (collective.computation, collective.name) in kept
@@ -46,17 +44,17 @@ def simplified(collectives: Iterable[Collective], analysis: Analysis) -> tuple[C
 
 def _outside(module: Module) -> Mapping[tuple[str, str], str]:
     """Return the computation to which each collective of a loop is moved, by its computation and name."""
-    found: dict[tuple[str, str], str] = {}
+    outside: dict[tuple[str, str], str] = {}
     for computation, instruction in module.instructions:
         if instruction.opcode != "while":
             continue
-        body = next((one.computation for one in instruction.called if one.role == "body"), None)
+        body = next((call.computation for call in instruction.called if call.role == "body"), None)
         inside = module.by_name.get(body or "")
         if inside is None:
             continue
         for name in _unchanging(inside):
-            found[inside.name, name] = computation.name
-    return found
+            outside[inside.name, name] = computation.name
+    return outside
 
 
 def _unchanging(body: Computation) -> list[str]:
@@ -66,12 +64,12 @@ def _unchanging(body: Computation) -> list[str]:
         return []
     returned = operand_names(root)
     same: set[str] = set()
-    found = []
+    collectives = []
     for instruction in body.instructions:
         names = operand_names(instruction)
         if instruction.opcode == "get-tuple-element":
             number = instruction.tuple_index
-            source = body.by_name.get(names[0] or "") if names else None
+            source = body.operand(instruction)
             if source is not None and source.opcode == "parameter":
                 kept = number is not None and number < len(returned)
                 if kept and returned[number or 0] == instruction.name:
@@ -81,5 +79,5 @@ def _unchanging(body: Computation) -> list[str]:
             continue
         same.add(instruction.name)
         if instruction.opcode in BY_OPCODE:
-            found.append(instruction.name)
-    return found
+            collectives.append(instruction.name)
+    return collectives

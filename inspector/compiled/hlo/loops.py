@@ -106,7 +106,7 @@ class Loops:
     def __init__(self, module: Module, sites: CallSites) -> None:
         self._module = module
         self._sites = sites
-        self._found: dict[tuple[str, str], int | None] = {}
+        self._trip_counts: dict[tuple[str, str], int | None] = {}
         self._depth = 0
         self._limit = StepLimit(module, _MIN_STEPS, _STEPS_PER_INSTRUCTION)
 
@@ -116,12 +116,12 @@ class Loops:
         if printed:
             return int(printed[1])
         key = (computation.name, loop.name)
-        if key not in self._found:
+        if key not in self._trip_counts:
             try:
-                self._found[key] = self._trips(_Frame(computation), loop)
+                self._trip_counts[key] = self._trips(_Frame(computation), loop)
             except _TooLong:
-                self._found[key] = None
-        return self._found[key]
+                self._trip_counts[key] = None
+        return self._trip_counts[key]
 
     def _trips(self, outer: _Frame, loop: Instruction) -> int | None:
         condition = self._called(loop, "condition")
@@ -186,10 +186,10 @@ class Loops:
                 return left, right, direction, shape.dtype if shape else ""
             if opcode == "not" or opcode in _SAME_VALUE:
                 inner = self._instruction(frame, instruction, 0)
-                found = self._comparison(frame, inner) if inner else None
-                if found and opcode == "not":
-                    found = (*found[:2], _NEGATED[found[2]], found[3])
-                return found
+                compared = self._comparison(frame, inner) if inner else None
+                if compared and opcode == "not":
+                    compared = (*compared[:2], _NEGATED[compared[2]], compared[3])
+                return compared
             if opcode == "parameter" and frame.caller and frame.call:
                 number = instruction.number
                 inner = self._instruction(frame.caller, frame.call, number)

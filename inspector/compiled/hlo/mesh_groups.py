@@ -80,13 +80,13 @@ def parts_of_axes(groups: Groups, mesh: Mesh) -> tuple[str, ...] | None:
 
 def _primes(size: int) -> list[int]:
     """Return the prime factors of a number, the smallest first."""
-    found, factor = [], 2
+    primes, factor = [], 2
     while factor * factor <= size:
         while size % factor == 0:
-            found.append(factor)
+            primes.append(factor)
             size //= factor
         factor += 1
-    return [*found, size] if size > 1 else found
+    return [*primes, size] if size > 1 else primes
 
 
 def _runs(chosen: Sequence[bool]) -> Iterator[tuple[int, int]]:

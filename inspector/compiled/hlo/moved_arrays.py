@@ -130,7 +130,7 @@ class _Search:
     def run(
         self, arguments: Sequence[str], results: Sequence[str], parts: Sequence[Path]
     ) -> dict[tuple[str, str], tuple[str, ...]]:
-        found: dict[tuple[str, str], set[str]] = {
+        arrays: dict[tuple[str, str], set[str]] = {
             (computation.name, instruction.name): {
                 arguments[number]
                 for number in self._arguments_of(_Frame(computation), instruction)
@@ -139,7 +139,7 @@ class _Search:
             for computation, instruction in self._module.instructions
             if instruction.opcode in BY_OPCODE
         }
-        if not found:
+        if not arrays:
             return {}
         top = _Frame(self._entry)
         assert self._entry.root is not None
@@ -155,16 +155,16 @@ class _Search:
                 for value in values:
                     if value.instruction.opcode in BY_OPCODE:
                         key = (value.frame.computation.name, value.instruction.name)
-                        found[key].add(path)
+                        arrays[key].add(path)
                 if params:
                     seen_of_state |= seen
         for key, starts in self._analysis.chains.carried_on.items():
-            moved = found.pop(key, set())
+            moved = arrays.pop(key, set())
             for start in starts:
-                if start in found:
-                    found[start] |= moved
+                if start in arrays:
+                    arrays[start] |= moved
         order = {path: number for number, path in enumerate((*arguments, *results))}
-        return {key: tuple(sorted(paths, key=order.__getitem__)) for key, paths in found.items()}
+        return {key: tuple(sorted(paths, key=order.__getitem__)) for key, paths in arrays.items()}
 
     def _arguments_of(self, frame: _Frame, collective: Instruction) -> Iterator[int]:
         """Yield the numbers of the program's arguments from which a collective's operands are made."""
@@ -204,13 +204,13 @@ class _Search:
             index = instruction.tuple_index
             return [] if index is None else self._at(frame, instruction, _FIRST, (index, *path))
         if opcode == "tuple":
-            return self._at(frame, instruction, _one(path), path[1:]) if path else []
+            return self._at(frame, instruction, _slice_at(path), path[1:]) if path else []
         if opcode in ("add-dependency", "domain"):  # tuples as they are
             return self._at(frame, instruction, _FIRST, path)
         if opcode in ("opt-barrier", "optimization-barrier"):
             # A barrier with several operands returns a tuple of them.
             if path and len(self._operands(frame, instruction)) > 1:
-                return self._at(frame, instruction, _one(path), path[1:])
+                return self._at(frame, instruction, _slice_at(path), path[1:])
             return self._at(frame, instruction, _FIRST, path)
         if opcode in MOVES:
             return self._at(frame, instruction, MOVES[opcode], ())
@@ -225,7 +225,7 @@ class _Search:
         if opcode.endswith("-start"):
             # (operands, results, context …)
             if path[:1] == (0,):
-                return self._at(frame, instruction, _one(path[1:]), path[2:])
+                return self._at(frame, instruction, _slice_at(path[1:]), path[2:])
             if not path:
                 return []
             if opcode not in _CALL_STARTS:
@@ -245,8 +245,8 @@ class _Search:
             return sources if same_size else []
         target = instruction.target if "call" in opcode else None
         if target == DONE:
-            held = self._at(frame, instruction, _ALL, path)
-            return [one for one in held if one.instruction.opcode in BY_OPCODE]
+            operands = self._at(frame, instruction, _ALL, path)
+            return [operand for operand in operands if operand.instruction.opcode in BY_OPCODE]
         return self._at(frame, instruction, _FIRST, path) if target in SAME_DATA else []
 
     def _through_collective(self, value: _Value) -> list[_Value]:
@@ -258,7 +258,7 @@ class _Search:
         several = len(self._operands(frame, instruction)) > 1
         # Each result of an all-to-all contains parts of all operands.
         if several and path and operation.route != "all-to-all":
-            return self._at(frame, instruction, _one(path), path[1:])
+            return self._at(frame, instruction, _slice_at(path), path[1:])
         return self._at(frame, instruction, _ALL, ())
 
     def _through_done(self, value: _Value) -> list[_Value]:
@@ -292,8 +292,8 @@ class _Search:
         if call.opcode == "conditional":
             return [
                 value
-                for n, one in enumerate(self._called(call, "branch"))
-                if (one is frame.computation if branch is None else n == branch)
+                for n, callee in enumerate(self._called(call, "branch"))
+                if (callee is frame.computation if branch is None else n == branch)
                 for value in self._at(outer, call, slice(n + 1, n + 2), path)
             ]
         if call.opcode in ("fusion", "call") or call.opcode.endswith("-start"):
@@ -346,7 +346,7 @@ def _calls(frame: _Frame) -> tuple[int, ...]:
     return tuple(calls)
 
 
-def _one(path: Path) -> slice:
+def _slice_at(path: Path) -> slice:
     """Return the slice of one operand, by default the first."""
     number = path[0] if path else 0
     return slice(number, number + 1)

@@ -36,7 +36,7 @@ class _Reader:
 
     def __init__(self, module: Module) -> None:
         self._module = module
-        self._found: set[Key] = set()
+        self._needed: set[Key] = set()
         self._waiting: list[tuple[Computation, Instruction]] = []
         self._elements: dict[Key, set[int]] = defaultdict(set)  # of each loop
         # The loop of which a computation is the body or the condition.
@@ -54,14 +54,14 @@ class _Reader:
                 self._need(computation, instruction)
         while self._waiting:
             self._follow(*self._waiting.pop())
-        return self._found
+        return self._needed
 
     def _need(self, computation: Computation, instruction: Instruction | None) -> None:
         if (
             instruction is not None
-            and (key := (computation.name, instruction.name)) not in self._found
+            and (key := (computation.name, instruction.name)) not in self._needed
         ):
-            self._found.add(key)
+            self._needed.add(key)
             self._waiting.append((computation, instruction))
 
     def _need_root(self, name: str) -> None:
@@ -104,7 +104,7 @@ class _Reader:
         if number in elements:
             return
         elements.add(number)
-        self._found.add((computation.name, loop.name))
+        self._needed.add((computation.name, loop.name))
         given = next(_operands(computation, loop), None)
         self._need_part(computation, given, number)
         for called in loop.called:
@@ -121,7 +121,7 @@ class _Reader:
         if value.opcode != "tuple":
             self._need(computation, value)
             return
-        self._found.add((computation.name, value.name))
+        self._needed.add((computation.name, value.name))
         names = operand_names(value)
         if number < len(names):
             self._need(computation, computation.by_name.get(names[number] or ""))
@@ -131,9 +131,9 @@ def _operands(computation: Computation, instruction: Instruction) -> Iterator[In
     if instruction.opcode in ("parameter", "constant"):
         return
     for name in operand_names(instruction):
-        found = computation.by_name.get(name or "")
-        if found is not None:
-            yield found
+        operand = computation.by_name.get(name or "")
+        if operand is not None:
+            yield operand
 
 
 def _has_effect(instruction: Instruction) -> bool:

@@ -95,14 +95,14 @@ class _Reader:
     def _computation(self, heading: re.Match[str]) -> Computation:
         text, match = self._text, _INSTRUCTION.match
         instructions, at = [], self._at
-        while found := match(text, at):
-            root, name, shape, opcode, operands, attributes = found.groups()
+        while statement := match(text, at):
+            root, name, shape, opcode, operands, attributes = statement.groups()
             instruction = Instruction(name, opcode, shape, operands, attributes, root is not None)
             if _INLINE.search(operands) and opcode != "constant":
                 instructions += _apart(instruction)
             else:
                 instructions.append(instruction)
-            at = found.end()
+            at = statement.end()
         self._at = at
         complete = self._take(_END) is not None
         if not complete:
@@ -121,10 +121,10 @@ class _Reader:
         return rows
 
     def _take(self, pattern: re.Pattern[str]) -> re.Match[str] | None:
-        found = pattern.match(self._text, self._at)
-        if found:
-            self._at = found.end()
-        return found
+        match = pattern.match(self._text, self._at)
+        if match:
+            self._at = match.end()
+        return match
 
     def _at_end(self) -> bool:
         self._take(_SPACE)

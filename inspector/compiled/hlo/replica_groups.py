@@ -102,12 +102,12 @@ def expand(text: str) -> Groups:
 def pairs(text: str) -> Groups:
     """Return the (source, target) ids of a collective-permute."""
     text = text.strip()
-    found = _listed(text) if _LIST.match(text) else None
-    if found is None or any(len(pair) != 2 for pair in found):
+    listed = _listed(text) if _LIST.match(text) else None
+    if listed is None or any(len(pair) != 2 for pair in listed):
         raise InvalidInput(
             f"source_target_pairs is {shown(text)}, but must be a list such as {{{{0,1}},{{1,0}}}}"
         )
-    return found
+    return listed
 
 
 def _listed(text: str) -> Groups:
@@ -179,8 +179,8 @@ def connected(moves: Groups) -> Groups:
         return at
 
     for source, target in moves:
-        one, other = sorted((first(source), first(target)))
-        group_of[other] = one
+        low, high = sorted((first(source), first(target)))
+        group_of[high] = low
     members: dict[int, list[int]] = {}
     for at in sorted(group_of):
         members.setdefault(first(at), []).append(at)
@@ -321,7 +321,7 @@ def _named_axes(
     inner: str, names: list[str], sizes: list[int], text: str
 ) -> list[tuple[int, int, int]]:
     """Return (axis, product of the parts before, size) of each axis or sub-axis, in text order."""
-    found, at = [], 0
+    axes, at = [], 0
     while at < len(inner.rstrip()):
         match = _AXIS.match(inner, at)
         if match is None:
@@ -338,9 +338,9 @@ def _named_axes(
                 f"has the part ({before}){size} of the axis {shown(match[1])}, but its size {sizes[axis]} "
                 "must be a multiple of their product",
             )
-        found.append((axis, before, size))
+        axes.append((axis, before, size))
         at = match.end()
-    return found
+    return axes
 
 
 def _axis_number(name: str, names: list[str], text: str) -> int:

@@ -181,7 +181,7 @@ def _array(dtype: str, dimensions: str, layout: str) -> Shape | None:
 
 
 def _numbers(written: str) -> tuple[int, ...]:
-    return tuple(int(one) for one in written.split(",") if 0 < len(one) < 10)
+    return tuple(int(digits) for digits in written.split(",") if 0 < len(digits) < 10)
 
 
 def of_mlir(written: str) -> str:

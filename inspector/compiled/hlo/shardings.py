@@ -92,11 +92,11 @@ class NamedMesh:
     @property
     def strides(self) -> dict[str, int]:
         """The stride of each axis in row-major mesh order."""
-        found, stride = {}, self.size
+        strides, stride = {}, self.size
         for name, size in self.axes:
             stride //= max(1, size)
-            found[name] = stride
-        return found
+            strides[name] = stride
+        return strides
 
 
 @dataclass(frozen=True)
@@ -186,12 +186,8 @@ def parse_sdy(written: str, meshes: Mapping[str, NamedMesh]) -> HloSharding:
 
 def sdy_meshes(written: str) -> dict[str, NamedMesh]:
     """Return the meshes by name in the text of `xla.sdy.meshes`, without those that cannot be read."""
-    found = {}
-    for match in _SDY_MESHES.finditer(written.replace('\\"', '"')):
-        mesh = sdy_mesh(match[2])
-        if mesh is not None:
-            found[match[1]] = mesh
-    return found
+    matches = _SDY_MESHES.finditer(written.replace('\\"', '"'))
+    return {match[1]: mesh for match in matches if (mesh := sdy_mesh(match[2])) is not None}
 
 
 def sdy_mesh(written: str) -> NamedMesh | None:
@@ -253,16 +249,16 @@ def axes_on(parts: Sequence[Part], mesh: NamedMesh) -> tuple[str, ...] | None:
 def indices(sharding: HloSharding, rank: int, devices: int) -> np.ndarray:
     """Return (devices, rank): the part of each dimension that each position in the assignment holds."""
     places = np.arange(devices)
-    found = np.zeros((devices, rank), np.int64)
+    tiles = np.zeros((devices, rank), np.int64)
     for dimension, parts in enumerate(sharding.dimensions):
         for part in parts:
-            found[:, dimension] *= part.size
-            found[:, dimension] += places // part.stride % part.size
+            tiles[:, dimension] *= part.size
+            tiles[:, dimension] += places // part.stride % part.size
     if sharding.order is not None:
-        by_position = np.empty_like(found)
-        by_position[sharding.order.positions()] = found
+        by_position = np.empty_like(tiles)
+        by_position[sharding.order.positions()] = tiles
         return by_position
-    return found
+    return tiles
 
 
 def derived_mesh(shardings: Iterable[HloSharding], devices: int) -> NamedMesh | None:
@@ -322,8 +318,8 @@ def _tiled(written: str, match: re.Match[str]) -> HloSharding:
     last = len(tiles) - len(kinds)
 
     def of_kind(kind: str) -> tuple[Part, ...]:
-        found = zip(nested[last:], kinds, strict=True)
-        return tuple(part for parts, given in found if given == kind for part in parts)
+        subgroups = zip(nested[last:], kinds, strict=True)
+        return tuple(part for parts, given in subgroups if given == kind for part in parts)
 
     return HloSharding(tuple(nested[:last]), count, order, of_kind("unreduced"), of_kind("manual"))
 
@@ -345,16 +341,16 @@ def _iota_digits(dimensions: str, permutation: str | None, written: str) -> list
 def _positions(order: DeviceOrder) -> np.ndarray:
     if order.listed is not None:
         return np.array(order.listed, np.int64)
-    found = np.zeros(1, np.int64)
+    positions = np.zeros(1, np.int64)
     for part in order.digits:
-        found = (found[:, None] + np.arange(part.size) * part.stride).reshape(-1)
-    return found
+        positions = (positions[:, None] + np.arange(part.size) * part.stride).reshape(-1)
+    return positions
 
 
 def _nested(tiles: Sequence[int], digits: Sequence[Part]) -> list[tuple[Part, ...]] | None:
     """Return the parts of each tile dimension. Return None if a tile cuts a digit unevenly."""
     rest = [part for part in digits if part.size > 1]
-    found: list[tuple[Part, ...]] = []
+    dimensions: list[tuple[Part, ...]] = []
     for size in reversed(tiles):
         parts: list[Part] = []
         while size > 1:
@@ -370,19 +366,19 @@ def _nested(tiles: Sequence[int], digits: Sequence[Part]) -> list[tuple[Part, ..
                 return None
             parts.append(taken)
             size //= taken.size
-        found.append(_joined(reversed(parts)))
-    return found[::-1]
+        dimensions.append(_joined(reversed(parts)))
+    return dimensions[::-1]
 
 
 def _joined(parts: Iterable[Part]) -> tuple[Part, ...]:
     """Join neighbors that are one digit."""
-    found: list[Part] = []
+    digits: list[Part] = []
     for part in parts:
-        if found and found[-1].stride == part.stride * part.size:
-            found[-1] = Part(found[-1].size * part.size, part.stride)
+        if digits and digits[-1].stride == part.stride * part.size:
+            digits[-1] = Part(digits[-1].size * part.size, part.stride)
         else:
-            found.append(part)
-    return tuple(found)
+            digits.append(part)
+    return tuple(digits)
 
 
 def _whole_axes(dimensions: Sequence[Sequence[Part]], mesh: NamedMesh) -> Spec | None:

@@ -70,29 +70,25 @@ class Transfer:
             for number in range(int(slices.max()) + 1):
                 own = by_id[slices[by_id] == number].tolist()
                 places |= {(number + 1, device): at for device, at in enumerate(own)}
-        found = tuple(tuple(places.get(one, -1) for one in group) for group in self.groups)
-        return found if min(map(min, found)) >= 0 else None
+        groups = tuple(tuple(places.get(member, -1) for member in group) for group in self.groups)
+        return groups if min(map(min, groups)) >= 0 else None
 
 
 def transfers(module: Module) -> dict[Key, Transfer]:
     """Return the collectives between slices by computation and name of their send."""
-    found = {}
+    by_send = {}
     for computation in module.computations:
         ends: dict[str, Instruction] = {}
         for instruction in computation.instructions:
             if instruction.opcode == "recv" and (name := rendezvous(instruction)) is not None:
                 ends[name] = instruction
         for instruction in computation.instructions:
-            if instruction.opcode != "send":
-                continue
-            kind = _TYPE.search(instruction.attributes_text)
-            if kind is None:
-                continue
-            receive = ends.get(rendezvous(instruction) or "")
-            found[computation.name, instruction.name] = _transfer(
-                computation, instruction, receive, kind[1]
-            )
-    return found
+            if instruction.opcode == "send" and (kind := _TYPE.search(instruction.attributes_text)):
+                receive = ends.get(rendezvous(instruction) or "")
+                by_send[computation.name, instruction.name] = _transfer(
+                    computation, instruction, receive, kind[1]
+                )
+    return by_send
 
 
 def rendezvous(instruction: Instruction) -> str | None:
@@ -126,13 +122,13 @@ def _data_bytes(instruction: Instruction) -> int | None:
 
 def _groups(target: str) -> tuple[tuple[Member, ...], ...]:
     if products := _PRODUCT.findall(target):
-        found: list[tuple[Member, ...]] = []
+        groups: list[tuple[Member, ...]] = []
         for slices, devices in products:
             across, inside = _numbers(slices), _numbers(devices)
             if not 0 < len(across) * len(inside) <= MAX_POSITIONS:
                 return ()
-            found += [tuple((one, device) for one in across) for device in inside]
-        return tuple(found)
+            groups += [tuple((number, device) for number in across) for device in inside]
+        return tuple(groups)
     if pairs := _PAIR.findall(target):
         return tuple((int(source), int(to)) for source, to in pairs)
     return tuple(tuple(map(int, group.split(","))) for group in _GROUP.findall(target))
@@ -140,17 +136,17 @@ def _groups(target: str) -> tuple[tuple[Member, ...], ...]:
 
 def _numbers(text: str) -> range | list[int]:
     """Return the numbers in `1,2` or `0:3`; the last number of a range is included."""
-    found: list[int] = []
+    numbers: list[int] = []
     for item in text.split(","):
         bounds = _RANGE.match(item)
         if bounds is None:
             return []
         first = int(bounds[1])
         last = int(bounds[2] or first)
-        if len(found) + last - first >= MAX_POSITIONS:
+        if len(numbers) + last - first >= MAX_POSITIONS:
             return []
-        found += range(first, last + 1)
-    return found
+        numbers += range(first, last + 1)
+    return numbers
 
 
 def _metadata(

@@ -77,11 +77,7 @@ def kept(parse: Callable[[str], Parsed]) -> Callable[[str], Parsed]:
 def pieces(text: str) -> Iterator[tuple[int, str]]:
     """Yield (first line, text without comments) of each module; skip blank ones."""
     start, line = 0, 1
-    ends = [
-        (found.start(), found.end())
-        for found in _BOUNDARY.finditer(text)
-        if not _quoted(text, found.start())
-    ]
+    ends = [match.span() for match in _BOUNDARY.finditer(text) if not _quoted(text, match.start())]
     for end, following in [*ends, (len(text), len(text))]:
         piece = without_comments(text[start:end])
         if not piece.isspace() and piece:
@@ -104,17 +100,17 @@ def without_comments(text: str) -> str:
     if not _OTHER_COMMENT.search(text):
         return text
     return _COMMENT_OR_STRING.sub(
-        lambda found: "\n" * found[1].count("\n") if found[1] else found[0], text
+        lambda match: "\n" * match[1].count("\n") if match[1] else match[0], text
     )
 
 
 @kept
 def attributes(text: str) -> Mapping[str, str]:
     """Parse `, key=value, …` into unparsed values; the first of equal keys counts."""
-    found: dict[str, str] = {}
+    values: dict[str, str] = {}
     for match in _ATTRIBUTE.finditer(text):
-        found.setdefault(match[1], match[2])
-    return found
+        values.setdefault(match[1], match[2])
+    return values
 
 
 def items(group: str) -> list[str]:

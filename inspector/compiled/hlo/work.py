@@ -72,14 +72,14 @@ class _Total:
 
     value: int | None = 0
 
-    def add(self, times: int | None, each: int | None) -> None:
-        """Add times × each; it is 0 if one factor is 0 and the other unknown."""
-        if times == 0 or each == 0 or self.value is None:
+    def add(self, times: int | None, term: int | None) -> None:
+        """Add times × term; it is 0 if one factor is 0 and the other unknown."""
+        if times == 0 or term == 0 or self.value is None:
             return
-        if times is None or each is None:
+        if times is None or term is None:
             self.value = None
             return
-        self.value += times * each
+        self.value += times * term
         if self.value > MAX_COUNT:
             self.value = None
 
@@ -112,8 +112,8 @@ def _boundary(entry: Computation) -> _Total:
     """Return the bytes of the parameters and the result of the entry computation."""
     ends = [instruction for instruction in entry.instructions if instruction.opcode == "parameter"]
     total = _Total()
-    for each in (*ends, entry.root):
-        total.add(1, each.shape.bytes if each is not None and each.shape is not None else None)
+    for end in (*ends, entry.root):
+        total.add(1, end.shape.bytes if end is not None and end.shape is not None else None)
     return total
 
 
@@ -142,8 +142,8 @@ class Count:
             instructions.add(times, run.instructions)
             if times != 0:
                 not_counted |= run.not_counted
-            for dtype, each in run.products.items():
-                products.setdefault(dtype, _Total()).add(times, each.value)
+            for dtype, total in run.products.items():
+                products.setdefault(dtype, _Total()).add(times, total.value)
         return Work(
             flops.figure,
             _matmul(products),
@@ -187,22 +187,22 @@ class Count:
         matmul = _matmul(products)
         if matmul is None or run.not_counted:
             return None, run.bytes.value
-        flops = sum(one.flops for one in matmul)
-        dtype = max(matmul, key=lambda one: one.flops).dtype if matmul else ""
+        flops = sum(part.flops for part in matmul)
+        dtype = max(matmul, key=lambda part: part.flops).dtype if matmul else ""
         return MatmulFlops(dtype, flops), run.bytes.value
 
     def _fused_products(self, name: str) -> dict[str | None, int | None]:
         if name not in self._products:
             self._products[name] = {}  # ends the recursion of a computation that fuses itself
             computation = self._module.by_name.get(name)
-            found: dict[str | None, _Total] = {}
+            products: dict[str | None, _Total] = {}
             if computation is not None:
                 run = self._run(computation, moves=False)
-                found = run.products
+                products = run.products
                 for inner in run.fuses:
                     for dtype, value in self._fused_products(inner).items():
-                        found.setdefault(dtype, _Total()).add(1, value)
-            self._products[name] = {dtype: total.value for dtype, total in found.items()}
+                        products.setdefault(dtype, _Total()).add(1, value)
+            self._products[name] = {dtype: total.value for dtype, total in products.items()}
         return self._products[name]
 
     def _run(self, computation: Computation, moves: bool) -> _Run:
@@ -251,9 +251,9 @@ class Count:
         """Return the bytes of operands and results that are not in the device's memory."""
         if computation.name not in self._elsewhere:
             self._elsewhere[computation.name] = {
-                one.name: shape.outside_bytes
-                for one in computation.instructions
-                if one.shape_text and "S(" in one.shape_text and (shape := one.shape) is not None
+                op.name: shape.outside_bytes
+                for op in computation.instructions
+                if op.shape_text and "S(" in op.shape_text and (shape := op.shape) is not None
             }
         known = self._elsewhere[computation.name]
         if not known:
@@ -262,16 +262,16 @@ class Count:
         return sum(known.get(name, 0) for name in names)
 
     def _counted(self, run: _Run, computation: Computation, instruction: Instruction) -> int | None:
-        found = product(computation, instruction)
-        if found is None and instruction.opcode == "custom-call":
+        matmul = product(computation, instruction)
+        if matmul is None and instruction.opcode == "custom-call":
             called = instruction.target
             if called not in _COMPUTE_NOTHING and not called.startswith("xla.sdy."):
                 run.not_counted.add(called or "a custom call without a target")
-        if found is None:
+        if matmul is None:
             return others(computation, instruction, self._once)
-        dtype = found.dtype if found.flops is not None else None
-        run.products.setdefault(dtype, _Total()).add(1, found.flops)
-        return found.flops
+        dtype = matmul.dtype if matmul.flops is not None else None
+        run.products.setdefault(dtype, _Total()).add(1, matmul.flops)
+        return matmul.flops
 
     def _fusion(self, fused: Computation) -> int | None:
         # Equal fusions share a computation.
