@@ -122,15 +122,12 @@ def _link_of_slices(
     if crossed == 1:
         return inside(axes, groups)
     names = mesh_axes_text(axes)
+    why = f"groups along {names} have different numbers of devices in each slice"
     if groups.shape[1] % crossed:
-        return NoLink(
-            assumption=f"groups along {names} have different numbers of devices in each slice"
-        )
+        return NoLink(assumption=why)
     parts = groups.reshape(-1, groups.shape[1] // crossed)
     if (slices[parts] != slices[parts[:, :1]]).any():
-        return NoLink(
-            assumption=f"groups along {names} have different numbers of devices in each slice"
-        )
+        return NoLink(assumption=why)
     if chip.dcn_bytes_per_second is None:
         return NoLink(
             assumption=f"{names} crosses slices, and the DCN bandwidth of {chip.title} is unknown"

@@ -143,14 +143,7 @@ def slice_named(name: str) -> Slice:
     """Return the most compact slice with a name such as `v5p-128` or `v5litepod-16` (or `v5e-16`)."""
     match = _NAME.fullmatch(name.strip().lower())
     prefix = match[1] if match else ""
-    generation = next(
-        (
-            generation
-            for generation in GENERATIONS
-            if prefix in (generation, CHIPS[generation].slice_prefix)
-        ),
-        None,
-    )
+    generation = next((g for g in GENERATIONS if prefix in (g, CHIPS[g].slice_prefix)), None)
     if match is None or generation is None:
         raise InvalidInput(
             f"slice is {shown(name)}, but must be a name such as v5p-128 or v5litepod-16, "

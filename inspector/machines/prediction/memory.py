@@ -241,8 +241,7 @@ def breakdown(snapshot: Snapshot, program: Program) -> Breakdown | None:
 
 def breakdowns(snapshot: Snapshot) -> tuple[Breakdown, ...]:
     """Return the memory of all programs with figures of the compiler."""
-    every = (breakdown(snapshot, program) for program in snapshot.programs)
-    return tuple(breakdown for breakdown in every if breakdown is not None)
+    return tuple(filter(None, (breakdown(snapshot, program) for program in snapshot.programs)))
 
 
 def segments(program: Breakdown) -> list[tuple[str, int]]:

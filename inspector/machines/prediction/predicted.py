@@ -135,12 +135,8 @@ class Predicted:
         if self.interval is None:
             return "no published run: the interval is unknown"
         own, published = self.interval.own, self.interval.runs - self.interval.own
-        runs = and_text(
-            [
-                *([counted(published, "published run")] if published else []),
-                *([counted(own, "own run")] if own else []),
-            ]
-        )
+        kinds = (published, "published run"), (own, "own run")
+        runs = and_text([counted(count, noun) for count, noun in kinds if count])
         if self.interval.chip is None:
             text = f"{runs} on other chips, widened: fewer than {ENOUGH_RUNS} on {self.chip.title}"
         else:

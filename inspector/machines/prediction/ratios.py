@@ -68,11 +68,9 @@ def ratio_interval(compiled: bool) -> RatioInterval | None:
         return own
     before = pairs(rows, "before_compile")
     own_interval = interval(before)
-    return (
-        None
-        if own_interval is None
-        else counted(before, max(math.log(own.factor), math.log(own_interval.factor)))
-    )
+    if own_interval is None:
+        return None
+    return counted(before, max(math.log(own.factor), math.log(own_interval.factor)))
 
 
 def interval(pairs: Sequence[Pair]) -> RatioInterval | None:

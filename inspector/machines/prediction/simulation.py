@@ -222,7 +222,7 @@ class _Machine:
             elif operation.opcode.endswith("-done"):
                 continue  # it began in another computation, or does nothing
             elif operation.begins:
-                self._begin(computation, position, operation)
+                self._ends[name, position] = self._occupy(computation, position, operation)
             else:
                 self._execute(computation, position, operation)
 
@@ -304,11 +304,6 @@ class _Machine:
             self.totals.by_roofline += seconds
         self._record(computation, position, CORE, self.now, self.now + seconds, basis)
         self.now += seconds
-
-    def _begin(
-        self, computation: ScheduledComputation, position: int, operation: ScheduledOperation
-    ) -> None:
-        self._ends[computation.name, position] = self._occupy(computation, position, operation)
 
     def _wait(
         self, computation: ScheduledComputation, position: int, operation: ScheduledOperation

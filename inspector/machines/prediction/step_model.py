@@ -322,10 +322,8 @@ def _along(
         seconds[collective.op] = (
             seconds.get(collective.op, 0.0) + collective.executions * time.seconds
         )
-        inside, between = (
-            inside + collective.executions * by_level[0],
-            between + collective.executions * by_level[1],
-        )
+        inside += collective.executions * by_level[0]
+        between += collective.executions * by_level[1]
         runs = collective.op, collective.executions, shift_of(collective)
         payloads[runs] = payloads.get(runs, 0.0) + collective.payload_bytes
         if collective.op not in largest or collective.payload_bytes > largest[collective.op][0]:
