@@ -44,7 +44,7 @@ def changes(before: LockFile, after: LockFile) -> Changes:
     changes = _mesh_changes(before.mesh, after.mesh)
     arrays = _arrays(before, programs), _arrays(after, programs)
     words = ("removed array", "added array", "changed array")
-    changes += _compared(*arrays, words, lambda one: name(one.path), _array_text, _facts)
+    changes += _compared(*arrays, words, lambda array: name(array.path), _array_text, _facts)
     if programs:
         changes += _program_changes(before, after)
     return Changes(tuple(changes), tuple(noted), tuple(unknown))
@@ -122,8 +122,8 @@ def _compared(
         if old and new:
             if differing := facts(old, new):
                 changes.append(f"{changed} {title(new)}: {'; '.join(differing)}")
-        elif one := old or new:
-            changes.append(f"{gone if old else added} {text(one)}")
+        elif entry := old or new:
+            changes.append(f"{gone if old else added} {text(entry)}")
     return changes
 
 
@@ -200,8 +200,7 @@ def _text(collective: LockedCollective) -> str:
         executions = f"up to {executions}"
     return (
         f"{_collective_name(collective)}: {counted(collective.instructions, 'instruction')}, "
-        f"{executions} and "
-        f"{bytes_text(collective.wire_bytes_per_device)} on the wire per device in one run"
+        f"{executions} and {bytes_text(collective.wire_bytes_per_device)} on the wire per device in one run"
     )
 
 

@@ -30,17 +30,17 @@ def findings(context: AuditContext) -> Iterator[Finding]:
     groups = {array.path: array.group for array in context.snapshot.arrays}
     every = (program.collectives if program else None) or ()
     with_state = {
-        (one.mesh_axes, module)
-        for one in every
-        if not _moves_activations(one, groups)
-        for module in _modules(one)
+        (collective.mesh_axes, module)
+        for collective in every
+        if not _moves_activations(collective, groups)
+        for module in _modules(collective)
     }
     by_axes: dict[tuple[str, ...], list[Collective]] = defaultdict(list)
-    for one in every:
-        if not one.mesh_axes or not _moves_activations(one, groups):
+    for collective in every:
+        if not collective.mesh_axes or not _moves_activations(collective, groups):
             continue
-        if not any((one.mesh_axes, module) in with_state for module in _modules(one)):
-            by_axes[one.mesh_axes].append(one)
+        if not any((collective.mesh_axes, module) in with_state for module in _modules(collective)):
+            by_axes[collective.mesh_axes].append(collective)
     for axes, collectives in by_axes.items():
         sent = wire_bytes_of_run(*collectives)
         gathered = _gathered(context, axes)

@@ -91,7 +91,7 @@ class AuditContext:
     def fold_paths(self) -> dict[str, str]:
         """The path of the fold of each parameter, by its path. One in host memory has its own path."""
         own = {array.path: array.path for array in self.parameters.values()}
-        return own | {array.path: one.path for one in self.folds("params") for array in one.arrays}
+        return own | {a.path: folded.path for folded in self.folds("params") for a in folded.arrays}
 
     @functools.cached_property
     def trivial(self) -> frozenset[str]:
@@ -293,14 +293,12 @@ def parameters_of_moments(arrays: Iterable[Array]) -> dict[str, Array]:
     """
     arrays = list(arrays)
     by_end: dict[tuple[str, ...], list[tuple[int, Array]]] = defaultdict(list)
+    by_shape: dict[tuple[int, ...] | None, list[Array]] = defaultdict(list)
     for array in arrays:
         if array.group == "params":
             keys = _keys(array.path)
             for start in range(len(keys)):
                 by_end[keys[start:]].append((len(keys), array))
-    by_shape: dict[tuple[int, ...] | None, list[Array]] = defaultdict(list)
-    for array in arrays:
-        if array.group == "params":
             by_shape[array.shape].append(array)
     parameters = {}
     for array in arrays:

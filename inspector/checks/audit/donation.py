@@ -33,8 +33,7 @@ def _of_program(context: AuditContext, program: Program) -> Iterator[Finding]:
     for donation in ranked[:_MOST_OF_A_PROGRAM]:
         message = (
             f"{who} writes no output over the donated argument {donation.path}: {donation.reason}. "
-            "Its memory "
-            "is not reused."
+            "Its memory is not reused."
         )
         yield finding("warning", UNUSED, message, saved=donation.bytes, path=donation.path)
     rest = ranked[_MOST_OF_A_PROGRAM:]

@@ -32,8 +32,8 @@ def findings(context: AuditContext) -> Iterator[Finding]:
         for trial in _skipped(array, rules, context.trivial):
             by_rule[trial.rule, trial.busy_axis].append((array, trial))
     for dropped in by_rule.values():
-        if (finding := _finding(context, rules, dropped)) is not None:
-            yield finding
+        if (fault := _finding(context, rules, dropped)) is not None:
+            yield fault
 
 
 def _skipped(array: Array, rules: tuple[Rule, ...], trivial: frozenset[str]) -> list[Trial]:
@@ -80,7 +80,7 @@ def _finding(
     if len(winners) > 1:
         comes = f"rules {and_text([str(number + 1) for number in winners])} come"
     free = [more for fold in folds if (more := context.finest(fold.first)[1])]
-    axes = list(dict.fromkeys(axis for each in free for axis in each))
+    axes = list(dict.fromkeys(axis for split in free for axis in split))
     end = "No other mesh axis is free that divides it."
     if axes:
         some = "" if len(free) == len(folds) else " in some of them"

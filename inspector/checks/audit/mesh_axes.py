@@ -23,8 +23,8 @@ _PLACED = (*STATE_GROUPS, "batch", "output", "activation")
 def findings(context: AuditContext) -> Iterator[Finding]:
     """Yield one finding per mesh axis that repeats the train state, and one for all axes of size 1."""
     for axis in context.mesh.axes:
-        if axis.size > 1 and (found := _of_axis(context, axis)) is not None:
-            yield found
+        if axis.size > 1 and (fault := _of_axis(context, axis)) is not None:
+            yield fault
     named = {axis for _, axes in context.rules or () for axis in axes}
     named.update(axis for array in context.snapshot.arrays for axis in _used(array))
     trivial = [name for name in context.mesh.axis_names if name in named & context.trivial]

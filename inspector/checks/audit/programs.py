@@ -48,10 +48,8 @@ def uneven_findings(context: AuditContext) -> Iterator[Finding]:
             message = (
                 f"{who} computes {gather.path} in {gather.parts} parts over dimension {gather.dimension}, "
                 f"but every device gets all of it ({bytes_text(gather.bytes)} with padding): "
-                f"{gather.size:,} is "
-                f"not divisible by {gather.parts}, and JAX shards no result unevenly. "
-                f"{gather.collective} gathers "
-                f"it{_at(gather.source)}."
+                f"{gather.size:,} is not divisible by {gather.parts}, and JAX shards no result unevenly. "
+                f"{gather.collective} gathers it{_at(gather.source)}."
             )
             remedy = f"Pad the dimension to a multiple of {gather.parts}."
             yield finding(
@@ -72,10 +70,9 @@ def constant_findings(context: AuditContext) -> Iterator[Finding]:
         for constant in large[:_MOST_OF_A_PROGRAM]:
             message = (
                 f"{who} contains the constant {constant.name}, {constant.shape}: "
-                f"{bytes_text(constant.bytes)} on "
-                f"each device{_at(constant.source)}. An array that a jitted function uses without "
-                "having it as "
-                "argument becomes a constant. It cannot be sharded or donated, and makes compiles slow."
+                f"{bytes_text(constant.bytes)} on each device{_at(constant.source)}. An array that a jitted "
+                "function uses without having it as argument becomes a constant. It cannot be sharded or "
+                "donated, and makes compiles slow."
             )
             remedy = "Pass the array as an argument."
             yield finding(

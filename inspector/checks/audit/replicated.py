@@ -40,8 +40,8 @@ def findings(context: AuditContext) -> Iterator[Finding]:
     for code, folds in kinds:
         saved = ((sum(map(context.saved, fold.arrays)), fold) for fold in folds)
         single, rest = largest(saved, context.least)
-        for bytes_saved, one in single:
-            yield _single(context, code, bytes_saved, one)
+        for bytes_saved, folded in single:
+            yield _single(context, code, bytes_saved, folded)
         if rest:
             yield _rest(context, code, rest)
 

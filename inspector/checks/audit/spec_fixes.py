@@ -123,11 +123,11 @@ class _Search:
 
     def _equal(self) -> Iterator[list[tuple[str, int]]]:
         """Yield lists of spots with the same logical axis and, at present, the same mesh axes."""
-        found: dict[tuple[str | None, tuple[str, ...]], list[tuple[str, int]]] = defaultdict(list)
+        spots: dict[tuple[str | None, tuple[str, ...]], list[tuple[str, int]]] = defaultdict(list)
         for place in self._layout.entry.partitions:
             for at, name in enumerate(self._names(place)):
-                found[name, self._now((place, at))].append((place, at))
-        yield from found.values()
+                spots[name, self._now((place, at))].append((place, at))
+        yield from spots.values()
 
     def _other(self, spot: tuple[str, int]) -> Iterator[tuple[str, ...]]:
         """Yield other mesh axes for a spot: others, more, or, to fix an error, fewer."""
@@ -165,7 +165,7 @@ def _candidate(layout: Layout, changed: Layout) -> Candidate:
         for place, old in layout.specs.items()
         if old != changed.specs[place]
     ]
-    each = [
+    texts = [
         f"of {place} from {spec_text(old)} to {spec_text(new)}" for place, old, new in changed_specs
     ]
     entries = [
@@ -174,5 +174,5 @@ def _candidate(layout: Layout, changed: Layout) -> Candidate:
         for was, axes in zip(old, new, strict=True)
         if was != axes
     ]
-    words = f"change the PartitionSpec{'s' if len(each) > 1 else ''} {and_text(each)}"
-    return Candidate(changed, words, len(each), (len(entries), sum(map(len, entries))))
+    words = f"change the PartitionSpec{'s' if len(texts) > 1 else ''} {and_text(texts)}"
+    return Candidate(changed, words, len(texts), (len(entries), sum(map(len, entries))))

@@ -57,8 +57,7 @@ def findings(context: AuditContext) -> Iterator[Finding]:
     for padding, folded in single:
         message = (
             f"{fold_text(folded)}, {shape_text(folded.first.shape)}, is not divided evenly by its "
-            "mesh axes: each "
-            f"device stores and computes {context.amount(padding)} of padding."
+            f"mesh axes: each device stores and computes {context.amount(padding)} of padding."
         )
         yield finding("note", PADDED, message, folds=[folded], saved=padding, remedy=remedy)
     yield from _of_different_sizes(context)

@@ -29,11 +29,11 @@ def findings(context: AuditContext) -> Iterator[Finding]:
     """Yield one finding per rule with an unknown mesh axis, and then one per rule that no array can use."""
     rules = context.rules or ()
     axes, names = context.mesh.axis_names, _logical_axes(context)
-    found = [
+    entries = [
         (number, f"Rule {rule_words(number, rules).removeprefix('rule ')},", rule)
         for number, rule in enumerate(rules)
     ]
-    for number, words, rule in found:
+    for number, words, rule in entries:
         absent = [axis for axis in rule[1] if axis not in axes]
         if absent:
             message = (
@@ -43,7 +43,7 @@ def findings(context: AuditContext) -> Iterator[Finding]:
             remedy = _nearest(absent[0], axes)
             text = rule_text(rule)
             yield finding("error", ABSENT_AXIS, message, remedy=remedy, rule=number, rule_text=text)
-    for number, words, rule in found:
+    for number, words, rule in entries:
         facts: Facts = {"rule": number, "rule_text": rule_text(rule)}
         hidden_by = _hidden_by(rules, number, context)
         if hidden_by is not None:
@@ -132,7 +132,7 @@ def differing_findings(context: AuditContext) -> list[Finding]:
             names[place.cause][place.logical_axis] = None
             arrays[place.cause][array.path] = array
     other = "nnx" if context.semantics == "linen" else "Linen"
-    found = []
+    notes = []
     for cause, affected in arrays.items():
         first, more = list(names[cause])[:_MOST_NAMES], len(names[cause]) - _MOST_NAMES
         listed = f"{', '.join(first)} and {more} more" if more > 0 else and_text(first)
@@ -140,5 +140,5 @@ def differing_findings(context: AuditContext) -> list[Finding]:
             f"Flax {other} would shard {counted(len(affected), 'array')} differently by these rules: "
             f"{EXPLANATIONS[cause]}. Logical axes: {listed}."
         )
-        found.append(finding("note", DISAGREE, message, folds=fold(affected.values()), cause=cause))
-    return found
+        notes.append(finding("note", DISAGREE, message, folds=fold(affected.values()), cause=cause))
+    return notes

@@ -199,8 +199,8 @@ def _largest(
     more: Callable[[str], str] = lambda path: "",
 ) -> str:
     ranked = sorted(amounts, key=lambda path: -amounts[path])[:_MAX_NAMED]
-    each = [f"{name(path)} {to_text(amounts[path])}{more(path)}" for path in ranked]
-    return f"the largest: {', '.join(each)}"
+    texts = [f"{name(path)} {to_text(amounts[path])}{more(path)}" for path in ranked]
+    return f"the largest: {', '.join(texts)}"
 
 
 def _percent(part: int, whole: int, limit: Decimal) -> str:

@@ -26,14 +26,8 @@ def program_memory(fields: Fields) -> Check:
     def check(snapshot: Snapshot) -> tuple[list[Violation], str | None]:
         violations, unknown = [], []
         for program in _programs(snapshot, wanted):
-            breakdown = memory.breakdown(snapshot, program)
-            taken = (
-                None
-                if breakdown is None
-                else breakdown.peak
-                if figure == "peak"
-                else breakdown.total
-            )
+            parts = memory.breakdown(snapshot, program)
+            taken = None if parts is None else parts.peak if figure == "peak" else parts.total
             if taken is None:
                 unknown.append(name(program.name))
             elif taken > most:

@@ -8,7 +8,7 @@ from inspector.compare.search import result as results
 from inspector.compare.search.result import Candidate, SearchResult
 from inspector.core.errors import InvalidInput
 from inspector.core.formatting import mesh_sizes_text, seconds_text
-from inspector.core.snapshot import Program, Snapshot
+from inspector.core.snapshot import Snapshot
 from inspector.layout import from_json
 from inspector.machines import hardware
 from inspector.machines.prediction.predicted import predicted_in
@@ -61,10 +61,6 @@ def _seconds(
     program = snapshot.program(_PROGRAM)
     if program is None or snapshot.mesh is None or result.chip not in hardware.CHIPS:
         return None
-    least = best.propagated_seconds if _is_propagated(program) else best.seconds
+    least = best.propagated_seconds if program.before_compile else best.seconds
     own = predicted_in(snapshot, program, hardware.CHIPS[result.chip or ""]).seconds
     return None if own is None or not least else (own, least)
-
-
-def _is_propagated(program: Program) -> bool:
-    return program.before_compile
