@@ -18,7 +18,7 @@ from inspector.compiled.hlo.analysis import Analysis
 from inspector.compiled.hlo.module import Computation, Instruction, operand_names
 from inspector.compiled.hlo.moved_arrays import ELEMENTWISE, MOVES, SAME_DATA
 from inspector.compiled.hlo.shapes import Shape
-from inspector.compiled.hlo.step_limit import StepLimit
+from inspector.compiled.hlo.step_limit import StepLimit, TooLong
 from inspector.core.collectives import BY_OPCODE
 from inspector.core.snapshot import ArgumentUse
 
@@ -66,10 +66,6 @@ class _Product(NamedTuple):
     backward: bool
 
 
-class _TooLong(Exception):
-    """The search exceeds its limit."""
-
-
 def argument_uses(
     analysis: Analysis, arguments: Sequence[str], results: Sequence[str]
 ) -> dict[str, ArgumentUse]:
@@ -94,7 +90,7 @@ def argument_uses(
         returned = reader.flow_of(
             entry, {n: _Flow(frozenset({n})) for n in range(len(arguments))}, 0
         )
-    except _TooLong:
+    except TooLong:
         return {}
     flows = (returned,) if returned.parts is None else returned.parts
     if len(flows) != len(results):
@@ -280,13 +276,13 @@ class _Reader:
     def flow_of(self, computation: Computation, given: Mapping[int, _Flow], depth: int) -> _Flow:
         """Return the flow of a computation's result. `given` has that of each parameter."""
         if depth > _MAX_DEPTH:
-            raise _TooLong
+            raise TooLong
         known: dict[str, _Flow] = {}
         for instruction in computation.instructions:
             names = operand_names(instruction)
             self._limit.count(1 + len(names), len(instruction.operands_text))
             if self._limit.exceeded:
-                raise _TooLong
+                raise TooLong
             operands = [known.get(name or "", _COMPUTED) for name in names]
             if instruction.opcode == "parameter":
                 flow = given.get(instruction.number or 0, _COMPUTED)

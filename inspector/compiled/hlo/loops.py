@@ -13,7 +13,7 @@ from dataclasses import dataclass
 from typing import NamedTuple
 
 from inspector.compiled.hlo.module import Computation, Instruction, Module, Path
-from inspector.compiled.hlo.step_limit import StepLimit
+from inspector.compiled.hlo.step_limit import StepLimit, TooLong
 from inspector.core.collectives import OPERATIONS
 from inspector.core.typed_json import LARGEST
 
@@ -86,10 +86,6 @@ def call_sites(module: Module) -> dict[str, list[CallSite]]:
     return dict(sites)
 
 
-class _TooLong(Exception):
-    """The search exceeds its limit."""
-
-
 @dataclass(frozen=True)
 class _Frame:
     """A computation and the call by which the search entered it, if any."""
@@ -119,7 +115,7 @@ class Loops:
         if key not in self._trip_counts:
             try:
                 self._trip_counts[key] = self._trips(_Frame(computation), loop)
-            except _TooLong:
+            except TooLong:
                 self._trip_counts[key] = None
         return self._trip_counts[key]
 
@@ -145,7 +141,7 @@ class Loops:
         self._depth += 1
         if self._limit.exceeded or self._depth > _MAX_DEPTH:
             self._depth -= 1
-            raise _TooLong
+            raise TooLong
 
     def _run(self, outer: _Frame, loop: Instruction, value: Linear) -> tuple[int, int] | None:
         """Return a value before the first iteration, and its increment per iteration."""

@@ -14,7 +14,7 @@ from typing import NamedTuple
 from inspector.compiled.hlo.analysis import Analysis
 from inspector.compiled.hlo.asynchronous import DONE, begun
 from inspector.compiled.hlo.module import Computation, Instruction, Module, Path, operand_names
-from inspector.compiled.hlo.step_limit import StepLimit
+from inspector.compiled.hlo.step_limit import StepLimit, TooLong
 from inspector.core.array_groups import group_of_path
 from inspector.core.collectives import BY_OPCODE
 
@@ -82,10 +82,6 @@ class _Value(NamedTuple):
 _Key = tuple[tuple[int, ...], str, str, Path]
 
 
-class _TooLong(Exception):
-    """The search exceeds its limit."""
-
-
 def moved_arrays(
     module: Module,
     arguments: Sequence[str],
@@ -113,7 +109,7 @@ def moved_arrays(
         return None
     try:
         return _Search(analysis or Analysis(module), entry).run(arguments, results, parts)
-    except _TooLong:
+    except TooLong:
         return None
 
 
@@ -191,7 +187,7 @@ class _Search:
             sources = self._sources(value, elementwise)
             self._limit.count(1 + len(sources))
             if self._limit.exceeded or len(path) > _MAX_DEPTH:
-                raise _TooLong
+                raise TooLong
             waiting += sources
 
     def _sources(self, value: _Value, elementwise: bool) -> list[_Value]:
@@ -303,7 +299,7 @@ class _Search:
     def _root_of(self, frame: _Frame, call: Instruction, role: str, path: Path) -> list[_Value]:
         """Return the results of the computations that an instruction calls."""
         if frame.depth >= _MAX_DEPTH:
-            raise _TooLong
+            raise TooLong
         return [
             _Value(_Frame(callee, frame, call, frame.depth + 1), callee.root, path)
             for callee in self._called(call, role)

@@ -7,6 +7,10 @@ from inspector.compiled.hlo.module import Module
 _CHARACTERS_PER_STEP = 64
 
 
+class TooLong(Exception):
+    """The search exceeds its limit."""
+
+
 class StepLimit:
     """Counts the steps of a search. A program allows more of them the more instructions it has."""
 
