@@ -65,11 +65,7 @@ def inputs(module: Module) -> tuple[EntryValue, ...] | None:
     if entry is None or not entry.complete:
         return None
     meshes, (laid_out, _) = named_meshes(module), _layouts(module)
-    parameters = {
-        instruction.number: instruction
-        for instruction in entry.instructions
-        if instruction.opcode == "parameter"
-    }
+    parameters = entry.parameters
     if set(parameters) != set(range(len(parameters))):
         return None
     values: list[EntryValue] = []

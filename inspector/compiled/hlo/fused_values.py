@@ -84,15 +84,11 @@ class _Reader(live_values.Reader):
         self._users: dict[str, Mapping[str, list[Instruction]]] = {}
 
     def _donate(self, entry: Computation, result: Tree) -> None:
-        parameters = {
-            instruction.number: self._trees.get(instruction.name)
-            for instruction in entry.instructions
-            if instruction.opcode == "parameter"
-        }
+        parameters = entry.parameters
         for number, leaf in enumerate(leaves_of(result)):
-            given = parameters.get(self._donated.get(number, -1))
-            if given is not None:
-                self._join(given, leaf)
+            parameter = parameters.get(self._donated.get(number, -1))
+            if parameter is not None:
+                self._join(self._trees[parameter.name], leaf)
 
     def _computation(
         self, computation: Computation, given: Sequence[Tree] | None, depth: int

@@ -135,14 +135,11 @@ class Reader:
 
     def _donate(self, entry: Computation, result: Tree) -> None:
         """Join the results with the arguments whose memory they reuse."""
-        parameters = {
-            instruction.number: instruction.name
-            for instruction in entry.instructions
-            if instruction.opcode == "parameter"
-        }
+        parameters = entry.parameters
         written = self._module.attributes.get("input_output_alias", "")
         for output, number, inside in _ALIAS.findall(written):
-            given = self._trees.get(parameters.get(int(number)) or "")
+            parameter = parameters.get(int(number))
+            given = None if parameter is None else self._trees[parameter.name]
             to, source = _at(result, _path(output)), _at(given, _path(inside))
             if to is not None and source is not None:
                 self._join(to, source)
@@ -208,7 +205,7 @@ class Reader:
     ) -> Tree:
         """Return the tree of the result of an instruction that is not a parameter."""
         opcode = instruction.opcode
-        first: Tree = operands[0] if operands else []
+        first = _first(operands)
         if opcode == "tuple":
             return operands
         if opcode == "get-tuple-element":

@@ -136,6 +136,15 @@ class Computation:
         marked = (instruction for instruction in self.instructions if instruction.root)
         return next(marked, self.instructions[-1])
 
+    @property
+    def parameters(self) -> Mapping[int | None, Instruction]:
+        """The parameters by their number."""
+        return {
+            instruction.number: instruction
+            for instruction in self.instructions
+            if instruction.opcode == "parameter"
+        }
+
     def shape_of(self, operand: Operand) -> Shape | None:
         """Return the shape in the operand's text, or that of the instruction that it names."""
         if operand.shape is not None or operand.name is None:
