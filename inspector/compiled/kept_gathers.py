@@ -81,7 +81,8 @@ class _Reader:
         kept, seen, waiting = [], {id(result)}, [(result, 0)]
         while waiting:
             buffer, steps = waiting.pop()
-            if self._takes_memory(buffer) and any(map(self._uses, buffer.readers)):
+            takes_memory = buffer.space == DEVICE and not buffer.whole_program
+            if takes_memory and any(map(self._uses, buffer.readers)):
                 kept.append(buffer)
                 continue  # a copy of it is another value
             for position in buffer.readers if steps < _MOST_STEPS else ():
@@ -92,9 +93,6 @@ class _Reader:
                         seen.add(id(copy))
                         waiting.append((copy, steps + 1))
         return kept
-
-    def _takes_memory(self, buffer: Buffer) -> bool:
-        return buffer.space == DEVICE and not buffer.whole_program
 
     def _uses(self, position: int) -> bool:
         """Return whether the instruction there computes a part of the backward pass."""

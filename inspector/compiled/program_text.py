@@ -96,27 +96,23 @@ def read_module(
 ) -> ProgramFacts:
     """Return the facts of a program that is parsed already. The arguments are those of `read`."""
     shardings = tuple(shardings)
+    arguments, results = flat_paths(shardings)
+    peak = None if memory is None else memory.peak
     analysis = Analysis(module)
     try:
         collectives = collectives_of(module, mesh, shardings, analysis)
-        uses = argument_uses(analysis, *flat_paths(shardings))
+        uses = argument_uses(analysis, arguments, results)
         live = live_values(analysis)
         return ProgramFacts(
             collectives,
             hlo.work(module, analysis),
             schedule(analysis, collectives),
-            memory_use(
-                analysis,
-                *flat_paths(shardings),
-                None if memory is None else memory.peak,
-                uses,
-                live,
-            ),
+            memory_use(analysis, arguments, results, peak, uses, live),
             analysis,
             uses,
             reused_inputs(module, shardings),
             remarkable.large_constants(module),
-            remarkable.uneven_gathers(module, flat_paths(shardings)[1]),
+            remarkable.uneven_gathers(module, results),
             kept_gathers(module, live, collectives),
         )
     except InvalidInput:

@@ -26,6 +26,8 @@ Mode = Literal["cross_replica", "cross_partition", "cross_replica_and_partition"
 MAX_POSITIONS = 2**17
 
 _IOTA = re.compile(r"\[([\d,\s]++)\]\s*+<=\s*+\[([\d,\s]++)\]\s*+(?:T\(([\d,\s]++)\))?+\s*+\Z")
+# The `device_ids` of a mesh, such as `[2,4]T(1,0)`.
+IOTA_OF_IDS = re.compile(r"\s*+\[([\d,\s]++)\]\s*+(?:T\(([\d,\s]++)\))?+\s*+\Z")
 _LIST = re.compile(r"\{(?:\s*+\{[\d,\s]*+\}\s*+,?+)*+\s*+\}\s*+\Z")
 _LIST_GROUP = re.compile(r"\{([\d,\s]*+)\}")
 _MESH = re.compile(
@@ -300,7 +302,7 @@ def _mesh_axes(inner: str, text: str) -> tuple[list[str], list[int], str | None]
 def _device_ids(written: str | None, count: int, text: str) -> np.ndarray:
     if written is None:
         return np.arange(count)
-    iota = re.match(r"\s*+\[([\d,\s]++)\]\s*+(?:T\(([\d,\s]++)\))?+\s*+\Z", written)
+    iota = IOTA_OF_IDS.match(written)
     if iota:
         ids = _iota(iota[1], iota[2], text)
     elif _IDS.match(written):

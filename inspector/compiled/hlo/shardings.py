@@ -21,7 +21,7 @@ from typing import NamedTuple
 import numpy as np
 
 from inspector.compiled.hlo import replica_groups, text
-from inspector.compiled.hlo.replica_groups import MAX_POSITIONS
+from inspector.compiled.hlo.replica_groups import IOTA_OF_IDS, MAX_POSITIONS
 from inspector.core.errors import InvalidInput, shown
 from inspector.core.snapshot import Spec
 
@@ -47,7 +47,6 @@ _SDY_AXIS = re.compile(r'"((?:[^"\\]|\\.)*)"\s*=\s*(\d{1,9})')
 _ENTRIES = re.compile(r"\s*+\[((?:[^\[\]{}]++|\{[^{}]*+\})*+)\]", re.S)
 _ENTRY = re.compile(r"\{([^{}]*+)\}")
 _AXIS = re.compile(r"""["']((?:[^"'\\]|\\.)*)["'](?:\s*:\s*\((\d{1,9})\)(\d{1,9}))?""")
-_IOTA = re.compile(r"\s*+\[([\d,\s]++)\]\s*+(?:T\(([\d,\s]++)\))?+\s*+\Z")
 _EXTRA = re.compile(r"\b(replicated|unreduced|manual)\s*=\s*\{([^{}]*)\}")
 
 
@@ -213,7 +212,7 @@ def named_mesh(written: str) -> NamedMesh:
     names, sizes, ids = replica_groups.mesh_of(written)
     order = None
     if ids is not None:
-        iota = _IOTA.match(ids)
+        iota = IOTA_OF_IDS.match(ids)
         if iota is None:
             order = _listed(ids, written, math.prod(sizes))
         else:
@@ -391,8 +390,7 @@ def _whole_axes(dimensions: Sequence[Sequence[Part]], mesh: NamedMesh) -> Spec |
     spec: list[tuple[str, ...] | None] = []
     for parts in dimensions:
         names: list[str] = []
-        for part in reversed(parts):
-            size, stride = part
+        for size, stride in reversed(parts):
             while size > 1:
                 name, length = axis_at.get(stride, ("", 0))
                 if not length or size % length:

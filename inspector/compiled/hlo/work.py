@@ -240,8 +240,9 @@ class Count:
         if results is None or moves_nothing(opcode):
             return
         run.instructions += 1
-        whole = accessed(computation, instruction, results) if fused is None else None
-        moved = whole if fused is None else self._fusion(fused)
+        moved = (
+            accessed(computation, instruction, results) if fused is None else self._fusion(fused)
+        )
         run.bytes.add(1, moved)
         # Of a slice of an array in VMEM the whole array is subtracted, so that this is a lower bound.
         outside = self._outside(computation, written)
@@ -303,6 +304,6 @@ def _matmul(products: dict[str | None, _Total]) -> tuple[MatmulFlops, ...] | Non
         return None
     return tuple(
         MatmulFlops(dtype, float(product.value))
-        for dtype, product in sorted(products.items(), key=lambda item: item[0] or "")
+        for dtype, product in sorted(products.items(), key=lambda pair: pair[0] or "")
         if product.value and dtype is not None
     )

@@ -136,23 +136,21 @@ class EditedComputation:
 
         users: only these; by default all but the new one.
         """
-        names = (
-            [user.name for user in self.users(old)] if users is None else [u.name for u in users]
-        )
-        for user in names:
-            if user == new.name:
-                continue
-            operands = tuple(
-                new.name if name == old.name else name for name in self._operands[user]
-            )
-            self._set(self.instructions[user]._replace(operands_text=_written(operands)))
-            self._operands[user] = operands
-            self._users.setdefault(new.name, {})[user] = None
-            del self._users[old.name][user]
+        for name in [user.name for user in (self.users(old) if users is None else users)]:
+            if name != new.name:
+                self._substitute(name, old.name, new.name)
+                del self._users[old.name][name]
         if old.name == self._root:
             self._root = new.name
         self.changed = True
         self._remove_unused(old.name)
+
+    def _substitute(self, user: str, old: str, new: str) -> None:
+        """Let an instruction use the result `new` instead of `old`."""
+        operands = tuple(new if name == old else name for name in self._operands[user])
+        self._set(self.instructions[user]._replace(operands_text=_written(operands)))
+        self._operands[user] = operands
+        self._users.setdefault(new, {})[user] = None
 
     def rename(self, instruction: Instruction, name: str) -> Instruction:
         """Give a new instruction the name of one that was removed; keep its own name if that one stays."""
@@ -167,13 +165,7 @@ class EditedComputation:
             users[name] = None
         self._users[name] = {}
         for user in self._users.pop(old, {}):
-            self._operands[user] = tuple(
-                name if operand == old else operand for operand in self._operands[user]
-            )
-            self._set(
-                self.instructions[user]._replace(operands_text=_written(self._operands[user]))
-            )
-            self._users[name][user] = None
+            self._substitute(user, old, name)
         self._places[name] = self._places.pop(old, old)
         if old == self._root:
             self._root = name

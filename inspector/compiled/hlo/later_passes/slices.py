@@ -121,13 +121,8 @@ def gather_in_slices(passes: Passes, collective: Instruction) -> None:
         collective,
         f"{name}.between",
     )
-    gathered = edited.insert(
-        "all-gather",
-        array.text,
-        [outer.name],
-        with_groups(attributes, levels.inside),
-        collective,
-    )
+    inside = with_groups(attributes, levels.inside)
+    gathered = edited.insert("all-gather", array.text, [outer.name], inside, collective)
     result = gathered
     if levels.in_order:
         apart = [*before, devices, slices, shard, *after]
