@@ -98,11 +98,11 @@ def _mesh_text(mesh: LockedMesh | None) -> str:
     return mesh_sizes_text(names, sizes, max_axes_of_size_1=len(mesh.axes)) or "one device"
 
 
-def _arrays(lock: LockFile, all_of_them: bool) -> dict[str, LockedArray]:
+def _arrays(lock: LockFile, inside_programs: bool) -> dict[str, LockedArray]:
     return {
         array.path: array
         for array in lock.arrays
-        if all_of_them or array.group not in _INSIDE_PROGRAMS
+        if inside_programs or array.group not in _INSIDE_PROGRAMS
     }
 
 

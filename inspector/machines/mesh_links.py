@@ -175,7 +175,7 @@ def _placed_link(
         (TorusLink(_rings(shape, chip, torus)), shape)
         for shape in group_shapes(groups, places, in_order=len(names) == 1)
     ]
-    link, shape = min(shapes, key=lambda item: links.effective_bytes_per_second(item[0]))
+    link, shape = min(shapes, key=lambda pair: links.effective_bytes_per_second(pair[0]))
     order = mesh.device_order
     known = f" ({order})" if order in ("row-major", "torus") else ""
     sentences = [

@@ -219,7 +219,7 @@ def audit(snapshot: Snapshot) -> tuple[Finding, ...]:
             if context.in_elements:
                 finding = replace(finding, bytes=None)
             ranked.append((rank, finding))
-    return tuple(finding for _, finding in sorted(ranked, key=lambda item: item[0]))
+    return tuple(finding for _, finding in sorted(ranked, key=lambda pair: pair[0]))
 
 
 def _share_devices(other: Snapshot, mesh: Mesh) -> bool:

@@ -278,8 +278,8 @@ def largest(candidates: Iterable[tuple[int, Fold]], least: float) -> tuple[Candi
 
     Candidates are bytes per device with their folds. The second list is empty if its sum is below `least`.
     """
-    ranked = sorted(candidates, key=lambda item: -item[0])
-    single = [item for item in ranked if item[0] >= least][:MOST_OF_A_KIND]
+    ranked = sorted(candidates, key=lambda pair: -pair[0])
+    single = [pair for pair in ranked if pair[0] >= least][:MOST_OF_A_KIND]
     rest = ranked[len(single) :]
     return single, rest if sum(saved for saved, _ in rest) >= least else []
 
@@ -306,9 +306,9 @@ def parameters_of_moments(arrays: Iterable[Array]) -> dict[str, Array]:
             continue
         keys = _keys(array.path)
         for start in range(len(keys)):
-            same = [item for item in by_end.get(keys[start:], ()) if item[1].shape == array.shape]
+            same = [pair for pair in by_end.get(keys[start:], ()) if pair[1].shape == array.shape]
             if same:
-                parameters[array.path] = min(same, key=lambda item: item[0])[1]
+                parameters[array.path] = min(same, key=lambda pair: pair[0])[1]
                 break
         else:
             # Every parameter can have a scalar beside it, such as a count.

@@ -57,7 +57,7 @@ def _finding(
     context: AuditContext, rules: tuple[Rule, ...], dropped: list[tuple[Array, Trial]]
 ) -> Finding | None:
     """Return the finding about parameters whose dimension a rule would shard if its mesh axis were free."""
-    dropped = sorted(dropped, key=lambda item: -(item[0].bytes_per_device or 0))
+    dropped = sorted(dropped, key=lambda pair: -(pair[0].bytes_per_device or 0))
     arrays = [array for array, _ in dropped]
     paths = {array.path for array in arrays}
     moments = [

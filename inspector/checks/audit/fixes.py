@@ -83,7 +83,7 @@ def smallest_change(snapshot: Snapshot, finding: Finding, layout: Layout) -> Cha
         for candidate in candidates(now, finding, layout)
         if (score := _score(candidate, arrays, layout, now.mesh)) is not None
     ]
-    scored.sort(key=lambda item: item[0])
+    scored.sort(key=lambda pair: pair[0])
     before = state_totals(now).per_device
     for candidate in _best(candidate for _, candidate in scored):
         after = replanned(snapshot, candidate.layout)

@@ -387,7 +387,7 @@ def fit(snapshot: Snapshot, chip: Chip | None) -> Fit:
         if (needed := breakdown.needed) is not None
     ]
     if known:
-        needed, breakdown = max(known, key=lambda item: item[0])
+        needed, breakdown = max(known, key=lambda pair: pair[0])
         accepted = capacity is not None and of_this_chip and needed > capacity
         basis: Basis = "compiler" if accepted else "parts" if breakdown.peak is None else "peak"
         fits = None if capacity is None else accepted or needed <= capacity

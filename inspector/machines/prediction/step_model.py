@@ -218,11 +218,9 @@ def _hbm_bytes(program: Program, chip: Chip) -> float | None:
     """
     if program.work is None or program.before_compile:
         return None
-    counted = program.work.bytes_accessed
+    accessed = program.work.bytes_accessed
     scheduled = _scheduled_bytes(program, chip)
-    if counted is None or scheduled is None:
-        return counted
-    return min(counted, scheduled)
+    return accessed if accessed is None or scheduled is None else min(accessed, scheduled)
 
 
 def _scheduled_bytes(program: Program, chip: Chip) -> float | None:
