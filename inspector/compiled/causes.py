@@ -46,9 +46,8 @@ def conflicts_of(program: Program) -> tuple[Conflicts, ...]:
     """Return the conflicts of a program, equal ones together, those with the most bytes first."""
     named = {collective.name: collective for collective in program.collectives or ()}
     groups = []
-    for equal in by_key(
-        (_key(conflict), conflict) for conflict in program.conflicts or ()
-    ).values():
+    keyed = ((_key(conflict), conflict) for conflict in program.conflicts or ())
+    for equal in by_key(keyed).values():
         names = [name for value in equal for name in value.collectives if name in named]
         moved = tuple(named[name] for name in names)
         groups.append(Conflicts(equal[0], len(equal), moved, wire_bytes_of_run(*moved)))

@@ -50,8 +50,7 @@ def _role(collective: Collective, groups: Mapping[str, str], experts: frozenset[
     if collective.arrays is None:
         return None
     if not collective.arrays:
-        places = parse_op_name(collective.op_name)
-        among_experts = any(place.module in experts for place in places)
+        among_experts = any(place.module in experts for place in parse_op_name(collective.op_name))
         named = _EXPERT.search(collective.op_name or "") is not None
         return EXPERTS if among_experts or named else ACTIVATIONS
     moved = {groups.get(path, "other") for path in collective.arrays}

@@ -69,8 +69,7 @@ def donatable_bytes(
             sizes[value.role][held] += 1
     if not all(known.values()):
         return None
-    both = sizes["input"] & sizes["output"]
-    return sum(count * held for held, count in both.items())
+    return sum(held * count for held, count in (sizes["input"] & sizes["output"]).items())
 
 
 def bytes_in_program(array: Array, argument: ProgramArray, mesh: Mesh | None) -> int | None:

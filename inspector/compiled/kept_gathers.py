@@ -86,9 +86,8 @@ class _Reader:
                 kept.append(buffer)
                 continue  # a copy of it is another value
             for position in buffer.readers if steps < _MOST_STEPS else ():
-                for copy in (
-                    self._written.get(position, ()) if self._copies(buffer, position) else ()
-                ):
+                copies = self._written.get(position, ()) if self._copies(buffer, position) else ()
+                for copy in copies:
                     if id(copy) not in seen:
                         seen.add(id(copy))
                         waiting.append((copy, steps + 1))

@@ -245,8 +245,7 @@ class Reader:
         parts = _parts(tree)
         results = parts[1] if len(parts) > 1 else []
         if opcode == "async-start":
-            inner = self._called(instruction, operands, depth)
-            self._join(results, inner)
+            self._join(results, self._called(instruction, operands, depth))
         else:
             self._overwrite(begun(instruction), operands, results)
         return [whole, results, *parts[2:]]

@@ -136,8 +136,7 @@ class Loops:
         return _count(*left_run, right_run[0], direction, dtype)
 
     def _go_deeper(self, instruction: Instruction) -> None:
-        length = len(instruction.operands_text) + len(instruction.attributes_text)
-        self._limit.count(1, length)
+        self._limit.count(1, len(instruction.operands_text) + len(instruction.attributes_text))
         self._depth += 1
         if self._limit.exceeded or self._depth > _MAX_DEPTH:
             self._depth -= 1
@@ -187,8 +186,7 @@ class Loops:
                     compared = (*compared[:2], _NEGATED[compared[2]], compared[3])
                 return compared
             if opcode == "parameter" and frame.caller and frame.call:
-                number = instruction.number
-                inner = self._instruction(frame.caller, frame.call, number)
+                inner = self._instruction(frame.caller, frame.call, instruction.number)
                 return self._comparison(frame.caller, inner) if inner else None
             if opcode in _CALLS:
                 entered = self._enter(frame, instruction)

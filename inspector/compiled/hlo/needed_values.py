@@ -105,8 +105,7 @@ class _Reader:
             return
         elements.add(number)
         self._needed.add((computation.name, loop.name))
-        given = next(_operands(computation, loop), None)
-        self._need_part(computation, given, number)
+        self._need_part(computation, next(_operands(computation, loop), None), number)
         for called in loop.called:
             inside = self._module.by_name.get(called.computation)
             if inside is not None and called.role == "body":

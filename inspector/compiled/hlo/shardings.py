@@ -271,11 +271,10 @@ def derived_mesh(shardings: Iterable[HloSharding], devices: int) -> NamedMesh | 
             for part in sharding.parts:
                 cuts |= {part.stride, part.stride * part.size}
     marks = sorted(cuts, reverse=True)
-    if any(big % small for big, small in itertools.pairwise(marks)) or devices not in range(
-        1, MAX_POSITIONS + 1
-    ):
+    pairs = list(itertools.pairwise(marks))
+    if any(big % small for big, small in pairs) or not 1 <= devices <= MAX_POSITIONS:
         return None
-    sizes = [big // small for big, small in itertools.pairwise(marks)] or [1]
+    sizes = [big // small for big, small in pairs] or [1]
     return NamedMesh(tuple((f"axis_{number}", size) for number, size in enumerate(sizes)))
 
 

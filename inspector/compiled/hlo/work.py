@@ -98,9 +98,8 @@ class _Run:
     flops: _Total = field(default_factory=_Total)
     instructions: int = 0  # that move data
     bytes: _Total = field(default_factory=_Total)
-    hbm: _Total = field(
-        default_factory=_Total
-    )  # those without arrays outside of the device's memory
+    # Those without arrays outside of the device's memory.
+    hbm: _Total = field(default_factory=_Total)
     products: dict[str | None, _Total] = field(default_factory=dict)
     calls: list[str] = field(default_factory=list)
     fuses: list[str] = field(default_factory=list)
