@@ -76,9 +76,8 @@ def _mesh_changes(before: LockedMesh | None, after: LockedMesh | None) -> list[s
     if before is None or after is None:
         return [] if before is after else [change]
     changes = []
-    if [(axis.name, axis.size) for axis in before.axes] != [
-        (axis.name, axis.size) for axis in after.axes
-    ]:
+    old, new = ([(axis.name, axis.size) for axis in mesh.axes] for mesh in (before, after))
+    if old != new:
         changes.append(change)
     elif before.devices != after.devices:
         changes.append("mesh: other device order")

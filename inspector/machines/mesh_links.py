@@ -67,8 +67,7 @@ def links_of(
                 "the slices are not blocks of the mesh, and the places of their devices are unknown"
             )
             return {axes: NoLink(assumption=why) for axes in groups}
-        assumed = _assumed_links(groups, first_slice, chip, torus)
-        inside = partial(_assumed_link, assumed)
+        inside = partial(_assumed_link, _assumed_links(groups, first_slice, chip, torus))
     return {axes: _link_of_slices(axes, mesh, chip, slices, inside) for axes in groups}
 
 

@@ -116,9 +116,8 @@ class _Search:
         """Return whether the mesh axes divide the dimensions of known size, so nothing is padded."""
         if place in layout.unconstrained:
             return True
-        names = self._names(place)
         # A size of 0 is unknown, and any number of devices divides it.
-        sizes = [self._sizes.get(name, 0) for name in names]
+        sizes = [self._sizes.get(name, 0) for name in self._names(place)]
         return not any(sharding.indivisible(sizes, layout.specs[place] or (), self._mesh))
 
     def _equal(self) -> Iterator[list[tuple[str, int]]]:

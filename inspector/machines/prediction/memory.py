@@ -484,8 +484,7 @@ def _parts(
         for group in ARRAY_GROUPS
         if (group, in_host) in held
     ]
-    explained = sum(part.bytes or 0 for part in parts)
-    rest = None if counted is None else counted - explained
+    rest = None if counted is None else counted - sum(part.bytes or 0 for part in parts)
     return (*parts, *([] if rest == 0 else [Part(None, 0, rest)]))
 
 

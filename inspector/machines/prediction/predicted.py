@@ -356,8 +356,7 @@ def attention_seconds(program: Program, chip: Chip) -> tuple[float, float]:
     if work is None or work.attention is None or not work.matmul or chip.kind != "tpu":
         return 0.0, 0.0
     flops = sum(product.flops for product in work.matmul)
-    widest = max(work.matmul, key=lambda product: product.flops)
-    peak = chip.peak(widest.dtype)
+    peak = chip.peak(max(work.matmul, key=lambda product: product.flops).dtype)
     if not flops or peak is None:
         return 0.0, 0.0
     rate = peak.flops_per_second * default_constants(chip).kernel_efficiency

@@ -354,8 +354,7 @@ def _combined(payloads: Mapping[tuple[str, float, str | None], float], link: Lin
     for (op, times, direction), payload in payloads.items():
         taken = times * collective_time(op, payload, link).seconds
         seconds[direction] = seconds.get(direction, 0.0) + taken
-    both = max((seconds.get(sign, 0.0) for sign in SIGNS), default=0.0)
-    return seconds.get(None, 0.0) + both
+    return seconds.get(None, 0.0) + max(seconds.get(sign, 0.0) for sign in SIGNS)
 
 
 def _intensities(
