@@ -198,7 +198,7 @@ class _Uses:
         roots: dict[str, set[int]] = {}
         for number in weights:
             roots.setdefault(self._root(number), set()).add(number)
-        return frozenset(n for held in roots.values() if len(held) > 1 for n in held)
+        return frozenset(n for numbers in roots.values() if len(numbers) > 1 for n in numbers)
 
     def _with_neighbors(
         self, uses: dict[int, ArgumentUse], updated: frozenset[int]

@@ -42,7 +42,7 @@ def by_role(program: Program, snapshot: Snapshot) -> Mapping[str | None, tuple[C
     for collective in program.collectives or ():
         if collective.wire_bytes_per_device != 0:
             collectives.setdefault(_role(collective, groups, experts), []).append(collective)
-    return {name: tuple(every) for name, every in collectives.items()}
+    return {role: tuple(group) for role, group in collectives.items()}
 
 
 def _role(collective: Collective, groups: Mapping[str, str], experts: frozenset[str]) -> str | None:

@@ -61,15 +61,15 @@ def donatable_bytes(
             or (in_host_memory(array, mesh) and not is_emulated(mesh))
         ):
             continue
-        held = bytes_in_program(array, value, mesh)
-        if held is None:
+        size = bytes_in_program(array, value, mesh)
+        if size is None:
             continue
         known[value.role] = True
         if array.group != "batch" or value.role == "output":
-            sizes[value.role][held] += 1
+            sizes[value.role][size] += 1
     if not all(known.values()):
         return None
-    return sum(held * count for held, count in (sizes["input"] & sizes["output"]).items())
+    return sum(size * count for size, count in (sizes["input"] & sizes["output"]).items())
 
 
 def bytes_in_program(array: Array, argument: ProgramArray, mesh: Mesh | None) -> int | None:
@@ -114,30 +114,30 @@ def _unused(
         if not value.used or array is None:
             yield UnusedDonation(value.path, None, "the program does not use it")
         else:
-            held = bytes_in_program(array, value, mesh)
-            yield UnusedDonation(value.path, held, _reason(array, held, outputs, mesh))
+            size = bytes_in_program(array, value, mesh)
+            yield UnusedDonation(value.path, size, _reason(array, size, outputs, mesh))
 
 
 def _reason(
     array: Array,
-    held: int | None,
+    size: int | None,
     outputs: Sequence[tuple[Array, ProgramArray]],
     mesh: Mesh | None,
 ) -> str:
     """Return why no output is written over a donated input, as a clause."""
     every = {bytes_in_program(other, output, mesh) for other, output in outputs}
-    if held is None or None in every or held in every:
+    if size is None or None in every or size in every:
         return "outputs of its size are written over other arguments, or elsewhere"
     same_shape = [(other, output) for other, output in outputs if other.shape == array.shape]
     if not same_shape:
-        size = f"{shape_text(array.shape)} {array.dtype}, {bytes_text(held)} on each device"
-        return f"no output has its size, {size}"
+        words = f"{shape_text(array.shape)} {array.dtype}, {bytes_text(size)} on each device"
+        return f"no output has its size, {words}"
     same_type = [(other, output) for other, output in same_shape if other.dtype == array.dtype]
     if not same_type:
         types = ", ".join(sorted({other.dtype for other, _ in same_shape}))
         return f"it is {array.dtype}, and each output of its shape is {types}"
     sizes = sorted({bytes_in_program(other, output, mesh) or 0 for other, output in same_type})
     return (
-        f"it takes {bytes_text(held)} on each device, and outputs of its shape and type take "
+        f"it takes {bytes_text(size)} on each device, and outputs of its shape and type take "
         f"{', '.join(map(bytes_text, sizes))}"
     )

@@ -244,18 +244,18 @@ def _positions(inputs: int, kernel: int, outputs: int, along: _Dimension) -> int
     if tried > _MAX_TRIED:
         return None
     common = math.gcd(step, along.base)
-    every = along.base // common
-    inverse = pow(step // common, -1, every) if every > 1 else 0
+    period = along.base // common
+    inverse = pow(step // common, -1, period) if period > 1 else 0
     total = 0
     for place in range(tried):
         short = along.low - place * tried_step  # of the first element of the input
         if short % common:
             continue
-        first = short // common * inverse % every
+        first = short // common * inverse % period
         least = max(-(-short // step), 0)
         most = min((short + (inputs - 1) * along.base) // step, counted - 1)
-        least += (first - least) % every
-        total += max((most - least) // every + 1, 0)
+        least += (first - least) % period
+        total += max((most - least) // period + 1, 0)
     return total
 
 

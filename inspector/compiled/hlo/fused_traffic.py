@@ -304,10 +304,10 @@ def _reads(trees: Iterable[_Tree]) -> _Reads:
     return _merged(reads)
 
 
-def _merged(every: Sequence[_Reads]) -> _Reads:
+def _merged(parts: Sequence[_Reads]) -> _Reads:
     """Return the reads of one fusion, which reads each array once."""
     merged: _Reads = {}
-    for reads in every:
+    for reads in parts:
         for value, count in reads.items():
             merged[value] = max(merged.get(value, 0.0), count)
     return merged

@@ -404,15 +404,15 @@ def _whole_axes(dimensions: Sequence[Sequence[Part]], mesh: NamedMesh) -> Spec |
 def _spec_of_places(sharding: HloSharding, mesh: NamedMesh) -> Spec | None:
     """Return the mesh axes for devices in any order, by comparing every device."""
     rank = len(sharding.dimensions)
-    held = indices(sharding, rank, mesh.size)
+    tiles = indices(sharding, rank, mesh.size)
     if mesh.order is not None:
-        held = held[mesh.order.positions()]
-    if held[0].any():
+        tiles = tiles[mesh.order.positions()]
+    if tiles[0].any():
         return None
     places, strides = np.arange(mesh.size), mesh.strides
     spec: list[tuple[str, ...] | None] = []
     for dimension in range(rank):
-        column = held[:, dimension]
+        column = tiles[:, dimension]
         steps = {
             name: int(column[strides[name]])
             for name, size in mesh.axes

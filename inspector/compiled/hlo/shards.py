@@ -22,13 +22,13 @@ def shards_of(
       positions: the position of each in the device assignment; None if they are 0, 1, 2 …
     """
     rank = len(shape)
-    held = shardings.indices(sharding, rank, len(devices))
+    tiles = shardings.indices(sharding, rank, len(devices))
     ways = (*sharding.ways, *(1,) * rank)
     pieces = [-(-size // n) for size, n in zip(shape, ways, strict=False)]
     seen: dict[tuple[int, ...], int] = {}
     shards = []
     for device, position in zip(devices, positions or range(len(devices)), strict=True):
-        block = tuple(held[position].tolist())
+        block = tuple(tiles[position].tolist())
         index = tuple(
             (min(at * piece, size), min((at + 1) * piece, size))
             for at, piece, size in zip(block, pieces, shape, strict=True)

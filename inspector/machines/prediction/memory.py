@@ -114,11 +114,11 @@ class Breakdown:
             return ()
         code = [(CODE, self.code)] if self.code_on_device and self.code else []
         if self.use is not None and self.use.points:
-            held = [
+            shares = [
                 (USE_GROUPS[group.group].heading, group.bytes[self.use.peak])
                 for group in self.use.groups
             ]
-            return _adding_up((*held, *code), needed)
+            return _adding_up((*shares, *code), needed)
         if self.peak is None:
             return tuple(segments(self))
         arguments = [
@@ -275,8 +275,8 @@ def needed_parts(snapshot: Snapshot, needed: int) -> tuple[tuple[str, int], ...]
     program = step_program(snapshot)
     use = None if program is None else program.memory_use
     if program is not None and program.before_compile and use is not None and use.points:
-        held = [(USE_GROUPS[group.group].heading, group.bytes[use.peak]) for group in use.groups]
-        return _adding_up(held, needed)
+        shares = [(USE_GROUPS[group.group].heading, group.bytes[use.peak]) for group in use.groups]
+        return _adding_up(shares, needed)
     state = state_segments(snapshot)
     if state is not None and sum(size for _, size in state) == needed:
         return tuple(state)
@@ -288,10 +288,10 @@ def state_segments(snapshot: Snapshot) -> list[tuple[str, int]] | None:
 
     They are a lower bound of what a program needs. Return None if the bytes are unknown.
     """
-    held = totals.by_group(_packed(snapshot), STATE_AND_BATCH)
-    if held is None:
+    sizes = totals.by_group(_packed(snapshot), STATE_AND_BATCH)
+    if sizes is None:
         return None
-    return [(ARRAY_GROUPS[group].heading, number) for group, number in held.items() if number]
+    return [(ARRAY_GROUPS[group].heading, number) for group, number in sizes.items() if number]
 
 
 def _adding_up(parts: Sequence[tuple[str, int]], needed: int) -> tuple[tuple[str, int], ...]:
@@ -468,7 +468,7 @@ def _parts(
     snapshot: Snapshot, program: Program, role: str, counted: int | None
 ) -> tuple[Part, ...]:
     by_path, mesh = {array.path: array for array in snapshot.arrays}, snapshot.mesh_of(program)
-    held: dict[tuple[str, bool], list[int]] = defaultdict(list)
+    sizes: dict[tuple[str, bool], list[int]] = defaultdict(list)
     for sharding in program.shardings:
         array = by_path.get(sharding.path)
         if sharding.role != role or not sharding.used or array is None:
@@ -477,12 +477,12 @@ def _parts(
         in_host = in_host_memory(array, mesh)
         # Other compilers count host memory apart.
         if number is not None and (not in_host or is_emulated(mesh)):
-            held[array.group, in_host].append(number)
+            sizes[array.group, in_host].append(number)
     parts = [
-        Part(group, len(held[group, in_host]), sum(held[group, in_host]), in_host)
+        Part(group, len(sizes[group, in_host]), sum(sizes[group, in_host]), in_host)
         for in_host in (False, True)
         for group in ARRAY_GROUPS
-        if (group, in_host) in held
+        if (group, in_host) in sizes
     ]
     rest = None if counted is None else counted - sum(part.bytes or 0 for part in parts)
     return (*parts, *([] if rest == 0 else [Part(None, 0, rest)]))
