@@ -139,13 +139,13 @@ class AuditContext:
 
         If the spec is unknown, return the current bytes and no axes.
         """
-        held = array.bytes_per_device or 0
+        size = array.bytes_per_device or 0
         if array.spec is None or array.shape is None:
-            return held, ()
+            return size, ()
         used = {axis for axes in array.spec for axis in axes or ()}
         free = [axis.name for axis in self.mesh.axes if axis.size > 1 and axis.name not in used]
         ways, axes = finest_split(array.shape, array.spec, self.mesh, free)
-        return held // ways, axes
+        return size // ways, axes
 
     def saved(self, array: Array) -> int:
         """Return the bytes per device that `finest` saves."""

@@ -94,8 +94,8 @@ def smallest_change(snapshot: Snapshot, finding: Finding, layout: Layout) -> Cha
         new_warning = finding.level != "error" and not _kinds(left) <= kinds
         if new_warning or any(_same(other, finding) for other in left):
             continue
-        held = state_totals(after).per_device
-        saves = None if before is None or held is None else before - held
+        then = state_totals(after).per_device
+        saves = None if before is None or then is None else before - then
         return Change(candidate.layout, candidate.words, saves, _changed(now, after))
     return None
 
@@ -162,9 +162,9 @@ def _is_better(now: Snapshot, after: Snapshot, finding: Finding) -> bool:
     """Return whether a plan has no error, keeps the batch split, and needs no more train state."""
     if any(finding.level == "error" for finding in after.findings):
         return False
-    held = {array.path: array.bytes_per_device for array in now.arrays if array.group in _DATA}
+    sizes = {array.path: array.bytes_per_device for array in now.arrays if array.group in _DATA}
     for array in after.arrays:
-        was = held.get(array.path)
+        was = sizes.get(array.path)
         if was is not None and (array.bytes_per_device is None or array.bytes_per_device > was):
             return False
         if _loses_rows(array) and array.spec != now.array(array.path).spec:
@@ -172,15 +172,15 @@ def _is_better(now: Snapshot, after: Snapshot, finding: Finding) -> bool:
     before, then = state_totals(now).per_device, state_totals(after).per_device
     if before is None or then is None:
         return then is not None
-    of_the_batch = finding.array in held
+    of_the_batch = finding.array in sizes
     return then < before or (then == before and (not finding.bytes or of_the_batch))
 
 
 def _changed(now: Snapshot, after: Snapshot) -> int:
     """Return the number of arrays of the train state whose bytes per device differ."""
-    held = {array.path: array.bytes_per_device for array in now.arrays}
+    sizes = {array.path: array.bytes_per_device for array in now.arrays}
     return sum(
-        array.bytes_per_device != held[array.path]
+        array.bytes_per_device != sizes[array.path]
         for array in after.arrays
         if array.group in STATE_GROUPS
     )
@@ -203,7 +203,7 @@ def _score(
 
     Return None if JAX would reject the layout.
     """
-    held = touched = 0
+    state = touched = 0
     for (naming, shape, size, is_state), count in arrays.items():
         spec = spec_of(naming, len(shape), candidate.layout)
         if spec != spec_of(naming, len(shape), layout):
@@ -211,5 +211,5 @@ def _score(
         if nnx.refusals(spec, mesh) or any(sharding.indivisible(shape, spec, mesh)):
             return None
         if is_state:
-            held += count * (size or 0) * sharding.replicas(spec, mesh) // mesh.size
-    return candidate.count, held, *candidate.size, touched, candidate.order
+            state += count * (size or 0) * sharding.replicas(spec, mesh) // mesh.size
+    return candidate.count, state, *candidate.size, touched, candidate.order

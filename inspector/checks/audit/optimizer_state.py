@@ -40,8 +40,8 @@ def _not_following(context: AuditContext) -> Iterator[Finding]:
             )
     single, rest = largest(
         (
-            (sum(more for more, _ in held), Fold(path, tuple(array for _, array in held)))
-            for path, held in by_parameter.items()
+            (sum(more for more, _ in moments), Fold(path, tuple(array for _, array in moments)))
+            for path, moments in by_parameter.items()
         ),
         context.least,
     )
@@ -83,9 +83,9 @@ def _unexplained(context: AuditContext) -> Iterator[Finding]:
             own = Fold(fold.path, alone)
             candidates.append((own.bytes_per_device or 0, own))
     single, _ = largest(candidates, max(context.least, parameters + 1))
-    for held, fold in single:
+    for size, fold in single:
         message = (
-            f"{fold_text(fold)} takes {context.amount(held)} per device, more than all parameters "
+            f"{fold_text(fold)} takes {context.amount(size)} per device, more than all parameters "
             f"({context.amount(parameters)}), and matches the shape of none."
         )
         yield finding("note", UNEXPLAINED, message, folds=[fold])

@@ -96,12 +96,12 @@ def cache_findings(context: AuditContext) -> Iterator[Finding]:
     for program in context.snapshot.programs:
         who = subject(program.name)
         caches = _caches(program)
-        held = {array.path: array.bytes_per_device for array in context.snapshot.arrays}
+        sizes = {array.path: array.bytes_per_device for array in context.snapshot.arrays}
         for collective in program.collectives or ():
             moved = [path for path in collective.arrays or () if path in caches]
             sent = wire_bytes_of_run(collective)
             # Tokens that are written into a cache move with it, and are small.
-            least = min((held.get(path) or _LEAST_CACHE for path in moved), default=0)
+            least = min((sizes.get(path) or _LEAST_CACHE for path in moved), default=0)
             if not moved or not sent or (collective.payload_bytes or 0) < least:
                 continue
             paths = and_text(moved)
@@ -133,13 +133,13 @@ def whole_findings(context: AuditContext) -> Iterator[Finding]:
                 "collective": collective.name,
                 "source": collective.source,
             }
-            held = (
+            gather = (
                 f"{collective.name}, {bytes_text(collective.payload_bytes)} on each "
                 f"device{_at(collective.source)}"
             )
             if layers >= _LEAST_LAYERS and layers in loops and len(array.shape or ()) > 1:
                 message = (
-                    f"{who} gathers all {layers} layers of {array.path} at once ({held}), but its "
+                    f"{who} gathers all {layers} layers of {array.path} at once ({gather}), but its "
                     "loop uses one layer in each iteration."
                 )
                 whole = collective.payload_bytes or 0
@@ -148,7 +148,7 @@ def whole_findings(context: AuditContext) -> Iterator[Finding]:
                     "warning", WHOLE_STACK, message, saved=saved, remedy=_GATHER_INSIDE, **facts
                 )
             elif {name.primitive for name in parse_op_name(collective.op_name)} & _LOOKUPS:
-                table = f"the whole table {array.path} ({held})"
+                table = f"the whole table {array.path} ({gather})"
                 message = f"{who} gathers {table} before it looks up rows."
                 yield finding("note", WHOLE_TABLE, message, remedy=_LOOK_UP_OWN_ROWS, **facts)
 

@@ -59,14 +59,14 @@ def _replicated_moments(context: AuditContext) -> list[Fold]:
             without.append(moment)
         elif context.is_replicated(parameter):
             by_parameter.setdefault(context.fold_paths[parameter.path], []).append(moment)
-    return [*(Fold(path, tuple(held)) for path, held in by_parameter.items()), *fold(without)]
+    return [*(Fold(path, tuple(moments)) for path, moments in by_parameter.items()), *fold(without)]
 
 
 def _single(context: AuditContext, code: str, saved: int, fold: Fold) -> Finding:
     axes = context.finest(fold.first)[1]
     parameter = context.parameters.get(fold.first.path)
-    held = context.amount(fold.bytes_per_device)
-    everywhere = f"replicated on all {context.mesh.size} devices, {held} on each"
+    size = context.amount(fold.bytes_per_device)
+    everywhere = f"replicated on all {context.mesh.size} devices, {size} on each"
     if code in (PARAMETER, OTHER):
         message = f"{fold_text(fold)} is {everywhere}: {_reason(fold.first, context)}."
     elif parameter is None:
@@ -93,10 +93,10 @@ def _rest(context: AuditContext, code: str, rest: Candidates) -> Finding:
     saved = sum(number for number, _ in rest)
     what = _NOUNS[code]
     count = sum(fold.count for fold in folds)
-    held = context.held_text(array for fold in folds for array in fold.arrays)
+    size = context.held_text(array for fold in folds for array in fold.arrays)
     message = (
         f"{count:,} smaller {what[count != 1]} {'is' if count == 1 else 'are'} replicated on all "
-        f"{context.mesh.size} devices, {held} on each. Sharding saves up to {context.amount(saved)} per "
+        f"{context.mesh.size} devices, {size} on each. Sharding saves up to {context.amount(saved)} per "
         "device."
     )
     return finding("warning", code, message, folds=folds, saved=saved)

@@ -101,14 +101,14 @@ def _of_different_sizes(context: AuditContext) -> Iterator[Finding]:
 
 def imbalance_findings(context: AuditContext) -> list[Finding]:
     """Return one finding if the fullest device is well above the mean."""
-    held = _state_bytes_by_device(context)
-    if held is None or not held.size or held.mean() == 0:
+    sizes = _state_bytes_by_device(context)
+    if sizes is None or not sizes.size or sizes.mean() == 0:
         return []
-    most, mean = int(held.max()), int(held.mean())
-    more = int(held.max() - held.mean())
-    if more <= _MOST_IMBALANCE * held.mean() or more < LEAST_BYTES:
+    most, mean = int(sizes.max()), int(sizes.mean())
+    more = int(sizes.max() - sizes.mean())
+    if more <= _MOST_IMBALANCE * sizes.mean() or more < LEAST_BYTES:
         return []
-    fullest = [context.mesh.devices[at] for at in np.flatnonzero(held == held.max()).tolist()]
+    fullest = [context.mesh.devices[at] for at in np.flatnonzero(sizes == sizes.max()).tolist()]
     several = f"Devices {devices_text(fullest)} hold"
     subject = f"Device {fullest[0]} holds" if len(fullest) == 1 else several
     message = (
@@ -121,14 +121,14 @@ def imbalance_findings(context: AuditContext) -> list[Finding]:
 def _state_bytes_by_device(context: AuditContext) -> np.ndarray | None:
     """Return the bytes of train state per device, in mesh order, or None if a placement is unknown."""
     position = {device: at for at, device in enumerate(context.mesh.devices)}
-    held = np.zeros(context.mesh.size)
+    sizes = np.zeros(context.mesh.size)
     for array in context.state:
         if array.shards is not None and array.bytes is not None:
             for device, size in shard_bytes([array]).items():
                 if device in position:
-                    held[position[device]] += size
+                    sizes[position[device]] += size
         elif array.bytes_per_device is not None:
-            held += array.bytes_per_device
+            sizes += array.bytes_per_device
         else:
             return None
-    return held
+    return sizes

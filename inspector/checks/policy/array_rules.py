@@ -80,16 +80,16 @@ def duplicated(fields: Fields) -> Check:
     def check(snapshot: Snapshot) -> tuple[list[Violation], str | None]:
         axis_names(snapshot)
         arrays = selection.arrays(snapshot)
-        held = {
+        everywhere = {
             array.path: memory.bytes_everywhere(array, mesh_of(snapshot, array)) for array in arrays
         }
         missing = [
-            array.path for array in arrays if array.bytes is None or held[array.path] is None
+            array.path for array in arrays if array.bytes is None or everywhere[array.path] is None
         ]
         if missing:
             return [], unknown_text("bytes", missing)
-        again = {array.path: (held[array.path] or 0) - (array.bytes or 0) for array in arrays}
-        part, whole = sum(again.values()), sum(number or 0 for number in held.values())
+        again = {array.path: (everywhere[array.path] or 0) - (array.bytes or 0) for array in arrays}
+        part, whole = sum(again.values()), sum(number or 0 for number in everywhere.values())
         if part * 100 <= limit * whole:
             return [], None
         return [
@@ -171,9 +171,9 @@ def bytes_per_device(fields: Fields) -> Check:
         unknown += [a.path for a in arrays if a.shards is not None and a.bytes is None]
         if unknown:
             return [], unknown_text("bytes per device", unknown)
-        held = bytes_by_device(snapshot, arrays)
-        device = max(held, key=lambda device: held[device], default=-1)
-        number = held.get(device, 0)
+        by_device = bytes_by_device(snapshot, arrays)
+        device = max(by_device, key=lambda device: by_device[device], default=-1)
+        number = by_device.get(device, 0)
         if number <= most:
             return [], None
         alike = not snapshot.other_meshes and all(array.shards is None for array in arrays)
