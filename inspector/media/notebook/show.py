@@ -68,12 +68,12 @@ def show(value: Any) -> None:
 def as_html(snapshot: Snapshot) -> list[Block]:
     """Return the blocks for a notebook: figures, with the numbers behind them in folded tables."""
     if len(snapshot.arrays) == 1 and not snapshot.programs:
-        (one,) = snapshot.arrays
-        rows = array.shard_rows(one, snapshot)
-        shards = array.shards(one, snapshot) if rows and len(rows) <= _MOST_SHARDS else None
+        (single,) = snapshot.arrays
+        rows = array.shard_rows(single, snapshot)
+        shards = array.shards(single, snapshot) if rows and len(rows) <= _MOST_SHARDS else None
         table = arrays.table(snapshot.arrays)
         folded = [Folded("Shards", (shards,))] if shards is not None else []
-        return [table, *array.maps(one, snapshot), *folded]
+        return [table, *array.maps(single, snapshot), *folded]
     chip = targets.chip_of(snapshot)
     blocks: list[Block] = [summary.facts(snapshot), *sharding_errors.sections(snapshot)]
     if snapshot.findings:
@@ -95,12 +95,9 @@ def as_html(snapshot: Snapshot) -> list[Block]:
 def as_text(snapshot: Snapshot) -> list[Block]:
     """Return the blocks for a terminal."""
     if len(snapshot.arrays) == 1 and not snapshot.programs:
-        (one,) = snapshot.arrays
-        rows = array.shard_rows(one, snapshot)
-        return [
-            *arrays.tree_texts(snapshot, snapshot.arrays),
-            *([array.shards(one, snapshot)] if rows else []),
-        ]
+        (single,) = snapshot.arrays
+        shards = [array.shards(single, snapshot)] if array.shard_rows(single, snapshot) else []
+        return [*arrays.tree_texts(snapshot, snapshot.arrays), *shards]
     blocks: list[Block] = [summary.facts(snapshot), *sharding_errors.sections(snapshot)]
     if snapshot.arrays:
         blocks += arrays.tree_texts(snapshot, snapshot.arrays)

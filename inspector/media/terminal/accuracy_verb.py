@@ -100,7 +100,7 @@ def compare_runs(
     runs: Sequence[PublishedRun],
     folder: str | None,
     no_compile: bool,
-    seen: Callable[[PublishedRun, Snapshot], object] = lambda run, found: None,
+    seen: Callable[[PublishedRun, Snapshot], object] = lambda run, compiled: None,
 ) -> Accuracy:
     """Partition, compile and predict published runs, with progress on standard error.
 
@@ -127,20 +127,19 @@ def _compiled(
     """
     kept = None if folder is None else _file(folder, name)
     if kept is not None and kept.exists():
-        found = snapshot.read(kept)
-        unsafe = found.source.unsafe_compiler_options
-        if found.layout == layout.to_json() and unsafe is None:
-            return found
-    made = service.cached_compile(layout)
-    if made is None:
+        known = snapshot.read(kept)
+        if known.layout == layout.to_json() and known.source.unsafe_compiler_options is None:
+            return known
+    compiled = service.cached_compile(layout)
+    if compiled is None:
         if no_compile:
             return None
         print(f"compile {name} for {layout.target}", file=sys.stderr, flush=True)
-        planned = service.plan(layout)
-        made = shared.follow(service.start_run(layout, planned), lambda status: status.phase or "")
+        job = service.start_run(layout, service.plan(layout))
+        compiled = shared.follow(job, lambda status: status.phase or "")
     if kept is not None:
-        output.write_text(snapshot.dumps(made), kept)
-    return made
+        output.write_text(snapshot.dumps(compiled), kept)
+    return compiled
 
 
 def _file(folder: str, name: str) -> Path:

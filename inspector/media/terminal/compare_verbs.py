@@ -85,9 +85,6 @@ def compare(options: argparse.Namespace) -> None:
     of_files, searched = search_files.read_all(paths)
     chip = chip or searched
     read = [*kept.named, *of_files]
-    read = list(
-        zip(numbered([name for name, _ in read]), [snapshot for _, snapshot in read], strict=True)
-    )
     if len(read) < 2:
         count = counted(len(read), "Snapshot")
         raise InvalidInput(f"compare needs at least two Snapshots, but was given {count}")
@@ -95,10 +92,8 @@ def compare(options: argparse.Namespace) -> None:
     given = str(kept.baseline + 1) if options.baseline is None else options.baseline
     baseline = shared.number(given, "--baseline", allowed, 1, len(read)) - 1
     snapshots = aligned([audit.audited(snapshot) for _, snapshot in read])
-    named = [(name, one) for (name, _), one in zip(read, snapshots, strict=True)]
-    times = None
-    if rounds is not None:
-        times = _time_together([found for _, found in named], rounds, baseline)
+    named = list(zip(numbered(name for name, _ in read), snapshots, strict=True))
+    times = None if rounds is None else _time_together(snapshots, rounds, baseline)
     if suffix == ".json":
         plain = comparison_json.to_json(named, baseline, chip)
         if times is not None:

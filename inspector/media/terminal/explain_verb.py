@@ -111,8 +111,8 @@ def _agreement(snapshot: Snapshot, path: str) -> Answer:
 
 
 def _rule(snapshot: Snapshot, name: str) -> Answer:
-    found = dependents(snapshot, rule_named(snapshot, name))
-    return _dependents_json(found), [causes.of_rule(found)]
+    on_rule = dependents(snapshot, rule_named(snapshot, name))
+    return _dependents_json(on_rule), [causes.of_rule(on_rule)]
 
 
 def _propagated(chosen: Array) -> Answer:
@@ -133,13 +133,13 @@ def _all_arrays(snapshot: Snapshot, given: tuple[Rule, ...]) -> Answer:
 
 def _array(snapshot: Snapshot, chosen: Array, given: tuple[Rule, ...]) -> Answer:
     reading = semantics(snapshot)
-    found = ledger_of(chosen, snapshot.mesh_of(chosen), given, reading)
-    if found is None:
+    ledger = ledger_of(chosen, snapshot.mesh_of(chosen), given, reading)
+    if ledger is None:
         raise InvalidInput(f"{chosen.path} has no logical axes, so no rule applies to it")
     origins = {} if chosen.origins is None else {"origins": typed_json.encode(chosen.origins)}
-    plain = {"array": chosen.path, **dataclasses.asdict(found), **origins}
-    ledger = rules.of_array(chosen, found, given, reading)
-    return plain, [text(chosen.path), *ledger, *_origins(chosen)]
+    plain = {"array": chosen.path, **dataclasses.asdict(ledger), **origins}
+    blocks = rules.of_array(chosen, ledger, given, reading)
+    return plain, [text(chosen.path), *blocks, *_origins(chosen)]
 
 
 def _origins(array: Array) -> list[Block]:
@@ -168,8 +168,8 @@ def _dependents_json(dependents: Dependents) -> dict[str, Any]:
         "arrays": [array.path for array in dependents.arrays],
         "intermediates": [array.path for array in dependents.intermediates],
         "collectives": [
-            {"program": program.name, **typed_json.encode(one)}
-            for program, one in dependents.collectives
+            {"program": program.name, **typed_json.encode(collective)}
+            for program, collective in dependents.collectives
         ],
     }
 
@@ -187,9 +187,9 @@ def collective_named(snapshot: Snapshot, name: str) -> tuple[Program, Collective
         for program in main_first(snapshot)
         for collective in program.collectives or ()
     }
-    for full, found in named.items():
-        if name in (full, found[1].name):
-            return found
+    for full, (program, collective) in named.items():
+        if name in (full, collective.name):
+            return program, collective
     if not named:
         raise InvalidInput(f"--collective is {shown(name)}, but no program here has a collective")
     raise InvalidInput(f"--collective is {shown(name)}, but must be {choices(name, [*named])}")

@@ -72,8 +72,8 @@ def history(options: argparse.Namespace) -> None:
             print(one_line(f"would delete {text}; add --yes to delete"), file=sys.stderr)
     elif options.json:
         plain = [typed_json.encode(entry) for entry in entries]
-        for one in plain:
-            del one["changeable"]  # the user of this machine can change all of them
+        for record in plain:
+            del record["changeable"]  # the user of this machine can change all of them
         shared.print_json(plain)
     elif entries:
         render.show([section.table(entries)])
@@ -85,8 +85,8 @@ def _answer(kept: History, entry: HistoryEntry) -> str:
     """Return the answer of an entry as JSON text."""
     if entry.kind == "search" and (result := kept.search(entry.id)) is not None:
         return results.dumps(result)
-    if entry.kind == "run" and (found := kept.run(entry.id)) is not None:
-        return snapshot.dumps(found)
+    if entry.kind == "run" and (run := kept.run(entry.id)) is not None:
+        return snapshot.dumps(run)
     if entry.kind == "compile":
         layout = layouts.from_json(entry.parameters["layout"])
         text = CompileCache().get(compile_cache.key_of_layout(layout))

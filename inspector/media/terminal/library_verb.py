@@ -70,8 +70,8 @@ def library(options: argparse.Namespace) -> None:
     if options.action == "list":
         _list(saved.entries(" ".join(options.words)), options.json)
     elif options.action == "save":
-        found = snapshot.read(options.snapshot)
-        entry = saved.save(options.name, options.note, found, options.replace)
+        content = snapshot.read(options.snapshot)
+        entry = saved.save(options.name, options.note, content, options.replace)
         print(one_line(f"saved {entry.name}, {bytes_text(entry.bytes)}"), file=sys.stderr)
     elif options.action == "delete":
         saved.delete(options.name)
@@ -87,8 +87,8 @@ def library(options: argparse.Namespace) -> None:
 def _list(entries: Sequence[Entry], as_json: bool) -> None:
     if as_json:
         plain = [dataclasses.asdict(entry) for entry in entries]
-        for one in plain:
-            del one["changeable"]  # the user of this machine can change all of them
+        for record in plain:
+            del record["changeable"]  # the user of this machine can change all of them
         shared.print_json(plain)
         return
     table = Table.of(

@@ -52,15 +52,15 @@ def inspect(options: argparse.Namespace) -> None:
     if options.output is not None:
         output.refuse_unwritable(options.output)
     layout = layout_of(options)
-    found = audit.audited(_inspected(layout, unsafe_options_of(options, layout)))
-    render.show(sharding_errors.refusals(found.programs), sys.stderr)
-    for finding in found.findings:
+    result = audit.audited(_inspected(layout, unsafe_options_of(options, layout)))
+    render.show(sharding_errors.refusals(result.programs), sys.stderr)
+    for finding in result.findings:
         if finding.code == audit.LEFT_OUT:
             print(one_line(f"{finding.level}: {finding.message}"), file=sys.stderr)
     if options.effects:
         chip = layout.machine.chip if layout.machine else None
-        found = replace(found, effects=effects.computed(layout, effects.program_of(layout), chip))
-    shared.write_text(snapshot.dumps(found), options.output)
+        result = replace(result, effects=effects.computed(layout, effects.program_of(layout), chip))
+    shared.write_text(snapshot.dumps(result), options.output)
 
 
 def _inspected(layout: Layout, unsafe: Options) -> Snapshot:
@@ -119,10 +119,10 @@ def import_(options: argparse.Namespace) -> None:
         output.refuse_unwritable(options.output)
     if not options.path:
         raise InvalidInput(f"PATH is {shown(options.path)}, but must be a file or folder")
-    found = _imported(options.kind, options.path, step, mesh)
-    for finding in found.findings:
+    imported = _imported(options.kind, options.path, step, mesh)
+    for finding in imported.findings:
         print(one_line(f"{finding.level}: {finding.message}"), file=sys.stderr)
-    shared.write_text(snapshot.dumps(audit.audited(found)), options.output)
+    shared.write_text(snapshot.dumps(audit.audited(imported)), options.output)
 
 
 def _imported(

@@ -163,7 +163,7 @@ def device(options: argparse.Namespace) -> None:
     else:
         allowed = "numbers joined by commas, such as 0,4"
         ids = options.device.split(",")
-        chosen = tuple(shared.number(one.strip(), "--device", allowed) for one in ids)
+        chosen = tuple(shared.number(text.strip(), "--device", allowed) for text in ids)
     held = device_holdings.holdings(snapshot, chosen, None if options.all else STATE_GROUPS)
     if options.json:
         sums = {"bytes": held.bytes, "host_bytes": held.host, "alone": held.alone}

@@ -223,12 +223,12 @@ def emulated(devices: int) -> dict[str, str]:
 def _summary(run: ProgramRun, folder: Path) -> str:
     """Return one line about what was recorded."""
     if not run.programs and run.live is None:
-        what = "nothing was compiled and no array was found"
+        result = "nothing was compiled and no array was found"
         if run.operations:
-            what = f"only {counted(run.operations, 'operation')} of JAX ran, outside of any jit"
+            result = f"only {counted(run.operations, 'operation')} of JAX ran, outside of any jit"
     else:
         arrays = sum(run.live.names.values()) if run.live is not None else 0
-        what = (
+        result = (
             f"recorded {counted(len(run.programs), 'program')} and {counted(arrays, 'live array')}"
         )
     ended = "" if run.ended == "exit 0" else f"; the program ended with {run.ended}"
@@ -239,4 +239,4 @@ def _summary(run: ProgramRun, folder: Path) -> str:
             f"; the program asked for its platform ({place}) and got cpu, so on {run.target} it can compile "
             "other programs"
         )
-    return f"{what}{ended}{problems}; see `sharding-inspector show {shlex.quote(str(folder))}`"
+    return f"{result}{ended}{problems}; see `sharding-inspector show {shlex.quote(str(folder))}`"

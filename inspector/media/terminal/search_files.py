@@ -57,9 +57,8 @@ def read_all(
                 "search compiled or ran with this version",
                 file=sys.stderr,
             )
-        for name, one in best:
-            names.append(name)
-            snapshots.append(one)
+        names += [name for name, _ in best]
+        snapshots += [of_layout for _, of_layout in best]
     # Names that the user gave stay as they are.
     unique = [*given, *list(numbered([*given, *names[len(given) :]]))[len(given) :]]
     chip = CHIPS.get(chips.pop() or "") if len(chips) == 1 else None

@@ -132,14 +132,12 @@ def _chip(layout: Layout, chosen: Chip | None, budget: int) -> Chip | None:
         if missing is not None:
             raise InvalidInput(missing)
         return layout.machine.chip
-    if layout.target == "plan" and not budget:
+    if layout.target == "cpu" or (layout.target == "plan" and not budget):
         return chosen
-    if layout.target != "cpu":
-        raise InvalidInput(
-            f"target is {layout.target}, but must be cpu, plan with --budget 0, or a machine such as "
-            "tpu:v5e:4x4"
-        )
-    return chosen
+    raise InvalidInput(
+        f"target is {layout.target}, but must be cpu, plan with --budget 0, or a machine such as "
+        "tpu:v5e:4x4"
+    )
 
 
 @contextlib.contextmanager
@@ -169,7 +167,6 @@ class _Printed:
 
     def __init__(self) -> None:
         self._phase = ""
-        self._bar: object | None = None
 
     def __call__(self, progress: Progress) -> None:
         words = section.progress_text(progress)

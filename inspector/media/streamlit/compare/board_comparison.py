@@ -13,10 +13,9 @@ from inspector.compare.verdict import compared
 from inspector.core.formatting import counted
 from inspector.core.program_names import title
 from inspector.machines import hardware
-from inspector.media.streamlit.page import page_width
 from inspector.media.streamlit.page.plain_text import plain
 from inspector.media.streamlit.parts import render
-from inspector.media.streamlit.session import screenshot_mode
+from inspector.media.streamlit.session import kept_field, screenshot_mode
 from inspector.sections import comparison, glance
 from inspector.sections.section import Block, Columns, Strong, text
 
@@ -40,11 +39,10 @@ def show(board: Board) -> None:
     chip = hardware.CHIPS.get(board.chip or "")
     named = [(name, audit.audited(snapshot)) for name, snapshot in board.named]
     st.html(_STYLE.replace("LEAST_WIDTH", str(14 + 6.5 * len(named))))
-    width_px = screenshot_mode.content_px(page_width.content_px())
-    found = glance.of(named, chip, board.baseline)
+    width_px = screenshot_mode.content_px()
     render.show(comparison.verdict(named, chip, board.baseline).blocks)
     # In Screenshot mode, closed details are hidden.
-    render.show(glance.section(found).blocks, width_px=width_px)
+    render.show(glance.section(glance.of(named, chip, board.baseline)).blocks, width_px=width_px)
     if len(named) == 1:
         st.caption(f"Pin another layout (at most {MOST_PINS}) to compare.")
     rows = questions(compared(named, chip), board.baseline)
@@ -94,14 +92,6 @@ def _choose_program(programs: list[str]) -> str | None:
     """Return the chosen program, at first the train step."""
     if len(programs) < 2:
         return programs[0] if programs else None
-    key = "board_program"
-    if st.session_state.get(key) not in programs:
-        st.session_state[key] = programs[0]
-    return st.segmented_control(
-        "Program",
-        programs,
-        key=key,
-        required=True,
-        label_visibility="collapsed",
-        format_func=lambda name: plain(title(name)),
+    return kept_field.choose(
+        "Program", programs, "board_program", format_func=lambda name: plain(title(name))
     )

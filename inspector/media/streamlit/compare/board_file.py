@@ -10,7 +10,9 @@ from inspector.compare.board import Board
 from inspector.core.errors import InvalidInput
 from inspector.core.formatting import counted
 from inspector.core.temporary_folder import TemporaryFolder
+from inspector.media.streamlit.page import buttons
 from inspector.media.streamlit.page.plain_text import plain
+from inspector.media.streamlit.parts import downloads
 from inspector.media.streamlit.session import chip_choice, pins, user, waiting
 
 _MEBIBYTE = 1024**2
@@ -20,15 +22,11 @@ _READ = "board_file_read"  # (file id, Board or InvalidInput) of the last upload
 
 def draw_download(board: Board) -> None:
     """Draw the button that downloads the board."""
-    st.download_button(
+    downloads.draw(
         "Download",
-        data=lambda: boards.dumps(board),
-        file_name="comparison.json",
-        mime="application/json",
-        key="download_board",
-        icon=":material/download:",
-        type="tertiary",
-        on_click="ignore",
+        lambda: boards.dumps(board),
+        "comparison.json",
+        "download_board",
         help="Download all pinned Snapshots with their names and the baseline.",
     )
 
@@ -50,21 +48,11 @@ def draw_upload(board: Board) -> None:
         return
     st.caption(f"{counted(len(opened.pins), 'layout')}: {plain(', '.join(opened.names))}.")
     with st.container(horizontal=True):
-        st.button(
-            "Replace the pins" if board.pins else "Open comparison",
-            key="replace_board",
-            icon=":material/file_open:",
-            on_click=_replace,
-            args=(opened,),
-        )
+        label = "Replace the pins" if board.pins else "Open comparison"
+        buttons.draw(label, "replace_board", "file_open", _replace, opened)
         if board.pins:
-            st.button(
-                "Add to the pins",
-                key="add_to_board",
-                icon=":material/add:",
-                on_click=pins.change,  # type: ignore[arg-type]  # its answer is for other callers
-                args=(lambda current: current.joined(opened),),
-            )
+            label, change = "Add to the pins", pins.change
+            buttons.draw(label, "add_to_board", "add", change, lambda now: now.joined(opened))
 
 
 def _read(uploaded: UploadedFile) -> Board | InvalidInput:

@@ -10,7 +10,6 @@ from inspector.core.printable import one_line
 from inspector.core.snapshot import Array, Mesh, Snapshot
 from inspector.figures.block_map import split_dimensions
 from inspector.figures.linked_maps import Cut, cut_of, linked_maps, panel
-from inspector.media.streamlit.page import page_width
 from inspector.media.streamlit.page.plain_text import plain
 from inspector.media.streamlit.parts import chart
 from inspector.media.streamlit.session import screenshot_mode, selection
@@ -34,7 +33,7 @@ def show(board: Board) -> None:
             format_func=one_line,
             key=KEY,
             label_visibility="collapsed",
-            on_change=_select,
+            on_change=lambda: selection.select(st.session_state.get(KEY)),  # for the link
         )
     held: Held = []
     for pin in board.pins:
@@ -53,7 +52,7 @@ def show(board: Board) -> None:
         return
     # The dimensions are those of the baseline, or of the first layout with the array.
     array, _ = held[board.baseline]
-    lead = next((one for one, _ in known if one is array), known[0][0])
+    lead = next((candidate for candidate, _ in known if candidate is array), known[0][0])
     rank = len(lead.shape or ())
     cut = _cut(lead, [pair for pair in known if len(pair[0].shape or ()) == rank])
     figure = linked_maps(
@@ -63,7 +62,7 @@ def show(board: Board) -> None:
         ],
         path,
         cut,
-        width_px=screenshot_mode.content_px(page_width.content_px()),
+        width_px=screenshot_mode.content_px(),
     )
     chart.draw(figure, "board_maps", alt=f"Shard maps of {path} in every layout")
     if screenshot_mode.on():
@@ -72,11 +71,6 @@ def show(board: Board) -> None:
         "Same color, same block of that map. Drag to zoom into the same elements in all maps; double-click "
         "to zoom out."
     )
-
-
-def _select() -> None:
-    """Select the array for the whole session, so that it is in the link."""
-    selection.select(st.session_state.get(KEY))
 
 
 def paths_of(board: Board) -> list[str]:
@@ -122,14 +116,7 @@ def _cut(lead: Array, held: list[tuple[Array, Mesh]]) -> Cut:
             width=420,
         )
         shown = sorted(chosen) if len(chosen) == 2 else [at_first.rows, at_first.columns]
-        split = sorted(
-            {
-                dimension
-                for array, mesh in held
-                for dimension in split_dimensions(array, mesh)
-                if dimension not in shown
-            }
-        )
+        split = {dim for array, mesh in held for dim in split_dimensions(array, mesh)}
         at = {
             dimension: st.slider(
                 f"Cut {plain(_named(lead, dimension))} at",
@@ -138,7 +125,7 @@ def _cut(lead: Array, held: list[tuple[Array, Mesh]]) -> Cut:
                 key=f"board_cut:{lead.path}:{dimension}",
                 width=260,
             )
-            for dimension in split
+            for dimension in sorted(split - {*shown})
         }
     return Cut(shown[0], shown[1], at)
 

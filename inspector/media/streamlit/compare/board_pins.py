@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import functools
 from collections.abc import Callable
 
 import streamlit as st
@@ -10,6 +9,7 @@ import streamlit as st
 from inspector.compare import board_link
 from inspector.compare.board import MOST_CHARACTERS, Board
 from inspector.layout import Layout
+from inspector.media.streamlit.page import buttons
 from inspector.media.streamlit.page.plain_text import plain
 from inspector.media.streamlit.session import pins, screenshot_mode
 from inspector.sections import provenance
@@ -23,14 +23,8 @@ def show(board: Board, open_layout: Callable[[Layout], None]) -> None:
             with st.popover(plain(pin.name), icon=icon, key=f"pin:{place}"):
                 _menu(board, place)
             if (layout := board_link.layout_of(pin.snapshot)) is not None:
-                st.button(
-                    "Open in Layout",
-                    key=f"pin_open:{place}",
-                    icon=":material/edit:",
-                    type="tertiary",
-                    on_click=open_layout,
-                    args=(layout,),
-                )
+                label, key = "Open in Layout", f"pin_open:{place}"
+                buttons.draw(label, key, "edit", open_layout, layout, type="tertiary")
 
 
 def _menu(board: Board, place: int) -> None:
@@ -51,29 +45,19 @@ def _menu(board: Board, place: int) -> None:
     else:
         _button("Make baseline", "flag", place, lambda board: board.compared_to(place))
     with st.container(horizontal=True, gap="small"):
-        for label, icon, by, end in (
-            ("Move left", "arrow_back", -1, 0),
-            ("Move right", "arrow_forward", 1, len(board.pins) - 1),
-        ):
-            _button(label, icon, place, functools.partial(_moved, place, by), place == end)
+        last = len(board.pins) - 1
+        _button("Move left", "arrow_back", place, lambda board: board.moved(place, -1), place == 0)
+        _button(
+            "Move right", "arrow_forward", place, lambda board: board.moved(place, 1), place == last
+        )
         _button("Remove", "delete", place, lambda board: board.without(place))
-
-
-def _moved(place: int, by: int, board: Board) -> Board:
-    return board.moved(place, by)
 
 
 def _button(
     label: str, icon: str, place: int, change: Callable[[Board], Board], disabled: bool = False
 ) -> None:
-    st.button(
-        label,
-        key=f"pin_{label.split()[-1].lower()}:{place}",
-        icon=f":material/{icon}:",
-        disabled=disabled,
-        on_click=pins.change,  # type: ignore[arg-type]  # its answer is for other callers
-        args=(change,),
-    )
+    key = f"pin_{label.split()[-1].lower()}:{place}"
+    buttons.draw(label, key, icon, pins.change, change, disabled=disabled)
 
 
 def _rename(place: int, name_key: str) -> None:

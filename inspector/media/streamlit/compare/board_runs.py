@@ -46,12 +46,12 @@ def show(service: Inspection, board: Board) -> None:
 
 def _plans(board: Board) -> list[tuple[str, Layout, Snapshot]]:
     """Return the name, layout and plan of each pin that is only planned; equal layouts once."""
-    found: dict[str, tuple[str, Layout, Snapshot]] = {}
+    plans: dict[str, tuple[str, Layout, Snapshot]] = {}
     for pin in board.pins:
         layout = board_link.layout_of(pin.snapshot)
         if pin.snapshot.source.kind == "plan" and layout is not None:
-            found.setdefault(layout.key(), (pin.name, layout, pin.snapshot))
-    return [*found.values()]
+            plans.setdefault(layout.key(), (pin.name, layout, pin.snapshot))
+    return [*plans.values()]
 
 
 def _can_run(layout: Layout) -> bool:
@@ -61,8 +61,8 @@ def _can_run(layout: Layout) -> bool:
 
 
 def _start(service: Inspection, layout: Layout, planned: Snapshot) -> None:
-    def then(found: Snapshot) -> None:
-        pins.replace_plan(layout, found)
+    def then(run: Snapshot) -> None:
+        pins.replace_plan(layout, run)
 
     job_progress.start(_job(layout), lambda: run_panel.task(service, layout, planned, then))
 

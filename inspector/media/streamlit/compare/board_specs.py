@@ -13,9 +13,8 @@ from inspector.figures.palette import styles_of_specs
 from inspector.figures.spec_matrix import spec_matrix
 from inspector.figures.spec_tree import spec_tree
 from inspector.figures.tree_rows import Column
-from inspector.media.streamlit.page import page_width
 from inspector.media.streamlit.parts import chart
-from inspector.media.streamlit.session import screenshot_mode, toggled_rows
+from inspector.media.streamlit.session import kept_field, screenshot_mode, toggled_rows
 from inspector.media.streamlit.session.toggled_rows import ToggledRows
 
 PARTS = {"Parameters": ("params",), "Whole train state": STATE_GROUPS}
@@ -42,7 +41,7 @@ def show_matrix(board: Board) -> None:
             icon=":material/check:",
         )
     shown = rows if everything else different
-    figure = spec_matrix(shown, board.names, board.baseline, width_px=_width_px())
+    figure = spec_matrix(shown, board.names, board.baseline, width_px=screenshot_mode.content_px())
     if figure is not None:
         chart.draw(figure, "spec_matrix", alt="PartitionSpecs in every layout")
 
@@ -50,21 +49,13 @@ def show_matrix(board: Board) -> None:
 def show_trees(board: Board) -> None:
     """Draw the choice of a part of the train state, and its tree in every layout."""
     with screenshot_mode.controls("trees"):
-        part = st.segmented_control(
-            "Part of the train state",
-            list(PARTS),
-            key="board_tree_part",
-            default=next(iter(PARTS)),
-            required=True,
-            label_visibility="collapsed",
-        )
+        part = kept_field.choose("Part of the train state", list(PARTS), "board_tree_part")
     columns = [_tree(board, place, PARTS[part]) for place in range(len(board.pins))]
     # Without a mesh, a spec has the same color in all columns.
     arrays = [array for column in columns for array in column.arrays]
     toggled = ToggledRows("board_tree", arrays)
-    figure = spec_tree(
-        columns, styles_of_specs(arrays, None), toggled=toggled.keys(), width_px=_width_px()
-    )
+    styles, width_px = styles_of_specs(arrays, None), screenshot_mode.content_px()
+    figure = spec_tree(columns, styles, toggled=toggled.keys(), width_px=width_px)
     if figure is None:
         st.info("These layouts have no arrays in this part.", icon=":material/block:")
         return
@@ -85,7 +76,3 @@ def _tree(board: Board, place: int, groups: tuple[str, ...]) -> Column:
         return Column(name, arrays, None)
     pairs = difference.arrays(board.snapshots[board.baseline], snapshot)
     return Column(name, arrays, {pair.path for pair in pairs if pair.changed})
-
-
-def _width_px() -> int:
-    return screenshot_mode.content_px(page_width.content_px())

@@ -77,7 +77,7 @@ def _description(candidates: Candidates, names: Sequence[str], baseline: int) ->
         f"one process with {counted(candidates.devices, 'emulated device')}, and gives ratios to "
         f"{names[base]}."
     )
-    excluded = [f"{names[one.layout]} cannot be timed: {one.reason}." for one in candidates.untimed]
+    excluded = [f"{names[pin.layout]} cannot be timed: {pin.reason}." for pin in candidates.untimed]
     return "\n".join([plain(first), "", *(f"- {plain(line)}" for line in excluded)])
 
 

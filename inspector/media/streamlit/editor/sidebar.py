@@ -127,8 +127,8 @@ class Editor:
         for finding in findings:
             taken = finding.logical_axis, _split_over(finding, planned)
             by_rule.setdefault(taken, []).append(finding)
-        for (logical_axis, axes), found in by_rule.items():
-            text = found[0].message + (f", and {len(found) - 1} more" if len(found) > 1 else "")
+        for (logical_axis, axes), ruled in by_rule.items():
+            text = ruled[0].message + (f", and {len(ruled) - 1} more" if len(ruled) > 1 else "")
             named = {over: show for (name, over), show in self._rule_slots if name == logical_axis}
             shows = [named[axes]] if axes in named else named.values()
             for show in shows or [self._below_mesh]:
@@ -163,8 +163,19 @@ class Editor:
                     help="Processes that share the devices equally, connected by jax.distributed.",
                 )
             _show_problem(self._problems.get("processes"))
-            self._draw_axis_types()
-            self._draw_optimizer_axes()
+            self._draw_axes(
+                "explicit",
+                "Explicit axes",
+                "On an explicit axis, JAX checks shardings when it traces the model (`AxisType.Explicit`). "
+                "On the other axes, the compiler chooses them.",
+            )
+            _show_problem(self._problems.get("axis_types"))
+            self._draw_axes(
+                "optimizer_axes",
+                "Optimizer state also over",
+                "Shard the optimizer state over more mesh axes than its parameters, as ZeRO-1 does. It takes "
+                "less memory, and the updated parameters are gathered in each step.",
+            )
             target_picker.draw_more(self._kept)
 
     def _draw_rule_file(self) -> None:
@@ -191,12 +202,9 @@ class Editor:
                     args=(changed,),
                     disabled=changed == current_layout.last_layout(),
                 )
-                st.caption(
-                    plain(
-                        f"{rule_files.meaning(rule_set)}. In this layout: "
-                        f"{rule_files.applied_text(rule_set, changed)}"
-                    )
-                )
+                meaning = rule_files.meaning(rule_set)
+                applied = rule_files.applied_text(rule_set, changed)
+                st.caption(plain(f"{meaning}. In this layout: {applied}"))
 
     def _draw_mesh(self) -> None:
         row = st.container(horizontal=True)
@@ -212,42 +220,17 @@ class Editor:
         slot = st.empty()
         self._below_mesh = lambda text: _show_problem(text, slot)
 
-    def _draw_axis_types(self) -> None:
-        self._draw_axes(
-            "Explicit axes",
-            "field:explicit",
-            "On an explicit axis, JAX checks shardings when it traces the model (`AxisType.Explicit`). "
-            "On the other axes, the compiler chooses them.",
-        )
-        _show_problem(self._problems.get("axis_types"))
-
-    def _draw_optimizer_axes(self) -> None:
-        self._draw_axes(
-            "Optimizer state also over",
-            "field:optimizer_axes",
-            "Shard the optimizer state over more mesh axes than its parameters, as ZeRO-1 does. It takes "
-            "less memory, and the updated parameters are gathered in each step.",
-        )
-        _show_problem(self._problems.get("optimizer_axes"))
-
-    @staticmethod
-    def _draw_axes(label: str, key: str, meaning: str) -> None:
-        """Draw a choice of mesh axes, without those that the mesh no longer has."""
-        names = [*dict.fromkeys(filter(None, current_layout.typed_axes()))]
-        st.session_state[key] = [name for name in st.session_state[key] if name in names]
-        kept_field.draw(
-            st.pills,
-            label,
-            names,
-            selection_mode="multi",
-            format_func=plain,
-            key=key,
-            help=meaning,
-        )
+    def _draw_axes(self, name: str, label: str, meaning: str) -> None:
+        """Draw a choice of mesh axes, without those that the mesh no longer has, and its problem."""
+        axes = [*dict.fromkeys(filter(None, current_layout.typed_axes()))]
+        key = f"field:{name}"
+        st.session_state[key] = [axis for axis in st.session_state[key] if axis in axes]
+        settings = {"selection_mode": "multi", "format_func": plain, "help": meaning}
+        self._draw_checked(st.pills, name, label, axes, **settings)
 
     def _draw_rules(self, entry: ModelEntry) -> None:
-        meanings = "".join(f"\n- **{name}**: {what}" for name, what in entry.logical_axes.items())
-        known = "".join(f"\n- **{one.name}**: {one.meaning}" for one in presets.fitting(entry))
+        meanings = "".join(f"\n- **{axis}**: {text}" for axis, text in entry.logical_axes.items())
+        known = "".join(f"\n- **{p.name}**: {p.meaning}" for p in presets.fitting(entry))
         st.markdown(
             "**Rules** &ensp; :small[logical axis → mesh axes]",
             help=f"{_RULES[entry.rules_semantics]} An empty rule leaves the dimension unsharded. Join "
@@ -257,7 +240,7 @@ class Editor:
         names = self._mesh_axis_names()
         rows = current_layout.rule_rows()
         for position, row in enumerate(rows):
-            self._draw_rule(entry, row, position, names)
+            self._draw_rule(row, position, names)
         ruled = tuple((st.session_state.get(row.name_key, ""), ()) for row in rows)
         left = layouts.left_out_rules(entry, ruled, names)
         if left:
@@ -265,7 +248,7 @@ class Editor:
         _add_button("Add rule", current_layout.add_rule)
 
     def _draw_rule(
-        self, entry: ModelEntry, row: current_layout.RuleRow, position: int, names: tuple[str, ...]
+        self, row: current_layout.RuleRow, position: int, names: tuple[str, ...]
     ) -> None:
         self._draw_row(row, position, ("Logical axis", "Mesh axes", "rule", "logical axis"))
         try:
@@ -283,22 +266,20 @@ class Editor:
         left, right, noun, placeholder = words
         key = f"{row.table}_menu:{row.number}"
         with st.container(horizontal=True, gap="xxsmall", vertical_alignment="center"):
-            kept_field.draw(
-                st.text_input,
-                f"{left} of {noun} {position + 1}",
-                key=row.name_key,
-                placeholder=placeholder,
-                label_visibility="collapsed",
-            )
-            kept_field.draw(
-                st.text_input,
-                f"{right} of {noun} {position + 1}",
-                key=row.axes_key,
-                placeholder="none",
-                label_visibility="collapsed",
-            )
+            of_row = f"of {noun} {position + 1}"
+            for label, field, empty in (
+                (left, row.name_key, placeholder),
+                (right, row.axes_key, "none"),
+            ):
+                kept_field.draw(
+                    st.text_input,
+                    f"{label} {of_row}",
+                    key=field,
+                    placeholder=empty,
+                    label_visibility="collapsed",
+                )
             st.menu_button(
-                f"Actions of {noun} {position + 1}",
+                f"Actions {of_row}",
                 current_layout.rule_actions(position, row.table),
                 icon=":material/more_vert:",
                 type="tertiary",
@@ -331,7 +312,7 @@ class Editor:
 
     def _show_matches(self, planned: Snapshot) -> None:
         """Show below each row how many arrays it decides, and the paths that match no row."""
-        counts = Counter(array.pattern for array in planned.arrays if array.pattern is not None)
+        counts = Counter(array.pattern for array in planned.arrays)
         if self._problems.get("state_specs") is None:
             for pattern, slot in self._pattern_slots.items():
                 slot.caption(counted(counts[pattern], "array"))
@@ -363,12 +344,9 @@ class Editor:
 
     def _draw_sizes(self, entry: ModelEntry) -> None:
         others = [size for size in entry.sizes if size.name in TRAINING_SIZES]
-        shown = [
-            size
-            for size in entry.sizes
-            if size.name in MAIN_SIZES or (entry.own and size not in others)
-        ]
-        inner = [size for size in entry.sizes if size not in shown and size not in others]
+        of_model = [size for size in entry.sizes if size not in others]
+        shown = [size for size in of_model if size.name in MAIN_SIZES or entry.own]
+        inner = [size for size in of_model if size not in shown]
         st.markdown("**Sizes**")
         self._draw_side_by_side(shown, explained=False)
         if inner:
@@ -383,15 +361,15 @@ class Editor:
                 selection_mode="multi",
                 key="field:constraints",
             )
-        with self._drawer(
-            "Training and measurement", others, "steps", "compiler_options"
-        ) as drawer:
+        fields = ("steps", "compiler_options")
+        with self._drawer("Training and measurement", others, *fields) as drawer:
             if drawer.open:
                 self._draw_training(others)
 
     def _draw_training(self, sizes: list[Size]) -> None:
         for size in sizes:
-            self._draw_size(size)
+            _draw_field(size)
+            _show_problem(self._problems.get(size.name))
         self._draw_checked(
             st.number_input,
             "steps",
@@ -410,10 +388,10 @@ class Editor:
             kept_field.draw(st.toggle, label, key=f"field:{name}", help=meaning)
 
     def _draw_checked(
-        self, widget: Callable[..., Any], name: str, label: str, **settings: Any
+        self, widget: Callable[..., Any], name: str, label: str, *arguments: Any, **settings: Any
     ) -> None:
         """Draw a field, and its problem below it."""
-        kept_field.draw(widget, label, key=f"field:{name}", **settings)
+        kept_field.draw(widget, label, *arguments, key=f"field:{name}", **settings)
         _show_problem(self._problems.get(name))
 
     def _drawer(self, title: str, sizes: list[Size], *more: str) -> Any:
@@ -438,18 +416,13 @@ class Editor:
     def _draw_size_presets(self, entry: ModelEntry) -> None:
         """Draw the sizes of published models as presets."""
         sizes = current_layout.last_layout().sizes
-        current = next(
-            (one.name for one in entry.presets if entry.sizes_of(one) == dict(sizes)), None
-        )
+        names = [size.name for size in entry.presets if entry.sizes_of(size) == dict(sizes)]
+        current = names[0] if names else None
 
         def apply(preset: SizePreset) -> None:
             current_layout.put(replace(current_layout.last_layout(), sizes=entry.sizes_of(preset)))
 
         preset_pills.draw("Size", "size_preset", entry.presets, current, apply, in_list=True)
-
-    def _draw_size(self, size: Size) -> None:
-        _draw_field(size)
-        _show_problem(self._problems.get(size.name))
 
     def _mesh_axis_names(self) -> tuple[str, ...]:
         """Return the mesh axes for rules: the typed names if they are valid, else the last valid ones."""
@@ -485,16 +458,15 @@ def _rules_task(uploaded: UploadedFile) -> Task:
     def finish() -> None:
         st.session_state[_RULE_FILE] = identity, job.answer().sets
 
-    label = f"Reading {uploaded.name}"
-    return Task(
-        job_progress.of_job(job, lambda status: Progress(label, 0.0)), finish, job.cancel, identity
-    )
+    progress = Progress(f"Reading {uploaded.name}", 0.0)
+    return Task(job_progress.of_job(job, lambda _: progress), finish, job.cancel, identity)
 
 
 def _draw_field(size: Size, explained: bool = True) -> None:
-    key, label = current_layout.size_key(size.name), _label(size.name)
+    key, label = current_layout.size_key(size.name), size.name.replace("_", " ").capitalize()
     st.session_state.setdefault(key, size.default)
-    common: dict[str, Any] = {"key": key, "help": _sentence(size.meaning) if explained else None}
+    meaning = size.meaning[0].upper() + size.meaning[1:] + "."
+    common: dict[str, Any] = {"key": key, "help": meaning if explained else None}
     if isinstance(size.default, bool):
         kept_field.draw(st.toggle, label, **common)
     elif isinstance(size.default, str) and not size.choices:
@@ -523,11 +495,3 @@ def _split_over(finding: Finding, planned: Snapshot) -> tuple[str, ...]:
     spec = planned.array(finding.array).spec if finding.array is not None else None
     dimension = finding.dimension
     return (spec[dimension] or ()) if spec is not None and dimension is not None else ()
-
-
-def _label(name: str) -> str:
-    return name.replace("_", " ").capitalize()
-
-
-def _sentence(meaning: str) -> str:
-    return meaning[0].upper() + meaning[1:] + "."

@@ -85,7 +85,7 @@ def _draw_slice(target: Target) -> None:
         key="target:generation",
         on_change=_change_generation,
     )
-    every = {one.topology: one for one in slices.slices(target.chip_name)}
+    every = {tpus.topology: tpus for tpus in slices.slices(target.chip_name)}
     kept_field.draw(
         right.selectbox,
         "Slice",
@@ -156,24 +156,23 @@ def _change_generation() -> None:
     generation = st.session_state["target:generation"]
     every = slices.slices(generation)
     before = st.session_state["target:topology"]
-    same = next((one for one in every if one.topology == before), None)
-    chosen = same or next((one for one in every if one.chips >= 8), every[-1])
-    _put_slices(chosen)
+    same = [tpus for tpus in every if tpus.topology == before]
+    _put_slices((same or [tpus for tpus in every if tpus.chips >= 8] or every[-1:])[0])
 
 
 def _change_topology() -> None:
     state = st.session_state
     try:
-        chosen = slices.slice_of(state["target:generation"], state["target:topology"])
+        tpus = slices.slice_of(state["target:generation"], state["target:topology"])
     except InvalidInput:
         return  # of the menu of another generation, which a change of the generation has replaced
-    _put_slices(chosen)
+    _put_slices(tpus)
 
 
-def _put_slices(one: Slice) -> None:
+def _put_slices(tpus: Slice) -> None:
     """Set the target to slices of this kind, as many as before or as allowed."""
-    count = min(st.session_state["target:slices"], targets.most_slices(one))
-    _put(f"tpu:{one.generation}:{one.topology}" + (f"*{count}" if count > 1 else ""))
+    count = min(st.session_state["target:slices"], targets.most_slices(tpus))
+    _put(f"tpu:{tpus.generation}:{tpus.topology}" + (f"*{count}" if count > 1 else ""))
 
 
 def _change_gpus() -> None:

@@ -2,12 +2,8 @@
 
 from __future__ import annotations
 
-import functools
 import re
-from collections.abc import Callable, Mapping, Sequence
-from typing import Any
-
-import streamlit as st
+from collections.abc import Mapping, Sequence
 
 from inspector import layout as layouts
 from inspector.media.streamlit.page import page_files
@@ -40,16 +36,9 @@ def draw(
         "dimensions": {_class(key): len(dimensions) for key, dimensions in specs.items()},
         "focus": None if new is None else _class(new),
     }
-    _component()(data=data, key="typed_fields", width=1, height=1)
+    page_files.component("typed_fields")(data=data, key="typed_fields", width=1, height=1)
 
 
 def _class(key: str) -> str:
     """Return the key of a field as Streamlit has it in the class of the element."""
     return re.sub(r"[^\w-]", "-", key, flags=re.ASCII)
-
-
-@functools.cache
-def _component() -> Callable[..., Any]:
-    return st.components.v2.component(
-        "typed_fields", html="<span></span>", js=page_files.text("typed_fields.js")
-    )

@@ -3,7 +3,11 @@
 from __future__ import annotations
 
 import functools
+from collections.abc import Callable
 from importlib import resources
+from typing import Any
+
+import streamlit as st
 
 
 @functools.cache
@@ -15,3 +19,9 @@ def text(name: str) -> str:
 def style(name: str) -> str:
     """Return a style sheet as an HTML element."""
     return f"<style>{text(name)}</style>"
+
+
+@functools.cache
+def component(name: str) -> Callable[..., Any]:
+    """Return the invisible component with the script `NAME.js`."""
+    return st.components.v2.component(name, html="<span></span>", js=text(f"{name}.js"))

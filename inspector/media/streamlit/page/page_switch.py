@@ -2,9 +2,7 @@
 
 from __future__ import annotations
 
-import functools
-from collections.abc import Callable
-from typing import Any, NoReturn
+from typing import NoReturn
 
 import streamlit as st
 from streamlit.navigation.page import StreamlitPage
@@ -12,6 +10,7 @@ from streamlit.navigation.page import StreamlitPage
 from inspector.media.streamlit.page import page_files
 
 LAYOUT, BOARD, OPEN, SEARCH, ACCURACY = "", "board", "open", "search", "accuracy"  # URL paths
+_NEXT = "page_of_next_run"
 
 
 def page(url_path: str) -> StreamlitPage:
@@ -26,16 +25,20 @@ def to(url_path: str) -> NoReturn:
     st.switch_page(page(url_path))
 
 
+def in_next_run(url_path: str) -> None:
+    """Open the page with this path in the next run, because a callback cannot switch pages."""
+    st.session_state[_NEXT] = url_path
+
+
+def follow() -> None:
+    """Open the page of the last `in_next_run`, if it was called since the last run."""
+    if (url_path := st.session_state.pop(_NEXT, None)) is not None:
+        to(url_path)
+
+
 def join_entries() -> None:
     """Draw the invisible component that makes a page and its URL one entry of the browser's history."""
-    _component()(key="page_switch", width=1, height=1)
-
-
-@functools.cache
-def _component() -> Callable[..., Any]:
-    return st.components.v2.component(
-        "page_switch", html="<span></span>", js=page_files.text("page_switch.js")
-    )
+    page_files.component("page_switch")(key="page_switch", width=1, height=1)
 
 
 def _unregistered() -> None:

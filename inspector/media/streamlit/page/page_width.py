@@ -6,8 +6,7 @@ the usual one, so the first run of a page with the usual width is final.
 
 from __future__ import annotations
 
-import functools
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from typing import Any, Literal
 
 import streamlit as st
@@ -56,11 +55,6 @@ def beside(
 def measure() -> None:
     """Draw the invisible component, at the end of a page."""
     data = {"reported": content_px(), "usual": USUAL_PX, "step": _STEP_PX}
-    _component()(data=data, key="page_width", height=1, on_width_change=lambda: None)
-
-
-@functools.cache
-def _component() -> Callable[..., Any]:
-    return st.components.v2.component(
-        "page_width", html="<span></span>", js=page_files.text("page_width.js")
+    page_files.component("page_width")(
+        data=data, key="page_width", height=1, on_width_change=lambda: None
     )

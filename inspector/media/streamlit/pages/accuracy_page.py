@@ -25,9 +25,9 @@ def show() -> None:
     except InvalidInput as error:
         own = ()
         st.warning(plain(str(error)), icon=":material/warning:")
-    found = accuracy.shipped()
-    chip = _chosen(dict.fromkeys(row.chip for row in found.rows if row.chip in hardware.CHIPS))
-    render.show(section_of_accuracy.section(found, own, chip).blocks)
+    published = accuracy.shipped()
+    chip = _chosen(dict.fromkeys(row.chip for row in published.rows if row.chip in hardware.CHIPS))
+    render.show(section_of_accuracy.section(published, own, chip).blocks)
 
 
 def _chosen(names: dict[str, None]) -> hardware.Chip | None:

@@ -98,16 +98,11 @@ def _draw_fields(fields: Fields) -> None:
     # In a narrow window the fields wrap, which columns do not.
     with st.container(horizontal=True, gap="small"):
 
-        def text(name: str, label: str, help: str, **settings: object) -> None:
-            fields.draw(st.text_input, name, label, help=help, width=FIELD_PX, **settings)
+        def text(name: str, label: str, help: str) -> None:
+            fields.draw(st.text_input, name, label, help=help, width=FIELD_PX)
 
-        text(
-            "mesh",
-            "Mesh",
-            "Sizes of one to three mesh axes joined by x; at most 64 devices.",
-            on_change=_change_mesh,
-            args=(fields,),
-        )
+        help = "Sizes of one to three mesh axes joined by x; at most 64 devices."
+        fields.draw_mesh(st.text_input, "Mesh", _change_mesh, help, width=FIELD_PX)
         text("axes", "Axis names", guide_form.AXIS_NAMES_HELP)
         if loading == "array":
             text("shape", "Global shape", "Sizes joined by x.")
@@ -208,30 +203,23 @@ def _show_reshard(assembly: Assembly, assembled: Assembled) -> None:
     arrivals = pieces.arrivals(assembly, assembled)
     row = st.container(horizontal=True, gap="small")
     with row.container(width=RESHARDED_PX):
-        figure = figures.array_figure(
-            assembly, after, "4 · Array after resharding", width_px=RESHARDED_PX
-        )
+        title = "4 · Array after resharding"
+        figure = figures.array_figure(assembly, after, title, width_px=RESHARDED_PX)
         chart.draw(figure, "assemble:resharded", alt="The resharded array")
         st.caption("Colors show the blocks before resharding.")
     with row.container(width=TABLE_PX):
-        kept = sum(one.kept for one in arrivals)
-        moved = sum(one.received_bytes for one in arrivals)
-        how = (
-            f"with {', '.join(assembled.collectives)}"
-            if assembled.collectives
-            else "without a collective"
-        )
+        kept = sum(arrival.kept for arrival in arrivals)
+        moved = sum(arrival.received_bytes for arrival in arrivals)
+        used = assembled.collectives
+        how = f"with {', '.join(used)}" if used else "without a collective"
         st.markdown(
             f"The compiled program reshards {how}: {bytes_text(moved)} move to another device, "
             f"{bytes_text(kept)} stay."
         )
-        st.code(
-            f"before  {before.sharding}\nafter   {after.sharding}", language=None, wrap_lines=True
-        )
+        shardings = f"before  {before.sharding}\nafter   {after.sharding}"
+        st.code(shardings, language=None, wrap_lines=True)
         mesh = assembly.mesh()
-        indices = zip(
-            arrivals, shards(before.array, mesh) or (), shards(after.array, mesh) or (), strict=True
-        )
+        held, wanted = shards(before.array, mesh) or (), shards(after.array, mesh) or ()
         st.dataframe(
             [
                 {
@@ -242,7 +230,7 @@ def _show_reshard(assembly: Assembly, assembled: Assembled) -> None:
                     "Received": arrival.received_bytes,
                     "From": ", ".join(f"{device} ({size} B)" for device, size in arrival.received),
                 }
-                for arrival, old, new in indices
+                for arrival, old, new in zip(arrivals, held, wanted, strict=True)
             ],
             hide_index=True,
             column_config={

@@ -38,21 +38,14 @@ from inspector.sections import comparison, provenance
 from inspector.service.inspection import Inspection
 
 _RECORDED = "recorded_board"
-_LEAVE = "leave_comparison"  # for the Layout page, in the next run
 _TIMES = "Times"
-VIEWS: dict[str, Callable[[Board], None]] = dict(
-    zip(
-        view_link.BOARD_VIEWS,
-        (board_maps.show, board_specs.show_trees, board_specs.show_matrix),
-        strict=True,
-    )
-)
+_SHOW = (board_maps.show, board_specs.show_trees, board_specs.show_matrix)
+VIEWS: dict[str, Callable[[Board], None]] = dict(zip(view_link.BOARD_VIEWS, _SHOW, strict=True))
 
 
 def show() -> None:
     """Draw the page: the pins and the open section."""
-    if st.session_state.pop(_LEAVE, False):
-        page_switch.to(page_switch.LAYOUT)
+    page_switch.follow()
     pins.read_link(tuple(SECTIONS))
     service = user.service()
     pins.complete(board_propagation.completed(service, pins.board()))
@@ -97,15 +90,11 @@ def _tools(board: Board) -> None:
             chip_choice.select("Chip", label_visibility="collapsed", width=220)
         report_button.show(board.named, chip_choice.chosen_chip(), baseline=board.baseline)
         board_file.draw_download(board)
-        keep_button.show(board, _name(board), key="keep_board", then=pins.open_kept)
+        name = pins.kept_name() or free_name(" and ".join(board.names), ())
+        keep_button.show(board, name, key="keep_board", then=pins.open_kept)
         with st.popover("Open", icon=":material/file_open:", type="tertiary", key="open_board"):
             board_file.draw_upload(board)
         screenshot_mode.draw_button()
-
-
-def _name(board: Board) -> str:
-    """Return a name for the library: that of the kept board, or the names of its layouts."""
-    return pins.kept_name() or free_name(" and ".join(board.names), ())
 
 
 def _notices() -> None:
@@ -148,7 +137,7 @@ def _sections(service: Inspection, board: Board) -> None:
 
 def _show_arrays(board: Board) -> None:
     with screenshot_mode.controls("arrays"):
-        view = kept_field.draw_views(VIEWS, view_link.BOARD_VIEW_KEY)
+        view = kept_field.draw_one_of("View", view_link.BOARD_VIEWS, view_link.BOARD_VIEW_KEY)
     VIEWS[view](board)
 
 
@@ -162,7 +151,7 @@ SECTIONS: dict[str, Callable[[Board], None]] = {
 @uninterrupted()
 def _open_layout(layout: Layout) -> None:
     current_layout.put(layout)
-    st.session_state[_LEAVE] = True  # a callback cannot switch pages
+    page_switch.in_next_run(page_switch.LAYOUT)
 
 
 def _record(board: Board) -> None:

@@ -2,15 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from datetime import datetime
-from functools import partial
 
 import streamlit as st
 
 from inspector import layout as layouts
 from inspector.core.errors import InvalidInput
-from inspector.media.streamlit.page import page_switch
+from inspector.media.streamlit.page import buttons, last_problem, page_switch
 from inspector.media.streamlit.page.plain_text import plain
 from inspector.media.streamlit.pages import search_page
 from inspector.media.streamlit.parts import table
@@ -19,20 +18,16 @@ from inspector.media.streamlit.session.uninterrupted import uninterrupted
 from inspector.sections import history as section
 from inspector.service.history import DAMAGED, HistoryEntry, beyond_size, older_than
 
-_CHOSEN, _PROBLEM, _LEAVE_TO = "history_chosen", "history_problem", "history_leave_to"
+_CHOSEN = "history_chosen"
 _OPEN = {"compare": "Open comparison", "search": "Open search"}  # other entries open a layout
-_TABLE_PX = 320  # at most; more rows scroll
 _MEBIBYTE = 2**20
 
 
 def show() -> None:
     """Draw the table, the selected entry, and the deletion by age or size."""
-    page = st.session_state.pop(_LEAVE_TO, None)
-    if page is not None:
-        page_switch.to(page)
+    page_switch.follow()
     st.markdown("### History")
-    if problem := st.session_state.pop(_PROBLEM, None):
-        st.error(plain(problem), icon=":material/error:")
+    last_problem.show()
     try:
         entries = user.history().entries()
     except InvalidInput as error:
@@ -46,30 +41,16 @@ def show() -> None:
         return
     st.caption(f"{section.size_text(entries)}. The figures are those of one step on one device.")
     _show_table(entries)
-    chosen = next((one for one in entries if one.id == st.session_state.get(_CHOSEN)), entries[0])
-    _show_chosen(chosen)
+    chosen = {entry.id: entry for entry in entries}.get(st.session_state.get(_CHOSEN, ""))
+    _show_chosen(chosen or entries[0])
     _show_deletion(entries)
 
 
 def _show_table(entries: Sequence[HistoryEntry]) -> None:
     listed = section.table(entries)
-    ids = [one.id for one in entries]
-
-    def pick() -> None:
-        rows = st.session_state["history_table"].selection.rows
-        if rows and rows[0] < len(ids):
-            st.session_state[_CHOSEN] = ids[rows[0]]
-
-    table.show(
-        {
-            column.heading: [row[place] for row in listed.rows]
-            for place, column in enumerate(listed.columns)
-        },
-        "history_table",
-        on_select=pick,
-        selection_mode="single-row",
-        height=_TABLE_PX if len(entries) > 8 else "auto",
-    )
+    headings = [column.heading for column in listed.columns]
+    columns = dict(zip(headings, zip(*listed.rows, strict=True), strict=True))
+    table.show_entries(columns, "history_table", [entry.id for entry in entries], _CHOSEN)
 
 
 def _show_chosen(entry: HistoryEntry) -> None:
@@ -82,28 +63,25 @@ def _show_chosen(entry: HistoryEntry) -> None:
         if entry.kind == DAMAGED:
             st.error("This entry cannot be read: delete it.", icon=":material/error:")
         with st.container(horizontal=True, gap="small"):
-            st.button(
+            buttons.draw(
                 _OPEN.get(entry.kind, "Open layout"),
-                key="history_open",
-                icon=":material/open_in_full:",
+                "history_open",
+                "open_in_full",
+                _open,
+                entry,
                 type="primary",
-                on_click=_open,
-                args=(entry,),
                 disabled=entry.kind == DAMAGED,
             )
             if entry.owner is not None and entry.changeable:
-                if entry.shared:
-                    _draw_action("Make private", "history_share", "lock", partial(_share, entry))
-                else:
-                    _draw_action("Share", "history_share", "group", partial(_share, entry))
+                label, icon = ("Make private", "lock") if entry.shared else ("Share", "group")
+                buttons.draw(label, "history_share", icon, _share, entry, type="tertiary")
             if entry.changeable:
-                _draw_action("Delete entry", "history_delete", "delete", partial(_delete, (entry,)))
+                entries = (entry,)
+                buttons.draw(
+                    "Delete entry", "history_delete", "delete", _delete, entries, type="tertiary"
+                )
         with st.expander("Parameters", key="history_parameters"):
             st.json(entry.parameters)
-
-
-def _draw_action(label: str, key: str, icon: str, act: Callable[[], None]) -> None:
-    st.button(label, key=key, type="tertiary", icon=f":material/{icon}:", on_click=act)
 
 
 def _show_deletion(entries: Sequence[HistoryEntry]) -> None:
@@ -122,47 +100,33 @@ def _show_deletion(entries: Sequence[HistoryEntry]) -> None:
 
 
 def _draw_delete(doomed: Sequence[HistoryEntry], by: str) -> None:
-    st.button(
-        f"Delete {section.size_text(doomed)}",
-        key=f"history_delete_{by}",
-        icon=":material/delete_forever:",
-        disabled=not doomed,
-        on_click=_delete,
-        args=(tuple(doomed),),
-    )
+    label, key = f"Delete {section.size_text(doomed)}", f"history_delete_{by}"
+    buttons.draw(label, key, "delete_forever", _delete, tuple(doomed), disabled=not doomed)
 
 
 @uninterrupted()
 def _open(entry: HistoryEntry) -> None:
     """Open the Board, the search, or the layout with its answers, in the next run."""
-    state = st.session_state
-    try:
+    with last_problem.kept():
         if entry.kind == "compare":
             pins.reopen(entry.parameters["board"])
-            state[_LEAVE_TO] = page_switch.BOARD
-            return
-        if entry.kind == "search":
+            page_switch.in_next_run(page_switch.BOARD)
+        elif entry.kind == "search":
             search_page.reopen(entry)
-            state[_LEAVE_TO] = page_switch.SEARCH
-            return
-        layout = layouts.from_json(entry.parameters["layout"])
-        if entry.kind == "run" and (found := user.history().run(entry.id)) is not None:
-            finished_runs.remember(layout, found)
-        state["last_layout"] = layout
-        state[_LEAVE_TO] = page_switch.LAYOUT
-    except InvalidInput as error:
-        state[_PROBLEM] = str(error)
+            page_switch.in_next_run(page_switch.SEARCH)
+        else:
+            layout = layouts.from_json(entry.parameters["layout"])
+            if entry.kind == "run" and (run := user.history().run(entry.id)) is not None:
+                finished_runs.remember(layout, run)
+            st.session_state["last_layout"] = layout
+            page_switch.in_next_run(page_switch.LAYOUT)
 
 
 def _share(entry: HistoryEntry) -> None:
-    try:
+    with last_problem.kept():
         user.history().share(entry.id, not entry.shared)
-    except InvalidInput as error:
-        st.session_state[_PROBLEM] = str(error)
 
 
 def _delete(entries: Sequence[HistoryEntry]) -> None:
-    try:
+    with last_problem.kept():
         user.history().delete(entries)
-    except InvalidInput as error:
-        st.session_state[_PROBLEM] = str(error)

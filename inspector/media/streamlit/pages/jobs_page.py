@@ -5,8 +5,8 @@ from __future__ import annotations
 import streamlit as st
 
 from inspector.core import host_memory
-from inspector.core.errors import InvalidInput
 from inspector.core.formatting import and_text, bytes_text, counted, seconds_text
+from inspector.media.streamlit.page import buttons, last_problem
 from inspector.media.streamlit.page.plain_text import plain
 from inspector.media.streamlit.session import user
 from inspector.sections.phases import PHASE_NAMES, phase_label
@@ -14,7 +14,6 @@ from inspector.service import inspection, serving
 from inspector.service.engine.pool import Listed
 
 POLL_SECONDS = 2.0
-_PROBLEM = "jobs_problem"
 # Relative widths. In a window of 800 pixels, no word breaks and the button keeps its label.
 _COLUMNS = {"Position": 1.3, "Job": 2.5, "Owner": 1.8, "Phase": 2.3, "Memory": 1.25, "Age": 0.9}
 _BUTTON_WIDTH = 1.75
@@ -64,8 +63,7 @@ def _rules() -> str:
 
 
 def _show_jobs() -> None:
-    if problem := st.session_state.pop(_PROBLEM, None):
-        st.error(plain(problem), icon=":material/error:")
+    last_problem.show()
     listed = sorted(
         inspection.shared().pool.jobs(), key=lambda job: (job.status.place or 0, -job.age)
     )
@@ -88,22 +86,14 @@ def _is_own(job: Listed) -> bool:
 
 def _show_job(job: Listed) -> None:
     cells = _row()
-    texts = (_place(job), _title(job), _owners(job), _phase(job), _memory(job), _age(job))
+    place = "Running" if job.status.place is None else f"{job.status.place}"
+    texts = (place, _title(job), _owners(job), _phase(job), _memory(job), _age(job))
     for cell, text in zip(cells, texts, strict=False):
         cell.markdown(plain(text))
     if _is_own(job):
-        cells[-1].button(
-            "Cancel",
-            key=f"cancel_job:{job.number}",
-            icon=":material/stop:",
-            help=plain(f"Cancel {_title(job)}"),
-            on_click=_cancel,
-            args=(job.number,),
-        )
-
-
-def _place(job: Listed) -> str:
-    return "Running" if job.status.place is None else f"{job.status.place}"
+        with cells[-1]:
+            key, help = f"cancel_job:{job.number}", plain(f"Cancel {_title(job)}")
+            buttons.draw("Cancel", key, "stop", _cancel, job.number, help=help)
 
 
 def _title(job: Listed) -> str:
@@ -118,8 +108,8 @@ def _title(job: Listed) -> str:
 
 def _owners(job: Listed) -> str:
     own = user.current().owner
-    others = dict.fromkeys(one.name for one in job.requesters if one.owner != own)
-    names = ["You"] if any(one.owner == own for one in job.requesters) else []
+    others = dict.fromkeys(other.name for other in job.requesters if other.owner != own)
+    names = ["You"] if own in (requester.owner for requester in job.requesters) else []
     return and_text([*names, *others]) or "a closed tab"
 
 
@@ -143,7 +133,5 @@ def _age(job: Listed) -> str:
 
 
 def _cancel(number: int) -> None:
-    try:
+    with last_problem.kept():
         user.service().cancel(number)
-    except InvalidInput as error:
-        st.session_state[_PROBLEM] = str(error)

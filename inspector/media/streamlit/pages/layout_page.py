@@ -117,10 +117,10 @@ def _draw_main(
             st.info(plain(f"{words}{assessed.claim(said)}"), icon=":material/link:")
     snapshot_panels.prepare(snapshot)
     with errors:
-        wrong = [] if run is None else [one for one in run.findings if one.level == "error"]
+        findings = () if run is None else run.findings
+        wrong = [plain(finding.message) for finding in findings if finding.level == "error"]
         if wrong:
-            messages = "  \n".join(plain(finding.message) for finding in wrong)
-            st.error(messages, icon=":material/difference:")
+            st.error("  \n".join(wrong), icon=":material/difference:")
     panels = _panels_of_plan(service, snapshot, programs)
     snapshot_panels.show(tabs, snapshot, layout, panels)
     with summary:

@@ -13,6 +13,7 @@ from inspector.figures.mesh_map import mesh_map
 from inspector.guides import tutorials
 from inspector.guides.tutorials import DrawnArray, Step, TutorialRequest, TutorialRun
 from inspector.layout import mesh_fields
+from inspector.media.streamlit.page import buttons
 from inspector.media.streamlit.page.plain_text import plain
 from inspector.media.streamlit.parts import chart, downloads, guide_form
 from inspector.media.streamlit.parts.guide_form import Fields
@@ -91,13 +92,7 @@ def _show_tutorial(taken: Taken) -> None:
     if failed:
         number, step = failed[0]
         st.error(plain(f"Step {number} failed: {step.problem}"), icon=":material/error:")
-        st.button(
-            "Run again",
-            icon=":material/refresh:",
-            key="learn:again",
-            on_click=_forget,
-            args=(request.guide,),
-        )
+        buttons.draw("Run again", "learn:again", "refresh", _forget, request.guide)
     with st.container(horizontal=True, vertical_alignment="center"):
         st.caption(_run_text(taken), width="stretch")
         _draw_step_buttons(taken)
@@ -128,13 +123,11 @@ def _draw_step_buttons(taken: Taken) -> None:
     request, steps = taken.request, taken.result.steps
     keys = [_step_key(request.guide, number) for number in range(1, len(steps) + 1)]
     all_open = all(st.session_state.get(key) for key in keys)
-    st.button(
-        "Close all steps" if all_open else "Open all steps",
-        icon=":material/unfold_less:" if all_open else ":material/unfold_more:",
-        key="learn:open_all",
-        type="tertiary",
-        on_click=lambda: st.session_state.update(dict.fromkeys(keys, not all_open)),
-    )
+    label, icon = "Open all steps", "unfold_more"
+    if all_open:
+        label, icon = "Close all steps", "unfold_less"
+    act, state = st.session_state.update, dict.fromkeys(keys, not all_open)
+    buttons.draw(label, "learn:open_all", icon, act, state, type="tertiary")
     downloads.draw(
         "Script",
         lambda: tutorials.script(request, steps),

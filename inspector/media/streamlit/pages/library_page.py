@@ -13,7 +13,8 @@ from inspector.core import snapshot
 from inspector.core.errors import InvalidInput
 from inspector.core.formatting import bytes_text, counted
 from inspector.core.snapshot import Snapshot
-from inspector.media.streamlit.page import page_switch
+from inspector.layout import Layout
+from inspector.media.streamlit.page import buttons, last_problem, page_switch
 from inspector.media.streamlit.page.plain_text import plain
 from inspector.media.streamlit.pages import open_page
 from inspector.media.streamlit.parts import downloads, pin_button, table
@@ -24,23 +25,18 @@ from inspector.service import serving
 from inspector.service.library import LONGEST_NAME, LONGEST_NOTE, Entry, Library, Unreadable, export
 
 CHOSEN = "library_chosen"  # name of the selected Snapshot
-_SEARCH, _PROBLEM, _READ = "library_search", "library_problem", "library_read"
-_LEAVE_TO = "library_leave_to"  # path of the page to open in the next run
+_SEARCH, _READ = "library_search", "library_read"
 _SEARCH_CHARACTERS = 200
 _NOTE_COLUMN_CHARACTERS = 200
-_TABLE_PX = 320  # at most; more rows scroll
 _NOTE_PX = 230
 
 
 def show() -> None:
     """Draw the search field, the table, and the selected Snapshot."""
-    page = st.session_state.pop(_LEAVE_TO, None)
-    if page is not None:
-        page_switch.to(page)
+    page_switch.follow()
     library = user.library()
     st.markdown("### Library")
-    if problem := st.session_state.pop(_PROBLEM, None):
-        st.error(plain(problem), icon=":material/error:")
+    last_problem.show()
     try:
         everything = library.entries()
         _show_all(library, everything)
@@ -48,12 +44,8 @@ def show() -> None:
         st.error(plain(str(error)), icon=":material/error:")
         if serving.current().team:
             return
-        st.button(
-            "Move file aside and start a new library",
-            key="library_move_aside",
-            icon=":material/drive_file_move:",
-            on_click=_move_aside,
-        )
+        label = "Move file aside and start a new library"
+        buttons.draw(label, "library_move_aside", "drive_file_move", _move_aside)
     except InvalidInput as error:
         st.error(plain(str(error)), icon=":material/error:")
 
@@ -71,63 +63,55 @@ def _show_all(library: Library, everything: Sequence[Entry]) -> None:
     place = "" if serving.current().team else f" in {plain(str(library.path))}"
     st.caption(f"{counted(len(everything), 'entry', 'entries')}, {bytes_text(together)}{place}")
     left, right = st.columns([4, 1], vertical_alignment="bottom")
-    with left:
-        words = st.text_input(
-            "Search",
-            key=_SEARCH,
-            max_chars=_SEARCH_CHARACTERS,
-            icon=":material/search:",
-            placeholder="name, note, model, mesh, target or source",
-        )
-    found = library.entries(words)
+    words = left.text_input(
+        "Search",
+        key=_SEARCH,
+        max_chars=_SEARCH_CHARACTERS,
+        icon=":material/search:",
+        placeholder="name, note, model, mesh, target or source",
+    )
+    entries = library.entries(words)
     with right:
         downloads.draw(
-            "Export all" if len(found) == len(everything) else f"Export {len(found)}",
-            lambda: export.zipped(library, found),
+            "Export all" if len(entries) == len(everything) else f"Export {len(entries)}",
+            lambda: export.zipped(library, entries),
             "library.zip",
             "library_export",
             mime="application/zip",
             icon=":material/folder_zip:",
             type="secondary",
-            disabled=not found,
+            disabled=not entries,
             width="stretch",
             help="Download a zip of the Snapshots, with names and notes in `library.json`.",
         )
-    if not found:
+    if not entries:
         st.info("No entry contains all of these words.", icon=":material/search_off:")
         return
-    _show_table(found)
-    _show_chosen(library, _chosen(found))
+    _show_table(entries)
+    by_name = {entry.name: entry for entry in entries}
+    # If the search does not find the selected entry, the newest is shown.
+    _show_chosen(library, by_name.get(st.session_state.get(CHOSEN, ""), entries[0]))
 
 
-def _show_table(found: Sequence[Entry]) -> None:
-    names = [entry.name for entry in found]
-    owners = [_owner_text(entry) for entry in found]
-
-    def pick() -> None:
-        rows = st.session_state["library_table"].selection.rows
-        if rows and rows[0] < len(names):
-            st.session_state[CHOSEN] = names[rows[0]]
-
-    table.show(
+def _show_table(entries: Sequence[Entry]) -> None:
+    names = [entry.name for entry in entries]
+    owners = [_owner_text(entry) for entry in entries]
+    table.show_entries(
         {
             "Name": names,
-            "Note": [" ".join(entry.note.split())[:_NOTE_COLUMN_CHARACTERS] for entry in found],
+            "Note": [" ".join(entry.note.split())[:_NOTE_COLUMN_CHARACTERS] for entry in entries],
             **({"Owner": owners} if any(owners) else {}),
-            "Target": [entry.source_text for entry in found],
-            "Model": [entry.model or "" for entry in found],
-            "Mesh": [entry.text_of(entry.mesh) for entry in found],
-            "Train state per device": [_state_text(entry) for entry in found],
-            "Saved (UTC)": [entry.saved[:16].replace("T", " ") for entry in found],
-            "Size": [bytes_text(entry.bytes) for entry in found],
+            "Target": [entry.source_text for entry in entries],
+            "Model": [entry.model or "" for entry in entries],
+            "Mesh": [entry.text_of(entry.mesh) for entry in entries],
+            "Train state per device": [_state_text(entry) for entry in entries],
+            "Saved (UTC)": [entry.saved[:16].replace("T", " ") for entry in entries],
+            "Size": [bytes_text(entry.bytes) for entry in entries],
         },
         "library_table",
-        on_select=pick,
-        selection_mode="single-row",
-        column_config={
-            "Note": st.column_config.TextColumn(width=_NOTE_PX),
-        },
-        height=_TABLE_PX if len(found) > 8 else "auto",
+        names,
+        CHOSEN,
+        column_config={"Note": st.column_config.TextColumn(width=_NOTE_PX)},
     )
 
 
@@ -140,12 +124,6 @@ def _owner_text(entry: Entry) -> str:
     if entry.owner is None:
         return ""
     return f"{entry.owner} ({'shared' if entry.shared else 'private'})"
-
-
-def _chosen(found: Sequence[Entry]) -> Entry:
-    """Return the selected entry, or the newest if the search does not find it."""
-    by_name = {entry.name: entry for entry in found}
-    return by_name.get(st.session_state.get(CHOSEN, ""), found[0])
 
 
 def _show_chosen(library: Library, entry: Entry) -> None:
@@ -189,8 +167,7 @@ def _show_chosen(library: Library, entry: Entry) -> None:
 
 def _show_amounts(entry: Entry) -> None:
     columns = st.columns(4)
-    devices = "unknown" if entry.devices is None else f"{entry.devices:,}"
-    columns[0].metric("Devices", devices)
+    columns[0].metric("Devices", "unknown" if entry.devices is None else f"{entry.devices:,}")
     columns[1].metric("Arrays", f"{entry.arrays:,}")
     columns[2].metric("Train state", bytes_text(entry.state_bytes))
     columns[3].metric("Train state per device", bytes_text(entry.per_device))
@@ -198,26 +175,14 @@ def _show_amounts(entry: Entry) -> None:
 
 def _draw_open(entry: Entry, opened: Snapshot | Board) -> None:
     # This opens the shown entry, even if another tab has deleted it since.
-    st.button(
-        "Open",
-        key="library_open",
-        icon=":material/open_in_full:",
-        type="primary",
-        on_click=_open,
-        args=(entry, opened),
-    )
+    buttons.draw("Open", "library_open", "open_in_full", _open, entry, opened, type="primary")
     if isinstance(opened, Board):
         return
     layout = board_link.layout_of(opened)
     if layout is not None:
-        st.button(
-            "Edit layout",
-            key="library_edit",
-            icon=":material/edit:",
-            type="tertiary",
-            help="Open its layout on the Layout page.",
-            on_click=_leave_with,
-            args=("last_layout", layout, page_switch.LAYOUT),
+        help = "Open its layout on the Layout page."
+        buttons.draw(
+            "Edit layout", "library_edit", "edit", _edit, layout, type="tertiary", help=help
         )
 
 
@@ -226,17 +191,17 @@ def _open(entry: Entry, opened: Snapshot | Board) -> None:
     """Open a Board or a Snapshot on its page in the next run."""
     if isinstance(opened, Board):
         pins.open_kept(entry.name, opened)
-        st.session_state[_LEAVE_TO] = page_switch.BOARD
+        page_switch.in_next_run(page_switch.BOARD)
     else:
         open_page.put(entry.name, opened, saved=True)
-        st.session_state[_LEAVE_TO] = page_switch.OPEN
+        page_switch.in_next_run(page_switch.OPEN)
 
 
 @uninterrupted()
-def _leave_with(key: str, value: object, page: str) -> None:
-    """Set a value of the session state, and open another page in the next run."""
-    st.session_state[key] = value
-    st.session_state[_LEAVE_TO] = page
+def _edit(layout: Layout) -> None:
+    """Open the layout on its page in the next run."""
+    st.session_state["last_layout"] = layout
+    page_switch.in_next_run(page_switch.LAYOUT)
 
 
 def _draw_note(entry: Entry) -> None:
@@ -252,15 +217,10 @@ def _draw_note(entry: Entry) -> None:
 def _draw_share(entry: Entry) -> None:
     if entry.owner is None:
         return  # everyone sees it
-    st.button(
-        "Make private" if entry.shared else "Share",
-        key="library_share",
-        icon=":material/lock:" if entry.shared else ":material/group:",
-        type="tertiary",
-        help="Only you see it." if entry.shared else "Let all users of this server open it.",
-        on_click=_share,
-        args=(entry,),
-    )
+    label, icon, help = "Share", "group", "Let all users of this server open it."
+    if entry.shared:
+        label, icon, help = "Make private", "lock", "Only you see it."
+    buttons.draw(label, "library_share", icon, _share, entry, type="tertiary", help=help)
 
 
 def _draw_rename(entry: Entry) -> None:
@@ -277,25 +237,17 @@ def _draw_delete(entry: Entry) -> None:
         "Delete", icon=":material/delete:", type="tertiary", key="library_delete_popover"
     ):
         st.markdown(f"{plain(entry.name)} cannot be recovered.")
-        st.button(
-            "Delete entry",
-            key="library_delete",
-            icon=":material/delete_forever:",
-            on_click=_delete,
-            args=(entry,),
-        )
+        buttons.draw("Delete entry", "library_delete", "delete_forever", _delete, entry)
 
 
 def _opened(library: Library, entry: Entry) -> Snapshot | Board:
     """Return the Snapshot or Board of the selected entry, which is read once."""
     state = st.session_state
+    key = (library.path, entry.name, entry.saved)
     known = state.get(_READ)
-    if known is None or known[0] != (library.path, entry.name, entry.saved):
-        known = (
-            (library.path, entry.name, entry.saved),
-            (library.board(entry.name) if entry.is_board else library.open(entry.name)),
-        )
-        state[_READ] = known
+    if known is None or known[0] != key:
+        read = library.board if entry.is_board else library.open
+        known = state[_READ] = key, read(entry.name)
     return known[1]
 
 
@@ -308,42 +260,29 @@ def _text(library: Library, entry: Entry, opened: Snapshot | Board) -> str:
 
 
 def _annotate(entry: Entry, key: str) -> None:
-    try:
+    with last_problem.kept():
         user.library().annotate(entry.name, st.session_state.get(key) or "")
-    except InvalidInput as error:
-        st.session_state[_PROBLEM] = str(error)
 
 
 def _share(entry: Entry) -> None:
-    try:
+    with last_problem.kept():
         user.library().share(entry.name, not entry.shared)
-    except InvalidInput as error:
-        st.session_state[_PROBLEM] = str(error)
 
 
 def _rename(entry: Entry, key: str) -> None:
-    try:
+    with last_problem.kept():
         renamed = user.library().rename(entry.name, st.session_state.get(key) or "")
-    except InvalidInput as error:
-        st.session_state[_PROBLEM] = str(error)
-    else:
         st.session_state[CHOSEN] = renamed.name
 
 
 def _delete(entry: Entry) -> None:
-    try:
+    with last_problem.kept():
         user.library().delete(entry.name)
-    except InvalidInput as error:
-        st.session_state[_PROBLEM] = str(error)
-    else:
         st.session_state.pop(_READ, None)
         st.toast(f"Deleted {plain(entry.name)}.", icon=":material/delete:")
 
 
 def _move_aside() -> None:
-    try:
+    with last_problem.kept():
         aside = user.library().move_aside()
-    except InvalidInput as error:
-        st.session_state[_PROBLEM] = str(error)
-    else:
         st.toast(f"Renamed the old file to {plain(aside.name)}.", icon=":material/drive_file_move:")

@@ -15,7 +15,7 @@ from inspector.core.formatting import counted, seconds_text
 from inspector.core.snapshot import Snapshot
 from inspector.core.sources import READERS
 from inspector.core.temporary_folder import TemporaryFolder
-from inspector.layout import Layout, parse_given_mesh
+from inspector.layout import parse_given_mesh
 from inspector.media.streamlit.page import page_width
 from inspector.media.streamlit.page.plain_text import plain
 from inspector.media.streamlit.panels import snapshot_panels, summary_panel
@@ -62,14 +62,16 @@ def show() -> None:
         return
     name, snapshot = opened
     summary_panel.show_opened(name, snapshot)
-    snapshot_panels.show(snapshot_panels.draw_tabs(_TABS_KEY), snapshot, _layout_of(snapshot))
+    # The layout that this project made the Snapshot from, if there is one.
+    layout = None if unknown.imported_from(snapshot) else board_link.layout_of(snapshot)
+    snapshot_panels.show(snapshot_panels.draw_tabs(_TABS_KEY), snapshot, layout)
     page_width.measure()
     _write_link(name, snapshot)
 
 
-def put(name: str, found: Snapshot, saved: bool = False) -> None:
+def put(name: str, snapshot: Snapshot, saved: bool = False) -> None:
     """Open a Snapshot on this page. `saved` is whether `name` is its name in the library."""
-    st.session_state[OPENED] = (name, found)
+    st.session_state[OPENED] = (name, snapshot)
     st.session_state[_SAVED] = name if saved else None
 
 
@@ -103,14 +105,13 @@ def _write_link(name: str, snapshot: Snapshot) -> None:
 
 def _show_field() -> None:
     columns = st.columns([2, 1, 2])
-    with columns[0]:
-        kind = st.selectbox(
-            "File type",
-            list(KINDS),
-            format_func=plain,
-            key="open_kind",
-            help="Set it only if the type is detected wrongly.",
-        )
+    kind = columns[0].selectbox(
+        "File type",
+        list(KINDS),
+        format_func=plain,
+        key="open_kind",
+        help="Set it only if the type is detected wrongly.",
+    )
     mesh, axes = _mesh_fields(columns[1:], KINDS[kind])
     uploads = st.file_uploader(
         "Files, or a zip of a folder",
@@ -129,18 +130,16 @@ def _show_field() -> None:
 def _mesh_fields(columns: Sequence[Any], kind: str | None) -> tuple[str, str]:
     """Draw the fields for the mesh of a program whose text names none. Return their text."""
     disabled = kind is not None and not READERS[kind].takes_mesh
-    with columns[0]:
-        mesh = st.text_input(
-            "Mesh",
-            key="open_mesh",
-            placeholder="2x4",
-            disabled=disabled,
-            help="Sizes of the mesh axes. Set it only for HLO text that names no mesh.",
-        )
-    with columns[1]:
-        axes = st.text_input(
-            "Mesh axes", key="open_axes", placeholder="data, model", disabled=disabled
-        )
+    mesh = columns[0].text_input(
+        "Mesh",
+        key="open_mesh",
+        placeholder="2x4",
+        disabled=disabled,
+        help="Sizes of the mesh axes. Set it only for HLO text that names no mesh.",
+    )
+    axes = columns[1].text_input(
+        "Mesh axes", key="open_axes", placeholder="data, model", disabled=disabled
+    )
     return ("", "") if disabled else (mesh or "", axes or "")
 
 
@@ -158,7 +157,9 @@ def _start(uploads: Sequence[UploadedFile], kind: str | None, mesh: str, axes: s
             f"the {counted(len(uploads), 'file')} have {-(-total // _MEBIBYTE):,} MiB, but at most "
             f"{limits.MOST_UPLOAD_BYTES // _MEBIBYTE} MiB can be uploaded; use `sharding-inspector import`"
         )
-    names = [_file_name(upload.name) for upload in uploads]
+    # Some browsers send the folders of a file too.
+    files = [upload.name.replace("\\", "/").rpartition("/")[2] for upload in uploads]
+    names = [archive.safe_path(file, "the upload").name for file in files]
     if len(set(names)) != len(names):
         raise InvalidInput("two files have the same name")
     service, folder = user.service(), TemporaryFolder()
@@ -198,21 +199,6 @@ def _progress(name: str, status: Status) -> Progress:
         label += f", {done + 1:,} of {of:,}"
         share = done / of
     return Progress(f"{label}: {name}", share, f"{seconds_text(status.elapsed)} elapsed.")
-
-
-def _file_name(name: str) -> str:
-    """Return the name of an upload without the folders that some browsers send.
-
-    Raises:
-      InvalidInput: the name is not a valid file name.
-    """
-    last = name.replace("\\", "/").rpartition("/")[2]
-    return archive.safe_path(last, "the upload").name
-
-
-def _layout_of(snapshot: Snapshot) -> Layout | None:
-    """Return the layout that this project made the Snapshot from; None if there is no such layout."""
-    return None if unknown.imported_from(snapshot) else board_link.layout_of(snapshot)
 
 
 def _show_formats() -> None:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
 from typing import Any
 
 import streamlit as st
@@ -115,18 +114,14 @@ def _draw_new_layout(saved: Layout) -> Layout | None:
     st.markdown("**New layout**")
     last = _last_field(saved)
     fields = Fields("restore", _three_fields(suggested(saved)))
-    parsed = _parse(saved, fields)
+    parsed = layouts.parse(_texts(saved, fields))
     _draw_presets(saved, fields)
     left, middle = st.columns([2, 3])
     help = "Sizes of the mesh axes joined by x. The number of devices can differ."
     fields.draw_mesh(left.text_input, "New mesh", _change_mesh, help, saved)
     fields.draw(middle.text_input, "axes", "New axis names", help=guide_form.AXIS_NAMES_HELP)
-    fields.draw(
-        st.text_input,
-        last,
-        "New rules" if last == "rules" else "New PartitionSpecs",
-        help=_PLACEMENT[last],
-    )
+    label = "New rules" if last == "rules" else "New PartitionSpecs"
+    fields.draw(st.text_input, last, label, help=_PLACEMENT[last])
     for problem in parsed.problems.values():
         st.markdown(f":red[:material/error: :small[{plain(problem)}]]")
     return parsed.value
@@ -140,10 +135,8 @@ def _draw_presets(saved: Layout, fields: Fields) -> None:
         for name, text in _three_fields(preset.applied_to(now)).items():
             fields[name] = text
 
-    fitting = presets.fitting(now.entry)
-    preset_pills.draw(
-        "Preset", fields.key("preset"), fitting, current.name if current else None, apply
-    )
+    selected, fitting = current.name if current else None, presets.fitting(now.entry)
+    preset_pills.draw("Preset", fields.key("preset"), fitting, selected, apply)
 
 
 def _change_mesh(saved: Layout, fields: Fields) -> None:
@@ -179,17 +172,9 @@ def _texts(saved: Layout, fields: Fields) -> dict[str, str]:
     }
 
 
-def _parse(saved: Layout, fields: Fields) -> Any:
-    return layouts.parse(_texts(saved, fields))
-
-
 def _three_fields(layout: Layout) -> dict[str, str]:
-    fields: Mapping[str, str] = layouts.to_fields(layout)
-    return {
-        name: fields[name].replace(",", ", ")
-        for name in ("mesh", "axes", *_PLACEMENT)
-        if name in fields
-    }
+    names, fields = ("mesh", "axes", *_PLACEMENT), layouts.to_fields(layout)
+    return {name: fields[name].replace(",", ", ") for name in names if name in fields}
 
 
 # --- The run --------------------------------------------------------------------------------------
@@ -307,10 +292,10 @@ def _draw_transfer(
         columns(moved),
         "transfer_table",
         column_config={
-            **{
-                name: st.column_config.NumberColumn(format="localized")
-                for name in ("Bytes once", "On all devices", "To move", "Stays")
-            },
+            **dict.fromkeys(
+                ("Bytes once", "On all devices", "To move", "Stays"),
+                st.column_config.NumberColumn(format="localized"),
+            ),
             "Moves": st.column_config.ProgressColumn(
                 format="percent",
                 min_value=0,

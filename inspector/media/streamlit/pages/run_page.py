@@ -42,20 +42,20 @@ def show() -> None:
         return
     chosen = st.selectbox("Snapshot", list(files), format_func=plain, key="run_snapshot")
     try:
-        found = snapshot.read(folder / files[chosen])
+        shown = snapshot.read(folder / files[chosen])
     except InvalidInput as error:
         st.error(plain(str(error)))
         return
-    snapshot_panels.show(snapshot_panels.draw_tabs("run_panel"), found, None)
+    snapshot_panels.show(snapshot_panels.draw_tabs("run_panel"), shown, None)
     page_width.measure()
 
 
 def _files(run: ProgramRun, folder: Path) -> dict[str, str]:
     files = {_ALL: program_run.SNAPSHOT} if (folder / program_run.SNAPSHOT).is_file() else {}
-    for one in run.programs:
-        files[one.name] = one.file
-        if one.target_file is not None:
-            files[f"{one.name}, compiled for {run.target}"] = one.target_file
+    for program in run.programs:
+        files[program.name] = program.file
+        if program.target_file is not None:
+            files[f"{program.name}, compiled for {run.target}"] = program.target_file
     return files
 
 

@@ -15,7 +15,7 @@ from inspector.core.formatting import seconds_text
 from inspector.layout import Layout, from_json
 from inspector.machines import targets
 from inspector.machines.hardware import CHIPS
-from inspector.media.streamlit.page import page_switch
+from inspector.media.streamlit.page import buttons, page_switch
 from inspector.media.streamlit.page.plain_text import plain
 from inspector.media.streamlit.panels import code_panel
 from inspector.media.streamlit.parts import board_pair, downloads, render
@@ -38,7 +38,6 @@ from inspector.service.search.registry import Request, Watched
 
 _JOB = "search"
 _OBJECTIVES = {"time": "Time of a step", "memory": "Memory", "traffic": "Traffic"}
-_LEAVE = "search_leave"
 _REOPENED = "search_reopened"
 # Phases in order, with their shares of a progress bar.
 _SHARES = {
@@ -52,7 +51,7 @@ class _Reopened:
 
     entry: HistoryEntry
     layout: Layout
-    found: SearchResult
+    result: SearchResult
 
 
 def reopen(entry: HistoryEntry) -> None:
@@ -63,17 +62,16 @@ def reopen(entry: HistoryEntry) -> None:
     Raises:
       InvalidInput: the entry was deleted or is damaged.
     """
-    layout, found = from_json(entry.parameters["layout"]), user.history().search(entry.id)
+    layout, result = from_json(entry.parameters["layout"]), user.history().search(entry.id)
     st.session_state["last_layout"] = layout
     st.session_state.pop(_REOPENED, None)
-    if found is not None:
-        st.session_state[_REOPENED] = _Reopened(entry, layout, found)
+    if result is not None:
+        st.session_state[_REOPENED] = _Reopened(entry, layout, result)
 
 
 def show() -> None:
     """Draw the fields, the progress of the search, and its result."""
-    if st.session_state.pop(_LEAVE, False):
-        page_switch.to(page_switch.LAYOUT)
+    page_switch.follow()
     st.markdown("### Search")
     view_link.show_problems((*search_link.read(), *_reopen_linked()))
     layout = current_layout.last_layout()
@@ -128,7 +126,7 @@ def _reopen_linked() -> tuple[str, ...]:
     try:
         if linked is not None:
             entries = user.history().entries()
-            reopen(next(one for one in entries if (one.id, one.kind) == (linked, "search")))
+            reopen(next(entry for entry in entries if (entry.id, entry.kind) == (linked, "search")))
     except StopIteration:
         return ("the history has no search of this link, so what it searched is shown",)
     except InvalidInput as error:
@@ -143,14 +141,14 @@ def _show_reopened(reopened: _Reopened) -> None:
             f"From the history: the search of {time:%Y-%m-%d %H:%M} UTC for "
             f"{plain(reopened.layout.model)} on {plain(_machine_text(reopened.layout))}."
         )
-        st.button(
+        buttons.draw(
             "New search",
-            key="search_new",
-            icon=":material/search:",
+            "search_new",
+            "search",
+            lambda: st.session_state.pop(_REOPENED),
             help="Search from the same layout.",
-            on_click=lambda: st.session_state.pop(_REOPENED),
         )
-    _show_result(reopened.found, reopened.layout)
+    _show_result(reopened.result, reopened.layout)
 
 
 def _machine_text(layout: Layout) -> str:
@@ -158,10 +156,8 @@ def _machine_text(layout: Layout) -> str:
 
 
 def _refuse_without_compiler(layout: Layout, budget: int) -> None:
-    if layout.machine is not None and budget:
-        missing = targets.missing_compiler(layout.machine)
-        if missing is not None:
-            raise InvalidInput(missing)
+    if layout.machine and budget and (missing := targets.missing_compiler(layout.machine)):
+        raise InvalidInput(missing)
 
 
 def _fields(layout: Layout) -> dict:
@@ -232,11 +228,9 @@ def _fields(layout: Layout) -> dict:
 
 def _buttons(request: Request, watched: Watched | None) -> None:
     """Draw the button that starts or continues the search."""
-    if watched is not None and watched.running:
-        return
     if watched is None:
         label = "Start search"
-    elif watched.stopped or watched.error:
+    elif not watched.running and (watched.stopped or watched.error):
         label = "Continue search"
     else:
         return
@@ -253,18 +247,15 @@ def _watch(watched: Watched, request: Request) -> None:
     """Draw the progress with Stop, and what was found so far."""
     key, owner = request.key(), user.current().owner
     if job_progress.subject(_JOB) != key:
-
-        def make() -> Task:
-            return Task(
-                progress=lambda: _progress(watched, owner),
-                finish=lambda: None,
-                cancel=lambda: registry.shared().leave(watched, owner),
-                subject=key,
-                abandon=lambda: None,  # it goes on without the browser
-                draw=lambda: _draw_first(watched),
-            )
-
-        job_progress.start(_JOB, make)
+        task = Task(
+            progress=lambda: _progress(watched, owner),
+            finish=lambda: None,
+            cancel=lambda: registry.shared().leave(watched, owner),
+            subject=key,
+            abandon=lambda: None,  # it goes on without the browser
+            draw=lambda: _draw_first(watched),
+        )
+        job_progress.start(_JOB, lambda: task)
     job_progress.show(_JOB)
 
 
@@ -291,61 +282,56 @@ def _progress(watched: Watched, owner: str) -> Progress | None:
 
 
 def _draw_first(watched: Watched) -> None:
-    found = watched.result()
-    if found.candidates:
-        render.show([section.picture(found), section.summary(found), section.table(found)])
+    result = watched.result()
+    if result.candidates:
+        render.show([section.picture(result), section.summary(result), section.table(result)])
 
 
-def _show_result(found: SearchResult, layout: Layout) -> None:
-    whole, listed = section.section(found), section.listed(found)
+def _show_result(result: SearchResult, layout: Layout) -> None:
+    whole, listed = section.section(result), section.listed(result)
 
     def pick(row: int | None) -> None:
-        if row is None and found.best is not None:
+        if row is None and result.best is not None:
             st.caption(
                 "The best layout. Select another (Shift+Space) to see why it differs, to open or compare "
                 "it."
             )
-            row = listed.index(found.candidates[found.best])
+            row = listed.index(result.candidates[result.best])
         if row is not None:
-            _show_one(listed[row], found, layout)
+            _show_one(listed[row], result, layout)
 
     render.show(whole.blocks, {section.TABLE: pick})
     downloads.draw(
         "Result",
-        lambda: results.dumps(found),
+        lambda: results.dumps(result),
         "search.json",
         "search_download",
         help="All candidates as JSON, with their figures and the reason of each rejected one.",
     )
 
 
-def _show_one(one: Candidate, found: SearchResult, layout: Layout) -> None:
+def _show_one(candidate: Candidate, result: SearchResult, layout: Layout) -> None:
     """Draw why one candidate differs from the current layout, and what can be done with it."""
-    chosen = layout_of(one)
+    chosen, name = layout_of(candidate), section.name_of(candidate)
     with st.container(border=True):
-        st.markdown(f"**{plain(section.name_of(one))}**")
-        render.show([section.why(found, one)])
+        st.markdown(f"**{plain(name)}**")
+        render.show([section.why(result, candidate)])
         with st.container(horizontal=True, gap="small"):
-            st.button(
-                "Open",
-                key="search_open",
-                icon=":material/open_in_new:",
-                type="primary",
-                on_click=_open,
-                args=(chosen, found.chip),
+            buttons.draw(
+                "Open", "search_open", "open_in_new", _open, chosen, result.chip, type="primary"
             )
             pin = st.button("Compare", key="search_pin", icon=":material/view_column:")
             code_panel.draw_button(chosen)
         if pin:
-            _keep_chip(chosen, found.chip)
-            board_pair.compare(user.service(), layout, section.name_of(one), chosen, searched=True)
+            _keep_chip(chosen, result.chip)
+            board_pair.compare(user.service(), layout, name, chosen, searched=True)
 
 
 @uninterrupted()
 def _open(layout: Layout, chip: str | None) -> None:
     current_layout.put(layout)
     _keep_chip(layout, chip)
-    st.session_state[_LEAVE] = True  # a callback cannot switch pages
+    page_switch.in_next_run(page_switch.LAYOUT)
 
 
 def _keep_chip(layout: Layout, chip: str | None) -> None:

@@ -24,7 +24,13 @@ from inspector.layout import Layout
 from inspector.media.streamlit.page.plain_text import plain
 from inspector.media.streamlit.panels import run_panel
 from inspector.media.streamlit.parts import table
-from inspector.media.streamlit.session import current_layout, finished_runs, planning, user
+from inspector.media.streamlit.session import (
+    current_layout,
+    finished_runs,
+    kept_field,
+    planning,
+    user,
+)
 from inspector.sections import variant_costs
 
 TREE_PX = 620  # two fit side by side in a window of 1440 pixels
@@ -52,12 +58,8 @@ def show() -> None:
             icon=":material/info:",
         )
         return
-    if st.session_state.get("pair") not in names:
-        st.session_state["pair"] = names[0]
-    name = st.segmented_control(
-        "Pair", names, key="pair", required=True, label_visibility="collapsed"
-    )
-    pair = PAIRS[name or names[0]][1](layout)
+    name = kept_field.choose("Pair", names, "pair")
+    pair = PAIRS[name][1](layout)
     left = planning.planned(service, pair.left)
     right = planning.planned(service, pair.right)
     if left is None or right is None:
@@ -78,24 +80,22 @@ def show() -> None:
         _show_costs(pair, left, right)
     # In a narrow window the trees wrap, which columns do not.
     with st.container(horizontal=True, gap="medium"):
-        for title, found in ((pair.left_title, left), (pair.right_title, right)):
+        for title, snapshot in ((pair.left_title, left), (pair.right_title, right)):
             with st.container(width=TREE_PX):
                 st.markdown(f"**{title}**")
-                _show_tree(found, key=title)
+                _show_tree(snapshot, key=title)
 
 
-def _show_tree(found: Snapshot, key: str) -> None:
-    folds = fold(array for array in found.arrays if array.group in variants.GROUPS)
+def _show_tree(snapshot: Snapshot, key: str) -> None:
+    leaves = fold(array for array in snapshot.arrays if array.group in variants.GROUPS)
     table.show(
         {
-            "Path": [one.path for one in folds],
-            "PartitionSpec": [spec_text(one.first.spec) for one in folds],
-            "Logical axes": [logical_text(one.first.logical_axes) for one in folds],
+            "Path": [leaf.path for leaf in leaves],
+            "PartitionSpec": [spec_text(leaf.first.spec) for leaf in leaves],
+            "Logical axes": [logical_text(leaf.first.logical_axes) for leaf in leaves],
             "Shape": [
-                f"{one.count} of {shape_text(one.first.shape)}"
-                if one.count > 1
-                else shape_text(one.first.shape)
-                for one in folds
+                (f"{leaf.count} of " if leaf.count > 1 else "") + shape_text(leaf.first.shape)
+                for leaf in leaves
             ],
         },
         f"tree:{key}",
@@ -150,8 +150,7 @@ def _show_layer_axis(scan: Snapshot) -> None:
     split = f"sharded over {mesh_axes_text(axes)}" if axes else "which is not sharded"
     st.info(
         f"`nn.scan` stacks {counted((array.shape or (0,))[0], 'layer')} in each parameter along a first "
-        f"dimension, "
-        f"{plain(name or 'layer')}, {plain(split)}.",
+        f"dimension, {plain(name or 'layer')}, {plain(split)}.",
         icon=":material/layers:",
     )
 

@@ -35,7 +35,7 @@ def show(
     snapshot: Snapshot, layout: Layout | None, instead: Mapping[str, View] | None = None
 ) -> None:
     """Draw the choice of a view, and the view. `instead` has views that the page draws in another way."""
-    view = kept_field.draw_views(VIEWS, selection.VIEW_KEY)
+    view = kept_field.draw_one_of("View", view_link.VIEWS, selection.VIEW_KEY)
     {**VIEWS, **(instead or {})}[view](snapshot, layout)
 
 
@@ -44,11 +44,8 @@ def show_by_device(snapshot: Snapshot, layout: Layout | None) -> None:
     if _cannot_show(snapshot):
         return
     part = _choose_part(snapshot, "overview_groups", whole_first=True)
-    keys = [
-        key
-        for name in ("overview", "small_multiples")
-        for key in arrays.picture_keys(snapshot, name)
-    ]
+    names = ("overview", "small_multiples")
+    keys = [key for name in names for key in arrays.picture_keys(snapshot, name)]
     picks = dict.fromkeys(keys, selection.select)
     render.show(arrays.bytes_on_devices(snapshot, part).blocks, picks)
     st.caption("Click a row or a small map to select that array for the shard map.")
@@ -80,20 +77,18 @@ def show_table(snapshot: Snapshot, layout: Layout | None) -> None:
         return
     present = {array.group for array in snapshot.arrays}
     left, right = page_width.beside([3, 2])
-    with left:
-        groups = st.pills(
-            "Groups",
-            [group for group in GROUP_TITLES if group in present],
-            selection_mode="multi",
-            format_func=GROUP_TITLES.__getitem__,
-            key="table_groups",
-        )
-    with right:
-        words = st.text_input(
-            "Filter",
-            key="table_filter",
-            placeholder="words in path, axes or spec, such as W2 model",
-        )
+    groups = left.pills(
+        "Groups",
+        [group for group in GROUP_TITLES if group in present],
+        selection_mode="multi",
+        format_func=GROUP_TITLES.__getitem__,
+        key="table_groups",
+    )
+    words = right.text_input(
+        "Filter",
+        key="table_filter",
+        placeholder="words in path, axes or spec, such as W2 model",
+    )
     shown = arrays.by_bytes(arrays.matching(snapshot.arrays, groups or list(present), words))
     if not shown:
         st.info("No array contains all of these words.", icon=":material/search_off:")
@@ -101,7 +96,7 @@ def show_table(snapshot: Snapshot, layout: Layout | None) -> None:
     pick = table.array_picker(
         [array.path for array in shown],
         "table_selected",
-        f"{len(shown)} of {len(snapshot.arrays)} arrays. Select a row (Shift+Space) to see its shard map.",
+        f"{len(shown)} of {len(snapshot.arrays)} arrays.",
     )
     left, right = page_width.halves()
     with left:
@@ -122,24 +117,10 @@ def _choose_part(snapshot: Snapshot, key: str, whole_first: bool = False) -> lis
     """Draw the choice of a part of the train state and return its arrays."""
     present = {array.group for array in snapshot.arrays}
     names = [name for name, groups in PARTS.items() if present.intersection(groups)] or [WHOLE]
-    if st.session_state.get(key) not in names:
-        st.session_state[key] = names[-1] if whole_first else names[0]
-    part = st.segmented_control(
-        "Part of the train state", names, key=key, required=True, label_visibility="collapsed"
-    )
-    return [array for array in snapshot.arrays if array.group in PARTS[part or names[0]]]
+    first = names[-1 if whole_first else 0]
+    part = kept_field.choose("Part of the train state", names, key, first)
+    return [array for array in snapshot.arrays if array.group in PARTS[part]]
 
 
-VIEWS: dict[str, View] = dict(
-    zip(
-        view_link.VIEWS,
-        (
-            show_table,
-            show_tree,
-            show_by_device,
-            ledger_panel.show,
-            program_panels.show_train_state,
-        ),
-        strict=True,
-    )
-)
+_SHOW = (show_table, show_tree, show_by_device, ledger_panel.show, program_panels.show_train_state)
+VIEWS: dict[str, View] = dict(zip(view_link.VIEWS, _SHOW, strict=True))

@@ -9,21 +9,15 @@ from inspector.layout import Layout
 from inspector.layout.script import script
 from inspector.media.streamlit.page.plain_text import plain
 from inspector.media.streamlit.parts import downloads, open_dialog
-from inspector.model import ModelEntry
 
 HEIGHT_PX = 520
 
 
-_DIALOG = "code"
-
-
 def draw_button(layout: Layout) -> None:
     """Draw the button, and the dialog if it is open."""
-    open_dialog.draw_button("Code", ":material/code:", _DIALOG, key="code_button")
-    if open_dialog.is_open(_DIALOG):
-        st.dialog("Code", width="large", icon=":material/code:", on_dismiss=open_dialog.close)(
-            show
-        )(layout)
+    open_dialog.draw(
+        "Code", "code", "Code", lambda: show(layout), "code", key="code_button", width="large"
+    )
 
 
 def show(layout: Layout) -> None:
@@ -33,29 +27,19 @@ def show(layout: Layout) -> None:
     except InvalidInput as error:
         st.info(plain(f"{error}."), icon=":material/code_off:")
         return
+    name, needs = layout.entry.name, "JAX, Flax, Optax and NumPy"
+    file_name = f"{name}.py"
+    if layout.entry.own:
+        needs = f"JAX, Flax, NumPy and {name.partition(':')[0]}"
+        file_name = f"train_{name.replace('.', '_').replace(':', '_')}.py"  # unlike its module
     with st.container(horizontal=True, vertical_alignment="center"):
-        st.caption(plain(_caption(layout.entry)), width="stretch")
-        name = _file_name(layout.entry)
-        downloads.draw(
-            "Download", text, name, "code_download", mime="text/x-python", type="secondary"
+        caption = (
+            "A Flax script that trains the model in this layout, and prints the sharding of every array and "
+            f"the losses. It needs {needs}."
         )
+        st.caption(plain(caption), width="stretch")
+        settings = {"mime": "text/x-python", "type": "secondary"}
+        downloads.draw("Download", text, file_name, "code_download", **settings)
     # The container scrolls by keyboard, because it has the copy button, which takes the focus.
     with st.container(height=HEIGHT_PX, border=False):
         st.code(text, language="python", wrap_lines=True)
-
-
-def _caption(entry: ModelEntry) -> str:
-    needs = "JAX, Flax, Optax and NumPy"
-    if entry.own:
-        needs = f"JAX, Flax, NumPy and {entry.name.partition(':')[0]}"
-    return (
-        "A Flax script that trains the model in this layout, and prints the sharding of every array and the "
-        f"losses. It needs {needs}."
-    )
-
-
-def _file_name(entry: ModelEntry) -> str:
-    """Return a file name that differs from the module of a custom model."""
-    if not entry.own:
-        return f"{entry.name}.py"
-    return f"train_{entry.name.replace('.', '_').replace(':', '_')}.py"

@@ -14,7 +14,7 @@ from inspector.core.snapshot import Collective, Program, Snapshot
 from inspector.layout import Layout
 from inspector.machines import targets
 from inspector.media.streamlit.page.plain_text import plain
-from inspector.media.streamlit.parts import render
+from inspector.media.streamlit.parts import render, table
 from inspector.media.streamlit.session import program_choice, selection
 from inspector.sections import causes, collectives, propagated_traffic, reshards, unknown
 from inspector.sections.collectives import UNKNOWN_AXES
@@ -32,16 +32,12 @@ def show(snapshot: Snapshot, _: Layout | None) -> None:
     name = program_choice.choose(names, program_choice.KEYS["Communication"])
     program = snapshot.program(name) or snapshot.programs[0]
 
-    def pick_conflict(row: int | None) -> None:
-        found = conflicts_of(program)
-        if row is None or row >= len(found):
-            st.caption(
-                "Select a row (Shift+Space) for both sides of the conflict and their origins."
-            )
-        else:
-            render.show([causes.sides(found[row])])
-
-    render.show(collectives.of_program(program, snapshot), {f"conflicts:{name}": pick_conflict})
+    conflicts = conflicts_of(program)
+    pick = table.picker(
+        f"{table.SELECT_A_ROW} for both sides of the conflict and their origins.",
+        lambda row: render.show([causes.sides(conflicts[row])]),
+    )
+    render.show(collectives.of_program(program, snapshot), {f"conflicts:{name}": pick})
     if program.collectives:
         _show_each(snapshot, program, program.collectives)
     render.show(propagated_traffic.sections(snapshot))
@@ -52,48 +48,41 @@ def _show_each(snapshot: Snapshot, program: Program, every: Sequence[Collective]
     left, right = st.columns(2)
     mesh = snapshot.mesh_of(program)
     mesh_axes = () if mesh is None else mesh.axis_names
-    axes = [name for name in mesh_axes if any(name in (one.mesh_axes or ()) for one in every)]
-    if any(not one.mesh_axes for one in every):
+    axes = [axis for axis in mesh_axes if any(axis in (op.mesh_axes or ()) for op in every)]
+    if any(not op.mesh_axes for op in every):
         axes.append(UNKNOWN_AXES)
-    phases = [phase for phase in PHASES if any(phase in collectives.phases(one) for one in every)]
-    with left:
-        along = st.pills(
-            "Mesh axes",
-            axes,
-            selection_mode="multi",
-            format_func=plain,
-            key=f"collective_axes:{program.name}",
-        )
-    with right:
-        wanted = st.pills(
-            "Phase", phases, selection_mode="multi", key=f"collective_phases:{program.name}"
-        )
+    phases = [phase for phase in PHASES if any(phase in collectives.phases(op) for op in every)]
+    along = left.pills(
+        "Mesh axes",
+        axes,
+        selection_mode="multi",
+        format_func=plain,
+        key=f"collective_axes:{program.name}",
+    )
+    wanted = right.pills(
+        "Phase", phases, selection_mode="multi", key=f"collective_phases:{program.name}"
+    )
     shown = collectives.matching(every, along or (), wanted or ())
     if not shown:
         st.info("No collective matches these filters.", icon=":material/search_off:")
         return
-    table = collectives.each(program, shown)
-
-    def pick(row: int | None) -> None:
-        if row is not None:
-            _show_one(snapshot, program, shown[row])
-            return
-        st.caption(
-            f"{len(shown)} of {counted(len(every), 'collective')}, most bytes first. Select a row "
-            "(Shift+Space) for its causes, its arrays and its name in the program."
-        )
-
-    render.show([table], {table.key: pick})
+    rows = collectives.each(program, shown)
+    pick = table.picker(
+        f"{len(shown)} of {counted(len(every), 'collective')}, most bytes first. {table.SELECT_A_ROW} "
+        "for its causes, its arrays and its name in the program.",
+        lambda row: _show_one(snapshot, program, shown[row]),
+    )
+    render.show([rows], {rows.key: pick})
 
 
-def _show_one(snapshot: Snapshot, program: Program, one: Collective) -> None:
+def _show_one(snapshot: Snapshot, program: Program, collective: Collective) -> None:
     with st.container(border=True):
-        render.show(collectives.cause(program, one).blocks)
-        if one.op_name:
-            st.code(one_line(one.op_name), language=None, wrap_lines=True)
+        render.show(collectives.cause(program, collective).blocks)
+        if collective.op_name:
+            st.code(one_line(collective.op_name), language=None, wrap_lines=True)
         known = {array.path for array in snapshot.arrays}
-        paths = [path for path in one.arrays or () if path in known]
-        if one.arrays is None:
+        paths = [path for path in collective.arrays or () if path in known]
+        if collective.arrays is None:
             st.caption("The arrays that it moves are unknown.")
         elif not paths:
             st.caption("It moves no input or output of the program, only intermediate values.")

@@ -38,7 +38,7 @@ def show(snapshot: Snapshot, _: Layout | None) -> None:
     pick = table.array_picker(
         [piece.path for piece in devices.ordered(held)],
         "device_selected",
-        "Data that no other device holds comes first. Select a row (Shift+Space) to see its shard map.",
+        "Data that no other device holds comes first.",
     )
     render.show(
         [
@@ -54,18 +54,9 @@ def show(snapshot: Snapshot, _: Layout | None) -> None:
 def _choose(snapshot: Snapshot, mesh: Mesh) -> tuple[int, ...]:
     processes = sorted(set(mesh.processes or ()))
     ways = [ONE, *([PROCESS] if len(processes) > 1 else []), SEVERAL]
-    if st.session_state.get(_WHICH) not in ways:
-        st.session_state[_WHICH] = ONE
     left, right = page_width.beside([2, 3])
     with left:
-        which = kept_field.draw(
-            st.segmented_control,
-            "Devices of interest",
-            ways,
-            key=_WHICH,
-            required=True,
-            label_visibility="collapsed",
-        )
+        which = kept_field.draw_one_of("Devices of interest", ways, _WHICH)
     with right:
         if which == PROCESS:
             if st.session_state.get(_PROCESS) not in processes:
@@ -87,10 +78,7 @@ def _choose_groups(snapshot: Snapshot) -> tuple[str, ...] | None:
     present = {array.group for array in snapshot.arrays}
     if not present - set(STATE_GROUPS) or not present & set(STATE_GROUPS):
         return None
-    st.session_state.setdefault(_GROUPS, STATE)
-    chosen = st.segmented_control(
-        "Arrays", [STATE, EVERYTHING], key=_GROUPS, required=True, label_visibility="collapsed"
-    )
+    chosen = kept_field.choose("Arrays", [STATE, EVERYTHING], _GROUPS)
     return STATE_GROUPS if chosen == STATE else None
 
 

@@ -17,9 +17,9 @@ from inspector.core.formatting import seconds_text
 from inspector.core.snapshot import Effect, Effects, Finding, Snapshot
 from inspector.layout import Layout, from_json
 from inspector.machines.hardware import Chip
-from inspector.media.streamlit.page import page_width
+from inspector.media.streamlit.page import buttons, page_width
 from inspector.media.streamlit.page.plain_text import plain
-from inspector.media.streamlit.parts import board_pair, render
+from inspector.media.streamlit.parts import board_pair, render, table
 from inspector.media.streamlit.session import (
     chip_choice,
     current_layout,
@@ -99,7 +99,8 @@ def show_best(snapshot: Snapshot, layout: Layout | None) -> None:
 def show_urgent(snapshot: Snapshot, layout: Layout, rejected: str | None) -> None:
     """Draw why JAX rejects the layout, and the rules with a name that the model does not have."""
     findings = audit.ranked(snapshot)
-    fixable = [one for one in findings if one.level == "error" and audit.may_fix(one, layout)]
+    errors = [finding for finding in findings if finding.level == "error"]
+    fixable = [finding for finding in errors if audit.may_fix(finding, layout)]
     if rejected is not None:
         with st.container(horizontal=True, vertical_alignment="center", gap="small"):
             st.error(plain(assessed.rejection(rejected)), icon=render.ICONS["error"])
@@ -159,7 +160,7 @@ def _draw(
                 _draw_compare(
                     f"{key}:compare", current, fix.words if fix else improvement.title, goal
                 )
-            if in_full and finding and finding.array in {one.path for one in snapshot.arrays}:
+            if in_full and finding and finding.array in {array.path for array in snapshot.arrays}:
                 st.button(
                     "Array",
                     key=f"{key}:array",
@@ -171,8 +172,7 @@ def _draw(
 
 
 def _draw_apply(key: str, improvement: Improvement, snapshot: Snapshot, layout: Layout) -> None:
-    arguments = (improvement, snapshot, layout)
-    st.button("Apply", key=key, icon=":material/build:", on_click=_apply, args=arguments)
+    buttons.draw("Apply", key, "build", _apply, improvement, snapshot, layout)
 
 
 def _draw_compare(key: str, current: Layout, name: str, other: Layout) -> None:
@@ -220,7 +220,7 @@ def _apply(improvement: Improvement, snapshot: Snapshot, layout: Layout) -> None
     name = f"{layout.entry.title}, {layouts.print_mesh(layout.mesh_shape)}"
     if not any(pin.snapshot.layout == snapshot.layout for pin in on_board.pins):
         free = board.free_name(name, on_board.names)
-        if pins.change(lambda one: one.pinned(free, snapshot)):
+        if pins.change(lambda current: current.pinned(free, snapshot)):
             st.toast(f"{plain(free)} is pinned for the comparison.", icon=":material/keep:")
         else:
             st.toast(plain(pins.take_problem() or ""), icon=":material/error:")
@@ -235,10 +235,16 @@ def _draw_effects(snapshot: Snapshot, layout: Layout) -> tuple[Snapshot, Chip | 
     with choices, st.container(horizontal=True, vertical_alignment="center", gap="small"):
         names = [program.name for program in snapshot.programs] or list(_PROGRAMS)
         program = program_choice.choose(names, program_choice.KEYS["Improve"])
-        chip = _chip(snapshot, layout)
+        if layout.machine is None:
+            chip = chip_choice.draw(snapshot, label_visibility="collapsed", width=190)
+        else:
+            chip = layout.machine.chip
+            st.markdown(f"Predicted for **{plain(chip.title)}**")
     service = user.service()
     name = None if chip is None else chip.name
-    known = _recorded(snapshot, program, name) or service.known_effects(layout, program, name)
+    known = snapshot.effects
+    if known is None or (known.program, known.chip) != (program, name):
+        known = service.known_effects(layout, program, name)
     key = f"{layout.key()} {program} {name}"
     with status:
         if known is not None:
@@ -254,18 +260,6 @@ def _draw_effects(snapshot: Snapshot, layout: Layout) -> tuple[Snapshot, Chip | 
     # What is computed once for a Snapshot is not computed again for an equal one.
     same = snapshot.effects == known
     return snapshot if same else replace(snapshot, effects=known), chip
-
-
-def _recorded(snapshot: Snapshot, program: str, chip: str | None) -> Effects | None:
-    effects = snapshot.effects
-    return effects if effects and (effects.program, effects.chip) == (program, chip) else None
-
-
-def _chip(snapshot: Snapshot, layout: Layout) -> Chip | None:
-    if layout.machine is None:
-        return chip_choice.draw(snapshot, label_visibility="collapsed", width=190)
-    st.markdown(f"Predicted for **{plain(layout.machine.chip.title)}**")
-    return layout.machine.chip
 
 
 def _start(service: Inspection, layout: Layout, program: str, chip: str | None, key: str) -> None:
@@ -293,8 +287,8 @@ def _progress(status: Status) -> Progress:
         return Progress(f"Effects of changes: {label}", 0.0)
     done, of = status.progress["done"], status.progress["of"]
     label = f"Effects of changes: {min(done + 1, of)} of {of}"
-    if (found := status.progress.get("found")) is not None:
-        improving = effects_section.improving(typed_json.decode(Effects, found))
+    if (effects := status.progress.get("found")) is not None:
+        improving = effects_section.improving(typed_json.decode(Effects, effects))
         label += f", {len(improving)} improve the layout so far" if improving else ""
     if done:
         label += f", about {seconds_text(status.elapsed * (of - done) / done)} left"
@@ -302,26 +296,21 @@ def _progress(status: Status) -> Progress:
 
 
 def _draw_all(snapshot: Snapshot, effects: Effects, layout: Layout, chip: Chip | None) -> None:
-    kinds = [
-        kind for kind in effects_section.KINDS if any(one.kind == kind for one in effects.changes)
-    ]
+    present = {effect.kind for effect in effects.changes}
     wanted = st.pills(
         "Changes",
-        kinds,
+        [kind for kind in effects_section.KINDS if kind in present],
         selection_mode="multi",
         format_func=effects_section.KINDS.__getitem__,
         key="effects_kinds",
     )
     if wanted:
-        shown = tuple(one for one in effects.changes if one.kind in wanted)
+        shown = tuple(effect for effect in effects.changes if effect.kind in wanted)
         effects = replace(effects, changes=shown)
-
-    def pick(row: int | None) -> None:
-        if row is None:
-            st.caption("Select a row (Shift+Space) to compare the changed layout.")
-        else:
-            _show_effect(layout, effects.changes[row])
-
+    pick = table.picker(
+        f"{table.SELECT_A_ROW} to compare the changed layout.",
+        lambda row: _show_effect(layout, effects.changes[row]),
+    )
     blocks = effects_section.details(effects, assess(snapshot, chip))
     render.show(blocks, {effects_section.TABLE: pick})
 

@@ -49,15 +49,9 @@ def show(snapshot: Snapshot, layout: Layout | None) -> None:
         st.info("This array has no logical axes, so no rule applies.", icon=":material/block:")
     else:
         render.show(ledger_section.of_array(array, ledger, rules, reading))
-    _show_origins(array)
+    render.show(filter(None, [causes.of_array(array)]))
     _show_all(snapshot, rules)
     _show_dependents(snapshot)
-
-
-def _show_origins(array: Array) -> None:
-    section = causes.of_array(array)
-    if section is not None:
-        render.show([section])
 
 
 def _show_dependents(snapshot: Snapshot) -> None:
@@ -72,7 +66,7 @@ def _show_dependents(snapshot: Snapshot) -> None:
 def _choose(snapshot: Snapshot, named: Sequence[Array]) -> Array:
     selection.select(st.session_state.pop(_NEXT, None))
     array = selection.selected(snapshot)
-    paths = [one.path for one in named]
+    paths = [candidate.path for candidate in named]
     if array.path not in paths:
         paths.insert(0, array.path)
     selection.draw(paths)
@@ -86,16 +80,14 @@ def _ask_for_rules() -> tuple[Rule, ...] | None:
         "from them.",
         icon=":material/help:",
     )
-    st.session_state.setdefault(f"{_GIVEN}:kept", "")
     text = st.text_area(
         "Rules, in order",
-        value=st.session_state[f"{_GIVEN}:kept"],
         key=_GIVEN,
         placeholder=_EXAMPLE,
         height=100,
         max_chars=written.MOST_CHARACTERS,
+        persist_state="session",
     )
-    st.session_state[f"{_GIVEN}:kept"] = text
     if not text.strip():
         return None
     try:

@@ -40,9 +40,8 @@ def show_memory(snapshot: Snapshot, _: Layout | None) -> None:
     with verdict:
         render.show([memory.verdict(snapshot, chip)])
     render.show(memory.programs(snapshot, chip))
-    paths = [one.name for one in duplication_by_array(snapshot)]
-    hint = "Most duplicated bytes first. Select a row (Shift+Space) to see its shard map."
-    pick = table.array_picker(paths, "memory_selected", hint)
+    paths = [array.name for array in duplication_by_array(snapshot)]
+    pick = table.array_picker(paths, "memory_selected", "Most duplicated bytes first.")
     render.show(memory.duplication(snapshot), {"duplication_by_array": pick})
 
 
@@ -57,11 +56,11 @@ def show_time(snapshot: Snapshot, _: Layout | None) -> None:
         render.show([no_mesh])
     else:
         st.markdown("##### Predicted on a chip")
-        chosen, program = page_width.beside([2, 3])
-        with chosen:
+        left, right = page_width.beside([2, 3])
+        with left:
             chip = chip_choice.draw(snapshot)
-        with program:
-            names = [one.name for one in snapshot.programs]
+        with right:
+            names = [program.name for program in snapshot.programs]
             name = program_choice.choose(names, program_choice.KEYS["Time"])
         if chip is None:
             st.caption("Choose a chip to predict the step on it.")
@@ -91,7 +90,7 @@ def _show_own_run(snapshot: Snapshot) -> None:
     except InvalidInput as error:
         st.caption(plain(f"Not for the own runs: {error}."))
         return
-    if all(one in known for one in runs):
+    if all(run in known for run in runs):
         st.caption("The intervals of predictions use this run too.")
         return
     if st.button(
@@ -113,19 +112,19 @@ def _show_prediction(snapshot: Snapshot, name: str, chip: Chip) -> None:
     program = snapshot.program(name)
     mesh = None if program is None else snapshot.mesh_of(program)
     assert program is not None and mesh is not None
-    found = prediction.prediction_of(snapshot, name, chip)
-    blocks = prediction.blocks(found, program, mesh.size)
-    place = next((n for n, one in enumerate(blocks) if _is_timeline(one)), len(blocks))
+    predicted = prediction.prediction_of(snapshot, name, chip)
+    blocks = prediction.blocks(predicted, program, mesh.size)
+    place = next((n for n, block in enumerate(blocks) if _is_timeline(block)), len(blocks))
     render.show(blocks[:place])
-    if found.interval is not None:
+    if predicted.interval is not None:
         st.page_link(
             page_switch.page(page_switch.ACCURACY),
-            label=plain(f"Interval from {found.runs_text}"),
+            label=plain(f"Interval from {predicted.runs_text}"),
             icon=":material/target:",
             query_params={chip_choice.KEY: chip.name},
         )
     if place < len(blocks):
-        timeline_panel.show(found, program)
+        timeline_panel.show(predicted, program)
     render.show(blocks[place + 1 :])
 
 

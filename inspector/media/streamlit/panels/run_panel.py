@@ -67,8 +67,8 @@ def _estimate(service: Inspection, plans: tuple[Planned, ...], ran: bool) -> str
         seconds for layout, _ in plans if (seconds := service.last_seconds(layout)) is not None
     ]
     if len(known) == len(plans):
-        what = "this layout" if len(plans) == 1 else "these layouts"
-        return f"The last {_noun(layout)} of {what} took {seconds_text(sum(known))}."
+        which = "this layout" if len(plans) == 1 else "these layouts"
+        return f"The last {_noun(layout)} of {which} took {seconds_text(sum(known))}."
     if layout.machine is not None:
         if missing := targets.missing_compiler(layout.machine):
             return plain(f"{missing}.")

@@ -138,7 +138,8 @@ def _arrangement(array: Array, mesh: Mesh) -> Arrangement:
         return Arrangement()
     names = {dimension: dimension_text(array, mesh, dimension) for dimension in range(rank)}
     split = split_dimensions(array, mesh)
-    default = _default_dimensions(rank, split)
+    others = [dimension for dimension in reversed(range(rank)) if dimension not in split]
+    default = sorted((*split, *others[: max(2 - len(split), 0)]))
     at: dict[int, int] = {}
     with st.expander("Dimensions"):
         drawn = st.multiselect(
@@ -158,11 +159,3 @@ def _arrangement(array: Array, mesh: Mesh) -> Arrangement:
     # The last dimension runs along the lines of the page, as in printed arrays.
     half = len(drawn) // 2 if len(drawn) > 1 else 0
     return Arrangement(tuple(drawn[:half]), tuple(drawn[half:]), tuple(at.items()))
-
-
-def _default_dimensions(rank: int, split: tuple[int, ...]) -> list[int]:
-    chosen = list(split)
-    for dimension in reversed(range(rank)):
-        if len(chosen) < 2 and dimension not in chosen:
-            chosen.append(dimension)
-    return sorted(chosen)

@@ -39,12 +39,12 @@ def show(snapshot: Snapshot, layout: Layout, draw_run: Callable[[], None]) -> Ca
     Return what draws the link of the page, once its URL is written.
     """
     screenshot_mode.hide_controls()
-    found = assess(snapshot, chip_choice.chosen_chip())
-    known = last_shown.baseline(layout, found)
+    assessment = assess(snapshot, chip_choice.chosen_chip())
+    known = last_shown.baseline(layout, assessment)
     before = None if known is None else known[1]
-    facts = assessed.of_assessment(found, before)
+    facts = assessed.of_assessment(assessment, before)
     refused = any(program.sharding_error for program in snapshot.programs)  # they are shown above
-    improve_panel.show_urgent(snapshot, layout, None if refused else found.rejected)
+    improve_panel.show_urgent(snapshot, layout, None if refused else assessment.rejected)
     text, controls = page_width.beside([3, 2], align="top")
     with text:
         mesh = mesh_text(snapshot.mesh)
@@ -67,8 +67,8 @@ def show(snapshot: Snapshot, layout: Layout, draw_run: Callable[[], None]) -> Ca
         )
         code_panel.draw_button(layout)
         _explain(facts, summary.totals(snapshot))
-    render.show([_without_help(facts)])
-    said = summary.line(snapshot, assessed.state_change(found, before))
+    render.show([replace(facts, facts=tuple(replace(fact, help=None) for fact in facts.facts))])
+    said = summary.line(snapshot, assessed.state_change(assessment, before))
     compared = "" if known is None else f" · → from {known[0]}"
     st.caption(render.markdown(said.parts) + compared)
     screenshot_mode.write_provenance([("", snapshot)])
@@ -80,10 +80,6 @@ def _explain(*rows: Facts) -> None:
     with st.popover("Help", icon=":material/help:", type="tertiary"):
         for fact in (fact for row in rows for fact in row.facts if fact.help):
             st.markdown(f"**{plain(fact.label)}**: {plain(fact.help or '')}")
-
-
-def _without_help(row: Facts) -> Facts:
-    return replace(row, facts=tuple(replace(fact, help=None) for fact in row.facts))
 
 
 def _suggested_name(layout: Layout) -> str:
@@ -123,14 +119,14 @@ def _badge(snapshot: Snapshot) -> tuple[str, str, BadgeColor]:
 
 
 def _show_findings(snapshot: Snapshot) -> None:
-    ranked = sorted(snapshot.findings, key=lambda one: findings.LEVELS.index(one.level))
-    errors = [one for one in ranked if one.level == "error"]
+    ranked = sorted(snapshot.findings, key=lambda finding: findings.LEVELS.index(finding.level))
+    errors = [finding for finding in ranked if finding.level == "error"]
     others = ranked[len(errors) :]
     for finding in errors[:_MAX_FINDINGS]:
         st.error(plain(finding.message), icon=render.ICONS["error"])
     lines = [
-        f"{render.ICONS[findings.KINDS[one.level]]} {plain(one.message)}"
-        for one in others[:_MAX_FINDINGS]
+        f"{render.ICONS[findings.KINDS[remark.level]]} {plain(remark.message)}"
+        for remark in others[:_MAX_FINDINGS]
     ]
     if len(lines) == 1:
         st.caption(lines[0])

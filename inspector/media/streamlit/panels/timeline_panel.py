@@ -10,7 +10,7 @@ import streamlit as st
 from inspector.core.snapshot import Program
 from inspector.figures.timeline import windows
 from inspector.machines.prediction.predicted import Predicted
-from inspector.media.streamlit.page import page_width
+from inspector.media.streamlit.page import buttons, page_width
 from inspector.media.streamlit.parts import chart, render
 from inspector.sections import prediction
 
@@ -38,13 +38,13 @@ class _Shown:
 
 
 @st.fragment
-def show(found: Predicted, program: Program) -> None:
+def show(predicted: Predicted, program: Program) -> None:
     """Draw the timeline with the details of the period that it shows, then the picked operation."""
-    assert found.simulated is not None
+    assert predicted.simulated is not None
     state = st.session_state
-    periods = windows(found.simulated, program)
+    periods = windows(predicted.simulated, program)
     end = max(end for _, end in periods.values())
-    step = (found.program, found.chip.name, end)
+    step = (predicted.program, predicted.chip.name, end)
     shown: _Shown = state.get(_SHOWN, _Shown(step))
     if shown.step != step:
         shown = _Shown(step, None, shown.number + 1)
@@ -64,34 +64,28 @@ def show(found: Predicted, program: Program) -> None:
     if len(periods) > 1:
         with st.container(horizontal=True, gap="small"):
             for name, period in periods.items():
-                st.button(
-                    name.capitalize(),
-                    key=f"timeline:{name}",
-                    type="tertiary",
-                    icon=":material/zoom_in_map:",
-                    on_click=zoom,
-                    args=(period, shown.number + 1),
-                )
+                label, key, number = name.capitalize(), f"timeline:{name}", shown.number + 1
+                buttons.draw(label, key, "zoom_in_map", zoom, period, number, type="tertiary")
     detail = None
     if shown.period is not None:
         start, stop = shown.period
         more = _BESIDE * (stop - start)
         detail = (start - more, stop + more)
-    picture = prediction.timeline_picture(found.simulated, program, detail)
+    picture = prediction.timeline_picture(predicted.simulated, program, detail)
     figure = picture.build(page_width.content_px())
     if figure is None:
         return
     zoomed = chart.Zoom(shown.period, shown.number, lambda sent: zoom(sent, shown.number))
     chart.draw(figure, picture.key, alt=picture.alt, on_pick=pick, zoom=zoomed)
     st.caption(_HINT)
-    render.show(prediction.operation_blocks(found, program, state.get(_OPERATION) or ""))
+    render.show(prediction.operation_blocks(predicted, program, state.get(_OPERATION) or ""))
 
 
 def _period(sent: Any, end: float) -> tuple[float, float] | None:
     """Return a period of the step from what the browser has sent; None if it is none."""
     if not isinstance(sent, (list, tuple)) or len(sent) != 2:
         return None
-    if not all(isinstance(one, (int, float)) for one in sent):
+    if not all(isinstance(bound, (int, float)) for bound in sent):
         return None
-    start, stop = (min(max(float(one), 0.0), end) for one in sent)
+    start, stop = (min(max(float(bound), 0.0), end) for bound in sent)
     return (start, stop) if start < stop else None

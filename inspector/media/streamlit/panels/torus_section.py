@@ -7,6 +7,7 @@ import streamlit as st
 from inspector.core.snapshot import Snapshot
 from inspector.media.streamlit.page.plain_text import plain
 from inspector.media.streamlit.parts import render
+from inspector.media.streamlit.session import kept_field
 from inspector.sections import machine
 
 
@@ -18,9 +19,8 @@ def show(snapshot: Snapshot) -> None:
     st.markdown("##### Mesh on the machine")
     st.markdown(plain(target.sentence))
     names = machine.axes(snapshot)
-    if st.session_state.get("torus_axis") not in names:
-        st.session_state["torus_axis"] = names[0]
-    axis = st.segmented_control(
-        "Color by the index along", names, format_func=plain, key="torus_axis", required=True
+    label = "Color by the index along"
+    axis = kept_field.choose(
+        label, names, "torus_axis", format_func=plain, label_visibility="visible"
     )
-    render.show(machine.blocks(snapshot, target, axis or names[0]))
+    render.show(machine.blocks(snapshot, target, axis))

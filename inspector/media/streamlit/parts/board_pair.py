@@ -44,25 +44,16 @@ def _with_pair(
       InvalidInput: the board is full.
     """
     board = pins.board()
-    results = {one.key(): finished_runs.run_of(service, one) for one in (current, other)}
-    if not searched and None in results.values():
-        results = dict.fromkeys(results)
-    for title, one in ((_CURRENT, current), (name, other)):
-        known = results[one.key()]
-        is_plan = known is None
-        position = next(
-            (
-                n
-                for n, pin in enumerate(board.pins)
-                if pin.snapshot.layout == one.to_json()
-                and (pin.snapshot.source.kind == "plan") == is_plan
-            ),
-            None,
-        )
-        if position is None:
-            position = len(board.pins)
-            snapshot = known or service.with_programs(service.plan(one), one)
+    runs = [finished_runs.run_of(service, layout) for layout in (current, other)]
+    if not searched and None in runs:
+        runs = [None, None]
+    for title, layout, run in zip((_CURRENT, name), (current, other), runs, strict=True):
+        wanted = (layout.to_json(), run is None)
+        pinned = [(pin.snapshot.layout, pin.snapshot.source.kind == "plan") for pin in board.pins]
+        position = pinned.index(wanted) if wanted in pinned else len(pinned)
+        if position == len(pinned):
+            snapshot = run or service.with_programs(service.plan(layout), layout)
             board = board.pinned(boards.free_name(title, board.names), snapshot)
-        if one is current:
+        if layout is current:
             board = board.compared_to(position)
     return board

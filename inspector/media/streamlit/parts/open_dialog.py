@@ -6,30 +6,46 @@ background. So its function is called in each redraw, until the user closes it. 
 
 from __future__ import annotations
 
+from collections.abc import Callable
+from typing import Literal
+
 import streamlit as st
+
+from inspector.media.streamlit.page import buttons
 
 _KEY = "open_dialog"
 
 
-def draw_button(label: str, icon: str, dialog: str, *, key: str, help: str | None = None) -> None:
-    """Draw a button that opens the dialog with the key `dialog`, and closes another one.
+def draw(
+    label: str,
+    icon: str,
+    title: str,
+    content: Callable[[], None],
+    dialog: str,
+    *,
+    key: str,
+    width: Literal["small", "large"] = "small",
+    help: str | None = None,
+) -> None:
+    """Draw a button that opens a dialog and closes another one, and the dialog if it is open.
 
     A callback runs before the redraw, so the click also counts if another redraw interrupts this one.
+
+    Args:
+      icon: that of both, by its name among the Material Symbols.
+      dialog: identifies the dialog in the session.
+      key: that of the button.
     """
-    st.button(
-        label, key=key, icon=icon, type="tertiary", help=help, on_click=_set_open, args=(dialog,)
-    )
+    buttons.draw(label, key, icon, _set_open, dialog, type="tertiary", help=help)
+    if st.session_state.get(_KEY) == dialog:
+        icon = f":material/{icon}:"
+        st.dialog(title, width=width, icon=icon, on_dismiss=close)(content)()
 
 
 def _set_open(dialog: str) -> None:
     st.session_state[_KEY] = dialog
 
 
-def is_open(key: str) -> bool:
-    """Return whether the dialog with this key is open."""
-    return bool(st.session_state.get(_KEY) == key)
-
-
 def close() -> None:
-    """Close the open dialog in the next redraw. A dialog calls it as `on_dismiss`."""
+    """Close the open dialog in the next redraw."""
     st.session_state.pop(_KEY, None)

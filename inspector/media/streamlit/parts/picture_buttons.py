@@ -29,19 +29,18 @@ def show(
     lines of provenance on each picture.
     """
     with st.container(horizontal=True, horizontal_alignment="right"):
-        open_dialog.draw_button(
+        open_dialog.draw(
             "Pictures",
-            ":material/image:",
+            "image",
+            "Download pictures",
+            lambda: _show_buttons(figures, lines),
             key,
             key=key,
             help="Download these figures as PNG or SVG, with their provenance.",
         )
-    if open_dialog.is_open(key):
-        _dialog(figures, lines)
 
 
-@st.dialog("Download pictures", icon=":material/image:", on_dismiss=open_dialog.close)
-def _dialog(
+def _show_buttons(
     figures: Mapping[str, tuple[go.Figure, str]], lines: Callable[[], Sequence[str]]
 ) -> None:
     for key, (figure, description) in figures.items():

@@ -47,8 +47,7 @@ def show(snapshot: Snapshot, suggested_name: str, key: str) -> None:
                 on_click=_pin,
                 args=(snapshot, name_key),
             )
-        problem = pins.take_problem()
-        if problem:
+        if problem := pins.take_problem():
             st.error(plain(problem), icon=":material/error:")
         st.caption(_description(snapshot, board))
     if name := st.session_state.pop(_PINNED, None):

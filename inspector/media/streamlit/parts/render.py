@@ -119,8 +119,8 @@ def _places(
     columns, inside = _columns(block, page)
     for place, column in zip(columns, block.columns, strict=True):
         with place:
-            for each in column:
-                yield from _places(each, inside)
+            for inner in column:
+                yield from _places(inner, inside)
 
 
 def _has_figure(block: section.Block) -> bool:
@@ -184,23 +184,16 @@ def _draw_table(block: section.Table, page: _Page) -> None:
     }
     texts = {}
     if len(block.rows) * len(block.columns) <= _MOST_STYLED:
-        texts = {each.heading: _TEXTS[each.kind] for each in block.columns if each.kind in _TEXTS}
+        texts = {col.heading: _TEXTS[col.kind] for col in block.columns if col.kind in _TEXTS}
     config = {
         column.heading: _config(column, columns[column.heading], column.heading in texts)
         for column in block.columns
     }
     pick = page.picks.get(block.key)
+    choice = {"on_select": "rerun", "selection_mode": "single-row"} if pick else {}
+    drawn = table.show(columns, block.key, texts, column_config=config, **choice)
     if pick is None:
-        table.show(columns, block.key, texts, column_config=config)
         return
-    drawn = table.show(
-        columns,
-        block.key,
-        texts,
-        column_config=config,
-        on_select="rerun",
-        selection_mode="single-row",
-    )
     rows = [row for row in drawn.selection.rows if row < len(block.rows)]
     pick(rows[0] if rows else None)
 

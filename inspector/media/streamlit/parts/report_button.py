@@ -34,19 +34,18 @@ def show(
     if not pins:
         return
     ordered = [pins[baseline], *pins[:baseline], *pins[baseline + 1 :]]
-    open_dialog.draw_button(
+    open_dialog.draw(
         "Report",
-        ":material/description:",
+        "description",
+        "Download a report",
+        lambda: _show_forms(ordered, chip, key),
         key,
         key=f"{key}:menu",
         help="Download a report for review.",
     )
-    if open_dialog.is_open(key):
-        _dialog(ordered, chip, key)
 
 
-@st.dialog("Download a report", icon=":material/description:", on_dismiss=open_dialog.close)
-def _dialog(pins: Sequence[tuple[str, Snapshot]], chip: Chip | None, key: str) -> None:
+def _show_forms(pins: Sequence[tuple[str, Snapshot]], chip: Chip | None, key: str) -> None:
     names = ", ".join(name for name, _ in pins)
     st.caption(plain(names) + (f" (baseline: {plain(pins[0][0])})" if pins[1:] else ""))
     with st.container(horizontal=True, gap="small"):

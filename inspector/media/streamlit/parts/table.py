@@ -13,6 +13,8 @@ from inspector.core.printable import one_line
 from inspector.media.streamlit.page.plain_text import plain
 from inspector.media.streamlit.session import selection
 
+SELECT_A_ROW = "Select a row (Shift+Space)"
+_ENTRIES_PX = 320  # more than eight rows scroll
 # A first column that is wider leaves no room for the bytes on a page 800 pixels wide.
 _MOST_NAME_PX = 260
 _CHARACTER_PX, _CELL_PX = 7, 20
@@ -51,9 +53,44 @@ def show(
         frame.style.format(numbers) if numbers and len(frame) else frame,
         hide_index=True,
         key=key,
-        column_config={headings[name]: one for name, one in column_config.items()},
+        column_config={headings[name]: form for name, form in column_config.items()},
         **settings,
     )
+
+
+def show_entries(
+    columns: Mapping[str, Sequence[Any]],
+    key: str,
+    names: Sequence[str],
+    chosen: str,
+    **settings: Any,
+) -> None:
+    """Draw a table of entries, of which the user selects one.
+
+    Args:
+      names: of the entry of each row.
+      chosen: the key of the selected name in the session.
+    """
+
+    def pick() -> None:
+        rows = st.session_state[key].selection.rows
+        if rows and rows[0] < len(names):
+            st.session_state[chosen] = names[rows[0]]
+
+    height = _ENTRIES_PX if len(names) > 8 else "auto"
+    show(columns, key, on_select=pick, selection_mode="single-row", height=height, **settings)
+
+
+def picker(hint: str, draw: Callable[[int], None]) -> Callable[[int | None], None]:
+    """Return what to call with the selected row: it draws the row, or the hint while there is none."""
+
+    def pick(row: int | None) -> None:
+        if row is None:
+            st.caption(hint)
+        else:
+            draw(row)
+
+    return pick
 
 
 def array_picker(paths: Sequence[str], key: str, hint: str) -> Callable[[int | None], None]:
@@ -62,16 +99,13 @@ def array_picker(paths: Sequence[str], key: str, hint: str) -> Callable[[int | N
     Args:
       paths: the array of each row.
       key: the key of the selected path in the session; a later choice elsewhere stays.
-      hint: the caption while no row is selected.
+      hint: what the caption begins with while no row is selected.
     """
 
-    def pick(row: int | None) -> None:
-        if row is None:
-            st.caption(hint)
-            return
+    def select(row: int) -> None:
         if paths[row] != st.session_state.get(key):
             st.session_state[key] = paths[row]
             selection.select(paths[row])
         st.caption(f"The shard map shows {plain(paths[row])}.")
 
-    return pick
+    return picker(f"{hint} {SELECT_A_ROW} to see its shard map.", select)

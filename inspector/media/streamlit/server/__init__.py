@@ -49,10 +49,13 @@ async def lifespan(_: st.App) -> AsyncIterator[None]:
     _allow_open_files()
     service = inspection.shared()
     loop = asyncio.get_running_loop()
+    # Streamlit forgets a session, and with it all that its pages hold, in the server's loop.
     tabs = ClosedTabs(
         service.pool,
         opened=opened_files.shared(),
-        close=lambda session: loop.call_soon_threadsafe(_close_session, session),
+        close=lambda session: loop.call_soon_threadsafe(
+            runtime.get_instance().close_session, session
+        ),
     )
     tabs.start()
     if settings.shutdown_seconds is not None:
@@ -71,7 +74,7 @@ async def lifespan(_: st.App) -> AsyncIterator[None]:
 
 async def _ready(_: Request) -> PlainTextResponse:
     """Answer a load balancer: 200 if workers start and new jobs are accepted, otherwise 503."""
-    if any(one.began for one in _ending):
+    if any(ending.began for ending in _ending):
         return PlainTextResponse("shutting down", 503)
     if not inspection.shared().is_ready():
         return PlainTextResponse("no worker has started", 503)
@@ -87,11 +90,6 @@ MIDDLEWARE = [
     Middleware(BoundedUploads),
 ]
 _ending: list[shutdown.GracefulShutdown] = []
-
-
-def _close_session(session: str) -> None:
-    """Have Streamlit forget a session, and with it all that its pages hold. Runs in the server's loop."""
-    runtime.get_instance().close_session(session)
 
 
 def _allow_open_files() -> None:

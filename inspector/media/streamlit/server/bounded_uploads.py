@@ -35,8 +35,7 @@ _OVERHEAD = 64 * 1024  # bytes of a request around the file
 # A body keeps its room until it has arrived, so it may not take longer than with a line of 1 Mbit/s.
 SLOWEST = 125_000  # bytes a second
 _START_SECONDS = 60.0  # beside that, for short bodies and pauses
-
-
+_CLOSE = {"Connection": "close"}
 _MOST_OF_SESSION = limits.MOST_UPLOAD_BYTES + _OVERHEAD
 
 
@@ -92,13 +91,11 @@ class BoundedUploads:
         session = scope["path"].partition(UPLOADS)[2].partition("/")[0]
         length = Headers(scope=scope).get("content-length", "")
         if not (length.isascii() and length.isdecimal() and len(length) < 16):
-            answer = PlainTextResponse("An upload must say its length.", status_code=411)
-            await answer(scope, receive, send)
+            await PlainTextResponse("An upload must say its length.", 411)(scope, receive, send)
             return
         size = int(length)
         if size > _MOST_OF_SESSION:
-            answer = PlainTextResponse("The file is too large.", 413, {"Connection": "close"})
-            await answer(scope, receive, send)
+            await PlainTextResponse("The file is too large.", 413, _CLOSE)(scope, receive, send)
             return
         user = scope.get(USER, session)
         until = time.monotonic() + self._patience
@@ -129,8 +126,7 @@ class BoundedUploads:
         try:
             await self._app(scope, receive_in_time, send)
         except _TooSlow:
-            answer = PlainTextResponse("The upload is too slow.", 408, {"Connection": "close"})
-            await answer(scope, receive, send)
+            await PlainTextResponse("The upload is too slow.", 408, _CLOSE)(scope, receive, send)
 
     def _why_not(self, session: str, user: str, size: int) -> str | None:
         """Return why an upload cannot be read now, or None."""

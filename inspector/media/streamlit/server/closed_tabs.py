@@ -13,9 +13,8 @@ from inspector.service.engine import Pool
 from inspector.service.engine.requester import digest_of_session
 from inspector.service.opened_files import OpenedFiles
 
-GRACE_SECONDS = (
-    60.0  # for a connection that is lost for a moment; Streamlit keeps the session longer
-)
+# For a connection that is lost for a moment. Streamlit keeps the session longer.
+GRACE_SECONDS = 60.0
 _CHECK_SECONDS = 5.0
 
 _log = logging.getLogger(__name__)
@@ -55,10 +54,7 @@ class ClosedTabs:
         self._end.set()
 
     def check(self, now: float) -> None:
-        """Cancel the jobs of sessions that are gone for `grace` seconds.
-
-        `now` is on the monotonic clock.
-        """
+        """Cancel the jobs of sessions that are gone for `grace` seconds. `now` is on the monotonic clock."""
         opened = self._opened.sessions()
         waiting = self._pool.sessions() | opened
         gone = {session for session in waiting if not self._connected(session)}

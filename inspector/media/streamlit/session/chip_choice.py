@@ -56,5 +56,4 @@ def select(label: str, **settings: Any) -> Chip | None:
 
 def keep() -> None:
     """Keep the choice while its widget is not drawn."""
-    chip = chosen_chip()
-    put(None if chip is None else chip.name)
+    put(st.session_state.get(KEY))

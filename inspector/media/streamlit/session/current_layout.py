@@ -113,18 +113,14 @@ def put(layout: Layout) -> None:
     """Set every widget to this layout, in a callback or before the widgets are drawn."""
     state = st.session_state
     fields = layouts.to_fields(layout)
-    state["field:model"] = layout.model
+    same = ("model", "steps", "target", "device_order", "processes")
+    for name in (*same, *(switch.name for switch in layouts.SWITCHES)):
+        state[f"field:{name}"] = getattr(layout, name)
     state["field:mesh"] = fields["mesh"]
     state["field:axes"] = ", ".join(layout.axis_names)
     state["field:explicit"] = list(layout.explicit_axes)
     state["field:optimizer_axes"] = list(layout.optimizer_axes)
-    state["field:steps"] = layout.steps
-    state["field:target"] = layout.target
-    state["field:device_order"] = layout.device_order
     state["field:compiler_options"] = fields.get("compiler_options", "")
-    for switch in layouts.SWITCHES:
-        state[f"field:{switch.name}"] = getattr(layout, switch.name)
-    state["field:processes"] = layout.processes
     state["field:constraints"] = [
         name for name in layout.entry.constraints if name not in layout.unconstrained
     ]
@@ -138,19 +134,19 @@ def put(layout: Layout) -> None:
     if not layout.entry.has_rules:
         for place, spec in layout.specs.items():
             state[spec_key(place)] = layouts.print_spec(spec).replace(".", ", ")
-    state["mesh_rank"] = len(layout.mesh_shape)
     state["axis_names"] = layout.axis_names
     state["last_layout"] = layout
 
 
 def _put_rows(table: Table, texts: list[tuple[str, str]]) -> None:
-    rows = []
-    for name, axes in texts:
-        row = RuleRow(next(_row_numbers), table)
-        st.session_state[row.name_key] = name
-        st.session_state[row.axes_key] = axes
-        rows.append(row)
-    st.session_state[f"{table}_rows"] = rows
+    st.session_state[f"{table}_rows"] = [_new_row(table, name, axes) for name, axes in texts]
+
+
+def _new_row(table: Table, name: str, axes: str = "") -> RuleRow:
+    row = RuleRow(next(_row_numbers), table)
+    st.session_state[row.name_key] = name
+    st.session_state[row.axes_key] = axes
+    return row
 
 
 def _spaced(spec: str) -> str:
@@ -166,26 +162,21 @@ def parsed() -> Parsed[Layout]:
 def fields() -> dict[str, str]:
     """Return the text of every field."""
     state = st.session_state
-    entry = model_entry()
+    entry, axes = model_entry(), typed_axes()
+    explicit, constrained = state["field:explicit"], state["field:constraints"]
     text = {
         "model": entry.name,
         "mesh": state["field:mesh"],
         "axes": state["field:axes"],
-        "axis_types": ",".join(
-            "explicit" if name in state["field:explicit"] else "auto" for name in typed_axes()
-        ),
-        "optimizer_axes": ",".join(
-            name for name in state["field:optimizer_axes"] if name in typed_axes()
-        ),
+        "axis_types": ",".join("explicit" if axis in explicit else "auto" for axis in axes),
+        "optimizer_axes": ",".join(axis for axis in state["field:optimizer_axes"] if axis in axes),
         "steps": _printed(state["field:steps"]),
         "target": state["field:target"],
         "compiler_options": state.get("field:compiler_options", ""),
         # The next two are drawn for some targets only.
         "device_order": state.get("field:device_order", layouts.DEVICE_ORDERS[0]),
         "processes": _printed(state.get("field:processes", 1)),
-        "unconstrained": ",".join(
-            name for name in entry.constraints if name not in state["field:constraints"]
-        ),
+        "unconstrained": ",".join(name for name in entry.constraints if name not in constrained),
     }
     text |= {switch.name: _printed(state[f"field:{switch.name}"]) for switch in layouts.SWITCHES}
     for size in entry.sizes:
@@ -220,20 +211,15 @@ def rule_rows(table: Table = "rule") -> list[RuleRow]:
 @uninterrupted()
 def add_pattern() -> None:
     """Add a pattern at the end that all paths match. It replicates the arrays that no other row matches."""
-    row = RuleRow(next(_row_numbers), "pattern")
-    st.session_state[row.name_key] = ".*"
-    st.session_state[row.axes_key] = ""
-    rule_rows("pattern").append(row)
+    rule_rows("pattern").append(_new_row("pattern", ".*"))
 
 
 @uninterrupted()
 def add_rule() -> None:
     """Add a rule for the first logical axis without one. It maps to no mesh axis, so it changes nothing."""
-    row = RuleRow(next(_row_numbers))
     ruled = {st.session_state.get(other.name_key) for other in rule_rows()}
     unruled = [name for name in model_entry().logical_axes if name not in ruled]
-    st.session_state[row.name_key] = unruled[0] if unruled else ""
-    st.session_state[row.axes_key] = ""
+    row = _new_row("rule", unruled[0] if unruled else "")
     st.session_state[_NEW_RULE] = row.name_key
     rule_rows().append(row)
 

@@ -24,9 +24,9 @@ def run_of(service: Inspection, layout: Layout) -> Snapshot | None:
     return runs.get(key)
 
 
-def remember(layout: Layout, found: Snapshot) -> None:
+def remember(layout: Layout, run: Snapshot) -> None:
     """Show this run when the session opens its layout."""
-    _runs()[layout.key()] = found
+    _runs()[layout.key()] = run
 
 
 def _runs() -> LRUCache[str, Snapshot]:

@@ -12,7 +12,7 @@ answer only, and is lost if the next answer comes before the browser has applied
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -86,19 +86,23 @@ def draw(
     return value
 
 
-def draw_views(views: Iterable[str], key: str) -> str:
-    """Draw the choice of one of several views of a tab, at first the first one, and return its name."""
-    names = [*views]
-    st.session_state.setdefault(key, names[0])
-    name: str = draw(
-        st.segmented_control,
-        "View",
-        names,
-        key=key,
-        required=True,
-        label_visibility="collapsed",
+def draw_one_of(label: str, names: Sequence[str], key: str) -> str:
+    """Draw the choice of one of the names as a field, at first the first one, and return it."""
+    if st.session_state.get(key) not in names:
+        st.session_state[key] = names[0]
+    return draw(
+        st.segmented_control, label, names, key=key, required=True, label_visibility="collapsed"
     )
-    return name
+
+
+def choose(
+    label: str, names: Sequence[str], key: str, first: str | None = None, **settings: Any
+) -> str:
+    """Draw such a choice, at first of `first`. The session forgets it when it is not drawn."""
+    if st.session_state.get(key) not in names:
+        st.session_state[key] = first or names[0]
+    settings = {"label_visibility": "collapsed"} | settings
+    return st.segmented_control(label, names, key=key, required=True, **settings) or names[0]
 
 
 def key_of(widget_key: str) -> str:

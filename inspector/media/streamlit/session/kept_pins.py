@@ -6,10 +6,8 @@ session that begins without pins gets the text, and reads it as a link that anyo
 
 from __future__ import annotations
 
-import functools
 import hashlib
 import urllib.parse
-from collections.abc import Callable
 from dataclasses import replace
 from typing import Any
 
@@ -37,7 +35,9 @@ def draw() -> None:
         st.rerun()
     requester = user.current()
     data = {"key": _key(requester), "text": _text(), "session": requester.session_digest}
-    _component()(data=data, key=_KEY, width=1, height=1, on_kept_change=_receive)
+    page_files.component("kept_pins")(
+        data=data, key=_KEY, width=1, height=1, on_kept_change=_receive
+    )
 
 
 def _text() -> str | None:
@@ -76,10 +76,3 @@ def _key(requester: Requester) -> str:
     if not requester.signed_in:
         return "pins"
     return f"pins-{hashlib.sha256(requester.owner.encode()).hexdigest()[:32]}"
-
-
-@functools.cache
-def _component() -> Callable[..., Any]:
-    return st.components.v2.component(
-        "kept_pins", html="<span></span>", js=page_files.text("kept_pins.js")
-    )

@@ -15,7 +15,7 @@ _SHOWN, _NOW, _BEFORE = "assessments_shown", "assessed_layout", "assessed_layout
 _MOST = 100
 
 
-def baseline(layout: Layout, found: Assessment) -> tuple[str, Assessment] | None:
+def baseline(layout: Layout, assessment: Assessment) -> tuple[str, Assessment] | None:
     """Keep the assessment of a layout. Return the one to compare it with, and the name of its layout.
 
     That is the last pinned layout, else the layout before the last edit. Return None if the page did not
@@ -26,7 +26,7 @@ def baseline(layout: Layout, found: Assessment) -> tuple[str, Assessment] | None
     key = layout.key()
     if state.get(_NOW) != key:
         state[_BEFORE], state[_NOW] = state.get(_NOW), key
-    shown[key] = found
+    shown[key] = assessment
     for pin in pins.board().pins[-1:]:
         pinned = board_link.layout_of(pin.snapshot)
         if pinned is not None and pinned != layout and pinned.key() in shown:

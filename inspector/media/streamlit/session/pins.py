@@ -67,16 +67,16 @@ def change(make: Callable[[Board], Board]) -> bool:
     return True
 
 
-def replace_plan(layout: Layout, found: Snapshot) -> None:
+def replace_plan(layout: Layout, run: Snapshot) -> None:
     """Replace the plans of this layout on the board by its run or compile."""
     pinned = board()
-    made = tuple(
-        replace(pin, snapshot=found)
+    replaced = tuple(
+        replace(pin, snapshot=run)
         if pin.snapshot.source.kind == "plan" and board_link.layout_of(pin.snapshot) == layout
         else pin
         for pin in pinned.pins
     )
-    complete(replace(pinned, pins=made))
+    complete(replace(pinned, pins=replaced))
 
 
 def take_problem() -> str | None:
@@ -152,15 +152,14 @@ def _identity(pinned: Board) -> tuple[Any, ...]:
 
 def _read_pins(query: dict[str, list[str]], wrong: list[str]) -> None:
     linked = board_link.parse(query)
-    before = board()
+    opened = board()
     wrong += linked.problems
     if linked.chip is not None:
         chip_choice.put(linked.chip)
-    made = before
     if linked.pins:
-        made = _merged(before, _planned(linked.pins, before, wrong), linked.baseline, wrong)
+        opened = _merged(opened, _planned(linked.pins, opened, wrong), linked.baseline, wrong)
     with uninterrupted():
-        put(made)
+        put(opened)
         st.session_state[_PROBLEMS] = tuple(wrong)
         _note_results(linked.pins)
 
@@ -245,16 +244,15 @@ def _snapshot(service: Inspection, pin: LinkedPin, before: Board) -> Snapshot:
 
 def _merged(before: Board, linked: list[Pin], baseline: str | None, wrong: list[str]) -> Board:
     """Return the linked pins, then the earlier pins that no link can contain."""
-    made = replace(before, pins=tuple(linked), baseline=0)
+    merged = replace(before, pins=tuple(linked), baseline=0)
     for name in board_link.not_in_link(before):
         kept = before.pins[before.names.index(name)]
         try:
-            made = made.pinned(name, kept.snapshot)
+            merged = merged.pinned(name, kept.snapshot)
         except InvalidInput as error:
             wrong.append(f"{name} was removed from the comparison: {error}")
-    if baseline is None:
-        return made
-    if baseline not in made.names:
+    if baseline in merged.names:
+        return merged.compared_to(merged.names.index(baseline))
+    if baseline is not None:
         wrong.append(f"baseline is {baseline!r}, but the link has no layout with this name")
-        return made
-    return made.compared_to(made.names.index(baseline))
+    return merged

@@ -36,9 +36,8 @@ def link(name: str | None) -> None:
 
 def chosen(tab: str | None) -> str | None:
     """Return the program that is chosen on a tab, or that a link chooses; None for a tab without programs."""
-    if tab not in KEYS or (
-        tab == "Arrays" and st.session_state.get(selection.VIEW_KEY) != ARRAYS_VIEW
-    ):
+    view = st.session_state.get(selection.VIEW_KEY)
+    if tab not in KEYS or (tab == "Arrays" and view != ARRAYS_VIEW):
         return None
     return st.session_state.get(_LINKED) or st.session_state.get(KEYS[tab])
 

@@ -11,7 +11,7 @@ from typing import Any
 import streamlit as st
 
 from inspector.core.snapshot import Snapshot
-from inspector.media.streamlit.page import page_files, page_width
+from inspector.media.streamlit.page import buttons, page_files, page_width
 from inspector.media.streamlit.page.plain_text import plain
 from inspector.sections import provenance
 
@@ -49,12 +49,12 @@ def problem() -> str | None:
 
 def draw_button() -> None:
     """Draw the button that turns the mode on."""
-    st.button(
+    buttons.draw(
         "Screenshot",
-        key="enter_screenshot_mode",
-        icon=":material/photo_camera:",
+        "enter_screenshot_mode",
+        "photo_camera",
+        _enter,
         type="tertiary",
-        on_click=_enter,
         help=f"Hide all controls and make the page {WIDTH_PX} pixels wide for a slide. Leave with Esc.",
     )
 
@@ -64,34 +64,33 @@ def controls(name: str, **settings: Any) -> Any:
     return st.container(key=f"{_HIDDEN}{name}", **settings)
 
 
-def content_px(narrow_px: int) -> int:
-    """Return the width of a page without a sidebar, given that of `page_width.content_px`."""
+def content_px() -> int:
+    """Return the width of the content of a page without a sidebar."""
     if on():
         return WIDTH_PX - 2 * SIDE_PX
+    narrow_px = page_width.content_px()
     return narrow_px if narrow_px < page_width.USUAL_PX else WITHOUT_SIDEBAR_PX
 
 
 def hide_controls() -> None:
     """Hide the controls of the page and draw the exit button, if the mode is on."""
-    if not on():
-        return
-    st.html(page_files.style("screenshot_mode.css"))
-    st.button(
-        "Leave screenshot mode",
-        key=_LEAVE,
-        icon=":material/close:",
-        type="tertiary",
-        on_click=_leave,
-        shortcut="Esc",
-    )
+    if on():
+        st.html(page_files.style("screenshot_mode.css"))
+        buttons.draw(
+            "Leave screenshot mode",
+            _LEAVE,
+            "close",
+            lambda: st.query_params.pop(PARAMETER, None),
+            type="tertiary",
+            shortcut="Esc",
+        )
 
 
 def write_provenance(pins: Sequence[tuple[str, Snapshot]]) -> None:
     """Draw the provenance of the page, if the mode is on."""
-    if not on():
-        return
-    lines = [provenance.line(pins[0][1])] if len(pins) == 1 else provenance.lines(pins)
-    st.caption("  \n".join(f":small[{plain(one)}]" for one in lines))
+    if on():
+        lines = [provenance.line(pins[0][1])] if len(pins) == 1 else provenance.lines(pins)
+        st.caption("  \n".join(f":small[{plain(line)}]" for line in lines))
 
 
 def entered() -> int:
@@ -102,7 +101,3 @@ def entered() -> int:
 def _enter() -> None:
     st.session_state[_ENTERED] = entered() + 1
     st.query_params[PARAMETER] = "1"
-
-
-def _leave() -> None:
-    st.query_params.pop(PARAMETER, None)

@@ -86,7 +86,7 @@ def _parameter(key: str) -> str:
 def _value(key: str, text: str) -> Any:
     name = _parameter(key)
     if key == OBJECTIVE:
-        return _one_of(name, text, {each: each for each in OBJECTIVES})
+        return _one_of(name, text, {objective: objective for objective in OBJECTIVES})
     if key == SENSITIVITY:
         return _one_of(name, text, {"true": True, "false": False})
     if key == CHIP:

@@ -65,22 +65,22 @@ def query(tabs: Collection[str], key: str, snapshot: Snapshot | None) -> dict[st
       snapshot: the Snapshot whose largest parameter is the default array, or None for a page that has no
         Snapshot.
     """
-    state, found = st.session_state, {}
+    state, parameters = st.session_state, {}
     tab = state.get(key)
     if isinstance(tab, str) and tab in tabs and tab != next(iter(tabs)):
-        found[TAB] = _parameter(tab)
+        parameters[TAB] = _parameter(tab)
     view_key, views, _ = _views(key)
     view = state.get(view_key)
-    if found.get(TAB) == ARRAYS and view in views and view != views[0]:
-        found[VIEW] = _parameter(view)
+    if parameters.get(TAB) == ARRAYS and view in views and view != views[0]:
+        parameters[VIEW] = _parameter(view)
     array = state.get(selection.KEY)
     if array is not None and _is_short(array) and snapshot is not None and snapshot.arrays:
         default = selection.largest_parameter(snapshot).path
-        found |= {} if array == default else {ARRAY: array}
+        parameters |= {} if array == default else {ARRAY: array}
     program = program_choice.chosen(tab)
     if program is not None and _is_short(program) and program != program_choice.FIRST:
-        found[PROGRAM] = program
-    return found
+        parameters[PROGRAM] = program
+    return parameters
 
 
 def _views(key: str) -> tuple[str, tuple[str, ...], Mapping[str, tuple[str, str | None]]]:
