@@ -104,7 +104,7 @@ class HloArrays:
     """The arrays of all programs on one mesh."""
 
     def __init__(self, mesh: FoundMesh | None) -> None:
-        self._found = mesh
+        self._mesh = mesh
         self._imported = ImportedArrays(mesh=None if mesh is None else mesh.record)
         self._known: dict[tuple[HloSharding, int], Spec | None] = {}
         self._ids_left = limits.MOST_DEVICES_TOGETHER
@@ -131,12 +131,12 @@ class HloArrays:
     def _add_all(
         self, program: str, values: Sequence[_Value], reused: frozenset[int]
     ) -> tuple[ProgramArray, ...]:
-        found = []
-        for value, path in zip(values, numbered(_path(one) for one in values), strict=True):
+        records = []
+        for value, path in zip(values, numbered(map(_path, values)), strict=True):
             full = f"{program}/{path}"
             self._add(full, value, program)
             array = self._imported.arrays[-1]
-            found.append(
+            records.append(
                 ProgramArray(
                     value.role,
                     full,
@@ -146,7 +146,7 @@ class HloArrays:
                     donated=value.role == "input" and value.number in reused,
                 )
             )
-        return tuple(found)
+        return tuple(records)
 
     @property
     def arrays(self) -> tuple[Array, ...]:
@@ -196,8 +196,8 @@ class HloArrays:
 
     def _saved(self, value: _Value) -> SavedSharding | None:
         """Return the sharding of a value on the mesh, None if it is unknown."""
-        found, sharding, shape = self._found, value.sharding, value.shape
-        if found is None or shape is None:
+        mesh, sharding, shape = self._mesh, value.sharding, value.shape
+        if mesh is None or shape is None:
             return None
         if sharding is None:
             # A shard that is the whole array is on every device.
@@ -208,16 +208,16 @@ class HloArrays:
             return None
         rank = len(shape)
         if sharding.device is not None:
-            return SavedSharding(device=_id_at(sharding.device, found))
-        unreduced = shardings.axes_on(sharding.unreduced, found.mesh) or ()
-        spec = self._spec(sharding, found, rank)
+            return SavedSharding(device=_id_at(sharding.device, mesh))
+        unreduced = shardings.axes_on(sharding.unreduced, mesh.mesh) or ()
+        spec = self._spec(sharding, mesh, rank)
         if spec is not None:
-            return SavedSharding(found.record, spec, unreduced=unreduced)
-        if sharding.devices != found.mesh.size or found.mesh.size > self._shards_left:
+            return SavedSharding(mesh.record, spec, unreduced=unreduced)
+        if sharding.devices != mesh.mesh.size or mesh.mesh.size > self._shards_left:
             return None
-        self._shards_left -= found.mesh.size
+        self._shards_left -= mesh.mesh.size
         return SavedSharding(
-            shards=shards_of(sharding, shape, found.record.devices, positions_of(found.mesh)),
+            shards=shards_of(sharding, shape, mesh.record.devices, positions_of(mesh.mesh)),
             unreduced=unreduced,
         )
 
@@ -271,8 +271,8 @@ def _values(program: ProgramText, partitions: int) -> Iterator[_Value]:
 
 def path_of_value(role: str, number: int, *values: EntryValue | None) -> str:
     """Return the path of an input or output in its program, such as `input/state/params/w`."""
-    names = (one.op_name for one in values if one is not None)
-    path = next((found for name in names if (found := path_of(name))), None)
+    names = (value.op_name for value in values if value is not None)
+    path = next(filter(None, map(path_of, names)), None)
     if role == "output" and path is not None:  # JAX calls the result `result`
         path = path.partition("/")[2] if path.startswith("result/") else ""
         return f"{role}/{path}".rstrip("/")
@@ -291,7 +291,7 @@ def _group(value: _Value) -> Group:
 
 
 def _reason(value: _Value) -> str:
-    problems = [one.problem for one in (value.whole, value.shard) if one and one.problem]
+    problems = [part.problem for part in (value.whole, value.shard) if part and part.problem]
     sharding = value.sharding
     return (sharding.problem if sharding else None) or (problems or ["not in the text"])[0]
 

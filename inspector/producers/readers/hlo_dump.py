@@ -62,8 +62,8 @@ def final_texts(folder: Path, what: str) -> list[DumpedText]:
     if final:
         # Files are in the order of the dump, so a tie keeps the first one.
         return [
-            _with_neighbors(min(each, key=lambda one: one[:2])[2], program, files)
-            for program, each in final.items()
+            _with_neighbors(min(ranked, key=lambda text: text[:2])[2], program, files)
+            for program, ranked in final.items()
         ]
     if dumped:
         raise InvalidInput(
@@ -86,10 +86,9 @@ def with_neighbors(path: Path, program: str) -> DumpedText:
     match = _DUMPED.fullmatch(path.name)
     if match is None or match["stage"].endswith(_BEFORE):
         return DumpedText(path, program)
-    names = (f"{match['module']}{_BEFORE}{end}" for end in (".txt", ".txt.gz"))
     options = path.parent / match["module"].rstrip(".") / _OPTIONS
-    near = [path.parent / name for name in names]
-    return _with_neighbors(path, program, [one for one in (*near, options) if one.is_file()])
+    near = [path.parent / f"{match['module']}{_BEFORE}{end}" for end in (".txt", ".txt.gz")]
+    return _with_neighbors(path, program, [file for file in (*near, options) if file.is_file()])
 
 
 def device_assignment(path: Path | None) -> tuple[int, ...] | None:
@@ -105,7 +104,7 @@ def device_assignment(path: Path | None) -> tuple[int, ...] | None:
     start = _ASSIGNMENT.search(written)
     if start is None:
         return None
-    ids = tuple(int(found) for found in _DEVICE_ID.findall(written[start.end() :]))
+    ids = tuple(map(int, _DEVICE_ID.findall(written[start.end() :])))
     return ids if 0 < len(ids) <= limits.MOST_DEVICES and len(set(ids)) == len(ids) else None
 
 

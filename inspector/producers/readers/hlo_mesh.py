@@ -66,7 +66,7 @@ def find_mesh(
     sizes = [size for module in modules if (size := devices_of(module)) is not None]
     named, unnamed = _written(modules)
     if not sizes:  # a header without the number of devices
-        sizes = [one.devices for one in unnamed if one.devices is not None and one.device is None]
+        sizes = [s.devices for s in unnamed if s.devices is not None and s.device is None]
     devices = max(sizes, default=None)
     counts = {
         mesh: count for mesh, count in named.items() if devices is None or mesh.size == devices
@@ -120,9 +120,9 @@ def _meshes_of_groups(module: Module) -> Iterator[NamedMesh]:
             break
         if match := _GROUPS.search(instruction.attributes_text):
             written.setdefault(match[1])
-    for each in written:
+    for text in written:
         try:
-            yield shardings.named_mesh(each)
+            yield shardings.named_mesh(text)
         except InvalidInput:
             continue
 

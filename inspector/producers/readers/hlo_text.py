@@ -116,7 +116,7 @@ def read(
     room = hlo.Room()
     records = [_program(program, found_mesh, arrays, findings, room) for program in programs]
     findings += [*arrays.findings(), *_about_mesh(found_mesh, mesh)]
-    read = with_roles(
+    snapshot = with_roles(
         Snapshot(
             source=Source("hlo", None, now(), file=what),
             layout=None,
@@ -126,7 +126,7 @@ def read(
             findings=tuple(findings),
         )
     )
-    return with_donation(read)
+    return with_donation(snapshot)
 
 
 def _about_mesh(mesh: FoundMesh | None, given: NamedMesh | None) -> Iterable[Finding]:

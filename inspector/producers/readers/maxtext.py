@@ -207,7 +207,7 @@ def _logical(
 
 
 def _is_name(entry: Any) -> bool:
-    several = isinstance(entry, list) and all(isinstance(one, str) for one in entry)
+    several = isinstance(entry, list) and all(isinstance(name, str) for name in entry)
     return entry is None or isinstance(entry, str) or several
 
 

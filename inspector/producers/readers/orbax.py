@@ -62,13 +62,13 @@ def recognizes(sample: Sample) -> bool:
 
 def read(path: Path, what: str, step: int | None = None, report: Report = no_report) -> Snapshot:
     """Return the Snapshot of a checkpoint. If it has several steps, read `step`, or the latest if None."""
-    found = orbax_folder.find(path, what, step)
-    checkpoint = _checkpoint_metadata(found)
-    trees = {name: _tree(folder, what) for name, folder in found.trees.items()}
+    folders = orbax_folder.find(path, what, step)
+    checkpoint = _checkpoint_metadata(folders)
+    trees = {name: _tree(folder, what) for name, folder in folders.trees.items()}
     shardings = [saved for tree in trees.values() for saved in tree.saved.values()]
     arrays = ImportedArrays(shardings)
     findings = arrays.findings
-    findings += _uncommitted(found, checkpoint, what)
+    findings += _uncommitted(folders, checkpoint, what)
     for item, tree in trees.items():
         findings += tree.findings
         without: list[str] = []
@@ -90,7 +90,7 @@ def read(path: Path, what: str, step: int | None = None, report: Report = no_rep
         if hosted:
             words = f"On the host when saved, as NumPy arrays or numbers: {_some(hosted)}."
             findings.append(Finding("note", ON_HOST, words, array=hosted[0]))
-    if not arrays.arrays and any((folder / MSGPACK).is_file() for folder in found.trees.values()):
+    if not arrays.arrays and any((folder / MSGPACK).is_file() for folder in folders.trees.values()):
         raise InvalidInput(
             f"{what} is an old checkpoint of one msgpack file without metadata: restore it and save it again"
         )
@@ -99,8 +99,8 @@ def read(path: Path, what: str, step: int | None = None, report: Report = no_rep
     if arrays.mesh is not None and not all(saved.numbered for saved in shardings):
         note = "The checkpoint has no device ids, so devices are numbered in mesh order."
         findings.append(Finding("note", "devices-unknown", note))
-    processes = max(map(_processes, found.trees.values()))
-    return arrays.snapshot("orbax", what, processes, found.step, _saved(checkpoint))
+    processes = max(map(_processes, folders.trees.values()))
+    return arrays.snapshot("orbax", what, processes, folders.step, _saved(checkpoint))
 
 
 def stored_array(metadata: bytes, what: str) -> Stored:
@@ -142,9 +142,9 @@ def _tree(folder: Path, what: str) -> _Tree:
             words = f"Skipped {counted(leaves.left_out, 'leaf', 'leaves')} of {TREE}: not an array."
             tree.findings.append(Finding("note", "leaves-left-out", words))
     metadata, problems = stored_metadata(folder, what, {*tree.paths, *tree.saved})
-    for name, one in metadata.items():
+    for name, raw in metadata.items():
         try:
-            tree.stored[name] = stored_array(one, f"the metadata of {shown(name, 200)}")
+            tree.stored[name] = stored_array(raw, f"the metadata of {shown(name, 200)}")
         except InvalidInput as refused:
             problems = (*problems, str(refused))
     tree.findings += [Finding("warning", UNREADABLE, f"{problem}.") for problem in problems]
@@ -201,7 +201,7 @@ def _saved(checkpoint: dict[str, Any]) -> str | None:
 def _processes(folder: Path) -> int:
     """Return the number of processes that wrote a tree, counted by their files; 1 if there are none."""
     written = [folder.glob("array_metadatas/process_*"), folder.glob("ocdbt.process_*")]
-    return max(1, *(sum(1 for _ in each) for each in written))
+    return max(1, *(sum(1 for _ in files) for files in written))
 
 
 def _missing(name: str, words: str) -> Finding:

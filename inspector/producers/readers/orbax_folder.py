@@ -64,10 +64,10 @@ def find(path: Path, what: str, step: int | None = None) -> CheckpointFolders:
         if _is_tree(path):
             return _checked_step(CheckpointFolders(path, {"": path}, number), step, what)
         inner = _folders(path, what)
-        unfinished = tuple(one.name for one in inner if _TEMPORARY in one.name)
+        unfinished = tuple(folder.name for folder in inner if _TEMPORARY in folder.name)
         passed += unfinished
-        inner = [one for one in inner if one.name not in unfinished]
-        trees = {one.name: one for one in inner if _is_tree(one)}
+        inner = [folder for folder in inner if folder.name not in unfinished]
+        trees = {folder.name: folder for folder in inner if _is_tree(folder)}
         # Next to the metadata of a checkpoint, folders are items, even if their names are numbers.
         steps = {} if (path / STEP).is_file() else _steps(inner)
         if trees and not {*trees.values()} <= {*steps.values()}:
@@ -109,10 +109,10 @@ def _is_tree(path: Path) -> bool:
     if any((path / name).is_file() for name in (TREE, OCDBT, SHARDING, MSGPACK)):
         return True
     try:
-        for number, one in enumerate(path.iterdir()):
+        for number, entry in enumerate(path.iterdir()):
             if number > _SCANNED:
                 break
-            if one.is_dir() and any((one / name).is_file() for name in ARRAY_FILES):
+            if entry.is_dir() and any((entry / name).is_file() for name in ARRAY_FILES):
                 return True
     except OSError:
         pass
@@ -131,21 +131,21 @@ def _number(name: str) -> int | None:
 
 def _folders(path: Path, what: str) -> list[Path]:
     try:
-        found = sorted(
-            one
-            for one in path.iterdir()
-            if not is_macos_metadata((one.name,)) and one.is_dir() and not one.is_symlink()
+        folders = sorted(
+            entry
+            for entry in path.iterdir()
+            if not is_macos_metadata((entry.name,)) and entry.is_dir() and not entry.is_symlink()
         )
     except OSError as error:
         raise InvalidInput(f"{what} cannot be read: {error.strerror}") from None
-    if len(found) > limits.MOST_ARRAYS:
+    if len(folders) > limits.MOST_ARRAYS:
         raise InvalidInput(f"{what} contains more than {limits.MOST_ARRAYS:,} folders")
-    return found
+    return folders
 
 
 def _nothing_found(path: Path, what: str) -> str:
     try:
-        names = sorted(one.name for one in path.iterdir())
+        names = sorted(entry.name for entry in path.iterdir())
     except OSError:
         names = []
     contains = f"it contains {_listed(names)}" if names else "it is empty"

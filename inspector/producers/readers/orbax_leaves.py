@@ -79,7 +79,7 @@ def paths_of(keys: Mapping[str, Sequence[str]]) -> dict[str, str]:
 def _printable(text: str) -> str:
     """Replace characters that cannot be printed by Python escapes."""
     return "".join(
-        one if one.isprintable() else one.encode("unicode_escape").decode("ascii") for one in text
+        c if c.isprintable() else c.encode("unicode_escape").decode("ascii") for c in text
     )
 
 

@@ -165,20 +165,20 @@ def mesh_axes(names: Any, sizes: Any, types: Any = None) -> tuple[MeshAxis, ...]
         )
     kinds = ["auto"] * len(names)
     if isinstance(types, list) and len(types) == len(names):
-        matches = [_AXIS_TYPE.fullmatch(one) if isinstance(one, str) else None for one in types]
+        matches = [_AXIS_TYPE.fullmatch(kind) if isinstance(kind, str) else None for kind in types]
         kinds = [match[1].lower() if match else "auto" for match in matches]
     return tuple(map(MeshAxis, names, sizes, kinds))
 
 
 def common_mesh(meshes: Iterable[Mesh | None]) -> Mesh | None:
     """Return the most frequent mesh, on a tie the first. Return None if there is none."""
-    first: dict[Any, Mesh] = {}
+    by_key: dict[Any, Mesh] = {}
     canonical: dict[int, Mesh] = {}  # by identity: hashing thousands of devices is slow
     counts: Counter[int] = Counter()
     for mesh in meshes:
         if mesh is not None:
             if id(mesh) not in canonical:
-                canonical[id(mesh)] = first.setdefault(key_of(mesh), mesh)
+                canonical[id(mesh)] = by_key.setdefault(key_of(mesh), mesh)
             counts[id(canonical[id(mesh)])] += 1
     return canonical[counts.most_common(1)[0][0]] if counts else None
 
@@ -198,8 +198,7 @@ def _mesh(
     if device_mesh is None:
         return meshes.of(axes), False
     if devices is None:
-        grid = device_mesh.get("mesh") if isinstance(device_mesh, dict) else None
-        devices = _device_ids(grid)
+        devices = _device_ids(device_mesh.get("mesh") if isinstance(device_mesh, dict) else None)
     if devices is None or len(devices) != size or len(set(devices)) != size:
         raise InvalidInput(f"device_mesh must have {size:,} different device ids")
     return meshes.of(axes, devices), True
@@ -212,17 +211,17 @@ def _device_ids(grid: Any) -> tuple[int, ...] | None:
         if not all(isinstance(item, list) for item in level):
             return None
         level = [item for inner in level for item in inner]
-    read = [item.get("id") if isinstance(item, dict) else None for item in level]
-    ids = tuple(one for one in read if type(one) is int and 0 <= one < 2**63)
-    return ids if len(ids) == len(read) else None
+    numbers = [item.get("id") if isinstance(item, dict) else None for item in level]
+    ids = tuple(n for n in numbers if type(n) is int and 0 <= n < 2**63)
+    return ids if len(ids) == len(numbers) else None
 
 
 def _single_device(plain: dict[str, Any], memory_kind: str | None) -> SavedSharding:
     text = plain.get("device_str")
-    found = _DEVICE.match(text) if isinstance(text, str) else None
-    if found is None:
+    match = _DEVICE.match(text) if isinstance(text, str) else None
+    if match is None:
         return SavedSharding(
             problem=f"on the single device {shown(text)}, whose id is unknown",
             memory_kind=memory_kind,
         )
-    return SavedSharding(device=int(found[1]), memory_kind=memory_kind)
+    return SavedSharding(device=int(match[1]), memory_kind=memory_kind)

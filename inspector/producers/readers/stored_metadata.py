@@ -32,9 +32,9 @@ def stored_metadata(folder: Path, what: str, names: Collection[str] = ()) -> Sto
         a key with a slash creates.
     """
     if (folder / OCDBT).is_file():
-        found, problem = _read_database(folder, what)
-        return found, () if problem is None else (f"{what}/{OCDBT} {problem}",)
-    parts = [one for one in sorted(folder.glob(_PROCESSES)) if (one / OCDBT).is_file()]
+        metadata, problem = _read_database(folder, what)
+        return metadata, () if problem is None else (f"{what}/{OCDBT} {problem}",)
+    parts = [path for path in sorted(folder.glob(_PROCESSES)) if (path / OCDBT).is_file()]
     if parts:
         # Each process writes a database. Orbax merges them when the checkpoint is complete.
         merged: dict[str, bytes] = {}
@@ -42,8 +42,8 @@ def stored_metadata(folder: Path, what: str, names: Collection[str] = ()) -> Sto
             f"{what} has no merged {OCDBT}, so the databases of {len(parts)} processes were read"
         ]
         for part in parts:
-            found, problem = _read_database(part, what)
-            merged |= found
+            metadata, problem = _read_database(part, what)
+            merged |= metadata
             problems += [] if problem is None else [f"{what}/{part.name}/{OCDBT} {problem}"]
         return merged, tuple(problems)
     return _read_files(folder, what, names)
@@ -65,7 +65,7 @@ def _read_database(folder: Path, what: str) -> tuple[dict[str, bytes], str | Non
         ]
         if len(keys) > limits.MOST_ARRAYS:
             raise InvalidInput(f"{what} has more than {limits.MOST_ARRAYS:,} arrays")
-        found: dict[str, bytes] = {}
+        metadata: dict[str, bytes] = {}
         large: list[str] = []
         for start in range(0, len(keys), _AT_ONCE):
             reads = [(name, store.read(key)) for name, key in keys[start : start + _AT_ONCE]]
@@ -74,12 +74,12 @@ def _read_database(folder: Path, what: str) -> tuple[dict[str, bytes], str | Non
                 if len(value) > limits.MOST_ARRAY_METADATA_BYTES:
                     large.append(name)
                 else:
-                    found[name] = value
-            _refuse_much(found, what)
+                    metadata[name] = value
+            _refuse_much(metadata, what)
         if large:
             most = bytes_text(limits.MOST_ARRAY_METADATA_BYTES)
-            return found, f"has metadata of more than {most}, the first of {shown(large[0])}"
-        return found, None
+            return metadata, f"has metadata of more than {most}, the first of {shown(large[0])}"
+        return metadata, None
     except InvalidInput:
         raise  # it is a ValueError too
     except (ValueError, RuntimeError, OSError) as error:
@@ -105,30 +105,30 @@ def _refuse_pipes(folder: Path, what: str) -> None:
 
 
 def _read_files(folder: Path, what: str, names: Collection[str]) -> StoredMetadata:
-    found: dict[str, bytes] = {}
+    metadata: dict[str, bytes] = {}
     problems = []
     # An array that was saved without a tree has an empty name, and its folder is the tree's.
     below = {name for name in names if not name or ("/" in name and _is_inside(folder, name))}
-    for name in sorted({one.name for one in folder.iterdir() if not one.is_symlink()} | below):
+    for name in sorted({path.name for path in folder.iterdir() if not path.is_symlink()} | below):
         own = [path for file in ARRAY_FILES if (path := folder / name / file).is_file()]
         if not own:
             continue
-        if len(found) >= limits.MOST_ARRAYS:
+        if len(metadata) >= limits.MOST_ARRAYS:
             raise InvalidInput(f"{what} has more than {limits.MOST_ARRAYS:,} arrays")
         try:
-            found[name] = content.read_bytes(
+            metadata[name] = content.read_bytes(
                 own[0], limits.MOST_ARRAY_METADATA_BYTES, f"{what}/{name}/{own[0].name}"
             )
         except InvalidInput as refused:
             problems.append(str(refused))
-        if not len(found) % _AT_ONCE:
-            _refuse_much(found, what)
-    _refuse_much(found, what)
-    return found, tuple(problems)
+        if not len(metadata) % _AT_ONCE:
+            _refuse_much(metadata, what)
+    _refuse_much(metadata, what)
+    return metadata, tuple(problems)
 
 
-def _refuse_much(found: Mapping[str, bytes], what: str) -> None:
-    if sum(map(len, found.values())) > limits.MOST_JSON_BYTES:
+def _refuse_much(metadata: Mapping[str, bytes], what: str) -> None:
+    if sum(map(len, metadata.values())) > limits.MOST_JSON_BYTES:
         raise InvalidInput(
             f"{what} has more than {bytes_text(limits.MOST_JSON_BYTES)} of array metadata, the "
             "most that is read"
