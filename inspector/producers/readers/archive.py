@@ -187,5 +187,4 @@ def _unpack_entry(
 
 
 def _one_line(error: BaseException) -> str:
-    text = " ".join(str(error).split()).rstrip(".")
-    return text[:120] or type(error).__name__
+    return " ".join(str(error).split()).rstrip(".")[:120] or type(error).__name__

@@ -94,8 +94,7 @@ def read(
     if path.is_dir():
         texts = _read_folder(path, what, findings, report)
     else:
-        dumped = hlo_dump.with_neighbors(path, Path(what).name)
-        texts = [_read_text(dumped, what)]
+        texts = [_read_text(hlo_dump.with_neighbors(path, Path(what).name), what)]
     modules = [(text, module) for text in texts for module in text.modules]
     if len(modules) > limits.MOST_PROGRAMS:
         raise InvalidInput(
@@ -184,8 +183,7 @@ def _read_folder(path: Path, what: str, findings: list[Finding], report: Report)
         raise InvalidInput(f"{what} contains no HLO text that can be read: {refusals[0]}")
     if refusals:
         others = f", and {counted(len(refusals) - 1, 'other file')}" if len(refusals) > 1 else ""
-        message = f"Skipped: {refusals[0]}{others}."
-        findings.append(Finding("warning", "file-refused", message))
+        findings.append(Finding("warning", "file-refused", f"Skipped: {refusals[0]}{others}."))
     return texts
 
 
