@@ -71,19 +71,19 @@ def difference(first: Any, second: Any) -> Difference:
         count = int(np.count_nonzero(unequal))
         return _at(first, second, unequal, count / first.size, None) if count else EQUAL
     wide = np.complex128 if jnp.issubdtype(dtype, jnp.complexfloating) else np.float64
-    one, other = first.astype(wide), second.astype(wide)
+    ours, theirs = first.astype(wide), second.astype(wide)
     with np.errstate(all="ignore"):
-        both = np.isfinite(one) & np.isfinite(other)
-        alike = (one == other) | (np.isnan(one) & np.isnan(other))
-        distance = np.where(both, np.abs(one - other), np.where(alike, 0.0, np.inf))
+        both = np.isfinite(ours) & np.isfinite(theirs)
+        alike = (ours == theirs) | (np.isnan(ours) & np.isnan(theirs))
+        distance = np.where(both, np.abs(ours - theirs), np.where(alike, 0.0, np.inf))
         if not distance.any():
             return EQUAL
         if np.isinf(distance).any():
             return _at(first, second, distance, math.inf, None)
-        one, other = np.where(both, one, 0), np.where(both, other, 0)
-        scale = max(_norm(one), _norm(other))
+        ours, theirs = np.where(both, ours, 0), np.where(both, theirs, 0)
+        scale = max(_norm(ours), _norm(theirs))
         relative = _norm(distance) / scale
-        factor = _factor(one, other)
+        factor = _factor(ours, theirs)
     return _at(first, second, distance, relative, factor)
 
 
@@ -133,13 +133,13 @@ def _norm(value: Any) -> float:
     return largest * float(np.linalg.norm((value / largest).ravel())) if largest else 0.0
 
 
-def _factor(one: Any, other: Any) -> float | None:
+def _factor(ours: Any, theirs: Any) -> float | None:
     """Return the factor between two arrays, None if there is none or it is complex."""
-    scale = float(np.vdot(other, other).real)
+    scale = float(np.vdot(theirs, theirs).real)
     if not scale or not math.isfinite(scale):
         return None
-    factor = float(np.vdot(other, one).real) / scale
-    close = _norm(one - factor * other) <= _LEAST_FACTOR * _norm(one)
+    factor = float(np.vdot(theirs, ours).real) / scale
+    close = _norm(ours - factor * theirs) <= _LEAST_FACTOR * _norm(ours)
     return factor if close and abs(factor - 1) > _LEAST_FACTOR else None
 
 
@@ -147,5 +147,4 @@ def _at(
     first: Any, second: Any, distance: Any, relative: float, factor: float | None
 ) -> Difference:
     index = tuple(map(int, np.unravel_index(int(np.argmax(distance)), first.shape)))
-    values = str(first[index]), str(second[index])
-    return Difference(relative, index, values, factor)
+    return Difference(relative, index, (str(first[index]), str(second[index])), factor)

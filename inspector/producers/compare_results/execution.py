@@ -99,8 +99,7 @@ class Executable:
                 )
                 for place, value in enumerate(arguments)
             ]
-            results = self._executable.execute_sharded(placed)
-            parts = results.disassemble_into_single_device_arrays()
+            parts = self._executable.execute_sharded(placed).disassemble_into_single_device_arrays()
             return [
                 self._value(shape, place, pieces)
                 for place, (shape, pieces) in enumerate(zip(self._shapes, parts, strict=True))

@@ -87,8 +87,7 @@ def _compared(payload: dict[str, Any], report: Any) -> ComparedProgram:
         Executable(single.module, single.record["settings"]),
     )
     report("run")
-    results = _values(executables, sharded.arguments, tolerance, sharded.record["results"])
-    values = tuple(results)
+    values = tuple(_values(executables, sharded.arguments, tolerance, sharded.record["results"]))
     differing = [place for place, value in enumerate(values) if value.differs]
     if differing:
         report("find the first operation that differs")
@@ -142,8 +141,7 @@ def _values(
     for place, (value, other) in enumerate(zip(ours, theirs, strict=True)):
         path = paths[place] if place < len(paths) else str(place)
         # Integers, booleans and keys are exact.
-        inexact = jnp.issubdtype(value.parts[0].dtype, jnp.inexact)
-        limit = tolerance.constant if inexact else 0.0
+        limit = tolerance.constant if jnp.issubdtype(value.parts[0].dtype, jnp.inexact) else 0.0
         compared = _compared_value(path, value, other, limit)
         if compared.differs and compared.unequal is None:
             if not rounded:
@@ -182,10 +180,10 @@ def _first_operation(
     """Return the first operation whose result differs, or the reason why it is unknown."""
     compared = 0
     everything = list(modules.candidates(sharded.module, single.module, differing))
-    for some in _groups(everything[:_MOST_VALUES]):
-        values = _intermediate_values(sharded, single, tolerance, some)
-        compared += len(some)
-        for candidate, value in zip(some, values, strict=True):
+    for group in _groups(everything[:_MOST_VALUES]):
+        values = _intermediate_values(sharded, single, tolerance, group)
+        compared += len(group)
+        for candidate, value in zip(group, values, strict=True):
             if value.differs:
                 return _named(candidate, value), None
     if len(everything) > _MOST_VALUES:
@@ -204,62 +202,60 @@ def _first_shard_map(
     """Return the first `shard_map` whose result differs, None if none does."""
     everything = modules.candidates(sharded.module, single.module, range(outputs), by_order=False)
     mapped = [candidate for candidate in everything if candidate.is_shard_map]
-    for some in _groups(mapped[:_MOST_VALUES]):
-        values = _intermediate_values(sharded, single, tolerance, some)
-        for candidate, value in zip(some, values, strict=True):
+    for group in _groups(mapped[:_MOST_VALUES]):
+        values = _intermediate_values(sharded, single, tolerance, group)
+        for candidate, value in zip(group, values, strict=True):
             if value.differs:
                 return _named(candidate, value)
     return None
 
 
 def _groups(everything: Sequence[Candidate]) -> Iterator[list[Candidate]]:
-    some: list[Candidate] = []
+    group: list[Candidate] = []
     size = 0
     for candidate in everything:
-        full = len(some) == _VALUES_AT_ONCE or size + candidate.bytes > _BYTES_AT_ONCE
-        if some and full:
-            yield some
-            some, size = [], 0
-        some.append(candidate)
+        full = len(group) == _VALUES_AT_ONCE or size + candidate.bytes > _BYTES_AT_ONCE
+        if group and full:
+            yield group
+            group, size = [], 0
+        group.append(candidate)
         size += candidate.bytes
-    if some:
-        yield some
+    if group:
+        yield group
 
 
 def _intermediate_values(
-    sharded: _Written, single: _Written, tolerance: _Tolerance, some: Sequence[Candidate]
+    sharded: _Written, single: _Written, tolerance: _Tolerance, group: Sequence[Candidate]
 ) -> list[ComparedValue]:
     """Return the comparison of intermediate values. Of a value of one module only, compare the replicas."""
-    both = [candidate for candidate in some if candidate.other is not None]
-    alone = [candidate for candidate in some if candidate.other is None]
+    paired = [candidate for candidate in group if candidate.other is not None]
+    alone = [candidate for candidate in group if candidate.other is None]
     ours = Executable(
-        modules.with_results(sharded.module, [candidate.value for candidate in (*both, *alone)]),
-        _with_chosen(sharded, len(some)),
+        modules.with_results(sharded.module, [candidate.value for candidate in (*paired, *alone)]),
+        _with_chosen(sharded, len(group)),
     )
     theirs = Executable(
-        modules.with_results(single.module, [candidate.other for candidate in both]),
-        _with_chosen(single, len(both)),
+        modules.with_results(single.module, [candidate.other for candidate in paired]),
+        _with_chosen(single, len(paired)),
     )
-    first = len(sharded.record["results"])
-    values = _values((ours, theirs), sharded.arguments, tolerance, [""] * len(both), first)
-    compared = dict(zip(map(id, both), values, strict=True))
-    for candidate, value in zip(alone, ours(sharded.arguments)[first + len(both) :], strict=True):
+    start = len(sharded.record["results"])
+    values = _values((ours, theirs), sharded.arguments, tolerance, [""] * len(paired), start)
+    compared = dict(zip(map(id, paired), values, strict=True))
+    for candidate, value in zip(alone, ours(sharded.arguments)[start + len(paired) :], strict=True):
         compared[id(candidate)] = _compared_value("", value, None, tolerance.constant)
-    return [compared[id(candidate)] for candidate in some]
+    return [compared[id(candidate)] for candidate in group]
 
 
 def _with_chosen(written: _Written, count: int) -> dict[str, Any]:
     """Return the settings with the shardings of more results chosen by the compiler."""
     settings = written.record["settings"]
-    before = settings["outputs_chosen"]
-    return {**settings, "outputs_chosen": [*before, *[True] * count]}
+    return {**settings, "outputs_chosen": [*settings["outputs_chosen"], *[True] * count]}
 
 
 def _named(candidate: Candidate, value: ComparedValue) -> FirstOperation:
     op_name, source = modules.op_name_of(candidate.operation)
-    name = candidate.operation.name.partition(".")[2]
     return FirstOperation(
-        "shard_map" if candidate.is_shard_map else name,
+        "shard_map" if candidate.is_shard_map else candidate.operation.name.partition(".")[2],
         op_name,
         source,
         value,
