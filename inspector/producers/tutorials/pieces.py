@@ -94,8 +94,8 @@ def tutorial(mesh_shape, axis_names):
     print(batch.sharding.spec, "→", resharded.sharding.spec)
     print("shards of", batch_pieces[0].shape, "→", resharded.addressable_data(0).shape)
     moves = "all-to-all|all-gather|all-reduce|reduce-scatter|collective-permute"
-    found = re.findall(rf"\b({moves})(?:-start)?\(", compiled.as_text())
-    print("by", ", ".join(sorted(set(found))) or "nothing: the sharding is the same")
+    collectives = re.findall(rf"\b({moves})(?:-start)?\(", compiled.as_text())
+    print("by", ", ".join(sorted(set(collectives))) or "nothing: the sharding is the same")
     # draw: resharded
 
     # %% A piece of the wrong shape

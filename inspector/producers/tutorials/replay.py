@@ -33,8 +33,7 @@ def replay(payload: dict[str, Any], report: Report) -> dict[str, Any]:
         raise InvalidInput(
             f"the mesh has {request.devices} devices, but this process has {jax.device_count()}"
         )
-    steps = run(cells(request.guide), request, report)
-    return typed_json.encode(TutorialRun(steps, versions()))
+    return typed_json.encode(TutorialRun(run(cells(request.guide), request, report), versions()))
 
 
 def cells(guide: str) -> tuple[Cell, ...]:
@@ -143,7 +142,7 @@ def cells_of(source: str) -> tuple[Cell, ...]:
 
 def _cell(title: str, body: str) -> Cell:
     words, _, code = textwrap.dedent(body).strip("\n").partition("\n\n")
-    names = {found["what"]: found["names"].split(", ") for found in _NAMES.finditer(code)}
+    names = {match["what"]: match["names"].split(", ") for match in _NAMES.finditer(code)}
     return Cell(
         title=title,
         words=" ".join(line.removeprefix("#").strip() for line in words.splitlines()),

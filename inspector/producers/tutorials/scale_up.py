@@ -31,12 +31,12 @@ def tutorial(mesh_shape, axis_names):
 
     def holders(array):
         """Return the device ids by index of the shard."""
-        found = {}
+        by_index = {}
         for shard in array.addressable_shards:
             cuts = zip(shard.index, array.shape, strict=True)
             part = ", ".join("{}:{}".format(*cut.indices(size)) for cut, size in cuts)
-            found.setdefault(f"[{part}]", []).append(shard.device.id)
-        return found
+            by_index.setdefault(f"[{part}]", []).append(shard.device.id)
+        return by_index
 
     print(x.shape, "in shards of", x_sharding.shard_shape(x.shape))
     for part, ids in holders(x).items():
@@ -230,7 +230,7 @@ def tutorial(mesh_shape, axis_names):
     print("W1:", logical_block["Dense_0"]["kernel"].spec)
     print("W2:", logical_block["W2"].spec)
     pairs = zip(jax.tree.leaves(state_sharding), jax.tree.leaves(logical_sharding), strict=True)
-    equal = [one == other for one, other in pairs]
+    equal = [by_mesh == by_rules for by_mesh, by_rules in pairs]
     print(f"{sum(equal)} of {len(equal)} shardings of the state are equal")
 
     # %% Other rules, the same module
