@@ -170,12 +170,12 @@ class Hook:
                 (pjit, "_resolve_and_lower", self._lower),
                 (pxla.MeshComputation, "compile", self._compile),
             )
-            made = [(owner, name, wrap(getattr(owner, name))) for owner, name, wrap in wrapped]
+            hooks = [(owner, name, wrap(getattr(owner, name))) for owner, name, wrap in wrapped]
             _leave_out_frames(__file__)
         except Exception:
             self.problem("this version of JAX has other internal functions")
             return
-        for owner, name, wrapper in made:
+        for owner, name, wrapper in hooks:
             setattr(owner, name, wrapper)
         with _Problems(self, "moves of arrays cannot be seen"):
             self._see_moves()
@@ -288,8 +288,7 @@ class Hook:
         _, before = self.traced.get(key, (None, None))
         # JAX traces a function once, also if it and the program jit it.
         if before is None or (before.of_jax and not traced.of_jax):
-            reference = weakref.ref(jaxpr, lambda _: self.traced.pop(key, None))
-            self.traced[key] = (reference, traced)
+            self.traced[key] = (weakref.ref(jaxpr, lambda _: self.traced.pop(key, None)), traced)
 
     def _lower(self, original):
         @functools.wraps(original)
@@ -328,7 +327,7 @@ class Hook:
         if platform is None or params.get("lowering_platforms"):
             return None
         here = self._partitioned()
-        own = [one for name, one in here.items() if name not in before]
+        own = [info for name, info in here.items() if name not in before]
         try:
             lowered = lower(lowering_platforms=(platform,))
             theirs = [name for name in self._partitioned() if name not in here]
@@ -336,8 +335,7 @@ class Hook:
                 with self.package.loaded():
                     name = "inspector.producers.jax_internals.custom_partitions"
                     partitions = importlib.import_module(name)
-                    keys = [one.decode() for one in theirs]
-                    calls = partitions.watch(own, keys, platform)
+                    calls = partitions.watch(own, [key.decode() for key in theirs], platform)
                     setattr(lowered, partitions.ATTRIBUTE, calls)
             return lowered
         except Exception as error:
@@ -475,10 +473,9 @@ def _flat_names(function, static, in_tree):
     ]
     dynamic = [name for place, name in enumerate(parameters) if place not in static]
     tree_util = sys.modules["jax"].tree_util
-    places = tree_util.tree_leaves_with_path(in_tree.unflatten(range(in_tree.num_leaves)))
     return [
         dynamic[min(keys[1].idx, len(dynamic) - 1)] if keys[0].idx == 0 and dynamic else None
-        for keys, _ in places
+        for keys, _ in tree_util.tree_leaves_with_path(in_tree.unflatten(range(in_tree.num_leaves)))
     ]
 
 
@@ -526,14 +523,14 @@ def _weak(function):
 
 def _static_values(information, arguments, keywords):
     """Return the static arguments by name: their text, and a hash that differs if they do."""
-    found = {}
+    values = {}
     for place in information.static_argnums or ():
         if -len(arguments) <= place < len(arguments):
-            found[f"argument {place}"] = arguments[place]
+            values[f"argument {place}"] = arguments[place]
     for name in information.static_argnames or ():
         if name in keywords:
-            found[name] = keywords[name]
-    return {name: (_text(value), hash(value)) for name, value in found.items()}
+            values[name] = keywords[name]
+    return {name: (_text(value), hash(value)) for name, value in values.items()}
 
 
 def _split(module, arguments):
@@ -571,13 +568,13 @@ def _static_leaves(split, static):
         ((positional, keywords),) = trees
     names = (*split.parameters, *map(str, range(len(split.parameters), len(positional))))
     named = {**dict(zip(names, positional, strict=False)), **keywords}
-    found = {
+    values = {
         "function": (split.source or "a callable object", hash(static[0])),
         "structure of the arguments": ("a pytree", hash(split.structures[1:])),
     }
     for keys, leaf in tree_util.tree_leaves_with_path(named):
-        found[tree_util.keystr(keys, simple=True, separator="/")] = (_text(leaf), hash(leaf))
-    return found
+        values[tree_util.keystr(keys, simple=True, separator="/")] = (_text(leaf), hash(leaf))
+    return values
 
 
 def _without_partials(function):
@@ -599,7 +596,7 @@ def _text(value):
     plain = (int, float, bool, str, bytes, complex, type(None))
     if isinstance(value, plain) and type(value) in plain:
         return repr(value)[:80]
-    if type(value) in (tuple, frozenset) and all(type(one) in plain for one in value):
+    if type(value) in (tuple, frozenset) and all(type(element) in plain for element in value):
         return repr(value)[:80]
     return getattr(value, "__qualname__", None) or f"a {type(value).__name__}"
 

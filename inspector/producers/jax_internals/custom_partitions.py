@@ -89,11 +89,11 @@ def _record(
         core.ShapedArray(_tile(shape, sharding), shape.dtype)
         for shape, sharding in zip(arguments, shardings, strict=False)
     ]
-    made = api.make_jaxpr(lower, axis_env=list(mesh.shape.items()))(*info.in_tree.unflatten(parts))
+    jaxpr = api.make_jaxpr(lower, axis_env=list(mesh.shape.items()))(*info.in_tree.unflatten(parts))
     context = sharding_impls.SPMDAxisContext(mesh, frozenset(mesh.axis_names))
     with core.extend_axis_env_nd(mesh.shape.items()):
         module = mlir.build_mlir_module_helper(
-            made,
+            jaxpr,
             name="tmp_xla_computation",
             platforms=(platform,),
             backend=None,
@@ -121,8 +121,7 @@ def _tile(shape: Any, sharding: Any) -> tuple[int, ...]:
 
 
 def _asked(shape: Any, sharding: Any) -> list[Any]:
-    rank = len(shape.shape)
-    text = None if sharding is None else _text(_hlo(sharding, rank))
+    text = None if sharding is None else _text(_hlo(sharding, len(shape.shape)))
     return [list(shape.shape), np.dtype(shape.dtype).name, text]
 
 
@@ -177,8 +176,7 @@ class Answers:
     def _infer(
         self, shapes: Sequence[Any], shardings: Sequence[Any], result: Any, key: bytes
     ) -> Any:
-        call = self._call(key, None)
-        return _results(result, call)
+        return _results(result, self._call(key, None))
 
     def _partition(
         self,

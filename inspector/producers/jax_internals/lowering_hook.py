@@ -35,7 +35,6 @@ def runs_now(caller: FrameType) -> bool:
     return caller.f_code is pjit._pjit_call_impl_python.__code__
 
 
-def use_debug_info(made: Any, of: Any) -> None:
+def use_debug_info(traced: Any, of: Any) -> None:
     """Give a traced function the names and the source of another one."""
-    named = getattr(of, "jaxpr", of)
-    getattr(made, "jaxpr", made)._debug_info = named.debug_info
+    getattr(traced, "jaxpr", traced)._debug_info = getattr(of, "jaxpr", of).debug_info

@@ -49,7 +49,7 @@ def compile_lowered(payload: dict[str, Any], report: Any) -> dict[str, Any]:
     report("topology")
     ANSWERS.register()
     devices = devices_of(target)
-    found = snapshot.from_json(payload["snapshot"], "the program")
+    emulated = snapshot.from_json(payload["snapshot"], "the program")
     settings = payload["settings"]
     report("compile")
     ANSWERS.use(settings.get("partitions", ()))
@@ -63,10 +63,10 @@ def compile_lowered(payload: dict[str, Any], report: Any) -> dict[str, Any]:
             raise InvalidInput(
                 f"the compiler for {target.text} fails: {compiler_text(error)}"
             ) from None
-        return _too_large(found, target, devices, short).to_json()
+        return _too_large(emulated, target, devices, short).to_json()
     seconds = time.perf_counter() - started
     report("read")
-    return _read(found, target, devices, executable, settings, seconds).to_json()
+    return _read(emulated, target, devices, executable, settings, seconds).to_json()
 
 
 def compile_module(module: bytes, devices: list[Any], settings: dict[str, Any]) -> Any:
@@ -123,8 +123,8 @@ def _too_large(
     memory = Memory(peak=short.needed, capacity=short.available, compiler=short.message)
     arrays = tuple(_placed(array, record, devices, {}) for array in snapshot.arrays)
     findings = (out_of_memory.finding(program.name, target.text, short),)
-    made = Program(program.name, memory=memory, shardings=program.shardings)
-    return _snapshot(snapshot, target, record, arrays, made, findings)
+    program = Program(program.name, memory=memory, shardings=program.shardings)
+    return _snapshot(snapshot, target, record, arrays, program, findings)
 
 
 def _snapshot(

@@ -83,7 +83,7 @@ class LiveArrays:
             return None, {}
         named: dict[str, Any] = {}
         counts: dict[str, int] = {}
-        left = {id(one): one for one in reversed(live)}  # from the oldest to the newest
+        left = {id(array): array for array in reversed(live)}  # from the oldest to the newest
         _move(left, named, counts, trees, BY_ARGUMENT)
         for key in list(left):
             reference, path = self._arguments.get(key, (None, ""))
@@ -103,14 +103,14 @@ class LiveArrays:
         return replace(snapshot, findings=findings), counts
 
     def _compare_with_last(self, live: list[Any]) -> None:
-        sizes = [one.size * one.dtype.itemsize for one in live]
+        sizes = [array.size * array.dtype.itemsize for array in live]
         new = (
             size
-            for one, size in zip(live, sizes, strict=True)
-            if (reference := self._seen.get(id(one))) is None or reference() is not one
+            for array, size in zip(live, sizes, strict=True)
+            if (reference := self._seen.get(id(array))) is None or reference() is not array
         )
         self.share_of_new = sum(new) / max(sum(sizes), 1)
-        self._seen = {id(one): weakref.ref(one) for one in live}
+        self._seen = {id(array): weakref.ref(array) for array in live}
 
     def _remember(self, array: Any, path: str) -> None:
         key = id(array)
@@ -128,7 +128,7 @@ class LiveArrays:
         """
         keys = list(left)
         text = "".join(map(self._character, map(_signature, left.values())))
-        found = []
+        paths = []
         for outputs in reversed(self._outputs.values()):
             waiting = [(list(outputs), 0)]
             while waiting:
@@ -141,9 +141,9 @@ class LiveArrays:
                     waiting += [(smaller, depth + 1) for smaller in _parts(wanted, depth)]
                     continue
                 for place, (_, _, path) in enumerate(wanted, start=start):
-                    found.append((path, keys[place]))
+                    paths.append((path, keys[place]))
                 text = text[:start] + "\0" * len(part) + text[start + len(part) :]
-        return found
+        return paths
 
     def _character(self, signature: Signature) -> str:
         return chr(self._numbers.setdefault(signature, len(self._numbers) + 1))
@@ -168,26 +168,24 @@ def _without_views(live: list[Any], final: bool) -> list[Any]:
     copies it to the host or to another mesh. Reading the address of a shard makes one, too. So while the
     program runs, only arrays are read that have such views already.
     """
-    single = [one for one in live if len(one.sharding.device_set) == 1]
-    wanted = {(one.shape, one.dtype) for one in single}
+    wanted = {(array.shape, array.dtype) for array in live if len(array.sharding.device_set) == 1}
     held: set[tuple[int, int] | None] = set()
-    for one in live:
-        has_views = arrays.has_host_copy(one) or "addressable_shards" in vars(one)
+    for whole in live:
+        has_views = arrays.has_host_copy(whole) or "addressable_shards" in vars(whole)
         if (
-            len(one.sharding.device_set) > 1
+            len(whole.sharding.device_set) > 1
             and (final or has_views)
-            and (one.sharding.shard_shape(one.shape), one.dtype) in wanted
-            and one.is_ready()
+            and (whole.sharding.shard_shape(whole.shape), whole.dtype) in wanted
+            and whole.is_ready()
         ):
-            held |= {_address(part) for part in arrays.parts(one)}
+            held |= {_address(part) for part in arrays.parts(whole)}
     held.discard(None)
-    return [
-        one
-        for one in live
-        if not (
-            held and len(one.sharding.device_set) == 1 and one.is_ready() and _address(one) in held
-        )
-    ]
+
+    def is_view(array: Any) -> bool:
+        alone = len(array.sharding.device_set) == 1
+        return bool(held) and alone and array.is_ready() and _address(array) in held
+
+    return [array for array in live if not is_view(array)]
 
 
 def _address(array: Any) -> tuple[int, int] | None:
@@ -220,9 +218,9 @@ def _input_of(output: str, inputs: Sequence[str]) -> str | None:
     while below is not None:
         head, slash, rest = below.partition("/")
         wanted = (rest, output) if below is output else (rest,)
-        found = [path for path in inputs if path.partition("/")[2] in wanted] if slash else []
-        if len(found) == 1:
-            return found[0]
+        matches = [path for path in inputs if path.partition("/")[2] in wanted] if slash else []
+        if len(matches) == 1:
+            return matches[0]
         below = rest if slash and head.isdecimal() else None
     return None
 
@@ -240,8 +238,7 @@ def _move(
             arrays = list(_arrays(name, tree))
         except Exception:  # a class of the program whose flatten function fails
             continue
-        new = {id(_held(array)): (path, array) for path, array in arrays}
-        new = {key: one for key, one in new.items() if key in left}
+        new = {key: (path, array) for path, array in arrays if (key := id(_held(array))) in left}
         if not new:
             continue
         if len(new) == len(arrays) and name not in named:
@@ -266,10 +263,9 @@ def _held(array: Any) -> Any:
 
 
 def _variables() -> list[tuple[str, Any]]:
-    variables = vars(sys.modules["__main__"])
     return [
         (name, value)
-        for name, value in list(variables.items())
+        for name, value in list(vars(sys.modules["__main__"]).items())
         if not name.startswith("__") and not isinstance(value, _PLAIN)
     ]
 

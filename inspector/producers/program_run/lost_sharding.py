@@ -26,12 +26,12 @@ def lost_sharding(computation: Any, executable: Any) -> dict[str, Any] | None:
     asked = computation.compile_args["out_shardings"]
     results = [
         (_bytes(aval.shape, aval), aval)
-        for aval, sharding, one in zip(
+        for aval, sharding, request in zip(
             executable.out_avals, programs.output_shardings(executable), asked, strict=True
         )
-        if programs.is_chosen(one) and sharding.is_fully_replicated
+        if programs.is_chosen(request) and sharding.is_fully_replicated
     ]
-    size, result = max(results, key=lambda one: one[0], default=(0, None))
+    size, result = max(results, key=lambda row: row[0], default=(0, None))
     operands = [
         (_bytes(sharding.shard_shape(aval.shape), aval), aval, sharding)
         for aval, sharding in zip(
@@ -39,7 +39,7 @@ def lost_sharding(computation: Any, executable: Any) -> dict[str, Any] | None:
         )
         if isinstance(sharding, jax.sharding.NamedSharding) and not sharding.is_fully_replicated
     ]
-    held, operand, sharding = max(operands, key=lambda one: one[0], default=(0, None, None))
+    held, operand, sharding = max(operands, key=lambda row: row[0], default=(0, None, None))
     if result is None or operand is None or sharding is None or size <= held:
         return None
     return {

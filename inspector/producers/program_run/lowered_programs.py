@@ -68,7 +68,7 @@ class Recorder:
             "source": source,
             "settings": lowered_settings(computation, places),
             "devices": len(devices),
-            "types": [_type_text(aval) for aval in information.in_avals],
+            "types": [f"{aval.dtype}{list(aval.shape)}" for aval in information.in_avals],
             "results": list(paths_of(computation, executable, traced).outputs),
             "values": [],
             "reason": None,
@@ -119,10 +119,6 @@ class Recorder:
     def forget(self) -> None:
         """Drop all references to devices."""
         self._executables.clear()
-
-
-def _type_text(aval: Any) -> str:
-    return f"{aval.dtype}{list(aval.shape)}"
 
 
 def _value(argument: Any, aval: Any) -> Any:

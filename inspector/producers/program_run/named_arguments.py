@@ -41,7 +41,7 @@ class ArgumentPaths:
         called = self.tree.unflatten(arguments[len(arguments) - count :])
         whole = merged(called, self.split)
         positional, keywords = called if whole is None else whole
-        named = [(self.parameters.get(str(n), str(n)), one) for n, one in enumerate(positional)]
+        named = [(self.parameters.get(str(n), str(n)), value) for n, value in enumerate(positional)]
         return [*named, *keywords.items()]
 
 
@@ -55,23 +55,22 @@ def argument_paths(
     keys = _paths(in_tree, split)
     if split is not None:
         parameters = {str(place): name for place, name in enumerate(split.parameters)}
-        inputs = tuple(_renamed(path.partition("/")[2], parameters) for path in keys)
-        return ArgumentPaths(in_tree, parameters, inputs, tuple(_paths(out_tree)), split)
-    heads: dict[str, str] = {}
-    for path, name in zip(keys, names, strict=False):
-        kind, _, rest = path.partition("/")
-        match = _PARAMETER.match(name or "")
-        if kind == "0" and match:
-            heads.setdefault(rest.partition("/")[0], match.group())
-    counts = Counter(heads.values())
-    # The parameter `*arrays` has several positions: `arrays/0`, `arrays/1`.
-    first = {name: int(place) for place, name in reversed(heads.items())}
-    parameters = {
-        place: name if counts[name] == 1 else f"{name}/{int(place) - first[name]}"
-        for place, name in heads.items()
-    }
+    else:
+        heads: dict[str, str] = {}
+        for path, name in zip(keys, names, strict=False):
+            kind, _, rest = path.partition("/")
+            match = _PARAMETER.match(name or "")
+            if kind == "0" and match:
+                heads.setdefault(rest.partition("/")[0], match.group())
+        counts = Counter(heads.values())
+        # The parameter `*arrays` has several positions: `arrays/0`, `arrays/1`.
+        first = {name: int(place) for place, name in reversed(heads.items())}
+        parameters = {
+            place: name if counts[name] == 1 else f"{name}/{int(place) - first[name]}"
+            for place, name in heads.items()
+        }
     inputs = tuple(_renamed(path.partition("/")[2], parameters) for path in keys)
-    return ArgumentPaths(in_tree, parameters, inputs, tuple(_paths(out_tree)))
+    return ArgumentPaths(in_tree, parameters, inputs, tuple(_paths(out_tree)), split)
 
 
 def with_argument_names(snapshot: Snapshot, program: str, paths: ArgumentPaths) -> Snapshot:
@@ -86,7 +85,7 @@ def with_argument_names(snapshot: Snapshot, program: str, paths: ArgumentPaths) 
     return replace(
         snapshot,
         arrays=tuple(replace(array, path=renamed(array.path)) for array in snapshot.arrays),
-        programs=tuple(_renamed_program(one, renamed) for one in snapshot.programs),
+        programs=tuple(_renamed_program(record, renamed) for record in snapshot.programs),
         findings=tuple(
             finding if finding.array is None else replace(finding, array=renamed(finding.array))
             for finding in snapshot.findings
@@ -105,9 +104,7 @@ def _renamed_program(program: Program, renamed: Callable[[str], str]) -> Program
             for collective in collectives
         )
     if used is not None:
-        values = (
-            one if one.path is None else replace(one, path=renamed(one.path)) for one in used.values
-        )
+        values = (replace(value, path=value.path and renamed(value.path)) for value in used.values)
         used = replace(used, values=tuple(values))
     return replace(
         program,

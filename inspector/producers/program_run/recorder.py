@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import _thread
 import contextlib
+import itertools
 import json
 import os
 import sys
@@ -171,16 +172,15 @@ class Recorder:
     def _write_target(self, stem: str, target: Any) -> dict[str, Any]:
         if isinstance(target, str):
             return {"error": target}
-        module = bytecode.of_module(target.stablehlo())
-        output.write_bytes(module, self._raw / f"{stem}.mlirbc")
+        output.write_bytes(bytecode.of_module(target.stablehlo()), self._raw / f"{stem}.mlirbc")
         # Emulated devices are numbered from 0, in the order of `jax.devices()`.
         settings = lowered_settings(
             target, {device.id: device.id for device in programs.devices_of(target)}
         )
         return settings | {"partitions": getattr(target, custom_partitions.ATTRIBUTE, [])}
 
-    def _write_json(self, name: str, meta: dict[str, Any], found: Any) -> None:
-        text = json.dumps({"meta": meta, "snapshot": found.to_json()})
+    def _write_json(self, name: str, meta: dict[str, Any], snapshot: Any) -> None:
+        text = json.dumps({"meta": meta, "snapshot": snapshot.to_json()})
         output.write_text(text, self._raw / name)
 
     # --- Live arrays -------------------------------------------------------------------------------------
@@ -237,8 +237,7 @@ class Recorder:
         if not self._writes or (total := moves.total.value()) == self._written_moves:
             return
         started, self._written_moves = time.time(), total
-        text = json.dumps(moved_arrays.plain(moves.counts))
-        output.write_text(text, self._raw / MOVES)
+        output.write_text(json.dumps(moved_arrays.plain(moves.counts)), self._raw / MOVES)
         spent = time.time() - started
         self._next_moves = time.time() + max(_LEAST_PAUSE_SECONDS, spent / _MOST_SHARE)
 
@@ -350,14 +349,11 @@ def _compiled(computation: Any, executable: Any, traced: Any) -> tuple[Any, Any]
     constants = len(computation.const_args)
     avals = arguments.in_avals[constants:]
     kept = sorted(computation.compile_args["kept_var_idx"])
-    donated = {
-        place for place, one in zip(kept, programs.donated(computation), strict=False) if one
-    }
+    donated = set(itertools.compress(kept, programs.donated(computation)))
     information = [
         jax.stages.ArgInfo(aval, place + constants in donated) for place, aval in enumerate(avals)
     ]
-    debug = arguments.debug_info
-    names = tuple(debug.arg_names or ())[constants:]
+    names = tuple(arguments.debug_info.arg_names or ())[constants:]
     if traced is not None and traced.argument_names is not None:
         names = traced.argument_names
     in_tree, out_tree = (None, None) if traced is None else (traced.in_tree, traced.out_tree)
@@ -399,12 +395,12 @@ def _inputs(
     kept = programs.used_arguments(executable)
     count = len(arguments.in_avals) - constants
     own = () if called is None or len(called) < count else called[len(called) - count :]
-    found = []
+    inputs = []
     for place, aval in enumerate(arguments.in_avals):
         sharding = next(shardings, None) if place in kept else None
         if place < constants:
             continue
-        found.append(
+        inputs.append(
             {
                 "name": paths[place - constants],
                 "shape": list(getattr(aval, "shape", ())),
@@ -417,7 +413,7 @@ def _inputs(
                 else _sharding_text(sharding),
             }
         )
-    return found
+    return inputs
 
 
 def _own_sharding(argument: Any) -> str:
