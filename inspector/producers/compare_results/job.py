@@ -178,21 +178,17 @@ def _first_operation(
     sharded: _Written, single: _Written, tolerance: _Tolerance, differing: Sequence[int]
 ) -> tuple[FirstOperation | None, str | None]:
     """Return the first operation whose result differs, or the reason why it is unknown."""
-    compared = 0
     everything = list(modules.candidates(sharded.module, single.module, differing))
-    for group in _groups(everything[:_MOST_VALUES]):
-        values = _intermediate_values(sharded, single, tolerance, group)
-        compared += len(group)
-        for candidate, value in zip(group, values, strict=True):
-            if value.differs:
-                return _named(candidate, value), None
+    first = _first_of(sharded, single, tolerance, everything)
+    if first is not None:
+        return first, None
     if len(everything) > _MOST_VALUES:
         return None, f"the first {_MOST_VALUES:,} values before the result agree"
     if not everything:
         return None, "the program on one device has no operation in the same place"
     return None, (
-        f"all {compared:,} values that both programs compute agree; the program on one device has other "
-        "operations or constants, for example because it computes with the number of devices"
+        f"all {len(everything):,} values that both programs compute agree; the program on one device has "
+        "other operations or constants, for example because it computes with the number of devices"
     )
 
 
@@ -202,7 +198,13 @@ def _first_shard_map(
     """Return the first `shard_map` whose result differs, None if none does."""
     everything = modules.candidates(sharded.module, single.module, range(outputs), by_order=False)
     mapped = [candidate for candidate in everything if candidate.is_shard_map]
-    for group in _groups(mapped[:_MOST_VALUES]):
+    return _first_of(sharded, single, tolerance, mapped)
+
+
+def _first_of(
+    sharded: _Written, single: _Written, tolerance: _Tolerance, everything: Sequence[Candidate]
+) -> FirstOperation | None:
+    for group in _groups(everything[:_MOST_VALUES]):
         values = _intermediate_values(sharded, single, tolerance, group)
         for candidate, value in zip(group, values, strict=True):
             if value.differs:
