@@ -77,10 +77,10 @@ def watched_arrays(
 
     `list_shards` says whether to list the shards of a value without a spec, which is slow on many devices.
     """
-    first: dict[str, Watched] = {}
+    by_path: dict[str, Watched] = {}
     for value in watched:
-        first.setdefault(value.path, value)
-    return [_watched_array(value, mesh, logical, list_shards) for value in first.values()]
+        by_path.setdefault(value.path, value)
+    return [_watched_array(value, mesh, logical, list_shards) for value in by_path.values()]
 
 
 def _watched_array(value: Watched, mesh: Mesh, logical: bool, list_shards: bool) -> Array:
@@ -101,8 +101,7 @@ def _watched_array(value: Watched, mesh: Mesh, logical: bool, list_shards: bool)
         shards = shards_of(placed, shape) if list_shards else None
     except ValueError:  # the compiler pads dimensions that the mesh axes do not divide
         return array
-    held = math.prod(piece) * dtype.itemsize
-    array = replace(array, shard_shape=piece, bytes_per_device=held)
+    array = replace(array, shard_shape=piece, bytes_per_device=math.prod(piece) * dtype.itemsize)
     if shards is None:
         return array
     replicas = sum(shard.index == shards[0].index for shard in shards)
@@ -134,14 +133,14 @@ def live_bytes(owners: Iterable[tuple[str, Any]]) -> tuple[LiveBytes, ...]:
     """
     gc.collect()  # arrays that only wait for the garbage collector do not count
     owner_of = {id(leaf): owner for owner, tree in owners for leaf in jax.tree.leaves(tree)}
-    held: Counter[tuple[int, str]] = Counter()
+    size: Counter[tuple[int, str]] = Counter()
     count: Counter[tuple[int, str]] = Counter()
     for array in jax.live_arrays():
         owner = owner_of.get(id(array), "nobody")
         for shard in array.addressable_shards:
-            held[shard.device.id, owner] += shard.data.nbytes
+            size[shard.device.id, owner] += shard.data.nbytes
             count[shard.device.id, owner] += 1
-    rows = [[device, owner, count[device, owner], total] for (device, owner), total in held.items()]
+    rows = [[device, owner, count[device, owner], total] for (device, owner), total in size.items()]
     return tuple(LiveBytes(*row) for process in gathered(rows) for row in sorted(process))
 
 

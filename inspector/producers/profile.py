@@ -74,11 +74,11 @@ def traced(run: Callable[[], object], steps: int, hlo_text: str) -> Trace | None
         kinds = kinds_of(modules)
     except Exception:  # fails alike in all processes, before any of them waits for another
         return None
-    found: dict[str, Any] | None = None
+    times: dict[str, Any] | None = None
     # The profiler and its file format are not stable.
     with suppress(Exception):
-        found = _times(run, steps, kinds)
-    return _together(gathered(found), steps)
+        times = _times(run, steps, kinds)
+    return _together(gathered(times), steps)
 
 
 def kinds_of(modules: Iterable[Module]) -> dict[str, str]:
@@ -172,8 +172,7 @@ def _events(folder: Path, kinds: dict[str, str]) -> Iterator[Event]:
                         started.append((name, start, start + event.duration_ns, stats))
     for name, start, stop, stats in started:
         last = max(stop, ended.get((name, stats.get("_p")), stop))
-        kind = kinds.get(stats["hlo_op"], OTHER)
-        yield Event(stats.get("device_ordinal", 0), start, last, kind)
+        yield Event(stats.get("device_ordinal", 0), start, last, kinds.get(stats["hlo_op"], OTHER))
 
 
 def _shares(events: list[Event]) -> Iterator[tuple[str, float]]:
@@ -233,12 +232,12 @@ def _kind(module: Module, instruction: Instruction) -> str:
 
 
 def _kind_of_fusion(module: Module, fusion: Instruction) -> str:
-    held = [inner for inner in _inside(module, fusion) if inner.opcode not in _FREE]
-    opcodes = {inner.opcode for inner in held}
+    instructions = [inner for inner in _inside(module, fusion) if inner.opcode not in _FREE]
+    opcodes = {inner.opcode for inner in instructions}
     if costly := next((opcode for opcode in _COSTLY if opcode in opcodes), None):
         return costly
     # Scalars are only offsets of slices.
-    if {inner.opcode for inner in held if not _is_scalar(inner)} <= set(_MOVES):
+    if {inner.opcode for inner in instructions if not _is_scalar(inner)} <= set(_MOVES):
         return next((opcode for opcode in _MOVES if opcode in opcodes), "fusion")
     return "fusion"
 

@@ -120,7 +120,7 @@ def _run_steps(program: CompiledProgram, state: Any, batch: Any, steps: int) -> 
     """Run a program once and `steps` times more. Return the last state, and the last other result."""
     results: list[Any] = []
 
-    def kept(result: Any) -> None:
+    def keep(result: Any) -> None:
         nonlocal state
         if program.changes_state:
             state, result = result
@@ -129,9 +129,9 @@ def _run_steps(program: CompiledProgram, state: Any, batch: Any, steps: int) -> 
             results.clear()
         results.append(result)
 
-    kept(program.first(state, batch))
+    keep(program.first(state, batch))
     for _ in program.steps(steps):
-        kept(program.run(state, batch))
+        keep(program.run(state, batch))
     if program.name == "train_step":
         program.keep_losses(results)
     return state, results[-1]

@@ -20,7 +20,7 @@ from inspector.compiled import program_text
 from inspector.core.errors import InvalidInput
 from inspector.core.snapshot import Collective, ShardingChoice, Spec
 from inspector.producers.propagation import xla_partitioner
-from inspector.producers.records import mesh_record, spec_of
+from inspector.producers.records import jax_entry, mesh_record, spec_of
 
 _MOST_CHOICES = 3
 _MOST_CANDIDATES = 24
@@ -67,15 +67,15 @@ class Operation:
     @property
     def specs(self) -> tuple[Spec, ...]:
         """Return the spec of each operand."""
-        return tuple(spec_of(each.sharding.spec, each.ndim) for each in self.types)
+        return tuple(spec_of(type_.sharding.spec, type_.ndim) for type_ in self.types)
 
     @property
     def mesh(self) -> AbstractMesh:
         """Return the mesh of the operands."""
         return next(
-            each.sharding.mesh
-            for each in (*self.types, self.types[0])
-            if not each.sharding.mesh.empty
+            type_.sharding.mesh
+            for type_ in (*self.types, self.types[0])
+            if not type_.sharding.mesh.empty
         )
 
 
@@ -96,10 +96,9 @@ def choices(operation: Operation) -> tuple[ShardingChoice, ...]:
         except Exception:  # JAX refuses this candidate too, for whatever reason
             continue
         choices.setdefault(_effect(choice), choice)
-    every = list(choices.values())
+    distinct = list(choices.values())
     usual = _USUAL.get(operation.name, 0)
-    others = sorted(every[usual:], key=_traffic)
-    chosen = [*every[:usual], *others][:_MOST_CHOICES]
+    chosen = [*distinct[:usual], *sorted(distinct[usual:], key=_traffic)][:_MOST_CHOICES]
     return tuple(sorted(chosen, key=_traffic))
 
 
@@ -123,8 +122,7 @@ def _candidates(operation: Operation) -> Iterator[_Candidate]:
     match operation.name:
         case "with_sharding_constraint":
             if operation.wanted is not None:
-                wanted = spec_of(operation.wanted, operation.types[0].ndim)
-                yield _Candidate(((0, wanted),))
+                yield _Candidate(((0, spec_of(operation.wanted, operation.types[0].ndim)),))
         case "dot_general":
             yield from _of_product(operation)
         case "reshape":
@@ -190,8 +188,8 @@ def _of_reshape(operation: Operation) -> Iterator[_Candidate]:
         for axes in sharded
     ]
     for chosen in itertools.islice(itertools.product(*places), _MOST_CANDIDATES):
-        taken = [place for place in chosen if place is not None]
-        if len(set(taken)) == len(taken):
+        filled = [place for place in chosen if place is not None]
+        if len(set(filled)) == len(filled):
             result: list[tuple[str, ...] | None] = [None] * len(sizes)
             for place, axes in zip(chosen, sharded, strict=True):
                 if place is not None:
@@ -224,7 +222,7 @@ def _of_gather(operation: Operation) -> Iterator[_Candidate]:
 
 def _equal_operands(operation: Operation) -> Iterator[_Candidate]:
     """Yield the other operands resharded as one of them, or without the axes that two dimensions have."""
-    arrays = [n for n, each in enumerate(operation.types) if each.ndim]
+    arrays = [n for n, type_ in enumerate(operation.types) if type_.ndim]
     for model in arrays:
         spec = operation.specs[model]
         changed = []
@@ -258,18 +256,18 @@ def _unsharded_dimension(operation: Operation) -> Iterator[_Candidate]:
     Operands of the same type change together.
     """
     alike: dict[Any, list[int]] = {}
-    for number, (each, spec) in enumerate(zip(operation.types, operation.specs, strict=True)):
-        alike.setdefault((each.shape, spec), []).append(number)
+    for number, (type_, spec) in enumerate(zip(operation.types, operation.specs, strict=True)):
+        alike.setdefault((type_.shape, spec), []).append(number)
     for (shape, spec), numbers in alike.items():
         for dimension, axes in enumerate(spec):
             if not axes:
                 continue
-            gathered = tuple(None if d == dimension else each for d, each in enumerate(spec))
+            gathered = tuple(None if d == dimension else entry for d, entry in enumerate(spec))
             yield _Candidate(tuple((number, gathered) for number in numbers))
             ways = math.prod(operation.mesh.shape[axis] for axis in axes)
             for other, size in enumerate(shape):
                 if other != dimension and spec[other] is None and size % ways == 0:
-                    moved = tuple(axes if d == other else each for d, each in enumerate(gathered))
+                    moved = tuple(axes if d == other else entry for d, entry in enumerate(gathered))
                     yield _Candidate(tuple((number, moved) for number in numbers))
 
 
@@ -306,8 +304,8 @@ def _tried(operation: Operation, candidate: _Candidate) -> ShardingChoice:
 
     with jax.sharding.use_abstract_mesh(mesh):
         arguments = [
-            jax.ShapeDtypeStruct(each.shape, each.dtype, sharding=each.sharding)
-            for each in operation.types
+            jax.ShapeDtypeStruct(type_.shape, type_.dtype, sharding=type_.sharding)
+            for type_ in operation.types
         ]
         traced = jax.jit(changed).trace(*arguments)
         result = traced.jaxpr.out_avals[0]
@@ -350,4 +348,4 @@ def _spec_text(spec: Spec) -> str:
 
 
 def _partition_spec(spec: Spec) -> PartitionSpec:
-    return PartitionSpec(*[axes[0] if axes and len(axes) == 1 else axes for axes in spec])
+    return PartitionSpec(*map(jax_entry, spec))

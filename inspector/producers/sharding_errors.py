@@ -80,8 +80,7 @@ class RefusedPrograms:
             with reading(self._layout):
                 yield
         except Refused as refused:
-            program = Program(name, stage="propagated", sharding_error=refused.error)
-            self.programs.append(program)
+            self.programs.append(Program(name, stage="propagated", sharding_error=refused.error))
 
 
 def _is_about_shardings(error: Exception) -> bool:
@@ -149,10 +148,10 @@ def _operand_names(operation: str, count: int) -> tuple[str, ...]:
 
 def _einsum_order(frames: list[FrameType]) -> tuple[int, ...] | None:
     """Return, for each dimension of the result of an einsum, the dimension of its matrix product."""
-    found = internals.einsum_names(frames)
-    if found is None:
+    einsum = internals.einsum_names(frames)
+    if einsum is None:
         return None
-    names, result = found
+    names, result = einsum
     return tuple(names.index(name) for name in result)
 
 

@@ -39,8 +39,8 @@ def lost_sharding(computation: Any, executable: Any) -> dict[str, Any] | None:
         )
         if isinstance(sharding, jax.sharding.NamedSharding) and not sharding.is_fully_replicated
     ]
-    held, operand, sharding = max(operands, key=lambda row: row[0], default=(0, None, None))
-    if result is None or operand is None or sharding is None or size <= held:
+    shard_bytes, operand, sharding = max(operands, key=lambda row: row[0], default=(0, None, None))
+    if result is None or operand is None or sharding is None or size <= shard_bytes:
         return None
     return {
         "shape": list(result.shape),
@@ -48,8 +48,8 @@ def lost_sharding(computation: Any, executable: Any) -> dict[str, Any] | None:
         "bytes": size,
         "operand_shape": list(operand.shape),
         "operand_spec": spec_of(sharding.spec, len(operand.shape)),
-        "operand_bytes": held,
-        "parts": _bytes(operand.shape, operand) // held if held else 1,
+        "operand_bytes": shard_bytes,
+        "parts": _bytes(operand.shape, operand) // shard_bytes if shard_bytes else 1,
     }
 
 

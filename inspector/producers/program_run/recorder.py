@@ -198,13 +198,13 @@ class Recorder:
             snapshot, counts = self._live.captured(trees, final)
             if snapshot is None:
                 return
-            held = sum(array.bytes or 0 for array in snapshot.arrays)
+            size = sum(array.bytes or 0 for array in snapshot.arrays)
             # At the end, as many as at the last reading are still in use.
-            goes_on = held >= self._read_bytes / 2 if final else self._live.share_of_new > 0.5
-            self._read_bytes = held
-            if held >= self._written_bytes / 2 or (goes_on and held >= self._written_bytes / 100):
-                self._written_bytes = held
-                meta = {"when": when, "at": now - self._started, "names": counts, "bytes": held}
+            goes_on = size >= self._read_bytes / 2 if final else self._live.share_of_new > 0.5
+            self._read_bytes = size
+            if size >= self._written_bytes / 2 or (goes_on and size >= self._written_bytes / 100):
+                self._written_bytes = size
+                meta = {"when": when, "at": now - self._started, "names": counts, "bytes": size}
                 self._write_json("arrays.json", meta, snapshot)
         finally:
             self._lock.release()

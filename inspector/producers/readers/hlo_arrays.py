@@ -190,8 +190,8 @@ class HloArrays:
         piece = value.shard_shape
         if piece is not None and array.shard_shape is None:
             size = stored.itemsize
-            held = None if size is None else math.prod(piece) * size
-            array = replace(array, shard_shape=piece, bytes_per_device=held)
+            nbytes = None if size is None else math.prod(piece) * size
+            array = replace(array, shard_shape=piece, bytes_per_device=nbytes)
         self._imported.arrays[-1] = array
 
     def _saved(self, value: _Value) -> SavedSharding | None:

@@ -173,7 +173,7 @@ def _with_spec(array: Array, itemsize: int | None, spec: Spec, mesh: Mesh) -> Ar
 
 
 def _with_shard_shape(array: Array, itemsize: int | None, shape: tuple[int, ...]) -> Array:
-    held = None
+    nbytes = None
     if itemsize is not None and array.bytes is not None:
-        held = math.prod(shape) * itemsize
-    return replace(array, shard_shape=shape, bytes_per_device=held)
+        nbytes = math.prod(shape) * itemsize
+    return replace(array, shard_shape=shape, bytes_per_device=nbytes)
