@@ -84,8 +84,8 @@ def _abstract_state(
     """Return the arrays of a batch, a state and an output; those that could not be traced are None."""
     leaves = [leaf for leaf in all_leaves(model, *arrays) if hasattr(leaf.value, "shape")]
     has_types = layout.entry.own and bool(layout.explicit_axes)
-    made = tuple(_array(leaf, has_types and leaf.names is None) for leaf in leaves)
-    return AbstractState(model.names, made, versions(), tuple(refused))
+    records = tuple(_array(leaf, has_types and leaf.names is None) for leaf in leaves)
+    return AbstractState(model.names, records, versions(), tuple(refused))
 
 
 def abstract_mesh(layout: Layout) -> AbstractMesh:
@@ -102,7 +102,6 @@ def abstract_mesh(layout: Layout) -> AbstractMesh:
 def _own_state(layout: Layout, model: Model, key: Any) -> AbstractState:
     """Return the arrays of a user's model, traced with its mesh and its rules as in a run."""
     refused = RefusedPrograms(layout)
-    mesh = abstract_mesh(layout)
     state = stepped = output = None
     mesh = abstract_mesh(layout)
     given: dict[str, Given | None] = {}
@@ -158,10 +157,10 @@ def _with_given(array: AbstractArray, given: Mapping[str, Given | None]) -> Abst
     """
     if array.group in ("batch", "output") or array.path not in given:
         return array
-    one = given[array.path]
-    if one is None:
+    spec = given[array.path]
+    if spec is None:
         return replace(array, unmatched=True)
-    return replace(array, given_spec=one.spec, pattern=one.pattern, memory_kind=one.memory_kind)
+    return replace(array, given_spec=spec.spec, pattern=spec.pattern, memory_kind=spec.memory_kind)
 
 
 def _refuse_other_state(layout: Layout, state: Any, stepped: Any) -> None:

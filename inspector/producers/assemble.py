@@ -43,7 +43,7 @@ def make_array(wanted: Assembly) -> Assembled:
         raise InvalidInput(
             f"the mesh has {wanted.devices} devices, but this process has {jax.device_count()}"
         )
-    return _Assembly(wanted).made()
+    return _Assembly(wanted).assembled()
 
 
 class _Assembly:
@@ -62,9 +62,9 @@ class _Assembly:
         self.step: Step = "cut"
 
     def sharding_of(self, spec: Spec) -> NamedSharding:
-        return NamedSharding(self.mesh, PartitionSpec(*(jax_entry(axes) for axes in spec)))
+        return NamedSharding(self.mesh, PartitionSpec(*map(jax_entry, spec)))
 
-    def made(self) -> Assembled:
+    def assembled(self) -> Assembled:
         array = moved = refusal = None
         collectives: tuple[str, ...] = ()
         makers = {
@@ -163,9 +163,9 @@ class _Assembly:
         host = self.host
         if self.wanted.mistake == "swapped":
             indices = list(self.sharding.devices_indices_map(self.shape).values())
-            one, other = indices[self.wanted.device], indices[assemblies.swap_partner(self.wanted)]
+            block, swap = indices[self.wanted.device], indices[assemblies.swap_partner(self.wanted)]
             host = host.copy()
-            host[one], host[other] = self.host[other], self.host[one]
+            host[block], host[swap] = self.host[swap], self.host[block]
         elif self.wanted.mistake == "dtype":
             host = host.astype(np.int64)
         self.pieces.append(_piece(host, None, None))

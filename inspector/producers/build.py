@@ -360,19 +360,19 @@ def signatures(model: Model, layout: Layout, mesh: Mesh | AbstractMesh) -> tuple
         {"key": key_in, "batch": inputs["batch"]},
         {"state": state_sharding},
     )
-    found = [init]
+    programs = [init]
     if model.step is not None:
         outputs = {"state": state_sharding, "loss": None}
-        found.append(Signature("train_step", model.step, dict(inputs), outputs, donated))
+        programs.append(Signature("train_step", model.step, dict(inputs), outputs, donated))
     if model.apply is not None:
         output = None
         if model.output_axes is not None or not layout.explicit_axes:
             output = named_sharding(model.output_axes, model, layout, mesh)
-        found.append(Signature("apply", model.apply, dict(inputs), {"output": output}))
+        programs.append(Signature("apply", model.apply, dict(inputs), {"output": output}))
     for name, function in model.programs.items():
         if returns_state(function, state, batch):
             outputs = {"state": state_sharding, "output": None}
-            found.append(Signature(name, function, dict(inputs), outputs, donated))
+            programs.append(Signature(name, function, dict(inputs), outputs, donated))
         else:
-            found.append(Signature(name, function, dict(inputs), {"output": None}))
-    return tuple(replace(one, compiler_options=layout.compiler_options) for one in found)
+            programs.append(Signature(name, function, dict(inputs), {"output": None}))
+    return tuple(replace(program, compiler_options=layout.compiler_options) for program in programs)

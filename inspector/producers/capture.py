@@ -16,11 +16,11 @@ import jax
 from jax.sharding import PartitionSpec
 
 from inspector.compiled.donation import with_donation
-from inspector.core import output, snapshot
+from inspector.core import output
 from inspector.core.array_roles import with_roles
 from inspector.core.errors import InvalidInput, shown
 from inspector.core.formatting import counted, numbered
-from inspector.core.snapshot import Array, Finding, Group, Program, Snapshot, Source
+from inspector.core.snapshot import Array, Finding, Group, Program, Snapshot, Source, write
 from inspector.producers.captured_arrays import ArrayRecords, first_paths, main_mesh
 from inspector.producers.captured_program import CapturedProgram
 from inspector.producers.leaves import Leaf, Names, group_of, unboxed
@@ -99,10 +99,10 @@ def capture(
         sharding = _sharding(leaf.value)
         record = records.record(leaf, array_path, of_group, sharding, names)
         captured.append(Captured(record, leaf, sharding))
-    found = [program.record(records, matched(program.values, captured)) for program in compiled]
-    records_of_arrays = [one.array for one in captured]
+    recorded = [program.record(records, matched(program.values, captured)) for program in compiled]
+    records_of_arrays = [array.array for array in captured]
     notes = tuple(_left_out(others))
-    return _finish(records, records_of_arrays, found, path, notes, grouped=group is not None)
+    return _finish(records, records_of_arrays, recorded, path, notes, grouped=group is not None)
 
 
 def capture_compiled(
@@ -138,7 +138,7 @@ def capture_compiled(
       ('double', 128, ())
     """
     by_name = compiled if isinstance(compiled, Mapping) else {name: compiled}
-    programs = [CapturedProgram(str(key), one) for key, one in by_name.items()]
+    programs = [CapturedProgram(str(key), program) for key, program in by_name.items()]
     shardings = [sharding for program in programs for sharding in program.shardings()]
     main = main_mesh(shardings, mesh)
     axis_names = () if main is None else tuple(main.axis_names)
@@ -156,8 +156,7 @@ def capture_compiled(
         for value in program.values
         if value.used
     ]
-    made = [program.record(records) for program in programs]
-    return _finish(records, arrays, made, path)
+    return _finish(records, arrays, [program.record(records) for program in programs], path)
 
 
 def _finish(
@@ -172,7 +171,7 @@ def _finish(
     to_write = path if jax.process_index() == 0 else None
     if to_write is not None:
         output.refuse_unwritable(to_write)
-    found = Snapshot(
+    snapshot = Snapshot(
         source=Source(
             "capture",
             None,
@@ -188,11 +187,11 @@ def _finish(
         other_meshes=records.other_meshes,
     )
     if not grouped:
-        found = with_roles(found)
-    found = with_donation(found)
+        snapshot = with_roles(snapshot)
+    snapshot = with_donation(snapshot)
     if to_write is not None:
-        snapshot.write(found, to_write)
-    return found
+        write(snapshot, to_write)
+    return snapshot
 
 
 def _leaves(state: Any) -> list[Leaf]:

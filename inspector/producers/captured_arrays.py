@@ -207,15 +207,15 @@ class ArrayRecords:
             if isinstance(sharding, NamedSharding)
             and (place := self._place(sharding.mesh)) is not None
         )
-        place = max(counts, key=lambda one: counts[one], default=0)
+        place = max(counts, key=lambda key: counts[key], default=0)
         return self._jax_meshes[place], self._meshes[place], _index(place)
 
     def _place(self, mesh: Any) -> int | None:
         """Return the position of a mesh in the list of all meshes, None if it is in none."""
         if isinstance(mesh, AbstractMesh):  # it fits every mesh of the same axes
             axes = tuple(mesh.shape.items())
-            known = (tuple(jax_mesh.shape.items()) for jax_mesh in self._jax_meshes)
-            return next((place for place, one in enumerate(known) if one == axes), None)
+            known = [tuple(jax_mesh.shape.items()) for jax_mesh in self._jax_meshes]
+            return known.index(axes) if axes in known else None
         return self._places.get(_key(mesh))
 
     def _note(self, code: str, path: str) -> None:

@@ -75,15 +75,15 @@ class CapturedProgram:
         # Not imported in the process of a program under `run`, whose text is read later by another one.
         from inspector.compiled import program_text
 
-        found = program_text.read(text, mesh if on_mesh else None, arrays, memory)
+        facts = program_text.read(text, mesh if on_mesh else None, arrays, memory)
         program = Program(
             self.name,
             memory=memory,
-            shardings=program_text.with_uses(arrays, found.uses, found.reused),
+            shardings=program_text.with_uses(arrays, facts.uses, facts.reused),
             stage="compiled",
             mesh=index,
         )
-        return found.added_to(program)
+        return facts.added_to(program)
 
     def _inputs(self) -> Iterator[Value]:
         compiled = self._compiled
@@ -106,8 +106,7 @@ class CapturedProgram:
         compiled = self._compiled
         out_tree: Any = compiled.out_tree
         shardings = out_tree.flatten_up_to(compiled.output_shardings)
-        leaves = arguments(compiled.out_info)
-        for leaf, sharding in zip(leaves, shardings, strict=True):
+        for leaf, sharding in zip(arguments(compiled.out_info), shardings, strict=True):
             path = "/".join(part for part in (self.name, "output", leaf.path) if part)
             yield Value(path, leaf, sharding, output=True, used=True)
 

@@ -63,10 +63,10 @@ def save_state(layout: Layout, folder: Path, report: Report, memory: int | None 
     model, mesh = model_and_mesh(layout, report)
     with tracing(layout, mesh):
         of_init, *others = signatures(model, replace(layout, donate=False), mesh)
-        steps = [one for one in others if one.name == "train_step"]
+        programs = [of_init, *(other for other in others if other.name == "train_step")]
         report("compile")
         # Two programs, as in a run: in a single one, hundreds of emulated devices deadlock in collectives.
-        compiled = [one.jitted().lower(*one.arguments).compile() for one in (of_init, *steps)]
+        compiled = [program.jitted().lower(*program.arguments).compile() for program in programs]
         needed = max(map(bytes_per_device, compiled))
         refuse_too_large(needed, layout, memory, "a train step of the layout to be saved")
         key, batch = first_inputs(model, of_init)
@@ -116,8 +116,7 @@ def restore_state(layout: Layout, folder: Path, report: Report) -> Restored:
     for number, leaf in enumerate(leaves):
         report("compare", done=number, of=len(leaves))
         compared.append(compare(leaf.path, leaf.value, _values_file(folder, number)))
-    snapshot = _snapshot(layout, state, model.names == "logical")
-    return Restored(snapshot, tuple(compared), seconds)
+    return Restored(_snapshot(layout, state, model.names == "logical"), tuple(compared), seconds)
 
 
 def compare(path: str, value: jax.Array, file: Path) -> Compared:

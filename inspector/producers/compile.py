@@ -100,7 +100,6 @@ def compile_layout(
         )
     report("read")
     programs = tuple(program.record() for program in compiled)
-    kept = _with_compiled_specs(planned.arrays, programs, mesh_of_record)
     inside = watched_arrays(watched, mesh_of_record, model.names == "logical", list_shards=False)
     snapshot = Snapshot(
         source=Source(
@@ -113,7 +112,7 @@ def compile_layout(
         ),
         layout=layout.to_json() | {"target": target.text},
         mesh=mesh_of_record,
-        arrays=(*kept, *inside),
+        arrays=(*_with_compiled_specs(planned.arrays, programs, mesh_of_record), *inside),
         programs=programs,
         findings=(
             *(finding for program in compiled for finding in program.findings()),
@@ -133,8 +132,7 @@ def compile_layout(
 def _propagated(layout: Layout, only: str | None) -> tuple[Program, ...] | None:
     """Return the programs before their compile, on which their predictions rest too; None if they fail."""
     with contextlib.suppress(InvalidInput):
-        names = () if only is None else (only,)
-        programs = propagated_programs(layout, origins=False, only=names)
+        programs = propagated_programs(layout, origins=False, only=() if only is None else (only,))
         return propagated_records(programs.programs)
     return None
 
@@ -213,10 +211,10 @@ class AheadOfTimeProgram(CompiledProgram):
                 seconds=self._seconds,
                 ideal=self._ideal,
             )
-        made = super().record()
-        if made.memory is None:
-            return made
-        return replace(made, memory=replace(made.memory, capacity=self._capacity))
+        program = super().record()
+        if program.memory is None:
+            return program
+        return replace(program, memory=replace(program.memory, capacity=self._capacity))
 
     def findings(self) -> tuple[Finding, ...]:
         """Return a finding if the program does not fit. The GPU compiler does not check this itself."""

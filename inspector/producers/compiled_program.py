@@ -79,7 +79,7 @@ class CompiledProgram:
         self._executable: Any = None
         self._shardings: tuple[ProgramArray, ...] = ()
         self._ideal: Work | None = None
-        self._found = program_text.ProgramFacts()
+        self._facts = program_text.ProgramFacts()
 
     @property
     def changes_state(self) -> bool:
@@ -151,8 +151,7 @@ class CompiledProgram:
     def read_compiled(self, mesh: Mesh) -> None:
         """Read work and collectives from the text of the compiled program. `mesh` gives the mesh axes."""
         memory = memory_of(self._executable)
-        text = self._executable.as_text()
-        self._found = program_text.read(text, mesh, self._shardings, memory)
+        self._facts = program_text.read(self._executable.as_text(), mesh, self._shardings, memory)
 
     def first(self, *arguments: Any) -> Any:
         """Run the program for the first time, wait for its result, and return it."""
@@ -231,7 +230,7 @@ class CompiledProgram:
             trace=self._trace,
             stage="compiled" if self._seconds.first is None else "run",
         )
-        return self._found.added_to(program)
+        return self._facts.added_to(program)
 
     def bytes_per_device(self) -> int:
         """Return the bytes that one run needs on one device, 0 if unknown."""
@@ -302,8 +301,8 @@ def compile_all(
             if not number:
                 reads.append(reader.submit(program.read_lowered))
             reads.append(reader.submit(program.read_compiled, mesh))
-        for each in reads:
-            each.result()
+        for read in reads:
+            read.result()
     return tuple(programs)
 
 

@@ -129,9 +129,9 @@ def function_named(name: str) -> Callable[..., Any]:
         raise
     function = getattr(module, function_name, None)
     if not callable(function):
-        found = "nothing" if function is None else f"{type(function).__name__}, not a function,"
+        kind = "nothing" if function is None else f"{type(function).__name__}, not a function,"
         raise InvalidInput(
-            f"{name} cannot be imported: the module {module_name} has {found} named {function_name!r}"
+            f"{name} cannot be imported: the module {module_name} has {kind} named {function_name!r}"
         )
     return function
 
@@ -180,7 +180,7 @@ def default_mesh(model: Model, name: str) -> tuple[MeshAxis, ...]:
     if types is None:
         types = getattr(mesh, "axis_types", ("auto",) * len(sizes))
     listed = types if isinstance(types, (list, tuple)) else (types,) * len(sizes)
-    texts = [str(getattr(one, "name", one)).lower() for one in listed]
+    texts = [str(getattr(kind, "name", kind)).lower() for kind in listed]
     with own_code(name):
         shape = parse_mesh("x".join(map(str, sizes.values())), MOST_COMPILED_DEVICES)
         names = parse_axes(",".join(sizes), shape)
@@ -247,21 +247,17 @@ def _logical_axes(model: Model, name: str, state: Any) -> dict[str, str]:
         batch = checked_batch(name, jax.eval_shape(batch_function(model), key))
         if state is None:
             state = jax.eval_shape(model.init, key, batch)
-    found: dict[str, list[str]] = {}
+    by_axis: dict[str, list[str]] = {}
     named = [(f"batch/{part}", axes) for part, axes in model.batch_axes.items()]
     named += [(leaf.path, leaf.names) for leaf in leaves_of(state) if leaf.names is not None]
     for path, names in named:
-        for axis in dict.fromkeys(_flat(names)):
-            found.setdefault(axis, []).append(path)
+        for axis in dict.fromkeys(entry for entry in names if isinstance(entry, str)):
+            by_axis.setdefault(axis, []).append(path)
     return {
         axis: f"a dimension of {paths[0]}"
         + (f" and {counted(len(paths) - 1, 'more array')}" if len(paths) > 1 else "")
-        for axis, paths in found.items()
+        for axis, paths in by_axis.items()
     }
-
-
-def _flat(names: Iterable[Any]) -> Iterable[str]:
-    return (name for name in names if isinstance(name, str))
 
 
 def _rule(rule: Any, name: str) -> Rule:

@@ -10,10 +10,10 @@ from typing import Any
 
 from inspector.compare import board as boards
 from inspector.compiled.hlo.shardings import NamedMesh
-from inspector.core import host_memory, snapshot, temporary_folder, typed_json
+from inspector.core import host_memory, temporary_folder, typed_json
 from inspector.core.errors import InvalidInput, shown
 from inspector.core.formatting import bytes_text
-from inspector.core.snapshot import Snapshot
+from inspector.core.snapshot import Snapshot, dumps
 from inspector.core.sources import READERS
 from inspector.layout import rule_files
 from inspector.producers.readers import archive, content, limits
@@ -39,8 +39,8 @@ def import_job(payload: dict[str, Any], report: Callable[..., None]) -> dict[str
                 folder = stack.enter_context(temporary_folder.held(folder))
             path, name = Path(payload["path"]), payload["name"]
             mesh = payload["mesh"] and NamedMesh(tuple(map(tuple, payload["mesh"])))
-            found = read(path, name, payload["kind"], payload["step"], folder, report, mesh)
-            return {"snapshot": _bounded_text(found, name)}
+            snapshot = read(path, name, payload["kind"], payload["step"], folder, report, mesh)
+            return {"snapshot": _bounded_text(snapshot, name)}
     except MemoryError:
         raise _out_of_memory(payload["name"]) from None
     finally:
@@ -114,18 +114,18 @@ def read(
     return snapshot
 
 
-def _bounded_text(found: Snapshot, name: str) -> str:
+def _bounded_text(snapshot: Snapshot, name: str) -> str:
     """Return the JSON text of a Snapshot.
 
     Raises:
       InvalidInput: it has too many collectives, or too many bytes.
     """
-    collectives = sum(len(program.collectives or ()) for program in found.programs)
+    collectives = sum(len(program.collectives or ()) for program in snapshot.programs)
     if collectives > limits.MOST_COLLECTIVES:
         raise InvalidInput(
             f"{name} has {collectives:,} collectives, but at most {limits.MOST_COLLECTIVES:,} are read"
         )
-    text = snapshot.dumps(found)
+    text = dumps(snapshot)
     if len(text) > limits.MOST_SNAPSHOT_BYTES:
         raise InvalidInput(
             f"{name} makes a Snapshot of {bytes_text(len(text))}, but at most "

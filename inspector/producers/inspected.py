@@ -16,10 +16,10 @@ from jax import numpy as jnp
 from inspector.checks import audit
 from inspector.compiled import program_text
 from inspector.compiled.donation import with_donation
-from inspector.core import output, snapshot
+from inspector.core import output
 from inspector.core.array_roles import with_roles
 from inspector.core.errors import InvalidInput, shown
-from inspector.core.snapshot import Snapshot
+from inspector.core.snapshot import Snapshot, write
 from inspector.machines import targets
 from inspector.producers import bytecode
 from inspector.producers.capture import capture_compiled
@@ -75,23 +75,23 @@ def inspect(
     with _lowered_for(None if wanted is None else targets.PLATFORMS[wanted.kind]) as lowered:
         lowered_here = jitted.lower(*arguments, **keywords)
         compiled = lowered_here.compile()
-    found = _with_names(capture_compiled(compiled, name=name), compiled, name)
+    snapshot = _with_names(capture_compiled(compiled, name=name), compiled, name)
     if wanted is None:
-        found = _with_ideal(found, lambda: lowered_here.as_text(dialect="hlo"))
-        found = _with_causes(found, lambda: lowered_here.compiler_ir("stablehlo"))
+        snapshot = _with_ideal(snapshot, lambda: lowered_here.as_text(dialect="hlo"))
+        snapshot = _with_causes(snapshot, lambda: lowered_here.compiler_ir("stablehlo"))
     else:
         if not lowered:
             raise InvalidInput(
                 f"{name} was not lowered by JAX, so it cannot be compiled for {target}"
             )
-        found = _with_ideal(found, lambda: lowered[-1].hlo().as_hlo_text())
-        found = _for_target(found, lowered[-1], wanted)
-        found = _with_causes(found, lowered[-1].stablehlo)
-    found = audit.audited(with_donation(with_roles(found)))
+        snapshot = _with_ideal(snapshot, lambda: lowered[-1].hlo().as_hlo_text())
+        snapshot = _for_target(snapshot, lowered[-1], wanted)
+        snapshot = _with_causes(snapshot, lowered[-1].stablehlo)
+    snapshot = audit.audited(with_donation(with_roles(snapshot)))
     if path is not None:
         output.refuse_unwritable(path)
-        snapshot.write(found, path)
-    return found
+        write(snapshot, path)
+    return snapshot
 
 
 def _with_ideal(snapshot: Snapshot, hlo: Callable[[], str]) -> Snapshot:
@@ -143,7 +143,7 @@ def _lowered_for(platform: str | None) -> Iterator[list[Any]]:
     Whatever wraps `jax.jit` ends in the same function. It gets a function with the same arguments and results
     that does nothing, which JAX can compile here: kernels for another platform cannot be compiled here.
     """
-    found: list[Any] = []
+    lowerings: list[Any] = []
 
     def replacement(original: Callable[..., Any]) -> Callable[..., Any]:
         def resolve_and_lower(args: Any, jaxpr: Any, **params: Any) -> Any:
@@ -155,16 +155,16 @@ def _lowered_for(platform: str | None) -> Iterator[list[Any]]:
             lowered = lower(lowering_platforms=(platform,))
             if theirs := list(custom_partitions.since(before)):
                 _record_partitions(lower, lowered, theirs, platform)
-            found.append(lowered)
+            lowerings.append(lowered)
             return original(args, jaxpr=_without_body(jaxpr, lowered), **params)
 
         return resolve_and_lower
 
     if platform is None:
-        yield found
+        yield lowerings
         return
     with lowering_hook.replaced(replacement):
-        yield found
+        yield lowerings
 
 
 def _record_partitions(
@@ -195,9 +195,9 @@ def _without_body(jaxpr: Any, lowered: Any) -> Any:
         results = [_empty(aval) for aval in jaxpr.out_avals]
         return jax.lax.optimization_barrier((results, used))[0]
 
-    made = jax.jit(body).trace(*jaxpr.in_avals).jaxpr
-    lowering_hook.use_debug_info(made, jaxpr)
-    return made
+    empty = jax.jit(body).trace(*jaxpr.in_avals).jaxpr
+    lowering_hook.use_debug_info(empty, jaxpr)
+    return empty
 
 
 def _empty(aval: Any) -> Any:

@@ -47,42 +47,42 @@ def matched(values: Sequence[Value], captured: Sequence[Captured]) -> tuple[Valu
 
 def _matches(values: Iterable[tuple[int, Value]], captured: Sequence[Captured]) -> dict[int, str]:
     left = {at: (value, _keys(value.leaf.path)) for at, value in values}
-    free = {at: (one, _keys(one.leaf.path)) for at, one in enumerate(captured)}
-    found: dict[int, str] = {}
+    free = {at: (array, _keys(array.leaf.path)) for at, array in enumerate(captured)}
+    paths: dict[int, str] = {}
     longest = max((len(keys) for _, keys in free.values()), default=0)
     for length in range(longest, 0, -1):
         by_end: dict[Hashable, list[int]] = defaultdict(list)
-        for number, (one, keys) in free.items():
+        for number, (array, keys) in free.items():
             end = keys[-length:]
             if len(end) == length and (end == keys or not all(key.isdigit() for key in end)):
-                by_end[end, _type(one.leaf)].append(number)
+                by_end[end, _type(array.leaf)].append(number)
         for at, (value, keys) in list(left.items()):
             candidates = by_end.get((keys[-length:], _type(value.leaf)), [])
             same = next((n for n in candidates if _same_sharding(value, free[n][0])), None)
             if same is not None:
                 candidates.remove(same)
-                found[at] = free.pop(same)[0].array.path
+                paths[at] = free.pop(same)[0].array.path
                 del left[at]
     numbered = {at: value for at, (value, keys) in left.items() if keys[-1].isdigit()}
-    return found | _in_order(numbered, [one for one, _ in free.values()])
+    return paths | _in_order(numbered, [array for array, _ in free.values()])
 
 
 def _in_order(values: dict[int, Value], captured: Sequence[Captured]) -> dict[int, str]:
     """Return the paths of values by the order of the arrays of each subtree, the largest subtree first."""
     by_root: dict[str, list[Captured]] = defaultdict(list)
-    for one in captured:
-        by_root[_keys(one.leaf.path)[0]].append(one)
-    found: dict[int, str] = {}
+    for entry in captured:
+        by_root[_keys(entry.leaf.path)[0]].append(entry)
+    paths: dict[int, str] = {}
     for arrays in (list(captured), *sorted(by_root.values(), key=len, reverse=True)):
-        free = [at for at in values if at not in found]
+        free = [at for at in values if at not in paths]
         # One array alone may have the type of another input by chance.
-        if len(arrays) < 2 or any(array.array.path in found.values() for array in arrays):
+        if len(arrays) < 2 or any(array.array.path in paths.values() for array in arrays):
             continue
         runs = [free[start : start + len(arrays)] for start in range(len(free) - len(arrays) + 1)]
         places = [run for run in runs if _are(run, values, arrays)]
         if len(places) == 1:
-            found |= {at: array.array.path for at, array in zip(places[0], arrays, strict=True)}
-    return found
+            paths |= {at: array.array.path for at, array in zip(places[0], arrays, strict=True)}
+    return paths
 
 
 def _are(run: Sequence[int], values: dict[int, Value], arrays: Sequence[Captured]) -> bool:
@@ -113,7 +113,7 @@ def _same_sharding(value: Value, captured: Captured) -> bool:
     try:
         return bool(value.sharding.is_equivalent_to(captured.sharding, rank))
     except Exception:  # an abstract mesh has no devices to compare
-        both = (value.sharding, captured.sharding)
-        return all(isinstance(each, NamedSharding) for each in both) and (
-            spec_of(both[0].spec, rank) == spec_of(both[1].spec, rank)
+        shardings = (value.sharding, captured.sharding)
+        return all(isinstance(sharding, NamedSharding) for sharding in shardings) and (
+            spec_of(shardings[0].spec, rank) == spec_of(shardings[1].spec, rank)
         )
