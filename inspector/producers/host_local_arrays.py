@@ -34,14 +34,14 @@ def exchange(payload: dict[str, Any], report: Callable[..., None]) -> dict[str, 
             f"are {jax.device_count()} in {jax.process_count()}"
         )
     report("exchange")
-    found = exchanged(wanted)
-    return typed_json.encode(found) if jax.process_index() == 0 else {}
+    result = exchanged(wanted)
+    return typed_json.encode(result) if jax.process_index() == 0 else {}
 
 
 def exchanged(wanted: HostLocal) -> Exchanged:
     """Convert the arrays, compute, convert back, and return the view of every process."""
     mesh = Mesh(np.array(jax.devices()).reshape(wanted.mesh_shape), wanted.axis_names)
-    spec = PartitionSpec(*(jax_entry(axes) for axes in wanted.spec))
+    spec = PartitionSpec(*map(jax_entry, wanted.spec))
     local = wanted.given(jax.process_index())
     whole = returned = None
     failure: dict[str, Any] | None = None
@@ -51,8 +51,8 @@ def exchanged(wanted: HostLocal) -> Exchanged:
         if wanted.convert:
             given = whole = multihost_utils.host_local_array_to_global_array(local, mesh, spec)
         step = "jit"
-        same = jax.jit(lambda x: x, in_shardings=NamedSharding(mesh, spec))
-        computed = jax.block_until_ready(same(given))
+        identity = jax.jit(lambda x: x, in_shardings=NamedSharding(mesh, spec))
+        computed = jax.block_until_ready(identity(given))
         whole = computed if whole is None else whole
         step = "to_local"
         returned = multihost_utils.global_array_to_host_local_array(computed, mesh, spec)
@@ -61,16 +61,16 @@ def exchanged(wanted: HostLocal) -> Exchanged:
         failure = {"step": step, "kind": type(error).__name__, "text": text}
     own = View(**_process(mesh), given=_values(local), **_of_global(whole), **_back(returned))
     # All processes have the same shapes, so JAX raises the same error in all of them.
-    seen = gathered({"view": typed_json.encode(own), "failure": failure, "made": whole is not None})
-    views = tuple(typed_json.decode(View, one["view"], "a process's view") for one in seen)
+    rows = gathered({"view": typed_json.encode(own), "failure": failure, "made": whole is not None})
+    views = tuple(typed_json.decode(View, row["view"], "a process's view") for row in rows)
     return Exchanged(
         mesh=mesh_record(mesh),
         array=live_array(Leaf("batch", "batch", whole, None), mesh_record(mesh), logical=False)
-        if all(one["made"] for one in seen)
+        if all(row["made"] for row in rows)
         else None,
         sharding=None if whole is None else str(whole.sharding),
         views=views,
-        refusal=_refusal([one["failure"] for one in seen]),
+        refusal=_refusal([row["failure"] for row in rows]),
         versions={"jax": jax.__version__},
     )
 
@@ -121,12 +121,12 @@ def _back(returned: jax.Array | None) -> dict[str, Any]:
 
 
 def _refusal(failures: list[dict[str, Any] | None]) -> JaxError | None:
-    those = tuple(process for process, failure in enumerate(failures) if failure is not None)
-    if not those:
+    failed = tuple(process for process, failure in enumerate(failures) if failure is not None)
+    if not failed:
         return None
-    first = failures[those[0]]
+    first = failures[failed[0]]
     assert first is not None
-    return JaxError(first["step"], first["kind"], first["text"], those)
+    return JaxError(first["step"], first["kind"], first["text"], failed)
 
 
 def _values(values: np.ndarray) -> tuple[int, ...]:

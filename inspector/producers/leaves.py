@@ -101,7 +101,7 @@ def unboxed(tree: Any, modules: bool = True) -> Iterator[Leaf]:
         path = jax.tree_util.keystr(key_path, simple=True, separator="/")
         if _is_optax_state(node) and structure_of(node) != structure_of(0):
             inside = jax.tree_util.tree_leaves_with_path(
-                node, is_leaf=lambda each, of=node: each is not of
+                node, is_leaf=lambda subtree, of=node: subtree is not of
             )
             for keys, child in inside:
                 below = jax.tree_util.keystr(keys, simple=True, separator="/")
@@ -159,8 +159,7 @@ def map_variables(tree: Any, function: Callable[[Any], Any]) -> Any:
 @contextlib.contextmanager
 def without_eager_sharding() -> Iterator[None]:
     """Keep nnx from sharding variables when they are created, because rules decide their sharding."""
-    nnx = sys.modules.get(_NNX)
-    eager = getattr(nnx, "use_eager_sharding", None)
+    eager = getattr(sys.modules.get(_NNX), "use_eager_sharding", None)
     with contextlib.nullcontext() if eager is None else eager(False):
         yield
 
@@ -196,7 +195,7 @@ def _linen_fields(box: Any) -> dict[str, Any]:
     if names is None:
         return {}
     # A model may have its own subclass of a box.
-    kind = next(one.__name__ for one in type(box).__mro__ if one.__module__.startswith("flax."))
+    kind = next(cls.__name__ for cls in type(box).__mro__ if cls.__module__.startswith("flax."))
     return {
         "names": tuple(names),
         "logical": kind == "LogicallyPartitioned",
@@ -246,7 +245,7 @@ def _is_optax_state(node: Any) -> bool:
 
 @functools.lru_cache(maxsize=1024)
 def _is_of_optax(kind: type) -> bool:
-    return any(one.__module__.partition(".")[0] == "optax" for one in kind.__mro__)
+    return any(cls.__module__.partition(".")[0] == "optax" for cls in kind.__mro__)
 
 
 def _graph_class(nnx: ModuleType) -> type:

@@ -52,20 +52,20 @@ def mesh_use(model: Model, rules: Iterable[Rule]) -> MeshUse:
     if model.names == "mesh":
         axes += boxes
     named = tuple(dict.fromkeys(axes))
-    found = list(named)
-    while len(found) < _MOST_AXES:
+    axes = list(named)
+    while len(axes) < _MOST_AXES:
         try:
-            under_mesh = _trace(model, rules, found or _NO_AXES, True)
-            return MeshUse(tuple(found), True, under_mesh if state is None else state)
+            under_mesh = _trace(model, rules, axes or _NO_AXES, True)
+            return MeshUse(tuple(axes), True, under_mesh if state is None else state)
         except (Exception, SystemExit) as error:
             unknown = _UNKNOWN_AXIS.search(str(error))
             # A box with logical axes may be taken for a PartitionSpec.
-            if unknown is None or unknown[1] in {*found, *boxes}:
+            if unknown is None or unknown[1] in {*axes, *boxes}:
                 break
-            found.append(unknown[1])
+            axes.append(unknown[1])
     if _tried(model, rules, None, True) is not None:
         return MeshUse(named, False, state)
-    return MeshUse(tuple(found), True, state or _tried(model, rules, found or _NO_AXES, False))
+    return MeshUse(tuple(axes), True, state or _tried(model, rules, axes or _NO_AXES, False))
 
 
 def _tried(
@@ -93,7 +93,7 @@ def _trace(
         state = jax.eval_shape(lambda *arguments: model.init(*arguments), key, batch)
         for function in programs if all_programs else ():
             if function is not None:
-                jax.eval_shape(lambda *given, of=function: of(*given), state, batch)
+                jax.eval_shape(lambda *arguments, of=function: of(*arguments), state, batch)
     return state
 
 
@@ -103,8 +103,7 @@ def _context(rules: tuple[Rule, ...], axes: Iterable[str] | None) -> Iterator[No
     mesh = None
     if names is not None:
         # By default, JAX 0.12 makes the axes explicit.
-        types = (AxisType.Auto,) * len(names)
-        mesh = AbstractMesh((1,) * len(names), names, axis_types=types)
+        mesh = AbstractMesh((1,) * len(names), names, axis_types=(AxisType.Auto,) * len(names))
     given = tuple((name, tuple(together) or None) for name, together in rules)
     with (
         contextlib.nullcontext() if mesh is None else jax.sharding.use_abstract_mesh(mesh),
@@ -119,4 +118,4 @@ def _flat(names: Iterable[Iterable[Any]]) -> list[str]:
     """Return the axis names in the names of dimensions, of which each is a name, several or None."""
     entries = (entry for name in names for entry in name)
     together = ((entry,) if isinstance(entry, str) else entry or () for entry in entries)
-    return [name for each in together for name in each if isinstance(name, str)]
+    return [name for group in together for name in group if isinstance(name, str)]

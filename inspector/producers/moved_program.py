@@ -54,9 +54,8 @@ def on_devices(tree: Any, devices: Sequence[Any]) -> Any:
     def placed(sharding: Any) -> Any:
         if not isinstance(sharding, NamedSharding):
             return sharding
-        shape = sharding.mesh.axis_sizes
         mesh = Mesh(
-            np.array(devices, dtype=object).reshape(shape),
+            np.array(devices, dtype=object).reshape(sharding.mesh.axis_sizes),
             sharding.mesh.axis_names,
             axis_types=sharding.mesh.axis_types,
         )
@@ -72,13 +71,13 @@ def _without_devices(signature: Signature) -> Signature:
         mesh = sharding.mesh.abstract_mesh.update(abstract_device=TRACED_DEVICE)
         return NamedSharding(mesh, sharding.spec, memory_kind=sharding.memory_kind)
 
-    def each(tree: Any) -> Any:
+    def bare(tree: Any) -> Any:
         return jax.tree.map(abstract, tree, is_leaf=lambda leaf: isinstance(leaf, Sharding))
 
     return replace(
         signature,
-        inputs={name: (given, each(tree)) for name, (given, tree) in signature.inputs.items()},
-        outputs={name: each(tree) for name, tree in signature.outputs.items()},
+        inputs={name: (given, bare(tree)) for name, (given, tree) in signature.inputs.items()},
+        outputs={name: bare(tree) for name, tree in signature.outputs.items()},
     )
 
 
@@ -86,7 +85,7 @@ def _moved(sharding: Any, new: dict[Any, Any]) -> Any:
     """Return a sharding on the new devices. One that names no devices is returned unchanged."""
     if isinstance(sharding, NamedSharding) and isinstance(sharding.mesh, Mesh):
         old = sharding.mesh
-        placed = np.array([new[one] for one in old.devices.flat], dtype=object)
+        placed = np.array([new[device] for device in old.devices.flat], dtype=object)
         mesh = Mesh(placed.reshape(old.devices.shape), old.axis_names, axis_types=old.axis_types)
         return NamedSharding(mesh, sharding.spec, memory_kind=sharding.memory_kind)
     if isinstance(sharding, GSPMDSharding):

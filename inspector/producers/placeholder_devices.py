@@ -62,7 +62,7 @@ def _provided(name: str, real: Callable[..., Any]) -> Callable[..., Any]:
         _was_asked = True
         if _count == 1 or arguments or options:
             return real(*arguments, **options)
-        found = _placeholders(_count)
-        return len(found) if counts else list(found)
+        devices = _placeholders(_count)
+        return len(devices) if counts else list(devices)
 
     return function

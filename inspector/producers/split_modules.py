@@ -51,11 +51,11 @@ def merged(tree: Any, split: Any = None) -> Any:
     try:
         # Modules of several arguments can share variables, so they are merged together.
         with nnx.merge_context(None, True) as context:
-            made = [
+            modules = [
                 context.unflatten(node.graphdef, *node.states) if isinstance(node, kind) else node
                 for node in nodes
             ]
-        return jax.tree.unflatten(structure, made)
+        return jax.tree.unflatten(structure, modules)
     except Exception:  # how flax splits modules is not a public interface
         return None
 
@@ -65,7 +65,7 @@ def _called(tree: Any, split: Any) -> tuple[tuple[Any, ...], dict[str, Any]]:
     (donated, others), _ = tree
     if split.library == "haliax":
         function, (positional, keywords) = jax.tree.map(
-            lambda one, other: other if one is None else one,
+            lambda array, other: other if array is None else array,
             donated,
             others,
             is_leaf=lambda node: node is None,

@@ -64,27 +64,25 @@ def given_specs(
         return {}
     by_model = _of_model(state, of_model, mesh, model)
     sizes = dict(mesh.shape)
-    found: dict[str, Given | None] = {}
+    specs: dict[str, Given | None] = {}
     with _limited_time():
         for leaf in unboxed(state):
             path, shape = leaf.path, tuple(leaf.value.shape)
             if math.prod(shape) == 1:
-                found[path] = by_model(path, shape) or Given((None,) * len(shape))
+                specs[path] = by_model(path, shape) or Given((None,) * len(shape))
                 continue
             number = rows_of_layout.row_for(rows, path)
             if number is None:
-                found[path] = by_model(path, shape)
+                specs[path] = by_model(path, shape)
                 continue
             theirs = None
-            with contextlib.suppress(
-                InvalidInput
-            ):  # the row replaces a spec that is not valid, too
+            # The row replaces a spec that is not valid, too.
+            with contextlib.suppress(InvalidInput):
                 theirs = by_model(path, shape)
             row, itemsize = rows[number], leaf.value.dtype.itemsize
             spec = rows_of_layout.spec_of(row, path, shape, itemsize, sizes)
-            kind = None if theirs is None else theirs.memory_kind
-            found[path] = Given(spec, row.pattern, kind)
-    return found
+            specs[path] = Given(spec, row.pattern, None if theirs is None else theirs.memory_kind)
+    return specs
 
 
 def shardings_by_path(
@@ -96,12 +94,12 @@ def shardings_by_path(
     """Return the pytree of shardings with the given specs. `otherwise` returns that of another leaf."""
     shardings = []
     for leaf in unboxed(state):
-        one = given.get(leaf.path)
-        if one is None:
+        spec = given.get(leaf.path)
+        if spec is None:
             shardings.append(otherwise(leaf))
         else:
-            spec = PartitionSpec(*map(jax_entry, one.spec))
-            shardings.append(NamedSharding(mesh, spec, memory_kind=one.memory_kind))
+            partition_spec = PartitionSpec(*map(jax_entry, spec.spec))
+            shardings.append(NamedSharding(mesh, partition_spec, memory_kind=spec.memory_kind))
     return jax.tree.unflatten(jax.tree.structure(state), shardings)
 
 
@@ -114,24 +112,23 @@ def with_optimizer_axes(
       state: the abstract state, with the boxes of its leaves.
     """
     given, structure = jax.tree.flatten(shardings)
-    made = []
+    extended = []
     for leaf, sharding in zip(leaves_of(state), given, strict=True):
         if leaf.group == "opt_state":
             shape = tuple(leaf.value.shape)
             spec = on_more_axes(
                 shape, spec_of_jax(sharding.spec, len(shape)), axes, dict(mesh.shape)
             )
-            entries = map(jax_entry, spec)
             sharding = NamedSharding(
-                mesh, PartitionSpec(*entries), memory_kind=sharding.memory_kind
+                mesh, PartitionSpec(*map(jax_entry, spec)), memory_kind=sharding.memory_kind
             )
-        made.append(sharding)
-    return jax.tree.unflatten(structure, made)
+        extended.append(sharding)
+    return jax.tree.unflatten(structure, extended)
 
 
 def with_patterns(arrays: Iterable[Array], given: Mapping[str, Given | None]) -> tuple[Array, ...]:
     """Return the arrays, each with the pattern that gave its spec."""
-    patterns = {path: one.pattern for path, one in given.items() if one is not None}
+    patterns = {path: spec.pattern for path, spec in given.items() if spec is not None}
     return tuple(
         replace(array, pattern=patterns[array.path]) if patterns.get(array.path) else array
         for array in arrays

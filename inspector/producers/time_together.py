@@ -62,7 +62,7 @@ def time_layouts(
         try:
             runner = _Runner(layout, of_this)
             emulation.refuse_too_large(
-                sum(one.bytes for one in ready.values()) + runner.bytes,
+                sum(other.bytes for other in ready.values()) + runner.bytes,
                 available,
                 "this layout as compiled, together with those before it,",
             )
@@ -76,10 +76,9 @@ def time_layouts(
     if len(ready) < 2:
         why = "; ".join(f"layout {reason.layout + 1}: {reason.reason}" for reason in reasons)
         raise InvalidInput(f"timing needs at least two layouts that run: {why}")
-    turns = _timed(ready, rounds, report)
     return PairedTimes(
-        turns=tuple(turns),
-        untimed=tuple(sorted(reasons, key=lambda one: one.layout)),
+        turns=tuple(_timed(ready, rounds, report)),
+        untimed=tuple(sorted(reasons, key=lambda reason: reason.layout)),
         layouts=len(wanted) + len(untimed),
         rounds=rounds,
         devices=jax.device_count(),
@@ -111,8 +110,8 @@ class _Runner:
     @property
     def bytes(self) -> int:
         """Bytes of its largest program on all devices together."""
-        held = max(program.bytes_per_device() for program in self.programs.values())
-        return held * self.layout.devices
+        largest = max(program.bytes_per_device() for program in self.programs.values())
+        return largest * self.layout.devices
 
     def first(self) -> None:
         """Initialize the train state, and run each program for the first time."""
@@ -150,8 +149,7 @@ def _timed(ready: dict[int, _Runner], rounds: int, report: Report) -> list[Turn]
             for program in paired_times.PROGRAMS:
                 for layout in order:
                     if program in ready[layout].programs:
-                        seconds = ready[layout].run(program)
-                        turns.append(Turn(number, layout, program, seconds))
+                        turns.append(Turn(number, layout, program, ready[layout].run(program)))
             last = time.perf_counter() - started
     finally:
         if collects:

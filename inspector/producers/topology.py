@@ -32,22 +32,20 @@ def devices_of(target: Target) -> list[Any]:
         raise InvalidInput(lacking)
     try:
         if target.slice is None:
-            nodes = target.hosts
             return topologies.get_topology_desc(
                 platform="cuda",
                 # slices × hosts × GPUs per host
-                topology=f"1x{nodes}x{min(target.devices, GPUS_PER_NODE)}",
+                topology=f"1x{target.hosts}x{min(target.devices, GPUS_PER_NODE)}",
                 target_config=targets.gpu_description(target.chip_name),
             ).devices
-        one = target.slice
-        wraps = (*one.wraps, False)[:3]
+        slice_ = target.slice
         return topologies.get_topology_desc(
             platform="tpu",
-            topology_name=f"{one.generation}:{one.topology}",
-            chips_per_host_bounds=one.host_shape,
-            wrap=wraps,
+            topology_name=f"{slice_.generation}:{slice_.topology}",
+            chips_per_host_bounds=slice_.host_shape,
+            wrap=(*slice_.wraps, False)[:3],
             # v4 and v5p run the two cores of a chip as one device, which is not the default here.
-            chip_config_name="megacore" if one.chip.devices < one.chip.cores else "default",
+            chip_config_name="megacore" if slice_.chip.devices < slice_.chip.cores else "default",
             num_slices=target.slices,
         ).devices
     except jax.errors.JaxRuntimeError as error:

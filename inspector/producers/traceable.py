@@ -34,10 +34,10 @@ class _Batch:
     arrays: Mapping[str, Any]
 
     def __call__(self, key: Any) -> dict[str, Any]:
-        return {name: self._made(value, key) for name, value in self.arrays.items()}
+        return {name: self._array(value, key) for name, value in self.arrays.items()}
 
     @staticmethod
-    def _made(value: Any, key: Any) -> Any:
+    def _array(value: Any, key: Any) -> Any:
         if isinstance(value, _ARRAYS):
             return jnp.asarray(value)
         if jnp.issubdtype(value.dtype, jnp.floating):
