@@ -7,14 +7,11 @@ from dataclasses import dataclass
 from typing import Any
 
 from inspector.core.snapshot import Collective, Origin
-from inspector.producers.propagation.conflicts import Conflicting
+from inspector.producers.propagation.conflicts import SUMS, Conflicting
 from inspector.producers.propagation.history import History
-from inspector.producers.propagation.numbers import Made
+from inspector.producers.propagation.numbers import Purpose
 from inspector.producers.propagation.origins import Sources, unique
 from inspector.producers.propagation.shardings import has_axis
-
-# They add partial sums. Any other collective moves shards.
-_SUMS = frozenset({"all-reduce", "reduce-scatter"})
 
 
 @dataclass(frozen=True)
@@ -23,49 +20,49 @@ class Causes:
 
     Attributes:
       history: the program after propagation.
-      made: for which operation XLA made each collective, by its name.
+      purposes: for which operation XLA made each collective, by its name.
       conflicting: the operations for which shards are moved, by their numbers.
       sources: the arrays, constraints and rules that shardings of the program can come from.
       recorded: whether the history has notes about origins.
     """
 
     history: History
-    made: Mapping[str, Made]
+    purposes: Mapping[str, Purpose]
     conflicting: Mapping[int, Conflicting]
     sources: Sources
     recorded: bool
 
     def origins(self, collective: Collective) -> tuple[Origin, ...] | None:
         """Return where the shardings come from for which XLA made a collective; None if unknown."""
-        about = self.made.get(collective.name)
-        if about is None or not self.recorded or not collective.axis_names:
+        purpose = self.purposes.get(collective.name)
+        if purpose is None or not self.recorded or not collective.axis_names:
             return None
-        for number in self._numbers(collective, about):
-            found = unique(
+        for number in self._numbers(collective, purpose):
+            origins = unique(
                 self.sources.origin(axis, self.history.find(value, axis))
                 for axis in collective.axis_names
                 for value in self._values(number, collective.op, axis)
             )
-            if found:
-                return found
+            if origins:
+                return origins
         return None
 
-    def _numbers(self, collective: Collective, about: Made) -> Iterator[int]:
+    def _numbers(self, collective: Collective, purpose: Purpose) -> Iterator[int]:
         """Yield the numbers of the operations that can need a collective, the likeliest first."""
-        for number in about.numbers:
+        for number in purpose.numbers:
             if (
                 number in self.conflicting
                 and collective.name in self.conflicting[number].collectives
             ):
                 yield number
-        yield from about.numbers
+        yield from purpose.numbers
 
     def _values(self, number: int, op: str, axis: str) -> Iterator[Any]:
         """Yield the operands, or else the results, of an operation whose sharding over an axis matters."""
         operation = self.history.by_number.get(number)
         if operation is None:
             return
-        if op not in _SUMS and number in self.conflicting:
+        if op not in SUMS and number in self.conflicting:
             moved = [side.value for side in self.conflicting[number].moved]
             if any(has_axis(value, axis) for value in moved):
                 yield from moved

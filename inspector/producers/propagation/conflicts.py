@@ -11,8 +11,8 @@ from jax.extend.mlir import ir
 
 from inspector.core.snapshot import Collective, Conflict, ConflictSide
 from inspector.producers.propagation.history import History
-from inspector.producers.propagation.locations import described
-from inspector.producers.propagation.numbers import Made
+from inspector.producers.propagation.locations import named_at
+from inspector.producers.propagation.numbers import Purpose
 from inspector.producers.propagation.origins import Sources, origins_of_value
 from inspector.producers.propagation.shardings import (
     Axis,
@@ -26,6 +26,8 @@ from inspector.producers.propagation.shardings import (
 # The mesh axes of each dimension of a value.
 Axes = tuple[tuple[Axis, ...], ...]
 _CONSTRAINT = "sdy.sharding_constraint"
+# They add partial sums. Any other collective moves shards.
+SUMS = frozenset({"all-reduce", "reduce-scatter"})
 
 
 @dataclass(frozen=True)
@@ -63,7 +65,7 @@ class Conflicting:
 
 def conflicts_of(
     collectives: Sequence[Collective],
-    made: Mapping[str, Made],
+    purposes: Mapping[str, Purpose],
     history: History,
     sizes: Mapping[str, int],
 ) -> dict[int, Conflicting]:
@@ -73,41 +75,40 @@ def conflicts_of(
     sharding constraints, because their text does not say which dimension becomes which.
 
     Args:
-      made: for which operation each collective was made, by its name.
+      purposes: for which operation each collective was made, by its name.
       sizes: the size of each mesh axis.
     """
-    found: dict[int, Conflicting] = {}
+    conflicts: dict[int, Conflicting] = {}
     for collective in collectives:
-        about = made.get(collective.name)
-        if about is None or collective.op in ("all-reduce", "reduce-scatter"):
+        purpose = purposes.get(collective.name)
+        if purpose is None or collective.op in SUMS:
             continue
-        for number in _numbers(collective, about, history):
+        for number in _numbers(collective, purpose, history):
             operation = history.by_number.get(number)
             if operation is None:
                 continue
-            before = found.get(number) or Conflicting(operation, tuple(_sides(operation)), ())
+            before = conflicts.get(number) or Conflicting(operation, tuple(_sides(operation)), ())
             if operation.name == _CONSTRAINT:
                 sides = _constrained(operation)
             else:
-                sides = _gathered(before.sides, collective, about, sizes)
+                sides = _gathered(before.sides, collective, purpose, sizes)
             if sides is not None:
-                found[number] = Conflicting(
-                    operation, sides, (*before.collectives, collective.name)
-                )
+                names = (*before.collectives, collective.name)
+                conflicts[number] = Conflicting(operation, sides, names)
                 break
-    return found
+    return conflicts
 
 
-def _numbers(collective: Collective, about: Made, history: History) -> Iterator[int]:
+def _numbers(collective: Collective, purpose: Purpose, history: History) -> Iterator[int]:
     """Yield the numbers of the operations that can need a collective, the likeliest first."""
-    operation = None if about.number is None else history.by_number.get(about.number)
-    if about.users and operation is not None and operation.name != _CONSTRAINT:
+    operation = None if purpose.number is None else history.by_number.get(purpose.number)
+    if purpose.users and operation is not None and operation.name != _CONSTRAINT:
         # The result of the operation is moved to a user if it has the mesh axes, and else to the result.
         axes = collective.axis_names
         if all(has_axis(result, axis) for result in operation.results for axis in axes):
-            yield from about.users
+            yield from purpose.users
             return
-    yield from about.numbers
+    yield from purpose.numbers
 
 
 def _sides(operation: Any) -> Iterator[Side]:
@@ -128,10 +129,10 @@ def _constrained(operation: Any) -> tuple[Side, ...] | None:
 
 
 def _gathered(
-    sides: tuple[Side, ...], collective: Collective, about: Made, sizes: Mapping[str, int]
+    sides: tuple[Side, ...], collective: Collective, purpose: Purpose, sizes: Mapping[str, int]
 ) -> tuple[Side, ...] | None:
     """Return the sides with the one that an all-gather changes; None if it cannot be told."""
-    axes, dimension = set(collective.mesh_axes or ()), about.dimension
+    axes, dimension = set(collective.mesh_axes or ()), purpose.dimension
     if collective.op != "all-gather" or dimension is None:
         return None
     for number, side in enumerate(sides):
@@ -141,10 +142,10 @@ def _gathered(
         inside = [axis for axis in side.used[dimension] if axis[0] not in axes]
         if is_operand and axes <= {name for name, _ in side.used[dimension]}:
             used = (*side.used[:dimension], tuple(inside), *side.used[dimension + 1 :])
-            if side.on_device(side.used, sizes) == about.operand:
+            if side.on_device(side.used, sizes) == purpose.operand:
                 return (*sides[:number], replace(side, used=used), *sides[number + 1 :])
-        is_new = not axes & {name for each in side.used for name, _ in each}
-        if not is_operand and is_new and side.on_device(side.used, sizes) == about.result:
+        is_new = not axes & {name for entry in side.used for name, _ in entry}
+        if not is_operand and is_new and side.on_device(side.used, sizes) == purpose.result:
             more = tuple((axis, None) for axis in collective.mesh_axes or ())
             before = (*side.used[dimension], *more)
             used = (*side.used[:dimension], before, *side.used[dimension + 1 :])
@@ -159,7 +160,7 @@ def conflict(
 
     origins: whether the sources of shardings were recorded.
     """
-    name, file, line = described(conflicting.operation.location)
+    name, place = named_at(conflicting.operation.location)
     sides = tuple(
         ConflictSide(
             side.name,
@@ -171,6 +172,5 @@ def conflict(
         )
         for side in conflicting.sides
     )
-    place = f"{file.rpartition('/')[2]}:{line}" if file else None
     operation = conflicting.operation.name.partition(".")[2]
-    return Conflict(operation, sides, conflicting.collectives, name or None, place)
+    return Conflict(operation, sides, conflicting.collectives, name, place)

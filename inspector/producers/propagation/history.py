@@ -14,14 +14,14 @@ from dataclasses import dataclass
 from typing import Any, NamedTuple
 
 from jax.extend.mlir import ir
-from jax.extend.mlir.dialects import sdy
 
 from inspector.core.snapshot import Direction, PropagationStep
 from inspector.model.built_in.watching import MARK
 from inspector.producers.propagation.attribute_cache import cached_by_attribute
-from inspector.producers.propagation.locations import called_at, described
+from inspector.producers.propagation.locations import called_at, named_at
 from inspector.producers.propagation.shardings import (
     axes_of_dimensions,
+    closed_dimensions,
     has_axis,
     rank_of,
     sharding_of,
@@ -98,7 +98,7 @@ class Site(NamedTuple):
 
 
 @dataclass(frozen=True)
-class Found:
+class AxisPath:
     """The source of a mesh axis at a value as Shardy names it, and the steps from there to the value."""
 
     source: str
@@ -137,13 +137,13 @@ class History:
     @functools.cached_property
     def by_number(self) -> dict[int, Any]:
         """The operation with each number. Of one that a pass has copied, the first."""
-        found: dict[int, Any] = {}
+        numbered: dict[int, Any] = {}
         for operation in self._operations:
             if NUMBER in operation.attributes:
-                found.setdefault(ir.IntegerAttr(operation.attributes[NUMBER]).value, operation)
-        return found
+                numbered.setdefault(ir.IntegerAttr(operation.attributes[NUMBER]).value, operation)
+        return numbered
 
-    def find(self, value: Any, axis: str) -> Found | None:
+    def find(self, value: Any, axis: str) -> AxisPath | None:
         """Return the source of a mesh axis at a value, or at the values it is made from."""
         waiting, seen = [value], 0
         while waiting and seen < _MOST_OPERATIONS:
@@ -154,7 +154,7 @@ class History:
             if source is not None:
                 if source == _SELF:  # an operation that had the mesh axis before propagation
                     source = _place(value)
-                return Found(self._argument(source, axis) or source, self._steps(value, axis))
+                return AxisPath(self._argument(source, axis) or source, self._steps(value, axis))
             waiting += _made_from(value)
         return None
 
@@ -190,24 +190,18 @@ class History:
         steps: list[PropagationStep] = []
         values, before = _aliases(value), None
         while len(steps) < _MOST_STEPS:
-            found = [
+            arrivals = [
                 (edge, site)
-                for each in values
-                for edge, site in self._arrivals(each)
+                for alias in values
+                for edge, site in self._arrivals(alias)
                 if edge.axis == axis and (before is None or edge.step < before)
             ]
-            if not found:
+            if not arrivals:
                 break
-            edge, site = min(found, key=lambda each: each[0].step)
-            name, file, line = described(site.operation.location)
-            steps.append(
-                PropagationStep(
-                    site.operation.name.partition(".")[2],
-                    _direction(edge.source, site.place),
-                    name or None,
-                    f"{file.rpartition('/')[2]}:{line}" if file else None,
-                )
-            )
+            edge, site = min(arrivals, key=lambda arrival: arrival[0].step)
+            operation = site.operation.name.partition(".")[2]
+            direction = _direction(edge.source, site.place)
+            steps.append(PropagationStep(operation, direction, *named_at(site.operation.location)))
             values, before = _aliases(site.value_at(edge.source)), edge.step
         return tuple(reversed(steps))
 
@@ -223,11 +217,11 @@ class History:
         return self._arrived[value]
 
 
-def erase_marks(found: Iterable[Any]) -> None:
+def erase_marks(ops: Iterable[Any]) -> None:
     """Remove the marks of `watch` among these operations."""
-    for each in found:
-        if is_mark(each):
-            each.erase()
+    for operation in ops:
+        if is_mark(operation):
+            operation.erase()
 
 
 def is_mark(operation: Any) -> bool:
@@ -245,19 +239,8 @@ def _is_given(value: Any, axis: str) -> bool:
     sharding = sharding_of(value)
     if sharding is None:
         return False
-    return any(
-        ends and any(axis == name for name, _ in axes)
-        for ends, axes in zip(_closed(sharding), axes_of_dimensions(sharding), strict=True)
-    )
-
-
-@cached_by_attribute(4096)
-def _closed(sharding: Any) -> tuple[bool, ...]:
-    """Return for each dimension whether propagation may not add mesh axes."""
-    return tuple(
-        sdy.DimensionShardingAttr(dimension_sharding).is_closed
-        for dimension_sharding in sharding.dimension_shardings
-    )
+    dimensions = zip(closed_dimensions(sharding), axes_of_dimensions(sharding), strict=True)
+    return any(closed and any(axis == name for name, _ in axes) for closed, axes in dimensions)
 
 
 def _made_from(value: Any) -> list[Any]:
@@ -342,8 +325,8 @@ def _parsed(notes: Any) -> tuple[Edge, ...]:
 
 
 def _targets(text: str) -> Iterator[Place]:
-    for each in text.split(", "):
-        kind, _, number = each.partition("-")
+    for place in text.split(", "):
+        kind, _, number = place.partition("-")
         yield Place(kind, int(number))
 
 

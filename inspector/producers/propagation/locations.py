@@ -21,6 +21,12 @@ def described(location: Any) -> tuple[str, str, int]:
     return _described(location.attr)
 
 
+def named_at(location: Any) -> tuple[str | None, str | None]:
+    """Return the name stack, and the source line as `layer.py:60`; None for what is unknown."""
+    name, file, line = described(location)
+    return name or None, f"{file.rpartition('/')[2]}:{line}" if file else None
+
+
 @cached_by_attribute(8192)
 def _described(attribute: Any) -> tuple[str, str, int]:
     names: list[str] = []
@@ -53,8 +59,8 @@ def _collect(location: Any, names: list[str], frames: list[tuple[str, int]]) -> 
         _collect(location.callee, names, frames)
         _collect(location.caller, names, frames)
     elif isinstance(location, ir.FusedLoc):
-        for each in list(location.locations)[:1]:
-            _collect(each, names, frames)
+        for fused in list(location.locations)[:1]:
+            _collect(fused, names, frames)
     else:
         _collect_frames(location, frames)
 

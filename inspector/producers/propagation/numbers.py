@@ -41,14 +41,14 @@ def give_numbers(module: Any) -> None:
 def for_partitioner(module: Any) -> ir.Module:
     """Return a copy of a module with numbers, without marks and with each number as the location."""
     copy = module.clone()
-    found = operations(copy)
-    for operation in found:
+    ops = operations(copy)
+    for operation in ops:
         attributes = operation.attributes
         if NUMBER in attributes:
             number = ir.IntegerAttr(attributes[NUMBER]).value
             operation.location = ir.Location.name(str(number))
             del attributes[NUMBER]
-    erase_marks(found)
+    erase_marks(ops)
     text = copy.operation.get_asm(enable_debug_info=True, large_elements_limit=None)
     return ir.Module.parse(text, copy.context)
 
@@ -72,7 +72,7 @@ def with_names(text: str, by_number: Mapping[int, Any]) -> str:
 
 
 @dataclass(frozen=True)
-class Made:
+class Purpose:
     """For which operation the partitioner made a collective.
 
     Attributes:
@@ -95,31 +95,31 @@ class Made:
         return (*(() if self.number is None else (self.number,)), *self.users)
 
 
-def made_for(module: Module) -> dict[str, Made]:
+def purposes_of(module: Module) -> dict[str, Purpose]:
     """Return for which operation each collective of a partitioned program was made, by its name."""
-    found = {}
+    purposes = {}
     readers: dict[str, dict[str, list[Instruction]]] = {}
-    for computation, one in module.instructions:
-        if one.opcode not in OPERATIONS:
+    for computation, instruction in module.instructions:
+        if instruction.opcode not in OPERATIONS:
             continue
-        number = _number(one)
+        number = _number(instruction)
         users: tuple[int, ...] = ()
-        if _OF_THE_PARTITIONER in one.attributes_text:
+        if _OF_THE_PARTITIONER in instruction.attributes_text:
             if computation.name not in readers:
                 readers[computation.name] = users_of(computation.instructions)
-            users = _users(one, number, readers[computation.name])
+            users = _users(instruction, number, readers[computation.name])
         if number is None and not users:
             continue
-        operand = next((computation.shape_of(each) for each in one.operands), None)
-        dimension = _ONE_DIMENSION.fullmatch(one.attributes.get("dimensions", ""))
-        found[one.name] = Made(
+        operand = next(map(computation.shape_of, instruction.operands), None)
+        dimension = _ONE_DIMENSION.fullmatch(instruction.attributes.get("dimensions", ""))
+        purposes[instruction.name] = Purpose(
             number,
             users,
             _dimensions(operand),
-            _dimensions(one.shape),
+            _dimensions(instruction.shape),
             int(dimension[1]) if dimension else None,
         )
-    return found
+    return purposes
 
 
 def _number(instruction: Instruction) -> int | None:
@@ -131,17 +131,17 @@ def _users(
     collective: Instruction, number: int | None, readers: Mapping[str, list[Instruction]]
 ) -> tuple[int, ...]:
     """Return the numbers of the operations that use the result of a collective, also after copies of it."""
-    found: dict[int, None] = {}
+    numbers: dict[int, None] = {}
     waiting, steps = [collective], 0
     while waiting and steps < _MOST_STEPS:
         steps += 1
         for reader in readers.get(waiting.pop(0).name, ()):
             other = _number(reader)
             if other is not None and other != number:
-                found.setdefault(other)
+                numbers.setdefault(other)
             elif reader.opcode in _PASS_ON:
                 waiting.append(reader)
-    return tuple(found)
+    return tuple(numbers)
 
 
 def _dimensions(shape: Shape | None) -> tuple[int, ...]:

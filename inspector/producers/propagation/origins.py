@@ -16,7 +16,7 @@ from jax.extend.mlir import ir
 
 from inspector.core.rules import Rule, rule_behind
 from inspector.core.snapshot import Origin
-from inspector.producers.propagation.history import NAME, Found, History
+from inspector.producers.propagation.history import NAME, AxisPath, History
 from inspector.producers.propagation.locations import called_at
 from inspector.producers.propagation.shardings import MANUAL, axes_of_dimensions, sharding_of
 
@@ -55,14 +55,14 @@ class Sources:
     logical_axes: Mapping[str, LogicalAxes]
     rules: Sequence[Rule]
 
-    def origin(self, axis: str, found: Found | None) -> Origin | None:
+    def origin(self, axis: str, path: AxisPath | None) -> Origin | None:
         """Return the origin of a mesh axis, with the rule that put it there; None if it is unknown."""
-        if found is None:
+        if path is None:
             return None
-        constraint = self.constraints.get(found.source)
-        path = self.named(found.source)
-        names = constraint.logical_axes if constraint else self.logical_axes.get(path, ())
-        return Origin(axis, path, rule_behind(names, axis, self.rules), found.steps)
+        constraint = self.constraints.get(path.source)
+        source = self.named(path.source)
+        names = constraint.logical_axes if constraint else self.logical_axes.get(source, ())
+        return Origin(axis, source, rule_behind(names, axis, self.rules), path.steps)
 
     def named(self, source: str) -> str:
         """Return a source as a path, or as `constraint file.py:31`."""

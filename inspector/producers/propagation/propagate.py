@@ -52,17 +52,9 @@ from inspector.producers.propagation.causes import Causes
 from inspector.producers.propagation.conflicts import conflict, conflicts_of
 from inspector.producers.propagation.history import History
 from inspector.producers.propagation.intermediates import intermediates
-from inspector.producers.propagation.large_mesh import (
-    on_axes_of,
-    on_large_mesh,
-    smaller,
-)
+from inspector.producers.propagation.large_mesh import on_axes_of, on_large_mesh, smaller
 from inspector.producers.propagation.manual import manual_axes_around
-from inspector.producers.propagation.numbers import (
-    for_partitioner,
-    made_for,
-    with_names,
-)
+from inspector.producers.propagation.numbers import for_partitioner, purposes_of, with_names
 from inspector.producers.propagation.one_mesh import OTHER_MESHES, meshes_of
 from inspector.producers.propagation.origins import Sources, origins_of_value
 from inspector.producers.propagation.shardings import (
@@ -191,8 +183,7 @@ def propagate(payload: dict[str, Any], report: Callable[..., None]) -> dict[str,
     layout = from_json(payload["layout"])
     with collector.paused():
         answer = propagated_programs(layout, payload["origins"], payload.get("only", ()))
-        encoded: dict[str, Any] = typed_json.encode(answer)
-    return encoded
+        return typed_json.encode(answer)
 
 
 def propagated_programs(
@@ -237,8 +228,8 @@ def propagated_programs(
         findings.append(Finding("note", SCALED, note))
     if not template.logical:
         findings += _about_meshes(template.programs, layout)
-    every = (*programs, *template.refused)
-    return PropagatedPrograms(every, tuple(arrays), tuple(findings), tuple(only))
+    programs += template.refused
+    return PropagatedPrograms(tuple(programs), tuple(arrays), tuple(findings), tuple(only))
 
 
 def _about_meshes(programs: Iterable[Lowered], layout: Layout) -> Iterator[Finding]:
@@ -341,20 +332,18 @@ def described_program(
         lowered.logical_axes,
         setting.rules,
     )
-    made = made_for(module)
+    purposes = purposes_of(module)
     with propagated.module.context:
-        conflicting = conflicts_of(read.collectives or (), made, history, setting.mesh.sizes)
-        causes = Causes(history, made, conflicting, sources, origins)
+        conflicting = conflicts_of(read.collectives or (), purposes, history, setting.mesh.sizes)
+        causes = Causes(history, purposes, conflicting, sources, origins)
         collectives = tuple(
             replace(collective, origins=causes.origins(collective))
             for collective in read.collectives or ()
         )
         conflicts = tuple(
-            conflict(each, origins, history, sources) for each in conflicting.values()
+            conflict(operation, origins, history, sources) for operation in conflicting.values()
         )
-        values = []
-        if watched:
-            values = _arrays(history, origins, sources, setting, lowered.name)
+        values = _arrays(history, origins, sources, setting, lowered.name) if watched else []
     collectives = with_lines(collectives, conflicts)
     traffic = None if read.analysis is None else setting.traffic(read.analysis)
     program = Program(
@@ -451,7 +440,7 @@ def _arrays(
         unreduced = () if sharding is None else unreduced_axes(sharding)
         array = with_unreduced(array, unreduced, mesh)
         if manual:  # there is no global array: each device has its own value over these axes
-            inside = ShardMap(tuple(manual), tuple(spec))
+            inside = ShardMap(manual, spec)
             array = replace(array, spec=None, replicas=None, unreduced=(), shard_map=inside)
         arrays[intermediate.path] = array
     return list(arrays.values())

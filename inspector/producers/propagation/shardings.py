@@ -56,20 +56,20 @@ def rank_of(kind: Any) -> int | None:
 
 def manual_axes(operation: Any) -> tuple[str, ...]:
     """Return the mesh axes of an `sdy.manual_computation` over which each device has its own values."""
-    return tuple(name for name, _ in _parsed_axes(str(operation.attributes["manual_axes"])))
+    return _axis_names(str(operation.attributes["manual_axes"]))
 
 
 @cached_by_attribute(4096)
 def _inside_manual(attribute: Any, manual: tuple[str, ...]) -> tuple[Any, ...]:
     """Return the shardings of a manual computation's arguments over the other mesh axes."""
-    found = []
-    for each in _per_value(attribute):
+    inside = []
+    for sharding in _per_value(attribute):
         axes = [
             [axis for axis in dimension if axis[0] not in manual]
-            for dimension in axes_of_dimensions(each)
+            for dimension in axes_of_dimensions(sharding)
         ]
-        found.append(tensor_sharding(each.mesh_or_ref, axes))
-    return tuple(found)
+        inside.append(tensor_sharding(sharding.mesh_or_ref, axes))
+    return tuple(inside)
 
 
 def result_shardings(operation: Any) -> Sequence[Any]:
@@ -84,18 +84,26 @@ def result_shardings(operation: Any) -> Sequence[Any]:
             return [sdy.TensorShardingAttr(attributes["sharding"])]
     if SHARDING not in attributes:
         return [None] * len(operation.results)
-    found = attributes[SHARDING]
-    if sdy.TensorShardingPerValueAttr.isinstance(found):
-        return _per_value(found)
-    return [sdy.TensorShardingAttr(found)] * len(operation.results)
+    sharding = attributes[SHARDING]
+    if sdy.TensorShardingPerValueAttr.isinstance(sharding):
+        return _per_value(sharding)
+    return [sdy.TensorShardingAttr(sharding)] * len(operation.results)
 
 
 @cached_by_attribute(4096)
 def axes_of_dimensions(sharding: Any) -> tuple[tuple[Axis, ...], ...]:
     """Return for each dimension its mesh axes, major first; a sub-axis has (pre-size, size)."""
     return tuple(
-        tuple(axis_of(axis) for axis in _axes(dimension)) for dimension in _dimensions(sharding)
+        tuple(axis_of(sdy.AxisRefAttr(axis)) for axis in dimension.axes)
+        for dimension in map(sdy.DimensionShardingAttr, sharding.dimension_shardings)
     )
+
+
+@functools.lru_cache(maxsize=4096)
+def closed_dimensions(sharding: Any) -> tuple[bool, ...]:
+    """Return for each dimension whether propagation may not add mesh axes."""
+    dimensions = map(sdy.DimensionShardingAttr, sharding.dimension_shardings)
+    return tuple(dimension.is_closed for dimension in dimensions)
 
 
 def whole_axes(sharding: Any) -> Axes | None:
@@ -127,8 +135,8 @@ def spec_of(axes: Sequence[Sequence[Axis]]) -> Spec:
 
 @cached_by_attribute(4096)
 def _per_value(attribute: Any) -> tuple[Any, ...]:
-    found = sdy.TensorShardingPerValueAttr(attribute)
-    return tuple(sdy.TensorShardingAttr(sharding) for sharding in found.shardings)
+    shardings = sdy.TensorShardingPerValueAttr(attribute).shardings
+    return tuple(map(sdy.TensorShardingAttr, shardings))
 
 
 def argument_sharding(function: Any, number: int) -> Any:
@@ -139,21 +147,10 @@ def argument_sharding(function: Any, number: int) -> Any:
 
 @cached_by_attribute(64)
 def _of_arguments(attributes: Any) -> tuple[Any, ...]:
-    named = map(ir.DictAttr, ir.ArrayAttr(attributes))
     return tuple(
-        sdy.TensorShardingAttr(each[SHARDING]) if SHARDING in each else None for each in named
+        sdy.TensorShardingAttr(named[SHARDING]) if SHARDING in named else None
+        for named in map(ir.DictAttr, ir.ArrayAttr(attributes))
     )
-
-
-def _dimensions(sharding: Any) -> list[Any]:
-    return [
-        sdy.DimensionShardingAttr(dimension_sharding)
-        for dimension_sharding in sharding.dimension_shardings
-    ]
-
-
-def _axes(dimension: Any) -> list[Any]:
-    return [sdy.AxisRefAttr(axis) for axis in dimension.axes]
 
 
 def axis_of(axis: Any) -> Axis:
@@ -164,15 +161,12 @@ def axis_of(axis: Any) -> Axis:
     return axis.name, (part.pre_size, part.size)
 
 
-_AXIS = re.compile(r'"((?:[^"\\]|\\.)*)"(?::\((\d+)\)(\d+))?')
+_AXIS_NAME = re.compile(r'"((?:[^"\\]|\\.)*)"')
 
 
 @functools.lru_cache(maxsize=1024)
-def _parsed_axes(text: str) -> tuple[Axis, ...]:
-    return tuple(
-        (name, (int(before), int(size)) if size else None)
-        for name, before, size in _AXIS.findall(text)
-    )
+def _axis_names(text: str) -> tuple[str, ...]:
+    return tuple(_AXIS_NAME.findall(text))
 
 
 def tensor_sharding(
@@ -188,8 +182,8 @@ def tensor_sharding(
     return sdy.TensorShardingAttr.get(
         mesh,
         [
-            sdy.DimensionShardingAttr.get([axis_ref(axis) for axis in axes], is_closed=each)
-            for axes, each in zip(dimensions, closed, strict=True)
+            sdy.DimensionShardingAttr.get([axis_ref(axis) for axis in axes], is_closed=is_closed)
+            for axes, is_closed in zip(dimensions, closed, strict=True)
         ],
     )
 
