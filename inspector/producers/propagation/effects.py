@@ -2,12 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from dataclasses import dataclass, replace
 from typing import Any
 
 from cachetools import LRUCache, cached
-from jax.extend.mlir import ir
 
 from inspector.compare.search.evaluated import wire_bytes_of
 from inspector.core import typed_json
@@ -30,7 +29,7 @@ from inspector.machines import hardware
 from inspector.machines.hardware import Chip
 from inspector.machines.prediction.predicted import predicted
 from inspector.producers.abstract import cached_state
-from inspector.producers.propagation.locations import described
+from inspector.producers.propagation.locations import named_at
 from inspector.producers.propagation.propagate import Setting, propagated_program
 from inspector.producers.propagation.template import (
     Lowered,
@@ -38,6 +37,7 @@ from inspector.producers.propagation.template import (
     template_of,
     template_of_program,
 )
+from inspector.producers.propagation.walk import operations
 
 _CONSTRAINT = "sdy.sharding_constraint"
 
@@ -79,18 +79,18 @@ def layout_effects(
         raise InvalidInput(f"program is {shown(program)}, but must be one of {', '.join(names)}")
     current = _cost(_Variant("rule", "", layout), layout, program, chip)
     proposed, left_out = changes(layout)
-    variants = [_Variant(each.kind, each.label, each.layout) for each in proposed]
+    variants = [_Variant(change.kind, change.label, change.layout) for change in proposed]
     variants += _constraints_in_code(layout, program)
     # Last, because each removed constraint of a named model needs a trace.
     variants.sort(key=lambda variant: variant.kind == "constraint")
     name = None if chip is None else chip.name
     tried: list[Effect] = []
 
-    def found() -> Effects:
+    def known_effects() -> Effects:
         return Effects(program, name, current, by_effect(current, tried), left_out)
 
     for number, variant in enumerate(variants):
-        report("effects", done=number, of=len(variants), found=typed_json.encode(found()))
+        report("effects", done=number, of=len(variants), found=typed_json.encode(known_effects()))
         cost, reason = None, None
         try:
             cost = _cost(variant, layout, program, chip)
@@ -98,7 +98,7 @@ def layout_effects(
             reason = str(error)
         changed = None if variant.layout is None else variant.layout.to_json()
         tried.append(Effect(variant.kind, variant.label, changed, cost, reason))
-    return found()
+    return known_effects()
 
 
 def _constraints_in_code(layout: Layout, program: str) -> list[_Variant]:
@@ -106,7 +106,7 @@ def _constraints_in_code(layout: Layout, program: str) -> list[_Variant]:
     if layout.entry.constraints:
         return []
     module = _named(template_of(layout), program).module
-    places = dict.fromkeys(_place(constraint) for constraint in _constraints(module))
+    places = dict.fromkeys(named_at(constraint.location)[1] for constraint in _constraints(module))
     return [
         _Variant("constraint", f"Remove constraint {place}", None, place)
         for place in places
@@ -120,14 +120,14 @@ def _cost(variant: _Variant, current: Layout, program: str, chip: Chip | None) -
     uneven = next((finding for finding in planned.findings if finding.code == INDIVISIBLE), None)
     if uneven is not None:
         raise InvalidInput(uneven.message)
-    found = _propagated(variant, current, program)
-    wire = wire_bytes_of(found)
-    products = found.work.matmul if found.work else None
+    propagated = _propagated(variant, current, program)
+    wire = wire_bytes_of(propagated)
+    products = propagated.work.matmul if propagated.work else None
     return LayoutCost(
         state_totals(planned).per_device,
         {UNKNOWN_AXES: None} if wire is None else wire,
         None if products is None else sum(product.flops for product in products),
-        None if chip is None else predicted(found, layout.mesh(), chip).seconds,
+        None if chip is None else predicted(propagated, layout.mesh(), chip).seconds,
     )
 
 
@@ -156,24 +156,11 @@ def _named(template: Template, program: str) -> Lowered:
     for refused in template.refused:
         if refused.sharding_error is not None and refused.name in (program, "init"):
             raise InvalidInput(sentence(refused.sharding_error))
-    return next(each for each in template.programs if each.name == program)
+    return next(lowered for lowered in template.programs if lowered.name == program)
 
 
-def _constraints(module: Any) -> Iterator[Any]:
-    found = []
-
-    def visit(operation: Any) -> Any:
-        if operation.name == _CONSTRAINT:
-            found.append(operation)
-        return ir.WalkResult.ADVANCE
-
-    module.operation.walk(visit)
-    return iter(found)
-
-
-def _place(operation: Any) -> str:
-    _, file, line = described(operation.location)
-    return f"{file.rpartition('/')[2]}:{line}" if file else ""
+def _constraints(module: Any) -> list[Any]:
+    return [op for op in operations(module.operation, inner_first=True) if op.name == _CONSTRAINT]
 
 
 def _without_constraint(module: Any, place: str) -> Any:
@@ -181,7 +168,7 @@ def _without_constraint(module: Any, place: str) -> Any:
     with module.context:
         copy = module.operation.clone()
         for operation in _constraints(copy):
-            if _place(operation) == place:
+            if named_at(operation.location)[1] == place:
                 operation.results[0].replace_all_uses_with(operation.operands[0])
                 operation.erase()
         return copy

@@ -7,6 +7,7 @@ partitioner the collectives. Nothing is compiled.
 from __future__ import annotations
 
 import contextlib
+import itertools
 from collections.abc import Iterator
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -27,7 +28,7 @@ from inspector.layout.plan import NOT_PROPAGATED, now
 from inspector.producers.propagation.lowered_module import PartitionedModule, partitioned_module
 from inspector.producers.propagation.one_mesh import OTHER_MESHES, meshes_of, on_first_mesh
 from inspector.producers.propagation.shardings import SHARDING, axes_of_dimensions, rank_of
-from inspector.producers.propagation.walk import named_attributes
+from inspector.producers.propagation.walk import function_type, signature_attributes, symbols
 from inspector.producers.propagation.written_shardings import with_sdy
 from inspector.producers.readers import content, hlo_arrays, hlo_mesh, limits
 from inspector.producers.readers.content import MLIR_BYTECODE
@@ -60,7 +61,8 @@ def read(path: Path, what: str, given: NamedMesh | None = None) -> Snapshot:
     with jax_mlir.make_ir_context() as context, ir.Location.unknown():
         context.allow_unregistered_dialects = True
         module = _parsed(text, what, context)
-        name = _symbol(module.operation, "module")
+        attributes = module.operation.attributes
+        name = ir.StringAttr(attributes["sym_name"]).value if "sym_name" in attributes else "module"
         meshes = meshes_of(_operation(module))
         findings: list[Finding] = []
         if not any(mesh.axes for mesh in meshes.values()):
@@ -72,32 +74,32 @@ def read(path: Path, what: str, given: NamedMesh | None = None) -> Snapshot:
                 findings.append(Finding("note", NOT_PROPAGATED, f"{name}: {error}"))
             meshes = meshes_of(_operation(module))
         main = _main(module, what)
-        found = _mesh(meshes)
+        main_mesh = _mesh(meshes)
         program, values = Program(name, stage="partitioned"), module
         inside: tuple[Array, ...] = ()
-        if found is None and not findings:
+        if main_mesh is None and not findings:
             note = "The program names no mesh, so nothing in it is sharded."
             findings.append(Finding("note", MESH_UNKNOWN, note))
-        elif found is not None:
+        elif main_mesh is not None:
             try:
                 single = on_first_mesh(module, meshes)
-                one = _partitioned(single, name, found.record, main)
-                program, inside, values = one.program, one.arrays, one.module
+                spmd = _partitioned(single, name, main_mesh.record, main)
+                program, inside, values = spmd.program, spmd.arrays, spmd.module
             except InvalidInput as error:
                 findings.append(Finding("note", NOT_PROPAGATED, f"{name}: {error}"))
-            findings += _about_meshes(meshes, found.record)
-        arrays = HloArrays(found)
+            findings += _about_meshes(meshes, main_mesh.record)
+        arrays = HloArrays(main_mesh)
         findings += _dropped(main, _main(values, what), meshes, name)
-        inputs = _values(main, _main(values, what), meshes, "arg")
-        outputs = _values(main, _main(values, what), meshes, "res")
-        devices = 1 if found is None else found.mesh.size
+        inputs = _values(main, _main(values, what), meshes, "arg_attrs")
+        outputs = _values(main, _main(values, what), meshes, "res_attrs")
+        devices = 1 if main_mesh is None else main_mesh.mesh.size
         program = replace(
             program, shardings=arrays.add_values(name, inputs, outputs, devices, _donated(main))
         )
     return Snapshot(
         source=Source("stablehlo", None, now(), file=what),
         layout=None,
-        mesh=None if found is None else found.record,
+        mesh=None if main_mesh is None else main_mesh.record,
         arrays=(*arrays.arrays, *inside),
         programs=(program,),
         findings=(*findings, *arrays.findings()),
@@ -126,25 +128,15 @@ def _parsed(text: str | bytes, what: str, context: Any) -> Any:
 
 def _main(module: Any, what: str) -> Any:
     """Return the function that the program runs."""
-    functions = [
-        operation.operation
-        for operation in _operation(module).regions[0].blocks[0].operations
-        if operation.operation.name == "func.func"
-    ]
-    for function in functions:
-        if _symbol(function, "") == "main":
-            return function
-    raise InvalidInput(f"{what} has no function main, but must be a module that JAX lowered")
+    main = symbols(_operation(module), "func.func").get("main")
+    if main is None:
+        raise InvalidInput(f"{what} has no function main, but must be a module that JAX lowered")
+    return main
 
 
 def _operation(module: Any) -> Any:
     """Return the operation of a module, which passes return instead of the module."""
     return module.operation if isinstance(module, ir.Module) else module
-
-
-def _symbol(operation: Any, default: str) -> str:
-    attributes = operation.attributes
-    return ir.StringAttr(attributes["sym_name"]).value if "sym_name" in attributes else default
 
 
 def _mesh(meshes: dict[str, NamedMesh]) -> hlo_mesh.FoundMesh | None:
@@ -174,43 +166,39 @@ def _partitioned(module: Any, name: str, mesh: Mesh, main: Any) -> PartitionedMo
     """
     inputs, outputs = (
         [
-            f"{name}/{hlo_arrays.path_of_value(role, number, one)}"
-            for number, one in enumerate(_values(main, main, {}, side))
+            f"{name}/{hlo_arrays.path_of_value(role, number, value)}"
+            for number, value in enumerate(_values(main, main, {}, key))
         ]
-        for role, side in (("input", "arg"), ("output", "res"))
+        for role, key in (("input", "arg_attrs"), ("output", "res_attrs"))
     )
-    found = partitioned_module(module, name, mesh, inputs, outputs)
-    listed = tuple(replace(array, path=f"{name}/{array.path}") for array in found.arrays)
-    return replace(found, arrays=listed)
+    partitioned = partitioned_module(module, name, mesh, inputs, outputs)
+    listed = tuple(replace(array, path=f"{name}/{array.path}") for array in partitioned.arrays)
+    return replace(partitioned, arrays=listed)
 
 
-def _values(
-    main: Any, propagated: Any, meshes: dict[str, NamedMesh], side: str
-) -> list[EntryValue]:
-    """Return the arguments (`arg`) or results (`res`) of `main`, with the shardings after propagation."""
-    after = _attributes(propagated, side)
-    found = []
-    for number, one in enumerate(_signature(main, side)):
+def _values(main: Any, propagated: Any, meshes: dict[str, NamedMesh], key: str) -> list[EntryValue]:
+    """Return the arguments (`arg_attrs`) or results of `main`, with the shardings after propagation."""
+    signature, values = _signature(main, key), []
+    after = [*signature_attributes(propagated, key), *[{}] * len(signature)]
+    for value, attributes in zip(signature, after, strict=False):
         sharding = problem = None
-        written = (after[number] if number < len(after) else {}).get("sdy.sharding")
-        written = one.attributes.get("sdy.sharding") if written is None else written
+        written = attributes.get(SHARDING, value.attributes.get(SHARDING))
         try:
             if written is not None and meshes:
                 sharding = shardings.parse_sdy(str(written), meshes)
-            elif "mhlo.sharding" in one.attributes:
-                sharding = shardings.parse(ir.StringAttr(one.attributes["mhlo.sharding"]).value)
-            if sharding is not None and len(sharding.dimensions) > (rank_of(one.kind) or 0):
+            elif "mhlo.sharding" in value.attributes:
+                sharding = shardings.parse(ir.StringAttr(value.attributes["mhlo.sharding"]).value)
+            if sharding is not None and len(sharding.dimensions) > (rank_of(value.kind) or 0):
                 sharding, problem = None, "a sharding with more dimensions than the array"
         except (InvalidInput, ValueError) as refused:  # ValueError: an attribute that is no text
             problem = str(refused)
         if sharding is None and problem is None and meshes:
-            sharding = (
-                shardings.HloSharding()
-            )  # after propagation, a value without one is replicated
-        kind = one.attributes.get("mhlo.memory_kind")
+            # After propagation, a value without one is replicated.
+            sharding = shardings.HloSharding()
+        kind = value.attributes.get("mhlo.memory_kind")
         space = _MEMORY_SPACES.get(ir.StringAttr(kind).value, 0) if kind is not None else 0
-        found.append(EntryValue(_shape(one.kind), _name(one), space, sharding, problem))
-    return found
+        values.append(EntryValue(_shape(value.kind), _name(value), space, sharding, problem))
+    return values
 
 
 def _dropped(
@@ -220,12 +208,12 @@ def _dropped(
 
     XLA gives an argument only shards of equal size.
     """
-    listed = zip(_attributes(main, "arg"), _attributes(propagated, "arg"), strict=False)
-    for number, (asked, got) in enumerate(listed):
+    both = (signature_attributes(function, "arg_attrs") for function in (main, propagated))
+    for number, (asked, got) in enumerate(zip(*both, strict=False)):
         if SHARDING not in asked or SHARDING not in got:
             continue
         before, after = (
-            axes_of_dimensions(sdy.TensorShardingAttr(one[SHARDING])) for one in (asked, got)
+            axes_of_dimensions(sdy.TensorShardingAttr(named[SHARDING])) for named in (asked, got)
         )
         for dimension, (wanted, given) in enumerate(zip(before, after, strict=True)):
             lost = [axis for axis, _ in wanted if axis not in {other for other, _ in given}]
@@ -238,26 +226,12 @@ def _dropped(
                 )
 
 
-def _signature(main: Any, side: str) -> list[_Named]:
-    kind = ir.FunctionType(ir.TypeAttr(main.attributes["function_type"]).value)
-    types = kind.inputs if side == "arg" else kind.results
-    attributes = _attributes(main, side)
-    arguments = main.regions[0].blocks[0].arguments if side == "arg" else ()
-    return [
-        _Named(
-            each,
-            attributes[number] if number < len(attributes) else {},
-            arguments[number].location if side == "arg" else None,
-        )
-        for number, each in enumerate(types)
-    ]
-
-
-def _attributes(function: Any, side: str) -> list[dict[str, Any]]:
-    key = f"{side}_attrs"
-    if key not in function.attributes:
-        return []
-    return [named_attributes(entry) for entry in ir.ArrayAttr(function.attributes[key])]
+def _signature(main: Any, key: str) -> list[_Named]:
+    kind, arguments = function_type(main), main.regions[0].blocks[0].arguments
+    types = kind.inputs if key == "arg_attrs" else kind.results
+    attributes = signature_attributes(main, key, len(types))
+    locations = [argument.location for argument in arguments] if key == "arg_attrs" else ()
+    return [_Named(*value) for value in itertools.zip_longest(types, attributes, locations)]
 
 
 def _shape(kind: Any) -> shapes.Shape | None:
@@ -274,12 +248,12 @@ def _shape(kind: Any) -> shapes.Shape | None:
     return shapes.Shape(dtype, dimensions, shapes.element_bits(dtype))
 
 
-def _name(one: _Named) -> str:
+def _name(value: _Named) -> str:
     """Return JAX's name of an argument or a result; "" if the text has none."""
-    info = one.attributes.get("jax.result_info")
+    info = value.attributes.get("jax.result_info")
     if info is not None:
         return str(ir.StringAttr(info).value)
-    location = one.location
+    location = value.location
     return location.name_str if isinstance(location, ir.NameLoc) else ""
 
 
@@ -287,6 +261,6 @@ def _donated(main: Any) -> frozenset[int]:
     keys = ("tf.aliasing_output", "jax.buffer_donor")
     return frozenset(
         number
-        for number, named in enumerate(_attributes(main, "arg"))
+        for number, named in enumerate(signature_attributes(main, "arg_attrs"))
         if any(key in named for key in keys)
     )

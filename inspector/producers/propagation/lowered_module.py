@@ -57,10 +57,10 @@ def partition_lowered(payload: dict[str, Any], report: Callable[..., None]) -> d
         if first is None or dict(first.axes) != mesh.sizes:
             raise InvalidInput(f"the lowered program is not on the mesh {mesh_text(mesh)}")
         single = on_first_mesh(module, meshes)
-        found = partitioned_module(
+        partitioned = partitioned_module(
             single, payload["name"], mesh, payload["inputs"], payload["outputs"]
         )
-        program = replace(found.program, ideal=program_text.ideal_work(_hlo(single)))
+        program = replace(partitioned.program, ideal=program_text.ideal_work(_hlo(single)))
     return typed_json.encode(program)
 
 

@@ -14,7 +14,7 @@ from jax.extend.mlir.dialects import sdy
 from inspector.core.errors import InvalidInput
 from inspector.producers.propagation.shardings import MANUAL, manual_axes
 from inspector.producers.propagation.shardy import redirect
-from inspector.producers.propagation.walk import named_attributes
+from inspector.producers.propagation.walk import named_attributes, operations, symbols
 
 _FRONTEND = "mhlo.frontend_attributes"
 _TO_LOCAL, _TO_GLOBAL = "xla.sdy.GlobalToLocalShape", "xla.sdy.LocalToGlobalShape"
@@ -29,21 +29,13 @@ def restore_manual(module: Any) -> None:
     Raises:
       InvalidInput: a `shard_map` has another form, so that its manual axes are unknown.
     """
-    functions = {
-        ir.StringAttr(operation.attributes["sym_name"]).value: operation.operation
-        for operation in module.body.operations
-        if operation.operation.name == "func.func"
-    }
+    functions = symbols(module.operation, "func.func")
     calls: list[tuple[Any, str]] = []
-
-    def visit(operation: Any) -> Any:
+    for operation in operations(module.operation, inner_first=True):
         if operation.name == "func.call":
             callee = ir.FlatSymbolRefAttr(operation.attributes["callee"]).value
             if callee.startswith(_BODY):
                 calls.append((operation, callee))
-        return ir.WalkResult.ADVANCE
-
-    module.operation.walk(visit)
     for call, callee in calls:
         _restore(call, functions[callee])
     for name in dict.fromkeys(callee for _, callee in calls):
@@ -109,8 +101,8 @@ def _attributes(operation: Any) -> dict[str, str]:
 def _copy(block: Any, inside: Any, caller: Any) -> None:
     """Copy the operations of a function's body into the block of a manual computation."""
     values = dict(zip(block.arguments, inside.arguments, strict=True))
-    for each in block.operations:
-        operation = each.operation
+    for view in block.operations:
+        operation = view.operation
         if operation.name == "func.return":
             with ir.InsertionPoint(inside), operation.location:
                 sdy.ReturnOp([values.get(operand, operand) for operand in operation.operands])
@@ -123,12 +115,10 @@ def _copy(block: Any, inside: Any, caller: Any) -> None:
 def manual_axes_around(value: Any) -> tuple[str, ...]:
     """Return the mesh axes over which each device has its own value; empty outside a `shard_map`."""
     owner = value.owner
-    operation = (owner.owner if isinstance(owner, ir.Block) else owner).operation
-    if not isinstance(owner, ir.Block):
-        operation = operation.parent
-    found: list[str] = []
+    operation = owner.owner.operation if isinstance(owner, ir.Block) else owner.operation.parent
+    axes: list[str] = []
     while operation is not None and operation.name != "builtin.module":
         if operation.name == MANUAL:
-            found += manual_axes(operation)
+            axes += manual_axes(operation)
         operation = operation.parent
-    return tuple(dict.fromkeys(found))
+    return tuple(dict.fromkeys(axes))

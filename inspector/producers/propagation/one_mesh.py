@@ -15,7 +15,7 @@ from jax.extend.mlir.dialects import sdy
 from inspector.compiled.hlo import shardings
 from inspector.compiled.hlo.shardings import NamedMesh, Part
 from inspector.core.errors import InvalidInput
-from inspector.producers.propagation.walk import text_of
+from inspector.producers.propagation.walk import symbols, text_of
 
 _SHARDING = re.compile(r"<@([\w.$-]+), \[((?:[^\[\]{}]|\{[^{}]*\})*)\]((?:, \w+=\{[^{}]*\})*)>")
 _ENTRY = re.compile(r"\{([^{}]*)\}(p\d+)?")
@@ -27,13 +27,12 @@ OTHER_MESHES = "other-mesh"
 
 def meshes_of(module: Any) -> dict[str, NamedMesh]:
     """Return the meshes of a module's operation by name."""
-    found = {}
-    for operation in module.regions[0].blocks[0].operations:
-        if operation.operation.name == "sdy.mesh":
-            mesh = shardings.sdy_mesh(str(sdy.MeshAttr(operation.attributes["mesh"])))
-            if mesh is not None:
-                found[ir.StringAttr(operation.attributes["sym_name"]).value] = mesh
-    return found
+    meshes = {}
+    for name, operation in symbols(module, "sdy.mesh").items():
+        mesh = shardings.sdy_mesh(str(sdy.MeshAttr(operation.attributes["mesh"])))
+        if mesh is not None:
+            meshes[name] = mesh
+    return meshes
 
 
 def on_first_mesh(module: ir.Module, meshes: Mapping[str, NamedMesh]) -> ir.Module:
@@ -58,10 +57,10 @@ def on_first_mesh(module: ir.Module, meshes: Mapping[str, NamedMesh]) -> ir.Modu
         sharding = shardings.parse_sdy(f"#sdy.sharding<@m, [{match[2]}]{match[3]}>", {"m": mesh})
         entries = [
             "{"
-            + ", ".join([*axes_of_parts(parts, main), *(["?"] if "?" in one[1] else [])])
+            + ", ".join([*axes_of_parts(parts, main), *(["?"] if "?" in entry[1] else [])])
             + "}"
-            + (one[2] or "")
-            for parts, one in zip(sharding.dimensions, _ENTRY.finditer(match[2]), strict=True)
+            + (entry[2] or "")
+            for parts, entry in zip(sharding.dimensions, _ENTRY.finditer(match[2]), strict=True)
         ]
         extras = {"unreduced": sharding.unreduced}
         more = "".join(
@@ -72,7 +71,7 @@ def on_first_mesh(module: ir.Module, meshes: Mapping[str, NamedMesh]) -> ir.Modu
         return f"<@{first}, [{', '.join(entries)}]{more}>"
 
     text = _SHARDING.sub(replaced, text)
-    text = _MESH.sub(lambda found: found[0] if found[1] == first else "", text)
+    text = _MESH.sub(lambda line: line[0] if line[1] == first else "", text)
     try:
         return ir.Module.parse(text)
     except ir.MLIRError:

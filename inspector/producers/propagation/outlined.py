@@ -22,10 +22,17 @@ from jax.extend.mlir.dialects import sdy
 from inspector.producers.propagation.shardings import (
     SHARDING,
     axes_of_dimensions,
+    closed_dimensions,
     sharding_of,
     tensor_sharding,
 )
-from inspector.producers.propagation.walk import main_function, named_attributes
+from inspector.producers.propagation.walk import (
+    function_type,
+    main_function,
+    operations,
+    set_signature_attributes,
+    signature_attributes,
+)
 
 # A signature of more arguments and results is outlined. 1,000 cost 8 MB when all are written once.
 FEW = 1_000
@@ -67,22 +74,23 @@ def outline(module: Any, origins: bool) -> Outlined | None:
     """
     function = main_function(module)
     block = function.regions[0].blocks[0]
-    kind = ir.FunctionType(ir.TypeAttr(function.attributes["function_type"]).value)
+    kind = function_type(function)
     if len(kind.inputs) + len(kind.results) <= FEW:
         return None
-    arguments = _listed(function, "arg_attrs", len(kind.inputs))
-    results = _listed(function, "res_attrs", len(kind.results))
+    arguments = signature_attributes(function, "arg_attrs", len(kind.inputs))
+    results = signature_attributes(function, "res_attrs", len(kind.results))
     values: list[Any] = []
     with ir.InsertionPoint.at_block_begin(block):
         for argument, attributes in zip(list(block.arguments), arguments, strict=True):
             sharding = attributes.get(SHARDING)
-            if sharding is not None and not _is_closed(sdy.TensorShardingAttr(sharding)):
-                values.append(None)
-                continue
+            if sharding is not None:
+                sharding = sdy.TensorShardingAttr(sharding)
+                if not all(closed_dimensions(sharding)):
+                    values.append(None)
+                    continue
             attributes.pop(SHARDING, None)
             value = _call(_ARGUMENT, [argument.type], [], argument.location)
             if sharding is not None:
-                sharding = sdy.TensorShardingAttr(sharding)
                 if origins:
                     with argument.location:
                         value = sdy.ShardingConstraintOp(value.results[0], sharding).operation
@@ -123,7 +131,8 @@ def restore(outlined: Outlined) -> None:
         ("arg_attrs", arguments, _kept(outlined.values)),
         ("res_attrs", results, _kept(outlined.readers)),
     ):
-        for number, attributes in zip(places, _listed(function, key, len(places)), strict=True):
+        kept_attributes = signature_attributes(function, key, len(places))
+        for number, attributes in zip(places, kept_attributes, strict=True):
             listed[number] = attributes
     end = _return(block)
     others = iter(list(end.operands))
@@ -161,7 +170,7 @@ def restore(outlined: Outlined) -> None:
 
 def _kept(stand_ins: list[Any], kept: bool = True) -> list[int]:
     """Return the numbers of the arguments or results that stayed, or of those that did not."""
-    return [number for number, one in enumerate(stand_ins) if (one is None) is kept]
+    return [number for number, value in enumerate(stand_ins) if (value is None) is kept]
 
 
 @contextlib.contextmanager
@@ -172,34 +181,34 @@ def without_shardings(module: Any) -> Iterator[dict[str, list[Any]]]:
     XLA's conversions write them one by one too.
     """
     function = main_function(module)
-    found: dict[str, list[Any]] = {}
+    taken: dict[str, list[Any]] = {}
     before: dict[str, Any] = {}
     for key in _KEYS:
         if key in function.attributes:
             before[key] = function.attributes[key]
-            listed = _listed(function, key, 0)
-            found[key] = [each.pop(SHARDING, None) for each in listed]
-            function.attributes[key] = _array(listed, function.context)
+            listed = signature_attributes(function, key)
+            taken[key] = [attributes.pop(SHARDING, None) for attributes in listed]
+            set_signature_attributes(function, key, listed)
     try:
-        yield found
+        yield taken
     finally:
         for key, attribute in before.items():
             function.attributes[key] = attribute
 
 
-def add_shardings(module: Any, found: dict[str, list[Any]]) -> None:
+def add_shardings(module: Any, taken: dict[str, list[Any]]) -> None:
     """Give the signature of `main` the shardings that `without_shardings` took, perhaps from a copy."""
     function = main_function(module)
     parsed: dict[Any, Any] = {}
-    for key, shardings in found.items():
-        if any(one is not None for one in shardings):
-            listed = _listed(function, key, len(shardings))
+    for key, shardings in taken.items():
+        if any(sharding is not None for sharding in shardings):
+            listed = signature_attributes(function, key, len(shardings))
             for attributes, sharding in zip(listed, shardings, strict=True):
                 if sharding is not None:
                     if sharding not in parsed:  # the copy can be in another context
                         parsed[sharding] = ir.Attribute.parse(str(sharding), function.context)
                     attributes[SHARDING] = parsed[sharding]
-            function.attributes[key] = _array(listed, function.context)
+            set_signature_attributes(function, key, listed)
 
 
 def close_signature(module: Any) -> None:
@@ -209,24 +218,20 @@ def close_signature(module: Any) -> None:
     for key in _KEYS:
         if key not in function.attributes:
             continue
-        listed = []
-        for each in ir.ArrayAttr(function.attributes[key]):
-            named = named_attributes(each)
+        listed = signature_attributes(function, key)
+        for named in listed:
             if SHARDING in named:
                 sharding = named[SHARDING]
                 if sharding not in closed:
                     closed[sharding] = _closed(sdy.TensorShardingAttr(sharding))
                 named[SHARDING] = closed[sharding]
-            listed.append(ir.DictAttr.get(named))
-        function.attributes[key] = ir.ArrayAttr.get(listed)
+        set_signature_attributes(function, key, listed)
 
 
 def _closed(sharding: Any) -> Any:
     dimensions = [
-        sdy.DimensionShardingAttr.get(
-            list(sdy.DimensionShardingAttr(dimension_sharding).axes), is_closed=True
-        )
-        for dimension_sharding in sharding.dimension_shardings
+        sdy.DimensionShardingAttr.get(list(dimension.axes), is_closed=True)
+        for dimension in map(sdy.DimensionShardingAttr, sharding.dimension_shardings)
     ]
     return sdy.TensorShardingAttr.get(
         sharding.mesh_or_ref,
@@ -255,60 +260,49 @@ def _name_sources(outlined: Outlined) -> None:
 
     def new(note: Any) -> Any:
         if note not in renamed:
-            text = _SOURCE.sub(lambda found: f'"{names.get(found[1], found[1])}"', str(note))
+            text = _SOURCE.sub(lambda name: f'"{names.get(name[1], name[1])}"', str(note))
             renamed[note] = ir.Attribute.parse(text)
         return renamed[note]
 
-    def visit(operation: Any) -> Any:
-        attributes = operation.attributes
+    for operation in (*operations(outlined.function), outlined.function):
         for key in (_ORIGINS, *_ORIGINS_OF_SEVERAL):
-            if key in attributes:
-                attributes[key] = new(attributes[key])
-        return ir.WalkResult.ADVANCE
-
-    outlined.function.walk(visit)
+            if key in operation.attributes:
+                operation.attributes[key] = new(operation.attributes[key])
     for key in _KEYS:
         if key in outlined.function.attributes:
-            listed = _listed(outlined.function, key, 0)
+            listed = signature_attributes(outlined.function, key)
             for attributes in listed:
                 if _ORIGINS in attributes:
                     attributes[_ORIGINS] = new(attributes[_ORIGINS])
-            outlined.function.attributes[key] = _array(listed, outlined.function.context)
+            set_signature_attributes(outlined.function, key, listed)
 
 
 def _notes(value: Any) -> dict[str, Any]:
     """Return the sharding of a value and the note about its origins, as an argument has them."""
-    found: dict[str, Any] = {}
+    notes: dict[str, Any] = {}
     sharding = sharding_of(value)
     if sharding is not None:
-        found[SHARDING] = sharding
+        notes[SHARDING] = sharding
     if isinstance(value.owner, ir.Block):
-        return found
+        return notes
     operation = value.owner.operation
     if _ORIGINS in operation.attributes:
         note = operation.attributes[_ORIGINS]
         number = ir.OpResult(value).result_number
-        found[_ORIGINS] = ir.ArrayAttr(note)[number] if isinstance(note, ir.ArrayAttr) else note
-    return found
+        notes[_ORIGINS] = ir.ArrayAttr(note)[number] if isinstance(note, ir.ArrayAttr) else note
+    return notes
 
 
 def _notes_of_result(value: Any) -> dict[str, Any]:
     """Return the notes that a result without a sharding gets when this value is returned."""
-    found = _notes(value)
-    sharding = found.pop(SHARDING, None)
+    notes = _notes(value)
+    sharding = notes.pop(SHARDING, None)
     if sharding is None:
-        return found
+        return notes
     axes = axes_of_dimensions(sharding)
     if any(axes):  # a result that gets no axis stays without a sharding
-        found[SHARDING] = tensor_sharding(sharding.mesh_or_ref, axes, [False] * len(axes))
-    return found
-
-
-def _is_closed(sharding: Any) -> bool:
-    return all(
-        sdy.DimensionShardingAttr(dimension_sharding).is_closed
-        for dimension_sharding in sharding.dimension_shardings
-    )
+        notes[SHARDING] = tensor_sharding(sharding.mesh_or_ref, axes, [False] * len(axes))
+    return notes
 
 
 def _call(target: str, types: list[Any], operands: list[Any], location: Any) -> Any:
@@ -329,17 +323,6 @@ def _return(block: Any) -> Any:
     return block.operations[len(block.operations) - 1].operation
 
 
-def _array(listed: list[dict[str, Any]], context: Any) -> Any:
-    found = [ir.DictAttr.get(attributes, context) for attributes in listed]
-    return ir.ArrayAttr.get(found, context)
-
-
-def _listed(function: Any, key: str, count: int) -> list[dict[str, Any]]:
-    if key not in function.attributes:
-        return [{} for _ in range(count)]
-    return [named_attributes(entry) for entry in ir.ArrayAttr(function.attributes[key])]
-
-
 def _set_signature(
     function: Any,
     inputs: list[Any],
@@ -351,6 +334,6 @@ def _set_signature(
     function.attributes["function_type"] = ir.TypeAttr.get(kind)
     for key, listed in zip(_KEYS, (arguments, results), strict=True):
         if any(listed):
-            function.attributes[key] = _array(listed, function.context)
+            set_signature_attributes(function, key, listed)
         elif key in function.attributes:
             del function.attributes[key]

@@ -31,10 +31,18 @@ from inspector.producers.propagation.shardings import (
     MANUAL,
     SHARDING,
     axes_of_dimensions,
+    closed_dimensions,
     spec_of,
     tensor_sharding,
 )
-from inspector.producers.propagation.walk import main_function, named_attributes, operations
+from inspector.producers.propagation.walk import (
+    function_type,
+    main_function,
+    operations,
+    set_signature_attributes,
+    signature_attributes,
+    symbols,
+)
 
 # The options with which passes note the source of each mesh axis, and the steps of its propagation.
 _NOTES = ("debug-sharding-origins", "debug-propagation-edge-sharding")
@@ -83,10 +91,10 @@ def propagate(module: Any, origins: bool = True) -> Propagated:
         _run(propagation, copy)
         if outlined is not None:
             restore(outlined)
-        found = operations(copy)
-        constraints = constraints_of(found)
+        ops = operations(copy)
+        constraints = constraints_of(ops)
         history = History(copy)
-        erase_marks(found)
+        erase_marks(ops)
         if outlined is not None:
             close_signature(copy)
         _run(export, copy)
@@ -113,18 +121,8 @@ def _run(pipeline: str, module: Any) -> None:
 
 def _maps_in_a_loop(module: Any) -> bool:
     """Return whether a loop contains a `shard_map`."""
-    found = []
-
-    def visit(operation: Any) -> Any:
-        if operation.name == MANUAL:
-            around = operation.parent
-            while around is not None and around.name not in ("stablehlo.while", "builtin.module"):
-                around = around.parent
-            found.append(around is not None and around.name == "stablehlo.while")
-        return ir.WalkResult.ADVANCE
-
-    module.walk(visit)
-    return any(found)
+    loops = [operation for operation in operations(module) if operation.name == "stablehlo.while"]
+    return any(inner.name == MANUAL for loop in loops for inner in operations(loop))
 
 
 def inline_calls(module: Any) -> None:
@@ -132,11 +130,7 @@ def inline_calls(module: Any) -> None:
 
     Functions that JAX shares between calls can then be sharded differently at each call. They are removed.
     """
-    functions = {
-        ir.StringAttr(operation.attributes["sym_name"]).value: operation.operation
-        for operation in module.regions[0].blocks[0].operations
-        if operation.operation.name == "func.func"
-    }
+    functions = symbols(module, "func.func")
     if len(functions) == 1:  # a template, which is inlined already
         return
     done: set[str] = set()
@@ -145,7 +139,8 @@ def inline_calls(module: Any) -> None:
         if name in done:
             return
         done.add(name)
-        for call in _calls(functions[name]):
+        ops = operations(functions[name], inner_first=True)
+        for call in [operation for operation in ops if operation.name == "func.call"]:
             callee = ir.FlatSymbolRefAttr(call.attributes["callee"]).value
             inline_into(callee)
             _inline(call, functions[callee])
@@ -154,24 +149,12 @@ def inline_calls(module: Any) -> None:
     _run("builtin.module(symbol-dce)", module)
 
 
-def _calls(operation: Any) -> list[Any]:
-    found = []
-
-    def visit(inner: Any) -> Any:
-        if inner.name == "func.call":
-            found.append(inner)
-        return ir.WalkResult.ADVANCE
-
-    operation.walk(visit)
-    return found
-
-
 def _inline(call: Any, function: Any) -> None:
     """Replace one call by the operations of the function."""
     block = function.regions[0].blocks[0]
     values = dict(zip(block.arguments, call.operands, strict=True))
-    for each in block.operations:
-        operation = each.operation
+    for view in block.operations:
+        operation = view.operation
         if operation.name == "func.return":
             for result, value in zip(call.results, operation.operands, strict=True):
                 result.replace_all_uses_with(values[value])
@@ -227,7 +210,7 @@ def _reason(text: str) -> str:
     reason = match[1] if match else text[:300]
     operation = re.search(r'see current operation: (?:%[^=]*= )?"?([\w.]+)', text)
     target = re.search(r'call_target_name = "([^"]{1,100})"', text)
-    named = " ".join(each[1] for each in (operation, target) if each and each[1] not in reason)
+    named = " ".join(name[1] for name in (operation, target) if name and name[1] not in reason)
     return f"{reason.strip()}{f' ({named})' if named else ''}"
 
 
@@ -251,28 +234,22 @@ def rewrite(
         copy = module.operation.clone()
         # Many values of a module have the same sharding.
         mapped = functools.cache(functools.partial(_mapped_attribute, mapping=mapping))
-        for each in copy.regions[0].blocks[0].operations:
-            operation = each.operation
-            if operation.name == "sdy.mesh":
-                axes = [sdy.MeshAxisAttr.get(name, size) for name, size in mesh.items()]
-                operation.attributes["mesh"] = sdy.MeshAttr.get(axes)
-                if "stablehlo.mesh" in operation.attributes:
-                    del operation.attributes["stablehlo.mesh"]
-            elif operation.name == "func.func":
-                for key in ("arg_attrs", "res_attrs"):
-                    changes = more[key] if more and _is_main(operation) else ()
-                    _map_attributes(operation, key, mapped, changes)
-
-        def visit(inner: Any) -> Any:
-            if inner.name == "sdy.sharding_constraint":
-                note_axes(inner, logical_axes(sdy.TensorShardingAttr(inner.attributes["sharding"])))
-            attributes = inner.attributes
+        for operation in symbols(copy, "sdy.mesh").values():
+            axes = [sdy.MeshAxisAttr.get(name, size) for name, size in mesh.items()]
+            operation.attributes["mesh"] = sdy.MeshAttr.get(axes)
+            if "stablehlo.mesh" in operation.attributes:
+                del operation.attributes["stablehlo.mesh"]
+        for name, function in symbols(copy, "func.func").items():
+            for key in ("arg_attrs", "res_attrs"):
+                changes = more[key] if more and name == "main" else ()
+                _map_attributes(function, key, mapped, changes)
+        for operation in operations(copy):
+            attributes = operation.attributes
+            if operation.name == "sdy.sharding_constraint":
+                note_axes(operation, logical_axes(sdy.TensorShardingAttr(attributes["sharding"])))
             for key in (SHARDING, "sharding"):
                 if key in attributes:
                     attributes[key] = mapped(attributes[key])
-            return ir.WalkResult.ADVANCE
-
-        copy.walk(visit)
         return copy
 
 
@@ -280,33 +257,22 @@ def names_of_arguments(
     module: Any, inputs: Sequence[str], outputs: Sequence[str]
 ) -> Iterator[tuple[str, LogicalAxes]]:
     """Yield each path of an argument or result of `main` with its logical axes."""
-    for operation in module.body.operations:
-        if not _is_main(operation.operation):
-            continue
-        for key, paths in (("arg_attrs", inputs), ("res_attrs", outputs)):
-            if key not in operation.attributes:
-                continue
-            for path, attribute in zip(paths, ir.ArrayAttr(operation.attributes[key]), strict=True):
-                named = ir.DictAttr(attribute)
-                if SHARDING in named:
-                    yield path, logical_axes(sdy.TensorShardingAttr(named[SHARDING]))
+    main = main_function(module.operation)
+    for key, paths in (("arg_attrs", inputs), ("res_attrs", outputs)):
+        listed = signature_attributes(main, key, len(paths))
+        for path, named in zip(paths, listed, strict=True):
+            if SHARDING in named:
+                yield path, logical_axes(sdy.TensorShardingAttr(named[SHARDING]))
 
 
 def shapes_of_main(module: Any) -> tuple[list[tuple[int, ...]], list[tuple[int, ...]]]:
     """Return the shapes of the arguments and of the results of `main`."""
-    main = main_function(module.operation)
-    kind = ir.FunctionType(ir.TypeAttr(main.attributes["function_type"]).value)
+    kind = function_type(main_function(module.operation))
 
     def shapes(types: Sequence[Any]) -> list[tuple[int, ...]]:
-        return [tuple(ir.RankedTensorType(each).shape) for each in types]
+        return [tuple(tensor.shape) for tensor in map(ir.RankedTensorType, types)]
 
     return shapes(kind.inputs), shapes(kind.results)
-
-
-def _is_main(operation: Any) -> bool:
-    if operation.name != "func.func":
-        return False
-    return bool(ir.StringAttr(operation.attributes["sym_name"]).value == "main")
 
 
 def logical_axes(sharding: Any) -> LogicalAxes:
@@ -323,15 +289,13 @@ def _map_attributes(
     """Map the sharding attributes of a function's arguments or results, and then change them with `more`."""
     if key not in function.attributes:
         return
-    changed = []
-    for each, change in itertools.zip_longest(ir.ArrayAttr(function.attributes[key]), more):
-        named = named_attributes(each)
+    listed = signature_attributes(function, key)
+    for named, change in itertools.zip_longest(listed, more):
         if SHARDING in named:
             named[SHARDING] = mapped(named[SHARDING])
             if change is not None:
                 named[SHARDING] = _mapped_attribute(named[SHARDING], change)
-        changed.append(ir.DictAttr.get(named))
-    function.attributes[key] = ir.ArrayAttr.get(changed)
+    set_signature_attributes(function, key, listed)
 
 
 def _mapped_attribute(attribute: Any, mapping: Callable[[Spec], Spec]) -> Any:
@@ -345,10 +309,7 @@ def _mapped_attribute(attribute: Any, mapping: Callable[[Spec], Spec]) -> Any:
     return attribute
 
 
-def _mapped(found: Any, mapping: Callable[[Spec], Spec]) -> Any:
-    spec = mapping(spec_of(axes_of_dimensions(found)))
+def _mapped(sharding: Any, mapping: Callable[[Spec], Spec]) -> Any:
+    spec = mapping(spec_of(axes_of_dimensions(sharding)))
     whole = [tuple((name, None) for name in axes or ()) for axes in spec]
-    closed = [
-        sdy.DimensionShardingAttr(sharding).is_closed for sharding in found.dimension_shardings
-    ]
-    return tensor_sharding(found.mesh_or_ref, whole, closed)
+    return tensor_sharding(sharding.mesh_or_ref, whole, closed_dimensions(sharding))

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from typing import Any
 
 from jax.extend.mlir import ir
@@ -12,14 +13,14 @@ def operations(operation: Any, inner_first: bool = False) -> list[Any]:
 
     MLIR's own walk takes half as long as loops over regions and blocks.
     """
-    found: list[Any] = []
+    inside: list[Any] = []
 
-    def visit(each: Any) -> Any:
-        found.append(each)
+    def visit(inner: Any) -> Any:
+        inside.append(inner)
         return ir.WalkResult.ADVANCE
 
     operation.walk(visit, ir.WalkOrder.POST_ORDER if inner_first else ir.WalkOrder.PRE_ORDER)
-    return found[:-1] if inner_first else found[1:]
+    return inside[:-1] if inner_first else inside[1:]
 
 
 def text_of(module: ir.Module, debug_info: bool = True) -> str:
@@ -33,11 +34,33 @@ def named_attributes(attribute: Any) -> dict[str, Any]:
     return {entry.name: entry.attr for entry in entries}
 
 
+def signature_attributes(function: Any, key: str, count: int = 0) -> list[dict[str, Any]]:
+    """Return those of all arguments (`arg_attrs`) or results (`res_attrs`), or `count` empty ones."""
+    if key not in function.attributes:
+        return [{} for _ in range(count)]
+    return [named_attributes(entry) for entry in ir.ArrayAttr(function.attributes[key])]
+
+
+def set_signature_attributes(function: Any, key: str, listed: Iterable[dict[str, Any]]) -> None:
+    """Give a function the attributes of all arguments (`arg_attrs`) or results (`res_attrs`)."""
+    entries = [ir.DictAttr.get(named, function.context) for named in listed]
+    function.attributes[key] = ir.ArrayAttr.get(entries, function.context)
+
+
+def function_type(function: Any) -> Any:
+    """Return the type of a function, which has `inputs` and `results`."""
+    return ir.FunctionType(ir.TypeAttr(function.attributes["function_type"]).value)
+
+
 def main_function(module: Any) -> Any:
     """Return the function that the program of a module's operation runs."""
-    return next(
-        operation.operation
+    return symbols(module, "func.func")["main"]
+
+
+def symbols(module: Any, kind: str) -> dict[str, Any]:
+    """Return the functions, or other operations of one kind, in a module's operation by name."""
+    return {
+        ir.StringAttr(operation.attributes["sym_name"]).value: operation.operation
         for operation in module.regions[0].blocks[0].operations
-        if operation.operation.name == "func.func"
-        and ir.StringAttr(operation.operation.attributes["sym_name"]).value == "main"
-    )
+        if operation.operation.name == kind
+    }

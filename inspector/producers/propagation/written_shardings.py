@@ -18,7 +18,14 @@ from inspector.core.errors import InvalidInput
 from inspector.core.formatting import counted
 from inspector.producers.propagation.one_mesh import axes_of_parts
 from inspector.producers.propagation.shardings import SHARDING, rank_of
-from inspector.producers.propagation.walk import named_attributes, operations, text_of
+from inspector.producers.propagation.walk import (
+    function_type,
+    named_attributes,
+    operations,
+    set_signature_attributes,
+    signature_attributes,
+    text_of,
+)
 from inspector.producers.propagation.xla_form import parsed_attribute, restore_shardings
 
 _FRONTEND, _MESHES = "mhlo.frontend_attributes", "xla.sdy.meshes"
@@ -59,14 +66,14 @@ def _with_sdy(module: ir.Module, given: NamedMesh | None) -> ir.Module | None:
     devices = _devices(copy)
     if not written or devices < 2:
         return None
-    mesh = given or shardings.derived_mesh([shardings.parse(one) for one in written], devices)
+    mesh = given or shardings.derived_mesh([shardings.parse(text) for text in written], devices)
     if mesh is None:
         raise InvalidInput("no mesh expresses the shardings of the program; give it with --mesh")
     if mesh.size != devices:
         raise InvalidInput(
             f"--mesh has {counted(mesh.size, 'device')}, but the program runs on {devices:,}"
         )
-    known = {one: _attribute(shardings.parse(one), mesh) for one in written}
+    known = {text: _attribute(shardings.parse(text), mesh) for text in written}
     with copy.context, ir.Location.unknown():
         with ir.InsertionPoint.at_block_begin(copy.body):
             axes = [sdy.MeshAxisAttr.get(name, size) for name, size in mesh.axes]
@@ -102,11 +109,9 @@ def _old_shardings(module: ir.Module) -> Iterator[str]:
     for operation in operations(module.operation):
         if operation.name == "func.func":
             for key in _KEYS:
-                if key in operation.attributes:
-                    for each in ir.ArrayAttr(operation.attributes[key]):
-                        named = ir.DictAttr(each)
-                        if _OLD in named:
-                            yield ir.StringAttr(named[_OLD]).value
+                for named in signature_attributes(operation, key):
+                    if _OLD in named:
+                        yield ir.StringAttr(named[_OLD]).value
         elif _OLD in operation.attributes:
             yield ir.StringAttr(operation.attributes[_OLD]).value
 
@@ -121,28 +126,27 @@ def _attribute(sharding: HloSharding, mesh: NamedMesh) -> str | None:
 
 def _rewrite(module: ir.Module, known: dict[str, str | None]) -> None:
     def of(written: Any, rank: int) -> Any:
-        text = known[ir.StringAttr(written).value]
+        text = None if written is None else known[ir.StringAttr(written).value]
         if text is None:
             return None
-        found = sdy.TensorShardingAttr(ir.Attribute.parse(text))
-        missing = rank - len(found.dimension_shardings)
+        parsed = sdy.TensorShardingAttr(ir.Attribute.parse(text))
+        missing = rank - len(parsed.dimension_shardings)
         if missing <= 0:
-            return found
+            return parsed
         more = [sdy.DimensionShardingAttr.get([], is_closed=True)] * missing
-        return sdy.TensorShardingAttr.get(_MESH, [*found.dimension_shardings, *more])
+        return sdy.TensorShardingAttr.get(_MESH, [*parsed.dimension_shardings, *more])
 
     for operation in operations(module.operation):
         if operation.name == "func.func":
-            kind = ir.FunctionType(ir.TypeAttr(operation.attributes["function_type"]).value)
+            kind = function_type(operation)
             for key, types in zip(_KEYS, (kind.inputs, kind.results), strict=True):
                 if key in operation.attributes:
-                    listed = zip(ir.ArrayAttr(operation.attributes[key]), types, strict=True)
-                    operation.attributes[key] = ir.ArrayAttr.get(
-                        [
-                            _with_sharding(ir.DictAttr(one), rank_of(each) or 0, of)
-                            for one, each in listed
-                        ]
-                    )
+                    listed = signature_attributes(operation, key)
+                    for named, tensor in zip(listed, types, strict=True):
+                        sharding = of(named.pop(_OLD, None), rank_of(tensor) or 0)
+                        if sharding is not None:
+                            named[SHARDING] = sharding
+                    set_signature_attributes(operation, key, listed)
         elif _OLD in operation.attributes:
             written = operation.attributes[_OLD]
             del operation.attributes[_OLD]
@@ -155,12 +159,3 @@ def _rewrite(module: ir.Module, known: dict[str, str | None]) -> None:
                     value = sdy.ShardingConstraintOp(operation.operands[0], sharding).result
                 operation.results[0].replace_all_uses_with(value)
                 operation.erase()
-
-
-def _with_sharding(named: Any, rank: int, of: Any) -> Any:
-    attributes = {one.name: one.attr for one in named}
-    written = attributes.pop(_OLD, None)
-    sharding = None if written is None else of(written, rank)
-    if sharding is not None:
-        attributes[SHARDING] = sharding
-    return ir.DictAttr.get(attributes)

@@ -19,7 +19,14 @@ from inspector.producers.jax_internals import hlo_conversion
 from inspector.producers.propagation.manual import restore_manual
 from inspector.producers.propagation.outlined import add_shardings, without_shardings
 from inspector.producers.propagation.shardings import SHARDING
-from inspector.producers.propagation.walk import named_attributes, text_of
+from inspector.producers.propagation.walk import (
+    function_type,
+    operations,
+    set_signature_attributes,
+    signature_attributes,
+    symbols,
+    text_of,
+)
 
 _FRONTEND = "mhlo.frontend_attributes"
 _IN_FRONTEND = "xla.sdy.sharding"
@@ -41,11 +48,7 @@ def xla_form(module: Any) -> Any:
     Raises:
       InvalidInput: the module has no mesh, or HLO has no form of it, as for dynamic shapes.
     """
-    meshes = {
-        ir.StringAttr(operation.attributes["sym_name"]).value: str(operation.attributes["mesh"])
-        for operation in module.body.operations
-        if operation.operation.name == "sdy.mesh"
-    }
+    meshes = _meshes(module)
     if not meshes:
         raise InvalidInput("the lowered program has no mesh, so nothing in it is sharded")
     with without_shardings(module.operation) as signature:
@@ -57,10 +60,15 @@ def xla_form(module: Any) -> Any:
         raise InvalidInput(f"the lowered program has no HLO form: {reason}") from None
     written = hlo_conversion.to_stablehlo(computation)
     with jax_mlir.make_ir_context(), ir.Location.unknown():
-        found = ir.Module.parse(written)
-        restore_shardings(found, meshes)
-        add_shardings(found.operation, signature)
-    return found
+        copy = ir.Module.parse(written)
+        restore_shardings(copy, meshes)
+        add_shardings(copy.operation, signature)
+    return copy
+
+
+def _meshes(module: Any) -> dict[str, str]:
+    meshes = symbols(module.operation, "sdy.mesh")
+    return {name: str(operation.attributes["mesh"]) for name, operation in meshes.items()}
 
 
 def restore_shardings(module: Any, meshes: dict[str, str]) -> None:
@@ -68,29 +76,28 @@ def restore_shardings(module: Any, meshes: dict[str, str]) -> None:
     if _FRONTEND in module.operation.attributes:
         del module.operation.attributes[_FRONTEND]
     # Collectives of a `shard_map` can name a mesh, which HLO then keeps (JAX 0.12).
-    kept = {
-        ir.StringAttr(operation.attributes["sym_name"]).value: str(operation.attributes["mesh"])
-        for operation in module.body.operations
-        if operation.operation.name == "sdy.mesh"
-    }
+    kept = _meshes(module)
     with ir.InsertionPoint.at_block_begin(module.body):
         for name, written in meshes.items():
             if kept.get(name) != written:
                 sdy.MeshOp(name, sdy.MeshAttr(ir.Attribute.parse(written)))
-    for operation in module.body.operations:
-        if operation.operation.name == "func.func":
-            _restore_function(operation.operation)
+    for function in symbols(module.operation, "func.func").values():
+        _restore_function(function)
     restore_manual(module)
 
 
 def _restore_function(function: Any) -> None:
     if "arg_attrs" in function.attributes:
-        listed = ir.ArrayAttr(function.attributes["arg_attrs"])
-        function.attributes["arg_attrs"] = ir.ArrayAttr.get([_restored(each) for each in listed])
+        listed = signature_attributes(function, "arg_attrs")
+        for attributes in listed:
+            sharding = _sharding(attributes.pop(_FRONTEND, None))
+            attributes.pop("mhlo.sharding", None)
+            if sharding is not None:
+                attributes[SHARDING] = sharding
+        set_signature_attributes(function, "arg_attrs", listed)
     _flatten_calls(function)
     calls: list[Any] = []
-
-    def visit(operation: Any) -> Any:
+    for operation in (*operations(function, inner_first=True), function):
         if operation.name == "stablehlo.custom_call":
             calls.append(operation)
         if _FRONTEND in operation.attributes:
@@ -98,40 +105,26 @@ def _restore_function(function: Any) -> None:
             if _RULE in named:
                 operation.attributes["sdy.sharding_rule"] = parsed_attribute(named[_RULE])
         if operation.name != "stablehlo.custom_call" and _FRONTEND in operation.attributes:
-            found = _sharding(operation.attributes[_FRONTEND])
+            sharding = _sharding(operation.attributes[_FRONTEND])
             del operation.attributes[_FRONTEND]
-            if found is not None and operation.name != "func.func":
-                operation.attributes[SHARDING] = found
-        return ir.WalkResult.ADVANCE
-
-    function.walk(visit)
+            if sharding is not None and operation.name != "func.func":
+                operation.attributes[SHARDING] = sharding
     results: dict[int, Any] = {}
     for call in calls:
         _restore_call(call, results)
     if results:
-        count = len(
-            ir.FunctionType(ir.TypeAttr(function.attributes["function_type"]).value).results
-        )
-        function.attributes["res_attrs"] = ir.ArrayAttr.get(
-            [
-                ir.DictAttr.get({SHARDING: results[number]} if number in results else {})
-                for number in range(count)
-            ]
-        )
+        listed = [{} for _ in function_type(function).results]
+        for number, sharding in results.items():
+            listed[number][SHARDING] = sharding
+        set_signature_attributes(function, "res_attrs", listed)
 
 
 def _flatten_calls(function: Any) -> None:
     """Give custom calls several results instead of a tuple, which Shardy refuses."""
-    found: list[Any] = []
-
-    def visit(operation: Any) -> Any:
-        is_call = operation.name == "stablehlo.custom_call" and len(operation.results) == 1
-        if is_call and str(operation.results[0].type).startswith("tuple<"):
-            found.append(operation)
-        return ir.WalkResult.ADVANCE
-
-    function.walk(visit)
-    for call in found:
+    ops = operations(function, inner_first=True)
+    for call in [operation for operation in ops if operation.name == "stablehlo.custom_call"]:
+        if len(call.results) != 1 or not str(call.results[0].type).startswith("tuple<"):
+            continue
         kinds = ir.TupleType(call.results[0].type)
         types = [kinds.get_type(number) for number in range(kinds.num_types)]
         kept = {
@@ -139,7 +132,7 @@ def _flatten_calls(function: Any) -> None:
             for name in call.attributes
             if name not in ("result_layout", "result_layouts", "operand_layouts", "xla_shape")
         }
-        if any(str(each).startswith("tuple<") for each in types):
+        if any(str(kind).startswith("tuple<") for kind in types):
             continue
         flat = ir.Operation.create(
             call.name,
@@ -155,7 +148,7 @@ def _flatten_calls(function: Any) -> None:
                 number = ir.IntegerAttr(element.attributes["index"]).value
                 element.results[0].replace_all_uses_with(flat.results[number])
                 element.erase()
-        if next(iter(call.results[0].uses), None) is None:
+        if not _is_used(call.results[0]):
             call.erase()
 
 
@@ -187,15 +180,6 @@ def _restore_call(call: Any, results: dict[int, Any]) -> None:
     call.erase()
 
 
-def _restored(argument: Any) -> Any:
-    named = named_attributes(argument)
-    found = _sharding(named.pop(_FRONTEND, None))
-    named.pop("mhlo.sharding", None)
-    if found is not None:
-        named[SHARDING] = found
-    return ir.DictAttr.get(named)
-
-
 def _sharding(frontend: Any) -> Any:
     if frontend is None:
         return None
@@ -214,17 +198,13 @@ def remove_dead_code(operation: Any) -> None:
     """Remove operations whose results nothing uses, such as the forward pass of an initialization."""
     for region in operation.regions:
         for block in region.blocks:
-            for each in reversed([one.operation for one in block.operations]):
-                if each.regions:
-                    remove_dead_code(each)
-                dialect = each.name.partition(".")[0]
-                removable = dialect in ("stablehlo", "sdy", "chlo") and each.name not in _EFFECTS
-                if (
-                    removable
-                    and each.results
-                    and not any(_is_used(result) for result in each.results)
-                ):
-                    each.erase()
+            for inner in reversed([view.operation for view in block.operations]):
+                if inner.regions:
+                    remove_dead_code(inner)
+                dialect = inner.name.partition(".")[0]
+                removable = dialect in ("stablehlo", "sdy", "chlo") and inner.name not in _EFFECTS
+                if removable and inner.results and not any(map(_is_used, inner.results)):
+                    inner.erase()
 
 
 def _is_used(value: Any) -> bool:

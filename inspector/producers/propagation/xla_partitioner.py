@@ -27,7 +27,14 @@ from inspector.core import host_memory
 from inspector.core.errors import InvalidInput
 from inspector.producers.jax_internals import compiler
 from inspector.producers.jax_internals.cpu_clients import cpu_client
-from inspector.producers.propagation.walk import main_function, named_attributes
+from inspector.producers.propagation.walk import (
+    function_type,
+    main_function,
+    operations,
+    set_signature_attributes,
+    signature_attributes,
+    symbols,
+)
 
 # Devices of a client. More than the last cannot be emulated: ids of other processes begin there.
 _CLIENTS = (8, 64, 256, 1024, 2048)
@@ -76,7 +83,7 @@ def partitioned(module: ir.Module, devices: int) -> str:
         options = backend.get_compile_options(
             num_replicas=1,
             num_partitions=devices,
-            device_assignment=np.array([[one.id for one in used]]),
+            device_assignment=np.array([[device.id for device in used]]),
             env_options_overrides=_OPTIONS | {"xla_dump_to": folder},
         )
         try:
@@ -120,23 +127,17 @@ def _remove_old_shardings(module: ir.Module) -> None:
 
     With one of them, XLA would not use Shardy.
     """
-    if not any(operation.operation.name == "sdy.mesh" for operation in module.body.operations):
+    if not symbols(module.operation, "sdy.mesh"):
         return
-
-    def visit(operation: Any) -> Any:
-        attributes = operation.attributes
-        if _OLD in attributes:
-            del attributes[_OLD]
+    for operation in (module.operation, *operations(module.operation)):
+        if _OLD in operation.attributes:
+            del operation.attributes[_OLD]
         for key in ("arg_attrs", "res_attrs"):
-            if key in attributes:
-                listed = [
-                    {name: kept for name, kept in named_attributes(entry).items() if name != _OLD}
-                    for entry in ir.ArrayAttr(attributes[key])
-                ]
-                attributes[key] = ir.ArrayAttr.get([ir.DictAttr.get(each) for each in listed])
-        return ir.WalkResult.ADVANCE
-
-    module.operation.walk(visit)
+            if key in operation.attributes:
+                listed = signature_attributes(operation, key)
+                for named in listed:
+                    named.pop(_OLD, None)
+                set_signature_attributes(operation, key, listed)
 
 
 def _add_end(module: ir.Module) -> None:
@@ -159,15 +160,11 @@ def _add_end(module: ir.Module) -> None:
         attributes={"rng_algorithm": ir.Attribute.parse("#stablehlo<rng_algorithm DEFAULT>")},
         ip=point,
     )
-    kind = ir.FunctionType(ir.TypeAttr(main.attributes["function_type"]).value)
+    kind = function_type(main)
     longer = ir.FunctionType.get(list(kind.inputs), [*kind.results, number])
     main.attributes["function_type"] = ir.TypeAttr.get(longer)
-    attributes = (
-        list(ir.ArrayAttr(main.attributes["res_attrs"]))
-        if "res_attrs" in main.attributes
-        else [ir.DictAttr.get({})] * len(kind.results)
-    )
-    main.attributes["res_attrs"] = ir.ArrayAttr.get([*attributes, ir.DictAttr.get({})])
+    attributes = signature_attributes(main, "res_attrs", len(kind.results))
+    set_signature_attributes(main, "res_attrs", [*attributes, {}])
     last = block.operations[len(block.operations) - 1].operation
     ir.Operation.create(
         "func.return", operands=[*last.operands, end.results[1]], ip=ir.InsertionPoint(last)
