@@ -33,12 +33,12 @@ def evaluate(payload: dict[str, Any], report: Callable[..., None]) -> dict[str, 
     devices.
     """
     report("propagate")
-    layouts = [from_json(each) for each in payload["layouts"]]
+    layouts = [from_json(layout) for layout in payload["layouts"]]
     name = payload["chip"]
     chip = None if name is None else hardware.chip(name)
     with collector.paused():
-        found = costs(layouts, chip, payload["first"])
-    return {"evaluated": [typed_json.encode(evaluated) for evaluated in found]}
+        candidates = costs(layouts, chip, payload["first"])
+    return {"evaluated": [typed_json.encode(candidate) for candidate in candidates]}
 
 
 def costs(layouts: Sequence[Layout], chip: Chip | None, first: bool) -> list[Evaluated]:
@@ -49,17 +49,17 @@ def costs(layouts: Sequence[Layout], chip: Chip | None, first: bool) -> list[Eva
     if the sizes of mesh axes do not divide it. Then the next one is partitioned. A layout with a mesh axis of
     one device comes last, because nothing can be scaled from it.
     """
-    found: dict[int, Evaluated] = {}
+    cost_of: dict[int, Evaluated] = {}
     planned: dict[int, _Planned] = {}
     for number, layout in enumerate(layouts):
         try:
             planned[number] = _Planned(plan(layout, cached_state(layout)))
         except InvalidInput as error:
-            found[number] = rejected(str(error))
+            cost_of[number] = rejected(str(error))
             continue
         reason = _impossible(planned[number], chip)
         if reason is not None:
-            found[number] = rejected(reason, state_bytes=planned[number].state_bytes)
+            cost_of[number] = rejected(reason, state_bytes=planned[number].state_bytes)
             del planned[number]
     rest = list(planned)
     while rest:
@@ -70,13 +70,15 @@ def costs(layouts: Sequence[Layout], chip: Chip | None, first: bool) -> list[Eva
         try:
             program = _scaled(layouts[own], len(alike) >= _FEW)
         except InvalidInput as error:
-            found[own] = rejected(str(error))
+            cost_of[own] = rejected(str(error))
             continue
-        found[own] = _cost(program, layouts[own], planned[own], chip)
+        cost_of[own] = _cost(program, layouts[own], planned[own], chip)
         if program.scalable:
-            found |= {n: _cost(program, layouts[n], planned[n], chip, planned[own]) for n in alike}
+            cost_of |= {
+                n: _cost(program, layouts[n], planned[n], chip, planned[own]) for n in alike
+            }
             rest = [n for n in rest if n not in alike]
-    return [found[number] for number in range(len(layouts))]
+    return [cost_of[number] for number in range(len(layouts))]
 
 
 # So many other layouts are scaled from one. Fewer are partitioned, which takes no longer.

@@ -51,10 +51,10 @@ def intermediates(history: History) -> Iterator[Intermediate]:
         yield from _products(history)
         return
     for mark in marks:
-        said = json.loads(ir.StringAttr(mark.attributes["backend_config"]).value)
-        group, value = said["path"].partition("/")[0], mark.operands[0]
-        names = tuple(said["names"]) if said["names"] else None
-        yield Intermediate(said["path"], group, _shape(value), said["dtype"], names, value)
+        note = json.loads(ir.StringAttr(mark.attributes["backend_config"]).value)
+        group, value = note["path"].partition("/")[0], mark.operands[0]
+        names = tuple(note["names"]) if note["names"] else None
+        yield Intermediate(note["path"], group, _shape(value), note["dtype"], names, value)
 
 
 def _products(history: History) -> Iterator[Intermediate]:
@@ -63,22 +63,22 @@ def _products(history: History) -> Iterator[Intermediate]:
     Without a backward pass, as in inference, all of them are activations.
     """
     named = [
-        (each, parse_op_name(described(each.location)[0])[0])
-        for each in history.operations
-        if each.name in _SHOWN and not _is_repetition(each)
+        (operation, parse_op_name(described(operation.location)[0])[0])
+        for operation in history.operations
+        if operation.name in _SHOWN and not _is_repetition(operation)
     ]
-    has_backward = any(operation.phase == "backward" for _, operation in named)
+    has_backward = any(name.phase == "backward" for _, name in named)
     otherwise: Group | None = None if has_backward else "activation"
     count: dict[str, int] = {}
-    for each, operation in named:
+    for operation, name in named:
         if len(count) == _MOST:
             return
-        group = _GROUPS.get(operation.phase, otherwise)
-        value = each.results[0]
+        group = _GROUPS.get(name.phase, otherwise)
+        value = operation.results[0]
         dtype = _dtype(ir.RankedTensorType(value.type).element_type)
         if group is None or dtype is None or not _shape(value):
             continue
-        path = "/".join(part for part in (group, operation.module, operation.primitive) if part)
+        path = "/".join(part for part in (group, name.module, name.primitive) if part)
         count[path] = count.get(path, 0) + 1
         if count[path] > 1:
             path += f"_{count[path]}"

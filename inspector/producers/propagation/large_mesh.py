@@ -54,13 +54,13 @@ def smaller(mesh: Mesh) -> tuple[SmallerMeshes, ...]:
     if mesh.size <= MOST_DEVICES:
         return ()
     longest = sorted(mesh.sizes, key=lambda name: -mesh.sizes[name])
-    found = [pair for first in longest if (pair := _halved(mesh, first)) is not None]
-    if not found:
+    pairs = [pair for first in longest if (pair := _halved(mesh, first)) is not None]
+    if not pairs:
         raise InvalidInput(
             f"the mesh has {mesh.size:,} devices, of which at most {MOST_DEVICES:,} are emulated, and its "
             "axes cannot be halved"
         )
-    return tuple(found[:_MOST_PAIRS])
+    return tuple(pairs[:_MOST_PAIRS])
 
 
 def _halved(mesh: Mesh, preferred: str) -> SmallerMeshes | None:
@@ -90,8 +90,8 @@ def on_large_mesh(first: Module, second: Module, meshes: SmallerMeshes) -> Modul
     if len(first.computations) != len(second.computations):
         raise InvalidInput(_NOT_ALIKE)
     computations = []
-    for computation, two in zip(first.computations, second.computations, strict=True):
-        others = _by_operation(two)
+    for computation, other in zip(first.computations, second.computations, strict=True):
+        others = _by_operation(other)
         instructions = tuple(
             _scaled(before, others.get(key), meshes)
             for key, before in _by_operation(computation).items()
@@ -105,12 +105,12 @@ def on_large_mesh(first: Module, second: Module, meshes: SmallerMeshes) -> Modul
 def _by_operation(computation: Computation) -> dict[tuple[str, str, int], Instruction]:
     """Return the instructions by what they have in common on all meshes: name of the operation and opcode."""
     seen: Counter[tuple[str, str]] = Counter()
-    found = {}
+    by_key = {}
     for instruction in computation.instructions:
         key = (instruction.opcode, instruction.attributes.get("metadata", ""))
-        found[*key, seen[key]] = instruction
+        by_key[*key, seen[key]] = instruction
         seen[key] += 1
-    return found
+    return by_key
 
 
 def on_axes_of(collective: Collective, mesh: Mesh) -> Collective:

@@ -95,20 +95,20 @@ class ScaledProgram:
         """
         devices = math.prod(sizes.values())
         collectives = []
-        for each in self.moved:
-            one = each.collective
-            payload = -(-each.global_bytes // math.prod(sizes[axis] for axis in each.sharded))
-            group = math.prod(sizes[axis] for axis in one.mesh_axes or ())
-            operation = OPERATIONS[one.op]
+        for moved in self.moved:
+            collective = moved.collective
+            payload = -(-moved.global_bytes // math.prod(sizes[axis] for axis in moved.sharded))
+            group = math.prod(sizes[axis] for axis in collective.mesh_axes or ())
+            operation = OPERATIONS[collective.op]
             by_pairs = operation.route == "pairs"
             wire = payload if by_pairs else operation.wire_bytes(payload, group)
             collectives.append(
                 replace(
-                    one,
+                    collective,
                     payload_bytes=payload,
                     wire_bytes_per_device=wire,
-                    group_size=one.group_size if by_pairs else group,
-                    groups=one.groups if by_pairs else devices // group,
+                    group_size=collective.group_size if by_pairs else group,
+                    groups=collective.groups if by_pairs else devices // group,
                 )
             )
         flops: dict[str, float] = {}
@@ -120,9 +120,7 @@ class ScaledProgram:
         instructions = None if work is None else work.instructions
         boundary = None if work is None else work.boundary_bytes
         boundary = None if boundary is None else boundary * state
-        fused = None
-        if self.traffic is not None:
-            fused = _on(self.traffic, sizes)
+        fused = None if self.traffic is None else _on(self.traffic, sizes)
         return replace(
             self.program,
             collectives=tuple(collectives),
@@ -161,9 +159,9 @@ def scaled_program(
                 other = _partitioned(
                     lowered, replace(setting, mesh=resized(setting.mesh, exponents)), logical
                 )
-                found = _compared(own, other, setting, exponents)
-                if found is not None:
-                    return found
+                scaled = _compared(own, other, setting, exponents)
+                if scaled is not None:
+                    return scaled
     memory = None
     if own.live is not None:
         memory = scaled_memory(own.live, own.live, setting.mesh, lambda *_: None)
@@ -200,9 +198,9 @@ def _partitioned(
     fused = setting.traffic(analysis)
     kernels = fused.attention if fused is not None else ()
     products = tuple(
-        (found, analysis.runs[computation.name].count, instruction.name in kernels)
+        (matmul, analysis.runs[computation.name].count, instruction.name in kernels)
         for computation, instruction in module.instructions
-        if (found := product(computation, instruction)) is not None
+        if (matmul := product(computation, instruction)) is not None
     )
     program = Program(
         lowered.name,
@@ -229,7 +227,7 @@ def _exponents(mesh: Mesh, axes: Sequence[str]) -> Iterator[dict[str, int]]:
         for powers in every
         if are_distinct(powers) and mesh.size * 2.0 ** sum(powers.values()) <= MOST_DEVICES
     ]
-    usable.sort(key=lambda one: (max(0, *one.values()), sum(map(abs, one.values()))))
+    usable.sort(key=lambda powers: (max(0, *powers.values()), sum(map(abs, powers.values()))))
     yield from usable[:_MOST_TRIES]
 
 
@@ -252,7 +250,7 @@ def _compared(
     memory = None
     if own.live is not None and other.live is not None:
         memory = scaled_memory(
-            own.live, other.live, setting.mesh, lambda one, two: axes_of(one, two, exponents)
+            own.live, other.live, setting.mesh, lambda *amounts: axes_of(*amounts, exponents)
         )
         if memory is None:
             return None
@@ -281,19 +279,21 @@ def _moved(
     if len(before) != len(after):
         return None
     equal: dict[Hashable, list[_Moved]] = {}
-    for one, two in zip(before, after, strict=True):
-        alike = (one.op, one.mesh_axes, one.executions) == (two.op, two.mesh_axes, two.executions)
-        known = one.payload_bytes is not None and two.payload_bytes is not None
-        if not alike or not known or one.mesh_axes is None or one.network:
+    for old, new in zip(before, after, strict=True):
+        alike = (old.op, old.mesh_axes, old.executions) == (new.op, new.mesh_axes, new.executions)
+        payload = old.payload_bytes
+        if not alike or payload is None or new.payload_bytes is None:
             return None
-        axes = axes_of(one.payload_bytes or 0, two.payload_bytes or 0, exponents)
+        if old.mesh_axes is None or old.network:
+            return None
+        axes = axes_of(payload, new.payload_bytes, exponents)
         if axes is None:
             return None
-        global_bytes = (one.payload_bytes or 0) * math.prod(mesh.sizes[axis] for axis in axes)
-        key: Hashable = one.op, one.mesh_axes, one.conditional, global_bytes, axes
-        if one.executions is None or one.source_target_pairs:
-            key = one.name  # it is not known to be equal to another one
-        equal.setdefault(key, []).append(_Moved(one, global_bytes, axes))
+        global_bytes = payload * math.prod(mesh.sizes[axis] for axis in axes)
+        key: Hashable = old.op, old.mesh_axes, old.conditional, global_bytes, axes
+        if old.executions is None or old.source_target_pairs:
+            key = old.name  # it is not known to be equal to another one
+        equal.setdefault(key, []).append(_Moved(old, global_bytes, axes))
     return tuple(_together(group) for group in equal.values())
 
 
@@ -312,21 +312,21 @@ def _products(
     """
     if len(own.products) != len(other.products):
         return None
-    found: dict[tuple[str, Axes], float] = {}
+    flops: dict[tuple[str, Axes], float] = {}
     attention: dict[Axes, float] = {}
-    for (one, times, kernel), (two, _, _) in zip(own.products, other.products, strict=True):
-        if one.flops is None or two.flops is None or one.dtype is None or times is None:
+    for (old, times, kernel), (new, _, _) in zip(own.products, other.products, strict=True):
+        if old.flops is None or new.flops is None or old.dtype is None or times is None:
             return None
-        axes = axes_of(one.flops, two.flops, exponents)
+        axes = axes_of(old.flops, new.flops, exponents)
         if axes is None:
             return None
         ways = math.prod(mesh.sizes[axis] for axis in axes)
-        amount = float(one.flops) * times * ways
-        key = (one.dtype, axes)
-        found[key] = found.get(key, 0.0) + amount
+        amount = float(old.flops) * times * ways
+        key = (old.dtype, axes)
+        flops[key] = flops.get(key, 0.0) + amount
         if kernel:
             attention[axes] = attention.get(axes, 0.0) + amount
-    return found, attention
+    return flops, attention
 
 
 def _traffic(
@@ -335,8 +335,8 @@ def _traffic(
     """Return the traffic by the axes that shard each array, of all devices with different parts of it."""
     if traffic is None or not axes:
         return None
-    found: dict[Axes, float] = {}
+    by_axes: dict[Axes, float] = {}
     for name, count in traffic.bytes.items():
         ways = math.prod(mesh.sizes[axis] for axis in axes[name])
-        found[axes[name]] = found.get(axes[name], 0.0) + count * ways
-    return found
+        by_axes[axes[name]] = by_axes.get(axes[name], 0.0) + count * ways
+    return by_axes

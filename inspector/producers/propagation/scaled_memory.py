@@ -58,11 +58,11 @@ def scaled_memory(
     changes: dict[Axes, np.ndarray] = defaultdict(lambda: np.zeros(count + 1))
     if not buffers or sum(buffer.bytes for buffer in buffers) > LARGEST:
         return None
-    elsewhere = _bytes_by_name(counted(other))
-    for name, one in _named(buffers):
-        axes = axes_of(one.bytes, elsewhere.get(name, 0)) or frozenset()
-        everywhere = one.bytes * math.prod(mesh.sizes[axis] for axis in axes)
-        first, last = (0, count - 1) if one.whole_program else (one.first, one.last)
+    elsewhere = {name: buffer.bytes for name, buffer in _named(counted(other))}
+    for name, buffer in _named(buffers):
+        axes = axes_of(buffer.bytes, elsewhere.get(name, 0)) or frozenset()
+        everywhere = buffer.bytes * math.prod(mesh.sizes[axis] for axis in axes)
+        first, last = (0, count - 1) if buffer.whole_program else (buffer.first, buffer.last)
         changes[axes][first] += everywhere
         changes[axes][last + 1] -= everywhere
     curves = np.cumsum(np.stack([*changes.values()]), axis=1)[:, :-1]
@@ -75,7 +75,3 @@ def _named(buffers: Sequence[Buffer]) -> Iterator[tuple[tuple[str, int], Buffer]
     for buffer in buffers:
         yield (buffer.value, seen[buffer.value]), buffer
         seen[buffer.value] += 1
-
-
-def _bytes_by_name(buffers: Sequence[Buffer]) -> dict[tuple[str, int], int]:
-    return {name: one.bytes for name, one in _named(buffers)}
