@@ -50,10 +50,8 @@ class Causes:
     def _numbers(self, collective: Collective, purpose: Purpose) -> Iterator[int]:
         """Yield the numbers of the operations that can need a collective, the likeliest first."""
         for number in purpose.numbers:
-            if (
-                number in self.conflicting
-                and collective.name in self.conflicting[number].collectives
-            ):
+            conflicting = self.conflicting.get(number)
+            if conflicting is not None and collective.name in conflicting.collectives:
                 yield number
         yield from purpose.numbers
 
@@ -67,7 +65,5 @@ class Causes:
             if any(has_axis(value, axis) for value in moved):
                 yield from moved
                 return
-        operands, results = list(operation.operands), list(operation.results)
-        yield from [operand for operand in operands if has_axis(operand, axis)] or [
-            result for result in results if has_axis(result, axis)
-        ]
+        operands = [operand for operand in operation.operands if has_axis(operand, axis)]
+        yield from operands or [result for result in operation.results if has_axis(result, axis)]

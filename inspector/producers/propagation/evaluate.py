@@ -136,8 +136,7 @@ def _cost(
     if scaled_from is not None:
         before = scaled_from.state_bytes
         own = program.on(mesh.sizes, state / before if state and before else 1.0)
-    scaled = scaled_from is not None
-    return evaluated(own, mesh, chip, state, peak, scaled=scaled)
+    return evaluated(own, mesh, chip, state, peak, scaled=scaled_from is not None)
 
 
 def _scaled(layout: Layout, scalable: bool) -> ScaledProgram:

@@ -30,6 +30,7 @@ from inspector.producers.propagation.walk import operations
 
 NUMBER = "mhlo.number"  # a dialect prefix that every module of JAX knows
 NAME = "sdy.sharding_origin_name"
+ORIGINS = "sdy.sharding_origins"
 _SELF = "self"
 _LOOP = "stablehlo.while"
 _MOST_STEPS = 24  # of one path
@@ -170,9 +171,7 @@ class History:
         if "arg_attrs" not in operation.attributes:
             return None
         notes = ir.DictAttr(ir.ArrayAttr(operation.attributes["arg_attrs"])[number])
-        note = (
-            _text(notes["sdy.sharding_origins"], axis) if "sdy.sharding_origins" in notes else None
-        )
+        note = _text(notes[ORIGINS], axis) if ORIGINS in notes else None
         return f"input: {number}" if note == _SELF else note
 
     def _argument(self, source: str, axis: str) -> str | None:
@@ -259,9 +258,9 @@ def _named(operation: Any, axis: str, number: int) -> str | None:
     if "sdy.result_sharding_origins" in attributes:
         notes = _of_result(operation, "sdy.result_sharding_origins", number)
         return None if notes is None else _text(notes, axis)
-    if "sdy.sharding_origins" not in attributes:
+    if ORIGINS not in attributes:
         return None
-    notes = attributes["sdy.sharding_origins"]
+    notes = attributes[ORIGINS]
     if isinstance(notes, ir.ArrayAttr):
         listed = list(ir.ArrayAttr(notes))
         notes = listed[number] if number < len(listed) else None

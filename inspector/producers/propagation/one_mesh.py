@@ -62,11 +62,10 @@ def on_first_mesh(module: ir.Module, meshes: Mapping[str, NamedMesh]) -> ir.Modu
             + (entry[2] or "")
             for parts, entry in zip(sharding.dimensions, _ENTRY.finditer(match[2]), strict=True)
         ]
-        extras = {"unreduced": sharding.unreduced}
         more = "".join(
-            f", {kind}={{{', '.join(axes_of_parts(extras[kind], main))}}}"
+            f", {kind}={{{', '.join(axes_of_parts(sharding.unreduced, main))}}}"
             for kind, _ in _EXTRA.findall(match[3])
-            if kind in extras
+            if kind == "unreduced"
         )
         return f"<@{first}, [{', '.join(entries)}]{more}>"
 

@@ -94,8 +94,7 @@ def constraints_of(operations: Iterable[Any]) -> dict[str, Constraint]:
 
 def note_axes(operation: Any, names: LogicalAxes) -> None:
     """Write logical axes at an operation, before they are replaced by mesh axes."""
-    text = json.dumps(names)
-    operation.attributes[LOGICAL_AXES] = ir.StringAttr.get(text)
+    operation.attributes[LOGICAL_AXES] = ir.StringAttr.get(json.dumps(names))
 
 
 def noted_axes(operation: Any) -> LogicalAxes:

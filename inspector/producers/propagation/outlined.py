@@ -19,6 +19,7 @@ from typing import Any
 from jax.extend.mlir import ir
 from jax.extend.mlir.dialects import sdy
 
+from inspector.producers.propagation.history import NAME, ORIGINS
 from inspector.producers.propagation.shardings import (
     SHARDING,
     axes_of_dimensions,
@@ -37,7 +38,6 @@ from inspector.producers.propagation.walk import (
 # A signature of more arguments and results is outlined. 1,000 cost 8 MB when all are written once.
 FEW = 1_000
 _ARGUMENT, _RESULT = "inspector.argument", "inspector.result"
-_NAME, _ORIGINS = "sdy.sharding_origin_name", "sdy.sharding_origins"
 _KEYS = ("arg_attrs", "res_attrs")
 _CALL = "stablehlo.custom_call"
 _ORIGINS_OF_SEVERAL = ("sdy.result_sharding_origins", "sdy.block_arg_sharding_origins")
@@ -248,8 +248,8 @@ def _name_sources(outlined: Outlined) -> None:
     """
     names = {}
     for number, value in enumerate(outlined.values):
-        if value is not None and _NAME in value.attributes:
-            names[ir.StringAttr(value.attributes[_NAME]).value] = f"input: {number}"
+        if value is not None and NAME in value.attributes:
+            names[ir.StringAttr(value.attributes[NAME]).value] = f"input: {number}"
     for kind, stand_ins in (("input", outlined.values), ("output", outlined.readers)):
         names |= {
             f"{kind}: {place}": f"{kind}: {number}" for place, number in enumerate(_kept(stand_ins))
@@ -265,15 +265,15 @@ def _name_sources(outlined: Outlined) -> None:
         return renamed[note]
 
     for operation in (*operations(outlined.function), outlined.function):
-        for key in (_ORIGINS, *_ORIGINS_OF_SEVERAL):
+        for key in (ORIGINS, *_ORIGINS_OF_SEVERAL):
             if key in operation.attributes:
                 operation.attributes[key] = new(operation.attributes[key])
     for key in _KEYS:
         if key in outlined.function.attributes:
             listed = signature_attributes(outlined.function, key)
             for attributes in listed:
-                if _ORIGINS in attributes:
-                    attributes[_ORIGINS] = new(attributes[_ORIGINS])
+                if ORIGINS in attributes:
+                    attributes[ORIGINS] = new(attributes[ORIGINS])
             set_signature_attributes(outlined.function, key, listed)
 
 
@@ -286,10 +286,10 @@ def _notes(value: Any) -> dict[str, Any]:
     if isinstance(value.owner, ir.Block):
         return notes
     operation = value.owner.operation
-    if _ORIGINS in operation.attributes:
-        note = operation.attributes[_ORIGINS]
+    if ORIGINS in operation.attributes:
+        note = operation.attributes[ORIGINS]
         number = ir.OpResult(value).result_number
-        notes[_ORIGINS] = ir.ArrayAttr(note)[number] if isinstance(note, ir.ArrayAttr) else note
+        notes[ORIGINS] = ir.ArrayAttr(note)[number] if isinstance(note, ir.ArrayAttr) else note
     return notes
 
 

@@ -117,7 +117,6 @@ class ScaledProgram:
             flops[dtype] = flops.get(dtype, 0.0) + number / ways
         matmul = tuple(MatmulFlops(dtype, number) for dtype, number in flops.items())
         work = self.program.work
-        instructions = None if work is None else work.instructions
         boundary = None if work is None else work.boundary_bytes
         boundary = None if boundary is None else boundary * state
         fused = None if self.traffic is None else _on(self.traffic, sizes)
@@ -129,7 +128,7 @@ class ScaledProgram:
                 None,
                 matmul,
                 None,
-                instructions=instructions,
+                instructions=None if work is None else work.instructions,
                 boundary_bytes=boundary,
                 fused_bytes=fused,
                 fusions=None if work is None else work.fusions,
@@ -250,7 +249,7 @@ def _compared(
     memory = None
     if own.live is not None and other.live is not None:
         memory = scaled_memory(
-            own.live, other.live, setting.mesh, lambda *amounts: axes_of(*amounts, exponents)
+            own.live, other.live, setting.mesh, lambda a, b: axes_of(a, b, exponents)
         )
         if memory is None:
             return None

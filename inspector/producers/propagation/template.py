@@ -23,7 +23,6 @@ from jax.extend.mlir import ir
 
 from inspector.core.errors import InvalidInput
 from inspector.core.memory_kinds import PINNED, UNPINNED
-from inspector.core.rules import Rule
 from inspector.core.snapshot import Program
 from inspector.layout import Layout
 from inspector.model.built_in.watching import marking
@@ -136,12 +135,11 @@ def _lowered(layout: Layout, only: str | None = None) -> Template:
     logical = _is_logical(layout)
     if logical:
         names = tuple(layout.entry.logical_axes)
-        itself: tuple[Rule, ...] = tuple((name, (name,)) for name in names)
         layout = replace(
             layout,
             mesh_shape=(1,) * len(names),
             axis_names=names,
-            rules=itself,
+            rules=tuple((name, (name,)) for name in names),
             optimizer_axes=(),
         )
     mesh = abstract_mesh(layout)

@@ -181,12 +181,8 @@ def _restore_call(call: Any, results: dict[int, Any]) -> None:
 
 
 def _sharding(frontend: Any) -> Any:
-    if frontend is None:
-        return None
-    named = ir.DictAttr(frontend)
-    if _IN_FRONTEND not in named:
-        return None
-    return parsed_attribute(named[_IN_FRONTEND])
+    named: Any = {} if frontend is None else ir.DictAttr(frontend)
+    return parsed_attribute(named[_IN_FRONTEND]) if _IN_FRONTEND in named else None
 
 
 def parsed_attribute(text: Any) -> Any:
