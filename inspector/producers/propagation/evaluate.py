@@ -49,17 +49,17 @@ def costs(layouts: Sequence[Layout], chip: Chip | None, first: bool) -> list[Eva
     if the sizes of mesh axes do not divide it. Then the next one is partitioned. A layout with a mesh axis of
     one device comes last, because nothing can be scaled from it.
     """
-    cost_of: dict[int, Evaluated] = {}
+    cost: dict[int, Evaluated] = {}
     planned: dict[int, _Planned] = {}
     for number, layout in enumerate(layouts):
         try:
             planned[number] = _Planned(plan(layout, cached_state(layout)))
         except InvalidInput as error:
-            cost_of[number] = rejected(str(error))
+            cost[number] = rejected(str(error))
             continue
         reason = _impossible(planned[number], chip)
         if reason is not None:
-            cost_of[number] = rejected(reason, state_bytes=planned[number].state_bytes)
+            cost[number] = rejected(reason, state_bytes=planned[number].state_bytes)
             del planned[number]
     rest = list(planned)
     while rest:
@@ -70,15 +70,13 @@ def costs(layouts: Sequence[Layout], chip: Chip | None, first: bool) -> list[Eva
         try:
             program = _scaled(layouts[own], len(alike) >= _FEW)
         except InvalidInput as error:
-            cost_of[own] = rejected(str(error))
+            cost[own] = rejected(str(error))
             continue
-        cost_of[own] = _cost(program, layouts[own], planned[own], chip)
+        cost[own] = _cost(program, layouts[own], planned[own], chip)
         if program.scalable:
-            cost_of |= {
-                n: _cost(program, layouts[n], planned[n], chip, planned[own]) for n in alike
-            }
+            cost |= {n: _cost(program, layouts[n], planned[n], chip, planned[own]) for n in alike}
             rest = [n for n in rest if n not in alike]
-    return [cost_of[number] for number in range(len(layouts))]
+    return [cost[number] for number in range(len(layouts))]
 
 
 # So many other layouts are scaled from one. Fewer are partitioned, which takes no longer.

@@ -138,11 +138,11 @@ class History:
     @functools.cached_property
     def by_number(self) -> dict[int, Any]:
         """The operation with each number. Of one that a pass has copied, the first."""
-        numbered: dict[int, Any] = {}
+        by_number: dict[int, Any] = {}
         for operation in self._operations:
             if NUMBER in operation.attributes:
-                numbered.setdefault(ir.IntegerAttr(operation.attributes[NUMBER]).value, operation)
-        return numbered
+                by_number.setdefault(ir.IntegerAttr(operation.attributes[NUMBER]).value, operation)
+        return by_number
 
     def find(self, value: Any, axis: str) -> AxisPath | None:
         """Return the source of a mesh axis at a value, or at the values it is made from."""

@@ -105,12 +105,12 @@ def on_large_mesh(first: Module, second: Module, meshes: SmallerMeshes) -> Modul
 def _by_operation(computation: Computation) -> dict[tuple[str, str, int], Instruction]:
     """Return the instructions by what they have in common on all meshes: name of the operation and opcode."""
     seen: Counter[tuple[str, str]] = Counter()
-    by_key = {}
+    instructions = {}
     for instruction in computation.instructions:
         key = (instruction.opcode, instruction.attributes.get("metadata", ""))
-        by_key[*key, seen[key]] = instruction
+        instructions[*key, seen[key]] = instruction
         seen[key] += 1
-    return by_key
+    return instructions
 
 
 def on_axes_of(collective: Collective, mesh: Mesh) -> Collective:

@@ -181,26 +181,26 @@ def without_shardings(module: Any) -> Iterator[dict[str, list[Any]]]:
     XLA's conversions write them one by one too.
     """
     function = main_function(module)
-    taken: dict[str, list[Any]] = {}
+    signature: dict[str, list[Any]] = {}
     before: dict[str, Any] = {}
     for key in _KEYS:
         if key in function.attributes:
             before[key] = function.attributes[key]
             listed = signature_attributes(function, key)
-            taken[key] = [attributes.pop(SHARDING, None) for attributes in listed]
+            signature[key] = [attributes.pop(SHARDING, None) for attributes in listed]
             set_signature_attributes(function, key, listed)
     try:
-        yield taken
+        yield signature
     finally:
         for key, attribute in before.items():
             function.attributes[key] = attribute
 
 
-def add_shardings(module: Any, taken: dict[str, list[Any]]) -> None:
+def add_shardings(module: Any, signature: dict[str, list[Any]]) -> None:
     """Give the signature of `main` the shardings that `without_shardings` took, perhaps from a copy."""
     function = main_function(module)
     parsed: dict[Any, Any] = {}
-    for key, shardings in taken.items():
+    for key, shardings in signature.items():
         if any(sharding is not None for sharding in shardings):
             listed = signature_attributes(function, key, len(shardings))
             for attributes, sharding in zip(listed, shardings, strict=True):

@@ -166,10 +166,10 @@ def _lowered(layout: Layout, only: str | None = None) -> Template:
 
 def _lower(signature: Signature, logical: bool, watched: bool) -> Lowered:
     wanted = tuple(signature.outputs.values())
-    given = tuple(sharding for _, sharding in signature.inputs.values())
+    shardings = tuple(sharding for _, sharding in signature.inputs.values())
     jitted = jax.jit(
         signature.function,
-        in_shardings=given,
+        in_shardings=shardings,
         out_shardings=wanted[0] if len(wanted) == 1 else wanted,
         keep_unused=True,
     )
@@ -185,7 +185,7 @@ def _lower(signature: Signature, logical: bool, watched: bool) -> Lowered:
         _paths(zip(signature.outputs, (results,) if len(wanted) == 1 else results, strict=True))
     )
     names = dict(shardy.names_of_arguments(module, inputs, outputs)) if logical else {}
-    kinds = {getattr(leaf, "memory_kind", None) for leaf in jax.tree.leaves((wanted, given))}
+    kinds = {getattr(leaf, "memory_kind", None) for leaf in jax.tree.leaves((wanted, shardings))}
     return Lowered(
         signature.name, module, inputs, outputs, names, not kinds.isdisjoint((PINNED, UNPINNED))
     )

@@ -129,12 +129,12 @@ def _rewrite(module: ir.Module, known: dict[str, str | None]) -> None:
         text = None if written is None else known[ir.StringAttr(written).value]
         if text is None:
             return None
-        parsed = sdy.TensorShardingAttr(ir.Attribute.parse(text))
-        missing = rank - len(parsed.dimension_shardings)
+        attribute = sdy.TensorShardingAttr(ir.Attribute.parse(text))
+        missing = rank - len(attribute.dimension_shardings)
         if missing <= 0:
-            return parsed
+            return attribute
         more = [sdy.DimensionShardingAttr.get([], is_closed=True)] * missing
-        return sdy.TensorShardingAttr.get(_MESH, [*parsed.dimension_shardings, *more])
+        return sdy.TensorShardingAttr.get(_MESH, [*attribute.dimension_shardings, *more])
 
     for operation in operations(module.operation):
         if operation.name == "func.func":
