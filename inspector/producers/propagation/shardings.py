@@ -99,7 +99,7 @@ def axes_of_dimensions(sharding: Any) -> tuple[tuple[Axis, ...], ...]:
     )
 
 
-@functools.lru_cache(maxsize=4096)
+@cached_by_attribute(4096)
 def closed_dimensions(sharding: Any) -> tuple[bool, ...]:
     """Return for each dimension whether propagation may not add mesh axes."""
     dimensions = map(sdy.DimensionShardingAttr, sharding.dimension_shardings)
