@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import NoReturn
 
 import streamlit as st
@@ -36,9 +37,15 @@ def follow() -> None:
         to(url_path)
 
 
-def join_entries() -> None:
-    """Draw the invisible component that makes a page and its URL one entry of the browser's history."""
-    page_files.component("page_switch")(key="page_switch", width=1, height=1)
+def join_entries(on_back: Callable[[], None]) -> None:
+    """Draw the invisible component that makes a page and its URL one entry of the browser's history.
+
+    Args:
+      on_back: a callback for when *Back* or *Forward* of the browser has changed the URL of the same page.
+    """
+    page_files.component("page_switch")(
+        key="page_switch", width=1, height=1, on_back_change=on_back
+    )
 
 
 def _unregistered() -> None:

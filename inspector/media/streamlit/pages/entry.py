@@ -12,7 +12,14 @@ from inspector.media.streamlit.page import page_style, page_switch
 from inspector.media.streamlit.page.plain_text import plain
 from inspector.media.streamlit.pages import jobs_page, layout_page
 from inspector.media.streamlit.panels import snapshot_panels
-from inspector.media.streamlit.session import current_layout, kept_pins, pins, run_folder, sign_in
+from inspector.media.streamlit.session import (
+    back_button,
+    current_layout,
+    kept_pins,
+    pins,
+    run_folder,
+    sign_in,
+)
 from inspector.service import own_model_registration, serving
 
 # Four blocks in colors of the shard map. The browser would fetch a named icon from a font server.
@@ -99,4 +106,5 @@ if (compared := compare_page()).title != compare.title:  # the page has opened a
     main_pages[main_pages.index(compare)] = compared
     st.navigation(pages, position="top")
 kept_pins.draw()
-page_switch.join_entries()
+page_switch.join_entries(back_button.note)
+back_button.forget()

@@ -408,6 +408,19 @@ def test_the_back_button_restores_the_layout(open_page):
     assert page.value("field:mesh") == "4x2"
 
 
+def test_the_back_button_counts_also_if_another_run_comes_before_the_end(open_page):
+    page = open_page(mesh="4x2")
+    page.type("field:mesh", "8x1")
+    page.test.query_params.clear()
+    page.test.query_params["mesh"] = "4x2"
+    page.test.session_state["back_button_pressed"] = True  # as the page says, and the run does not
+    page.test.run()
+    assert page.value("field:mesh") == "4x2"
+    page.test.query_params["mesh"] = "2x4"
+    page.test.run()  # the next run has another URL, which is one on its way
+    assert page.value("field:mesh") == "4x2"
+
+
 def test_a_run_without_a_change_and_with_the_old_url_keeps_the_layout(open_page):
     page = open_page(mesh="4x2")
     page.type("field:mesh", "8x1")
