@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 import functools
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
 from inspector.compiled.hlo.asynchronous import Chains, chains
 from inspector.compiled.hlo.loops import CallSite, CallSites, Loops, call_sites
-from inspector.compiled.hlo.module import Module
+from inspector.compiled.hlo.module import Computation, Instruction, Module, users_of
 from inspector.core.typed_json import LARGEST
 
 # Instructions that execute their computation once.
@@ -36,6 +36,22 @@ class Analysis:
 
     def __init__(self, module: Module) -> None:
         self.module = module
+        self._users: dict[str, Mapping[str, Sequence[Instruction]]] = {}
+        self._argument_names: dict[str, frozenset[str | None]] = {}
+
+    def users(self, computation: Computation) -> Mapping[str, Sequence[Instruction]]:
+        """Return the instructions of a computation that use each result, by its name."""
+        if computation.name not in self._users:
+            self._users[computation.name] = users_of(computation.instructions)
+        return self._users[computation.name]
+
+    def argument_names(self, computation: Computation) -> frozenset[str | None]:
+        """Return the `op_name` of each argument of a computation, and None."""
+        if computation.name not in self._argument_names:
+            arguments = computation.parameters.values()
+            named = frozenset(argument.metadata.get("op_name") for argument in arguments)
+            self._argument_names[computation.name] = named | {None}
+        return self._argument_names[computation.name]
 
     @functools.cached_property
     def call_sites(self) -> CallSites:

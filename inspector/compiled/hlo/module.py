@@ -136,7 +136,7 @@ class Computation:
         marked = (instruction for instruction in self.instructions if instruction.root)
         return next(marked, self.instructions[-1])
 
-    @property
+    @functools.cached_property
     def parameters(self) -> Mapping[int | None, Instruction]:
         """The parameters by their number."""
         return {

@@ -142,6 +142,43 @@ def test_op_name_and_source_of_our_programs() -> None:
     assert names == printed and not any(name.startswith("all-reduce") for name in names)
 
 
+NAMED_BY_ARGUMENT = """HloModule jit_step, num_partitions=2, entry_computation_layout={()->f32[]}
+
+%rows (p: f32[8,8], i: s32[2,1]) -> f32[2,8] {
+  %p = f32[8,8] parameter(0), metadata={op_name="p['w']"}
+  %i = s32[2,1] parameter(1)
+  %copied = f32[8,8] copy(%p), metadata={op_name="p['w']"}
+  ROOT %read = f32[2,8] gather(%copied, %i), offset_dims={1}, metadata={op_name="jit(step)/jvp()/gather"}
+}
+
+ENTRY %main (w: f32[4,8], v: f32[4,8], i: s32[2,1]) -> f32[8,8] {
+  %w = f32[4,8] parameter(0), metadata={op_name="p['w']"}
+  %v = f32[4,8] parameter(1), metadata={op_name="p['v']"}
+  %i = s32[2,1] parameter(2)
+  %g = f32[8,8] all-gather(%w), replica_groups={{0,1}}, dimensions={0}, metadata={op_name="p['w']"}
+  %r = f32[2,8] fusion(%g, %i), kind=kLoop, calls=%rows, metadata={op_name="jit(step)/jvp()/select"}
+  %small = bf16[4,8] convert(%v), metadata={op_name="p['v']"}
+  %h = bf16[8,8] all-gather(%small), replica_groups={{0,1}}, dimensions={0}, metadata={op_name="p['v']"}
+  %large = f32[8,8] convert(%h), metadata={op_name="p['v']"}
+  %sum = f32[8,8] add(%large, %large), metadata={op_name="jit(step)/transpose(jvp())/add"}
+  ROOT %a = f32[16,8] all-gather(%sum), replica_groups={{0,1}}, dimensions={0}, metadata={op_name="jit(f)/x"}
+}
+"""
+
+
+def test_a_collective_with_the_name_of_an_argument_has_that_of_its_first_user() -> None:
+    (module,) = hlo.parse(NAMED_BY_ARGUMENT)
+    names = {c.name: c.op_name for c in hlo.collectives(module, None)}
+    assert names == {
+        "g": "jit(step)/jvp()/gather",
+        "h": "jit(step)/transpose(jvp())/add",
+        "a": "jit(f)/x",
+    }
+    # Without a user with another name, the name stays.
+    (module,) = hlo.parse(re.sub(r'"jit[^"]*"', "\"p['w']\"", NAMED_BY_ARGUMENT))
+    assert {c.op_name for c in hlo.collectives(module, None)} == {"p['w']", "p['v']"}
+
+
 @given.needs_cases
 def test_op_name_and_source() -> None:
     (gather,) = found("scan_12_layers.compiled.hlo")

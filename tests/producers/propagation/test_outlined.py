@@ -20,6 +20,8 @@ from tests.producers.propagation.test_propagate import CASES
 
 AXES = {"data": 2, "model": 4}
 NOTES = re.compile(r"(, )?sdy\.(propagation_edges|sharding_origins|sharding_origin_name) = ")
+# A result without a sharding is replicated, too. Shardy of JAX 0.12 writes this for some of them.
+REPLICATED = re.compile(r"sdy\.sharding = #sdy\.sharding<@mesh, \[\{\}, \{\}\]>")
 
 
 def sharding(draw: random.Random) -> str:
@@ -109,6 +111,7 @@ def outcome(text: str, origins: bool) -> tuple[str, list[object]]:
                                     each.name: each.attr
                                     for each in ir.DictAttr(one)
                                     if not NOTES.match(f"{each.name} = ")
+                                    and not REPLICATED.fullmatch(f"{each.name} = {each.attr}")
                                 }
                             )
                             for one in ir.ArrayAttr(operation.attributes[name])

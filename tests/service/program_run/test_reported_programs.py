@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from pathlib import Path
 
+import jax
 import pytest
 
 from inspector.checks import audit
@@ -63,8 +64,9 @@ def an_array_without_a_program(run: ProgramRun, found: Snapshot) -> None:
 
 def functions_of_libraries(run: ProgramRun, found: Snapshot) -> None:
     assert [one.name for one in run.programs] == ["fft", "softmax", "<lambda>", "update_fn"]
-    gathered = found.program("fft").collectives
-    assert gathered and gathered[0].op == "all-gather"
+    # XLA of JAX 0.12 transforms the rows of each device where they are.
+    gathered = ["all-gather"] if jax.__version_info__ < (0, 12) else []
+    assert [collective.op for collective in found.program("fft").collectives] == gathered
 
 
 def a_state_of_one_array(run: ProgramRun, found: Snapshot) -> None:
