@@ -30,11 +30,14 @@ class _Drawn:
     """The widget of a field.
 
     Attributes:
+      kind: the function of Streamlit and its options. With others, the value that the browser has for the
+        previous ones could have another meaning.
       default: the value that the server has set.
       value: the value now, which the user may have changed.
     """
 
     number: int
+    kind: tuple[str, tuple[Any, ...]]
     default: Any
     value: Any
 
@@ -58,12 +61,14 @@ def draw(
     state = st.session_state
     fields: dict[str, _Drawn] = state.setdefault(_DRAWN, {})
     value, drawn = state[key], fields.get(key)
+    name = widget.__name__
+    kind = (name, arguments)
     if drawn is None:
-        drawn = fields[key] = _Drawn(0, value, value)
+        drawn = fields[key] = _Drawn(0, kind, value, value)
     # Streamlit forgets a widget that is not drawn, and with it a change of the default.
     forgotten = drawn.value != drawn.default and f"{key}.{drawn.number}" not in state
-    if drawn.value != value or forgotten:
-        drawn = fields[key] = _Drawn(drawn.number + 1, value, value)
+    if drawn.value != value or drawn.kind != kind or forgotten:
+        drawn = fields[key] = _Drawn(drawn.number + 1, kind, value, value)
     number, default = drawn.number, drawn.default
     widget_key = f"{key}.{number}"
 
@@ -71,11 +76,10 @@ def draw(
     def changed() -> None:
         if fields[key].number == number:
             state[key] = state[widget_key]
-            fields[key] = _Drawn(number, default, state[key])
+            fields[key] = _Drawn(number, kind, default, state[key])
             if on_change is not None:
                 on_change(*args)
 
-    name = widget.__name__
     if name == "selectbox":
         options = [*arguments[0]]
         options += [] if default in options else [default]
