@@ -73,6 +73,7 @@ def partitioned(module: ir.Module, devices: int) -> str:
       InvalidInput: XLA refuses the module; the sentence has its words.
     """
     with module.context, ir.Location.unknown():
+        _refuse_unknown_sizes(module)
         _remove_old_shardings(module)
         _add_end(module)
     folder = tempfile.mkdtemp(prefix="xla", dir=_MEMORY if _MEMORY.is_dir() else None)
@@ -96,6 +97,17 @@ def partitioned(module: ir.Module, devices: int) -> str:
     if text is None:
         raise InvalidInput(f"XLA cannot partition this program: {reason}")
     return _without_end(text)
+
+
+def _refuse_unknown_sizes(module: ir.Module) -> None:
+    """Refuse arguments and results with a dimension of unknown size. XLA ends the process for some of them.
+
+    Shardy refuses operations with such values, but not a program that only returns them.
+    """
+    kind = function_type(main_function(module.operation))
+    for value in (*kind.inputs, *kind.results):
+        if isinstance(value, ir.ShapedType) and not value.has_static_shape:
+            raise InvalidInput(f"XLA cannot partition {value}: the size of a dimension is unknown")
 
 
 @functools.cache

@@ -156,6 +156,19 @@ def test_a_dynamic_shape_is_a_sentence_with_the_operation() -> None:
     assert "tensor<?x16xf32>" in str(error.value) and "stablehlo.add" in str(error.value)
 
 
+def test_an_argument_of_unknown_size_is_a_sentence() -> None:
+    """Without an operation, Shardy accepts it. XLA would end the process, because 3 does not divide the size."""
+    text = """
+    sdy.mesh @mesh = <["data"=8, "model"=3]>
+    func.func public @main(%0: tensor<?x16xf32> {sdy.sharding = #sdy.sharding<@mesh, [{"model"}, {}]>})
+        -> tensor<?x16xf32> {
+      return %0 : tensor<?x16xf32>
+    }"""
+    module = parsed(text)
+    with pytest.raises(InvalidInput, match=r"tensor<\?x16xf32>"):
+        xla_partitioner.partitioned(module, 24)
+
+
 def test_a_program_with_a_callback_is_a_sentence() -> None:
     result = jax.ShapeDtypeStruct((8, 16), jnp.float32)
 
