@@ -157,7 +157,7 @@ def test_a_dynamic_shape_is_a_sentence_with_the_operation() -> None:
 
 
 def test_an_argument_of_unknown_size_is_a_sentence() -> None:
-    """Without an operation, Shardy accepts it. XLA would end the process, because 3 does not divide the size."""
+    """Without an operation, Shardy accepts it. XLA would end the process: 3 does not divide the size."""
     text = """
     sdy.mesh @mesh = <["data"=8, "model"=3]>
     func.func public @main(%0: tensor<?x16xf32> {sdy.sharding = #sdy.sharding<@mesh, [{"model"}, {}]>})
