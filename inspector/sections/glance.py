@@ -138,7 +138,11 @@ def _table(glance: Glance, parts: bool = True) -> Table:
                     *(_interval(measure, amount) for amount in measure.amounts),
                 )
             )
-        rows.append(("based on", *(amount.stage or amount.unknown for amount in measure.amounts)))
+        stages = [amount.stage for amount in measure.amounts]
+        label = "based on" if any(stages) else "reason"
+        if any(stages) and not all(stages):
+            label = "based on, or the reason"
+        rows.append((label, *(amount.stage or amount.unknown for amount in measure.amounts)))
     headings = [
         f"{column.name} (baseline)"
         if place == glance.baseline and len(glance.columns) > 1

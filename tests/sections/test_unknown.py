@@ -12,7 +12,8 @@ from jax.sharding import PartitionSpec as P
 from inspector.core.snapshot import Program
 from inspector.machines import out_of_memory
 from inspector.producers.readers import hlo_text
-from inspector.sections import collectives, unknown
+from inspector.sections import collectives, glance, unknown
+from inspector.sections.section import Table
 from tests.compare import glances
 
 
@@ -55,3 +56,11 @@ def test_stablehlo_without_a_mesh_says_so(tmp_path) -> None:
     (program,) = found.programs
     assert found.mesh is None and program.collectives is None
     assert "names no mesh" in unknown.no_collectives(program, found)
+
+
+def test_a_reason_is_not_what_a_figure_is_based_on() -> None:
+    """Without a chip, memory and traffic have a basis, and the time of a step has none."""
+    named = [("A", glances.planned(glances.sent(("data",), 1024)))]
+    (table,) = [block for block in glance.of_report(named, None) if isinstance(block, Table)]
+    labels = [row[0] for row in table.rows if isinstance(row[0], str)]
+    assert labels.count("reason") == 1 and "based on" in labels
