@@ -75,17 +75,21 @@ def read(
     mesh: Mesh | None,
     shardings: Iterable[ProgramArray] = (),
     memory: Memory | None = None,
+    local: bool = False,
 ) -> ProgramFacts:
     """Read a compiled program's text.
 
     Args:
       shardings: its arrays, so that collectives can name them.
       memory: the compiler's figures, if they are known.
+      local: whether the source files that the text names are files of this machine, which may be read.
 
     Text that cannot be parsed gives unknown facts and no error, because XLA changes its format.
     """
     module = parsed(text)
-    return ProgramFacts() if module is None else read_module(module, mesh, shardings, memory)
+    if module is None:
+        return ProgramFacts()
+    return read_module(replace(module, local=local), mesh, shardings, memory)
 
 
 def read_module(

@@ -75,7 +75,7 @@ class CapturedProgram:
         # Not imported in the process of a program under `run`, whose text is read later by another one.
         from inspector.compiled import program_text
 
-        facts = program_text.read(text, mesh if on_mesh else None, arrays, memory)
+        facts = program_text.read(text, mesh if on_mesh else None, arrays, memory, local=True)
         program = Program(
             self.name,
             memory=memory,

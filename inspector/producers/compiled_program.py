@@ -151,7 +151,9 @@ class CompiledProgram:
     def read_compiled(self, mesh: Mesh) -> None:
         """Read work and collectives from the text of the compiled program. `mesh` gives the mesh axes."""
         memory = memory_of(self._executable)
-        self._facts = program_text.read(self._executable.as_text(), mesh, self._shardings, memory)
+        self._facts = program_text.read(
+            self._executable.as_text(), mesh, self._shardings, memory, local=True
+        )
 
     def first(self, *arguments: Any) -> Any:
         """Run the program for the first time, wait for its result, and return it."""

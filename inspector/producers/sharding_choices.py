@@ -321,7 +321,7 @@ def _collectives(traced: Any, mesh: AbstractMesh) -> tuple[Collective, ...] | No
         text = xla_partitioner.partitioned(module, record.size)
     except InvalidInput:
         return None
-    return program_text.read(text, record).collectives
+    return program_text.read(text, record, local=True).collectives
 
 
 def _in_order(spec: Spec, operation: Operation) -> Spec:

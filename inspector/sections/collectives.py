@@ -136,9 +136,15 @@ def _alike_text(row: reasons.Shared) -> tuple[Inline, ...]:
 def _why_text(row: reasons.Shared) -> tuple[Inline, ...]:
     """Return the reason, then its source lines: on a narrow page, a column of their own would be cut off."""
     parts: list[Inline] = [row.reason or "unknown"]
-    lines = list(dict.fromkeys(one.source for one in row.collectives if one.source))
-    for line in lines[:_MOST_SOURCES]:
-        parts += [" ", Code(line)]
+    lines = dict.fromkeys(
+        (collective.source, collective.library_source)
+        for collective in row.collectives
+        if collective.source
+    )
+    for source, library in [*lines][:_MOST_SOURCES]:
+        parts += [" ", Code(source)]
+        if library is not None:
+            parts += [", through ", Code(library)]
     more = len(lines) - _MOST_SOURCES
     return (*parts, *([f" and {more} more"] if more > 0 else ()))
 
@@ -332,6 +338,14 @@ def _idle_text(collective: Collective) -> str:
     return f" Only {senders} send: in {counted(own, 'pair')} source and target are the same."
 
 
+def _source(collective: Collective) -> tuple[Inline, ...]:
+    """Return the line of the program, then that of a library through which it runs the operation."""
+    line = Code(collective.source or "unknown")
+    if collective.library_source is None:
+        return (line,)
+    return line, ", through ", Code(collective.library_source)
+
+
 _MATCHED = (
     "The compiled text has no sources. These are of the partitioned collectives for the same operations or "
     "arrays."
@@ -349,7 +363,7 @@ def cause(program: Program, collective: Collective, planned: bool = True) -> Sec
     step = f"{', '.join(of)}, source line "
     blocks: list[Block] = [
         text(*detail(collective)),
-        text(step, Code(collective.source or "unknown"), "."),
+        text(step, *_source(collective), "."),
     ]
     if (why := reasons.reason(program, collective)) is not None:
         blocks.append(text(why))
@@ -357,7 +371,7 @@ def cause(program: Program, collective: Collective, planned: bool = True) -> Sec
         if program.stage == "compiled":
             blocks.append(text(_MATCHED, quiet=True))
         blocks += causes.of_origins(collective.name, collective.origins, collective.source)
-    else:
+    elif collective.requested_by not in ("code", "autodiff"):
         said = "The source of its sharding is unknown."
         if planned:
             said += " A plan of the layout records it."

@@ -10,6 +10,7 @@ from threading import Lock
 import cachetools
 
 from inspector.compiled.op_name import parse_op_name
+from inspector.compiled.source_calls import PRIMITIVES
 from inspector.core.collectives import axes_text, wire_bytes_of_run
 from inspector.core.folding import NUMBER
 from inspector.core.formatting import and_text, spec_text
@@ -29,8 +30,6 @@ _OTHERS = {
     "reduce_or": "whether one is true",
     "reduce_prod": "the product",
 }
-_WRITTEN = frozenset({"psum", "psum_invariant", "pmax", "pmin", "all_gather", "all_gather_invariant",
-                      "psum_scatter", "reduce_scatter", "all_to_all", "ppermute"})  # fmt: skip
 
 
 @dataclass(frozen=True)
@@ -109,8 +108,13 @@ def _reason(
     if not primitive:
         return None
     axes = axes_text(collective)
-    if primitive in _WRITTEN:
-        return f"The code itself asks for it: {primitive} over {axes}, inside of a shard_map."
+    if primitive in PRIMITIVES:
+        return _of_request(collective, primitive, axes)
+    if collective.op in _SUMS and _in_condition(collective.op_name):
+        return (
+            f"The condition of a loop depends on values that are sharded over {axes}: the {collective.op} "
+            "combines them before each iteration, so that all devices run equally many."
+        )
     if collective.op in _SUMS:
         return _of_sum(primitive, axes, collective.op)
     what = f" of {_named(arrays)}" if arrays else ""
@@ -119,6 +123,35 @@ def _reason(
         f"shards{what} "
         f"along {axes}."
     )
+
+
+def _in_condition(op_name: str | None) -> bool:
+    """Return whether an operation is in the condition of a `while_loop`."""
+    name = op_name or ""
+    return name.endswith("/while") or "/while/cond/" in name
+
+
+def _of_request(collective: Collective, primitive: str, axes: str) -> str:
+    """Return who calls a collective of JAX: the code, or autodiff for an operation of the code."""
+    call, backward = collective.call, parse_op_name(collective.op_name)[0].phase == "backward"
+    if collective.requested_by == "autodiff" and call:
+        return f"Autodiff adds {primitive} over {axes}: it is the transpose of the code's {call}."
+    if collective.requested_by == "autodiff":
+        return (
+            f"Autodiff adds {primitive} over {axes}; the code has none here. The forward pass uses a "
+            f"value that is equal on the devices along {axes}, so the {collective.op} adds the gradients of "
+            "all of them."
+        )
+    if backward and not call:
+        return (
+            f"The backward pass runs {primitive} over {axes}: autodiff adds it, or a derivative rule of the "
+            "code calls it."
+        )
+    if backward:
+        return (
+            f"The backward pass runs {primitive} over {axes}, because the code calls {call} here."
+        )
+    return f"The code calls {call or primitive} over {axes}."
 
 
 def _of_sum(primitive: str, axes: str, op: str) -> str:

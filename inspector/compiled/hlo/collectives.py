@@ -26,6 +26,7 @@ from inspector.compiled.hlo.module import (
     operand_shapes,
 )
 from inspector.compiled.hlo.replica_groups import Groups, Mode, Room
+from inspector.compiled.hlo.requesters import request_of
 from inspector.compiled.hlo.shapes import Shape, total_bytes
 from inspector.compiled.hlo.slice_transfers import Transfer, transfers
 from inspector.compiled.op_name import with_first
@@ -228,7 +229,7 @@ def _collective(
         payload_bytes=payload,
         wire_bytes_per_device=_countable(operation.wire_bytes(payload, group)),
         op_name=metadata.get("op_name") or None,
-        source=module.source(metadata),
+        **request_of(module, metadata)._asdict(),
         spmd_generated=True if generated else None,
         source_target_pairs=_pairs(pairs if kept else None),
         device_groups=listed if kept else None,
@@ -345,7 +346,7 @@ def _between_slices(
         payload_bytes=payload,
         wire_bytes_per_device=_countable(wire),
         op_name=metadata.get("op_name") or None,
-        source=analysis.module.source(metadata),
+        **request_of(analysis.module, metadata)._asdict(),
         source_target_pairs=_pairs(pairs if kept else None),
         device_groups=listed if kept else None,
         network=DCN,

@@ -9,11 +9,12 @@ import functools
 import re
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
-from pathlib import PurePath, PurePosixPath, PureWindowsPath
+from pathlib import PurePosixPath, PureWindowsPath
 from typing import NamedTuple
 
 from inspector.compiled.hlo import shapes, text
 from inspector.compiled.hlo.shapes import Shape
+from inspector.core.source_files import is_library
 from inspector.core.statistics import sum_known
 
 # Indices into nested tuples, outermost first.
@@ -32,8 +33,6 @@ _CALLED = {
     "false_computation": ("branch", 1),
 }
 _TARGET = re.compile(r',\s*+custom_call_target\s*+=\s*+"([^"\\]*+)"')
-# Folders of installed packages.
-_INSTALLED = frozenset({"site-packages", "dist-packages"})
 _NOT_PLAIN = re.compile(r'[\[({"/]')
 # Instructions with the data of their operand, in another shape, layout or type.
 SAME_DATA = frozenset({"bitcast", "copy", "convert", "reshape", "transpose"})
@@ -158,12 +157,22 @@ class Computation:
         return self.by_name.get(names[number] or "") if number < len(names) else None
 
 
-class _Frame(NamedTuple):
-    """A stack frame: `file.py:31`, whether an installed package has the file, and its caller."""
+class Frame(NamedTuple):
+    """A line that runs an operation, or that calls the function with this line.
 
-    place: str
-    installed: bool
-    outer: int | None
+    column: of the expression, from 0. None if unknown.
+    """
+
+    file: str
+    line: int | None
+    column: int | None
+
+    @property
+    def place(self) -> str:
+        """The line without its folder: `file.py:31`."""
+        # The program may have been compiled on another operating system.
+        path = PureWindowsPath(self.file) if "\\" in self.file else PurePosixPath(self.file)
+        return f"{path.name}:{self.line}" if self.line is not None else path.name
 
 
 @dataclass(frozen=True)
@@ -173,6 +182,7 @@ class Module:
     entry: name of the entry computation; None if the text ends before it.
     truncated: a sentence on the place at which the text ends too early; None if it is complete.
     tables: FileNames, FunctionNames, FileLocations and StackFrames, each as number → unparsed row.
+    local: whether the source files that the text names are files of this machine.
     """
 
     name: str
@@ -181,6 +191,7 @@ class Module:
     entry: str | None
     truncated: str | None = None
     tables: Mapping[str, Mapping[int, str]] = field(default_factory=dict)
+    local: bool = False
 
     @functools.cached_property
     def by_name(self) -> Mapping[str, Computation]:
@@ -226,38 +237,51 @@ class Module:
     def source(self, metadata: Mapping[str, str]) -> str | None:
         """Return `file.py:31` for an instruction's metadata, using stack frames if necessary.
 
-        Choose the innermost frame outside of installed packages, or else the innermost one.
+        Choose the innermost frame of the program, or else the innermost one of a library.
         """
-        file = metadata.get("source_file")
-        if file:
-            return _place(file, metadata.get("source_line"))
-        number, innermost = _count(metadata.get("stack_frame_id")), None
-        while number and (frame := self._frame(number)) is not None:
-            if not frame.installed:
-                return frame.place
-            innermost, number = innermost or frame.place, frame.outer
-        return innermost
+        frame, _ = self.frames(metadata)
+        return None if frame is None else frame.place
 
-    def _frame(self, number: int) -> _Frame | None:
-        """Return a stack frame, which many instructions have in common; None if it has no file."""
+    def frames(self, metadata: Mapping[str, str]) -> tuple[Frame | None, Frame | None]:
+        """Return the line of the program that runs an instruction, and the line of a library inside of it.
+
+        If the text has no line of the program, the first one is of a library. None if unknown, or if the
+        program calls JAX itself.
+        """
+        if file := metadata.get("source_file"):
+            # XLA writes lines from 1, and none as 0.
+            library = metadata.get("library_file")
+            return (
+                _of_fields(file, metadata, "source"),
+                _of_fields(library, metadata, "library") if library else None,
+            )
+        number, innermost = _count(metadata.get("stack_frame_id")), None
+        while number and (held := self._frame(number)) is not None:
+            frame, number = held
+            if not is_library(frame.file):
+                return frame, innermost
+            innermost = innermost or frame
+        return innermost, None
+
+    def _frame(self, number: int) -> tuple[Frame, int | None] | None:
+        """Return a stack frame, which many instructions share, and its caller; None if it has no file."""
         if number not in self._frames:
             row = self._row("StackFrames", number)
             location = self._row("FileLocations", _count(row.get("file_location_id")))
             names = self.tables.get("FileNames", {})
-            frame = None
+            held = None
             if file := text.unquoted(names.get(_count(location.get("file_name_id")) or 0, "")):
                 # Parent ids are printed plus 1; 0 means none.
                 outer = (_count(row.get("parent_frame_id")) or 0) - 1
-                frame = _Frame(
-                    _place(file, location.get("line")),
-                    not _INSTALLED.isdisjoint(_path(file).parts),
-                    outer if 0 < outer < number else None,
+                frame = Frame(
+                    file, _count(location.get("line")) or None, _count(location.get("column"))
                 )
-            self._frames[number] = frame
+                held = frame, outer if 0 < outer < number else None
+            self._frames[number] = held
         return self._frames[number]
 
     @functools.cached_property
-    def _frames(self) -> dict[int, _Frame | None]:
+    def _frames(self) -> dict[int, tuple[Frame, int | None] | None]:
         return {}
 
     def _row(self, table: str, number: int | None) -> Mapping[str, str]:
@@ -265,14 +289,10 @@ class Module:
         return text.fields(row)
 
 
-def _path(file: str) -> PurePath:
-    # The program may have been compiled on another operating system.
-    return PureWindowsPath(file) if "\\" in file else PurePosixPath(file)
-
-
-def _place(file: str, line: str | None) -> str:
-    name = _path(file).name
-    return f"{name}:{line}" if _count(line) else name
+def _of_fields(file: str, fields: Mapping[str, str], of: str) -> Frame:
+    """Return the frame in the fields `source_line`, `source_column` and so on of a metadata."""
+    line = _count(fields.get(f"{of}_line")) or None
+    return Frame(file, line, _count(fields.get(f"{of}_column")))
 
 
 def _count(digits: str | None) -> int | None:

@@ -23,6 +23,7 @@ Stage = Literal["propagated", "partitioned", "compiled", "run"]
 # weight: an operand of matrix products, or a table. moment: the new weight is computed from it elementwise.
 # cache: the program writes other data into it at an index. data: in an argument of the function with none of
 # these, nothing of which the program updates, while another argument has weights or caches.
+Requester = Literal["code", "autodiff", "partitioner"]
 ArgumentUse = Literal["weight", "moment", "cache", "data"]
 
 
@@ -88,6 +89,13 @@ class Collective(Record):
       arrays: Paths of the arrays of this Snapshot that it moves. None if this was not analyzed.
       origins: The origin of the sharding over each mesh axis.
       network: `dcn` if it sends between TPU slices, over the data center network. None for other networks.
+      library_source: The innermost line of a library that `source` calls, such as numpy.py:1623. None if it
+        calls JAX itself, or if unknown.
+      requested_by: Who asks for it. `code`: a function such as `jax.lax.psum`. `autodiff`: a gradient, as the
+        transpose of an operation. `partitioner`: an operation whose operands or result are sharded. None if
+        unknown.
+      call: The function of `jax.lax` in the source line, such as pmean. "" if the line has none. None if the
+        source file was not read.
       axis_parts: The parts of mesh axes that form the groups, if whole axes do not: `data:(1)2` for two
         neighbors along `data`, `data:(2)4` for the four parts of each half of it. None if they do, or if no
         parts of axes form them.
@@ -115,6 +123,9 @@ class Collective(Record):
     executions_per_iteration: NonNegativeInt | None = field(default=None, metadata=OMIT_NONE)
     written_groups: str | None = field(default=None, metadata=OMIT_NONE)
     axis_parts: tuple[str, ...] | None = field(default=None, metadata=OMIT_NONE)
+    library_source: str | None = field(default=None, metadata=OMIT_NONE)
+    requested_by: Requester | None = field(default=None, metadata=OMIT_NONE)
+    call: str | None = field(default=None, metadata=OMIT_NONE)
 
     @property
     def axis_names(self) -> tuple[str, ...]:

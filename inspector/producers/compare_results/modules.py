@@ -21,7 +21,7 @@ from jax.interpreters import mlir
 
 from inspector.core.errors import InvalidInput
 from inspector.producers import bytecode
-from inspector.producers.propagation.locations import described
+from inspector.producers.propagation.locations import Described, described, named_at
 from inspector.producers.propagation.shardings import MANUAL, SHARDING, result_shardings
 from inspector.producers.propagation.shardy import inline_calls
 from inspector.producers.propagation.walk import main_function, operations
@@ -187,8 +187,8 @@ def with_results(module: Any, values: Sequence[Any]) -> Any:
 
 def op_name_of(operation: Any) -> tuple[str, str | None]:
     """Return JAX's name stack of an operation, and its source line as `train.py:31`."""
-    name, file, line = described(operation.location)
-    return name, f"{file.rpartition('/')[2]}:{line}" if file else None
+    name, place = named_at(operation.location)
+    return name or "", place
 
 
 def _replace_return(last: Any, values: Sequence[Any]) -> Any:
@@ -299,7 +299,7 @@ def _operations(module: Any) -> Iterator[Any]:
             yield operation
 
 
-def _token(operation: Any) -> tuple[str, tuple[str, str, int], tuple[str, ...]]:
+def _token(operation: Any) -> tuple[str, Described, tuple[str, ...]]:
     types = tuple(str(result.type) for result in operation.results)
     return operation.name, described(operation.location), types
 

@@ -105,7 +105,7 @@ def _read(
     text = "\n\n".join(module.to_string() for module in executable.hlo_modules())
     stats = executable.get_compiled_memory_stats()
     memory = memory_of(SimpleNamespace(memory_analysis=lambda: stats))
-    facts = program_text.read(text, record, shardings, memory)
+    facts = program_text.read(text, record, shardings, memory, local=True)
     program = Program(
         program.name,
         memory=None if memory is None else replace(memory, capacity=_capacity(target)),

@@ -63,7 +63,7 @@ def _products(history: History) -> Iterator[Intermediate]:
     Without a backward pass, as in inference, all of them are activations.
     """
     named = [
-        (operation, parse_op_name(described(operation.location)[0])[0])
+        (operation, parse_op_name(described(operation.location).name)[0])
         for operation in history.operations
         if operation.name in _SHOWN and not _is_repetition(operation)
     ]
@@ -96,7 +96,7 @@ def _is_repetition(operation: Any) -> bool:
     owner = operation.operands[0].owner
     if isinstance(owner, ir.Block):
         return bool(owner.owner.operation.name == "func.func")
-    return described(owner.location)[0] == described(operation.location)[0]
+    return described(owner.location).name == described(operation.location).name
 
 
 def _shape(value: Any) -> tuple[int, ...]:

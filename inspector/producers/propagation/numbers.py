@@ -149,10 +149,14 @@ def _dimensions(shape: Shape | None) -> tuple[int, ...]:
 
 
 def _metadata(location: Any, number: str) -> str:
-    name, file, line = described(location)
+    name, line, library = described(location)
     fields = [f'op_name="{_escaped(name)}"'] if name else []
-    if file:
-        fields += [f'source_file="{_escaped(file)}"', f"source_line={line}"]
+    if line is not None:
+        fields += [f'source_file="{_escaped(line.file)}"', f"source_line={line.line}"]
+        fields.append(f"source_column={line.column}")
+    if library is not None:
+        fields += [f'library_file="{_escaped(library.file)}"', f"library_line={library.line}"]
+        fields.append(f"library_column={library.column}")
     return f"metadata={{{' '.join((*fields, f'{_FIELD}={number}'))}}}"
 
 

@@ -87,6 +87,7 @@ class Setting:
         memory of a program with values there is not estimated.
       optimizer_axes: mesh axes over which the optimizer state is sharded in addition to its parameters.
       kind: the kind of machine whose compiler follows; None for emulated devices, or if it is not known.
+      local: whether the source files of the program are files of this machine.
     """
 
     mesh: Mesh
@@ -98,6 +99,7 @@ class Setting:
     offloads: bool = False
     optimizer_axes: tuple[str, ...] = ()
     kind: Kind | None = None
+    local: bool = False
 
     @classmethod
     def of(cls, layout: Layout) -> Setting:
@@ -117,6 +119,7 @@ class Setting:
             offloads="offload:" in str(sizes.get("remat")),
             optimizer_axes=layout.optimizer_axes,
             kind=kind,
+            local=True,
         )
 
     def module_of(self, lowered: Lowered) -> Any:
@@ -151,7 +154,8 @@ class Setting:
         mesh: that for which it was partitioned.
         """
         slices = slices_of(mesh)
-        return as_compiled_for(module, self.kind, None if slices is None else slices.tolist())
+        compiled = as_compiled_for(module, self.kind, None if slices is None else slices.tolist())
+        return replace(compiled, local=self.local)
 
     def memory_use(self, analysis: Analysis, lowered: Lowered) -> MemoryUse | None:
         """Return an estimate of the memory of a program; None if it is unknown."""

@@ -408,7 +408,9 @@ def _completed(snapshot: Snapshot, record: CompiledRecord, hlo: str | None) -> S
     from inspector.compiled.donation import with_donation
 
     (program,) = snapshot.programs
-    facts = program_text.read(hlo, snapshot.mesh_of(program), program.shardings, program.memory)
+    facts = program_text.read(
+        hlo, snapshot.mesh_of(program), program.shardings, program.memory, local=True
+    )
     known = [seconds for seconds in (record.trace, record.lower) if seconds is not None]
     program = replace(
         facts.added_to(program),

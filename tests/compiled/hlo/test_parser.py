@@ -248,6 +248,10 @@ def test_source_outside_of_packages_is_preferred() -> None:
         return module.source({"stack_frame_id": str(frame)})
 
     assert [source(3), source(4)] == ["two.py:7", "two.py:7"]
+    # Frame 4 is of a package, and its caller is the program.
+    frame, library = module.frames({"stack_frame_id": "4"})
+    assert frame is not None and library is not None
+    assert (frame.place, library.place) == ("two.py:7", "linear.py:9")
     # Frame 5 has no parent, frame 6 has no location, and the location of frame 7 is missing.
     assert [source(5), source(6), source(7)] == ["linear.py:9", None, "one.py:5"]
 

@@ -1,0 +1,49 @@
+"""Who asks for a collective: the code, autodiff, or the partitioner."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import NamedTuple
+
+from inspector.compiled.hlo.module import Module
+from inspector.compiled.op_name import parse_op_name
+from inspector.compiled.source_calls import CALLS, PRIMITIVES, written_at
+from inspector.core.snapshot import Requester
+
+_FUNCTIONS = ("jit(", "pjit(", "pmap(")  # how JAX begins the name of an operation of a program
+
+
+class Request(NamedTuple):
+    """The fields of a `Collective` that say who asks for it, and from where."""
+
+    source: str | None
+    library_source: str | None
+    requested_by: Requester | None
+    call: str | None
+
+
+def request_of(module: Module, metadata: Mapping[str, str]) -> Request:
+    """Return who asks for an instruction with this metadata.
+
+    In a backward pass, JAX adds a `psum` where the forward pass uses a value that is equal on several
+    devices, with the line of this use. A custom derivative rule can call one itself.
+    """
+    frame, inside = module.frames(metadata)
+    source = None if frame is None else frame.place
+    library = None if inside is None else inside.place
+    name = metadata.get("op_name", "")
+    operation = parse_op_name(name)[0]
+    if operation.primitive not in PRIMITIVES:
+        of_program = bool(operation.primitive) and name.startswith(_FUNCTIONS)
+        return Request(source, library, "partitioner" if of_program else None, None)
+    runs = inside or frame
+    written = None
+    if module.local and runs is not None and runs.line is not None:
+        written = written_at(runs.file, runs.line, runs.column)
+    call = None if written is None else written.collective
+    if operation.phase != "backward":
+        return Request(source, library, "code", call)
+    if written is None or (written.own_rule and not call):
+        return Request(source, library, None, call)
+    own = operation.primitive in CALLS.get(written.collective, ())
+    return Request(source, library, "code" if own else "autodiff", call)
