@@ -86,10 +86,13 @@ def read(
 
     Text that cannot be parsed gives unknown facts and no error, because XLA changes its format.
     """
-    module = parsed(text)
+    module, shardings = parsed(text), tuple(shardings)
     if module is None:
         return ProgramFacts()
-    return read_module(replace(module, local=local), mesh, shardings, memory)
+    facts = read_module(replace(module, local=local), mesh, shardings, memory)
+    if facts.work is None or facts.analysis is None:
+        return facts
+    return replace(facts, work=with_repeated(facts.work, facts.analysis, mesh, shardings))
 
 
 def read_module(
@@ -144,6 +147,14 @@ def collectives_of(
     )
 
 
+def with_repeated(
+    work: Work, analysis: Analysis, mesh: Mesh | None, shardings: Iterable[ProgramArray]
+) -> Work:
+    """Return the work of a compiled program with the part that several devices compute alike."""
+    specs = [array.compiled for array in shardings if array.used and array.role == "input"]
+    return replace(work, repeated=hlo.repeated_work(analysis.module, analysis, mesh, specs))
+
+
 def flat_paths(shardings: Iterable[ProgramArray]) -> tuple[list[str], list[str]]:
     """Return the paths of the arguments that a program uses and those of its results, in order."""
     used = [array for array in shardings if array.used]
@@ -179,13 +190,10 @@ def with_uses(
 
 
 def ideal_work(text: str | None) -> Work | None:
-    """Return the work of a program before partitioning and optimization, without bytes.
-
-    Before fusion, each intermediate value would count as memory traffic.
-    """
+    """Return the work of all devices before partitioning and optimization, without bytes."""
     module = parsed(text)
     try:
-        return None if module is None else replace(hlo.work(module), bytes_accessed=None)
+        return None if module is None else hlo.work_of_all_devices(module)
     except InvalidInput:
         return None
 

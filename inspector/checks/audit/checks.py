@@ -175,7 +175,7 @@ CHECKS = (
         applies=programs.has_kept,
     ),
     Check(
-        "matrix products that several devices compute",
+        "work that several devices repeat",
         (programs.REPEATED_WORK,),
         programs.work_findings,
         fixable=False,

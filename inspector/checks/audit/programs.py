@@ -9,7 +9,8 @@ from inspector.compiled.op_name import parse_op_name
 from inspector.core.collectives import wire_bytes_of_run
 from inspector.core.formatting import and_text, bytes_text, counted, share_text
 from inspector.core.program_names import subject, title
-from inspector.core.snapshot import Array, Collective, Finding, Program
+from inspector.core.snapshot import Array, Collective, Finding, Program, RepeatedWork
+from inspector.machines.prediction.cost import si_text
 
 UNEVEN_RESULT = "uneven-result-gathered"
 CONSTANT = "large-constant"
@@ -22,6 +23,8 @@ _MOST_OF_A_PROGRAM = 5
 _LEAST_CACHE = 2**20  # bytes of a cache whose size is unknown
 # Of the matrix products of all devices. Below it, uneven parts and padding explain the difference.
 _LEAST_REPEATED = 1.1
+_LEAST_REPEATED_SHARE = 0.1  # of all FLOPs
+_MOST_REPEATED = 2  # kinds in a sentence
 # A stack of fewer layers can be one array of another kind, and gathering it at once costs little.
 _LEAST_LAYERS = 4
 _GATHER_INSIDE = (
@@ -218,25 +221,65 @@ def _trip_counts(program: Program) -> set[int]:
 
 
 def work_findings(context: AuditContext) -> Iterator[Finding]:
-    """Yield a note per program whose devices together compute more than the program has."""
+    """Yield a note per program of which devices compute the same, or more than the program has."""
+    if context.snapshot.layout is not None:
+        return
     for program in context.snapshot.programs:
-        ratio = repeated(program, context.mesh.size)
-        if ratio is None or ratio < _LEAST_REPEATED or context.snapshot.layout is not None:
+        who = title(program.name)
+        share = repeated_share(program)
+        if share is not None and share >= _LEAST_REPEATED_SHARE:
+            assert program.work is not None
+            parts = program.work.repeated or ()
+            kinds = " ".join(map(_repeated_text, parts[:_MOST_REPEATED]))
+            part_of_all = f"at least {share_text(share, 0)} of the FLOPs of all devices"
+            message = f"{who}: {part_of_all} are repeated. {kinds}"
+            yield finding(
+                "note", REPEATED_WORK, message, remedy=_not_repeated(parts[0]), ratio=1 / (1 - share),
+                axes=parts[0].axes or (), source=parts[0].source,
+            )  # fmt: skip
             continue
-        own = sum(product.flops for product in (program.work and program.work.matmul) or ())
-        share = share_text(1 - 1 / ratio, 0)
-        message = (
-            f"{title(program.name)}: the matrix products of all {context.mesh.size} devices have "
-            f"{ratio:.2f} times the FLOPs of the program. Each device computes {own:,.0f}; {share} are "
-            "repeated on other devices, or padding."
+        ratio = repeated(program, context.mesh.size)
+        if ratio is not None and ratio >= _LEAST_REPEATED:
+            message = (
+                f"{who}: the matrix products of all devices have {ratio:.2f} times the FLOPs of the "
+                "program. No two devices compute the same, so these are padding of uneven parts, or what the "
+                "compiler computes again."
+            )
+            yield finding("note", REPEATED_WORK, message, ratio=ratio)
+
+
+def _repeated_text(part: RepeatedWork) -> str:
+    along = f" along {and_text([f'`{axis}`' for axis in part.axes])}" if part.axes else ""
+    return (
+        f"{part.devices} devices{along} compute the same {si_text(part.flops, 'FLOP')} each, most of it in "
+        f"{_operation(part)}{_at(part.source)}."
+    )
+
+
+def _operation(part: RepeatedWork) -> str:
+    names = parse_op_name(part.op_name)
+    primitive = names[0].primitive if names else None
+    return f"`{primitive or part.operation}`"
+
+
+def _not_repeated(part: RepeatedWork) -> str:
+    """Return how devices along these axes get work of their own."""
+    axes = and_text([f"`{axis}`" for axis in part.axes]) if part.axes else "these devices"
+    if part.operation == "fft":
+        return (
+            "XLA gathers the operand of an FFT, and every device computes it. In a `shard_map`, each device "
+            "transforms its own part along a dimension that is not sharded."
         )
-        yield finding("note", REPEATED_WORK, message, ratio=ratio)
+    if "shard_map" in (part.op_name or ""):
+        return f"Name {axes} in the `in_specs` of an operand, so that each device gets another part of it."
+    return f"Shard an operand over {axes}, so that each device computes another part."
 
 
 def has_work(context: AuditContext) -> bool:
     """Return whether the work of a program is known before and after partitioning."""
     return any(
-        repeated(program, context.mesh.size) is not None for program in context.snapshot.programs
+        repeated(program, context.mesh.size) is not None or repeated_share(program) is not None
+        for program in context.snapshot.programs
     )
 
 
@@ -264,7 +307,16 @@ def repeated(program: Program, devices: int) -> float | None:
     if work is None or ideal is None or work.matmul is None or ideal.matmul is None:
         return None
     whole = sum(product.flops for product in ideal.matmul)
-    return sum(product.flops for product in work.matmul) * devices / whole if whole else None
+    done = sum(product.flops for product in work.matmul) * (program.devices or devices)
+    return done / whole if whole else None
+
+
+def repeated_share(program: Program) -> float | None:
+    """Return the share of all FLOPs that devices compute as others do, at least; None if unknown."""
+    work = program.work
+    if work is None or work.repeated is None or not work.flops:
+        return None
+    return sum(part.flops * (1 - 1 / part.devices) for part in work.repeated) / work.flops
 
 
 def _caches(program: Program) -> set[str]:

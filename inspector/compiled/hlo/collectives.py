@@ -79,6 +79,15 @@ def collectives(
     )
 
 
+def positions_of(module: Module, instruction: Instruction) -> Groups | None:
+    """Return the groups of devices that communicate, as positions; None if their number is unknown.
+
+    Raises:
+      InvalidInput: `replica_groups` or `source_target_pairs` are invalid.
+    """
+    return _expanded(module, instruction, None)[0]
+
+
 def _partners(
     module: Module, instruction: Instruction, mesh: Mesh | None, room: Room
 ) -> tuple[Groups | None, Groups | None]:

@@ -45,7 +45,7 @@ def axes_of_groups(groups: Groups, mesh: Mesh) -> tuple[str, ...] | None:
 
     Axes of size 1 are omitted. Groups of one device are formed by no axes: ().
     """
-    numbers = _axes_of_groups(groups, mesh.shape)
+    numbers = numbers_of_groups(groups, mesh.shape)
     return None if numbers is None else tuple(mesh.axis_names[number] for number in numbers)
 
 
@@ -64,8 +64,8 @@ def parts_of_axes(groups: Groups, mesh: Mesh) -> tuple[str, ...] | None:
 
     `data:(2)4` are the four parts of each half of `data`. Whole axes are names.
     """
-    factors = [(name, factor) for name in mesh.axis_names for factor in _primes(mesh.sizes[name])]
-    numbers = _axes_of_groups(groups, tuple(factor for _, factor in factors))
+    factors = [(name, factor) for name in mesh.axis_names for factor in primes_of(mesh.sizes[name])]
+    numbers = numbers_of_groups(groups, tuple(factor for _, factor in factors))
     if not numbers:
         return None
     parts: list[str] = []
@@ -78,7 +78,7 @@ def parts_of_axes(groups: Groups, mesh: Mesh) -> tuple[str, ...] | None:
     return tuple(parts)
 
 
-def _primes(size: int) -> list[int]:
+def primes_of(size: int) -> list[int]:
     """Return the prime factors of a number, the smallest first."""
     primes, factor = [], 2
     while factor * factor <= size:
@@ -98,7 +98,8 @@ def _runs(chosen: Sequence[bool]) -> Iterator[tuple[int, int]]:
 
 
 @functools.lru_cache(maxsize=64)
-def _axes_of_groups(groups: Groups, shape: tuple[int, ...]) -> tuple[int, ...] | None:
+def numbers_of_groups(groups: Groups, shape: tuple[int, ...]) -> tuple[int, ...] | None:
+    """Return the axes of a mesh of this shape that form exactly these groups, by number; None without any."""
     positions = np.arange(int(np.prod(shape, dtype=np.int64))).reshape(shape)
     named = np.array([position for group in groups for position in group], dtype=np.int64)
     if not np.array_equal(np.sort(named), positions.reshape(-1)):

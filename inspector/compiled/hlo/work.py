@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Mapping
-from dataclasses import dataclass, field
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field, replace
 
 from inspector.compiled.hlo.accesses import ANNOTATIONS, accessed, accessed_by_fusion, moves_nothing
 from inspector.compiled.hlo.analysis import Analysis, Runs
@@ -19,7 +19,16 @@ from inspector.compiled.hlo.module import (
 )
 from inspector.compiled.hlo.shapes import MAX_COUNT, elements_of
 from inspector.compiled.hlo.text import NAME
-from inspector.core.snapshot import MatmulFlops, Work
+from inspector.compiled.hlo.varying import (
+    Digits,
+    Places,
+    Run,
+    arguments_of,
+    places_of,
+    runs_before_partitioning,
+    runs_of_devices,
+)
+from inspector.core.snapshot import MatmulFlops, Mesh, RepeatedWork, Spec, Work
 
 _CALLS = frozenset({"call", "async-start", "while", "conditional"})
 # Custom calls that compute nothing. Some of them move data.
@@ -30,6 +39,7 @@ _COMPUTE_NOTHING = ANNOTATIONS | {
 _FUSED = re.compile(rf",\s*+calls\s*+=\s*+%?+({NAME})")
 # Limit of nested computations in the one that a reduction applies.
 _MAX_DEPTH = 20
+_MOST_REPEATED = 8  # kinds in a record
 
 
 def work(module: Module, analysis: Analysis | None = None) -> Work:
@@ -64,6 +74,98 @@ def work(module: Module, analysis: Analysis | None = None) -> Work:
     if module.truncated or entry is None:
         return Work(None, None, None)
     return Count(analysis or Analysis(module)).of(entry)
+
+
+def work_of_all_devices(module: Module) -> Work:
+    """Return the work of a program that is not partitioned, without bytes.
+
+    Inside of `shard_map` and `pmap`, the shapes are those of one device. There an operation counts once for
+    each device along the mesh axes over which its operands differ. Devices with the same operands repeat its
+    work.
+    Before fusion, each intermediate value would count as memory traffic.
+    """
+    analysis = Analysis(module)
+    local = runs_before_partitioning(module, analysis)
+    if local is None:
+        return replace(work(module, analysis), bytes_accessed=None)
+    places, runs = local
+    flops, products, not_counted = _Total(), dict[str | None, _Total](), set[str]()
+    for run, _, ways, amount in _amounts(analysis, places, runs):
+        flops.add(run.times, _times(ways, amount.flops.value))
+        for dtype, total in amount.products.items():
+            products.setdefault(dtype, _Total()).add(run.times, _times(ways, total.value))
+        not_counted |= amount.not_counted
+    return Work(flops.figure, _matmul(products), None, tuple(sorted(not_counted)))
+
+
+def repeated_work(
+    module: Module,
+    analysis: Analysis,
+    mesh: Mesh | None,
+    specs: Sequence[Spec | None] | None = None,
+) -> tuple[RepeatedWork, ...] | None:
+    """Return the FLOPs of one device that others compute as well, the most FLOPs first.
+
+    They are those of operations whose operands are the same on all devices along a mesh axis, without
+    conversions: a lower bound.
+    Return None if this cannot be known: a trip count is unknown, or the text is truncated.
+
+    Args:
+      specs: the mesh axes of each argument, None for unknown ones. The text of some versions has them, too.
+    """
+    devices = module.partitions
+    if devices is None or (module.replicas or 1) != 1:
+        return None
+    places = places_of(mesh, devices)
+    arguments = arguments_of(module, places, specs)
+    runs = () if devices == 1 else runs_of_devices(module, analysis, places, arguments)
+    if runs is None:
+        return None
+    totals: dict[Digits, int] = {}
+    largest: dict[Digits, tuple[int, Instruction]] = {}
+    for run, instruction, _, amount in _amounts(analysis, places, runs):
+        value = amount.flops.value
+        if value is None or run.times is None:
+            return None
+        alike = places.everywhere - run.operands[instruction.name]
+        # Compilers convert what a platform cannot compute, and do so again where it is used.
+        if alike and value and instruction.opcode != "convert":
+            totals[alike] = totals.get(alike, 0) + run.times * value
+            largest[alike] = max(
+                largest.get(alike, (0, instruction)), (run.times * value, instruction), key=_first
+            )
+    ranked = sorted(totals.items(), key=lambda pair: -pair[1])
+    return tuple(
+        RepeatedWork(
+            flops=flops,
+            devices=places.ways(alike),
+            axes=places.axes_of(alike),
+            operation=largest[alike][1].opcode,
+            op_name=largest[alike][1].metadata.get("op_name"),
+            source=module.source(largest[alike][1].metadata),
+        )
+        for alike, flops in ranked[:_MOST_REPEATED]
+    )
+
+
+def _first(pair: tuple[int, Instruction]) -> int:
+    return pair[0]
+
+
+def _times(ways: int, amount: int | None) -> int | None:
+    return None if amount is None else ways * amount
+
+
+def _amounts(
+    analysis: Analysis, places: Places, runs: Iterable[Run]
+) -> Iterator[tuple[Run, Instruction, int, _Run]]:
+    """Yield each instruction with FLOPs, on how many devices its operands differ, and the amount."""
+    count = Count(analysis)
+    for run in runs:
+        for instruction in run.computation.instructions:
+            amount = count.alone(run.computation, instruction)
+            if amount.flops.value != 0 or amount.not_counted:
+                yield run, instruction, places.ways(run.operands[instruction.name]), amount
 
 
 @dataclass
@@ -189,6 +291,12 @@ class Count:
         flops = sum(part.flops for part in matmul)
         dtype = max(matmul, key=lambda part: part.flops).dtype if matmul else ""
         return MatmulFlops(dtype, flops), run.bytes.value
+
+    def alone(self, computation: Computation, instruction: Instruction) -> _Run:
+        """Return the FLOPs of one execution, without the computations that the instruction calls."""
+        run = _Run()
+        self._add(run, computation, instruction, None)
+        return run
 
     def _fused_products(self, name: str) -> dict[str | None, int | None]:
         if name not in self._products:

@@ -54,6 +54,7 @@ from inspector.core.snapshot.programs import (
     Prediction,
     Program,
     ProgramArray,
+    RepeatedWork,
     Requester,
     Seconds,
     ShardingChoice,

@@ -202,6 +202,27 @@ class KernelWork(Record):
 
 
 @dataclass(frozen=True)
+class RepeatedWork(Record):
+    """Operations whose operands are the same on several devices, each of which computes them.
+
+    Attributes:
+      flops: Floating-point operations of one device.
+      devices: Number of devices that compute the same.
+      axes: The mesh axes along which they are. None if unknown.
+      operation: The operation with the most FLOPs among them, as HLO names it.
+      op_name: Its operation of the model. None if unknown.
+      source: Its file and line, such as file.py:31. None if unknown.
+    """
+
+    flops: Amount
+    devices: PositiveInt
+    axes: tuple[str, ...] | None
+    operation: str
+    op_name: str | None = None
+    source: str | None = None
+
+
+@dataclass(frozen=True)
 class Work(Record):
     """FLOPs and memory traffic of one run of a program. Each loop counts with its trip count.
 
@@ -217,6 +238,8 @@ class Work(Record):
         propagated program.
       fusions: Number of matrix products and fusions that then run.
       attention: Matrix products that a kernel of attention will replace. None if there is none.
+      repeated: Operations that several devices compute alike, the most FLOPs first. None if not looked for,
+        or if a trip count is unknown.
     """
 
     flops: Amount | None
@@ -228,6 +251,7 @@ class Work(Record):
     fused_bytes: Amount | None = field(default=None, metadata=OMIT_NONE)
     fusions: Amount | None = field(default=None, metadata=OMIT_NONE)
     attention: KernelWork | None = field(default=None, metadata=OMIT_NONE)
+    repeated: tuple[RepeatedWork, ...] | None = field(default=None, metadata=OMIT_NONE)
 
 
 @dataclass(frozen=True)

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterable
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from pathlib import Path
 
 from inspector.compiled import hlo, program_text
@@ -235,7 +235,7 @@ def _program(
         shardings = arrays.add(
             text, found_mesh.mesh.size if fits and found_mesh is not None else devices
         )
-    collectives = work = scheduled = used = kept = None
+    collectives = work = before_partitioning = scheduled = used = kept = None
     uses: dict[str, ArgumentUse] = {}
     reused: frozenset[str] | None = None
     partitioned = entry.is_partitioned(module)
@@ -248,7 +248,12 @@ def _program(
         )
         collectives = program_text.collectives_of(module, mesh, shardings, analysis, room)
         if module.entry is not None and module.truncated is None:
-            work = hlo.work(module, analysis)
+            if partitioned:
+                work = program_text.with_repeated(
+                    hlo.work(module, analysis), analysis, mesh, shardings
+                )
+            else:
+                before_partitioning = hlo.work_of_all_devices(module)
             scheduled = schedule(analysis, collectives)
             reused = program_text.reused_inputs(module, shardings) if partitioned else None
             uses = argument_uses(analysis, *program_text.flat_paths(shardings))
@@ -258,13 +263,12 @@ def _program(
     except InvalidInput as refused:
         findings.append(Finding("warning", "program-unreadable", f"Program {called}: {refused}."))
     devices = devices or _devices_in_groups(collectives or ())
-    before_partitioning = None if work is None else replace(work, bytes_accessed=None)
     return Program(
         name,
-        flops_per_device=work.flops if work is not None and partitioned else None,
+        flops_per_device=None if work is None else work.flops,
         collectives=collectives if partitioned else None,
         shardings=program_text.with_uses(shardings, uses, reused),
-        work=work if partitioned else None,
+        work=work,
         schedule=scheduled if partitioned else None,
         large_constants=remarkable.large_constants(module) if partitioned else None,
         uneven_gathers=remarkable.uneven_gathers(module, program_text.flat_paths(shardings)[1])
@@ -272,7 +276,7 @@ def _program(
         else None,
         memory_use=used if partitioned else None,
         kept_gathers=kept if partitioned else None,
-        ideal=None if partitioned else before_partitioning,
+        ideal=before_partitioning,
         stage="compiled" if partitioned else None,
         devices=devices,
     )

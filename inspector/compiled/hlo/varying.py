@@ -1,0 +1,551 @@
+"""Along which parts of the mesh the values of a program differ between devices, in each run of a computation.
+
+A value that is the same on all devices along a mesh axis is computed once by each of them. `shard_map`,
+`pmap` and a compiled program have the shapes of one device, so their work is that of all devices only where
+values differ.
+
+The answer is an upper bound: a value never differs along more parts than this says. What is unknown differs
+along all parts: an argument without a sharding, a random number of the device, or the result of a callback.
+"""
+
+from __future__ import annotations
+
+import functools
+import itertools
+import math
+import re
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+
+from inspector.compiled.hlo import entry, shardings, text
+from inspector.compiled.hlo.accesses import ANNOTATIONS
+from inspector.compiled.hlo.analysis import Analysis
+from inspector.compiled.hlo.asynchronous import begun
+from inspector.compiled.hlo.collectives import positions_of
+from inspector.compiled.hlo.mesh_groups import numbers_of_groups, primes_of
+from inspector.compiled.hlo.module import Computation, Instruction, Module, operand_names
+from inspector.compiled.hlo.shardings import HloSharding, NamedMesh, Part
+from inspector.compiled.hlo.step_limit import StepLimit, TooLong
+from inspector.core.collectives import BY_OPCODE
+from inspector.core.errors import InvalidInput
+from inspector.core.snapshot import Mesh, Spec
+
+# The digits of a device's place along which a value differs. Each has a prime size.
+Digits = frozenset[Part]
+# Of a tuple, one of each element.
+Value = Digits | tuple["Value", ...]
+
+NOWHERE: Digits = frozenset()
+TO_LOCAL, TO_GLOBAL = "xla.sdy.GlobalToLocalShape", "xla.sdy.LocalToGlobalShape"
+_TO_LOCAL_GSPMD, _TO_GLOBAL_GSPMD = "SPMDFullToShardShape", "SPMDShardToFullShape"
+_ENTERS = frozenset({TO_LOCAL, _TO_LOCAL_GSPMD})
+_SDY_FIELD = r"xla\.sdy\.{}\s*+=\s*+(\"(?:[^\"\\]++|\\.)*+\")"
+_IN_SHARDINGS = re.compile(_SDY_FIELD.format("in_shardings"), re.S)
+_MANUAL_AXES = re.compile(_SDY_FIELD.format("manual_axes"), re.S)
+_SHARDING = re.compile(
+    r"<\s*+@(?:[\w.$-]++|\"[^\"]*+\")\s*+,\s*+\[(?:[^\[\]{}]++|\{[^{}]*+\})*+\][^<>]*+>"
+)
+_AXIS = re.compile(r'"((?:[^"\\]|\\.)*)"')
+# Each device has its own.
+_OF_THE_DEVICE = frozenset({
+    "partition-id", "replica-id", "rng", "rng-get-and-update-state", "infeed", "recv", "recv-done",
+})  # fmt: skip
+_CALLS = frozenset({"call", "fusion", "async-start", "call-start", "fusion-start"})
+_SAME = frozenset({"add-dependency", "domain", "opt-barrier", "optimization-barrier", "copy"})
+_LATER = ("-done", "-update")
+_MOST_ROUNDS = 64  # of a loop, each of which adds a digit to an element of its state
+_MIN_STEPS, _STEPS_PER_INSTRUCTION = 200_000, 60
+_MAX_DEPTH = 100
+
+
+@dataclass(frozen=True)
+class Places:
+    """The places of devices as digits of prime size, in row-major mesh order.
+
+    names: the mesh axis of each digit, or None if the mesh is unknown.
+    axes: the names of all mesh axes, also of those of size 1.
+    """
+
+    digits: tuple[Part, ...]
+    names: tuple[str | None, ...]
+    axes: frozenset[str] = frozenset()
+
+    @classmethod
+    def of_axes(cls, axes: Iterable[tuple[str | None, int]]) -> Places:
+        """Return the digits of these axes, major first."""
+        axes = tuple(axes)
+        named = [(name, prime) for name, size in axes for prime in primes_of(size)]
+        stride = math.prod(prime for _, prime in named)
+        digits = []
+        for _, prime in named:
+            stride //= prime
+            digits.append(Part(prime, stride))
+        names = frozenset(name for name, _ in axes if name is not None)
+        return cls(tuple(digits), tuple(name for name, _ in named), names)
+
+    @functools.cached_property
+    def everywhere(self) -> Digits:
+        return frozenset(self.digits)
+
+    @property
+    def devices(self) -> int:
+        return math.prod(digit.size for digit in self.digits)
+
+    def ways(self, digits: Digits) -> int:
+        """Return along how many devices a value can differ."""
+        return min(math.prod(digit.size for digit in digits), self.devices)
+
+    def of_parts(self, parts: Iterable[Part]) -> Digits:
+        """Return the digits that make up parts of a sharding; all digits if they do not fit."""
+        digits: set[Part] = set()
+        for part in parts:
+            inside = [d for d in self.digits if part.stride <= d.stride < part.stride * part.size]
+            if math.prod(digit.size for digit in inside) != part.size:
+                return self.everywhere
+            digits.update(inside)
+        return frozenset(digits)
+
+    def of_axis_names(self, names: Iterable[str]) -> Digits:
+        """Return the digits of mesh axes, whole ones for parts; all digits if an axis is unknown."""
+        wanted = {name.partition(":")[0] for name in names}
+        if not wanted <= self.axes:
+            return self.everywhere
+        return frozenset(
+            digit for digit, name in zip(self.digits, self.names, strict=True) if name in wanted
+        )
+
+    def of_groups(self, groups: Sequence[Sequence[int]] | None) -> Digits | None:
+        """Return the digits that differ inside of groups; None if digits do not form them."""
+        if groups is None:
+            return None
+        shape = tuple(digit.size for digit in self.digits)
+        numbers = numbers_of_groups(tuple(map(tuple, groups)), shape)
+        return None if numbers is None else frozenset(self.digits[number] for number in numbers)
+
+    def axes_of(self, digits: Digits) -> tuple[str, ...] | None:
+        """Return the mesh axes with any of these digits; None if a name is unknown."""
+        names = [n for d, n in zip(self.digits, self.names, strict=True) if d in digits]
+        if None in names:
+            return None
+        return tuple(dict.fromkeys(name for name in names if name is not None))
+
+
+def places_of(mesh: Mesh | None, devices: int) -> Places:
+    """Return the places of a compiled program, on a mesh if it has this number of devices."""
+    if mesh is not None and mesh.size == devices:
+        return Places.of_axes((axis.name, axis.size) for axis in mesh.axes)
+    return Places.of_axes([(None, devices)])
+
+
+@dataclass
+class Run:
+    """A computation with the values of one kind of call.
+
+    operands: for each instruction, the digits along which one of its operands differs, or a condition that
+      decides whether it runs.
+    times: executions in one run of the program; None if unknown.
+    """
+
+    computation: Computation
+    operands: dict[str, Digits] = field(default_factory=dict)
+    times: int | None = 0
+
+
+_Key = tuple[str, tuple[Value, ...], Digits]
+_Calls = list[tuple[_Key, int | None]]
+
+
+@dataclass
+class _Evaluated:
+    run: Run
+    result: Value
+    calls: _Calls
+
+
+def arguments_of(
+    module: Module, places: Places, specs: Sequence[Spec | None] | None = None
+) -> tuple[Value, ...]:
+    """Return the values of the arguments of a compiled program.
+
+    Args:
+      specs: the mesh axes of each argument, None for unknown ones. The text of some versions has them, too.
+    """
+    values = entry.inputs(module) or ()
+    if specs is None or len(specs) != len(values):
+        specs = [None] * len(values)
+    return tuple(
+        _argument(value.sharding if value.problem is None else None, spec, places)
+        for value, spec in zip(values, specs, strict=True)
+    )
+
+
+def _argument(sharding: HloSharding | None, spec: Spec | None, places: Places) -> Digits:
+    digits: Digits | None = None
+    if spec is not None:
+        digits = places.of_axis_names(axis for axes in spec for axis in axes or ())
+    if sharding is not None and sharding.problem is None and sharding.device is None:
+        own = places.everywhere
+        if sharding.order is None and sharding.devices in (None, places.devices):
+            own = places.of_parts(sharding.parts)
+        digits = own if digits is None else digits | own
+    return places.everywhere if digits is None else digits
+
+
+def runs_of_devices(
+    module: Module, analysis: Analysis, places: Places, arguments: tuple[Value, ...]
+) -> list[Run] | None:
+    """Return the runs of all computations of a compiled program; None if it is too long or truncated."""
+    return _Evaluation(module, analysis, places, arguments).runs()
+
+
+def runs_before_partitioning(module: Module, analysis: Analysis) -> tuple[Places, list[Run]] | None:
+    """Return the runs of a program that is not partitioned, and the places of its devices.
+
+    A value with the shape of all devices differs nowhere. Return None if every value has that shape, or if
+    the program is too long or truncated.
+    """
+    replicas = module.replicas or 1
+    if not any(i.target in _ENTERS for _, i in module.instructions if i.opcode == "custom-call"):
+        if replicas == 1:
+            return None
+        # An old `pmap`: each replica has arguments of its own.
+        places = Places.of_axes([(None, replicas)])
+        arguments: tuple[Value, ...] = tuple(places.everywhere for _ in range(_parameters(module)))
+    else:
+        places = _written_places(module)
+        arguments = tuple(NOWHERE for _ in range(_parameters(module)))
+    runs = _Evaluation(module, analysis, places, arguments).runs()
+    return None if runs is None else (places, runs)
+
+
+def _parameters(module: Module) -> int:
+    computation = module.by_name.get(module.entry or "")
+    return 0 if computation is None else len(computation.parameters)
+
+
+def _written_places(module: Module) -> Places:
+    """Return the places of the first mesh, or the number of devices of a manual sharding without a mesh."""
+    meshes = [mesh for mesh in entry.named_meshes(module).values() if mesh.axes]
+    if meshes:
+        return Places.of_axes(max(meshes, key=lambda mesh: mesh.size).axes)
+    devices = 1
+    for _, instruction in module.instructions:
+        if instruction.opcode == "custom-call" and instruction.target in ANNOTATIONS:
+            sharding = _own_sharding(instruction)
+            devices = max(devices, (sharding and sharding.devices) or 1)
+    return Places.of_axes([(None, devices)])
+
+
+class _Evaluation:
+    """Evaluates each computation once for each kind of arguments."""
+
+    def __init__(
+        self, module: Module, analysis: Analysis, places: Places, arguments: tuple[Value, ...]
+    ) -> None:
+        self._module = module
+        self._analysis = analysis
+        self._places = places
+        self._meshes: Mapping[str, NamedMesh] = entry.named_meshes(module)
+        self._arguments = arguments
+        self._evaluated: dict[_Key, _Evaluated] = {}
+        self._limit = StepLimit(module, _MIN_STEPS, _STEPS_PER_INSTRUCTION)
+        self._depth = 0
+
+    def runs(self) -> list[Run] | None:
+        computation = self._module.complete_entry()
+        if computation is None:
+            return None
+        arguments = self._arguments
+        if len(arguments) != len(computation.parameters):
+            arguments = tuple(self._places.everywhere for _ in computation.parameters)
+        first: _Key = (computation.name, arguments, NOWHERE)
+        try:
+            self._evaluate(first)
+        except (TooLong, InvalidInput):
+            return None
+        self._evaluated[first].run.times = 1
+        # A callee is complete before its caller.
+        for evaluated in reversed(self._evaluated.values()):
+            for key, times in evaluated.calls:
+                run = self._evaluated[key].run
+                run.times = _sum(run.times, evaluated.run.times, times)
+        return [e.run for e in self._evaluated.values() if e.run.times != 0]
+
+    def _evaluate(self, key: _Key) -> Value:
+        known = self._evaluated.get(key)
+        if known is not None:
+            return known.result
+        name, arguments, under = key
+        computation = self._module.by_name.get(name)
+        self._depth += 1
+        if computation is None or computation.root is None or self._depth > _MAX_DEPTH:
+            raise TooLong
+        self._limit.count(len(computation.instructions))
+        if self._limit.exceeded:
+            raise TooLong
+        run, calls = Run(computation), list[tuple[_Key, int | None]]()
+        values: dict[str, Value] = {}
+        for instruction in computation.instructions:
+            operands = [
+                values.get(name or "", self._places.everywhere)
+                for name in operand_names(instruction)
+                if instruction.opcode not in ("parameter", "constant")
+            ]
+            run.operands[instruction.name] = flat(operands) | under
+            if instruction.opcode == "parameter":
+                number = instruction.number
+                known_number = number is not None and number < len(arguments)
+                value = arguments[number or 0] if known_number else self._places.everywhere
+            else:
+                value = self._value(computation, instruction, operands, under, calls)
+            values[instruction.name] = value
+        self._depth -= 1
+        result = values[computation.root.name]
+        self._evaluated[key] = _Evaluated(run, result, calls)
+        return result
+
+    def _value(
+        self,
+        computation: Computation,
+        instruction: Instruction,
+        operands: list[Value],
+        under: Digits,
+        calls: _Calls,
+    ) -> Value:
+        opcode = instruction.opcode
+        if opcode == "tuple":
+            return tuple(operands)
+        if opcode == "get-tuple-element":
+            return _element(operands[0] if operands else NOWHERE, instruction.tuple_index)
+        if opcode in _OF_THE_DEVICE:
+            return self._places.everywhere
+        if opcode in _SAME or opcode.endswith(_LATER):
+            several = opcode in ("opt-barrier", "optimization-barrier") and len(operands) > 1
+            return tuple(operands) if several else operands[0] if operands else NOWHERE
+        if opcode == "while":
+            return self._loop(computation, instruction, operands[0], under, calls)
+        if opcode == "conditional":
+            return self._branches(instruction, operands, under, calls)
+        if opcode in _CALLS:
+            names = [called.computation for called in instruction.called if called.role == "call"]
+            if len(names) != 1:
+                return flat(operands)
+            key: _Key = (names[0], tuple(operands), under)
+            result = self._evaluate(key)
+            calls.append((key, 1))
+            return result
+        operation = BY_OPCODE.get(opcode)
+        if operation is not None:
+            return self._collective(instruction, operands)
+        if opcode == "custom-call":
+            return self._custom_call(computation, instruction, operands)
+        if opcode == "dynamic-slice" and len(operands) == 2:
+            looked_up = self._looked_up(computation, instruction)
+            if looked_up is not None:
+                return looked_up
+        return flat(operands)
+
+    def _loop(
+        self,
+        computation: Computation,
+        loop: Instruction,
+        state: Value,
+        under: Digits,
+        calls: _Calls,
+    ) -> Value:
+        roles = {called.role: called.computation for called in loop.called}
+        body = self._module.by_name.get(roles.get("body", ""))
+        condition = self._module.by_name.get(roles.get("condition", ""))
+        if body is None or condition is None:
+            raise TooLong
+        constant = _unchanged(body)
+        for _ in range(_MOST_ROUNDS):
+            # If devices run different numbers of iterations, what changes differs.
+            within = under | flat([self._evaluate((condition.name, (state,), under))])
+            new = self._evaluate((body.name, (state,), within))
+            joined = _joined(state, new)
+            if isinstance(joined, tuple):
+                joined = tuple(
+                    part if number in constant else _with(part, within)
+                    for number, part in enumerate(joined)
+                )
+            else:
+                joined = _with(joined, within)
+            if joined == state:
+                break
+            state = joined
+        else:
+            raise TooLong
+        trips = self._analysis.loops.trip_count(computation, loop)
+        calls.append(((body.name, (state,), within), trips))
+        calls.append(((condition.name, (state,), under), None if trips is None else trips + 1))
+        return state
+
+    def _branches(
+        self, instruction: Instruction, operands: list[Value], under: Digits, calls: _Calls
+    ) -> Value:
+        chosen = flat(operands[:1])
+        within = under | chosen
+        result: Value | None = None
+        for called in instruction.called:
+            if called.role != "branch":
+                continue
+            arguments = tuple(operands[called.number + 1 : called.number + 2])
+            key: _Key = (called.computation, arguments, within)
+            value = self._evaluate(key)
+            calls.append((key, 1))
+            result = value if result is None else _joined(result, value)
+        return self._places.everywhere if result is None else _with(result, chosen)
+
+    def _collective(self, written: Instruction, operands: list[Value]) -> Value:
+        instruction = begun(written)
+        operation = BY_OPCODE[instruction.opcode]
+        together = self._places.of_groups(positions_of(self._module, written))
+        several = len(operands) > 1 and (written.shape_text or "").startswith("(")
+
+        def after(value: Value) -> Digits:
+            digits = flat([value])
+            if operation.name in ("all-reduce", "all-gather", "collective-broadcast"):
+                return digits | self._places.everywhere if together is None else digits - together
+            if operation.route == "pairs" or together is None:
+                return self._places.everywhere
+            return digits | together
+
+        if several and operation.route != "all-to-all":
+            return tuple(after(operand) for operand in operands)
+        return after(flat(operands))
+
+    def _custom_call(
+        self, computation: Computation, instruction: Instruction, operands: list[Value]
+    ) -> Value:
+        target = instruction.target
+        if target == TO_LOCAL:
+            values = self._local(instruction, operands)
+            return values[0] if len(values) == 1 else tuple(values)
+        if target == TO_GLOBAL:
+            manual = self._manual_axes(instruction)
+            values = [flat([operand]) - manual for operand in operands]
+            return values[0] if len(values) == 1 else tuple(values)
+        if target == _TO_LOCAL_GSPMD:
+            manual, before = self._manual_parts(instruction), computation.operand(instruction)
+            if before is None or before.opcode != "custom-call":
+                return flat(operands) | manual
+            given = _own_sharding(before)
+            parts = [p for d in (given.dimensions if given else ()) for p in d]
+            split = self._places.everywhere if given is None else self._places.of_parts(parts)
+            return flat(operands) | (split & manual)
+        if target == _TO_GLOBAL_GSPMD:
+            return flat(operands) & self._manual_parts(instruction)
+        if target.startswith(("xla_python", "xla_ffi_python", "xla_ffi_partitioned_python")) or (
+            "callback" in target
+        ):
+            return self._places.everywhere
+        if target == "Sharding" and len(operands) == 1:
+            return operands[0]
+        return flat(operands)
+
+    def _local(self, instruction: Instruction, operands: list[Value]) -> list[Digits]:
+        manual = self._manual_axes(instruction)
+        match = _IN_SHARDINGS.search(instruction.attributes.get("frontend_attributes", ""))
+        written = _SHARDING.findall(text.unquoted(match[1])) if match else []
+        if len(written) != len(operands):
+            return [flat([operand]) | manual for operand in operands]
+        return [
+            flat([operand]) | (self._places.of_parts(self._sdy(one).parts) & manual)
+            for operand, one in zip(operands, written, strict=True)
+        ]
+
+    def _sdy(self, written: str) -> HloSharding:
+        sharding = shardings.parse_sdy(f"#sdy.sharding{written}", self._meshes)
+        if sharding.mesh is not None and sharding.mesh.size not in (1, self._places.devices):
+            raise InvalidInput(f"{written} is on another mesh")
+        return sharding
+
+    def _manual_axes(self, instruction: Instruction) -> Digits:
+        match = _MANUAL_AXES.search(instruction.attributes.get("frontend_attributes", ""))
+        names = _AXIS.findall(text.unquoted(match[1])) if match else []
+        return self._places.of_axis_names(names)
+
+    def _manual_parts(self, instruction: Instruction) -> Digits:
+        """Return the digits along which each device has its own value, as GSPMD writes them."""
+        sharding = _own_sharding(instruction)
+        # `{manual}` are all devices.
+        if sharding is None or sharding.problem is not None:
+            return self._places.everywhere
+        return self._places.of_parts(sharding.manual)
+
+    def _looked_up(self, computation: Computation, instruction: Instruction) -> Digits | None:
+        """Return the digits along which the entries of a table of all devices differ; None without one."""
+        table, place = computation.operand(instruction), computation.operand(instruction, 1)
+        if table is None or place is None or place.opcode != "partition-id":
+            return None
+        if table.opcode != "constant":
+            return None
+        entries = text.items(table.operands_text[1:-1]) if "{" in table.operands_text else []
+        if len(entries) != self._places.devices:
+            return None
+        differing = set()
+        for digit in self._places.digits:
+            for at, entry_ in enumerate(entries):
+                below = at - at // digit.stride % digit.size * digit.stride
+                if entries[below] != entry_:
+                    differing.add(digit)
+                    break
+        return frozenset(differing)
+
+
+def _own_sharding(instruction: Instruction) -> HloSharding | None:
+    written = instruction.attributes.get("sharding")
+    return None if written is None else shardings.parse(written)
+
+
+def flat(values: Iterable[Value]) -> Digits:
+    """Return the digits of all values together."""
+    return frozenset(itertools.chain.from_iterable(map(_leaves, values)))
+
+
+def _leaves(value: Value) -> Iterator[Part]:
+    if isinstance(value, frozenset):
+        yield from value
+    else:
+        for part in value:
+            yield from _leaves(part)
+
+
+def _element(value: Value, index: int | None) -> Value:
+    if isinstance(value, frozenset):
+        return value
+    return value[index] if index is not None and index < len(value) else flat([value])
+
+
+def _joined(one: Value, other: Value) -> Value:
+    if isinstance(one, tuple) and isinstance(other, tuple) and len(one) == len(other):
+        return tuple(map(_joined, one, other))
+    return flat([one, other])
+
+
+def _with(value: Value, digits: Digits) -> Value:
+    if isinstance(value, frozenset):
+        return value | digits
+    return tuple(_with(part, digits) for part in value)
+
+
+def _unchanged(body: Computation) -> set[int]:
+    """Return the elements of a loop's state that an iteration leaves as they are."""
+    root = body.root
+    if root is None or root.opcode != "tuple":
+        return set()
+    unchanged = set()
+    for number, name in enumerate(operand_names(root)):
+        source = body.by_name.get(name or "")
+        if source is not None and source.opcode == "get-tuple-element":
+            state = body.operand(source)
+            if source.tuple_index == number and state is not None and state.opcode == "parameter":
+                unchanged.add(number)
+    return unchanged
+
+
+def _sum(count: int | None, caller: int | None, times: int | None) -> int | None:
+    if caller == 0 or times == 0:
+        return count
+    return None if count is None or caller is None or times is None else count + caller * times
