@@ -4,17 +4,51 @@ from __future__ import annotations
 
 from inspector.checks import audit
 from inspector.checks.audit import Change
+from inspector.core.assessment import Basis
 from inspector.core.formatting import bytes_text, counted
 from inspector.core.snapshot import Finding, Level, Snapshot
 from inspector.sections.section import Folded, Inline, NoticeKind, Text, listing, text, with_code
 
 KINDS: dict[Level, NoticeKind] = {"error": "error", "warning": "warning", "note": "info"}
+_VALUES = "values, such as copies that differ or writes past the end of an array"
+# What the checks look at, and what they cannot see there.
+_SEEN: dict[Basis, tuple[str, str]] = {
+    "planned": ("the planned arrays", f"what the programs compute, send and keep, and {_VALUES}"),
+    "propagated": (
+        "the arrays and propagated programs",
+        f"what the partitioner and a compiler change, the time that devices wait, and {_VALUES}",
+    ),
+    "partitioned": (
+        "the arrays and partitioned programs",
+        f"what a compiler changes afterwards, the time that devices wait, and {_VALUES}",
+    ),
+    "compiled": (
+        "the arrays and compiled programs",
+        f"the time that devices wait, and {_VALUES}",
+    ),
+    "measured": (
+        "the arrays, compiled programs and times of whole steps",
+        f"the time that each device waits, and {_VALUES}",
+    ),
+}
 LEVELS: tuple[Level, ...] = ("error", "warning", "note")
 
 
 def not_checked(snapshot: Snapshot) -> tuple[Text, ...]:
     """Return what a check of this Snapshot leaves out, because facts are unknown; empty if nothing."""
     return tuple(text(sentence, quiet=True) for sentence in audit.gaps(snapshot))
+
+
+def nothing_found(snapshot: Snapshot, basis: Basis) -> str:
+    """Return what was checked without a finding, and what this evidence cannot show."""
+    checks = checks_text(snapshot)
+    looked_at, unseen = _SEEN[basis]
+    return f"{checks} of {looked_at} found nothing. Not visible there: {unseen}."
+
+
+def checks_text(snapshot: Snapshot) -> str:
+    """Return the number of checks that apply to a Snapshot: `12 checks`."""
+    return counted(len(audit.questions(snapshot)), "check")
 
 
 def title(finding: Finding) -> str:

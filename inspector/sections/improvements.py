@@ -28,6 +28,7 @@ from inspector.sections.section import (
     more_text,
     notice,
     text,
+    with_code,
 )
 
 ORDER = "Errors first, then by the step time or, if it is unknown, the bytes that a change saves."
@@ -101,7 +102,7 @@ def of_finding(finding: Finding) -> Improvement:
 def section(snapshot: Snapshot, chip: Chip | None = None, most: int = _MOST) -> Section:
     """Return the ranked list, with the findings of identical layers as one, and the effects folded below."""
     rows = _merged(snapshot, chip)
-    blocks: list[Block] = [summary(rows, snapshot), *findings.not_checked(snapshot)]
+    blocks: list[Block] = [summary(rows, snapshot, chip), *findings.not_checked(snapshot)]
     if rows:
         blocks.append(Listing(tuple(map(sentence, rows[:most]))))
     if len(rows) > most:
@@ -114,19 +115,22 @@ def section(snapshot: Snapshot, chip: Chip | None = None, most: int = _MOST) -> 
 
 def count_text(snapshot: Snapshot, chip: Chip | None = None) -> str:
     """Return the number of rows of `section` by what they are: `2 warnings, 1 note`."""
-    return ", ".join(_counts(_merged(snapshot, chip))) or "no problems found"
+    rows = _merged(snapshot, chip)
+    return ", ".join(_counts(rows)) or f"nothing found by {findings.checks_text(snapshot)}"
 
 
 def _merged(snapshot: Snapshot, chip: Chip | None) -> list[Improvement]:
     return ranked(snapshot, audit.merged_by_logical_axis(snapshot.findings), chip)
 
 
-def summary(rows: Sequence[Improvement], snapshot: Snapshot) -> Notice | Text:
-    """Return the number of findings by level, and of changes, in one sentence."""
+def summary(
+    rows: Sequence[Improvement], snapshot: Snapshot, chip: Chip | None = None
+) -> Notice | Text:
+    """Return the number of findings by level, and of changes; without any, what was checked."""
     if snapshot.mesh is None and not rows:
         return notice("unknown", "Nothing can be checked, because the mesh is unknown.")
     if not rows:
-        return notice("success", "No problems found.")
+        return notice("info", findings.nothing_found(snapshot, assess(snapshot, chip).basis))
     return text(Strong(f"{', '.join(_counts(rows))}."), f" {ORDER}" if len(rows) > 1 else "")
 
 
@@ -161,7 +165,7 @@ def audited(
     rows = ranked(snapshot, [finding for finding, _ in found])
     changes = {id(finding): change for finding, change in found}
     if not rows and checked:
-        said = text("No problems found. Checked:")
+        said = text(findings.nothing_found(snapshot, assess(snapshot).basis), " Checked:")
         return (said, listing(*checked), *findings.not_checked(snapshot))
     blocks: list[Block] = [*findings.not_checked(snapshot)]
     for number, row in enumerate(rows):
@@ -173,5 +177,7 @@ def audited(
         inside: list[Block] = [text(message)]
         if (change := changes.get(id(row.finding))) is not None:
             inside.append(text(*findings.fix(change)))
+        elif row.finding is not None and row.finding.remedy is not None:
+            inside.append(text("Fix: ", *with_code(row.finding.remedy)))
         blocks.append(Section(f"finding-{number}", heading, tuple(inside)))
     return tuple(blocks)

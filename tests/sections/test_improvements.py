@@ -7,13 +7,14 @@ from itertools import pairwise
 
 import pytest
 
+from inspector.checks import audit
 from inspector.core.snapshot import Effect, Effects, Finding, LayoutCost
 from inspector.media import report
 from inspector.media.terminal import render
 from inspector.sections import effects as effects_section
 from inspector.sections import improvements
 from inspector.sections.report import short
-from inspector.sections.section import Folded, Listing, Notice, notice
+from inspector.sections.section import Folded, Listing, Notice
 from tests.compare import glances
 
 NOW = LayoutCost(100, {"data": 50}, 1.0, 2.0)
@@ -113,8 +114,14 @@ def test_the_list_has_the_same_order_and_words_everywhere(known) -> None:
     assert all(text.index(before) < text.index(after) for before, after in pairwise(marks))
 
 
-def test_only_an_empty_list_is_a_success(known) -> None:
-    assert improvements.summary([], known) == notice("success", "No problems found.")
+def test_an_empty_list_says_what_was_checked_and_what_cannot_be_seen(known) -> None:
+    """A plan does not know what its programs do, so that it may not say as much as a compile."""
+    empty = improvements.summary([], known)
+    assert isinstance(empty, Notice)
+    assert empty.kind == "info"
+    assert f"{len(audit.questions(known))} checks" in render.text([empty])
+    planned = improvements.summary([], replace(known, programs=()))
+    assert render.text([planned]) != render.text([empty])
     for finding in known.findings:
         rows = [improvements.of_finding(finding)]
         assert not isinstance(improvements.summary(rows, known), Notice), finding.level
