@@ -9,6 +9,7 @@ from inspector.compiled import hlo
 from inspector.compiled.argument_uses import argument_uses
 from inspector.compiled.hlo import entry, remarkable
 from inspector.compiled.hlo.analysis import Analysis
+from inspector.compiled.hlo.collective_uses import uses
 from inspector.compiled.hlo.live_values import live_values
 from inspector.compiled.hlo.moved_arrays import moved_arrays
 from inspector.compiled.hlo.schedule import schedule
@@ -141,8 +142,13 @@ def collectives_of(
       InvalidInput: the groups of a collective are invalid.
     """
     moved = moved_arrays(module, *flat_paths(shardings), analysis) or {}
+    used = uses(analysis)
     return tuple(
-        replace(collective, arrays=_arrays(moved.get((collective.computation, collective.name))))
+        replace(
+            collective,
+            arrays=_arrays(moved.get((collective.computation, collective.name))),
+            use=used.get((collective.computation, collective.name)),
+        )
         for collective in hlo.collectives(module, mesh, analysis, room)
     )
 

@@ -8,6 +8,7 @@ from typing import Any
 
 from inspector.checks.audit import (
     activation_traffic,
+    collective_uses,
     donation,
     dropped_axis,
     gradient_reduction,
@@ -180,6 +181,27 @@ CHECKS = (
         programs.work_findings,
         fixable=False,
         applies=programs.has_work,
+    ),
+    Check(
+        "collectives in the condition of a loop",
+        (collective_uses.CONDITION,),
+        collective_uses.condition_findings,
+        fixable=False,
+        applies=collective_uses.has_collectives,
+    ),
+    Check(
+        "arrays that are gathered for a callback on the host",
+        (collective_uses.CALLBACK,),
+        collective_uses.callback_findings,
+        fixable=False,
+        applies=collective_uses.has_collectives,
+    ),
+    Check(
+        "sums that are reduced in each iteration of a loop",
+        (collective_uses.ACCUMULATION,),
+        collective_uses.accumulation_findings,
+        fixable=False,
+        applies=collective_uses.has_collectives,
     ),
     Check(
         "rules that Linen and nnx read differently",

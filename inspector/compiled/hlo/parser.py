@@ -29,6 +29,8 @@ _INSTRUCTION = re.compile(
 )
 # `f32[] parameter(0)` as an operand, which people write and compilers do not.
 _INLINE = re.compile(r"[\])}]\s++[a-z][\w\-]*+\(")
+# An element of a tuple as dumps of XLA for JAX 0.12 write it: `%state#1` is element 1 of `%state`.
+_ELEMENT = re.compile(r"%?([^\s,()#]++)#(\d{1,9})\b")
 _INLINE_OPERAND = re.compile(rf"({SHAPE})\s++([a-z][\w\-]*+)((?=\(){GROUP})\Z", re.S)
 _END = re.compile(rf"\s*+\}}{ATTRIBUTES}", re.S)
 _TABLE = re.compile(r"\s*+(FileNames|FunctionNames|FileLocations|StackFrames)[ \t]*+(?:\n|\Z)")
@@ -104,6 +106,8 @@ class _Reader:
                 instructions.append(instruction)
             at = statement.end()
         self._at = at
+        if any("#" in instruction.operands_text for instruction in instructions):
+            instructions = _with_elements(instructions)
         complete = self._take(_END) is not None
         if not complete:
             if not self._ends_early():
@@ -162,6 +166,29 @@ def _apart(instruction: Instruction) -> list[Instruction]:
     if not before:
         return [instruction]
     return [*before, instruction._replace(operands_text=f"({', '.join(operands)})")]
+
+
+def _with_elements(instructions: list[Instruction]) -> list[Instruction]:
+    """Return the instructions, with one for each element of a tuple that an operand names, `state#1`."""
+    shapes = {instruction.name: instruction.shape_text for instruction in instructions}
+    known: set[str] = set()
+    complete: list[Instruction] = []
+    for instruction in instructions:
+        if instruction.opcode != "constant":
+            for name, index in _ELEMENT.findall(instruction.operands_text):
+                element, whole = f"{name}#{index}", shapes.get(name)
+                if element in known or whole is None or not whole.startswith("("):
+                    continue
+                parts = lexical.items(whole)
+                shape = parts[int(index)] if int(index) < len(parts) else None
+                known.add(element)
+                complete.append(
+                    Instruction(
+                        element, "get-tuple-element", shape, f"(%{name})", f", index={index}", False
+                    )
+                )
+        complete.append(instruction)
+    return complete
 
 
 # An unterminated string extends to the end of the text, which keeps matching linear.

@@ -436,9 +436,7 @@ class _Evaluation:
             return flat(operands) | (split & manual)
         if target == _TO_GLOBAL_GSPMD:
             return flat(operands) & self._manual_parts(instruction)
-        if target.startswith(("xla_python", "xla_ffi_python", "xla_ffi_partitioned_python")) or (
-            "callback" in target
-        ):
+        if "callback" in target:
             return self._places.everywhere
         if target == "Sharding" and len(operands) == 1:
             return operands[0]

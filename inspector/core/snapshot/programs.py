@@ -25,6 +25,9 @@ Stage = Literal["propagated", "partitioned", "compiled", "run"]
 # these, nothing of which the program updates, while another argument has weights or caches.
 Requester = Literal["code", "autodiff", "partitioner"]
 ArgumentUse = Literal["weight", "moment", "cache", "data"]
+# condition: in the condition of a loop. callback: the result is an argument of a function on the host.
+# accumulation: each iteration of a loop adds the result to a sum, and reads the sum for nothing else.
+CollectiveUse = Literal["condition", "callback", "accumulation"]
 
 
 @dataclass(frozen=True)
@@ -99,6 +102,8 @@ class Collective(Record):
       axis_parts: The parts of mesh axes that form the groups, if whole axes do not: `data:(1)2` for two
         neighbors along `data`, `data:(2)4` for the four parts of each half of it. None if they do, or if no
         parts of axes form them.
+      use: Where it runs, or what its result is for: the condition of a loop, a callback on the host, or a sum
+        over the iterations of a loop. None for anything else.
     """
 
     op: str
@@ -123,6 +128,7 @@ class Collective(Record):
     executions_per_iteration: NonNegativeInt | None = field(default=None, metadata=OMIT_NONE)
     written_groups: str | None = field(default=None, metadata=OMIT_NONE)
     axis_parts: tuple[str, ...] | None = field(default=None, metadata=OMIT_NONE)
+    use: CollectiveUse | None = field(default=None, metadata=OMIT_NONE)
     library_source: str | None = field(default=None, metadata=OMIT_NONE)
     requested_by: Requester | None = field(default=None, metadata=OMIT_NONE)
     call: str | None = field(default=None, metadata=OMIT_NONE)

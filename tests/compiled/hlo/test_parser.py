@@ -256,6 +256,30 @@ def test_source_outside_of_packages_is_preferred() -> None:
     assert [source(5), source(6), source(7)] == ["linear.py:9", None, "one.py:5"]
 
 
+def test_elements_of_tuples_as_operands() -> None:
+    """XLA's dumps for JAX 0.12 write no get-tuple-element, but the element behind the name."""
+    lines = (
+        "HloModule m",
+        "ENTRY e {",
+        "  state = (s32[], (f32[4]{0}, f32[8,2]{1,0})) parameter(0)",
+        "  pair = (f32[4]{0}, f32[8,2]{1,0}) tuple(%state#1)",
+        "  ROOT n = s32[] negate(%state#0)",
+        "}",
+    )
+    (module,) = hlo.parse("\n".join(lines))
+    (computation,) = module.computations
+    assert [i.opcode for i in computation.instructions] == [
+        "parameter",
+        "get-tuple-element",
+        "tuple",
+        "get-tuple-element",
+        "negate",
+    ]
+    element = computation.operand(computation.instructions[-1])
+    assert element is not None
+    assert (element.tuple_index, str(element.shape)) == (0, "s32[]")
+
+
 def test_inline_operands() -> None:
     (module,) = hlo.parse(
         "ENTRY e {\n ROOT a = f32[4] add(f32[4] all-reduce(f32[4] parameter(0)), f32[4] parameter(1))\n}"
