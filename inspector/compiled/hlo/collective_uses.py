@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 
 from inspector.compiled.hlo.analysis import Analysis
 from inspector.compiled.hlo.module import Computation, Instruction, operand_names
@@ -44,9 +44,9 @@ def uses(analysis: Analysis) -> dict[Key, CollectiveUse]:
         elif is_callback(instruction):
             for name in operand_names(instruction):
                 source = computation.by_name.get(name or "")
-                key = None if source is None else _gathered(analysis, computation, source)
-                if key is not None:
-                    found.setdefault(key, "callback")
+                gathered = None if source is None else _gathered(analysis, computation, source)
+                if gathered is not None:
+                    found.setdefault(gathered, "callback")
     return found
 
 
@@ -117,7 +117,7 @@ def _only_added(
     analysis: Analysis,
     body: Computation,
     value: Instruction,
-    users: Mapping[str, list[Instruction] | tuple[Instruction, ...]],
+    users: Mapping[str, Sequence[Instruction]],
 ) -> bool:
     for _ in range(_MOST_STEPS):
         following = users.get(value.name, ())
@@ -205,7 +205,7 @@ def _fused(analysis: Analysis, fusion: Instruction, value: Instruction) -> str |
 
 def _kept_as(
     body: Computation,
-    users: Mapping[str, list[Instruction] | tuple[Instruction, ...]],
+    users: Mapping[str, Sequence[Instruction]],
     value: Instruction,
     element: int,
 ) -> bool:
@@ -225,7 +225,7 @@ def _kept_as(
 
 def _read_by(
     body: Computation,
-    users: Mapping[str, list[Instruction] | tuple[Instruction, ...]],
+    users: Mapping[str, Sequence[Instruction]],
     element: int,
 ) -> set[str]:
     """Return the instructions that read an element of the loop's state, copies aside."""
