@@ -14,7 +14,6 @@ from inspector.checks import audit
 from inspector.core.assessment import (
     UNKNOWN_AXES,
     Assessment,
-    Basis,
     FindingCounts,
     MemoryNeed,
     Step,
@@ -29,6 +28,7 @@ from inspector.core.step_program import step_program
 from inspector.core.totals import state_totals
 from inspector.layout.plan import rejection
 from inspector.machines import targets
+from inspector.machines.evidence import evidence_of, evidence_on, for_chip, platform_on
 from inspector.machines.hardware import Chip
 from inspector.machines.prediction import memory
 from inspector.machines.prediction.predicted import Predicted, predicted, predicted_in
@@ -56,19 +56,20 @@ def assess(snapshot: Snapshot, chip: Chip | None = None) -> Assessment:
     chip = targets.chip_for(snapshot, chip)
     name, known = None if chip is None else chip.name, _assessments(snapshot)
     if name not in known:
-        known[name] = _assessed(snapshot, chip)
+        known[name] = _assessed(for_chip(snapshot, chip), chip)
     return known[name]
 
 
 def _assessed(snapshot: Snapshot, chip: Chip | None) -> Assessment:
     program = step_program(snapshot)
     rejected = rejection(snapshot)
+    evidence = evidence_of(snapshot, program, chip)
     step, unknown_step = step_time(snapshot, program, chip)
     sent, known, unknown_traffic = _sent(program)
     return Assessment(
         chip=None if chip is None else chip.name,
         devices=number_of_devices(snapshot),
-        basis=_basis(program, step),
+        basis=evidence.stage,
         program=None if program is None else program.name,
         step=step,
         memory=memory_need(snapshot, chip),
@@ -79,6 +80,7 @@ def _assessed(snapshot: Snapshot, chip: Chip | None) -> Assessment:
         unknown_step=unknown_step,
         unknown_traffic=unknown_traffic,
         known_traffic=known,
+        evidence=evidence,
     )
 
 
@@ -93,6 +95,7 @@ def assess_candidate(
       state_bytes: bytes of the train state and the batch on one device; None if unknown.
       peak_bytes: the estimated peak of the program; None if unknown.
     """
+    evidence = evidence_on(program, platform_on(program, mesh), chip)
     step, unknown_step = (None, NO_CHIP) if chip is None else _predicted(program, mesh, chip)
     sent, known_traffic, unknown_traffic = _sent(program)
     need = None
@@ -107,7 +110,7 @@ def assess_candidate(
     return Assessment(
         chip=None if chip is None else chip.name,
         devices=mesh.size,
-        basis="partitioned",
+        basis=evidence.stage,
         program=program.name,
         step=step,
         memory=need,
@@ -117,6 +120,7 @@ def assess_candidate(
         unknown_step=unknown_step,
         unknown_traffic=unknown_traffic,
         known_traffic=known_traffic,
+        evidence=evidence,
     )
 
 
@@ -151,9 +155,8 @@ def step_time(
     """
     if program is None:
         return None, _no_program(snapshot)
-    steps = program.seconds.steps if program.seconds else ()
-    if steps and chip == targets.chip_of(snapshot):
-        return _measured(steps), None
+    if program.seconds and evidence_of(snapshot, program, chip).stage == "measured":
+        return _measured(program.seconds.steps), None
     if chip is None:
         return None, NO_CHIP
     if snapshot.mesh is None:
@@ -204,16 +207,6 @@ def _sent(program: Program | None) -> tuple[Traffic | None, Traffic | None, str 
     if repeated is not None:
         reason += f"; one iteration of the loops sends {bytes_text(repeated)}"
     return None, known if sent else None, reason
-
-
-def _basis(program: Program | None, step: Step | None) -> Basis:
-    if program is None:
-        return "planned"
-    if step is not None and step.kind == "measured":
-        return "measured"
-    if program.stage == "propagated" or program.stage == "partitioned":
-        return program.stage
-    return "compiled"
 
 
 def _no_program(snapshot: Snapshot) -> str:

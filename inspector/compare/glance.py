@@ -11,9 +11,8 @@ from inspector.compare.caveats import remark
 from inspector.compare.questions.question import REJECTED, Answer, Row, Statement
 from inspector.compare.questions.time_answer import time_answer
 from inspector.compare.verdict import Compared, other_model
-from inspector.core.assessment import BEFORE_COMPILE, UNKNOWN_AXES
+from inspector.core.assessment import UNKNOWN_AXES
 from inspector.core.formatting import bytes_text, mesh_axes_text, seconds_text
-from inspector.core.snapshot import Snapshot
 from inspector.core.step_program import step_program
 from inspector.machines import hardware
 from inspector.machines.hardware import Chip
@@ -155,7 +154,7 @@ def _memory(compared: Compared) -> Amount:
     if need is None:
         return Amount(unknown="the bytes per device of its arrays are unknown")
     estimated = need.high is not None and need.low < need.high
-    stage = _compiled(compared.snapshot)
+    stage = compared.evidence.made_text
     if need.at_least:
         stage = "planned, state and batch only"
     elif estimated:
@@ -180,7 +179,7 @@ def _time(compared: Compared) -> Amount:
     if step is None or program is None:
         return Amount(unknown=compared.assessment.unknown_step or "")
     if step.kind == "measured":
-        stage = "measured on emulated devices" if compared.assessment.chip is None else "measured"
+        stage = compared.evidence.text
         parts: tuple[Part, ...] = (Part(MEASURED, step.seconds),)
         return Amount(parts, step.seconds, stage, low=step.low, high=step.high)
     predicted = prediction_of(
@@ -203,8 +202,7 @@ def _traffic(compared: Compared) -> Amount:
         Part(mesh_axes_text(None if axes == UNKNOWN_AXES else axes.split("+")), size, axes=True)
         for axes, size in known.by_axes.items()
     )
-    basis = compared.assessment.basis
-    stage = basis if basis in BEFORE_COMPILE else _compiled(compared.snapshot)
+    stage = compared.evidence.made_text
     unknown = compared.assessment.unknown_traffic or ""
     return Amount(parts, None if sent is None else sent.bytes, stage, unknown=unknown)
 
@@ -222,7 +220,3 @@ def _seconds(predicted: Predicted) -> tuple[Part, ...]:
     if rest > _ROUNDING * seconds:
         parts.append(Part(OVERHEAD, rest))
     return tuple(part for part in parts if part.amount > 0)
-
-
-def _compiled(snapshot: Snapshot) -> str:
-    return "compiled for CPUs" if snapshot.source.kind == "cpu" else "compiled"

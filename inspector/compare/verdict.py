@@ -12,7 +12,8 @@ from dataclasses import dataclass, replace
 
 from inspector.assessment import assess
 from inspector.compare import origin
-from inspector.core.assessment import BEFORE_COMPILE, LEAST_CHANGE, Answer, Assessment, Verdict
+from inspector.core.assessment import LEAST_CHANGE, Answer, Assessment, Verdict
+from inspector.core.evidence import Evidence
 from inspector.core.formatting import and_text, bytes_text, seconds_text
 from inspector.core.program_names import noun
 from inspector.core.snapshot import Snapshot
@@ -20,11 +21,12 @@ from inspector.core.statistics import sum_known
 from inspector.core.step_program import step_program
 from inspector.core.totals import STATE_GROUPS
 from inspector.machines import hardware
+from inspector.machines.evidence import for_chip
 from inspector.machines.hardware import Chip
 from inspector.machines.prediction.ratios import ratio_interval
 
-# Sizes that change the amount of work of a step, but not the model.
-_WORK_SIZES = ("batch", "seq")
+# Sizes that change the amount of work of a step, but not the model, and their plurals.
+_WORK_SIZES = {"batch": "batches", "seq": "sequence lengths"}
 
 
 @dataclass(frozen=True)
@@ -36,6 +38,12 @@ class Compared:
     assessment: Assessment
 
     @property
+    def evidence(self) -> Evidence:
+        """What its figures rest on."""
+        assert self.assessment.evidence is not None  # only links and old files have none
+        return self.assessment.evidence
+
+    @property
     def tokens(self) -> float | None:
         """Tokens of one step, or examples of a model without sequences; None if unknown."""
         sizes = origin.sizes(self.snapshot) or {}
@@ -45,7 +53,9 @@ class Compared:
 
 def compared(named: Sequence[tuple[str, Snapshot]], chip: Chip | None = None) -> list[Compared]:
     """Return the Snapshots with their assessments, each on its own chip or else on the chosen one."""
-    return [Compared(name, snapshot, assess(snapshot, chip)) for name, snapshot in named]
+    return [
+        Compared(name, for_chip(snapshot, chip), assess(snapshot, chip)) for name, snapshot in named
+    ]
 
 
 def verdicts(every: Sequence[Compared], baseline: int = 0) -> list[Verdict]:
@@ -72,7 +82,14 @@ def verdict(baseline: Compared, candidate: Compared) -> Verdict:
         sentence="",
         per_token=per_token,
     )
-    if verdict.reason is None:
+    if verdict.reason is not None:
+        verdict = _of_usable(verdict, baseline, candidate)
+    elif _same_instructions(baseline, candidate):
+        reason = "both compile to the same instructions"
+        verdict = replace(
+            verdict, answer="not distinguishable", ratio=1.0, low=1.0, high=1.0, reason=reason
+        )
+    else:
         verdict = _judged(verdict, baseline, candidate)
         if verdict.reason is None and (other := _other_sizes(baseline, candidate)):
             verdict = replace(
@@ -168,7 +185,7 @@ def _judged(verdict: Verdict, baseline: Compared, candidate: Compared) -> Verdic
         high = scale * (after.high or 0.0) / (before.low or math.inf)
         pairs = 0
     else:
-        interval = ratio_interval(candidate.assessment.basis == "compiled")
+        interval = ratio_interval(not candidate.evidence.before_compile)
         assert interval is not None  # checked in `_not_comparable`
         low, high, pairs = ratio / interval.factor, ratio * interval.factor, interval.pairs
     answer: Answer = "not distinguishable"
@@ -189,11 +206,40 @@ def _unusable(compared: Compared) -> str | None:
     return None
 
 
+def _of_usable(verdict: Verdict, baseline: Compared, candidate: Compared) -> Verdict:
+    """Return the verdict without a ratio. A layout that can run is better than one that cannot.
+
+    That holds for layouts of one model on one chip whose own figures say that the other one can run.
+    """
+    unusable = [_unusable(side) is not None for side in (baseline, candidate)]
+    if unusable[0] == unusable[1] or other_model(baseline, candidate):
+        return verdict
+    usable = candidate if unusable[0] else baseline
+    need = usable.assessment.memory
+    if baseline.assessment.chip != candidate.assessment.chip or (
+        need is not None and need.capacity_bytes is not None and need.fits is None
+    ):
+        return verdict
+    return replace(verdict, answer="better" if usable is candidate else "worse")
+
+
+def _same_instructions(baseline: Compared, candidate: Compared) -> bool:
+    """Return whether one compiler made the same program of both, so that they are equal on any chip."""
+    programs = [step_program(side.snapshot) for side in (baseline, candidate)]
+    was, now = (None if program is None else program.fingerprint for program in programs)
+    meshes = [side.snapshot.mesh for side in (baseline, candidate)]
+    devices = [None if mesh is None else mesh.devices for mesh in meshes]
+    return was is not None and was == now and devices[0] == devices[1]
+
+
 def _not_comparable(baseline: Compared, candidate: Compared) -> str | None:
     """Return why no ratio of the steps says which layout is better; None if one does."""
     both = baseline, candidate
     reason = next((why for one in both if (why := _unusable(one))), None)
-    return reason or other_model(baseline, candidate) or _other_steps(baseline, candidate)
+    reason = reason or other_model(baseline, candidate)
+    if reason is None and _same_instructions(baseline, candidate):
+        return _other_machines(baseline, candidate)
+    return reason or _other_steps(baseline, candidate)
 
 
 def other_model(baseline: Compared, candidate: Compared) -> str | None:
@@ -244,12 +290,9 @@ def _other_steps(baseline: Compared, candidate: Compared) -> str | None:
     for side in (baseline, candidate):
         if side.assessment.step is None:
             return f"the step of {side.name} is unknown: {side.assessment.unknown_step}"
+    if other := _other_machines(baseline, candidate):
+        return other
     assert first.step is not None and second.step is not None
-    if first.chip != second.chip:
-        titles = [_chip_title(side.assessment) for side in (baseline, candidate)]
-        return f"the chips differ: {and_text(titles)}"
-    if first.basis != second.basis:
-        return f"{baseline.name} is {first.basis}, {candidate.name} {second.basis}"
     if first.step.kind == "measured":
         if "cpu" in (baseline.snapshot.source.kind, candidate.snapshot.source.kind):
             return (
@@ -263,6 +306,17 @@ def _other_steps(baseline: Compared, candidate: Compared) -> str | None:
     return None
 
 
+def _other_machines(baseline: Compared, candidate: Compared) -> str | None:
+    """Return how the chips or the evidence of two layouts differ; None if they do not."""
+    if baseline.assessment.chip != candidate.assessment.chip:
+        titles = [_chip_title(side.assessment) for side in (baseline, candidate)]
+        return f"the chips differ: {and_text(titles)}"
+    was, now = baseline.evidence, candidate.evidence
+    if (was.stage, was.platform) != (now.stage, now.platform):
+        return f"{baseline.name} is {was.text}; {candidate.name} is {now.text}"
+    return None
+
+
 def _unsure(compared: Compared) -> str | None:
     """Return why a predicted step is no basis for a verdict; None if it is."""
     step, program = compared.assessment.step, step_program(compared.snapshot)
@@ -270,11 +324,11 @@ def _unsure(compared: Compared) -> str | None:
         return f"only a lower bound of the step of {compared.name} is known: {step.at_least}"
     if step is None or step.low is None:
         return f"{compared.name} was not compiled for this chip, so the interval of its step is unknown"
-    if program is not None and compared.assessment.basis in BEFORE_COMPILE:
+    if program is not None and compared.evidence.before_compile:
         work = program.work
         if work is None or work.boundary_bytes is None:
             return f"the memory traffic of {compared.name} is unknown before a compile"
-    if ratio_interval(compared.assessment.basis == "compiled") is None:
+    if ratio_interval(not compared.evidence.before_compile) is None:
         return "no two published runs of one model show how wrong a ratio can be"
     return None
 
@@ -291,10 +345,16 @@ def _sentence(verdict: Verdict, baseline: Compared, candidate: Compared) -> str:
     unusable = [why for side in (baseline, candidate) if (why := _unusable(side))]
     if unusable:
         usable = [side.name for side in (baseline, candidate) if _unusable(side) is None]
-        rest = f" {and_text(usable)} can be compared with other layouts only." if usable else ""
+        rest = ""
+        if usable:
+            runs = verdict.answer in ("better", "worse")
+            rest = f" {and_text(usable)} {'can run' if runs else 'can be compared with other layouts only'}."
         return f"{_capital('; '.join(unusable))}.{rest}"
     said = [_time_sentence(verdict, baseline, candidate)]
-    if verdict.answer != "not comparable" or other_model(baseline, candidate) is None:
+    equal = verdict.answer == "not distinguishable" and _same_instructions(baseline, candidate)
+    if not equal and (
+        verdict.answer != "not comparable" or other_model(baseline, candidate) is None
+    ):
         said += _need_sentence(verdict, baseline, candidate)
     return " ".join(said)
 
@@ -302,22 +362,41 @@ def _sentence(verdict: Verdict, baseline: Compared, candidate: Compared) -> str:
 def _time_sentence(verdict: Verdict, baseline: Compared, candidate: Compared) -> str:
     if verdict.answer == "not comparable":
         return f"{verdict.baseline} and {verdict.candidate} are not comparable: {verdict.reason}."
+    if verdict.ratio == 1 and _same_instructions(baseline, candidate):
+        return f"{verdict.baseline} and {verdict.candidate} are equal: {verdict.reason}."
     before, after = baseline.assessment.step, candidate.assessment.step
     assert before is not None and after is not None and verdict.ratio is not None
     times = f"{seconds_text(before.seconds)} and {seconds_text(after.seconds)}"
     per = ""
     if verdict.per_token:
         unit = "token" if "seq" in (origin.sizes(baseline.snapshot) or {}) else "example"
-        per = f" per {unit}, because the batches differ"
+        per = f" per {unit}, because the {_other_work_sizes(baseline, candidate)} differ"
+        times = " and ".join(
+            f"{seconds_text(step.seconds)} for {side.tokens or 0:,.0f} {unit}s"
+            for side, step in ((baseline, before), (candidate, after))
+        )
     ratio = f"ratio {verdict.ratio:.2f}, {verdict.low:.2f} to {verdict.high:.2f}"
     if verdict.answer == "not distinguishable":
         return (
             f"{verdict.baseline} and {verdict.candidate} take the same time{per} within the uncertainty "
             f"({times}; {ratio})."
         )
+    if per:
+        return (
+            f"{verdict.candidate} is {verdict.answer} than {verdict.baseline}{per}: their steps take "
+            f"{times} ({ratio})."
+        )
     return (
-        f"{verdict.candidate} is {verdict.answer} than {verdict.baseline}{per}: its step takes "
+        f"{verdict.candidate} is {verdict.answer} than {verdict.baseline}: its step takes "
         f"{seconds_text(after.seconds)} instead of {seconds_text(before.seconds)} ({ratio})."
+    )
+
+
+def _other_work_sizes(baseline: Compared, candidate: Compared) -> str:
+    """Return what differs in the work of a step: `batches and sequence lengths`."""
+    was, now = (origin.sizes(side.snapshot) or {} for side in (baseline, candidate))
+    return and_text(
+        [words for name, words in _WORK_SIZES.items() if was.get(name) != now.get(name)]
     )
 
 
@@ -325,7 +404,7 @@ def _need_sentence(verdict: Verdict, baseline: Compared, candidate: Compared) ->
     """Return how memory and traffic of the candidate differ, in at most one sentence."""
     said = []
     was, now = baseline.assessment.memory, candidate.assessment.memory
-    comparable = baseline.assessment.basis == candidate.assessment.basis
+    comparable = baseline.evidence == candidate.evidence
     if was is not None and now is not None and comparable:
         change = now.peak_bytes - was.peak_bytes
         if abs(change) > LEAST_CHANGE * was.peak_bytes:

@@ -14,6 +14,7 @@ from dataclasses import replace
 from inspector.core import dtypes, sharding
 from inspector.core.formatting import bytes_text, shape_text
 from inspector.core.memory_kinds import in_host_memory
+from inspector.core.meshes import is_emulated
 from inspector.core.snapshot import (
     Array,
     Donation,
@@ -91,11 +92,6 @@ def bytes_in_program(array: Array, argument: ProgramArray, mesh: Mesh | None) ->
 def same_spec(spec: Spec, other: Spec) -> bool:
     """Return whether two specs of one array are equal; an empty entry is None."""
     return tuple(axes or None for axes in spec) == tuple(axes or None for axes in other)
-
-
-def is_emulated(mesh: Mesh | None) -> bool:
-    """Return whether the compiler is that of CPU devices, which have no host memory of their own."""
-    return mesh is None or mesh.device_kind in (None, "cpu")
 
 
 def _unused(

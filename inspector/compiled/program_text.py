@@ -10,6 +10,7 @@ from inspector.compiled.argument_uses import argument_uses
 from inspector.compiled.hlo import entry, remarkable
 from inspector.compiled.hlo.analysis import Analysis
 from inspector.compiled.hlo.collective_uses import uses
+from inspector.compiled.hlo.fingerprint import fingerprint
 from inspector.compiled.hlo.live_values import live_values
 from inspector.compiled.hlo.moved_arrays import moved_arrays
 from inspector.compiled.hlo.schedule import schedule
@@ -55,6 +56,7 @@ class ProgramFacts:
     large_constants: tuple[LargeConstant, ...] | None = None
     uneven_gathers: tuple[UnevenGather, ...] | None = None
     kept_gathers: tuple[KeptGather, ...] | None = None
+    fingerprint: str | None = None
 
     def added_to(self, program: Program) -> Program:
         """Return the record of the program with these facts instead of its own."""
@@ -68,6 +70,7 @@ class ProgramFacts:
             large_constants=self.large_constants,
             uneven_gathers=self.uneven_gathers,
             kept_gathers=self.kept_gathers,
+            fingerprint=self.fingerprint,
         )
 
 
@@ -91,6 +94,7 @@ def read(
     if module is None:
         return ProgramFacts()
     facts = read_module(replace(module, local=local), mesh, shardings, memory)
+    facts = replace(facts, fingerprint=fingerprint(module))
     if facts.work is None or facts.analysis is None:
         return facts
     return replace(facts, work=with_repeated(facts.work, facts.analysis, mesh, shardings))

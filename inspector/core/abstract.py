@@ -60,9 +60,11 @@ class PropagatedPrograms(Record):
       arrays: Activations and gradients of the train step.
       findings: A note for each program that cannot be propagated.
       only: The names of the programs that were asked for; empty if all were.
+      on_platforms: The same programs after the passes for other platforms, without origins.
     """
 
     programs: tuple[Program, ...]
     arrays: tuple[Array, ...] = ()
     findings: tuple[Finding, ...] = ()
     only: tuple[str, ...] = ()
+    on_platforms: tuple[Program, ...] = ()

@@ -10,6 +10,7 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 from typing import Literal
 
+from inspector.core.evidence import Evidence
 from inspector.core.formatting import bytes_text, seconds_text
 from inspector.core.typed_json import (
     OMIT_NONE,
@@ -19,10 +20,8 @@ from inspector.core.typed_json import (
     Record,
 )
 
-# What the figures are based on, from the strongest evidence to the weakest.
+# The stage of the evidence, from the strongest to the weakest. Old files have `propagated`.
 Basis = Literal["measured", "compiled", "partitioned", "propagated", "planned"]
-# Those of programs that no compiler has changed yet.
-BEFORE_COMPILE: frozenset[Basis] = frozenset({"partitioned", "propagated"})
 Answer = Literal["better", "worse", "not distinguishable", "not comparable"]
 
 # A difference below this share is not a difference: the figures are rounded to more than that.
@@ -145,7 +144,7 @@ class Assessment(Record):
     Attributes:
       chip: Name of the chip, such as v5e. None for devices of this machine or an unknown chip.
       devices: Number of devices of the mesh.
-      basis: What the figures are based on.
+      basis: The stage of the evidence, as old files have it.
       program: Name of the program of a step. None if there is no program.
       step: Time of one run of this program.
       memory: Memory of one device.
@@ -156,6 +155,7 @@ class Assessment(Record):
       unknown_step: Why the step is unknown. None if it is known.
       unknown_traffic: Why the traffic is unknown. None if it is known.
       known_traffic: The known part of an unknown traffic. None if the traffic is known, or if nothing is.
+      evidence: What the figures rest on. None if a link or an old file does not say.
     """
 
     chip: str | None
@@ -171,6 +171,12 @@ class Assessment(Record):
     unknown_step: str | None = field(default=None, metadata=OMIT_NONE)
     unknown_traffic: str | None = field(default=None, metadata=OMIT_NONE)
     known_traffic: Traffic | None = field(default=None, metadata=OMIT_NONE)
+    evidence: Evidence | None = field(default=None, metadata=OMIT_NONE)
+
+    @property
+    def stage(self) -> str:
+        """The stage of the evidence and the machine that it is for, in words."""
+        return self.basis if self.evidence is None else self.evidence.text
 
 
 @dataclass(frozen=True)

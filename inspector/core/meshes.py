@@ -93,6 +93,11 @@ def mesh_of_all_devices(snapshot: Snapshot) -> Mesh | None:
     )
 
 
+def is_emulated(mesh: Mesh | None) -> bool:
+    """Return whether the devices of a mesh are CPUs, or unknown. CPUs have no host memory of their own."""
+    return mesh is None or mesh.device_kind in (None, "cpu")
+
+
 def number_of_devices(snapshot: Snapshot) -> int | None:
     """Return the number of devices of all meshes together; None without a mesh."""
     if snapshot.mesh is None:

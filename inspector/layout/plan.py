@@ -29,6 +29,7 @@ from inspector.core.snapshot import (
     Spec,
 )
 from inspector.layout import Layout
+from inspector.machines.hardware import Kind
 
 INDIVISIBLE = "indivisible"
 NOT_PROPAGATED = "not-propagated"
@@ -51,9 +52,13 @@ def rejection(snapshot: Snapshot) -> str:
 
 def with_programs(planned: Snapshot, propagated: PropagatedPrograms) -> Snapshot:
     """Return a plan with its partitioned programs, and with the activations and gradients in them."""
-    arrays = (*planned.arrays, *propagated.arrays)
-    findings = (*planned.findings, *propagated.findings)
-    return replace(planned, arrays=arrays, programs=propagated.programs, findings=findings)
+    return replace(
+        planned,
+        arrays=(*planned.arrays, *propagated.arrays),
+        programs=propagated.programs,
+        findings=(*planned.findings, *propagated.findings),
+        propagated=partitioned_records(propagated.on_platforms) or None,
+    )
 
 
 def not_propagated(planned: Snapshot, reason: str) -> Snapshot:
@@ -63,28 +68,26 @@ def not_propagated(planned: Snapshot, reason: str) -> Snapshot:
 
 
 def with_propagated(compiled: Snapshot, propagated: PropagatedPrograms) -> Snapshot:
-    """Return a Snapshot of compiled programs with collectives and work of the partitioned ones in addition.
+    """Return a Snapshot of compiled programs with the figures of the partitioned ones in addition.
 
     Compiled collectives get the origins of the partitioned ones for the same operations.
     """
     compiled_programs = with_origins(compiled.programs, propagated.programs)
-    return replace(
-        compiled, programs=compiled_programs, propagated=propagated_records(propagated.programs)
-    )
+    records = partitioned_records((*propagated.programs, *propagated.on_platforms))
+    return replace(compiled, programs=compiled_programs, propagated=records)
 
 
-def propagated_records(propagated: Iterable[Program]) -> tuple[Program, ...]:
-    """Return what a Snapshot of compiled programs keeps of the partitioned ones."""
+def partitioned_records(partitioned: Iterable[Program]) -> tuple[Program, ...]:
+    """Return what a Snapshot keeps of partitioned programs beside its own: figures without origins."""
     return tuple(
-        Program(
-            program.name,
+        replace(
+            program,
             collectives=None
             if program.collectives is None
             else tuple(replace(collective, origins=None) for collective in program.collectives),
-            work=program.work,
-            stage=program.stage,
+            conflicts=None,
         )
-        for program in propagated
+        for program in partitioned
     )
 
 
@@ -148,16 +151,19 @@ def merged_by_logical_axis(findings: Iterable[Finding]) -> tuple[Finding, ...]:
     )
 
 
-def programs_key(layout: Layout) -> str:
+def programs_key(layout: Layout, platforms: Iterable[Kind] = ()) -> str:
     """Return text that two layouts share if their partitioned programs are the same.
 
-    These depend on the kind of machine too, whose compiler passes follow the propagation.
+    These depend on the kind of machine too, whose passes follow XLA's partitioner.
+
+    Args:
+      platforms: other kinds of machines for which the programs of a layout without a machine are read.
     """
     key = layout.key(
         *("model", "sizes", "mesh", "axes", "axis_types", "rules", "specs", "state_specs"),
         *("unconstrained", "donate", "optimizer_axes"),
     )
-    return f"{key} {layout.machine.kind if layout.machine else None}"
+    return f"{key} {layout.machine.kind if layout.machine else sorted(platforms)}"
 
 
 def now() -> str:

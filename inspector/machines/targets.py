@@ -19,7 +19,7 @@ from inspector.machines.hardware import CHIPS, Chip, Kind, chip_of_device
 from inspector.machines.slices import Slice
 
 # The kinds of targets, which are also kinds of a Snapshot's source.
-KINDS = ("tpu", "gpu")
+KINDS: tuple[Kind, ...] = ("tpu", "gpu")
 # The names of their platforms in JAX.
 PLATFORMS = {"tpu": "tpu", "gpu": "cuda"}
 # The compiler needs a description of each GPU, which is in this folder.

@@ -17,7 +17,7 @@ from inspector.core.abstract import AbstractState
 from inspector.core.errors import InvalidInput, compiler_text
 from inspector.core.snapshot import Array, Finding, Memory, Program, Snapshot, Source, Spec
 from inspector.layout import Layout
-from inspector.layout.plan import INDIVISIBLE, now, plan, propagated_records
+from inspector.layout.plan import INDIVISIBLE, now, partitioned_records, plan
 from inspector.machines import out_of_memory, targets
 from inspector.machines.out_of_memory import Shortage
 from inspector.machines.prediction.predicted import predicted_in
@@ -133,7 +133,7 @@ def _propagated(layout: Layout, only: str | None) -> tuple[Program, ...] | None:
     """Return the programs before their compile, on which their predictions rest too; None if they fail."""
     with contextlib.suppress(InvalidInput):
         programs = propagated_programs(layout, origins=False, only=() if only is None else (only,))
-        return propagated_records(programs.programs)
+        return partitioned_records(programs.programs)
     return None
 
 

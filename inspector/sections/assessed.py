@@ -14,14 +14,6 @@ from inspector.machines import hardware
 from inspector.machines.hardware import Chip
 from inspector.sections.section import Fact, Facts, Strong, Text, text
 
-BASES = {
-    "measured": "measured",
-    "compiled": "compiled",
-    "partitioned": "partitioned before a compile",
-    "propagated": "propagated before a compile",
-    "planned": "planned: nothing was compiled",
-}
-
 
 def facts(snapshot: Snapshot, chip: Chip | None) -> Facts:
     """Return the four answers. `chip` is for a Snapshot without one."""
@@ -33,7 +25,7 @@ def of_assessment(assessment: Assessment, before: Assessment | None = None) -> F
 
     before: the assessment of another layout. Answers that differ from its answers have a `change`.
     """
-    based = f"Based on: {BASES[assessment.basis]}."
+    based = f"Based on: {assessment.stage}."
     known = assessment.step
     step = "Step" if known is None else f"Step, {known.kind}"
     if known is None and assessment.chip is None:
@@ -97,13 +89,17 @@ def _change(
     Figures of another chip, or from other evidence, are not compared: the difference would not be one of the
     layouts.
     """
-    if before is None or (before.chip, before.basis) != (assessment.chip, assessment.basis):
+    if before is None or _rests_on(before) != _rests_on(assessment):
         return None, None
     then, now = of(before), of(assessment)
     if then is None or now is None or not _differ(then, now):
         return None, None
     better = None if before.rejected or assessment.rejected else now < then
     return _from_to(text(then), text(now)), better
+
+
+def _rests_on(assessment: Assessment) -> tuple[object, ...]:
+    return assessment.chip, assessment.basis, assessment.evidence
 
 
 def _change_of_findings(

@@ -187,7 +187,8 @@ def _cell(current: LayoutCost, measure: _Measure, shares: bool) -> Callable[[Eff
 
 
 def _is_compiled(assessed: Assessment | None) -> bool:
-    return assessed is not None and assessed.basis in ("compiled", "measured")
+    evidence = None if assessed is None else assessed.evidence
+    return evidence is not None and not evidence.before_compile
 
 
 def _flops(current: LayoutCost, cost: LayoutCost) -> str:
@@ -299,7 +300,7 @@ def _current(effects: Effects, assessed: Assessment | None) -> tuple[Inline, ...
     current = effects.current
     if assessed is not None and assessed.program == effects.program and _is_compiled(assessed):
         return (
-            f"The layout as it is, {assessed.basis}: ",
+            f"The layout as it is, {assessed.stage}: ",
             Strong(traffic_text(assessed)),
             " on the wire per device, train state ",
             Strong(bytes_text(assessed.state_bytes_per_device)),

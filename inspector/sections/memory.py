@@ -14,6 +14,7 @@ from inspector.core.statistics import sum_known
 from inspector.figures.memory_bars import memory_bars
 from inspector.figures.memory_timeline import memory_timeline
 from inspector.machines import targets
+from inspector.machines.evidence import for_chip
 from inspector.machines.hardware import Chip
 from inspector.machines.prediction import memory
 from inspector.machines.prediction.memory import Breakdown, Duplication, Fit
@@ -55,6 +56,7 @@ def section(snapshot: Snapshot, chip: Chip | None, replicated: bool = True) -> S
       replicated: whether to add the tables of replicated data.
     """
     chip = targets.chip_for(snapshot, chip)
+    snapshot = for_chip(snapshot, chip)
     blocks: list[Block] = [verdict(snapshot, chip)]
     blocks += programs(snapshot, chip)
     if replicated:

@@ -12,6 +12,7 @@ from inspector.core.folding import fold
 from inspector.core.formatting import bytes_text, counted, shape_text, spec_text
 from inspector.core.snapshot import Snapshot
 from inspector.machines import targets
+from inspector.machines.evidence import for_chip
 from inspector.machines.hardware import Chip
 from inspector.sections import (
     arrays,
@@ -79,6 +80,7 @@ def of_snapshot(snapshot: Snapshot, chip: Chip | None, maps: int) -> tuple[Secti
       maps: number of large shard maps.
     """
     chip = targets.chip_for(snapshot, chip)
+    before, snapshot = snapshot, for_chip(snapshot, chip)
     state = arrays.state_arrays(snapshot)
     return (
         Section("summary", "Summary", (assessed.facts(snapshot, chip), summary.facts(snapshot))),
@@ -88,7 +90,7 @@ def of_snapshot(snapshot: Snapshot, chip: Chip | None, maps: int) -> tuple[Secti
         arrays.tree(snapshot),
         arrays.maps(snapshot, maps),
         collectives.section(snapshot),
-        *propagated_traffic.sections(snapshot),
+        *propagated_traffic.sections(before),
         *reshards.sections(snapshot, chip),
         memory.section(snapshot, chip),
         time.section(snapshot, chip),
@@ -115,6 +117,7 @@ def _short_comparison(named: Named, chip: Chip | None) -> list[Section]:
 
 def _short(name: str, snapshot: Snapshot, chip: Chip | None) -> list[Section]:
     chip = targets.chip_for(snapshot, chip)
+    before, snapshot = snapshot, for_chip(snapshot, chip)
     rows = questions(compared_snapshots([(name, snapshot)], chip))
     answers: list[Block] = []
     if chip is not None:
@@ -129,7 +132,7 @@ def _short(name: str, snapshot: Snapshot, chip: Chip | None) -> list[Section]:
         improvements.section(snapshot, chip, _MAX_FINDINGS),
         *sharding_errors.sections(snapshot),
         Section("answers", "Answers", tuple(answers)),
-        *propagated_traffic.sections(snapshot),
+        *propagated_traffic.sections(before),
         *reshards.sections(snapshot, chip),
     ]
     folds = fold(arrays.state_arrays(snapshot))

@@ -44,6 +44,8 @@ from inspector.layout.plan import (
 from inspector.layout.rule_files import RuleFile
 from inspector.machines import compiler_options, targets
 from inspector.machines.compiler_options import Options
+from inspector.machines.hardware import Kind
+from inspector.machines.targets import KINDS
 from inspector.model.built_in.catalogue import CATALOGUE
 from inspector.service import (
     audit_log,
@@ -213,15 +215,24 @@ class Inspection:
         """
         return plan(layout, self.known_state(layout) or self.start_state(layout).wait().answer())
 
-    def known_programs(self, layout: Layout, only: Sequence[str] = ()) -> PropagatedPrograms | None:
-        """Return the propagated programs of the layout, or else at least those in `only`."""
-        known = self._programs.get(programs_key(layout))
+    def known_programs(
+        self, layout: Layout, only: Sequence[str] = (), platforms: Sequence[Kind] = KINDS
+    ) -> PropagatedPrograms | None:
+        """Return the partitioned programs of the layout, or else at least those in `only`.
+
+        The arguments are those of `start_propagation`.
+        """
+        known = self._programs.get(programs_key(layout, platforms))
         if known is not None or not only:
             return known
-        return self._some_programs.get(_some_key(layout, only))
+        return self._some_programs.get(_some_key(layout, only, platforms))
 
     def start_propagation(
-        self, layout: Layout, only: Sequence[str] = (), now: bool = True
+        self,
+        layout: Layout,
+        only: Sequence[str] = (),
+        now: bool = True,
+        platforms: Sequence[Kind] = KINDS,
     ) -> Job[PropagatedPrograms]:
         """Propagate shardings through the layout's programs.
 
@@ -232,12 +243,18 @@ class Inspection:
           only: the names of the programs that are needed now; all if it is empty.
           now: use a process that reads shapes, which has traced the model. Otherwise use another process, so
             that the next layout does not wait: random numbers of init take seconds.
+          platforms: the kinds of machines on which its step can be assessed, if the layout names none.
         """
-        payload = {"layout": layout.to_json(), "origins": True, "only": sorted(only)}
+        payload = {
+            "layout": layout.to_json(),
+            "origins": True,
+            "only": sorted(only),
+            "platforms": sorted(platforms),
+        }
         keep = (
-            self._some_programs.keep(_some_key(layout, only))
+            self._some_programs.keep(_some_key(layout, only, platforms))
             if only
-            else self._programs.keep(programs_key(layout))
+            else self._programs.keep(programs_key(layout, platforms))
         )
         lane = lanes.SHAPES if now else lanes.REST
         without = payload | {"origins": False}
@@ -548,5 +565,5 @@ def _topic(layout: Layout) -> str:
     return layout.key("model", "sizes", "unconstrained")
 
 
-def _some_key(layout: Layout, only: Sequence[str]) -> str:
-    return f"{programs_key(layout)} {sorted(only)}"
+def _some_key(layout: Layout, only: Sequence[str], platforms: Sequence[Kind]) -> str:
+    return f"{programs_key(layout, platforms)} {sorted(only)}"

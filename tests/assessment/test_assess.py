@@ -51,7 +51,7 @@ def test_a_plan_has_the_prediction_of_its_propagated_step() -> None:
     found = planned(sent(("data",), 1000), sent(("model",), 10, 5))
     own = assess(found, V5E)
     expected = predicted(found.programs[0], found.mesh, V5E)
-    assert own.basis == "propagated" and own.step.kind == "predicted"
+    assert own.basis == "partitioned" and own.step.kind == "predicted"
     assert (own.step.seconds, own.step.low, own.step.high) == (
         *(expected.seconds, expected.low, expected.high),
     )

@@ -83,7 +83,7 @@ def test_traffic_by_mesh_axes_counts_every_execution() -> None:
     traffic = by_kind([found, other], baseline=1)["traffic"]
     assert parts(traffic, 0) == {"data": 350, "model": 35}
     assert [one.value for one in traffic.amounts] == [385, 30]
-    assert [one.stage for one in traffic.amounts] == ["propagated", "propagated"]
+    assert [one.stage for one in traffic.amounts] == ["partitioned", "partitioned"]
     assert (traffic.answers[0].verdict, traffic.answers[0].change) == ("worse", "×13")
 
 

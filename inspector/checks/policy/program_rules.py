@@ -12,9 +12,10 @@ from inspector.core.formatting import counted, exact_bytes_text, mesh_axes_text
 from inspector.core.snapshot import Collective, Program, Snapshot
 from inspector.machines.prediction import memory
 
-# `peak`: the most that is alive at one time, as the compiler says. `total`: arguments, outputs and
-# temporaries without aliased bytes, plus code if it is in device memory.
+# `peak`: the most that is alive at one time with the code, as everywhere else; of a plan the interval of its
+# estimate. `total`: arguments, outputs and temporaries without aliased bytes, plus code in device memory.
 FIGURES = ("peak", "total")
+_READ = {"peak": "needed", "total": "total"}
 
 
 def program_memory(fields: Fields) -> Check:
@@ -27,8 +28,12 @@ def program_memory(fields: Fields) -> Check:
         violations, unknown = [], []
         for program in _programs(snapshot, wanted):
             parts = memory.breakdown(snapshot, program)
-            taken = None if parts is None else parts.peak if figure == "peak" else parts.total
-            if taken is None:
+            if parts is None and figure == "peak":
+                low, high = memory.estimated_interval(snapshot, program) or (None, None)
+            else:
+                low = high = None if parts is None else getattr(parts, _READ[figure])
+            taken = low
+            if taken is None or high is None or taken <= most < high:
                 unknown.append(name(program.name))
             elif taken > most:
                 violations.append(

@@ -219,9 +219,9 @@ def _needed(every: Sequence[Compared], baseline: int) -> Row:
         where = "" if chip is None else f" ({chip.title})"
         excluded = ""
         if need.at_least:
-            excluded = "only its train state and batch are known, as nothing was compiled"
+            excluded = "only what its arrays need is known: it was not compiled for this machine"
         elif _basis(compared.assessment) != _basis(reference):
-            excluded = "its memory is estimated, as nothing was compiled"
+            excluded = "its memory is known from other evidence than that of the baseline"
         elif compared.assessment.chip != reference.chip:
             excluded = "on another chip"
         statements.append(Statement(f"{need.text}{fits}{where}", need.peak_bytes, excluded))
@@ -230,7 +230,7 @@ def _needed(every: Sequence[Compared], baseline: int) -> Row:
 
 def _basis(assessment: Assessment) -> bool:
     """Return whether memory is known from a compiler."""
-    return assessment.basis in ("compiled", "measured")
+    return assessment.evidence is not None and not assessment.evidence.before_compile
 
 
 def _step(every: Sequence[Compared], baseline: int) -> Row:

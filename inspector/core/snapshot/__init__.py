@@ -52,6 +52,7 @@ from inspector.core.snapshot.programs import (
     Memory,
     OperandType,
     OperationTime,
+    Platform,
     Prediction,
     Program,
     ProgramArray,

@@ -192,8 +192,8 @@ class Snapshot(Record):
       live: Bytes that are alive on each device after a run, by owner. None if not measured.
       transfer: The data that moved when this layout restored the state of another layout, or None.
       effects: The effect of changes of the layout. None if they were not computed.
-      propagated: In a Snapshot with compiled programs, the propagated ones of the same layout. None if
-        they are unknown. Only names and collectives are kept.
+      propagated: The same programs after XLA's partitioner, beside those in `programs`: before a compile, and
+        after the passes for other platforms (`Program.platform`). Without origins. None if they are unknown.
       other_meshes: The meshes of a job that uses several, without `mesh`. Arrays and programs on them have
         their index in `Array.mesh` and `Program.mesh`.
       reshards: Arrays that a recorded program moved between devices outside of its compiled programs, those

@@ -20,6 +20,8 @@ from inspector.core.typed_json import (
 )
 
 Stage = Literal["propagated", "partitioned", "compiled", "run"]
+# The kind of machine for which a program was partitioned or compiled.
+Platform = Literal["cpu", "gpu", "tpu"]
 # weight: an operand of matrix products, or a table. moment: the new weight is computed from it elementwise.
 # cache: the program writes other data into it at an index. data: in an argument of the function with none of
 # these, nothing of which the program updates, while another argument has weights or caches.
@@ -534,6 +536,8 @@ class Program(Record):
       trace: A summary of what JAX's profiler recorded. None if it did not run.
       stage: How far the program got: propagated (sharding propagation only), partitioned (after XLA's
         partitioner, before its passes for a platform), compiled, or run.
+      platform: The kind of machine for which it was compiled, or whose passes followed XLA's partitioner.
+        None for the devices of its mesh, and for a partitioned program before any such pass.
       prediction: The predicted time of one step. None if there is no prediction.
       schedule: The compiler's schedule. None if the text is not scheduled, or cannot be read.
       memory_use: Bytes in memory while it runs. None if the text is not scheduled, or cannot be read.
@@ -547,6 +551,8 @@ class Program(Record):
       mesh: The mesh that its mesh axes and specs refer to, as its position in the Snapshot's `other_meshes`,
         from 0. None for the Snapshot's `mesh`.
       devices: Number of devices that it runs on, from its text. None if unknown.
+      fingerprint: Digest of its compiled instructions without their names, equal for equal programs. None if
+        its text is unknown.
     """
 
     name: str
@@ -560,6 +566,7 @@ class Program(Record):
     ideal: Work | None = None
     trace: Trace | None = None
     stage: Stage | None = field(default=None, metadata=OMIT_NONE)
+    platform: Platform | None = field(default=None, metadata=OMIT_NONE)
     prediction: Prediction | None = field(default=None, metadata=OMIT_NONE)
     schedule: Schedule | None = field(default=None, metadata=OMIT_NONE)
     memory_use: MemoryUse | None = field(default=None, metadata=OMIT_NONE)
@@ -571,6 +578,7 @@ class Program(Record):
     sharding_error: ShardingError | None = field(default=None, metadata=OMIT_NONE)
     mesh: NonNegativeInt | None = field(default=None, metadata=OMIT_NONE)
     devices: NonNegativeInt | None = field(default=None, metadata=OMIT_NONE)
+    fingerprint: str | None = field(default=None, metadata=OMIT_NONE)
 
     @property
     def before_compile(self) -> bool:

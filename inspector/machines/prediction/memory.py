@@ -8,10 +8,11 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Literal
 
-from inspector.compiled.donation import bytes_in_program, donatable_bytes, is_emulated
+from inspector.compiled.donation import bytes_in_program, donatable_bytes
 from inspector.core import dtypes, totals
 from inspector.core.array_groups import ARRAY_GROUPS, USE_GROUPS
 from inspector.core.memory_kinds import in_host_memory
+from inspector.core.meshes import is_emulated
 from inspector.core.sharding import unreduced_axes
 from inspector.core.snapshot import (
     Array,
@@ -24,6 +25,7 @@ from inspector.core.snapshot import (
 from inspector.core.statistics import sum_known
 from inspector.core.step_program import step_program
 from inspector.machines import out_of_memory, targets
+from inspector.machines.evidence import for_chip, platform_of
 from inspector.machines.hardware import Chip
 
 UNEXPLAINED = "not explained by arrays"
@@ -36,6 +38,10 @@ Basis = Literal["compiler", "peak", "parts", "estimate", "state", "unknown"]
 # The compiler's peak over the estimate before a compile: 10th and 90th percentile of 23 published train steps
 # on v5e and v5p. Their median is 1.00; whole layers recomputed with tensor parallelism have the lowest, 0.79.
 ESTIMATE_LOW, ESTIMATE_HIGH = 0.82, 1.14
+# The same of small programs: the lowest and highest of ten that were compiled, on v5e (0.11 to 0.81) and H100
+# (up to 1.46). Values in VMEM, which take no HBM, and padding count for more in them.
+SMALL_BYTES = 200_000_000
+SMALL_LOW, SMALL_HIGH = 0.11, 1.46
 STATE_AND_BATCH = (*totals.STATE_GROUPS, "batch")
 
 
@@ -376,30 +382,33 @@ def fit(snapshot: Snapshot, chip: Chip | None) -> Fit:
     """
     capacity = None if chip is None else capacity_of(chip)
     of_this_chip = chip is not None and targets.chip_of(snapshot) == chip
+    snapshot = for_chip(snapshot, chip)
     rejected = out_of_memory.findings(snapshot)
     if rejected and (of_this_chip or chip is None):
         worst = max(rejected, key=lambda finding: finding.bytes or 0)
         available = capacity if worst.available is None else worst.available
         return Fit(False, "compiler", worst.needed, available, worst.program, message=worst.message)
     known = [
-        (needed, breakdown)
-        for breakdown in breakdowns(snapshot)
-        if (needed := breakdown.needed) is not None
+        (needed, parts)
+        for program in snapshot.programs
+        if chip is None or platform_of(snapshot, program) == chip.kind
+        if (parts := breakdown(snapshot, program)) is not None
+        if (needed := parts.needed) is not None
     ]
     if known:
-        needed, breakdown = max(known, key=lambda pair: pair[0])
+        needed, parts = max(known, key=lambda pair: pair[0])
         accepted = capacity is not None and of_this_chip and needed > capacity
-        basis: Basis = "compiler" if accepted else "parts" if breakdown.peak is None else "peak"
+        basis: Basis = "compiler" if accepted else "parts" if parts.peak is None else "peak"
         fits = None if capacity is None else accepted or needed <= capacity
-        return Fit(fits, basis, needed, capacity, breakdown.program, breakdown.largest)
-    state = totals.totals(_packed(snapshot), STATE_AND_BATCH)
-    if state.per_device is None or not state.arrays:
+        return Fit(fits, basis, needed, capacity, parts.program, parts.largest)
+    least = _held(snapshot)
+    if least is None:
         return Fit(None, "unknown", None, capacity)
-    if capacity is not None and state.per_device > capacity:
-        return Fit(False, "state", state.per_device, capacity)
-    estimated = estimate(snapshot, state.per_device)
+    if capacity is not None and least > capacity:
+        return Fit(False, "state", least, capacity)
+    estimated = estimate(snapshot, least)
     if estimated is None:
-        return Fit(None, "state", state.per_device, capacity)
+        return Fit(None, "state", least, capacity)
     return Fit(
         probably_fits(estimated.low, estimated.high, capacity),
         "estimate",
@@ -409,6 +418,18 @@ def fit(snapshot: Snapshot, chip: Chip | None) -> Fit:
         low=estimated.low,
         high=estimated.high,
     )
+
+
+def _held(snapshot: Snapshot) -> int | None:
+    """Return the bytes on one device that a step holds whatever a compiler does; None if unknown.
+
+    These are the train state and the batch, or the arguments of a program that was compiled for another kind
+    of machine.
+    """
+    state = totals.totals(_packed(snapshot), STATE_AND_BATCH)
+    known = [state.per_device] if state.per_device is not None and state.arrays else []
+    arguments = [program.memory.arguments for program in snapshot.programs if program.memory]
+    return max((size for size in (*known, *arguments) if size is not None), default=None)
 
 
 def probably_fits(low: int, high: int, capacity: int | None) -> bool | None:
@@ -441,10 +462,19 @@ def estimate(snapshot: Snapshot, at_least: int = 0) -> Estimate | None:
     return Estimate(program.name, max(use.peak_bytes, at_least), low, high)
 
 
+def estimated_interval(snapshot: Snapshot, program: Program) -> tuple[int, int] | None:
+    """Return the interval of the peak of a partitioned program, in bytes; None if it is unknown."""
+    if program.memory_use is None or not program.before_compile:
+        return None
+    held = _held(snapshot) if program is step_program(snapshot) else None
+    return peak_interval(program.memory_use.peak_bytes, held or 0)
+
+
 def peak_interval(estimated: int, at_least: int) -> tuple[int, int]:
     """Return the ends of the 80% interval of a peak that was estimated before a compile, in bytes."""
-    low = max(round(ESTIMATE_LOW * estimated), at_least)
-    return low, max(round(ESTIMATE_HIGH * estimated), low)
+    small = estimated < SMALL_BYTES
+    low = max(round((SMALL_LOW if small else ESTIMATE_LOW) * estimated), at_least)
+    return low, max(round((SMALL_HIGH if small else ESTIMATE_HIGH) * estimated), low)
 
 
 def _packed(snapshot: Snapshot) -> Snapshot:

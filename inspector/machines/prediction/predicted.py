@@ -19,8 +19,15 @@ from dataclasses import dataclass, replace
 import numpy as np
 
 from inspector.core.formatting import and_text, counted
-from inspector.core.snapshot import Mesh, Prediction, Program, Snapshot
-from inspector.machines.hardware import Chip, chip_of_device
+from inspector.core.snapshot import Mesh, Platform, Prediction, Program, Snapshot
+from inspector.machines.evidence import (
+    evidence_on,
+    partitioned_for,
+    platform_of,
+    platform_on,
+    program_for_chip,
+)
+from inspector.machines.hardware import Chip
 from inspector.machines.links import Link, NoLink
 from inspector.machines.mesh_links import links_of, spanned_axes
 from inspector.machines.prediction import own_runs
@@ -167,6 +174,7 @@ def predicted(
     links: Links | None = None,
     constants: Constants | None = None,
     propagated: Program | None = None,
+    platform: Platform | None = None,
 ) -> Predicted:
     """Predict one run of a program on a mesh of such chips.
 
@@ -174,6 +182,7 @@ def predicted(
       links: the link of each tuple of mesh axes; by default from `mesh_links.links_of`.
       constants: those of the chip by default.
       propagated: the same program before its compile, if it is known.
+      platform: the kind of machine for which it was compiled; by default that of the mesh.
     """
     if program.before_compile:
         return before_compile(program, mesh, chip)
@@ -186,7 +195,8 @@ def predicted(
     simulated = simulate(program, chip, links, constants or constants_of(chip))
     if simulated.seconds is not None and simulated.seconds <= 0:
         return Predicted(program.name, chip, None, None, simulated, ("the schedule is empty",))
-    compiled_for = _other_machine(mesh, chip)
+    evidence = evidence_on(program, platform or platform_on(program, mesh), chip)
+    compiled_for = "" if evidence.chip else evidence.machine
     interval = None if compiled_for else interval_of(chip.name, "compiled")
     alone = Predicted(
         program.name,
@@ -225,20 +235,14 @@ def predicted_in(snapshot: Snapshot, program: Program, chip: Chip) -> Predicted:
     """
     mesh = snapshot.mesh_of(program)
     assert mesh is not None
-    before = propagated_in(snapshot, program)
-    if before is not None and _other_machine(mesh, chip):
-        return before_compile(before, mesh, chip)
-    return predicted(program, mesh, chip, propagated=before)
-
-
-def propagated_in(snapshot: Snapshot, program: Program) -> Program | None:
-    """Return what a Snapshot knows of a compiled program before its compile; None if nothing."""
-    known = (
-        planned
-        for planned in snapshot.propagated or ()
-        if planned.name == program.name and planned.work
+    program = program_for_chip(snapshot, program, chip)
+    return predicted(
+        program,
+        mesh,
+        chip,
+        propagated=partitioned_for(snapshot, program, chip.kind),
+        platform=platform_of(snapshot, program),
     )
-    return next(known, None)
 
 
 def combined(schedule: float, propagated: float, within: float | None = None) -> float:
@@ -257,16 +261,6 @@ def combined(schedule: float, propagated: float, within: float | None = None) ->
     limit = agreement() if within is None else within
     apart = math.log(schedule / propagated)
     return propagated * math.exp(math.copysign(max(0.0, abs(apart) - limit), apart))
-
-
-def _other_machine(mesh: Mesh, chip: Chip) -> str:
-    """Return the kind of the devices of a mesh if it is not that of a chip, such as `CPUs`, else ""."""
-    if mesh.device_kind in (None, "cpu"):
-        return "CPUs"
-    compiled_for = chip_of_device(mesh.device_kind)
-    if compiled_for is None or compiled_for.kind == chip.kind:
-        return ""
-    return f"{compiled_for.kind.upper()}s"
 
 
 def on_whole_axes(program: Program, mesh: Mesh) -> Program:

@@ -12,6 +12,7 @@ from typing import Literal
 
 from inspector.core.collectives import traffic
 from inspector.core.formatting import and_text, counted, mesh_axes_text, seconds_text
+from inspector.core.meshes import is_emulated
 from inspector.core.snapshot import Collective, MatmulFlops, Mesh, Program
 from inspector.core.statistics import sum_known
 from inspector.machines.hardware import Chip
@@ -257,8 +258,9 @@ def _memory(program: Program, mesh: Mesh, chip: Chip) -> Term:
     if count is None:
         return Term("HBM", "memory", None, "", NOT_COUNTED)
     time = hbm_time(count, chip)
-    emulated = mesh.device_kind in (None, "cpu")
-    return Term("HBM", "memory", time.seconds, time.formula, EMULATED_BYTES if emulated else "")
+    return Term(
+        "HBM", "memory", time.seconds, time.formula, EMULATED_BYTES if is_emulated(mesh) else ""
+    )
 
 
 def _communication(

@@ -11,6 +11,7 @@ from inspector.core.program_names import noun
 from inspector.core.snapshot import Program, Snapshot
 from inspector.figures.timeline import trace_events
 from inspector.machines import targets
+from inspector.machines.evidence import for_chip
 from inspector.machines.hardware import Chip
 from inspector.media.terminal import options as shared
 from inspector.media.terminal import render
@@ -37,8 +38,9 @@ def predict(options: argparse.Namespace) -> None:
     if options.trace is not None:
         output.refuse_unwritable(options.trace)
     snapshot = shared.read_snapshot(options.snapshot)
-    program = _program(snapshot, options.program)
     chip = _chip(snapshot, shared.chip_of(options, snapshot))
+    snapshot = for_chip(snapshot, chip)
+    program = _program(snapshot, options.program)
     if snapshot.mesh is None:
         raise InvalidInput(f"{options.snapshot} has no mesh, so its step cannot be predicted")
     predicted = prediction.prediction_of(snapshot, program.name, chip)

@@ -19,6 +19,7 @@ from inspector.core.placement import inside_shard_map
 from inspector.core.snapshot import Finding, Snapshot
 from inspector.core.totals import STATE_GROUPS
 from inspector.machines import targets
+from inspector.machines.evidence import for_chip
 from inspector.machines.hardware import Chip
 from inspector.media.terminal import options as shared
 from inspector.media.terminal import render
@@ -79,6 +80,7 @@ def show(options: argparse.Namespace) -> None:
 def summary_of(snapshot: Snapshot, chip: Chip | None = None) -> list[Block]:
     """Return the summary, with memory and time modelled on `chip` if there is one."""
     chip = targets.chip_for(snapshot, chip)
+    before, snapshot = snapshot, for_chip(snapshot, chip)
     blocks: list[Block] = [
         summary.facts(snapshot),
         assessed.facts(snapshot, chip),
@@ -90,7 +92,7 @@ def summary_of(snapshot: Snapshot, chip: Chip | None = None) -> list[Block]:
         blocks += arrays.packed(snapshot.arrays)
     if snapshot.programs:
         blocks.append(collectives.section(snapshot, listed=True))
-        blocks += propagated_traffic.sections(snapshot)
+        blocks += propagated_traffic.sections(before)
     blocks += reshards.sections(snapshot, chip)
     if snapshot.programs or chip is not None:
         blocks.append(memory.section(snapshot, chip, replicated=False))

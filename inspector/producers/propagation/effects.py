@@ -143,7 +143,8 @@ def _propagated(variant: _Variant, current: Layout, program: str) -> Program:
     lowered = _named(template, program)
     if variant.without:
         lowered = replace(lowered, module=_without_constraint(lowered.module, variant.without))
-    return propagated_program(lowered, Setting.of(layout), template.logical, origins=False)[0]
+    setting = Setting.of(layout)
+    return propagated_program(lowered, setting, template.logical, origins=False).program
 
 
 def forget() -> None:

@@ -12,9 +12,11 @@ from jax.interpreters import mlir as jax_mlir
 
 from inspector.compiled import program_text
 from inspector.core import typed_json
+from inspector.core.abstract import PropagatedPrograms
 from inspector.core.errors import InvalidInput
 from inspector.core.formatting import mesh_text
 from inspector.core.snapshot import Array, Mesh, Program
+from inspector.machines.hardware import Kind
 from inspector.producers.jax_internals import hlo_conversion
 from inspector.producers.propagation import shardy
 from inspector.producers.propagation.one_mesh import meshes_of, on_first_mesh
@@ -36,13 +38,15 @@ class PartitionedModule:
     module: Any
     program: Program
     arrays: tuple[Array, ...]
+    on_platforms: tuple[Program, ...] = ()
 
 
 def partition_lowered(payload: dict[str, Any], report: Callable[..., None]) -> dict[str, Any]:
-    """Worker job: a lowered module in, its partitioned `Program` with the work of all devices as JSON out.
+    """Worker job: a lowered module in, its partitioned program as JSON out (`PropagatedPrograms`).
 
     The payload has the `module` as base64 text of MLIR bytecode, the `name` of the program, its `mesh`, and
-    the paths of its `inputs` and `outputs`, in order.
+    the paths of its `inputs` and `outputs`, in order. The program has the work of all devices, and is read
+    for other `platforms`, too.
 
     Raises:
       InvalidInput: the module is on another mesh, or Shardy or XLA refuses it.
@@ -58,16 +62,29 @@ def partition_lowered(payload: dict[str, Any], report: Callable[..., None]) -> d
             raise InvalidInput(f"the lowered program is not on the mesh {mesh_text(mesh)}")
         single = on_first_mesh(module, meshes)
         partitioned = partitioned_module(
-            single, payload["name"], mesh, payload["inputs"], payload["outputs"]
+            single,
+            payload["name"],
+            mesh,
+            payload["inputs"],
+            payload["outputs"],
+            tuple(payload["platforms"]),
         )
         program = replace(partitioned.program, ideal=program_text.ideal_work(_hlo(single)))
-    return typed_json.encode(program)
+    return typed_json.encode(PropagatedPrograms((program,), on_platforms=partitioned.on_platforms))
 
 
 def partitioned_module(
-    module: ir.Module, name: str, mesh: Mesh, inputs: Sequence[str], outputs: Sequence[str]
+    module: ir.Module,
+    name: str,
+    mesh: Mesh,
+    inputs: Sequence[str],
+    outputs: Sequence[str],
+    platforms: tuple[Kind, ...] = (),
 ) -> PartitionedModule:
     """Partition a lowered module, with origins if Shardy can record them.
+
+    Args:
+      platforms: kinds of machines for which the program is read, too.
 
     Raises:
       InvalidInput: Shardy or XLA refuses it.
@@ -77,7 +94,7 @@ def partitioned_module(
         raise InvalidInput("it has operations with partitioning functions of the program's own")
     prepared = _prepared(module)
     lowered = Lowered(name, prepared, tuple(inputs), tuple(outputs), {})
-    setting = Setting(mesh)
+    setting = Setting(mesh, platforms=platforms)
     origins = not any(word in written for word in _RANDOM)
     try:
         propagated = shardy.propagate(prepared, origins)
@@ -86,8 +103,10 @@ def partitioned_module(
             raise
         origins = False
         propagated = shardy.propagate(prepared, origins)
-    program, values = described_program(propagated, lowered, setting, origins, watched=True)
-    return PartitionedModule(propagated.module, program, tuple(values))
+    described = described_program(propagated, lowered, setting, origins, watched=True)
+    return PartitionedModule(
+        propagated.module, described.program, described.arrays, described.on_platforms
+    )
 
 
 def _prepared(module: ir.Module) -> ir.Module:

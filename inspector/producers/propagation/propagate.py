@@ -42,6 +42,7 @@ from inspector.core.snapshot import (
     Spec,
     Work,
 )
+from inspector.core.step_program import ONCE
 from inspector.core.tpu_slices import slices_of
 from inspector.layout import Layout, from_json
 from inspector.layout.plan import NOT_PROPAGATED
@@ -88,6 +89,7 @@ class Setting:
       optimizer_axes: mesh axes over which the optimizer state is sharded in addition to its parameters.
       kind: the kind of machine whose compiler follows; None for emulated devices, or if it is not known.
       local: whether the source files of the program are files of this machine.
+      platforms: other kinds of machines for which programs of a step are read, too.
     """
 
     mesh: Mesh
@@ -100,10 +102,11 @@ class Setting:
     optimizer_axes: tuple[str, ...] = ()
     kind: Kind | None = None
     local: bool = False
+    platforms: tuple[Kind, ...] = ()
 
     @classmethod
-    def of(cls, layout: Layout) -> Setting:
-        """Return the setting of a layout."""
+    def of(cls, layout: Layout, platforms: Collection[Kind] = ()) -> Setting:
+        """Return the setting of a layout. Only one without a machine is read for `platforms`, too."""
         sizes = dict(layout.sizes)
         seq = sizes.get("seq")
         kind = layout.machine.kind if layout.machine else None
@@ -120,6 +123,7 @@ class Setting:
             optimizer_axes=layout.optimizer_axes,
             kind=kind,
             local=True,
+            platforms=() if kind else tuple(sorted(platforms)),
         )
 
     def module_of(self, lowered: Lowered) -> Any:
@@ -181,17 +185,23 @@ class Setting:
 def propagate(payload: dict[str, Any], report: Callable[..., None]) -> dict[str, Any]:
     """Worker job: a layout as JSON in, its `PropagatedPrograms` as JSON out. Needs no particular devices.
 
-    The payload has `origins`: whether to record where shardings come from, and `only`: names of programs.
+    The payload has `origins`: whether to record where shardings come from, `only`: names of programs, and
+    `platforms`: kinds of machines for which programs of a step are read, too.
     """
     report("propagate")
     layout = from_json(payload["layout"])
     with collector.paused():
-        answer = propagated_programs(layout, payload["origins"], payload.get("only", ()))
+        answer = propagated_programs(
+            layout, payload["origins"], payload.get("only", ()), payload.get("platforms", ())
+        )
         return typed_json.encode(answer)
 
 
 def propagated_programs(
-    layout: Layout, origins: bool = True, only: Collection[str] = ()
+    layout: Layout,
+    origins: bool = True,
+    only: Collection[str] = (),
+    platforms: Collection[Kind] = (),
 ) -> PropagatedPrograms:
     """Return init, train step and inference after propagation, with stage `propagated`.
 
@@ -199,6 +209,7 @@ def propagated_programs(
       origins: record where shardings come from, for all programs but init.
       only: names of the programs that are wanted; all if it is empty, or if none of them can be propagated.
         Random numbers of init take longer than the other programs together.
+      platforms: kinds of machines for which programs of a step are read, too, if the layout names none.
 
     Raises:
       InvalidInput: the model cannot be traced, or no program can be propagated.
@@ -206,21 +217,24 @@ def propagated_programs(
     template = template_of(layout)
     programs: list[Program] = []
     arrays: list[Array] = []
+    on_platforms: list[Program] = []
     failed = list(template.failed)
+    setting = Setting.of(layout, platforms)
     for lowered in template.programs:
         if only and lowered.name not in only:
             continue
         try:
-            program, values = _with_or_without_origins(
-                lowered, layout, template.logical, origins and lowered.name != "init"
+            described = _with_or_without_origins(
+                lowered, setting, template.logical, origins and lowered.name != "init"
             )
         except InvalidInput as error:
             failed.append((lowered.name, str(error)))
             continue
-        programs.append(program)
-        arrays += values
+        programs.append(described.program)
+        arrays += described.arrays
+        on_platforms += described.on_platforms
     if only and not programs:
-        return propagated_programs(layout, origins)
+        return propagated_programs(layout, origins, platforms=platforms)
     if failed and not programs:
         raise InvalidInput(failed[0][1])
     findings = [Finding("note", NOT_PROPAGATED, f"{name}: {reason}") for name, reason in failed]
@@ -233,7 +247,9 @@ def propagated_programs(
     if not template.logical:
         findings += _about_meshes(template.programs, layout)
     programs += template.refused
-    return PropagatedPrograms(tuple(programs), tuple(arrays), tuple(findings), tuple(only))
+    return PropagatedPrograms(
+        tuple(programs), tuple(arrays), tuple(findings), tuple(only), tuple(on_platforms)
+    )
 
 
 def _about_meshes(programs: Iterable[Lowered], layout: Layout) -> Iterator[Finding]:
@@ -257,13 +273,13 @@ def _about_meshes(programs: Iterable[Lowered], layout: Layout) -> Iterator[Findi
 
 
 def _with_or_without_origins(
-    lowered: Lowered, layout: Layout, logical: bool, origins: bool
-) -> tuple[Program, list[Array]]:
+    lowered: Lowered, setting: Setting, logical: bool, origins: bool
+) -> Described:
     """Return a program as `propagated_program` does. If recording origins fails, do without them."""
     if origins:
         with contextlib.suppress(InvalidInput):
-            return propagated_program(lowered, Setting.of(layout), logical)
-    return propagated_program(lowered, Setting.of(layout), logical, origins=False)
+            return propagated_program(lowered, setting, logical)
+    return propagated_program(lowered, setting, logical, origins=False)
 
 
 def partition_spec(given: tuple[Rule, ...], names: Spec) -> Spec:
@@ -287,9 +303,18 @@ def partitioned_text(lowered: Lowered, setting: Setting, logical: bool) -> str:
         return partitioned(ir.Module.parse(text), setting.mesh.size)
 
 
+@dataclass(frozen=True)
+class Described:
+    """A partitioned program, the values in it that its model reports, and the program on other platforms."""
+
+    program: Program
+    arrays: tuple[Array, ...]
+    on_platforms: tuple[Program, ...] = ()
+
+
 def propagated_program(
     lowered: Lowered, setting: Setting, logical: bool, origins: bool = True
-) -> tuple[Program, list[Array]]:
+) -> Described:
     """Return one lowered program after propagation, and the values in it that its model reports.
 
     Args:
@@ -310,25 +335,15 @@ def propagated_program(
 
 def described_program(
     propagated: Propagated, lowered: Lowered, setting: Setting, origins: bool, watched: bool
-) -> tuple[Program, list[Array]]:
+) -> Described:
     """Return the record of a program that XLA partitions, and the values in it if it is `watched`.
 
     Raises:
       InvalidInput: XLA refuses the program.
     """
     history = propagated.history
-    module, mesh = _partitioned_module(propagated, setting.mesh)
-    module = setting.as_compiled(module, mesh)
-    arrays = [
-        *(ProgramArray("input", path, None, None, None) for path in lowered.inputs),
-        *(ProgramArray("output", path, None, None, None) for path in lowered.outputs),
-    ]
-    read = program_text.read_module(module, mesh, arrays)
-    if read.collectives is not None and read.analysis is not None:
-        read = replace(read, collectives=simplified(read.collectives, read.analysis))
-    if mesh is not setting.mesh and read.collectives is not None:
-        large = tuple(on_axes_of(collective, setting.mesh) for collective in read.collectives)
-        read = replace(read, collectives=large)
+    of_one_device, mesh = _partitioned_module(propagated, setting.mesh)
+    module, program = _read(of_one_device, mesh, lowered, setting)
     sources = Sources(
         lowered.inputs,
         lowered.outputs,
@@ -338,28 +353,57 @@ def described_program(
     )
     purposes = purposes_of(module)
     with propagated.module.context:
-        conflicting = conflicts_of(read.collectives or (), purposes, history, setting.mesh.sizes)
+        conflicting = conflicts_of(program.collectives or (), purposes, history, setting.mesh.sizes)
         causes = Causes(history, purposes, conflicting, sources, origins)
         collectives = tuple(
             replace(collective, origins=causes.origins(collective))
-            for collective in read.collectives or ()
+            for collective in program.collectives or ()
         )
         conflicts = tuple(
             conflict(operation, origins, history, sources) for operation in conflicting.values()
         )
         values = _arrays(history, origins, sources, setting, lowered.name) if watched else []
-    collectives = with_lines(collectives, conflicts)
+    described = replace(
+        program,
+        collectives=None if program.collectives is None else with_lines(collectives, conflicts),
+        conflicts=conflicts,
+    )
+    on_platforms = tuple(
+        _read(of_one_device, mesh, lowered, replace(setting, kind=kind))[1]
+        for kind in (() if lowered.name in ONCE else setting.platforms)
+    )
+    return Described(described, tuple(values), on_platforms)
+
+
+def _read(
+    of_one_device: hlo.Module, mesh: Mesh, lowered: Lowered, setting: Setting
+) -> tuple[hlo.Module, Program]:
+    """Return a partitioned program after the passes of the setting's platform, and its figures.
+
+    mesh: that for which it was partitioned.
+    """
+    module = setting.as_compiled(of_one_device, mesh)
+    arrays = [
+        *(ProgramArray("input", path, None, None, None) for path in lowered.inputs),
+        *(ProgramArray("output", path, None, None, None) for path in lowered.outputs),
+    ]
+    read = program_text.read_module(module, mesh, arrays)
+    collectives = read.collectives
+    if collectives is not None and read.analysis is not None:
+        collectives = simplified(collectives, read.analysis)
+    if mesh is not setting.mesh and collectives is not None:
+        collectives = tuple(on_axes_of(collective, setting.mesh) for collective in collectives)
     traffic = None if read.analysis is None else setting.traffic(read.analysis)
     program = Program(
         lowered.name,
         stage="partitioned",
+        platform=setting.kind,
         flops_per_device=None if read.work is None else read.work.flops,
-        collectives=None if read.collectives is None else collectives,
+        collectives=collectives,
         work=None if read.work is None else with_traffic(read.work, traffic, setting.kernel_square),
         memory_use=None if read.analysis is None else setting.memory_use(read.analysis, lowered),
-        conflicts=conflicts,
     )
-    return program, values
+    return module, program
 
 
 def _partitioned_module(propagated: Propagated, mesh: Mesh) -> tuple[hlo.Module, Mesh]:

@@ -13,6 +13,7 @@ from inspector.core.errors import InvalidInput
 from inspector.core.formatting import seconds_text
 from inspector.core.snapshot import Finding, Program, Snapshot
 from inspector.layout.plan import with_propagated
+from inspector.machines.targets import KINDS
 from inspector.service.engine import Environment, Pool
 
 CAUSES_UNKNOWN = "causes-unknown"
@@ -37,14 +38,14 @@ class CauseFinder:
           module: the program as JAX lowered it, as MLIR bytecode.
         """
         try:
-            program = self._partitioned(snapshot, module)
+            partitioned = self._partitioned(snapshot, module)
         except InvalidInput as error:
             return _with_note(snapshot, str(error))
-        known = with_propagated(snapshot, PropagatedPrograms((program,)))
+        known = with_propagated(snapshot, partitioned)
         (compiled,) = known.programs
-        return _with_work(known, compiled, program)
+        return _with_work(known, compiled, partitioned.programs[0])
 
-    def _partitioned(self, snapshot: Snapshot, module: bytes) -> Program:
+    def _partitioned(self, snapshot: Snapshot, module: bytes) -> PropagatedPrograms:
         (program,) = snapshot.programs
         mesh = snapshot.mesh_of(program)
         if mesh is None:
@@ -61,11 +62,13 @@ class CauseFinder:
             "mesh": typed_json.encode(mesh),
             "inputs": inputs,
             "outputs": outputs,
+            "platforms": KINDS,
         }
         started = time.monotonic()
         job = self._pool.submit("partition_lowered", payload, Environment(devices=1), _MOST_SECONDS)
         try:
-            return typed_json.decode(Program, job.wait().answer(), "the partitioned program")
+            answer = job.wait().answer()
+            return typed_json.decode(PropagatedPrograms, answer, "the partitioned program")
         finally:
             self._left -= time.monotonic() - started
 

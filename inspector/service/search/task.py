@@ -93,7 +93,11 @@ def cost_of(snapshot: Snapshot, chip: Chip | None) -> Evaluated:
     if not short and (step_program(snapshot) is None or snapshot.mesh is None):
         return rejected("it has no program", state_bytes=state)
     assessment = assess(snapshot, chip)
-    if chip is None and not short and (assessment.step is None or assessment.basis != "measured"):
+    if (
+        chip is None
+        and not short
+        and (assessment.step is None or assessment.step.kind != "measured")
+    ):
         return rejected("its steps were not measured", state_bytes=state)
     cost = of_assessment(assessment, "compiled", state)
     return replace(cost, reason=short[0].message) if short else cost

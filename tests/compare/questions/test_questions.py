@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 import math
+from dataclasses import replace
 
 import pytest
 from hypothesis import given
@@ -17,7 +18,7 @@ from inspector.compare.splits import split_of, without_idle_axes
 from inspector.compare.verdict import compared
 from inspector.compiled.collective_roles import ACTIVATIONS, EXPERTS, GRADIENTS, PARAMETERS, ROLES
 from inspector.core.errors import InvalidInput
-from inspector.core.snapshot import Memory, Snapshot
+from inspector.core.snapshot import Memory, Snapshot, Source
 from inspector.layout.plan import with_programs
 from inspector.machines import hardware
 from inspector.machines.prediction import memory
@@ -147,7 +148,10 @@ def test_other_models_compilers_and_device_counts_have_remarks() -> None:
 def test_memory_is_compared_with_the_chip() -> None:
     chip = hardware.chip("v5e")
     capacity = memory.capacity_of(chip)
-    fits, not_fits = (ran(planned(), memory=Memory(1, 1, 0, size, 0)) for size in (10, capacity))
+    fits, not_fits = (
+        replace(ran(planned(), memory=Memory(1, 1, 0, size, 0)), source=Source("tpu", None, "now"))
+        for size in (10, capacity)
+    )
     row = rows(fits, not_fits, chip="v5e")["Needed on one device"]
     assert "does not fit" in row.answers[1].text and "does not fit" not in row.answers[0].text
     assert row.answers[1].verdict == "worse" and row.answers[1].value == capacity + 2

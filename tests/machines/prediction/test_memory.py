@@ -305,8 +305,8 @@ def test_capacity_is_exact(name: str) -> None:
     chip = hardware.chip(name)
     capacity = memory.capacity_of(chip)
     assert 0.9 < capacity * chip.devices / chip.hbm_bytes < 1.1
-    assert memory.fit(needing(capacity), chip).fits is True
-    assert memory.fit(needing(capacity + 1), chip).fits is False
+    assert memory.fit(needing(capacity, chip.kind), chip).fits is True
+    assert memory.fit(needing(capacity + 1, chip.kind), chip).fits is False
 
 
 @pytest.mark.parametrize(

@@ -10,6 +10,7 @@ from streamlit.elements.lib.mutable_tab_container import TabContainer
 from inspector.assessment import assess
 from inspector.core.snapshot import Snapshot
 from inspector.layout import Layout
+from inspector.machines.evidence import for_chip
 from inspector.media.streamlit.panels import (
     arrays_panels,
     collectives_panel,
@@ -86,11 +87,12 @@ def show(
       layout: the layout of the Snapshot, or None if it is unknown.
       instead: panels that this page draws in another way.
     """
+    on_chip = for_chip(snapshot, chip_choice.chosen_chip())
     for tab, (name, draw) in zip(tabs, (PANELS | (instead or {})).items(), strict=True):
         if tab.open:
             shown = (name, layout, snapshot.source.kind)
             new = st.session_state.get(_SHOWN) != shown
             st.session_state[_SHOWN] = shown
             with tab, chart.of(lambda: [provenance.line(snapshot)], alone=new):
-                draw(snapshot, layout)
+                draw(on_chip, layout)
     _count_problems(snapshot)

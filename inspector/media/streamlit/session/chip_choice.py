@@ -8,7 +8,7 @@ import streamlit as st
 
 from inspector.core.snapshot import Snapshot
 from inspector.machines import targets
-from inspector.machines.hardware import CHIPS, Chip
+from inspector.machines.hardware import CHIPS, Chip, Kind
 from inspector.media.streamlit.page.plain_text import plain
 
 KEY = "chip"
@@ -18,6 +18,12 @@ NONE = "none"  # in the state of the widget
 def chosen_chip() -> Chip | None:
     """Return the chip that was chosen for Snapshots without one; None if none was."""
     return CHIPS.get(st.session_state.get(KEY, NONE))
+
+
+def platforms() -> tuple[Kind, ...]:
+    """Return the kind of machine for which layouts without a chip are partitioned, if a chip was chosen."""
+    chip = chosen_chip()
+    return () if chip is None else (chip.kind,)
 
 
 def put(name: str | None) -> None:

@@ -10,7 +10,7 @@ from inspector.core.abstract import PropagatedPrograms
 from inspector.core.snapshot import Snapshot
 from inspector.layout import Layout
 from inspector.layout.plan import not_propagated, programs_key, with_programs, with_propagated
-from inspector.media.streamlit.session import program_choice
+from inspector.media.streamlit.session import chip_choice, program_choice
 from inspector.service.inspection import Inspection
 from inspector.service.newest import NewestRequest, Outcome
 
@@ -56,10 +56,11 @@ def of_programs(
     seconds: float = 0.0,
 ) -> Outcome[PropagatedPrograms]:
     """Return what is known of these programs. `key` is that of the newest request in the session."""
+    platforms = chip_choice.platforms()
     return _newest(key).outcome(
-        programs_key(layout),
-        lambda: service.known_programs(layout, names),
-        (lambda: service.start_propagation(layout, names)) if start else None,
+        programs_key(layout, platforms),
+        lambda: service.known_programs(layout, names, platforms),
+        (lambda: service.start_propagation(layout, names, platforms=platforms)) if start else None,
         seconds,
     )
 
@@ -116,10 +117,11 @@ def _poll_rest(service: Inspection, layout: Layout, say_so: bool) -> None:
     if waiting != layout:
         since = time.monotonic()
         st.session_state[_SINCE] = layout, since
+    platforms = chip_choice.platforms()
     programs = _newest(_REST, cancels=True).outcome(
-        programs_key(layout),
-        lambda: service.known_programs(layout),
-        (lambda: service.start_propagation(layout, now=False))
+        programs_key(layout, platforms),
+        lambda: service.known_programs(layout, platforms=platforms),
+        (lambda: service.start_propagation(layout, now=False, platforms=platforms))
         if time.monotonic() - since >= REST_AFTER_SECONDS
         else None,
     )
