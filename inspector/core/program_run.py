@@ -3,13 +3,17 @@
 from __future__ import annotations
 
 import os
+from collections import defaultdict
+from collections.abc import Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Literal
 
 from inspector.core import output, strict_json, typed_json
 from inspector.core.errors import InvalidInput, file_name
+from inspector.core.formatting import numbered
 from inspector.core.snapshot import Reshard, Spec
+from inspector.core.source_files import is_library
 from inspector.core.typed_json import (
     OMIT_DEFAULT,
     OMIT_NONE,
@@ -65,7 +69,8 @@ class CompiledRecord(Record):
     """One compiled program.
 
     Attributes:
-      name: Unique name: a second compile of `step` is `step (2)`.
+      name: Unique name. Of different functions with one name, it has the line: `<lambda> at train.py:31`. A
+        second compile of `step` is `step (2)`.
       function: Name of the function.
       source: File and line of the function.
       file: The Snapshot, relative to the folder.
@@ -77,6 +82,7 @@ class CompiledRecord(Record):
       devices: Number of devices.
       ahead_of_time: Whether the program called `lower` and `compile` itself.
       reasons: Why the function was compiled again. Empty for the first compile.
+      called: Line of the program that calls it, such as train.py:80. None if unknown.
       target_file: The Snapshot for the target, relative to the folder. None if there is none.
       target_error: Why the program cannot be compiled for the target. None if it can.
     """
@@ -95,6 +101,40 @@ class CompiledRecord(Record):
     reasons: tuple[Reason, ...] = ()
     target_file: str | None = None
     target_error: str | None = None
+    called: str | None = field(default=None, metadata=OMIT_NONE)
+
+    @property
+    def place(self) -> str:
+        """The line of the function, or of its call if the function is one of a library: `train.py:12`."""
+        return place_of(self.source, self.called)
+
+
+def place_of(source: str, called: str | None = None) -> str:
+    """Return the line of a function, or of its call if the function is one of a library.
+
+    >>> place_of("step at /me/train.py:12"), place_of("f at /lib/python3.11/functools.py:9", "train.py:30")
+    ('train.py:12', 'train.py:30')
+    """
+    function, _, place = source.rpartition(" at ")
+    if called is not None and is_library(place):
+        return called
+    return (place if function else source).rpartition("/")[2]
+
+
+def unique_names(functions: Sequence[tuple[str, str]]) -> list[str]:
+    """Return a name for each program of a run, given the name and the line of its function.
+
+    >>> unique_names([("f", "a.py:1"), ("g", "a.py:2"), ("f", "a.py:9"), ("g", "a.py:2")])
+    ['f at a.py:1', 'g', 'f at a.py:9', 'g (2)']
+    """
+    places: dict[str, set[str]] = defaultdict(set)
+    for name, place in functions:
+        places[name].add(place)
+    return list(
+        numbered(
+            name if len(places[name]) == 1 else f"{name} at {place}" for name, place in functions
+        )
+    )
 
 
 @dataclass(frozen=True)

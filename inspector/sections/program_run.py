@@ -140,8 +140,12 @@ def table(run: ProgramRun) -> Table:
     return Table.of("compiled-programs", run.programs, columns, wrap=True)
 
 
-def _source(record: CompiledRecord) -> Code:
-    return Code(_place(record.source)[1])
+def _source(record: CompiledRecord) -> tuple[Inline, ...]:
+    """Return the line of the function. If it is of a library, the line that calls it comes first."""
+    place = Code(_place(record.source)[1])
+    if record.place == place.text:
+        return (place,)
+    return Code(record.place), ", through ", place
 
 
 def _place(source: str) -> tuple[str, str]:

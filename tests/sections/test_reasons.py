@@ -56,7 +56,7 @@ def test_who_asks_for_a_collective_of_the_backward_pass(
     )
     found = reason(Program("step", collectives=(collective,)), collective)
     assert found is not None and said in found and "data" in found
-    assert (call == "pmean") == ("the code calls" in found)
+    assert (call == "pmean") == ("the code calls pmean" in found)
 
 
 def test_a_gathered_operand_has_both_shardings() -> None:

@@ -114,6 +114,7 @@ class Recorder:
         meta = {
             "name": name,
             "source": source,
+            "called": None if self._hook.moves is None else self._hook.moves.place(sys._getframe(1))[1],
             "at": time.time() - self._started,
             "seconds": seconds,
             "static": {} if traced is None else traced.static,

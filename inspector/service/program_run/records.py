@@ -15,7 +15,7 @@ from inspector.core import output, program_run, snapshot, strict_json, typed_jso
 from inspector.core.array_roles import with_roles
 from inspector.core.collectives import wire_bytes_of_run
 from inspector.core.errors import InvalidInput
-from inspector.core.formatting import and_text, bytes_text, counted, numbered
+from inspector.core.formatting import and_text, bytes_text, counted
 from inspector.core.meshes import MeshList, mesh_key
 from inspector.core.printable import file_name, one_line
 from inspector.core.program_run import (
@@ -101,6 +101,9 @@ class Folder:
         self._count_operations()
         self._read_questions()
         if self._changed:
+            functions = [(entry.record.function, entry.record.place) for entry in self._read]
+            for entry, name in zip(self._read, program_run.unique_names(functions), strict=True):
+                entry.record = replace(entry.record, name=name)
             self.run = replace(self.run, programs=tuple(entry.record for entry in self._read))
             self._write_snapshot()
             program_run.write(self.run, self.path)
@@ -169,12 +172,11 @@ class Folder:
         plain = strict_json.read(path)
         meta, found = plain["meta"], snapshot.from_json(plain["snapshot"], str(path))
         same = [entry.meta for entry in self._read if _function(entry.meta) == _function(meta)]
-        name = list(numbered([*(entry.meta["name"] for entry in self._read), meta["name"]]))[-1]
         number = len(self._read) + 1
         file = f"programs/{number:03d}-{file_name(meta['name'])}.json"
         seconds = meta["seconds"]
         record = CompiledRecord(
-            name,
+            meta["name"],
             meta["name"],
             meta["source"],
             file,
@@ -186,6 +188,7 @@ class Folder:
             meta["devices"],
             meta["ahead_of_time"],
             reasons([*same, meta]),
+            called=_line(meta["called"]),
         )
         text = path.with_suffix(".hlo")
         hlo = text.read_text() if text.exists() else None
@@ -369,10 +372,15 @@ def _missing(one: _Read, paths: Sequence[str]) -> Finding:
 def _lost_sharding(operation: str, written: dict[str, Any]) -> LostSharding:
     written = dict(written)
     place = written.pop("place")
-    line = None if place is None else one_line(f"{Path(place[0]).name}:{place[1]}")[-_MOST_ERROR:]
+    line = _line(place)
     return typed_json.decode(
         LostSharding, written | {"operation": one_line(operation).lstrip("_"), "line": line}, "lost"
     )
+
+
+def _line(place: Sequence[Any] | None) -> str | None:
+    """Return `train.py:31` for a file and a line of the program."""
+    return None if place is None else one_line(f"{Path(place[0]).name}:{place[1]}")[-_MOST_ERROR:]
 
 
 def _largest_of_each_line(lost: Sequence[LostSharding]) -> tuple[LostSharding, ...]:

@@ -15,8 +15,8 @@ from typing import Any
 
 from inspector.core import strict_json, typed_json
 from inspector.core.errors import InvalidInput
-from inspector.core.formatting import numbered
 from inspector.core.printable import one_line
+from inspector.core.program_run import place_of, unique_names
 from inspector.core.same_results import ComparedProgram, SameResults
 from inspector.core.temporary_folder import TemporaryFolder
 from inspector.service.engine import Environment, Pool
@@ -123,7 +123,7 @@ def _compared(
     report: Callable[[str], None],
 ) -> Iterator[ComparedProgram]:
     """Yield the comparison of each program that runs on several devices."""
-    names = list(numbered([record["name"] for _, record in records]))
+    names = unique_names([(record["name"], place_of(record["source"])) for _, record in records])
     checked = {_kind(record) for _, record in records if record["reason"] is None}
     with closing(Pool(workers=1)) as pool:
         for name, (stem, record) in zip(names, records, strict=True):
