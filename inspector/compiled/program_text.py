@@ -7,6 +7,7 @@ from dataclasses import dataclass, field, replace
 
 from inspector.compiled import hlo
 from inspector.compiled.argument_uses import argument_uses
+from inspector.compiled.gradients import gradient_results
 from inspector.compiled.hlo import entry, remarkable
 from inspector.compiled.hlo.analysis import Analysis
 from inspector.compiled.hlo.collective_uses import uses
@@ -43,7 +44,8 @@ class ProgramFacts:
     All are None if there is no text or it cannot be parsed.
 
     The schedule and the memory are also None if the text is not scheduled. `uses` has the inputs whose use
-    the text proves, by path. `reused` has the paths of the inputs over which outputs are written.
+    the text proves, by path. `gradients` has the paths of the outputs that are gradients. `reused` has the
+    paths of the inputs over which outputs are written.
     """
 
     collectives: tuple[Collective, ...] | None = None
@@ -52,6 +54,7 @@ class ProgramFacts:
     memory_use: MemoryUse | None = None
     analysis: Analysis | None = None
     uses: Mapping[str, ArgumentUse] = field(default_factory=dict)
+    gradients: frozenset[str] = frozenset()
     reused: frozenset[str] | None = None
     large_constants: tuple[LargeConstant, ...] | None = None
     uneven_gathers: tuple[UnevenGather, ...] | None = None
@@ -122,6 +125,7 @@ def read_module(
             memory_use(analysis, arguments, results, peak, uses, live),
             analysis,
             uses,
+            gradient_results(analysis, results),
             reused_inputs(module, shardings),
             remarkable.large_constants(module),
             remarkable.uneven_gathers(module, results),
@@ -183,9 +187,10 @@ def reused_inputs(module: hlo.Module, shardings: Iterable[ProgramArray]) -> froz
 def with_uses(
     shardings: Iterable[ProgramArray],
     uses: Mapping[str, ArgumentUse],
+    gradients: frozenset[str],
     reused: frozenset[str] | None,
 ) -> tuple[ProgramArray, ...]:
-    """Return the arrays of a program, with the use of each input and whether an output is written over it."""
+    """Return the arrays of a program, with the use of each and whether an output is written over it."""
     return tuple(
         replace(
             sharding,
@@ -194,7 +199,7 @@ def with_uses(
             reused=None if reused is None else sharding.path in reused,
         )
         if sharding.role == "input"
-        else sharding
+        else replace(sharding, use="gradient" if sharding.path in gradients else None)
         for sharding in shardings
     )
 

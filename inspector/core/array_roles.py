@@ -18,6 +18,7 @@ GROUP_OF_USE: Mapping[ArgumentUse, Group] = {
     "moment": "opt_state",
     "cache": "cache",
     "data": "batch",
+    "gradient": "gradient",
 }
 # The names that papers and libraries give to the first and second moments of Adam.
 _PAIRS = (("mu", "nu"), ("m", "v"), ("exp_avg", "exp_avg_sq"))
@@ -42,9 +43,10 @@ def with_roles(snapshot: Snapshot) -> Snapshot:
     """Return the Snapshot with a group for each array of the group `other` whose role is known."""
     uses = {
         sharding.path: sharding.use
+        for role in ("output", "input")  # a state can have one path as both
         for program in snapshot.programs
         for sharding in program.shardings
-        if sharding.role == "input" and sharding.use is not None
+        if sharding.role == role and sharding.use is not None
     }
     arrays = [_by_use(array, uses.get(array.path)) for array in snapshot.arrays]
     if not any(array.group == "other" for array in arrays):

@@ -51,6 +51,16 @@ def state_totals(snapshot: Snapshot) -> Totals:
     return totals(snapshot, STATE_GROUPS)
 
 
+def state_title(snapshot: Snapshot) -> str:
+    """Return what the arrays of `state_totals` are, as a label: arrays of unknown role are no train state."""
+    groups = {array.group for array in snapshot.arrays} & {*STATE_GROUPS}
+    if "opt_state" in groups or not groups:
+        return "Train state"
+    if "params" not in groups:
+        return "Arrays"
+    return "Parameters" if groups == {"params"} else "Parameters and other arrays"
+
+
 def totals(snapshot: Snapshot, groups: tuple[str, ...]) -> Totals:
     """Return the totals of the arrays in these groups."""
     if not snapshot.arrays:  # an imported program without arrays

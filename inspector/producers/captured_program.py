@@ -79,7 +79,7 @@ class CapturedProgram:
         program = Program(
             self.name,
             memory=memory,
-            shardings=program_text.with_uses(arrays, facts.uses, facts.reused),
+            shardings=program_text.with_uses(arrays, facts.uses, facts.gradients, facts.reused),
             stage="compiled",
             mesh=index,
         )

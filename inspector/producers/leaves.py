@@ -10,7 +10,7 @@ import functools
 import sys
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, replace
-from types import ModuleType
+from types import MemberDescriptorType, ModuleType
 from typing import Any
 
 import jax
@@ -98,7 +98,7 @@ def unboxed(tree: Any, modules: bool = True) -> Iterator[Leaf]:
         return isinstance(node, boxes) or _is_optax_state(node)
 
     for key_path, node in jax.tree_util.tree_leaves_with_path(tree, is_leaf=is_boxed):
-        path = jax.tree_util.keystr(key_path, simple=True, separator="/")
+        path = _path(tree, key_path)
         if _is_optax_state(node) and structure_of(node) != structure_of(0):
             inside = jax.tree_util.tree_leaves_with_path(
                 node, is_leaf=lambda subtree, of=node: subtree is not of
@@ -121,6 +121,52 @@ def unboxed(tree: Any, modules: bool = True) -> Iterator[Leaf]:
             yield from _inside(path, node.array, _named_array_fields(node))
         else:
             yield Leaf(path, None, node)
+
+
+def _path(tree: Any, keys: Sequence[Any]) -> str:
+    """Return the path of a leaf: `model/up/kernel`.
+
+    A class that is registered without keys numbers its children. Its attributes with them have names.
+    """
+    if not any(isinstance(key, jax.tree_util.FlattenedIndexKey) for key in keys):
+        return jax.tree_util.keystr(tuple(keys), simple=True, separator="/")
+    parts, node = [], tree
+    try:
+        for key in keys:
+            children, _ = jax.tree_util.default_registry.flatten_one_level_with_keys(node)
+            place = next(n for n, (own, _) in enumerate(children) if own == key)
+            part = jax.tree_util.keystr((key,), simple=True)
+            if isinstance(key, jax.tree_util.FlattenedIndexKey):
+                part = _attribute(node, [child for _, child in children], place) or part
+            parts.append(part)
+            node = children[place][1]
+    except (
+        Exception
+    ):  # flatten functions of the program can fail, or return other children each time
+        return jax.tree_util.keystr(tuple(keys), simple=True, separator="/")
+    return "/".join(parts)
+
+
+def _attribute(node: Any, children: Sequence[Any], place: int) -> str | None:
+    """Return the name of the attribute with one of the children of a node; None if no attribute has it."""
+    child = children[place]
+    names = [name for name, value in attributes_of(node).items() if value is child]
+    # Attributes with one value are in the order of the children.
+    earlier = sum(other is child for other in children[:place])
+    return names[earlier].strip("_") if earlier < len(names) else None
+
+
+def attributes_of(node: Any) -> dict[str, Any]:
+    """Return the attributes that an object stores, without calling any code of its class."""
+    found = dict(getattr(node, "__dict__", {}))
+    for kind in type(node).__mro__:
+        slots = vars(kind).get("__slots__", ())
+        for name in (slots,) if isinstance(slots, str) else tuple(slots):
+            member = vars(kind).get(name)
+            if isinstance(member, MemberDescriptorType):
+                with contextlib.suppress(AttributeError):
+                    found[name] = member.__get__(node)
+    return found
 
 
 def structure_of(tree: Any) -> Any:

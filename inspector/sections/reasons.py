@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import defaultdict
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from threading import Lock
 
@@ -14,7 +14,7 @@ from inspector.compiled.source_calls import PRIMITIVES
 from inspector.core.collectives import axes_text, wire_bytes_of_run
 from inspector.core.folding import NUMBER
 from inspector.core.formatting import and_text, spec_text
-from inspector.core.snapshot import Collective, Conflict, ConflictSide, Program
+from inspector.core.snapshot import Collective, Conflict, ConflictSide, Program, Spec
 
 _SUMS = frozenset({"all-reduce", "reduce-scatter"})
 _PRODUCTS = frozenset({"dot", "dot_general", "conv_general_dilated", "ragged_dot", "einsum"})
@@ -51,13 +51,14 @@ class Shared:
 def _shared(program: Program) -> tuple[Program, list[Shared]]:
     conflicts = _conflicts(program)
     alike: dict[tuple[str, str, str | None], list[Collective]] = defaultdict(list)
+    specs = _specs(program)
     for collective in program.collectives or ():
-        unnamed = _reason(collective, conflicts.get(collective.name), ())
+        unnamed = _reason(collective, conflicts.get(collective.name), (), specs)
         alike[collective.op, axes_text(collective), unnamed].append(collective)
     rows = []
     for members in alike.values():
         arrays = _patterns(path for member in members for path in member.arrays or ())
-        sentence = _reason(members[0], conflicts.get(members[0].name), arrays)
+        sentence = _reason(members[0], conflicts.get(members[0].name), arrays, specs)
         rows.append(Shared(tuple(members), sentence, wire_bytes_of_run(*members)))
     return program, sorted(rows, key=lambda row: row.sent or 0, reverse=True)
 
@@ -94,16 +95,31 @@ def reason(program: Program, collective: Collective) -> str | None:
     A matrix product whose operands are sharded over the dimension that it sums is followed by an all-reduce,
     and an operand that an operation uses in another sharding is gathered or moved.
     """
-    return _reason(collective, _conflicts(program).get(collective.name), collective.arrays or ())
+    resharded = _conflicts(program).get(collective.name)
+    return _reason(collective, resharded, collective.arrays or (), _specs(program))
+
+
+def _specs(program: Program) -> dict[str, Spec | None]:
+    """Return the PartitionSpec of each input and output by its path."""
+    return {sharding.path: sharding.compiled for sharding in program.shardings}
 
 
 def _reason(
-    collective: Collective, resharded: Conflict | None, arrays: Sequence[str]
+    collective: Collective,
+    resharded: Conflict | None,
+    arrays: Sequence[str],
+    specs: Mapping[str, Spec | None],
 ) -> str | None:
+    """Return why a collective is there.
+
+    Args:
+      arrays: the paths, or patterns of paths, by which the sentence names what it moves.
+      specs: the PartitionSpecs of the inputs and outputs of the program.
+    """
     if collective.mesh_axes is None and collective.axis_parts is None:
         return None
     if resharded is not None:
-        return _of_conflict(resharded, collective, arrays)
+        return _of_conflict(resharded, collective, arrays, specs)
     primitive = parse_op_name(collective.op_name)[0].primitive
     if not primitive:
         return None
@@ -182,7 +198,12 @@ def _of_sum(primitive: str, axes: str, op: str) -> str:
     )
 
 
-def _of_conflict(conflict: Conflict, collective: Collective, arrays: Sequence[str]) -> str:
+def _of_conflict(
+    conflict: Conflict,
+    collective: Collective,
+    arrays: Sequence[str],
+    specs: Mapping[str, Spec | None],
+) -> str:
     side = next((side for side in conflict.sides if side.spec != side.used), conflict.sides[0])
     before, after = spec_text(side.spec), spec_text(side.used)
     if side.value.startswith("result"):
@@ -195,8 +216,13 @@ def _of_conflict(conflict: Conflict, collective: Collective, arrays: Sequence[st
         where = f" ({conflict.source})" if conflict.source else ""
         asked = f"a sharding constraint{where} asks for {after}"
         return f"The value is sharded as {before}, and {asked}: {moves}."
-    name = _named(arrays) if arrays else _side_name(side)
-    return f"{name} is sharded as {before}, and {conflict.operation} uses it as {after}: {moves}."
+    whole = all(specs.get(path) == side.spec for path in collective.arrays or ())
+    name, several = (_named(arrays), len(arrays) > 1) if arrays else (_side_name(side), False)
+    if arrays and not whole:
+        # Such as the part of one layer, or another sharding of the array inside of the program.
+        name = f"{'Values' if several else 'A value'} from {name}"
+    verb, pronoun = ("are", "them") if several else ("is", "it")
+    return f"{name} {verb} sharded as {before}, and {conflict.operation} uses {pronoun} as {after}: {moves}."
 
 
 def _side_name(side: ConflictSide) -> str:

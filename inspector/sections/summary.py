@@ -8,11 +8,12 @@ from inspector.core.formatting import bytes_text, counted, elements_text, times_
 from inspector.core.meshes import meshes_text, number_of_devices
 from inspector.core.program_names import noun
 from inspector.core.snapshot import Snapshot
-from inspector.core.totals import Totals, counted_program, in_elements, state_totals
+from inspector.core.totals import Totals, counted_program, in_elements, state_title, state_totals
 from inspector.sections import provenance
 from inspector.sections.section import Facts, Text, text
 
-_PER_DEVICE = "Train state per device"  # memory also holds batch, outputs and temporaries
+_PER_DEVICE = " per device"  # memory also holds batch, outputs and temporaries
+_ELEMENTS_PER_DEVICE = "Elements per device"
 _TITLES = {"target": "Source", "date": "Created"}
 
 
@@ -26,7 +27,8 @@ def facts(snapshot: Snapshot) -> Facts:
         labelled.append(("Layout", layout_text(snapshot.layout)))
     if snapshot.source.processes > 1:
         labelled.append(("Processes", str(snapshot.source.processes)))
-    labelled.append(("Train state", state_text(state_totals(snapshot), device_count(snapshot))))
+    size = state_text(state_totals(snapshot), device_count(snapshot))
+    labelled.append((state_title(snapshot), size))
     return Facts.of(*labelled)
 
 
@@ -36,25 +38,26 @@ def totals(snapshot: Snapshot) -> Facts:
     state = state_totals(elements or snapshot)
     devices = device_count(snapshot)
     once, per_device = bytes_text(state.bytes), bytes_text(state.per_device)
-    labels, unit = ("Train state", _PER_DEVICE), "Bytes"
+    title = state_title(snapshot)
+    labels, unit = (title, f"{title}{_PER_DEVICE}"), "Bytes"
     if elements is not None:
         once, per_device = (
             elements_text(count).partition(" element")[0]
             for count in (state.bytes, state.per_device)
         )
-        labels, unit = ("Elements", "Elements per device"), "Elements"
+        labels, unit = ("Elements", _ELEMENTS_PER_DEVICE), "Elements"
     on_host = f" {bytes_text(state.host)} more are in host memory." if state.host else ""
     ends = "" if devices is None else f" 1 means no replication, {devices} means full replication."
     program = counted_program(snapshot)
     of_program = "" if program is None else f" Of {noun(program)}, which has the most."
     return Facts.of(
         ("Devices", "unknown" if devices is None else f"{devices:,}"),
-        (labels[0], once, f"Parameters, optimizer state and step, counted once.{of_program}"),
-        (labels[1], per_device, f"Train state in the memory of each device.{on_host}"),
+        (labels[0], once, f"All of them, counted once.{of_program}"),
+        (labels[1], per_device, f"In the memory of each device.{on_host}"),
         (
             "Copies",
             "unknown" if state.copies is None else f"{times_text(state.copies)}×",
-            f"{unit} of the train state on all devices over those of one train state.{ends}",
+            f"{unit} on all devices over those counted once.{ends}",
         ),
     )
 
@@ -65,8 +68,8 @@ def line(snapshot: Snapshot, state_per_device: str | None = None) -> Text:
     state_per_device: the bytes per device if they are to have other words, such as before and now.
     """
     facts = [(fact.label, fact.value) for fact in totals(snapshot).facts]
-    if state_per_device is not None and facts[2][0] == _PER_DEVICE:
-        facts[2] = (_PER_DEVICE, state_per_device)
+    if state_per_device is not None and facts[2][0] != _ELEMENTS_PER_DEVICE:
+        facts[2] = (facts[2][0], state_per_device)
     return text(" · ".join(f"{label} {value}" for label, value in facts), quiet=True)
 
 

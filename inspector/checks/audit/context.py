@@ -288,8 +288,8 @@ def parameters_of_moments(arrays: Iterable[Array]) -> dict[str, Array]:
     """Return the parameter of each moment, by the moment's path, if it has a parameter.
 
     A moment has the shape of its parameter and the same end of the path. The longest common end wins, then
-    the parameter with the shortest path. Without a common end, as for a parameter that is one array, the only
-    parameter of this shape is the one.
+    the parameter with the shortest path. Keras writes the parameter's path into the name of the moment.
+    Without a common end, as for a parameter that is one array, the only parameter of this shape is the one.
     """
     arrays = list(arrays)
     by_end: dict[tuple[str, ...], list[tuple[int, Array]]] = defaultdict(list)
@@ -311,6 +311,15 @@ def parameters_of_moments(arrays: Iterable[Array]) -> dict[str, Array]:
                 parameters[array.path] = min(same, key=lambda pair: pair[0])[1]
                 break
         else:
+            joined = "_".join(keys)
+            same = [
+                (len(parameter.path), parameter)
+                for parameter in by_shape[array.shape]
+                if "_".join(_keys(parameter.path)) in joined
+            ]
+            if same and array.shape:
+                parameters[array.path] = max(same, key=lambda pair: pair[0])[1]
+                continue
             # Every parameter can have a scalar beside it, such as a count.
             same_shape = by_shape[array.shape] if array.shape else []
             if len(same_shape) == 1:

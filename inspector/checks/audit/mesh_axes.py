@@ -141,9 +141,13 @@ def _of_axis(context: AuditContext, axis: MeshAxis) -> Finding | None:
         f"Mesh axis {axis.name}: {axis.size} devices hold the same {context.held_text(repeated)} of "
         + (
             f"train state in {counted(len(repeated), 'array')}{plain}. Sharding it over {axis.name} as well, "
-            f"as FSDP does, saves up to {context.amount(saved)} per device, but parameters must then be "
-            "gathered."
-            if context.trains
+            f"as FSDP does, saves up to {context.amount(saved)} per device"
+            + (
+                ", but parameters must then be gathered."
+                if any(array.group == "params" for array in repeated)
+                else "."
+            )
+            if any(array.group in ("params", "opt_state") for array in repeated)
             else f"{counted(len(repeated), 'array')}. Sharding {'it' if len(repeated) == 1 else 'them'} over "
             f"{axis.name} as well saves up to {context.amount(saved)} per device."
         )

@@ -62,30 +62,32 @@ def _replicated_moments(context: AuditContext) -> list[Fold]:
     return [*(Fold(path, tuple(moments)) for path, moments in by_parameter.items()), *fold(without)]
 
 
-def _single(context: AuditContext, code: str, saved: int, fold: Fold) -> Finding:
-    axes = context.finest(fold.first)[1]
-    parameter = context.parameters.get(fold.first.path)
-    size = context.amount(fold.bytes_per_device)
+def _single(context: AuditContext, code: str, saved: int, folded: Fold) -> Finding:
+    axes = context.finest(folded.first)[1]
+    parameter = context.parameters.get(folded.first.path)
+    size = context.amount(folded.bytes_per_device)
     everywhere = f"replicated on all {context.mesh.size} devices, {size} on each"
     if code in (PARAMETER, OTHER):
-        message = f"{fold_text(fold)} is {everywhere}: {_reason(fold.first, context)}."
+        message = f"{fold_text(folded)} is {everywhere}: {_reason(folded.first, context)}."
     elif parameter is None:
+        same = [array for array in context.of_group("params") if array.shape == folded.first.shape]
+        shape = and_text([other.path for other in fold(same)], "or") or "no parameter"
         message = (
-            f"Optimizer state {fold_text(fold)} is {everywhere}. It has the shape of no parameter."
+            f"Optimizer state {fold_text(folded)} is {everywhere}. It has the shape of {shape}."
         )
     else:
         message = (
-            f"Optimizer state of {fold.path} ({counted(fold.count, 'array')}) is {everywhere}, as is the "
+            f"Optimizer state of {folded.path} ({counted(folded.count, 'array')}) is {everywhere}, as is the "
             f"parameter: {_reason(parameter, context)}."
         )
     message += f" Sharding over {and_text(axes)} saves up to {context.amount(saved)} per device."
-    if code == OTHER and fold.first.group == "other":
+    if code == OTHER and folded.first.group == "other":
         message += " Its role is unknown."
-    names = [name for name in fold.first.logical_axes or () if name]
+    names = [name for name in folded.first.logical_axes or () if name]
     remedy = None
     if axes and names:
         remedy = f"Add a rule for {and_text(names, 'or')} to {' + '.join(axes)}."
-    return finding("warning", code, message, folds=[fold], saved=saved, remedy=remedy, axes=axes)
+    return finding("warning", code, message, folds=[folded], saved=saved, remedy=remedy, axes=axes)
 
 
 def _rest(context: AuditContext, code: str, rest: Candidates) -> Finding:

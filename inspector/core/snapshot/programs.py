@@ -20,13 +20,14 @@ from inspector.core.typed_json import (
 )
 
 Stage = Literal["propagated", "partitioned", "compiled", "run"]
+Requester = Literal["code", "autodiff", "partitioner"]
 # The kind of machine for which a program was partitioned or compiled.
 Platform = Literal["cpu", "gpu", "tpu"]
 # weight: an operand of matrix products, or a table. moment: the new weight is computed from it elementwise.
 # cache: the program writes other data into it at an index. data: in an argument of the function with none of
-# these, nothing of which the program updates, while another argument has weights or caches.
-Requester = Literal["code", "autodiff", "partitioner"]
-ArgumentUse = Literal["weight", "moment", "cache", "data"]
+# these, nothing of which the program updates, while another argument has weights or caches. gradient: a
+# result that the backward pass computes.
+ArgumentUse = Literal["weight", "moment", "cache", "data", "gradient"]
 # condition: in the condition of a loop. callback: the result is an argument of a function on the host.
 # accumulation: each iteration of a loop adds the result to a sum, and reads the sum for nothing else.
 CollectiveUse = Literal["condition", "callback", "accumulation"]
@@ -339,8 +340,8 @@ class ProgramArray(Record):
       compiled: The PartitionSpec of the compiled program.
       same: Whether both place the array the same way. None if no spec was requested, or if it is not used.
       used: Whether the program uses it. false for an input that the compiler dropped.
-      use: The use of an input that the compiled text proves: a weight, a moment of an optimizer, a cache, or
-        data. None if it proves none.
+      use: What the compiled text proves: an input is a weight, a moment of an optimizer, a cache, or data; an
+        output is a gradient. None if it proves none.
       reused: Whether the program writes an output over this input. None if unknown, and for outputs.
       donated: Whether the caller donates this input.
     """

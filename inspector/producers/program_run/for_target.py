@@ -110,7 +110,7 @@ def _read(
         program.name,
         memory=None if memory is None else replace(memory, capacity=_capacity(target)),
         seconds=Seconds(compile=seconds),
-        shardings=program_text.with_uses(shardings, facts.uses, facts.reused),
+        shardings=program_text.with_uses(shardings, facts.uses, facts.gradients, facts.reused),
     )
     return _snapshot(snapshot, target, record, arrays, facts.added_to(program), ())
 

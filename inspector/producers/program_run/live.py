@@ -10,23 +10,36 @@ import sys
 import weakref
 from collections.abc import Iterable, Sequence
 from dataclasses import replace
-from types import FunctionType, ModuleType
-from typing import Any
+from typing import Any, NamedTuple
 
 import jax
 
+from inspector.core.formatting import numbered
 from inspector.core.snapshot import Snapshot
 from inspector.producers.capture import capture
 from inspector.producers.jax_internals import arrays
 from inspector.producers.jax_internals.programs import output_shardings
 from inspector.producers.leaves import unboxed
 from inspector.producers.program_run.named_arguments import ArgumentPaths
+from inspector.producers.program_run.own_names import names_of_libraries, trees_of_objects
 
-# Variables of these types contain no arrays.
-_PLAIN = (ModuleType, FunctionType, type, str, bytes, int, float, bool, type(None))
 BY_ARGUMENT, BY_VARIABLE, BY_OUTPUT, BY_ORDER = "argument", "variable", "output", "order"
 
 Signature = tuple[Any, ...]
+
+
+class Names(NamedTuple):
+    """What is known of the names of live arrays.
+
+    Attributes:
+      counts: number of arrays by source of their name.
+      own: names that a library gives to arrays, by their paths.
+      outputs: paths of arrays by that of the output of a program that they are.
+    """
+
+    counts: dict[str, int]
+    own: dict[str, str]
+    outputs: dict[str, str]
 
 
 class LiveArrays:
@@ -65,8 +78,8 @@ class LiveArrays:
 
     def captured(
         self, trees: Iterable[tuple[str, Any]], final: bool = False
-    ) -> tuple[Snapshot | None, dict[str, int]]:
-        """Return a Snapshot of all live arrays, and the number of arrays by source of their name.
+    ) -> tuple[Snapshot | None, Names]:
+        """Return a Snapshot of all live arrays, and what is known of their names.
 
         Args:
           trees: pytrees with their names, which are the arguments of a program.
@@ -80,7 +93,7 @@ class LiveArrays:
         )
         self._compare_with_last(live)
         if not live:
-            return None, {}
+            return None, Names({}, {}, {})
         named: dict[str, Any] = {}
         counts: dict[str, int] = {}
         left = {id(array): array for array in reversed(live)}  # from the oldest to the newest
@@ -100,7 +113,21 @@ class LiveArrays:
         snapshot = capture(named)
         # Numbers and functions in a pytree are not arrays of the program.
         findings = tuple(finding for finding in snapshot.findings if finding.code != "left-out")
-        return replace(snapshot, findings=findings), counts
+        own = names_of_libraries()
+        captured = list(_arrays("", named))
+        paths = list(numbered(path or "array" for path, _ in captured))
+        path_of = {id(_held(array)): path for path, (_, array) in zip(paths, captured, strict=True)}
+        groups = {path_of[key]: own[key].group for key in path_of.keys() & own.keys()}
+        arrays = tuple(
+            replace(array, group=groups.get(array.path) or array.group) for array in snapshot.arrays
+        )
+        every = {id(array): array for array in reversed(live)}
+        names = Names(
+            counts,
+            {path_of[key]: own[key].path for key in path_of.keys() & own.keys()},
+            {path: path_of[key] for path, key in self._matched(every) if key in path_of},
+        )
+        return replace(snapshot, arrays=arrays, findings=findings), names
 
     def _compare_with_last(self, live: list[Any]) -> None:
         sizes = [array.size * array.dtype.itemsize for array in live]
@@ -263,11 +290,13 @@ def _held(array: Any) -> Any:
 
 
 def _variables() -> list[tuple[str, Any]]:
-    return [
-        (name, value)
-        for name, value in list(vars(sys.modules["__main__"]).items())
-        if not name.startswith("__") and not isinstance(value, _PLAIN)
-    ]
+    return list(
+        trees_of_objects(
+            (name, value)
+            for name, value in list(vars(sys.modules["__main__"]).items())
+            if not name.startswith("__")
+        )
+    )
 
 
 def _add(named: dict[str, Any], path: str, array: Any) -> None:

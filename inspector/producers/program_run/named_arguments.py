@@ -4,11 +4,12 @@ from __future__ import annotations
 
 import re
 from collections import Counter
-from collections.abc import Callable, Sequence
-from dataclasses import dataclass, replace
+from collections.abc import Sequence
+from dataclasses import dataclass
 from typing import Any
 
-from inspector.core.snapshot import Program, Snapshot
+from inspector.core import renamed_paths
+from inspector.core.snapshot import Snapshot
 from inspector.producers.split_modules import arguments as unpacked
 from inspector.producers.split_modules import merged
 
@@ -82,38 +83,7 @@ def with_argument_names(snapshot: Snapshot, program: str, paths: ArgumentPaths) 
             return path
         return prefix + _renamed(path.removeprefix(prefix), paths.parameters)
 
-    return replace(
-        snapshot,
-        arrays=tuple(replace(array, path=renamed(array.path)) for array in snapshot.arrays),
-        programs=tuple(_renamed_program(record, renamed) for record in snapshot.programs),
-        findings=tuple(
-            finding if finding.array is None else replace(finding, array=renamed(finding.array))
-            for finding in snapshot.findings
-        ),
-    )
-
-
-def _renamed_program(program: Program, renamed: Callable[[str], str]) -> Program:
-    """Replace the paths in every fact of a program."""
-    collectives, used = program.collectives, program.memory_use
-    if collectives is not None:
-        collectives = tuple(
-            collective
-            if collective.arrays is None
-            else replace(collective, arrays=tuple(map(renamed, collective.arrays)))
-            for collective in collectives
-        )
-    if used is not None:
-        values = (replace(value, path=value.path and renamed(value.path)) for value in used.values)
-        used = replace(used, values=tuple(values))
-    return replace(
-        program,
-        shardings=tuple(
-            replace(sharding, path=renamed(sharding.path)) for sharding in program.shardings
-        ),
-        collectives=collectives,
-        memory_use=used,
-    )
+    return renamed_paths.in_snapshot(snapshot, renamed)
 
 
 def _paths(tree: Any, split: Any = None) -> list[str]:

@@ -114,7 +114,9 @@ class Recorder:
         meta = {
             "name": name,
             "source": source,
-            "called": None if self._hook.moves is None else self._hook.moves.place(sys._getframe(1))[1],
+            "called": None
+            if self._hook.moves is None
+            else self._hook.moves.place(sys._getframe(1))[1],
             "at": time.time() - self._started,
             "seconds": seconds,
             "static": {} if traced is None else traced.static,
@@ -196,7 +198,7 @@ class Recorder:
         if not self._lock.acquire(blocking=final):
             return
         try:
-            snapshot, counts = self._live.captured(trees, final)
+            snapshot, names = self._live.captured(trees, final)
             if snapshot is None:
                 return
             size = sum(array.bytes or 0 for array in snapshot.arrays)
@@ -205,7 +207,12 @@ class Recorder:
             self._read_bytes = size
             if size >= self._written_bytes / 2 or (goes_on and size >= self._written_bytes / 100):
                 self._written_bytes = size
-                meta = {"when": when, "at": now - self._started, "names": counts, "bytes": size}
+                meta = {
+                    "when": when,
+                    "at": now - self._started,
+                    "names": names._asdict(),
+                    "bytes": size,
+                }
                 self._write_json("arrays.json", meta, snapshot)
         finally:
             self._lock.release()

@@ -14,6 +14,7 @@ from pathlib import Path
 from inspector.compiled import hlo, program_text
 from inspector.compiled.argument_uses import argument_uses
 from inspector.compiled.donation import with_donation
+from inspector.compiled.gradients import gradient_results
 from inspector.compiled.hlo import entry, remarkable
 from inspector.compiled.hlo.analysis import Analysis
 from inspector.compiled.hlo.live_values import live_values
@@ -237,6 +238,7 @@ def _program(
         )
     collectives = work = before_partitioning = scheduled = used = kept = None
     uses: dict[str, ArgumentUse] = {}
+    gradients: frozenset[str] = frozenset()
     reused: frozenset[str] | None = None
     partitioned = entry.is_partitioned(module)
     try:
@@ -257,6 +259,7 @@ def _program(
             scheduled = schedule(analysis, collectives)
             reused = program_text.reused_inputs(module, shardings) if partitioned else None
             uses = argument_uses(analysis, *program_text.flat_paths(shardings))
+            gradients = gradient_results(analysis, program_text.flat_paths(shardings)[1])
             live = live_values(analysis)
             used = memory_use(analysis, *program_text.flat_paths(shardings), uses=uses, live=live)
             kept = kept_gathers(module, live, collectives)
@@ -267,7 +270,7 @@ def _program(
         name,
         flops_per_device=None if work is None else work.flops,
         collectives=collectives if partitioned else None,
-        shardings=program_text.with_uses(shardings, uses, reused),
+        shardings=program_text.with_uses(shardings, uses, gradients, reused),
         work=work,
         schedule=scheduled if partitioned else None,
         large_constants=remarkable.large_constants(module) if partitioned else None,

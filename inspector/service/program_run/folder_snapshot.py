@@ -9,7 +9,7 @@ from dataclasses import replace
 from pathlib import Path
 
 from inspector.checks import audit
-from inspector.core import program_run, snapshot
+from inspector.core import program_run, renamed_paths, snapshot
 from inspector.core.errors import InvalidInput
 from inspector.core.formatting import bytes_text, counted, spec_text
 from inspector.core.meshes import MeshList, mesh_key
@@ -95,28 +95,13 @@ def _named(snapshot: Snapshot, record: CompiledRecord) -> Snapshot:
     def renamed(path: str) -> str:
         return new + path.removeprefix(old) if path.startswith(old) else path
 
+    found = renamed_paths.in_snapshot(snapshot, renamed)
     return replace(
-        snapshot,
-        arrays=tuple(
-            replace(array, path=renamed(array.path), program=record.name)
-            for array in snapshot.arrays
-        ),
-        programs=tuple(
-            replace(
-                program,
-                name=record.name,
-                shardings=tuple(
-                    replace(value, path=renamed(value.path)) for value in program.shardings
-                ),
-            )
-            for program in snapshot.programs
-        ),
-        propagated=snapshot.propagated
-        and tuple(replace(program, name=record.name) for program in snapshot.propagated),
-        findings=tuple(
-            finding if finding.array is None else replace(finding, array=renamed(finding.array))
-            for finding in snapshot.findings
-        ),
+        found,
+        arrays=tuple(replace(array, program=record.name) for array in found.arrays),
+        programs=tuple(replace(program, name=record.name) for program in found.programs),
+        propagated=found.propagated
+        and tuple(replace(program, name=record.name) for program in found.propagated),
     )
 
 

@@ -5,13 +5,20 @@ from __future__ import annotations
 import contextlib
 import shutil
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import partial
 from pathlib import Path
 from typing import Any
 
-from inspector.core import output, program_run, snapshot, strict_json, typed_json
+from inspector.core import (
+    output,
+    program_run,
+    renamed_paths,
+    snapshot,
+    strict_json,
+    typed_json,
+)
 from inspector.core.array_roles import with_roles
 from inspector.core.collectives import wire_bytes_of_run
 from inspector.core.errors import InvalidInput
@@ -74,6 +81,9 @@ class Folder:
         self._raw = path / "raw"
         self._read: list[_Read] = []
         self._live: Snapshot | None = None
+        self._own_names: dict[
+            str, str
+        ] = {}  # of live arrays -> the names that a library gives them
         self._changed = False
 
     def create(self) -> None:
@@ -251,7 +261,9 @@ class Folder:
         plain = strict_json.read(taken)
         meta = plain["meta"]
         self._live = snapshot.from_json(plain["snapshot"], str(taken))
-        live = LiveRecord(meta["when"], meta["at"], meta["bytes"], meta["names"])
+        names = meta["names"]
+        self._own_names, self._outputs = names["own"], names["outputs"]
+        live = LiveRecord(meta["when"], meta["at"], meta["bytes"], names["counts"])
         self.run = replace(self.run, live=live)
         self._changed = True
 
@@ -300,7 +312,8 @@ class Folder:
             return
         meshes = MeshList(self._live.meshes)
         by_live_paths = [
-            with_live_paths(entry.program, entry.mesh, self._live) for entry in self._read
+            with_live_paths(entry.program, entry.mesh, self._live, self._outputs)
+            for entry in self._read
         ]
         programs = tuple(
             replace(program, name=entry.record.name, mesh=meshes.index_of(entry.mesh))
@@ -320,7 +333,11 @@ class Folder:
             findings=(*self._live.findings, *self._notes(by_live_paths)),
             reshards=self.run.reshards,
         )
-        _write(found, self.path / program_run.SNAPSHOT)
+        own = self._own_names
+        _write(
+            renamed_paths.in_snapshot(found, lambda path: own.get(path, path)),
+            self.path / program_run.SNAPSHOT,
+        )
 
     def _notes(self, programs: Sequence[Program]) -> tuple[Finding, ...]:
         """Return which arrays are missing if the last capture was before the end.
@@ -422,7 +439,9 @@ def _completed(snapshot: Snapshot, record: CompiledRecord, hlo: str | None) -> S
     known = [seconds for seconds in (record.trace, record.lower) if seconds is not None]
     program = replace(
         facts.added_to(program),
-        shardings=program_text.with_uses(program.shardings, facts.uses, facts.reused),
+        shardings=program_text.with_uses(
+            program.shardings, facts.uses, facts.gradients, facts.reused
+        ),
         seconds=Seconds(lower=sum(known) if known else None, compile=record.compile),
     )
     completed = replace(
@@ -433,12 +452,18 @@ def _completed(snapshot: Snapshot, record: CompiledRecord, hlo: str | None) -> S
     return with_donation(with_roles(completed))
 
 
-def with_live_paths(program: Program, mesh: snapshot.Mesh | None, live: Snapshot) -> Program:
+def with_live_paths(
+    program: Program,
+    mesh: snapshot.Mesh | None,
+    live: Snapshot,
+    outputs: Mapping[str, str] | None = None,
+) -> Program:
     """Return the program for the Snapshot of the live arrays: inputs and outputs that are live arrays have
     their paths.
 
     Args:
       mesh: the mesh of the program; None if unknown. Only arrays on the same mesh are its inputs and outputs.
+      outputs: the paths of live arrays by that of the output that they are, as far as it is known.
     """
     key = None if mesh is None else mesh_key(mesh)
     specs = {}
@@ -449,26 +474,22 @@ def with_live_paths(program: Program, mesh: snapshot.Mesh | None, live: Snapshot
     below: dict[str, list[str]] = {}
     for path in specs:
         below.setdefault(path.partition("/")[2] or path, []).append(path)
-    shardings = []
+    live_paths = {}
+    prefix = f"{program.name}/input/"
+    taken = {sharding.path.removeprefix(prefix) for sharding in program.shardings}
     for sharding in program.shardings:
         path = sharding.path.removeprefix(f"{program.name}/{sharding.role}/")
         if sharding.role == "output":
             # A train step returns the state that it takes: output `0/params/w` is `state/params/w`.
             found = below.get(path) or below.get(path.partition("/")[2]) or []
-            path = found[0] if len(found) == 1 else ""
+            if (
+                sharding.use == "gradient"
+            ):  # it has the path of its parameter below another variable
+                found = [
+                    one for one in found if one not in taken and specs[one] == sharding.compiled
+                ]
+            path = found[0] if len(found) == 1 else (outputs or {}).get(sharding.path, "")
         same = path in specs and specs[path] == sharding.compiled
-        shardings.append(replace(sharding, path=path) if same else sharding)
-    collectives = program.collectives
-    if collectives is not None:
-        live_paths = {
-            sharding.path: other.path
-            for sharding, other in zip(program.shardings, shardings, strict=True)
-        }
-        collectives = tuple(
-            replace(
-                collective,
-                arrays=collective.arrays and tuple(live_paths.get(p, p) for p in collective.arrays),
-            )
-            for collective in collectives
-        )
-    return replace(program, shardings=tuple(shardings), collectives=collectives)
+        if same:
+            live_paths[sharding.path] = path
+    return renamed_paths.in_program(program, lambda path: live_paths.get(path, path))
