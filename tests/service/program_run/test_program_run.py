@@ -85,8 +85,11 @@ def test_live_arrays_are_those_of_jax(trained: Any) -> None:
 
 def test_every_style_of_compile_is_recorded(trained: Any) -> None:
     run: ProgramRun = trained.run
+    text = programs.TRAINS.splitlines()
+    lines = [number for number, line in enumerate(text, 1) if "jit(lambda" in line]
     assert [one.name for one in run.programs] == [
-        "train_step", "train_step (2)", "<lambda>", "tanh", "<lambda> (2)",
+        "train_step", "train_step (2)", f"<lambda> at train.py:{lines[0]}", "tanh",
+        f"<lambda> at train.py:{lines[1]}",
     ]  # fmt: skip
     assert [one.ahead_of_time for one in run.programs] == [False, False, False, True, True]
     assert run.operations > 0  # `jnp.ones` and the like
