@@ -126,7 +126,7 @@ def _reason(
     axes = axes_text(collective)
     if primitive in PRIMITIVES:
         return _of_request(collective, primitive, axes)
-    if collective.op in _SUMS and _in_condition(collective.op_name):
+    if collective.op in _SUMS and collective.use == "condition":
         return (
             f"The condition of a loop depends on values that are sharded over {axes}: the {collective.op} "
             "combines them before each iteration, so that all devices run equally many."
@@ -139,12 +139,6 @@ def _reason(
         f"shards{what} "
         f"along {axes}."
     )
-
-
-def _in_condition(op_name: str | None) -> bool:
-    """Return whether an operation is in the condition of a `while_loop`."""
-    name = op_name or ""
-    return name.endswith("/while") or "/while/cond/" in name
 
 
 def _of_request(collective: Collective, primitive: str, axes: str) -> str:
