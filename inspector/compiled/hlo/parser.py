@@ -6,6 +6,7 @@ import re
 from typing import NoReturn
 
 from inspector.compiled.hlo import text as lexical
+from inspector.compiled.hlo.fused_collectives import with_reduce_scatters
 from inspector.compiled.hlo.module import Computation, Instruction, Module
 from inspector.compiled.hlo.text import (
     ATTRIBUTES,
@@ -44,12 +45,15 @@ _PRINTED = "entry_computation_layout"
 def parse(text: str) -> tuple[Module, ...]:
     """Return the modules of an HLO text in linear time.
 
-    A truncated text is parsed up to its end, and `Module.truncated` is set.
+    A truncated text is parsed up to its end, and `Module.truncated` is set. Reduce-scatters that a text for
+    TPUs has as fusions are instructions.
 
     Raises:
       InvalidInput: the text is not HLO; the message contains the line.
     """
-    modules = tuple(_Reader(piece, line).module() for line, piece in lexical.pieces(text))
+    modules = tuple(
+        with_reduce_scatters(_Reader(piece, line).module()) for line, piece in lexical.pieces(text)
+    )
     if not modules:
         raise InvalidInput(
             "the text is not HLO: it has neither an HloModule line nor a computation"

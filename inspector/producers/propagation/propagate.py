@@ -90,6 +90,7 @@ class Setting:
       kind: the kind of machine whose compiler follows; None for emulated devices, or if it is not known.
       local: whether the source files of the program are files of this machine.
       platforms: other kinds of machines for which programs of a step are read, too.
+      torus: sides of a TPU slice in chips; None for other machines, or if it is not known.
     """
 
     mesh: Mesh
@@ -103,13 +104,15 @@ class Setting:
     kind: Kind | None = None
     local: bool = False
     platforms: tuple[Kind, ...] = ()
+    torus: tuple[int, ...] | None = None
 
     @classmethod
     def of(cls, layout: Layout, platforms: Collection[Kind] = ()) -> Setting:
         """Return the setting of a layout. Only one without a machine is read for `platforms`, too."""
         sizes = dict(layout.sizes)
         seq = sizes.get("seq")
-        kind = layout.machine.kind if layout.machine else None
+        machine = layout.machine
+        kind = machine.kind if machine else None
         # On GPUs the same attention is computed by matrix products.
         flash = sizes.get("attention") == "flash" and kind != "gpu"
         return cls(
@@ -124,6 +127,7 @@ class Setting:
             kind=kind,
             local=True,
             platforms=() if kind else tuple(sorted(platforms)),
+            torus=machine.slice.shape if machine and machine.slice else None,
         )
 
     def module_of(self, lowered: Lowered) -> Any:
@@ -158,7 +162,8 @@ class Setting:
         mesh: that for which it was partitioned.
         """
         slices = slices_of(mesh)
-        compiled = as_compiled_for(module, self.kind, None if slices is None else slices.tolist())
+        numbers = None if slices is None else slices.tolist()
+        compiled = as_compiled_for(module, self.kind, numbers, self.torus)
         return replace(compiled, local=self.local)
 
     def memory_use(self, analysis: Analysis, lowered: Lowered) -> MemoryUse | None:

@@ -144,6 +144,34 @@ def test_an_all_reduce_is_scattered_if_each_device_keeps_its_part(table, expecte
     assert reasons_of(entry, "tpu") == []
 
 
+@pytest.mark.parametrize(
+    ("torus", "groups", "expected"),
+    [
+        ((2, 4), "[1,8]<=[8]", ["reduce-scatter"]),
+        (None, "[1,8]<=[8]", ["reduce-scatter"]),
+        # The compiler for TPUs reduces over a whole square or three-dimensional slice in several phases.
+        ((4, 4), "[1,8]<=[8]", []),
+        ((2, 2, 2), "[1,8]<=[8]", []),
+        ((4, 4), "[2,4]<=[8]", ["reduce-scatter"]),
+        ((2, 2, 2), "[2,4]<=[8]", ["reduce-scatter"]),
+    ],
+)
+def test_tpus_scatter_over_a_whole_slice_if_one_ring_joins_it(torus, groups, expected) -> None:
+    devices = 8 if groups.startswith("[1") else 4
+    table = [number % devices * 64 for number in range(8)]
+    entry = f"""a = f32[{64 * devices},512] parameter(0)
+      whole = f32[{64 * devices},512] all-reduce(a), channel_id=1, replica_groups={groups}, {REDUCED}
+      table = s32[8] constant({{{", ".join(map(str, table))}}})
+      id = u32[] partition-id()
+      start = s32[1] dynamic-slice(table, id), dynamic_slice_sizes={{1}}
+      offset = s32[] reshape(start)
+      zero = s32[] constant(0)
+      ROOT r = f32[64,512] dynamic-slice(whole, offset, zero), dynamic_slice_sizes={{64,512}}"""
+    (module,) = hlo.parse(f"{SUM.replace('=4', '=8')}ENTRY e {{\n{entry}\n}}\n")
+    changes = later_passes.with_changes(module, "tpu", torus=torus).changes
+    assert [change.reason for change in changes] == expected
+
+
 # Transfers between 16 devices, and the operations that the compiler for two slices of v5e 2×4 makes of them
 # (libtpu 0.0.42): those between slices, and inside of slices those that differ by slice.
 TRANSPOSED = [(n, 2 * n % 16 + (n >= 8)) for n in range(16)]

@@ -56,7 +56,10 @@ class Passed:
 
 
 def as_compiled_for(
-    module: Module, kind: Kind | None, slice_numbers: Sequence[int] | None = None
+    module: Module,
+    kind: Kind | None,
+    slice_numbers: Sequence[int] | None = None,
+    torus: Sequence[int] | None = None,
 ) -> Module:
     """Return a partitioned module after the passes of a kind of machine that change the bytes sent.
 
@@ -68,12 +71,16 @@ def as_compiled_for(
       module: the program of one device after XLA's partitioner.
       kind: None for emulated devices and unknown machines, for which nothing is changed.
       slice_numbers: the number of the TPU slice of each partition; None for one slice.
+      torus: the sides of a TPU slice in chips; None if they are unknown.
     """
-    return with_changes(module, kind, slice_numbers).module
+    return with_changes(module, kind, slice_numbers, torus).module
 
 
 def with_changes(
-    module: Module, kind: Kind | None, slice_numbers: Sequence[int] | None = None
+    module: Module,
+    kind: Kind | None,
+    slice_numbers: Sequence[int] | None = None,
+    torus: Sequence[int] | None = None,
 ) -> Passed:
     """Return what `as_compiled_for` returns, with the reason of each change."""
     if kind is None:
@@ -85,7 +92,7 @@ def with_changes(
         if computation.complete and any(
             instruction.opcode in BY_OPCODE for instruction in computation.instructions
         ):
-            passes = Passes(module, computation, slice_numbers)
+            passes = Passes(module, computation, slice_numbers, torus)
             passes.apply(("copy",), _remove_copy)
             (_run_for_gpu if kind == "gpu" else _run_for_tpu)(passes)
             changes += passes.changes
@@ -125,5 +132,6 @@ def _run_for_tpu(passes: Passes) -> None:
         passes.apply(("all-gather",), slices.gather_in_slices)
     passes.apply(MOVES, narrowing.narrow_for_products)
     gathers.merge_equal(passes)
+    passes.apply(("all-reduce",), reductions.scatter_by_fusion)
     if passes.slices is not None:
         passes.apply(("collective-permute",), slices.permute_in_slices)

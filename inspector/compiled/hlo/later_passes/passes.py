@@ -69,15 +69,23 @@ class Passes:
 
     Attributes:
       slices: the number of the TPU slice of each partition; None for one slice.
+      whole_rings: whether one ring joins all devices of a slice, as the compiler for TPUs makes it.
       repeated: all-gathers that were added because users of an array are far apart.
     """
 
     def __init__(
-        self, module: Module, computation: Computation, slices: Sequence[int] | None
+        self,
+        module: Module,
+        computation: Computation,
+        slices: Sequence[int] | None,
+        torus: Sequence[int] | None = None,
     ) -> None:
         self._module = module
         self.partitions = module.partitions or 1
         self.slices = slices if slices and len(set(slices)) > 1 else None
+        sides = [side for side in torus or () if side > 1]
+        square = len(sides) == 2 and sides[0] == sides[1] > 2
+        self.whole_rings = not square and len(sides) < 3
         self.edited = EditedComputation(computation)
         self.changes: list[Change] = []
         self.repeated: set[str] = set()

@@ -7,8 +7,10 @@ from collections.abc import Sequence
 
 from inspector.compiled.hlo.later_passes.partition_offsets import ElidedTable, offsets_by_partition
 from inspector.compiled.hlo.later_passes.passes import (
+    Array,
     Passes,
     array_of,
+    bits_of,
     dtype_of,
     metadata,
     product_of_groups,
@@ -21,6 +23,9 @@ from inspector.compiled.hlo.replica_groups import Groups
 
 # `AllReduceReassociate` looks through these.
 _FORMATTING = frozenset({"reshape", "pad", "slice", "convert"})
+# A tile of 32-bit elements on TPUs; one of 16-bit elements has twice as many rows or columns.
+_SUBLANES, _LANES = 8, 128
+_LEAST_COLUMNS = 32  # of rows that are scattered
 
 
 def fold(passes: Passes, outer: Instruction) -> None:
@@ -134,11 +139,8 @@ def scatter(passes: Passes, collective: Instruction) -> None:
     XLA's `ReduceScatterCreator`. A reshape that keeps the sliced dimensions may be between both.
     """
     edited = passes.edited
-    user = edited.only_user(collective)
-    reshaped = user is not None and user.opcode == "reshape"
-    if user is not None and reshaped:
-        user = edited.only_user(user)
-    if user is None or user.opcode != "dynamic-slice" or not passes.has_one_operand(collective):
+    user, reshaped = _kept_slice(passes, collective)
+    if user is None:
         return
     groups = passes.groups(collective)
     reduced, whole, part = map(array_of, (collective, edited.operand(user), user))
@@ -172,6 +174,54 @@ def scatter(passes: Passes, collective: Instruction) -> None:
         result = edited.insert("reshape", user.shape_text or "", [scattered.name], own, collective)
     edited.replace(user, result)
     passes.changed("reduce-scatter", (collective.name,), (scattered.name,))
+
+
+def scatter_by_fusion(passes: Passes, collective: Instruction) -> None:
+    """Make a reduce-scatter of an all-reduce where the compiler for TPUs has a fusion for both.
+
+    Measured with libtpu 0.0.42 on 150 sums: it fuses arrays whose tiles it need not cut. On a square or
+    three-dimensional slice it does not if all devices reduce.
+    """
+    user, _ = _kept_slice(passes, collective)
+    groups = passes.groups(collective)
+    if user is None or groups is None or not (passes.whole_rings or len(groups) > 1):
+        return
+    whole, part = array_of(passes.edited.operand(user)), array_of(user)
+    if whole is None or part is None or len(part.sizes) < 2:
+        return
+    dimensions = _split_dimensions(whole.sizes, part.sizes)
+    if len(dimensions) == 1 and _has_whole_tiles(part, dimensions[0], bits_of(user)):
+        scatter(passes, collective)
+
+
+def _has_whole_tiles(part: Array, cut: int, bits: int) -> bool:
+    """Return whether a layout has whole tiles in a part of an array that is cut along one dimension.
+
+    The parts are those of columns, of rows, or of rows of the transposed array.
+    """
+    *_, rows, columns = part.sizes
+    if cut == len(part.sizes) - 1:
+        if columns % _LANES == 0:
+            return columns % max(_LANES * 32 // bits, _LANES) == 0
+        if len(part.sizes) > 2 or columns % _SUBLANES:
+            return False
+        rows, columns = columns, rows
+    elif cut < len(part.sizes) - 2:
+        return True
+    tiles = -(-rows // _SUBLANES) * -(-columns // _LANES)
+    return rows >= _SUBLANES and columns >= _LEAST_COLUMNS and tiles >= 2
+
+
+def _kept_slice(passes: Passes, collective: Instruction) -> tuple[Instruction | None, bool]:
+    """Return the slice of an all-reduce that is its only use, and whether a reshape is between both."""
+    edited = passes.edited
+    user = edited.only_user(collective)
+    reshaped = user is not None and user.opcode == "reshape"
+    if user is not None and reshaped:
+        user = edited.only_user(user)
+    if user is None or user.opcode != "dynamic-slice" or not passes.has_one_operand(collective):
+        return None, False
+    return user, reshaped
 
 
 def _is_scattered(
