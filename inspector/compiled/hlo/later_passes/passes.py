@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import re
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
@@ -69,7 +70,7 @@ class Passes:
 
     Attributes:
       slices: the number of the TPU slice of each partition; None for one slice.
-      whole_rings: whether one ring joins all devices of a slice, as the compiler for TPUs makes it.
+      whole_rings: whether the compiler for TPUs joins all devices of a slice by one ring.
       repeated: all-gathers that were added because users of an array are far apart.
     """
 
@@ -84,6 +85,10 @@ class Passes:
         self.partitions = module.partitions or 1
         self.slices = slices if slices and len(set(slices)) > 1 else None
         sides = [side for side in torus or () if side > 1]
+        if torus is None:
+            # Slices of 16, 64 and 256 devices are square or three-dimensional in all generations.
+            in_slice = self.partitions // (len(set(self.slices)) if self.slices else 1)
+            sides = [math.isqrt(in_slice)] * 2 if math.isqrt(in_slice) ** 2 == in_slice else []
         square = len(sides) == 2 and sides[0] == sides[1] > 2
         self.whole_rings = not square and len(sides) < 3
         self.edited = EditedComputation(computation)
