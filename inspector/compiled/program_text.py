@@ -155,7 +155,7 @@ def collectives_of(
         replace(
             collective,
             arrays=_arrays(moved.get((collective.computation, collective.name))),
-            use=used.get((collective.computation, collective.name)),
+            use=used.get((collective.computation, collective.name), "other"),
         )
         for collective in hlo.collectives(module, mesh, analysis, room)
     )

@@ -31,7 +31,10 @@ from inspector.sections.section import (
     with_code,
 )
 
-ORDER = "Errors first, then by the step time or, if it is unknown, the bytes that a change saves."
+ORDER = (
+    "Errors first, then by the step time or, if it is unknown, the share of memory or work that a change "
+    "saves."
+)
 _MOST = 40
 
 
@@ -71,20 +74,22 @@ def ranked(
       listed: findings of the Snapshot.
       chip: the chip of a Snapshot without one.
     """
-    rows = [(_rank(finding), of_finding(finding)) for finding in listed]
+    rows = [(_rank(finding, snapshot), of_finding(finding)) for finding in listed]
     if snapshot.effects is not None:
         assessed = assess(snapshot, chip)
         for effect, seconds, size in effects.improving(snapshot.effects):
             gain, *rest = effects.altered(snapshot.effects, effect, assessed)
             message = f"Also: {'; '.join(rest)}." if rest else ""
             said = Improvement("change", "success", effect.label, gain, message, effect=effect)
-            rows.append(((1, -seconds) if seconds else (2, -size), said))
+            share = audit.share_of_memory(size, snapshot)
+            rows.append(((1, -seconds, 0.0) if seconds else (2, -share, -size), said))
     return [improvement for _, improvement in sorted(rows, key=lambda row: row[0])]
 
 
-def _rank(finding: Finding) -> tuple[int, float]:
-    group = 2 if finding.bytes else 3 + (finding.level == "note")
-    return (0 if finding.level == "error" else group, -(finding.bytes or 0))
+def _rank(finding: Finding, snapshot: Snapshot) -> tuple[int, float, float]:
+    share = audit.weight(finding, snapshot)
+    group = 2 if share else 3 + (finding.level == "note")
+    return 0 if finding.level == "error" else group, -share, -(finding.bytes or 0)
 
 
 def of_finding(finding: Finding) -> Improvement:

@@ -1,4 +1,4 @@
-"""The audit: findings about a Snapshot, ranked by the bytes that they cost, with a fix for each.
+"""The audit: findings about a Snapshot, ranked by the share that they cost, with a fix for each.
 
 `checks.CHECKS` is the table of all checks. A new check needs one entry there and one module.
 """
@@ -6,6 +6,7 @@
 from inspector.checks.audit.checks import (
     CHECKS,
     CODES,
+    SNAPSHOT_CHECKS,
     audit,
     audited,
     questions,
@@ -13,5 +14,6 @@ from inspector.checks.audit.checks import (
 )
 from inspector.checks.audit.coverage import gaps
 from inspector.checks.audit.fixes import Change, may_fix, replanned, smallest_change
+from inspector.checks.audit.ranking import share_of_memory, weight
 from inspector.checks.audit.unused_rules import LEFT_OUT, left_out_text
 from inspector.layout.plan import merged_by_logical_axis

@@ -12,15 +12,18 @@ from inspector.checks.audit import (
     donation,
     dropped_axis,
     gradient_reduction,
+    lost_gradients,
     mesh_axes,
     optimizer_state,
     programs,
     refused_programs,
     replicated,
     uneven_shards,
+    unmoved_weights,
     unused_rules,
 )
 from inspector.checks.audit.context import AuditContext, with_arrays_of_other_meshes
+from inspector.checks.audit.ranking import weight
 from inspector.core.meshes import one_mesh_text
 from inspector.core.once import once_per_snapshot
 from inspector.core.snapshot import Finding, Mesh, Snapshot
@@ -134,6 +137,13 @@ CHECKS = (
         applies=gradient_reduction.applies,
     ),
     Check(
+        "gradients that lost the sharding of their parameters",
+        (lost_gradients.CODE,),
+        lost_gradients.findings,
+        fixable=False,
+        applies=lost_gradients.has_gradients,
+    ),
+    Check(
         "donated arguments whose memory no output uses",
         (donation.UNUSED,),
         donation.findings,
@@ -211,18 +221,43 @@ CHECKS = (
         applies=_has_rules,
     ),
 )
-CODES = frozenset(code for check in CHECKS for code in check.codes)
+
+
+@dataclass(frozen=True)
+class SnapshotCheck:
+    """A check that compares the meshes of a Snapshot, or needs none. Its attributes are those of `Check`."""
+
+    question: str
+    codes: tuple[str, ...]
+    findings: Callable[[Snapshot], Iterable[Finding]]
+    applies: Callable[[Snapshot], bool]
+
+
+SNAPSHOT_CHECKS = (
+    SnapshotCheck(
+        "weights that did not move to other devices with the rest of their tree",
+        (unmoved_weights.CODE,),
+        unmoved_weights.findings,
+        unmoved_weights.applies,
+    ),
+)
+CODES = frozenset(code for check in (*CHECKS, *SNAPSHOT_CHECKS) for code in check.codes)
 
 _LEVELS = ("error", "warning", "note")
 
 
 def audit(snapshot: Snapshot) -> tuple[Finding, ...]:
-    """Return all findings: errors first, then by the bytes per device that a fix saves.
+    """Return all findings: errors first, then by the share of a device's arrays or work that a fix saves.
 
-    The result is empty without a mesh. If no dtype is known, messages give elements and no bytes. With
-    several meshes, the arrays and programs on each are audited alone, and findings say which mesh it is.
+    Without a mesh, only the checks that need none are made. If no dtype is known, messages give elements and
+    no bytes. With several meshes, the arrays and programs on each are audited alone, and findings say which
+    mesh it is.
     """
-    ranked: list[tuple[Any, Finding]] = []
+    ranked = [
+        (_rank(finding, snapshot), finding)
+        for check in SNAPSHOT_CHECKS
+        for finding in check.findings(snapshot)
+    ]
     views = snapshot.on_each_mesh()
     for number, on_mesh in enumerate(views, start=1):
         mesh = on_mesh.mesh
@@ -234,7 +269,7 @@ def audit(snapshot: Snapshot) -> tuple[Finding, ...]:
             # A program on another mesh of these devices may use all of them.
             if finding.code == mesh_axes.UNUSED and any(view.programs for view in sharing):
                 continue
-            rank = (finding.level != "error", -(finding.bytes or 0), _LEVELS.index(finding.level))
+            rank = _rank(finding, on_mesh)
             if snapshot.other_meshes:
                 message = f"On mesh {number} ({one_mesh_text(mesh)}): {finding.message}"
                 finding = replace(finding, message=message)
@@ -242,6 +277,11 @@ def audit(snapshot: Snapshot) -> tuple[Finding, ...]:
                 finding = replace(finding, bytes=None)
             ranked.append((rank, finding))
     return tuple(finding for _, finding in sorted(ranked, key=lambda pair: pair[0]))
+
+
+def _rank(finding: Finding, snapshot: Snapshot) -> tuple[Any, ...]:
+    share = weight(finding, snapshot)
+    return finding.level != "error", -share, -(finding.bytes or 0), _LEVELS.index(finding.level)
 
 
 def _share_devices(other: Snapshot, mesh: Mesh) -> bool:
@@ -266,8 +306,9 @@ def questions(snapshot: Snapshot | None = None) -> tuple[str, ...]:
     snapshot: only those that it looks for in this Snapshot, none without a mesh.
     """
     if snapshot is None:
-        return tuple(check.question for check in CHECKS)
+        return tuple(check.question for check in (*CHECKS, *SNAPSHOT_CHECKS))
+    whole = [check.question for check in SNAPSHOT_CHECKS if check.applies(snapshot)]
     if snapshot.mesh is None:
-        return ()
+        return tuple(whole)
     context = AuditContext.of(snapshot, snapshot.mesh)
-    return tuple(check.question for check in CHECKS if check.applies(context))
+    return (*(check.question for check in CHECKS if check.applies(context)), *whole)

@@ -81,8 +81,12 @@ def accumulation_findings(context: AuditContext) -> Iterator[Finding]:
 
 
 def has_collectives(context: AuditContext) -> bool:
-    """Return whether the collectives of a compiled program are known."""
-    return any(program.collectives is not None for program in context.snapshot.programs)
+    """Return whether the use of the collectives of a program is known."""
+    return any(
+        collective.use is not None
+        for program in context.snapshot.programs
+        for collective in program.collectives or ()
+    )
 
 
 def _used(context: AuditContext, use: CollectiveUse) -> Iterator[tuple[Program, list[Collective]]]:

@@ -296,7 +296,7 @@ def parameters_of_moments(arrays: Iterable[Array]) -> dict[str, Array]:
     by_shape: dict[tuple[int, ...] | None, list[Array]] = defaultdict(list)
     for array in arrays:
         if array.group == "params":
-            keys = _keys(array.path)
+            keys = path_keys(array.path)
             for start in range(len(keys)):
                 by_end[keys[start:]].append((len(keys), array))
             by_shape[array.shape].append(array)
@@ -304,7 +304,7 @@ def parameters_of_moments(arrays: Iterable[Array]) -> dict[str, Array]:
     for array in arrays:
         if array.group != "opt_state":
             continue
-        keys = _keys(array.path)
+        keys = path_keys(array.path)
         for start in range(len(keys)):
             same = [pair for pair in by_end.get(keys[start:], ()) if pair[1].shape == array.shape]
             if same:
@@ -327,5 +327,6 @@ def parameters_of_moments(arrays: Iterable[Array]) -> dict[str, Array]:
     return parameters
 
 
-def _keys(path: str) -> tuple[str, ...]:
+def path_keys(path: str) -> tuple[str, ...]:
+    """Return the keys of a path, without the signs in which MaxText and Orbax write them."""
     return tuple(key.strip(_QUOTES) for key in path.split("/"))

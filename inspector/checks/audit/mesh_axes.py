@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 from inspector.checks.audit.context import AuditContext, Facts, finding, finest_split
+from inspector.checks.audit.lost_gradients import is_lost_gradient, lost_of
 from inspector.core.folding import fold
 from inspector.core.formatting import and_text, counted
 from inspector.core.snapshot import Array, Finding, MeshAxis
@@ -87,13 +88,15 @@ def _of_axis(context: AuditContext, axis: MeshAxis) -> Finding | None:
     unclear = [a for a in placed if a.group in STATE_GROUPS and _may_use_axes(a)]
     using = any(axis.name in _used(array) for array in placed) or _in_programs(context, axis.name)
     known = using or _knows_batch(context)
-    # Arrays that are replicated on all devices have separate findings.
+    # Arrays that are replicated on all devices have separate findings, and so have gradients.
+    lost = [one for program in context.snapshot.programs for one in lost_of(program, context)]
     repeated = [
         array
         for array in context.state
         if array.spec is not None
         and axis.name not in _used(array)
         and not (using and context.is_replicated(array))
+        and not is_lost_gradient(array, lost)
     ]
     saved = sum(_saved(context, array, axis.name) for array in repeated)
     if not using and known and not unclear:

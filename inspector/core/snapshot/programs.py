@@ -30,7 +30,7 @@ Platform = Literal["cpu", "gpu", "tpu"]
 ArgumentUse = Literal["weight", "moment", "cache", "data", "gradient"]
 # condition: in the condition of a loop. callback: the result is an argument of a function on the host.
 # accumulation: each iteration of a loop adds the result to a sum, and reads the sum for nothing else.
-CollectiveUse = Literal["condition", "callback", "accumulation"]
+CollectiveUse = Literal["condition", "callback", "accumulation", "other"]
 
 
 @dataclass(frozen=True)
@@ -106,7 +106,7 @@ class Collective(Record):
         neighbors along `data`, `data:(2)4` for the four parts of each half of it. None if they do, or if no
         parts of axes form them.
       use: Where it runs, or what its result is for: the condition of a loop, a callback on the host, or a sum
-        over the iterations of a loop. None for anything else.
+        over the iterations of a loop. None if this was not looked for.
     """
 
     op: str

@@ -13,7 +13,15 @@ from jax.sharding import AxisType, NamedSharding
 from jax.sharding import PartitionSpec as P
 
 from inspector import layout as layouts
-from inspector.checks.audit import CHECKS, CODES, audit, audited, merged_by_logical_axis, questions
+from inspector.checks.audit import (
+    CHECKS,
+    CODES,
+    SNAPSHOT_CHECKS,
+    audit,
+    audited,
+    merged_by_logical_axis,
+    questions,
+)
 from inspector.checks.audit.context import parameters_of_moments
 from inspector.checks.audit.unused_rules import shadowing
 from inspector.core import snapshot, typed_json
@@ -392,7 +400,7 @@ def test_findings_are_ranked_and_not_repeated(tmp_path) -> None:
     snapshot.write(found, tmp_path / "a.json")
     again = audited(snapshot.read(tmp_path / "a.json"))
     assert typed_json.encode(again) == typed_json.encode(found)
-    assert len(questions()) == len(set(questions())) == len(CHECKS)
+    assert len(questions()) == len(set(questions())) == len(CHECKS) + len(SNAPSHOT_CHECKS)
 
 
 def test_one_skipped_rule_after_many_others_is_one_finding() -> None:

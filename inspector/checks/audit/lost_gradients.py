@@ -1,0 +1,147 @@
+"""Gradients that are sharded less than the parameters they belong to."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+
+from inspector.checks.audit.context import AuditContext, finding, fold_text, path_keys
+from inspector.compiled.op_name import parse_op_name
+from inspector.core.folding import fold
+from inspector.core.formatting import and_text, counted, spec_text
+from inspector.core.program_names import subject
+from inspector.core.snapshot import Array, Finding, Program, Spec
+
+CODE = "gradient-sharding-lost"
+_MOST_NAMES = 3
+_BACKWARD = ("backward", "rematerialised")
+
+
+@dataclass(frozen=True)
+class LostSharding:
+    """A gradient among the results of a program, and its parameter.
+
+    spec: the spec of the gradient. axes: the mesh axes that shard the parameter only.
+    """
+
+    path: str
+    parameter: Array
+    spec: Spec
+    axes: tuple[str, ...]
+
+
+def findings(context: AuditContext) -> Iterator[Finding]:
+    """Yield a warning per program that returns gradients without a mesh axis of their parameters."""
+    for program in context.snapshot.programs:
+        lost = lost_of(program, context)
+        saved = sum(_more(one, context) for one in lost)
+        if not lost or saved < context.least:
+            continue
+        axes = tuple(dict.fromkeys(axis for one in lost for axis in one.axes))
+        lost = sorted(lost, key=lambda one: -_more(one, context))
+        folds = fold([one.parameter for one in lost])
+        named = and_text([fold_text(folded) for folded in folds[:_MOST_NAMES]])
+        if len(folds) > _MOST_NAMES:
+            named += f" and {counted(len(folds) - _MOST_NAMES, 'other')}"
+        first = lost[0]
+        message = (
+            f"{subject(program.name)} returns the gradients of {named} without mesh axis {and_text(axes)}, "
+            f"which shards the parameters: {first.path} is {spec_text(first.spec)}, "
+            f"{first.parameter.path} {spec_text(first.parameter.spec)}. Each device holds "
+            f"{context.amount(saved)} more, and the gradients are all-reduced over {and_text(axes)} where a "
+            "reduce-scatter would do."
+        )
+        remedy = (
+            "Constrain each weight to its sharding where it is used, with "
+            "`jax.lax.with_sharding_constraint`; in a scanned layer, to the sharding of one layer. Its "
+            "gradient then gets the same sharding."
+        )
+        yield finding("warning", CODE, message, folds=folds, saved=saved, remedy=remedy, axes=axes)
+
+
+def lost_of(program: Program, context: AuditContext) -> list[LostSharding]:
+    """Return the gradients of a program that are sharded less than their parameters.
+
+    A gradient is a result with the shape and the end of the path of a parameter, in a program that
+    all-reduces in its backward pass over the mesh axes that it lacks. A result that is also an array of the
+    train state, such as a new parameter, is none.
+    """
+    reduced = {
+        axis
+        for collective in program.collectives or ()
+        if collective.op == "all-reduce"
+        and any(name.phase in _BACKWARD for name in parse_op_name(collective.op_name))
+        for axis in collective.axis_names
+    }
+    parameters = {
+        path_keys(array.path): array
+        for sharding in program.shardings
+        if sharding.role == "input"
+        for array in context.of_group("params")
+        if array.path == sharding.path and array.spec is not None
+    }
+    state = {array.path for array in context.state if array.group != "other"}
+    lost = []
+    for result in program.shardings:
+        if result.role != "output" or result.path in state or result.compiled is None:
+            continue
+        keys = path_keys(result.path)
+        matches = [
+            (length, array)
+            for own, array in parameters.items()
+            if (length := _common_end(keys, own)) and len(array.spec or ()) == len(result.compiled)
+        ]
+        longest = max((length for length, _ in matches), default=0)
+        best = [array for length, array in matches if length == longest]
+        if len(best) != 1:
+            continue
+        (parameter,) = best
+        axes = _axes_less(result.compiled, parameter.spec or ())
+        if axes and set(axes) <= reduced:
+            lost.append(LostSharding(result.path, parameter, result.compiled, axes))
+    return lost
+
+
+def is_lost_gradient(array: Array, lost: list[LostSharding]) -> bool:
+    """Return whether an array with an unknown role is one of these gradients."""
+    keys = path_keys(array.path)
+    return array.group in ("other", "gradient") and any(
+        array.shape == one.parameter.shape
+        and array.spec == one.spec
+        and _common_end(keys, path_keys(one.path)) > 0
+        for one in lost
+    )
+
+
+def has_gradients(context: AuditContext) -> bool:
+    """Return whether the collectives of a program with parameters are known."""
+    return any(p.collectives is not None for p in context.snapshot.programs) and bool(
+        context.of_group("params")
+    )
+
+
+def _common_end(one: tuple[str, ...], other: tuple[str, ...]) -> int:
+    length = 0
+    for left, right in zip(reversed(one), reversed(other), strict=False):
+        if left != right:
+            break
+        length += 1
+    return length
+
+
+def _axes_less(spec: Spec, parameter: Spec) -> tuple[str, ...]:
+    """Return the mesh axes that only the parameter uses; none if the other spec differs in another way."""
+    lacking: list[str] = []
+    for own, expected in zip(spec or (), parameter or (), strict=True):
+        own, expected = own or (), expected or ()
+        kept = tuple(axis for axis in expected if axis in own)
+        if kept != own:
+            return ()
+        lacking += [axis for axis in expected if axis not in own]
+    return tuple(lacking)
+
+
+def _more(lost: LostSharding, context: AuditContext) -> int:
+    """Return the bytes by which the gradient exceeds its parameter on each device, if it has its dtype."""
+    held = lost.parameter.bytes_per_device or 0
+    return held * context.mesh.ways(lost.axes) - held

@@ -1,0 +1,19 @@
+"""How much a finding matters, so that bytes and repeated work have one order."""
+
+from __future__ import annotations
+
+from inspector.core.snapshot import Finding, Snapshot
+
+_HALF = 2**30  # bytes that count as half of the memory, if no array is known
+
+
+def weight(finding: Finding, snapshot: Snapshot) -> float:
+    """Return the share of a device's arrays, or of its work, that a fix saves; 0 if it is unknown."""
+    work = 1 - 1 / finding.ratio if finding.ratio and finding.ratio > 1 else 0.0
+    return max(share_of_memory(finding.bytes or 0, snapshot), work)
+
+
+def share_of_memory(size: float, snapshot: Snapshot) -> float:
+    """Return bytes of one device as a share of the bytes of all arrays on it, between 0 and 1."""
+    whole = sum(array.bytes_per_device or 0 for array in snapshot.arrays)
+    return size / max(whole, size) if whole and size else size / (size + _HALF)
