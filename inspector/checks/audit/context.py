@@ -315,7 +315,7 @@ def parameters_of_moments(arrays: Iterable[Array]) -> dict[str, Array]:
             same = [
                 (len(parameter.path), parameter)
                 for parameter in by_shape[array.shape]
-                if "_".join(_keys(parameter.path)) in joined
+                if "_".join(path_keys(parameter.path)) in joined
             ]
             if same and array.shape:
                 parameters[array.path] = max(same, key=lambda pair: pair[0])[1]
