@@ -5,6 +5,7 @@ from __future__ import annotations
 import difflib
 import json
 import os
+import re
 from collections.abc import Sequence
 from typing import Any
 
@@ -15,9 +16,23 @@ _SIMILAR = 3
 _TRACEBACK = "Traceback (most recent call last):"
 _MOST_OF_COMPILER = 2000  # characters: XLA names the cause in one of the first lines
 
+LONGEST_SENTENCE = 300  # characters of an error
+_MOST_SENTENCES = 5  # of an error about several fields
+_WORDS = re.compile(r"\S{21,}")  # such as an unknown name or a path
+_LONGEST_WORDS = (120, 60, 20)  # characters, tried in turn
+
 
 class InvalidInput(ValueError):
-    """Invalid input. The message is one sentence with the field, the value and the allowed values."""
+    """Invalid input. The message is one sentence with the field, the value and the allowed values.
+
+    It has at most `LONGEST_SENTENCE` characters, whatever names and values of the input are quoted in it.
+    With a sentence for each of several fields, those of the first fields are kept.
+    """
+
+    def __init__(self, *sentences: str) -> None:
+        first = [bounded(sentence) for sentence in sentences[:_MOST_SENTENCES]]
+        more = len(sentences) - len(first)
+        super().__init__("; ".join([*first, f"and {more} more"] if more else first))
 
 
 class Cancelled(BaseException):
@@ -27,11 +42,44 @@ class Cancelled(BaseException):
     """
 
 
+def bounded(sentence: str) -> str:
+    """Return a sentence of at most `LONGEST_SENTENCE` characters.
+
+    A longer one loses the middle of its longest words, and then its own middle: the field is at its begin,
+    and what to do at its end.
+
+    >>> len(bounded("the model is " + "x" * 9000 + ", but must be mlp"))
+    149
+    """
+    for longest in _LONGEST_WORDS:
+        if len(sentence) <= LONGEST_SENTENCE:
+            return sentence
+
+        def shorter(word: re.Match[str], longest: int = longest) -> str:
+            return _without_middle(word[0], longest)
+
+        sentence = _WORDS.sub(shorter, sentence)
+    return _without_middle(sentence, LONGEST_SENTENCE)
+
+
+def _without_middle(text: str, most: int) -> str:
+    if len(text) <= most:
+        return text
+    end = (most - 1) // 3
+    return f"{text[: most - 1 - end]}…{text[-end:]}"
+
+
 def shown(value: Any, limit: int = 60) -> str:
     """Return a value for an error message: quoted, on one line, at most `limit` characters."""
     if isinstance(value, (dict, list)):
         return f"{'an object' if isinstance(value, dict) else 'a list'} of {len(value)}"
-    text = json.dumps(value) if not isinstance(value, str) else repr(value)
+    try:
+        plain = isinstance(value, (int, float)) or value is None
+        text = json.dumps(value) if plain else repr(str(value)[:limit])
+    except ValueError:  # Python does not print an integer of thousands of digits
+        if isinstance(value, int):
+            return f"an integer of {value.bit_length():,} bits"
+        return f"a {type(value).__name__}"
     return text if len(text) <= limit else text[: limit - 1] + "…"
 
 

@@ -26,7 +26,7 @@ class Parsed(Generic[Record]):
           InvalidInput: a field is wrong. The message has the errors of all fields.
         """
         if self.value is None:
-            raise InvalidInput("; ".join(self.problems.values()))
+            raise InvalidInput(*self.problems.values())
         return self.value
 
 

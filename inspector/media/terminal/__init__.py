@@ -18,7 +18,7 @@ import traceback
 from collections.abc import Sequence
 from typing import Any, NoReturn
 
-from inspector.core.errors import InvalidInput
+from inspector.core.errors import InvalidInput, bounded
 from inspector.core.printable import one_line
 
 # Verb -> the module that has a function of this name. A command imports the module of its verb only.
@@ -85,7 +85,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
         if os.environ.get(DEBUG) == "1":
             traceback.print_exc()
         kind = type(error).__name__
-        return _fail(f"unexpected {kind}: {error} (set {DEBUG}=1 for the traceback)")
+        return _fail(bounded(f"unexpected {kind}: {error}") + f" (set {DEBUG}=1 for the traceback)")
     else:
         return int(status or 0)
     return 0

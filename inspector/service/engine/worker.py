@@ -27,12 +27,11 @@ import traceback
 from collections.abc import Callable
 from typing import Any, BinaryIO
 
-from inspector.core.errors import Cancelled, InvalidInput
+from inspector.core.errors import LONGEST_SENTENCE, Cancelled, InvalidInput
 from inspector.service.engine import memory_limit, protocol
 from inspector.service.engine.group import Group, Place
 from inspector.service.engine.job import FIRST_PHASE
 
-SENTENCE_LENGTH = 300  # characters of an exception's text that a page shows
 DETAILS_LENGTH = 50_000  # characters of a traceback, counted from its end
 
 
@@ -203,10 +202,10 @@ def sentence(error: BaseException) -> str:
 
 
 def one_line(text: str) -> str:
-    """Return the text without line breaks, at most `SENTENCE_LENGTH` characters."""
+    """Return the text without line breaks, at most `LONGEST_SENTENCE` characters."""
     text = " ".join(text.split())
-    if len(text) > SENTENCE_LENGTH:
-        text = text[: SENTENCE_LENGTH - 1].rstrip() + "…"
+    if len(text) > LONGEST_SENTENCE:
+        text = text[: LONGEST_SENTENCE - 1].rstrip() + "…"
     return text
 
 
