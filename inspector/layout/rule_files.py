@@ -39,6 +39,7 @@ _LONGEST_PATH = 1000
 _MOST_NODES = 20_000  # values of a YAML file; MaxText's base.yml has 3,000
 _DEEPEST = 20  # of YAML
 _LONGEST_VALUE = 10_000  # characters of a value of YAML
+_MOST_BITS = 64  # of an integer of YAML: the size of a mesh axis
 
 # What is between the name of a list and the list in Python or gin: `logical_axis_rules = `,
 # `rules: Rules = `, `"logical_axis_rules": `. So many characters in front of each bracket are searched.
@@ -264,7 +265,18 @@ class _Loader(yaml.SafeLoader):  # type: ignore[misc]  # PyYAML has no types
         self._depth -= 1
         return node
 
+    def bounded_integer(self, node: Any) -> int:
+        """Return an integer. In hexadecimal and the like it can have more digits than Python prints."""
+        value: int = self.construct_yaml_int(node)
+        if value.bit_length() > _MOST_BITS:
+            raise InvalidInput(
+                f"{self._name}, line {node.start_mark.line + 1}, has {shown(value)}, but must have integers "
+                f"of at most {_MOST_BITS} bits"
+            )
+        return value
 
+
+_Loader.add_constructor("tag:yaml.org,2002:int", _Loader.bounded_integer)
 _Loader.add_multi_constructor("!", lambda loader, suffix, node: None)
 
 
@@ -277,7 +289,8 @@ def _of_yaml(text: str, name: str) -> Iterator[RuleSet]:
             loader.dispose()
     except InvalidInput:
         raise
-    except (yaml.YAMLError, RecursionError, ValueError) as error:
+    # PyYAML has other errors than its own for numbers and dates that look like some.
+    except (yaml.YAMLError, RecursionError, ValueError, ArithmeticError) as error:
         line = getattr(getattr(error, "problem_mark", None), "line", None)
         where = "" if line is None else f" at line {line + 1}"
         raise InvalidInput(f"{name} is not valid YAML{where}") from None
@@ -285,8 +298,8 @@ def _of_yaml(text: str, name: str) -> Iterator[RuleSet]:
         return
     if isinstance(plain.get("logical_axis_rules"), list):
         rules = _rules(plain["logical_axis_rules"], name)
-        axes = plain.get("mesh_axes")
-        listed = _names(axes, name) if isinstance(axes, list) else _axes_of(rules)
+        given = plain.get("mesh_axes")
+        listed = _axes_of(rules) if given is None else _listed(given, "mesh_axes", name)
         sizes = {axis: plain.get(f"ici_{axis}_parallelism", 1) for axis in listed}
         large = tuple(axis for axis, size in sizes.items() if isinstance(size, int) and size != 1)
         yield RuleSet("rules", "MaxText", listed, rules, large)
@@ -301,31 +314,43 @@ def _of_levanter(trainer: dict[str, Any], name: str) -> Iterator[RuleSet]:
     activation whose batch has taken an axis is not sharded over it twice.
     """
     compute = dict(_mapping(trainer, "axis_resources", name))
-    compute |= dict.fromkeys(_listed(trainer.get("tensor_parallel_axes"), name), "model")
-    batch = trainer.get("batch_axis", "batch")
-    if batch is not None:
-        compute[str(batch)] = ["replica", "data"]
+    tensor_parallel = _listed(
+        trainer.get("tensor_parallel_axes"), "trainer.tensor_parallel_axes", name
+    )
+    compute |= dict.fromkeys(tensor_parallel, "model")
+    batch = _listed(trainer.get("batch_axis", "batch"), "trainer.batch_axis", name)
+    compute |= {axis: ["replica", "data"] for axis in batch}
     parameters = compute | _mapping(trainer, "parameter_axis_resources", name)
-    parameters |= dict.fromkeys(_listed(trainer.get("fsdp_axis", "embed"), name), "data")
+    fully_sharded = _listed(trainer.get("fsdp_axis", "embed"), "trainer.fsdp_axis", name)
+    parameters |= dict.fromkeys(fully_sharded, "data")
     axes = ("replica", "data", "model")
     large = ("data",) if trainer.get("model_axis_size", 2) == 1 else ("data", "model")
     for title, mapping in (("parameters", parameters), ("compute", compute)):
         rules = _rules([[key, value] for key, value in mapping.items()], name)
-        first = [rule for rule in rules if rule[0] == batch]
-        ordered = (*first, *(rule for rule in rules if rule[0] != batch))
+        first = [rule for rule in rules if rule[0] in batch]
+        ordered = (*first, *(rule for rule in rules if rule[0] not in batch))
         more = tuple(axis for axis in _axes_of(ordered) if axis not in axes)
         yield RuleSet(title, "Levanter", (*axes, *more), ordered, large)
 
 
 def _mapping(trainer: dict[str, Any], key: str, name: str) -> dict[str, Any]:
-    value = trainer.get(key) or {}
+    value = trainer.get(key)
+    if value is None:
+        return {}
     if not isinstance(value, dict):
-        raise InvalidInput(f"{name}: {key} is {shown(str(value))}, but must be a mapping")
+        raise InvalidInput(f"{name}: trainer.{key} is {shown(value)}, but must be a mapping")
     return value
 
 
-def _listed(value: Any, name: str) -> list[str]:
-    return list(_names([value] if isinstance(value, str) else value or [], name))
+def _listed(value: Any, field: str, name: str) -> tuple[str, ...]:
+    """Return the names in a field that has one name, a list of names, or none."""
+    if value is None:
+        return ()
+    if not isinstance(value, (str, list)):
+        raise InvalidInput(
+            f"{name}: {field} is {shown(value)}, but must be a name or a list of names"
+        )
+    return _names([value] if isinstance(value, str) else value, name)
 
 
 def _of_python(text: str, name: str) -> Iterator[RuleSet]:
@@ -387,7 +412,7 @@ def _rules(value: Any, name: str) -> tuple[Rule, ...]:
       InvalidInput: a pair is not a rule.
     """
     if not isinstance(value, (list, tuple)):
-        raise InvalidInput(f"{name}: rules is {shown(str(value))}, but must be a list")
+        raise InvalidInput(f"{name}: rules is {shown(value)}, but must be a list")
     if len(value) > MOST_RULES:
         raise InvalidInput(
             f"{name} has a list of {len(value):,} rules, at most {MOST_RULES:,} are allowed"
@@ -409,7 +434,7 @@ def _names(value: Any, name: str) -> tuple[str, ...]:
     for one in value:
         if not isinstance(one, str) or not NAME.fullmatch(one):
             raise InvalidInput(
-                f"{name} has the axis {shown(str(one))}, but names must be ASCII letters, digits and _"
+                f"{name} has the axis {shown(one)}, but names must be ASCII letters, digits and _"
             )
     return tuple(value)
 

@@ -98,7 +98,7 @@ class Fields:
         return self._table.get(field)
 
     def _invalid(self, field: str, value: Any, allowed: str) -> InvalidInput:
-        return InvalidInput(f"{self.where} {field} is {_shown(value)}, but must be {allowed}")
+        return InvalidInput(f"{self.where} {field} is {shown(value)}, but must be {allowed}")
 
 
 def check_known(value: str, allowed: Collection[str], what: str) -> None:
@@ -120,11 +120,3 @@ def nearest(value: str, allowed: Collection[str]) -> str:
 
 def _finite(value: int | Decimal) -> int | Decimal:
     return value if isinstance(value, int) or value.is_finite() else -1
-
-
-def _shown(value: Any) -> str:
-    """Return a value of TOML, which also has dates and decimal numbers, as text."""
-    if isinstance(value, int) and abs(value) > byte_size.MOST:
-        # Python refuses to print integers with thousands of digits.
-        return f"an integer of {value.bit_length():,} bits"
-    return shown(value if isinstance(value, (str, int, list, dict)) else str(value))

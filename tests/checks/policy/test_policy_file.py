@@ -101,7 +101,7 @@ def test_the_example_in_the_docstring_is_a_policy(tmp_path: Path) -> None:
         ("[duplicated]\nmost_percent = 0x" + "f" * 10**5, "is an integer of 400,000 bits"),
         ("[bytes_per_device]\nmost = 0x" + "f" * 10**5, "is an integer of 400,000 bits"),
         ("[bytes_per_device]\nmost = " + "9" * 5000, "a number with too many digits"),
-        ("[bytes_per_device]\nmost = [0x" + "f" * 10**5 + "]", "is a list of 1"),
+        ("[bytes_per_device]\nmost = [0x" + "f" * 10**5 + "]", "is an integer of 400,000 bits"),
         ("[bytes_per_device]\nmost = '1e999999999 GiB'", "an integer of bytes"),
         ("[memory]\nmost = 1\nfigure = 'peek'", "the nearest is 'peak'"),
         ("[collectives]\nop = 'allgather'", "the nearest is 'all-gather'"),
