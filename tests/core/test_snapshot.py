@@ -25,6 +25,8 @@ from inspector.core.errors import InvalidInput
 from inspector.core.snapshot import (
     Array,
     Collective,
+    Conflict,
+    ConflictSide,
     Finding,
     GroupUse,
     LiveValue,
@@ -40,6 +42,7 @@ from inspector.core.snapshot import (
     ScheduledOperation,
     Seconds,
     Shard,
+    ShardMap,
     Snapshot,
     Source,
     Transfer,
@@ -99,6 +102,9 @@ def by_annotation(hint: Any) -> st.SearchStrategy:
     return st.tuples(*(by_annotation(argument) for argument in arguments))
 
 
+PAIR = st.tuples(naturals, naturals)  # of a shape with two dimensions, and its spec
+PAIR_SPEC = st.tuples(*[st.none() | st.lists(texts, max_size=2).map(tuple)] * 2)
+
 # Fields that depend on other records: drawn so that they fit to all of them.
 CONSISTENT: dict[type, dict[str, st.SearchStrategy]] = {
     Collective: {
@@ -110,10 +116,9 @@ CONSISTENT: dict[type, dict[str, st.SearchStrategy]] = {
         "source_target_pairs": st.none() | st.lists(st.just((0, 0)), max_size=2).map(tuple),
     },
     ScheduledOperation: {"collective": st.none()},
-    OperandType: {
-        "shape": st.tuples(naturals, naturals),
-        "spec": st.tuples(*[st.none() | st.lists(texts, max_size=2).map(tuple)] * 2),
-    },
+    OperandType: {"shape": PAIR, "spec": PAIR_SPEC},
+    ConflictSide: {"shape": PAIR, "spec": PAIR_SPEC, "used": PAIR_SPEC},
+    Conflict: {"sides": st.deferred(lambda: st.tuples(of(ConflictSide)))},
     Program: {"mesh": st.none()},
     ReshardedArrays: {"source_spec": st.none(), "target_spec": st.none()},
     Reshard: {
@@ -164,6 +169,11 @@ def meshes(draw: st.DrawFn) -> Mesh:
             axes=st.just(axes),
             devices=st.lists(naturals, unique=True, **each).map(tuple),
             processes=st.none() | st.lists(naturals, **each).map(tuple),
+            slice_index=st.none() | st.lists(naturals, **each).map(tuple),
+            cores=st.none() | st.lists(naturals, **each).map(tuple),
+            coordinates=st.none() | st.lists(st.tuples(naturals, naturals), **each).map(tuple),
+            topology=st.none() | st.tuples(naturals, naturals),
+            wraps=st.none() | st.tuples(st.booleans(), st.booleans()),
         )
     )
 
@@ -197,6 +207,7 @@ def arrays(draw: st.DrawFn, path: str, every: tuple[Mesh | None, ...]) -> Array:
             logical_axes=per_dimension(st.none() | texts, len(shape)),
             shard_shape=per_dimension(st.integers(0, 9), len(shape)),
             shards=st.none() | shards,
+            shard_map=st.none() | of(ShardMap, other_axes=st.just((None,) * len(shape))),
         )
     )
 
@@ -454,17 +465,17 @@ def collective(key: str, to: Any) -> Any:
         (changed("mesh", "processes", to=[0]), ["mesh.processes has 1", "4 devices"]),
         (changed("mesh", to=None), ["'params/kernel'", "'model'", "no such axis"]),
         (changed("arrays", 1, "path", to="params/kernel"), ["'params/kernel'", "twice"]),
-        (changed("arrays", 0, "spec", to=[None]), ["1 entries in spec", "2 dimensions"]),
+        (changed("arrays", 0, "spec", to=[None]), ["spec has 1 entry", "2 dimensions"]),
         (changed("arrays", 0, "spec", to=[["data"], ["data"]]), ["mesh axis twice"]),
         (changed("arrays", 0, "spec", to=[["x"], None]), ["'x'", "no such axis"]),
         (
             changed("arrays", 0, "spec", to=["model", None]),
             ["arrays[0].spec[0] is 'model'", "list"],
         ),
-        (changed("arrays", 0, "shape", to=[4, 8, 1]), ["entries in spec", "3 dimensions"]),
+        (changed("arrays", 0, "shape", to=[4, 8, 1]), ["spec has 2 entries", "3 dimensions"]),
         (changed("arrays", 0, "shape", to=[4, -8]), ["arrays[0].shape[1] is -8", "from 0"]),
-        (changed("arrays", 0, "logical_axes", to=[]), ["0 entries in logical_axes"]),
-        (changed("arrays", 0, "shard_shape", to=[4]), ["1 entries in shard_shape"]),
+        (changed("arrays", 0, "logical_axes", to=[]), ["logical_axes has 0 entries"]),
+        (changed("arrays", 0, "shard_shape", to=[4]), ["shard_shape has 1 entry"]),
         (changed("arrays", 0, "group", to="weights"), ["arrays[0].group is 'weights'", "params"]),
         (changed("arrays", 1, "shards", 0, "index", to=[[0, 1]]), ["shards[0].index", "0:1"]),
         (

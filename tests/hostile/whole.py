@@ -13,13 +13,20 @@ from inspector.core.snapshot import (
     Collective,
     Conflict,
     ConflictSide,
+    Donation,
     Effect,
     Effects,
     Finding,
+    GroupUse,
+    KeptGather,
+    KernelWork,
+    LargeConstant,
     LayoutCost,
     LiveBytes,
+    LiveValue,
     MatmulFlops,
     Memory,
+    MemoryUse,
     Mesh,
     OperandType,
     OperationTime,
@@ -28,22 +35,37 @@ from inspector.core.snapshot import (
     Program,
     ProgramArray,
     PropagationStep,
+    Reshard,
+    ReshardedArrays,
     ScheduledOperation,
     Seconds,
     Shard,
     ShardingChoice,
     ShardingError,
+    ShardMap,
     Snapshot,
     Source,
     Timeit,
     Trace,
     Transfer,
+    UnevenGather,
+    UnusedDonation,
     Work,
 )
 from tests.figures import samples
 from tests.machines.prediction.schedules import schedule
 
-MESH = dataclasses.replace(samples.mesh(processes=2, data=2, model=4), device_kind="TPU v5e")
+MESH = dataclasses.replace(
+    samples.mesh(processes=2, data=2, model=4),
+    device_kind="TPU v5e",
+    topology=(2, 4),
+    wraps=(False, False),
+    coordinates=tuple((n // 4, n % 4) for n in range(8)),
+    cores=(0,) * 8,
+    device_order="row-major",
+    split=False,
+)
+STAGES = dataclasses.replace(samples.mesh(stage=4), slice_index=(0, 0, 1, 1))
 ORIGIN = Origin(
     "model",
     "params/DotReluDot_0/Dense_0/kernel",
@@ -74,6 +96,26 @@ COLLECTIVES = (
     _collective(
         "collective-permute", group_size=None, groups=None, source_target_pairs=((0, 1), (1, 0))
     ),
+    _collective(
+        "all-gather",
+        name="all-gather.2",
+        mesh_axes=None,
+        axis_parts=("model:(2)2",),
+        group_size=2,
+        groups=4,
+        executions=None,
+        executions_per_iteration=2,
+        written_groups="[4,2]<=[8]",
+    ),
+)
+MEMORY_USE = MemoryUse(
+    9,
+    (0, 3, 8),
+    ("forward", "backward", "optimizer"),
+    (GroupUse("params", (64, 64, 64)), GroupUse("temporary", (0, 128, 32))),
+    1,
+    (LiveValue("fusion.1", "temporary", 128, 8, "bf16[8,8]", "loss", "jit(f)/dot", "m.py:3"),),
+    16,
 )
 SCHEDULE = schedule(
     ScheduledOperation("fusion.1", "fusion", cycles=900, bytes=4096),
@@ -101,15 +143,26 @@ def _program(name: str) -> Program:
     return Program(
         name,
         flops_per_device=1e9,
-        memory=Memory(4096, 2048, 1024, 512, 256, 8192, 16 * 1024**3),
+        memory=Memory(4096, 2048, 1024, 512, 256, 8192, 16 * 1024**3, 128),
         collectives=COLLECTIVES,
         seconds=Seconds(0.05, 0.1, 0.2, (0.01, 0.012, 0.011), Timeit(0.011, 0.001, 7, 10)),
         losses=(2.0, 1.5, None),
         shardings=(
             ProgramArray("input", "params/DotReluDot_0/W2", SPEC, (None, None), False),
+            ProgramArray("input", "batch/x", SPEC, SPEC, True, use="data", reused=True),
             ProgramArray("output", "loss", None, (), None, used=False),
         ),
-        work=Work(2e9, (MatmulFlops("bf16", 1.5e9),), 1e8, ("tpu_custom_call",)),
+        work=Work(
+            2e9,
+            (MatmulFlops("bf16", 1.5e9),),
+            1e8,
+            ("tpu_custom_call",),
+            12,
+            3e7,
+            9e7,
+            5,
+            KernelWork(1e9, 8e8),
+        ),
         ideal=Work(1.6e10, (MatmulFlops("bf16", 1.2e10),), 8e8),
         trace=Trace(
             3, 0.03, (OperationTime("dot", 24, 0.1), OperationTime("all-reduce", 24, 0.05))
@@ -117,6 +170,14 @@ def _program(name: str) -> Program:
         stage="compiled",
         prediction=Prediction(0.01, 0.009, 0.012, "v5e", 0.008, {"data": 0.001}),
         schedule=SCHEDULE,
+        memory_use=MEMORY_USE,
+        donation=Donation(64, (UnusedDonation("batch/x", 64, "no output has its size"),)),
+        large_constants=(LargeConstant("constant.1", "f32[128,256]", 131072, "m.py:3"),),
+        uneven_gathers=(UnevenGather("loss", "all-gather.1", 0, 10, 4, 64, "m.py:3"),),
+        kept_gathers=(
+            KeptGather("all-gather.1", 4096, 1024, ("params/DotReluDot_0/W2",), "m.py:3"),
+        ),
+        devices=8,
         conflicts=(
             Conflict("dot_general", (side, side), ("all-reduce.1",), "jit(f)/dot", "m.py:3"),
         ),
@@ -162,7 +223,18 @@ def _arrays(mesh: Mesh) -> tuple[Array, ...]:
     )
     on_host = Array("params/numpy", "params", (4, 4), "float32", bytes=64, shards=())
     batch = samples.array("batch/x", (8, 64), (("data",), None), mesh, ("batch", "embed"))
-    return (kernel, boxed, *others[1:], on_host, batch, activation, uneven)
+    inside = dataclasses.replace(
+        activation, path="train_step/y", shard_map=ShardMap(("model",), (("data",), None))
+    )
+    partial = dataclasses.replace(
+        batch, path="gradient/x", group="gradient", unreduced=("model",), reduced=()
+    )
+    stages = dataclasses.replace(
+        samples.array("params/stages", (8, 4), (("stage",), None), STAGES), mesh=0
+    )
+    return (
+        kernel, boxed, *others[1:], on_host, batch, activation, uneven, inside, partial, stages,
+    )  # fmt: skip
 
 
 def snapshot() -> Snapshot:
@@ -177,6 +249,11 @@ def snapshot() -> Snapshot:
         ((0, 0, 64), (0, 1, 64), (3, 7, 32)),
         (ArrayTransfer(arrays[1].path, 4096, 16384, 64, 96, 1, (0, 3)),),
     )
+    moved = ReshardedArrays(2, (8, 4), "float32", 128, (("data",), None), (("stage",), None))
+    reshard = Reshard(
+        "device_put", "train.py:31", 3, MESH.devices, STAGES.devices, MESH, STAGES, (moved,),
+        ((0, 1, 64), (7, 3, 32)),
+    )  # fmt: skip
     return Snapshot(
         source=Source("tpu", "tpu:v5e:2x4", "2026-01-01T00:00:00Z", {"jax": "0.10.2"}, 2),
         layout=layout,
@@ -184,7 +261,22 @@ def snapshot() -> Snapshot:
         arrays=arrays,
         programs=(Program("init", stage="compiled"), _program("train_step")),
         findings=(
-            Finding("warning", "replicated-parameter", "It is replicated.", arrays[1].path, 64),
+            Finding(
+                "warning",
+                "replicated-parameter",
+                "It is replicated.",
+                arrays[1].path,
+                64,
+                arrays=(arrays[1].path,),
+                count=1,
+                axes=("data",),
+                logical_axis="embed",
+                logical_axes=("embed",),
+                dimension=0,
+                rule=0,
+                rule_text="embed → data",
+                rules=("embed → data",),
+            ),
         ),
         live=(LiveBytes(0, "state", 3, 4096), LiveBytes(1, "nobody", 1, 64)),
         transfer=transfer,
@@ -199,4 +291,6 @@ def snapshot() -> Snapshot:
             1,
         ),
         propagated=(Program("train_step", collectives=COLLECTIVES[:3], stage="propagated"),),
+        other_meshes=(STAGES,),
+        reshards=(reshard,),
     )

@@ -7,10 +7,11 @@ negative. Here are the rules for several fields. Sums are checked because tables
 from __future__ import annotations
 
 import math
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 
 from inspector.core.collectives import OPERATIONS
 from inspector.core.errors import InvalidInput, shown
+from inspector.core.formatting import counted
 from inspector.core.snapshot.arrays import Array, Mesh, Spec
 from inspector.core.snapshot.contents import Snapshot, Transfer
 from inspector.core.snapshot.memory_use import MemoryUse
@@ -60,10 +61,26 @@ def _check_mesh(mesh: Mesh, where: str) -> None:
         )
     if len(set(mesh.devices)) != mesh.size:
         raise InvalidInput(f"{where}.devices has a device twice, but each must occur once")
-    if mesh.processes is not None and len(mesh.processes) != mesh.size:
+    for label in ("processes", "slice_index", "coordinates", "cores"):
+        entries = getattr(mesh, label)
+        if entries is not None:
+            _check_count(entries, mesh.size, "device", f"{where}.{label}")
+    rank = next((len(part) for part in (mesh.topology, mesh.wraps) if part is not None), None)
+    if rank is None and mesh.coordinates:
+        rank = len(mesh.coordinates[0])
+    if rank is not None:
+        of_torus = [("wraps", mesh.wraps), ("topology", mesh.topology)]
+        of_torus += [(f"coordinates[{i}]", chip) for i, chip in enumerate(mesh.coordinates or ())]
+        for label, entries in of_torus:
+            if entries is not None:
+                _check_count(entries, rank, "dimension", f"{where}.{label}")
+
+
+def _check_count(entries: Sequence[object], count: int, unit: str, where: str) -> None:
+    if len(entries) != count:
         raise InvalidInput(
-            f"{where}.processes has {len(mesh.processes)} entries, "
-            f"but must have one for each of {mesh.size} devices"
+            f"{where} has {counted(len(entries), 'entry', 'entries')}, but must have one for each of "
+            f"{counted(count, unit)}"
         )
 
 
@@ -102,13 +119,15 @@ def _check_arrays(snapshot: Snapshot, what: str) -> None:
         mesh = snapshot.mesh_of(array)
         names = () if mesh is None else mesh.sizes.keys()
         rank = None if array.shape is None else len(array.shape)
-        for label in ("spec", "logical_axes", "shard_shape"):
-            entries = getattr(array, label)
-            if entries is not None and rank is not None and len(entries) != rank:
-                raise InvalidInput(
-                    f"{where} has {len(entries)} entries in {label}, "
-                    f"but must have one for each of {rank} dimensions"
-                )
+        lists = {
+            "spec": array.spec,
+            "logical_axes": array.logical_axes,
+            "shard_shape": array.shard_shape,
+            "shard_map.other_axes": (array.shard_map and array.shard_map.other_axes) or None,
+        }
+        for label, entries in lists.items():
+            if entries is not None and rank is not None:
+                _check_count(entries, rank, "dimension", f"{where}: {label}")
         if array.shape is not None and math.prod(array.shape) > LARGEST:
             raise InvalidInput(
                 f"{where}: shape is {shown(str(array.shape))}, but its product must be at most 2^63 - 1"
@@ -172,6 +191,12 @@ def _check_program(program: Program, mesh: Mesh | None, where: str) -> None:
         for i, operand in enumerate(program.sharding_error.operands):
             place = f"{where}.sharding_error.operands[{i}].spec"
             _check_rank(operand.shape, operand.spec, place)
+    for i, conflict in enumerate(program.conflicts or ()):
+        if not conflict.sides:
+            raise InvalidInput(f"{where}.conflicts[{i}].sides is empty, but must have at least one")
+        for j, side in enumerate(conflict.sides):
+            for label, spec in (("spec", side.spec), ("used", side.used)):
+                _check_rank(side.shape, spec, f"{where}.conflicts[{i}].sides[{j}].{label}")
     if program.schedule is not None and program.collectives is not None:
         for computation in program.schedule.computations:
             for operation in computation.operations:
@@ -183,10 +208,7 @@ def _check_program(program: Program, mesh: Mesh | None, where: str) -> None:
 
 
 def _check_rank(shape: tuple[int, ...], spec: Spec, where: str) -> None:
-    if len(spec) != len(shape):
-        raise InvalidInput(
-            f"{where} has {len(spec)} entries, but must have one for each of {len(shape)} dimensions"
-        )
+    _check_count(spec, len(shape), "dimension", where)
 
 
 def _check_memory_use(use: MemoryUse, where: str) -> None:
