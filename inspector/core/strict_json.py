@@ -16,11 +16,14 @@ from inspector.core.errors import InvalidInput, shown
 DEEPEST = 96
 # JSON text needs as many bytes in memory, but empty lists need 25 times as many. So values are counted too:
 # every list, object and comma, because each can begin a value. A Snapshot can list every shard, with 9 values
-# in 80 bytes. Measured: the worst text of these sizes takes 0.7 GB.
+# in 80 bytes. Different keys are counted, because each needs 200 bytes while its object is read; records have
+# a few hundred, and an object with a key for each array 100,000. Measured: the worst text takes 0.7 GB.
 MOST_BYTES = 64 * 1024**2
 MOST_VALUES = 6_000_000
+MOST_KEYS = 500_000
 
-_STRINGS = re.compile(rb'"[^"\\]*+(?:\\.[^"\\]*+)*+"', re.S)
+# A string, and a colon if it is a key.
+_STRINGS = re.compile(rb'"([^"\\]*+(?:\\.[^"\\]*+)*+)"\s*+(:?)', re.S)
 _SURROGATE = re.compile(r"\\u[dD][89a-fA-F]")
 # UTF-32 comes first because the mark of UTF-16 is a prefix of its mark.
 _BYTE_ORDER_MARKS = (
@@ -49,13 +52,12 @@ def read(path: str | os.PathLike[str], most_bytes: int = MOST_BYTES) -> Any:
 def parse(text: str | bytes, what: str, most_values: int = MOST_VALUES) -> Any:
     """Parse strict JSON: no NaN or Infinity, no duplicate key, valid UTF-8, no lone surrogate.
 
-    Values are counted before parsing. `what` names the input in errors.
+    Values and different keys are counted before parsing. `what` names the input in errors.
 
     Raises:
-      InvalidInput: `text` is not strict JSON, or has more than `most_values` values.
+      InvalidInput: `text` is not strict JSON, or has more than `most_values` values or `MOST_KEYS` keys.
     """
-    if _has_more_values(text, most_values):
-        raise InvalidInput(f"{what} has more than {most_values:,} values, the most that are read")
+    _refuse_many(text, what, most_values)
 
     def refuse_constant(name: str) -> None:
         raise InvalidInput(f"{what} contains {name}, which JSON does not allow")
@@ -112,20 +114,33 @@ def parse(text: str | bytes, what: str, most_values: int = MOST_VALUES) -> Any:
     return value
 
 
-def _has_more_values(text: str | bytes, most: int) -> bool:
-    """Return whether the lists, objects and commas outside of strings exceed a limit."""
-    if len(text) <= most:
-        return False
+def _refuse_many(text: str | bytes, what: str, most_values: int) -> None:
+    """Refuse a text with too many different keys, or lists, objects and commas outside of strings."""
+    if len(text) <= min(most_values, MOST_KEYS):
+        return
     raw = text.encode("utf-8", "replace") if isinstance(text, str) else text
-    if _values(raw, 0, len(raw)) <= most:
-        return False
+    if _values(raw, 0, len(raw)) > most_values and _values_outside(raw, most_values) > most_values:
+        raise InvalidInput(f"{what} has more than {most_values:,} values, the most that are read")
+    if raw.count(b":") > MOST_KEYS:
+        keys: set[bytes] = set()
+        for string in _STRINGS.finditer(raw):
+            if string[2]:
+                keys.add(string[1])
+                if len(keys) > MOST_KEYS:
+                    raise InvalidInput(
+                        f"{what} has more than {MOST_KEYS:,} different keys, the most that are read"
+                    )
+
+
+def _values_outside(raw: bytes, most: int) -> int:
+    """Return the number of lists, objects and commas outside of strings; any number above `most` if more."""
     seen = at = 0
     for string in _STRINGS.finditer(raw):
         seen += 1 + _values(raw, at, string.start())
         at = string.end()
         if seen > most:
-            return True
-    return seen + _values(raw, at, len(raw)) > most
+            return seen
+    return seen + _values(raw, at, len(raw))
 
 
 def _values(raw: bytes, start: int, end: int) -> int:
