@@ -1,6 +1,7 @@
 """Unpack a zip file into a folder: nothing is written outside of it, and no more than the limits allow.
 
-Sizes are counted while unpacking, because the sizes that an archive declares can be wrong.
+The names and declared sizes of all entries are judged before the first one is written. Sizes are counted
+again while unpacking, because those that an archive declares can be wrong.
 """
 
 from __future__ import annotations
@@ -69,6 +70,8 @@ def unpack(
             if not places:
                 raise InvalidInput(f"{what} contains only metadata files of macOS")
             left = limits.MOST_UNPACKED_BYTES
+            if sum(entry.file_size for entry, _ in places) > left:
+                raise _too_large(what)
             for number, (entry, place) in enumerate(places):
                 report(number, len(places))
                 target = folder.joinpath(*place.parts)
@@ -112,9 +115,10 @@ def safe_path(name: str, what: str) -> PurePosixPath:
       InvalidInput: the name is not a relative path without `..`, or exceeds a limit.
     """
     entry = f"{what} has the entry {shown(name)}"
-    if not name or len(name) > limits.LONGEST_PATH or not name.isprintable():
+    # Only text that can be encoded is printable.
+    if not name or not name.isprintable() or len(name.encode()) > limits.LONGEST_PATH:
         raise InvalidInput(
-            f"{entry}, but a path must be printable and have at most {limits.LONGEST_PATH} characters"
+            f"{entry}, but a path must be printable and have at most {limits.LONGEST_PATH:,} bytes"
         )
     if name.startswith(("/", "\\")) or _DRIVE.match(name):
         raise InvalidInput(f"{entry}, which is an absolute path")
@@ -159,7 +163,13 @@ def _places(
         if key in files or (key in folders and not entry.is_dir()):
             raise InvalidInput(f"{called} twice, or once as a file and once as a folder")
         (folders if entry.is_dir() else files).add(key)
-        folders.update(str(parent) for parent in PurePosixPath(key).parents)
+        while "/" in key and (key := key.rpartition("/")[0]) not in folders:
+            folders.add(key)
+        if len(files) + len(folders) > limits.MOST_ENTRIES:
+            raise InvalidInput(
+                f"{what} makes more than {limits.MOST_ENTRIES:,} files and folders, the most that are "
+                "unpacked"
+            )
         places.append((entry, place))
     clash = next(iter(files & folders), None)
     if clash is not None:
@@ -178,12 +188,15 @@ def _unpack_entry(
         while chunk := packed.read(_CHUNK):
             size += len(chunk)
             if size > left:
-                raise InvalidInput(
-                    f"{what} unpacks to more than {bytes_text(limits.MOST_UNPACKED_BYTES)}, "
-                    "the most that is unpacked"
-                )
+                raise _too_large(what)
             file.write(chunk)
     return size
+
+
+def _too_large(what: str) -> InvalidInput:
+    return InvalidInput(
+        f"{what} unpacks to more than {bytes_text(limits.MOST_UNPACKED_BYTES)}, the most that is unpacked"
+    )
 
 
 def _one_line(error: BaseException) -> str:

@@ -24,9 +24,9 @@ MOST_SHARDS = 400_000  # listed in one Snapshot, half a kilobyte each
 MOST_AXES = 64  # of one mesh: NumPy's limit on dimensions
 
 # Archives.
-MOST_ENTRIES = 50_000
+MOST_ENTRIES = 50_000  # files and folders, also those that no entry names
 MOST_UNPACKED_BYTES = 1024**3
 DEEPEST_PATH = 32  # nested folders
-LONGEST_PATH = 1_024  # characters
+LONGEST_PATH = 1_024  # bytes; less than any system allows, with the path of the folder before it
 MOST_BYTES_AT_ONCE = 16 * 1024**2  # enough for the directory of MOST_ENTRIES long names
 MOST_FILES = 200_000  # listed in one folder

@@ -99,7 +99,8 @@ def test_a_tar_archive_is_recognized(tmp_path: Path, mode: Literal["w", "w:gz"])
         ("a\nb", "printable"),
         ("a\u202eb", "printable"),
         ("x" * 300, "not the path of a file"),
-        ("a/" * 600 + "b", "1024"),
+        ("a/" * 600 + "b", "1,024"),
+        ("/".join(["é" * 100] * 6), "1,024"),  # 605 characters
         ("a/" * 50 + "b", "folders deep"),
     ],
 )
@@ -161,6 +162,7 @@ def test_unpacking_stops_at_the_limit(tmp_path: Path, monkeypatch: pytest.Monkey
     assert len(content) < 10_000
     with pytest.raises(InvalidInput, match=r"unpacks to more than 3\.0 MiB"):
         unpack(tmp_path, content)
+    assert not any((tmp_path / "inside").iterdir())  # the declared sizes are enough to refuse it
 
 
 def test_a_wrong_declared_size_is_not_trusted(
@@ -180,6 +182,27 @@ def test_too_many_entries(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> No
     monkeypatch.setattr(limits, "MOST_ENTRIES", 10)
     with pytest.raises(InvalidInput, match="11 entries, but at most 10"):
         unpack(tmp_path, packed((str(n), b"") for n in range(11)))
+
+
+@pytest.mark.parametrize("last", ["file", "folder/"])
+def test_folders_that_no_entry_names_count(tmp_path: Path, last: str) -> None:
+    """12,000 entries of 330 bytes would make 384,000 folders."""
+    deep = "/".join("d" * (limits.DEEPEST_PATH - 2))
+    content = packed((f"{n}/{deep}/{last}", b"") for n in range(2_000))
+    with pytest.raises(InvalidInput, match="50,000 files and folders"):
+        unpack(tmp_path, content)
+    assert not any((tmp_path / "inside").iterdir())
+
+
+def test_as_many_folders_as_allowed_are_unpacked(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(limits, "MOST_ENTRIES", 6)
+    entries = [("a/b/c/x", b"1"), ("a/b/", b""), ("a/b/y", b"2"), ("a/d/", b"")]
+    assert unpack(tmp_path, packed(entries)) == {"a/b/c/x": b"1", "a/b/y": b"2"}
+    (tmp_path / "more").mkdir()
+    with pytest.raises(InvalidInput, match="6 files and folders"):
+        unpack(tmp_path / "more", packed([*entries, ("z", b"")]))
 
 
 def test_a_large_directory_is_refused(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
