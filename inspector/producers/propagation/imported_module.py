@@ -27,6 +27,7 @@ from inspector.core.snapshot import Array, Finding, Mesh, Program, Snapshot, Sou
 from inspector.layout.plan import NOT_PROPAGATED, now
 from inspector.producers.propagation.lowered_module import PartitionedModule, partitioned_module
 from inspector.producers.propagation.one_mesh import OTHER_MESHES, meshes_of, on_first_mesh
+from inspector.producers.propagation.refusals import reason, refusals
 from inspector.producers.propagation.shardings import SHARDING, axes_of_dimensions, rank_of
 from inspector.producers.propagation.walk import function_type, signature_attributes, symbols
 from inspector.producers.propagation.written_shardings import with_sdy
@@ -58,7 +59,11 @@ def read(path: Path, what: str, given: NamedMesh | None = None) -> Snapshot:
       InvalidInput: the file is not a StableHLO module with a main function.
     """
     text = _content(path, what)
-    with jax_mlir.make_ir_context() as context, ir.Location.unknown():
+    with (
+        refusals(f"{what} cannot be read by MLIR"),
+        jax_mlir.make_ir_context() as context,
+        ir.Location.unknown(),
+    ):
         context.allow_unregistered_dialects = True
         module = _parsed(text, what, context)
         attributes = module.operation.attributes
@@ -120,9 +125,8 @@ def _parsed(text: str | bytes, what: str, context: Any) -> Any:
                 return stablehlo.deserialize_portable_artifact(context, text)
         return ir.Module.parse(text)
     except (ir.MLIRError, ValueError, RuntimeError) as error:
-        reason = " ".join(str(error).split())[:300]
         raise InvalidInput(
-            f"{what} is not a StableHLO module that JAX can read: {reason}"
+            f"{what} is not a StableHLO module that JAX can read: {reason(str(error))}"
         ) from None
 
 
@@ -171,7 +175,8 @@ def _partitioned(module: Any, name: str, mesh: Mesh, main: Any) -> PartitionedMo
         ]
         for role, key in (("input", "arg_attrs"), ("output", "res_attrs"))
     )
-    partitioned = partitioned_module(module, name, mesh, inputs, outputs)
+    with refusals("the program cannot be partitioned"):
+        partitioned = partitioned_module(module, name, mesh, inputs, outputs)
     listed = tuple(replace(array, path=f"{name}/{array.path}") for array in partitioned.arrays)
     return replace(partitioned, arrays=listed)
 

@@ -21,6 +21,7 @@ from inspector.producers.jax_internals import hlo_conversion
 from inspector.producers.propagation import shardy
 from inspector.producers.propagation.one_mesh import meshes_of, on_first_mesh
 from inspector.producers.propagation.propagate import Setting, described_program
+from inspector.producers.propagation.refusals import refusals
 from inspector.producers.propagation.shardings import MANUAL
 from inspector.producers.propagation.template import Lowered
 from inspector.producers.propagation.walk import operations, text_of
@@ -53,7 +54,11 @@ def partition_lowered(payload: dict[str, Any], report: Callable[..., None]) -> d
     """
     report("partition")
     mesh = typed_json.decode(Mesh, payload["mesh"], "the mesh")
-    with jax_mlir.make_ir_context() as context, ir.Location.unknown():
+    with (
+        refusals("the program cannot be partitioned"),
+        jax_mlir.make_ir_context() as context,
+        ir.Location.unknown(),
+    ):
         context.allow_unregistered_dialects = True
         module = ir.Module.parse(base64.b64decode(payload["module"]))
         meshes = meshes_of(module.operation)

@@ -5,7 +5,6 @@ The passes come with jaxlib. They need no devices: a mesh of names and sizes is 
 
 from __future__ import annotations
 
-import contextlib
 import functools
 import itertools
 import re
@@ -27,6 +26,7 @@ from inspector.producers.propagation.origins import (
     note_axes,
 )
 from inspector.producers.propagation.outlined import close_signature, outline, restore
+from inspector.producers.propagation.refusals import refusals
 from inspector.producers.propagation.shardings import (
     MANUAL,
     SHARDING,
@@ -77,7 +77,11 @@ def propagate(module: Any, origins: bool = True) -> Propagated:
       InvalidInput: Shardy refuses the module; the sentence has its own words. Or it cannot record origins.
     """
     propagation, export = _pipelines(origins)
-    with module.context, ir.Location.unknown(), _refusals():
+    with (
+        module.context,
+        ir.Location.unknown(),
+        refusals("Shardy cannot propagate shardings through this program"),
+    ):
         copy = module.operation.clone()
         inline_calls(copy)
         give_numbers(copy)
@@ -100,17 +104,6 @@ def propagate(module: Any, origins: bool = True) -> Propagated:
         _run(export, copy)
         copy.verify()
     return Propagated(given, copy, constraints, history)
-
-
-@contextlib.contextmanager
-def _refusals() -> Iterator[None]:
-    """Raise InvalidInput with the sentence of an MLIR error."""
-    try:
-        yield
-    except ir.MLIRError as error:
-        raise InvalidInput(
-            f"Shardy cannot propagate shardings through this program: {_reason(str(error))}"
-        ) from None
 
 
 def _run(pipeline: str, module: Any) -> None:
@@ -202,16 +195,6 @@ def _pipelines(origins: bool) -> tuple[str, str]:
         f"builtin.module({propagation.rstrip(',')})",
         f"builtin.module({constraint}{export.rstrip(',')})",
     )
-
-
-def _reason(text: str) -> str:
-    """Return the sentence of an MLIR error with the operation, without its location."""
-    match = re.search(r"error: (?:loc\()?.*?\)*: ([^:\n\"][^\n]{0,300})", text)
-    reason = match[1] if match else text[:300]
-    operation = re.search(r'see current operation: (?:%[^=]*= )?"?([\w.]+)', text)
-    target = re.search(r'call_target_name = "([^"]{1,100})"', text)
-    named = " ".join(name[1] for name in (operation, target) if name and name[1] not in reason)
-    return f"{reason.strip()}{f' ({named})' if named else ''}"
 
 
 def rewrite(
@@ -310,6 +293,9 @@ def _mapped_attribute(attribute: Any, mapping: Callable[[Spec], Spec]) -> Any:
 
 
 def _mapped(sharding: Any, mapping: Callable[[Spec], Spec]) -> Any:
-    spec = mapping(spec_of(axes_of_dimensions(sharding)))
+    axes = axes_of_dimensions(sharding)
+    if any(part is not None for dimension in axes for _, part in dimension):
+        raise InvalidInput("it shards over a part of a mesh axis, which other meshes lack")
+    spec = mapping(spec_of(axes))
     whole = [tuple((name, None) for name in axes or ()) for axes in spec]
     return tensor_sharding(sharding.mesh_or_ref, whole, closed_dimensions(sharding))

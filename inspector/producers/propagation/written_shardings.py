@@ -17,6 +17,7 @@ from inspector.compiled.hlo.shardings import HloSharding, NamedMesh
 from inspector.core.errors import InvalidInput
 from inspector.core.formatting import counted
 from inspector.producers.propagation.one_mesh import axes_of_parts
+from inspector.producers.propagation.refusals import reason
 from inspector.producers.propagation.shardings import SHARDING, rank_of
 from inspector.producers.propagation.walk import (
     function_type,
@@ -51,8 +52,9 @@ def with_sdy(module: ir.Module, given: NamedMesh | None = None) -> ir.Module | N
         raise
     # Attributes of other kinds, text that MLIR cannot parse, and shardings of more dimensions than the value.
     except (ir.MLIRError, ValueError, TypeError, IndexError, RuntimeError) as error:
-        reason = " ".join(str(error).split())[:200]
-        raise InvalidInput(f"the shardings of the program cannot be read: {reason}") from None
+        raise InvalidInput(
+            f"the shardings of the program cannot be read: {reason(str(error))}"
+        ) from None
 
 
 def _with_sdy(module: ir.Module, given: NamedMesh | None) -> ir.Module | None:
@@ -66,14 +68,21 @@ def _with_sdy(module: ir.Module, given: NamedMesh | None) -> ir.Module | None:
     devices = _devices(copy)
     if not written or devices < 2:
         return None
-    mesh = given or shardings.derived_mesh([shardings.parse(text) for text in written], devices)
+    parsed = {text: shardings.parse(text) for text in written}
+    for sharding in parsed.values():
+        if sharding.devices not in (None, devices):
+            raise InvalidInput(
+                f"a sharding of the program is on {counted(sharding.devices or 0, 'device')}, but the "
+                f"program runs on {devices:,}"
+            )
+    mesh = given or shardings.derived_mesh([*parsed.values()], devices)
     if mesh is None:
         raise InvalidInput("no mesh expresses the shardings of the program; give it with --mesh")
     if mesh.size != devices:
         raise InvalidInput(
             f"--mesh has {counted(mesh.size, 'device')}, but the program runs on {devices:,}"
         )
-    known = {text: _attribute(shardings.parse(text), mesh) for text in written}
+    known = {text: _attribute(sharding, mesh) for text, sharding in parsed.items()}
     with copy.context, ir.Location.unknown():
         with ir.InsertionPoint.at_block_begin(copy.body):
             axes = [sdy.MeshAxisAttr.get(name, size) for name, size in mesh.axes]

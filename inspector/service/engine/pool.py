@@ -85,6 +85,10 @@ class Worker:
         processes = self.environment.processes
         if run.memory is not None and self.process.ran_out_of_memory():
             return memory_limit.exceeded_by_job(run.memory, run.phase)
+        if run.memory is not None and self.process.crashed():  # only a job that parses has a limit
+            return self.process.explain_unreadable(
+                str(run.payload.get("name", "The input")), run.phase
+            )
         if processes > 1:
             name = process_name(0, processes)
             return self.process.explain_end(name, run.phase, new="new ones")

@@ -168,18 +168,28 @@ class Process:
         lines = list(self._stderr)
         return any(pattern.search(line) for pattern in OUT_OF_MEMORY for line in lines)
 
+    def crashed(self) -> bool:
+        """Return whether native code ended the process, as it would again for the same input."""
+        return -self._popen.returncode in CRASHES
+
     def explain_end(self, name: str, phase: str, new: str = "a new one") -> str:
         """Return one sentence on why a run failed when this process ended during `phase`."""
-        ending = self.ending()
-        killed = "SIGKILL" in ending
-        message = None if killed else self.fatal_message()
-        quoted = f", saying “{message.rstrip('.')}”" if message else ""
+        killed = self._popen.returncode == -signal.SIGKILL
         # The kernel does this to the process that uses most, workers first (`end_before_others`).
         smaller = ", with smaller sizes if the machine had no memory left" if killed else ""
         return (
-            f"{name} {ending} during {phase}{quoted}; nothing was saved, run again to start {new}"
+            f"{name} {self._ending_during(phase)}; nothing was saved, run again to start {new}"
             f"{smaller}."
         )
+
+    def explain_unreadable(self, what: str, phase: str) -> str:
+        """Return one sentence on a file whose parser this process was when it crashed during `phase`."""
+        return f"{what} cannot be read: its parser {self._ending_during(phase)}."
+
+    def _ending_during(self, phase: str) -> str:
+        message = None if self._popen.returncode == -signal.SIGKILL else self.fatal_message()
+        quoted = f", saying “{message.rstrip('.')}”" if message else ""
+        return f"{self.ending()} during {phase}{quoted}"
 
     def _send_all(self) -> None:
         stdin = self._popen.stdin

@@ -18,6 +18,7 @@ from jax.sharding import PartitionSpec as P
 from inspector.core import sharding, snapshot
 from inspector.core.errors import InvalidInput
 from inspector.core.snapshot import Snapshot
+from inspector.layout.plan import NOT_PROPAGATED
 from inspector.producers import import_file
 
 MESH = AbstractMesh((2, 4), ("data", "model"), axis_types=(AxisType.Auto,) * 2)
@@ -205,6 +206,7 @@ def test_shardings_as_text_and_an_axis_that_xla_drops(tmp_path: Path) -> None:
         ("mhlo.num_partitions = 8 : i64", "nonsense"),
         ("mhlo.num_partitions = 8 : i64", "[2,2,2]<=[8]"),
         ("mhlo.num_partitions = 1000000000 : i64", "[1000000000]<=[1000000000]"),
+        ("mhlo.num_partitions = 131072 : i64", "[8]<=[8]"),
     ],
 )
 def test_shardings_that_are_not_valid_are_unknown(
@@ -220,6 +222,20 @@ def test_shardings_that_are_not_valid_are_unknown(
     assert found.array("step/input/0").spec is None
     said = " ".join(one.message for one in found.findings)
     assert "Error" not in said and "nothing in it is sharded" not in said
+
+
+def test_a_part_of_an_axis_of_a_mesh_that_cannot_be_emulated_is_a_sentence(tmp_path: Path) -> None:
+    """Such a mesh is scaled from smaller ones, which lack this part. MLIR's error contains the module."""
+    path = tmp_path / "step.mlir"
+    path.write_text(
+        'module @step { sdy.mesh @mesh = <["a"=131072]> func.func @main(%0: tensor<8x8xf32> '
+        '{sdy.sharding = #sdy.sharding<@mesh, [{"a":(32768)4}, {}]>}) -> tensor<8x8xf32> { %1 = '
+        "stablehlo.dot %0, %0 : (tensor<8x8xf32>, tensor<8x8xf32>) -> tensor<8x8xf32> "
+        "return %1 : tensor<8x8xf32> } }"
+    )
+    found = opened(path)
+    (note,) = (finding for finding in found.findings if finding.code == NOT_PROPAGATED)
+    assert "part of a mesh axis" in note.message and "tensor<" not in note.message
 
 
 def test_a_given_mesh_of_other_devices_is_refused(tmp_path: Path) -> None:

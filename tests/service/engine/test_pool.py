@@ -421,6 +421,18 @@ def test_a_worker_that_dies_is_explained_and_replaced(pool, kind, how):
     assert answer(pool, TWO)
 
 
+@pytest.mark.parametrize("payload", [{"name": "a.mlir"}, {}])
+def test_a_file_that_ends_its_parser_cannot_be_read(pool, payload):
+    """Only jobs that parse a file have a limit of memory. To run them again would not help."""
+    job = pool.submit("abort", payload, TWO, memory=2**30).wait(PATIENCE)
+    assert job.state == "failed"
+    what = payload.get("name", "The input")
+    assert job.error.startswith(
+        f"{what} cannot be read: its parser crashed (SIGABRT) during compile"
+    )
+    assert "again" not in job.error
+
+
 def test_what_a_dead_worker_had_started_ends_with_it(pool):
     job = pool.submit("orphan", {}, ONE).wait(PATIENCE)
     assert job.state == "failed"
