@@ -6,6 +6,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Mapping
 from typing import Any
 
@@ -14,6 +15,9 @@ from inspector.service import serving
 from inspector.service.engine import Requester
 
 _LONGEST_NAME = 80  # characters of a user's name
+# An address: a name that is quoted if it contains @, and a domain (RFC 5321). Of `a@b@my.org`, mail servers
+# disagree on which domain it belongs to.
+_ADDRESS = re.compile(r'(?:[^@"\s]+|"(?:[^"\\]|\\.)+")@(?P<domain>[^@"\s]+)')
 
 
 def has_signed_in(claims: Mapping[str, Any]) -> bool:
@@ -29,8 +33,10 @@ def problem(claims: Mapping[str, Any]) -> str | None:
     name = requester(claims).name
     if domains and claims.get("email_verified") is not True:
         return f"{name} has no verified e-mail address, which this server requires"
-    domain = str(claims.get("email", "")).rpartition("@")[2].lower()
-    if domains and domain not in domains:
+    address = _ADDRESS.fullmatch(str(claims.get("email", "")))
+    if domains and address is None:
+        return f"{name} has no valid e-mail address, which this server requires"
+    if domains and address is not None and address["domain"].lower() not in domains:
         return f"{name} is not a user of this server, which is for {' and '.join(domains)}"
     return None
 

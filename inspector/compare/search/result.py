@@ -167,6 +167,12 @@ def from_plain(value: Any, what: str) -> SearchResult:
         raise InvalidInput(
             f"{what}: best is {result.best}, but there are {len(result.candidates)} candidates"
         )
+    for i, candidate in enumerate(result.candidates):
+        layout_of(candidate, f"{what}: candidates[{i}].layout")
+    for i, condition in enumerate(result.sensitivity):
+        for label, layout in (("layout", condition.layout), ("kept", condition.kept)):
+            if layout is not None:
+                from_json(layout, f"{what}: sensitivity[{i}].{label}")
     return result
 
 

@@ -7,6 +7,7 @@ import json
 import logging
 import sys
 import threading
+import uuid
 from collections.abc import Iterator
 from pathlib import Path
 from urllib.parse import quote
@@ -27,6 +28,7 @@ from benchmarks.processes import until
 from inspector.media.streamlit.server import (
     plotly_script,
     return_link,
+    session_log,
     sign_in_required,
     signed_cookie,
 )
@@ -37,6 +39,7 @@ from inspector.media.streamlit.server.return_link import ReturnToLink
 from inspector.media.streamlit.server.shutdown import GracefulShutdown
 from inspector.media.streamlit.server.sign_in_required import SignInRequired
 from inspector.service import serving, sign_outs
+from inspector.service.engine.requester import digest_of_session
 from inspector.service.serving import Serving
 from inspector.service.sign_outs import SignOuts
 
@@ -136,6 +139,8 @@ STRANGERS = [
     {}, cookie("another secret"), cookie(is_logged_in=False), cookie(is_logged_in="true"), cookie(sub=""),
     cookie(email="eve@elsewhere.org"), cookie(email_verified=False), cookie(email="a@my.org.evil"),
     cookie(email="eve@notmy.org"), cookie(email=None), cookie(email=["ann@my.org"]),
+    cookie(email="eve@elsewhere.org@my.org"), cookie(email="@my.org"), cookie(email='"a"@b"@my.org'),
+    cookie(email='"ann@my.org"@elsewhere.org'), cookie(email="eve @my.org"),
     {"Cookie": f"{USER_COOKIE_NAME}=x"},
 ]  # fmt: skip
 
@@ -160,6 +165,8 @@ def test_who_is_not_allowed_gets_no_page_upload_or_web_socket(
 
 def test_an_allowed_user_gets_everything(team: TestClient) -> None:
     assert team.get("/library", headers=cookie()).text == "page"
+    quoted = cookie(email='"ann@home"@My.org')  # a mailbox of my.org
+    assert team.get("/library", headers=quoted).text == "page"
     assert team.put("/_stcore/upload_file/session/file", headers=cookie()).text == "page"
     with team.websocket_connect("/_stcore/stream", headers=cookie()) as tab:
         tab.send_bytes(MESSAGE)
@@ -281,6 +288,23 @@ def test_a_log_record_is_one_line_of_json() -> None:
     plain = json.loads(line)
     assert (plain["level"], plain["logger"], plain["message"]) == ("error", "name", "a\nb")
     assert "ValueError" in plain["traceback"] and plain["time"].endswith("Z")
+
+
+def test_the_log_has_no_ids_of_sessions(caplog: pytest.LogCaptureFixture) -> None:
+    before = logging.getLogRecordFactory()
+    session = str(uuid.uuid4())
+    try:
+        session_log.hide_ids()
+        log = logging.getLogger("streamlit.runtime.some_manager")
+        log.warning("Session with id %s is already connected! %d", session, 2)
+        log.warning(f"disconnects {session}")
+        logging.getLogger("uvicorn.access").error("%s /_stcore/upload_file/%s/1", "PUT", session)
+    finally:
+        logging.setLogRecordFactory(before)
+    digest = digest_of_session(session)
+    texts = {record.getMessage() for record in caplog.records}
+    assert len(texts) == 3 and all(digest in text and session not in text for text in texts)
+    assert caplog.records[0].args == (digest, 2)
 
 
 class Slow:

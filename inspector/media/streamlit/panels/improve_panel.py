@@ -13,6 +13,7 @@ from inspector.checks import audit
 from inspector.checks.audit import Change
 from inspector.compare import board, board_link
 from inspector.core import typed_json
+from inspector.core.errors import InvalidInput
 from inspector.core.formatting import seconds_text
 from inspector.core.snapshot import Effect, Effects, Finding, Snapshot
 from inspector.layout import Layout, from_json
@@ -323,4 +324,9 @@ def _show_effect(layout: Layout, effect: Effect) -> None:
         if effect.layout is None:
             st.caption("A layout cannot express this change: edit the line in the code.")
         elif effect.cost is not None:
-            _draw_compare("effects_pin", layout, effect.label, from_json(effect.layout))
+            try:
+                changed = from_json(effect.layout, "the changed layout")
+            except InvalidInput as error:  # of a damaged file
+                st.warning(plain(str(error)), icon=":material/warning:")
+            else:
+                _draw_compare("effects_pin", layout, effect.label, changed)

@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import contextlib
+import sqlite3
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -65,6 +68,28 @@ def test_a_search_is_reopened_with_its_result(history: History) -> None:
     page.run()
     assert "search_reopened" not in page.test.session_state
     assert page.test.button(key="start_search").label == "Start search"
+
+
+@pytest.mark.parametrize("kind", ["run", "search", "candidate"])
+def test_an_entry_with_a_layout_that_is_not_valid_opens_as_a_sentence(
+    history: History, kind: str
+) -> None:
+    if kind == "run":
+        history.record_answer(LAYOUT, run(), LOCAL)
+    else:
+        result = found()
+        wrong = replace(result.candidates[0], layout={"model": "no such model"})
+        candidates = (wrong,) if kind == "candidate" else result.candidates
+        history.record_search(TPU, replace(result, candidates=candidates), LOCAL)
+    if kind != "candidate":
+        with contextlib.closing(sqlite3.connect(history.path, isolation_level=None)) as database:
+            database.execute("""UPDATE history SET parameters = '{"layout": {"model": 7}}'""")
+    page = opened()
+    page.test.button(key="history_open").click()
+    page.run()
+    (error,) = page.test.error
+    assert "model" in error.value and not page.test.exception
+    assert "went_to" not in page.test.session_state
 
 
 def test_a_comparison_opens_the_board(history: History) -> None:
