@@ -12,6 +12,8 @@ from inspector.checks.audit import (
     donation,
     dropped_axis,
     gradient_reduction,
+    idle_devices,
+    indivisible_arrays,
     lost_gradients,
     mesh_axes,
     optimizer_state,
@@ -79,6 +81,13 @@ CHECKS = (
         "replicated parameters, optimizer state and other arrays",
         replicated.CODES,
         replicated.findings,
+        applies=_has_state,
+    ),
+    Check(
+        "replicated arrays that no axis of the mesh divides",
+        (indivisible_arrays.CODE,),
+        indivisible_arrays.findings,
+        fixable=False,
         applies=_has_state,
     ),
     Check(
@@ -234,6 +243,12 @@ class SnapshotCheck:
 
 
 SNAPSHOT_CHECKS = (
+    SnapshotCheck(
+        "devices that hold and compute nothing",
+        (idle_devices.CODE,),
+        idle_devices.findings,
+        idle_devices.applies,
+    ),
     SnapshotCheck(
         "weights that did not move to other devices with the rest of their tree",
         (unmoved_weights.CODE,),

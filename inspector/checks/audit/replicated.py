@@ -12,10 +12,10 @@ from inspector.checks.audit.context import (
     largest,
 )
 from inspector.core.folding import Fold, fold
-from inspector.core.formatting import and_text, counted, logical_text
+from inspector.core.formatting import and_text, counted, logical_text, spec_text
 from inspector.core.rules import ledger, nnx
 from inspector.core.rules.rule import rule_words
-from inspector.core.snapshot import Array, Finding
+from inspector.core.snapshot import Array, Finding, Spec
 
 PARAMETER = "replicated-parameter"
 MOMENT = "replicated-optimizer-state"
@@ -87,7 +87,33 @@ def _single(context: AuditContext, code: str, saved: int, folded: Fold) -> Findi
     remedy = None
     if axes and names:
         remedy = f"Add a rule for {and_text(names, 'or')} to {' + '.join(axes)}."
+    elif (spec := _even_spec(folded.first, axes, context)) is not None:
+        remedy = f"Shard it as `{spec_text(spec)}`."
     return finding("warning", code, message, folds=[folded], saved=saved, remedy=remedy, axes=axes)
+
+
+def _even_spec(array: Array, axes: tuple[str, ...], context: AuditContext) -> Spec | None:
+    """Return a spec that puts each of these axes on a dimension that it divides; None if the spec is unknown.
+
+    An axis goes to the largest dimension with which the rest still fits: small ones are often layers.
+    """
+    if array.spec is None or array.shape is None or not axes:
+        return None
+
+    by_size = sorted(enumerate(array.shape), key=lambda pair: -pair[1])
+
+    def placed(spec: Spec, left: tuple[str, ...]) -> Spec | None:
+        if not left:
+            return spec
+        for number, size in by_size:
+            with_axis = (*(spec[number] or ()), left[0])
+            if size % context.mesh.ways(with_axis) == 0:
+                rest = placed((*spec[:number], with_axis, *spec[number + 1 :]), left[1:])
+                if rest is not None:
+                    return rest
+        return None
+
+    return placed(array.spec, axes)
 
 
 def _rest(context: AuditContext, code: str, rest: Candidates) -> Finding:
@@ -108,7 +134,11 @@ def _reason(array: Array, context: AuditContext) -> str:
     """Return why nothing shards an array, as a clause."""
     rules, names = context.rules, array.logical_axes
     if names is None:
-        return "its PartitionSpec has no mesh axis larger than 1"
+        reason = "its PartitionSpec has no mesh axis larger than 1"
+        shape, size = array.shape or (), context.mesh.size
+        if shape and all(length % size for length in shape):
+            reason += f", and none of its dimensions {' × '.join(map(str, shape))} is a multiple of {size}"
+        return reason
     if rules is None:
         return f"its logical axes are {logical_text(names)}, and the rules are unknown"
     if not any(names):

@@ -212,6 +212,7 @@ class Recorder:
                     "at": now - self._started,
                     "names": names._asdict(),
                     "bytes": size,
+                    "devices": jax.device_count(),
                 }
                 self._write_json("arrays.json", meta, snapshot)
         finally:

@@ -260,7 +260,9 @@ class Folder:
             return
         plain = strict_json.read(taken)
         meta = plain["meta"]
-        self._live = snapshot.from_json(plain["snapshot"], str(taken))
+        live_arrays = snapshot.from_json(plain["snapshot"], str(taken))
+        source = replace(live_arrays.source, devices=meta["devices"])
+        self._live = replace(live_arrays, source=source)
         names = meta["names"]
         self._own_names, self._outputs = names["own"], names["outputs"]
         live = LiveRecord(meta["when"], meta["at"], meta["bytes"], names["counts"])
@@ -439,6 +441,7 @@ def _completed(snapshot: Snapshot, record: CompiledRecord, hlo: str | None) -> S
     known = [seconds for seconds in (record.trace, record.lower) if seconds is not None]
     program = replace(
         facts.added_to(program),
+        devices=record.devices,
         shardings=program_text.with_uses(
             program.shardings, facts.uses, facts.gradients, facts.reused
         ),
