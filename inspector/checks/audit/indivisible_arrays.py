@@ -28,10 +28,10 @@ def findings(context: AuditContext) -> Iterator[Finding]:
         yield _single(context, folded)
     if rest:
         count = sum(folded.count for _, folded in rest)
-        held = context.held_text(array for _, folded in rest for array in folded.arrays)
+        whole = context.held_text(array for _, folded in rest for array in folded.arrays)
         message = (
             f"No axis of the mesh divides a dimension of {counted(count, 'smaller array')}: every device "
-            f"holds {held} of them."
+            f"holds {whole} of them."
         )
         yield finding("note", CODE, message, folds=[folded for _, folded in rest])
 
