@@ -20,7 +20,7 @@ from inspector.core.assessment import (
     Traffic,
 )
 from inspector.core.collectives import traffic, wire_bytes_of_iteration
-from inspector.core.formatting import bytes_text
+from inspector.core.formatting import and_text, bytes_text
 from inspector.core.meshes import number_of_devices
 from inspector.core.once import once_per_snapshot
 from inspector.core.snapshot import Mesh, Program, Snapshot
@@ -171,8 +171,12 @@ def _predicted(program: Program, mesh: Mesh, chip: Chip) -> tuple[Step | None, s
 def _as_step(predicted: Predicted) -> tuple[Step | None, str | None]:
     if predicted.seconds is None:
         return None, "; ".join(predicted.unknown) or "nothing is known about the step"
-    at_least = "; ".join(predicted.at_least) or None
-    return Step(predicted.seconds, predicted.low, predicted.high, "predicted", at_least), None
+    if predicted.at_least:
+        return Step(predicted.seconds, None, None, "at least", "; ".join(predicted.at_least)), None
+    if predicted.outside:
+        bounds = predicted.outside, predicted.least, predicted.most
+        return Step(predicted.seconds, None, None, "predicted", None, *bounds), None
+    return Step(predicted.seconds, predicted.low, predicted.high, "predicted"), None
 
 
 def _measured(steps: Sequence[float]) -> Step:
@@ -199,7 +203,14 @@ def _sent(program: Program | None) -> tuple[Traffic | None, Traffic | None, str 
             named = row.axis_parts if row.mesh_axes is None else row.mesh_axes
             axes = UNKNOWN_AXES if named is None else "+".join(named)
             sent[axes] = sent.get(axes, 0) + row.wire_bytes_per_device
-    known = Traffic(sum(sent.values()), sent)
+    branches = dict.fromkeys(
+        collective.source or collective.name
+        for collective in program.collectives
+        if collective.conditional and collective.executions != 0
+    )
+    names = and_text(list(branches)[:3])
+    at_most = f"the branches around {names} count as taken each time" if branches else None
+    known = Traffic(sum(sent.values()), sent, at_most)
     if not unknown:
         return known, None, None
     reason = f"the bytes or executions of {unknown[0]} are unknown"

@@ -22,6 +22,7 @@ from inspector.machines.prediction.predicted import Predicted
 Kind = Literal["memory", "time", "traffic"]
 
 COMPUTE, COPIES, OVERHEAD, MEASURED = "compute", "copies", "overhead", "measured step"
+BOUND = "lower bound"
 # A rest of the prediction that is smaller than this share comes from rounding.
 _ROUNDING = 1e-6
 
@@ -210,6 +211,8 @@ def _traffic(compared: Compared) -> Amount:
 def _seconds(predicted: Predicted) -> tuple[Part, ...]:
     """Return compute, exposed communication by mesh axes, and the rest; they add up to the step."""
     totals, seconds = predicted.totals, predicted.seconds
+    if predicted.at_least:
+        return (Part(BOUND, seconds or 0.0),)
     assert totals is not None and seconds is not None
     parts = [Part(COMPUTE, totals.compute), Part(COPIES, totals.copies)]
     parts += [

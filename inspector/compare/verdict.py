@@ -91,10 +91,9 @@ def verdict(baseline: Compared, candidate: Compared) -> Verdict:
         )
     else:
         verdict = _judged(verdict, baseline, candidate)
-        if verdict.reason is None and (other := _other_sizes(baseline, candidate)):
-            verdict = replace(
-                verdict, reason=f"{and_text(other)} differ{'s' if len(other) == 1 else ''} too"
-            )
+        if other := _other_sizes(baseline, candidate):
+            reason = f"{and_text(other)} differ{'s' if len(other) == 1 else ''} too"
+            verdict = replace(verdict, reason="; ".join(filter(None, (reason, verdict.reason))))
     return replace(verdict, sentence=_sentence(verdict, baseline, candidate))
 
 
@@ -184,6 +183,21 @@ def _judged(verdict: Verdict, baseline: Compared, candidate: Compared) -> Verdic
         low = scale * (after.low or 0.0) / (before.high or math.inf)
         high = scale * (after.high or 0.0) / (before.low or math.inf)
         pairs = 0
+    elif before.outside or after.outside:
+        was, now = (
+            (step.least, step.most) if step.outside else (step.low, step.high)
+            for step in (before, after)
+        )
+        pairs = 0
+        if not (was[0] and was[1] and now[0] and now[1]):
+            return replace(
+                verdict,
+                answer="not distinguishable",
+                ratio=ratio,
+                reason="the bounds of their steps are unknown",
+            )
+        low, high = scale * now[0] / was[1], scale * now[1] / was[0]
+        verdict = replace(verdict, reason=f"only bounds: {after.outside or before.outside}")
     else:
         interval = ratio_interval(not candidate.evidence.before_compile)
         assert interval is not None  # checked in `_not_comparable`
@@ -320,15 +334,16 @@ def _other_machines(baseline: Compared, candidate: Compared) -> str | None:
 def _unsure(compared: Compared) -> str | None:
     """Return why a predicted step is no basis for a verdict; None if it is."""
     step, program = compared.assessment.step, step_program(compared.snapshot)
-    if step is not None and step.at_least is not None:
+    if step is not None and step.kind == "at least":
         return f"only a lower bound of the step of {compared.name} is known: {step.at_least}"
-    if step is None or step.low is None:
+    outside = step is not None and step.outside is not None
+    if step is None or (step.low is None and not outside):
         return f"{compared.name} was not compiled for this chip, so the interval of its step is unknown"
     if program is not None and compared.evidence.before_compile:
         work = program.work
         if work is None or work.boundary_bytes is None:
             return f"the memory traffic of {compared.name} is unknown before a compile"
-    if ratio_interval(not compared.evidence.before_compile) is None:
+    if not outside and ratio_interval(not compared.evidence.before_compile) is None:
         return "no two published runs of one model show how wrong a ratio can be"
     return None
 

@@ -14,6 +14,7 @@ from inspector.compiled.hlo.collective_uses import uses
 from inspector.compiled.hlo.fingerprint import fingerprint
 from inspector.compiled.hlo.live_values import live_values
 from inspector.compiled.hlo.moved_arrays import moved_arrays
+from inspector.compiled.hlo.open_choices import open_choices
 from inspector.compiled.hlo.schedule import schedule
 from inspector.compiled.kept_gathers import kept_gathers
 from inspector.compiled.memory_use import memory_use
@@ -26,6 +27,7 @@ from inspector.core.snapshot import (
     Memory,
     MemoryUse,
     Mesh,
+    OpenChoice,
     Program,
     ProgramArray,
     Schedule,
@@ -60,6 +62,7 @@ class ProgramFacts:
     uneven_gathers: tuple[UnevenGather, ...] | None = None
     kept_gathers: tuple[KeptGather, ...] | None = None
     fingerprint: str | None = None
+    open_choices: tuple[OpenChoice, ...] = ()
 
     def added_to(self, program: Program) -> Program:
         """Return the record of the program with these facts instead of its own."""
@@ -73,6 +76,7 @@ class ProgramFacts:
             large_constants=self.large_constants,
             uneven_gathers=self.uneven_gathers,
             kept_gathers=self.kept_gathers,
+            open_choices=self.open_choices,
             fingerprint=self.fingerprint,
         )
 
@@ -130,6 +134,7 @@ def read_module(
             remarkable.large_constants(module),
             remarkable.uneven_gathers(module, results),
             kept_gathers(module, live, collectives),
+            open_choices=open_choices(analysis),
         )
     except InvalidInput:
         return ProgramFacts()

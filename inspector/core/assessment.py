@@ -38,20 +38,27 @@ class Step(Record):
       seconds: Seconds of one step: the prediction, or the median of the measured steps.
       low: Lower end of the interval, in seconds: of 80% of the measured steps. None if unknown.
       high: Upper end of the interval, in seconds. None if unknown.
-      kind: Whether the step was measured or is predicted.
-      at_least: Why a predicted step can take longer: what it does not count. None if it counts everything.
+      kind: Whether the step was measured, is predicted, or is a lower bound.
+      at_least: Why only a lower bound is known: what it does not count. None if it counts everything.
+      outside: Why published runs say nothing about a prediction, which then has no interval. None if they do.
+      least: A lower bound of a prediction without an interval, in seconds.
+      most: An upper bound of such a prediction, in seconds.
     """
 
     seconds: Amount
     low: Amount | None
     high: Amount | None
-    kind: Literal["measured", "predicted"]
+    kind: Literal["measured", "predicted", "at least"]
     at_least: str | None = field(default=None, metadata=OMIT_NONE)
+    outside: str | None = field(default=None, metadata=OMIT_NONE)
+    least: Amount | None = field(default=None, metadata=OMIT_NONE)
+    most: Amount | None = field(default=None, metadata=OMIT_NONE)
 
     @property
     def value_text(self) -> str:
         """The seconds: `145 ms`, or `at least 145 ms`."""
-        return f"{'' if self.at_least is None else 'at least '}{seconds_text(self.seconds)}"
+        about = "at least " if self.kind == "at least" else "about " if self.outside else ""
+        return f"{about}{seconds_text(self.seconds)}"
 
     @property
     def text(self) -> str:
@@ -111,10 +118,19 @@ class Traffic(Record):
     Attributes:
       bytes: Bytes over all mesh axes.
       by_axes: Bytes by mesh axes, joined by `+`. Axes that form no groups of whole mesh axes are `unknown`.
+      at_most: Why it can be less: branches that count as taken. None if it cannot.
     """
 
     bytes: NonNegativeInt
     by_axes: dict[str, NonNegativeInt]
+    at_most: str | None = field(default=None, metadata=OMIT_NONE)
+
+    @property
+    def text(self) -> str:
+        """The bytes, `up to 52.5 MiB` if branches count as taken, or `none`."""
+        if not self.bytes:
+            return "none"
+        return f"{'' if self.at_most is None else 'up to '}{bytes_text(self.bytes)}"
 
     @property
     def largest(self) -> str | None:

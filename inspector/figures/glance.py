@@ -13,7 +13,7 @@ from typing import Any
 
 import plotly.graph_objects as go
 
-from inspector.compare.glance import COMPUTE, COPIES, MEASURED, OVERHEAD, Amount, Measure
+from inspector.compare.glance import BOUND, COMPUTE, COPIES, MEASURED, OVERHEAD, Amount, Measure
 from inspector.compare.questions import Answer
 from inspector.compare.questions.question import REJECTED
 from inspector.core import sharding
@@ -67,6 +67,7 @@ _TIME_STYLES = {
     COPIES: (palette.COMPUTE, "x"),
     OVERHEAD: (palette.UNKNOWN, "/"),
     MEASURED: (palette.COMPUTE, ""),
+    BOUND: (palette.UNKNOWN, ""),
 }
 
 

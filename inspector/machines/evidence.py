@@ -70,6 +70,8 @@ def _on(snapshot: Snapshot, program: Program, kind: Kind) -> Program:
         memory_use=own.memory_use,
         schedule=None,
         prediction=None,
+        open_choices=own.open_choices,
+        assumptions=own.assumptions,
     )
 
 
@@ -136,4 +138,5 @@ def evidence_on(
         "measured" if measured else stage,
         platform,
         chip.name if chip is not None and fits else None,
+        program.assumptions,
     )

@@ -183,7 +183,7 @@ def traffic_text(assessment: Assessment) -> str:
     if sent.largest is None:
         return "none"
     most = ", most" if len(sent.by_axes) > 1 else ""
-    return f"{bytes_text(sent.bytes)}{most} over {_axes_text(sent.largest)}"
+    return f"{sent.text}{most} over {_axes_text(sent.largest)}"
 
 
 def findings_text(assessment: Assessment) -> str:
@@ -271,7 +271,7 @@ def _of(peak: str, need: MemoryNeed) -> str:
 def _sent_text(assessment: Assessment) -> str:
     if assessment.traffic is None:
         return "unknown"
-    return bytes_text(assessment.traffic.bytes) if assessment.traffic.bytes else "none"
+    return assessment.traffic.text
 
 
 def _axes_text(axes: str) -> str:
@@ -285,7 +285,11 @@ def _traffic_help(assessment: Assessment) -> str:
         f"{_axes_text(axes)} {bytes_text(size)}"
         for axes, size in assessment.traffic.by_axes.items()
     )
-    return f"Bytes that one device sends in one step{f': {by_axes}' if by_axes else ''}."
+    less = assessment.traffic.at_most
+    return (
+        f"Bytes that one device sends in one step{f': {by_axes}' if by_axes else ''}"
+        f"{f'; it can be less, because {less}' if less else ''}."
+    )
 
 
 def _step_help(assessment: Assessment) -> str:
@@ -297,6 +301,17 @@ def _step_help(assessment: Assessment) -> str:
             "emulated devices of this machine" if assessment.chip is None else where(assessment)
         )
         return f"{program}, measured on {machine}: the median, and the range of 80% of the steps."
-    if assessment.step.at_least is not None:
-        return f"{program}, predicted on {where(assessment)}. It can take longer: {assessment.step.at_least}."
+    step = assessment.step
+    if step.kind == "at least":
+        return f"{program} on {where(assessment)}: a lower bound, because {step.at_least}."
+    if step.outside is not None:
+        bounds = ""
+        if step.least and step.most:
+            bounds = (
+                f" At least {seconds_text(step.least)}, at most about {seconds_text(step.most)}."
+            )
+        return (
+            f"{program}, predicted on {where(assessment)}, outside of what was checked: "
+            f"{step.outside}.{bounds}"
+        )
     return f"{program}, predicted on {where(assessment)}, with an interval of 80%."

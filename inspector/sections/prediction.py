@@ -81,11 +81,28 @@ def sentence(predicted: Predicted, devices: int) -> Text | Notice:
             f"The predicted time of {noun(predicted.program)} is unknown: {reasons}."
         )
     how = "Predicted" if predicted.simulated else "Predicted before a compile,"
+    if predicted.at_least:
+        how = "A lower bound"
     machine = f"{counted(devices, 'device')} of {predicted.chip.title}"
-    lacking = (
-        f". It can take longer: {and_text(predicted.at_least[:3])}." if predicted.at_least else ""
+    return text(f"{how} on {machine}: ", Strong(prediction_text(predicted)), _unsure(predicted))
+
+
+def _unsure(predicted: Predicted) -> str:
+    """Return what the prediction does not count, or why it was not checked, as sentences after a period."""
+    if predicted.outside is not None:
+        bounds = ""
+        if predicted.least and predicted.most:
+            least, most = seconds_text(predicted.least), seconds_text(predicted.most)
+            bounds = f" At least {least}; at most about {most}, if nothing overlaps."
+        return f". Outside of what was checked: {predicted.outside}.{bounds}"
+    if not predicted.at_least:
+        return ""
+    more = "".join(
+        f" Each further iteration of {label} takes about {seconds_text(seconds)}: state its trip count with "
+        f"--trips {label}=N."
+        for label, seconds in predicted.iterations
     )
-    return text(f"{how} on {machine}: ", Strong(prediction_text(predicted)), lacking)
+    return f", because {and_text(predicted.at_least[:3])}.{more}"
 
 
 def blocks(predicted: Predicted, program: Program, devices: int) -> tuple[Block, ...]:
@@ -113,7 +130,7 @@ def blocks(predicted: Predicted, program: Program, devices: int) -> tuple[Block,
 
 def _before_compile(predicted: Predicted, devices: int) -> tuple[Block, ...]:
     constants = before_compile_constants()
-    if predicted.interval is not None and predicted.interval.short:
+    if predicted.outside is not None:
         communication = (
             "All of the modelled communication counts, because the computation of such a short step ends "
             "before it could hide transfers."
@@ -167,6 +184,8 @@ def prediction_text(predicted: Predicted) -> str:
         return "unknown"
     if predicted.at_least:
         return f"at least {seconds_text(predicted.seconds)}"
+    if predicted.outside is not None:
+        return f"about {seconds_text(predicted.seconds)}"
     if predicted.low is None or predicted.high is None:
         return f"{seconds_text(predicted.seconds)}, interval unknown"
     low, high = seconds_text(predicted.low), seconds_text(predicted.high)
@@ -175,8 +194,8 @@ def prediction_text(predicted: Predicted) -> str:
 
 def parts_table(predicted: Predicted) -> Table:
     """Return the seconds of the core by reason."""
-    assert predicted.simulated is not None and predicted.seconds is not None
-    seconds = predicted.seconds
+    assert predicted.simulated is not None
+    seconds = predicted.simulated.seconds or predicted.simulated.totals.seconds
     return Table.of(
         "step_parts",
         parts(predicted.simulated.totals),
@@ -357,6 +376,10 @@ def json_of(predicted: Predicted, program: Program) -> dict[str, object]:
         "propagated_seconds": predicted.propagated_seconds,
         "unknown": list(predicted.unknown),
         "at_least": list(predicted.at_least),
+        "outside": predicted.outside,
+        "least": predicted.least,
+        "most": predicted.most,
+        "iterations": dict(predicted.iterations),
         "runs": predicted.interval.runs if predicted.interval else 0,
     }
     if predicted.simulated is None or predicted.seconds is None:

@@ -23,12 +23,15 @@ class Runs:
     per_iteration: the executions in one iteration of each loop whose trip count is unknown, in any depth;
       equal to the count without such loops. None if unknown for another reason.
     conditional: a branch is on the way. asynchronous: an asynchronous call is on the way.
+    within: the loops whose trip count is unknown and the branches around it, the outermost first: `while.3`,
+      `while.3+1` for its condition, `conditional.2:1` for its second branch. None if call sites differ.
     """
 
     count: int | None
     conditional: bool = False
     asynchronous: bool = False
     per_iteration: int | None = None
+    within: tuple[str, ...] | None = ()
 
 
 class Analysis:
@@ -85,6 +88,7 @@ def _runs_of(
         count = None
     per_iteration = count
     conditional = asynchronous = False
+    around: set[tuple[str, ...] | None] = {()} if name == module.entry else set()
     for site in sites.get(name, ()):
         # A caller that is not found is recursive.
         caller = runs.get(site.caller.name, Runs(None))
@@ -94,10 +98,16 @@ def _runs_of(
         asynchronous |= caller.asynchronous or site.instruction.opcode.endswith("-start")
         times = _times(site, loops)
         count = _sum(count, caller.count, times)
-        if times is None and site.role == "body":
+        inside: tuple[str, ...] = ()
+        if site.role == "branch":
+            inside = (f"{site.instruction.name}:{site.number}",)
+        elif times is None and site.role in ("body", "condition"):
+            inside = (f"{site.instruction.name}{'+1' if site.role == 'condition' else ''}",)
             times = 1
+        around.add(None if caller.within is None else (*caller.within, *inside))
         per_iteration = _sum(per_iteration, caller.per_iteration, times)
-    return Runs(count, conditional, asynchronous, per_iteration)
+    within = around.pop() if len(around) == 1 else None if around else ()
+    return Runs(count, conditional, asynchronous, per_iteration, within)
 
 
 def _sum(count: int | None, caller: int | None, times: int | None) -> int | None:

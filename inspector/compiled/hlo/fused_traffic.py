@@ -83,11 +83,21 @@ class FusedTraffic:
         result. Those of collectives are not counted, because links are slower than HBM.
       fusions: Number of matrix products and fusions that run.
       attention: FLOPs of the matrix products that a kernel of attention replaces, by name.
+      parts: Bytes and fusions by the loops with an unknown trip count and the branches around them
+        (`Runs.within`), if each runs once.
     """
 
     bytes: dict[str, float] = field(default_factory=lambda: defaultdict(float))
     fusions: int = 0
     attention: dict[str, float] = field(default_factory=dict)
+    parts: dict[tuple[str, ...], list[float]] = field(
+        default_factory=lambda: defaultdict(lambda: [0.0, 0.0])
+    )
+
+    @property
+    def is_whole(self) -> bool:
+        """Whether no trip count is unknown."""
+        return all(":" in name for within in self.parts for name in within)
 
     @property
     def total(self) -> float:
@@ -99,7 +109,7 @@ def fused_traffic(
 ) -> FusedTraffic | None:
     """Return the traffic of a propagated program.
 
-    Return None if its text is truncated or too large, or has a loop with an unknown trip count.
+    Return None if its text is truncated or too large. A loop with an unknown trip count runs once.
 
     Args:
       kernel_square: as for `fused_values`.
@@ -124,6 +134,7 @@ class _Reader:
         self._readers = readers
         self._entered: set[str] = set()
         self._times = 0  # executions of the computation that is followed
+        self._within: tuple[str, ...] = ()
         self.traffic = FusedTraffic()
         self.unknown = False
 
@@ -133,10 +144,11 @@ class _Reader:
         given: the trees of its parameters; None for the entry.
         """
         runs = self._runs.get(computation.name)
-        if runs is None or runs.count is None or depth > _DEEPEST:
+        if runs is None or runs.per_iteration is None or runs.within is None or depth > _DEEPEST:
             self.unknown = True
             return []
-        caller, self._times = self._times, runs.count
+        caller = self._times, self._within
+        self._times, self._within = runs.per_iteration, runs.within
         users = users_of(computation.instructions)
         trees: dict[str, _Tree] = {}
         for instruction in computation.instructions:
@@ -152,7 +164,7 @@ class _Reader:
             trees[instruction.name] = tree
         root = computation.root
         result = self._in_memory([trees[root.name]])[0] if root is not None else []
-        self._times = caller
+        self._times, self._within = caller
         return result
 
     def _instruction(
@@ -201,7 +213,7 @@ class _Reader:
 
     def _executed(self, operands: Sequence[_Tree], result: _Tree) -> _Tree:
         """Count an instruction that reads its operands and writes its result."""
-        self.traffic.fusions += self._times
+        self._count_fusion()
         self._add(_reads(operands))
         self._add(_reads([result]))
         return result
@@ -229,7 +241,7 @@ class _Reader:
         base = self._in_memory(operands[:1])[0]
         value = base if isinstance(base, _Value) else _Value(instruction.name, instruction.shape)
         part = float(total_bytes(operand_shapes(computation, instruction)[at : at + 1]) or 0)
-        self.traffic.fusions += self._times
+        self._count_fusion()
         self._add(_reads(operands[1:]))
         # A scatter adds to the old part.
         self._add({value: part * (2 if instruction.opcode == "scatter" else 1)})
@@ -259,7 +271,7 @@ class _Reader:
         if isinstance(tree, _Value) or not tree.reads:
             return tree  # in memory, or made of constants wherever it is needed, such as a mask
         value = _Value(tree.name, tree.shape)
-        self.traffic.fusions += self._times
+        self._count_fusion()
         reads += [tree.reads, {value: value.bytes}]
         return value
 
@@ -267,6 +279,11 @@ class _Reader:
         for value, count in reads.items():
             if not self._is_kept(value):
                 self.traffic.bytes[value.name] += self._times * count
+                self.traffic.parts[self._within][0] += self._times * count
+
+    def _count_fusion(self) -> None:
+        self.traffic.fusions += self._times
+        self.traffic.parts[self._within][1] += self._times
 
     def _is_kept(self, value: _Value) -> bool:
         """Return whether a kernel keeps an array on the chip."""

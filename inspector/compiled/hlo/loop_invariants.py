@@ -36,6 +36,7 @@ def simplified(collectives: Iterable[Collective], analysis: Analysis) -> tuple[C
             collective,
             executions=runs.count,
             executions_per_iteration=runs.per_iteration if runs.count is None else None,
+            within=runs.within or (),
         )
         for collective in collectives
         if (collective.computation, collective.name) in kept

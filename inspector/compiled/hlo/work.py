@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 
@@ -28,7 +29,7 @@ from inspector.compiled.hlo.varying import (
     runs_before_partitioning,
     runs_of_devices,
 )
-from inspector.core.snapshot import MatmulFlops, Mesh, RepeatedWork, Spec, Work
+from inspector.core.snapshot import MatmulFlops, Mesh, RepeatedWork, Spec, Work, WorkPart
 
 _CALLS = frozenset({"call", "async-start", "while", "conditional"})
 # Custom calls that compute nothing. Some of them move data.
@@ -94,7 +95,7 @@ def work_of_all_devices(module: Module) -> Work:
         flops.add(run.times, _times(ways, amount.flops.value))
         for dtype, total in amount.products.items():
             products.setdefault(dtype, _Total()).add(run.times, _times(ways, total.value))
-        not_counted |= amount.not_counted
+        not_counted.update(amount.not_counted)
     return Work(flops.figure, _matmul(products), None, tuple(sorted(not_counted)))
 
 
@@ -206,7 +207,33 @@ class _Run:
     calls: list[str] = field(default_factory=list)
     fuses: list[str] = field(default_factory=list)
     loops: bool = False
-    not_counted: set[str] = field(default_factory=set)
+    not_counted: Counter[str] = field(default_factory=Counter)  # calls by target
+
+
+@dataclass(slots=True)
+class _Part:
+    """Work of the computations inside of the same loops and branches, each of which runs once."""
+
+    flops: _Total = field(default_factory=_Total)
+    hbm: _Total = field(default_factory=_Total)
+    products: dict[str | None, _Total] = field(default_factory=dict)
+
+    def add(self, times: int | None, run: _Run) -> None:
+        self.flops.add(times, run.flops.value)
+        self.hbm.add(times, run.hbm.value)
+        for dtype, total in run.products.items():
+            self.products.setdefault(dtype, _Total()).add(times, total.value)
+
+
+def _parts(parts: Mapping[tuple[str, ...] | None, _Part]) -> tuple[WorkPart, ...]:
+    """Return the parts as records; none if nothing depends on data, or if that is unknown."""
+    if None in parts or not any(parts):
+        return ()
+    return tuple(
+        WorkPart(within, part.flops.figure, _matmul(part.products), part.hbm.figure)
+        for within, part in parts.items()
+        if within is not None
+    )
 
 
 def _boundary(entry: Computation) -> _Total:
@@ -235,14 +262,19 @@ class Count:
         """Return the work of the entry and all that it calls."""
         flops, touched, instructions = _Total(), _Total(), _Total()
         products: dict[str | None, _Total] = {}
-        not_counted: set[str] = set()
+        not_counted: dict[str, _Total] = {}
+        parts: dict[tuple[str, ...] | None, _Part] = {}
         for name, run in self._reached(entry).items():
-            times = self._runs[name].count
+            runs = self._runs[name]
+            times = runs.count
+            if times != 0:
+                parts.setdefault(runs.within, _Part()).add(runs.per_iteration, run)
             flops.add(times, run.flops.value)
             touched.add(times, run.hbm.value)
             instructions.add(times, run.instructions)
             if times != 0:
-                not_counted |= run.not_counted
+                for target, calls in run.not_counted.items():
+                    not_counted.setdefault(target, _Total()).add(times, calls)
             for dtype, total in run.products.items():
                 products.setdefault(dtype, _Total()).add(times, total.value)
         return Work(
@@ -252,6 +284,8 @@ class Count:
             tuple(sorted(not_counted)),
             instructions.figure,
             _boundary(entry).figure,
+            parts=_parts(parts),
+            calls={target: total.figure for target, total in sorted(not_counted.items())},
         )
 
     def _reached(self, entry: Computation) -> dict[str, _Run]:
@@ -374,7 +408,7 @@ class Count:
         if matmul is None and instruction.opcode == "custom-call":
             called = instruction.target
             if called not in _COMPUTE_NOTHING and not called.startswith("xla.sdy."):
-                run.not_counted.add(called or "a custom call without a target")
+                run.not_counted[called or "a custom call without a target"] += 1
         if matmul is None:
             return others(computation, instruction, self._once)
         dtype = matmul.dtype if matmul.flops is not None else None

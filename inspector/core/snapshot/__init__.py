@@ -50,6 +50,7 @@ from inspector.core.snapshot.programs import (
     LargeConstant,
     MatmulFlops,
     Memory,
+    OpenChoice,
     OperandType,
     OperationTime,
     Platform,
@@ -67,6 +68,7 @@ from inspector.core.snapshot.programs import (
     UnevenGather,
     UnusedDonation,
     Work,
+    WorkPart,
 )
 from inspector.core.snapshot.reshards import MoveOperation, Reshard, ReshardedArrays
 from inspector.core.snapshot.schedule import (

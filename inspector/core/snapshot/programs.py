@@ -74,6 +74,8 @@ class Collective(Record):
       executions_per_iteration: Number of executions in one iteration of the enclosing loops whose trip count
         is unknown. None if `executions` is known, or if this is unknown too.
       conditional: Whether the instruction is in a branch of a conditional.
+      within: The loops with an unknown trip count and the branches around it (`Program.open_choices`), the
+        outermost first: `while.3`, `while.3+1` for its condition, `conditional.2:1` for its second branch.
       mesh_axes: The mesh axes that form the groups, or along which a collective-permute moves data. If an
         axis crosses TPU slices, the groups can be its parts inside of each slice or between slices. None if
         unknown, or if no mesh axes form the groups.
@@ -131,6 +133,7 @@ class Collective(Record):
     executions_per_iteration: NonNegativeInt | None = field(default=None, metadata=OMIT_NONE)
     written_groups: str | None = field(default=None, metadata=OMIT_NONE)
     axis_parts: tuple[str, ...] | None = field(default=None, metadata=OMIT_NONE)
+    within: tuple[str, ...] = field(default=(), metadata=OMIT_DEFAULT)
     use: CollectiveUse | None = field(default=None, metadata=OMIT_NONE)
     library_source: str | None = field(default=None, metadata=OMIT_NONE)
     requested_by: Requester | None = field(default=None, metadata=OMIT_NONE)
@@ -232,6 +235,53 @@ class RepeatedWork(Record):
 
 
 @dataclass(frozen=True)
+class OpenChoice(Record):
+    """A loop whose trip count, or a conditional whose branch, depends on data, so that it is unknown.
+
+    Attributes:
+      name: Name of the instruction in the program's text, such as while.3.
+      kind: Whether it is a loop or a conditional.
+      branches: Number of branches of a conditional. 0 for a loop.
+      stated: Number of the branch whose share a user states: that for a true predicate, or else the last one.
+      op_name: The operation of the model, from the compiler's metadata.
+      source: File and line of the operation, such as file.py:31.
+    """
+
+    name: str
+    kind: Literal["loop", "conditional"]
+    branches: NonNegativeInt = 0
+    stated: NonNegativeInt = 0
+    op_name: str | None = None
+    source: str | None = None
+
+    @property
+    def label(self) -> str:
+        """The line that a user knows, or else the name of the instruction."""
+        return self.source or self.name
+
+
+@dataclass(frozen=True)
+class WorkPart(Record):
+    """The work inside of the same loops with an unknown trip count and branches, if each ran once.
+
+    Attributes:
+      within: As for a collective. Empty for what is in none.
+      flops: As in `Work`.
+      matmul: As in `Work`.
+      bytes_accessed: As in `Work`.
+      fused_bytes: As in `Work`.
+      fusions: As in `Work`.
+    """
+
+    within: tuple[str, ...]
+    flops: Amount | None
+    matmul: tuple[MatmulFlops, ...] | None
+    bytes_accessed: Amount | None
+    fused_bytes: Amount | None = field(default=None, metadata=OMIT_NONE)
+    fusions: Amount | None = field(default=None, metadata=OMIT_NONE)
+
+
+@dataclass(frozen=True)
 class Work(Record):
     """FLOPs and memory traffic of one run of a program. Each loop counts with its trip count.
 
@@ -249,6 +299,8 @@ class Work(Record):
       attention: Matrix products that a kernel of attention will replace. None if there is none.
       repeated: Operations that several devices compute alike, the most FLOPs first. None if not looked for,
         or if a trip count is unknown.
+      parts: The same figures by loops with an unknown trip count and branches. Empty without any.
+      calls: How often the custom calls that are not counted run, by target. None if unknown.
     """
 
     flops: Amount | None
@@ -261,6 +313,8 @@ class Work(Record):
     fusions: Amount | None = field(default=None, metadata=OMIT_NONE)
     attention: KernelWork | None = field(default=None, metadata=OMIT_NONE)
     repeated: tuple[RepeatedWork, ...] | None = field(default=None, metadata=OMIT_NONE)
+    parts: tuple[WorkPart, ...] = field(default=(), metadata=OMIT_DEFAULT)
+    calls: dict[str, Amount | None] = field(default_factory=dict, metadata=OMIT_DEFAULT)
 
 
 @dataclass(frozen=True)
@@ -552,6 +606,8 @@ class Program(Record):
       mesh: The mesh that its mesh axes and specs refer to, as its position in the Snapshot's `other_meshes`,
         from 0. None for the Snapshot's `mesh`.
       devices: Number of devices that it runs on, from its text. None if unknown.
+      open_choices: Loops whose trip count, and conditionals whose branch, depends on data.
+      assumptions: What was assumed of those, one clause each.
       fingerprint: Digest of its compiled instructions without their names, equal for equal programs. None if
         its text is unknown.
     """
@@ -580,6 +636,8 @@ class Program(Record):
     mesh: NonNegativeInt | None = field(default=None, metadata=OMIT_NONE)
     devices: NonNegativeInt | None = field(default=None, metadata=OMIT_NONE)
     fingerprint: str | None = field(default=None, metadata=OMIT_NONE)
+    open_choices: tuple[OpenChoice, ...] = field(default=(), metadata=OMIT_DEFAULT)
+    assumptions: tuple[str, ...] = field(default=(), metadata=OMIT_DEFAULT)
 
     @property
     def before_compile(self) -> bool:

@@ -13,12 +13,13 @@ from __future__ import annotations
 
 import functools
 import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 
 import numpy as np
 
-from inspector.core.formatting import and_text, counted
+from inspector.core import assumed
+from inspector.core.formatting import and_text, counted, seconds_text
 from inspector.core.snapshot import Mesh, Platform, Prediction, Program, Snapshot
 from inspector.machines.evidence import (
     evidence_on,
@@ -49,11 +50,19 @@ TAIL = (1 - CLAIMED) / 2
 # Before a compile, the residuals of other models say less about a model, so more of them are inside.
 TAIL_BEFORE_COMPILE = 0.05
 ENOUGH_RUNS = 5  # of one chip generation, for an interval of its own
-# The interval of a chip with fewer runs is that of all chips, on a logarithmic scale this much wider.
+# The interval of a chip with fewer runs is that of all chips, on a logarithmic scale this much wider. It is
+# checked against the published runs of such chips, and says nothing about programs of another kind.
 WIDENED = 1.5
-# Before a compile, steps below this share of the shortest published one are predicted as short ones, with a
-# wider interval: what they take beside their products and collectives is nearly nothing of a published run.
+# Steps below this share of the shortest published one are of another kind: what they take beside their
+# products and collectives is nearly nothing of a published run. Nothing hides their transfers.
 SHORT = 0.1
+# In published runs, matrix products take at least this share of the predicted step. Programs with a smaller
+# share, such as stencils and FFTs, are of another kind.
+LEAST_MATRIX_SHARE = 0.25
+# Most seconds in which an operation starts: kernels of CUDA take 2 to 5 µs, operations of TPUs less.
+_START_SECONDS = 5e-6
+# A difference of the least and the most that branches cost below this share is no difference.
+_NEGLIGIBLE = 0.01
 
 Links = Mapping[tuple[str, ...], Link | NoLink]
 
@@ -67,8 +76,6 @@ class Interval:
       runs: Number of runs that it comes from.
       chip: Name of the chip of these runs; None for the runs of all chips.
       own: How many of the runs are the user's own. The others are published ones.
-      short: Whether no run is that short. The interval is then wider, and its low end hides transfers as in
-        the runs.
     """
 
     low: float
@@ -76,7 +83,6 @@ class Interval:
     runs: int
     chip: str | None
     own: int = 0
-    short: bool = False
 
 
 @dataclass(frozen=True)
@@ -95,8 +101,13 @@ class Predicted:
       before_compile: Seconds by reason of a partitioned program; None for others.
       schedule_seconds: Predicted seconds from the schedule alone; None without a schedule.
       propagated_seconds: Predicted seconds from the partitioned program alone; None if it is not at hand.
-      at_least: Why the step can take longer than `seconds`, one clause for each reason: kernels and loops
-        whose cost is unknown. There is no interval then.
+      at_least: Why only a lower bound is known, one clause for each reason: kernels, loops and branches whose
+        cost is unknown. `seconds` is that bound, and there is no interval.
+      outside: Why published runs say nothing about this program, as a clause. There is no interval then.
+      least: Lower bound of the step in seconds: its longest term at the peaks of the chip.
+      most: If `outside`, seconds of the step if nothing overlaps, operations start slowly, and the prediction
+        is as wrong as the worst one of a published run.
+      iterations: The loops whose trip count is unknown, and the seconds that another iteration takes.
     """
 
     program: str
@@ -110,6 +121,10 @@ class Predicted:
     schedule_seconds: float | None = None
     propagated_seconds: float | None = None
     at_least: tuple[str, ...] = ()
+    outside: str | None = None
+    least: float | None = None
+    most: float | None = None
+    iterations: tuple[tuple[str, float], ...] = ()
 
     @property
     def totals(self) -> Totals | None:
@@ -139,6 +154,8 @@ class Predicted:
             return "only a lower bound is known: the interval is unknown"
         if self.compiled_for:
             return f"compiled for {self.compiled_for}, not for this chip: the interval is unknown"
+        if self.outside:
+            return f"outside of what was checked: {self.outside}"
         if self.interval is None:
             return "no published run: the interval is unknown"
         own, published = self.interval.own, self.interval.runs - self.interval.own
@@ -148,8 +165,6 @@ class Predicted:
             text = f"{runs} on other chips, widened: fewer than {ENOUGH_RUNS} on {self.chip.title}"
         else:
             text = f"{runs} on {self.chip.title}"
-        if self.interval.short:
-            text += ", widened: no published step is this short"
         return text
 
     def record(self) -> Prediction | None:
@@ -184,6 +199,11 @@ def predicted(
       propagated: the same program before its compile, if it is known.
       platform: the kind of machine for which it was compiled; by default that of the mesh.
     """
+    if program.open_choices:
+        return _with_open_choices(
+            program,
+            lambda changed: predicted(changed, mesh, chip, links, constants, propagated, platform),
+        )
     if program.before_compile:
         return before_compile(program, mesh, chip)
     if program.schedule is None:
@@ -197,33 +217,122 @@ def predicted(
         return Predicted(program.name, chip, None, None, simulated, ("the schedule is empty",))
     evidence = evidence_on(program, platform or platform_on(program, mesh), chip)
     compiled_for = "" if evidence.chip else evidence.machine
-    interval = None if compiled_for else interval_of(chip.name, "compiled")
+    bounds = modelled(program, mesh, chip, links)
+    least = bounds.lower_seconds or 0.0
     alone = Predicted(
         program.name,
         chip,
         simulated.seconds,
-        None if simulated.at_least else interval,
+        None,
         simulated,
         simulated.unknown,
         compiled_for,
         at_least=simulated.at_least,
+        least=least,
     )
-    if simulated.seconds is None or compiled_for or simulated.at_least:
+    if simulated.seconds is None or compiled_for:
         return alone
-    before = None if propagated is None else before_compile(propagated, mesh, chip).seconds
+    if simulated.at_least:
+        return replace(alone, seconds=least or simulated.seconds)
+    before = None
+    if propagated is not None and not propagated.open_choices:
+        before = before_compile(propagated, mesh, chip).seconds
     seconds = simulated.seconds if before is None else combined(simulated.seconds, before)
     # No step takes less than its longest term.
-    seconds = max(seconds, modelled(program, mesh, chip, links).lower_seconds or 0.0)
-    return replace(
-        alone,
-        seconds=seconds,
-        interval=interval if before is None else interval_of(chip.name),
-        simulated=simulated
-        if seconds == simulated.seconds
-        else scaled(simulated, seconds / simulated.seconds),
-        schedule_seconds=simulated.seconds,
-        propagated_seconds=before,
+    seconds = max(seconds, least)
+    key = "compiled" if before is None else "left_out"
+    return _checked(
+        replace(
+            alone,
+            seconds=seconds,
+            simulated=simulated
+            if seconds == simulated.seconds
+            else scaled(simulated, seconds / simulated.seconds),
+            schedule_seconds=simulated.seconds,
+            propagated_seconds=before,
+        ),
+        key,
+        max(bounds.upper_seconds or 0.0, simulated.seconds),
+        (program.work and program.work.instructions) or 0.0,
     )
+
+
+def _with_open_choices(program: Program, predict: Callable[[Program], Predicted]) -> Predicted:
+    """Return the prediction of a program whose loops run, or whose branches are taken, as its data says.
+
+    Only a lower bound is known: each loop runs once, and no branch is taken. A branch that costs nearly
+    nothing does not matter.
+    """
+    smallest = predict(assumed.least(program))
+    loops = [choice for choice in program.open_choices if choice.kind == "loop"]
+    branches = [choice for choice in program.open_choices if choice.kind == "conditional"]
+    largest = predict(assumed.once(replace(program, open_choices=tuple(loops))))
+    if not loops and largest.seconds and smallest.seconds:
+        taken = largest.seconds - smallest.seconds
+        if taken < _NEGLIGIBLE * largest.seconds:
+            return largest
+    if largest.seconds is None:
+        return largest
+    reasons = [
+        f"the loop {choice.label} counts once: its trip count is unknown" for choice in loops
+    ]
+    if largest.seconds != smallest.seconds:
+        reasons += [f"the branches of {choice.label} do not count" for choice in branches]
+    iterations = []
+    for choice in loops:
+        twice = assumed.assume(program, assumed.Assumed({choice.name: 2}))
+        longer = predict(assumed.once(twice)).seconds
+        if longer is not None and longer > largest.seconds:
+            iterations.append((choice.label, longer - largest.seconds))
+    bound = smallest.least if smallest.seconds is not None else 0.0
+    return replace(
+        largest,
+        seconds=bound or 0.0,
+        interval=None,
+        at_least=(*dict.fromkeys(reasons), *largest.at_least),
+        outside=None,
+        least=bound,
+        most=None,
+        iterations=tuple(iterations),
+    )
+
+
+def _checked(found: Predicted, key: str, alone: float, operations: float) -> Predicted:
+    """Return a prediction with the interval of published runs, or why these say nothing about it.
+
+    Args:
+      key: the predictions of published runs that it is like, as for `interval_of`.
+      alone: seconds of the step if nothing overlaps.
+      operations: number of operations that start.
+    """
+    assert found.seconds is not None
+    between = interval_of(found.chip.name, key)
+    outside = _outside(found, between, key == "before_compile")
+    if between is None or outside is None:
+        if between is not None and found.least:
+            between = replace(between, low=max(between.low, found.least / found.seconds))
+        return replace(found, interval=between)
+    worst = max((ratio for _, ratio in _published(key)), default=1.0)
+    most = max(alone, found.seconds) * max(worst, 1.0) ** WIDENED + operations * _START_SECONDS
+    return replace(found, interval=None, outside=outside, most=most)
+
+
+def _outside(found: Predicted, between: Interval | None, before: bool) -> str | None:
+    """Return why the published runs say nothing about a program; None if they do."""
+    assert found.seconds is not None
+    if between is None:
+        return "no step was published"
+    if between.own >= ENOUGH_RUNS:
+        return None
+    if between.chip is None:
+        return f"fewer than {ENOUGH_RUNS} steps were published for {found.chip.title}"
+    if found.seconds < SHORT * _shortest():
+        compiled = "; twelve short steps were compiled to 0.43 to 0.94 of such an estimate"
+        return f"no published step is below {seconds_text(_shortest())}{compiled if before else ''}"
+    matrix = found.totals.matrix if found.totals else 0.0
+    if matrix < LEAST_MATRIX_SHARE * found.seconds:
+        return "in published steps, matrix products take most of the time"
+    return None
 
 
 def predicted_in(snapshot: Snapshot, program: Program, chip: Chip) -> Predicted:
@@ -299,24 +408,36 @@ def before_compile(
         reasons = unknown or ("the program computes and moves nothing",)
         return Predicted(program.name, chip, None, None, None, reasons)
     calls = () if program.work is None else program.work.not_counted
-    between = None if calls else interval_of(chip.name, "before_compile")
-    if between is not None and short:
-        between = replace(
-            between,
-            low=min(between.low**WIDENED, between.low * hidden / totals.seconds),
-            high=between.high**WIDENED,
-            short=True,
-        )
-    if between is not None:
-        between = replace(
-            between, low=max(between.low, (bounds.lower_seconds or 0.0) / totals.seconds)
-        )
     at_least = tuple(
         f"custom calls of {name} are not counted, because their FLOPs are unknown" for name in calls
     )
-    return Predicted(
-        program.name, chip, totals.seconds, between, None, before_compile=totals, at_least=at_least
+    least = max(bounds.lower_seconds or 0.0, _least_traffic_seconds(program, chip))
+    found = Predicted(
+        program.name,
+        chip,
+        max(totals.seconds, least),
+        None,
+        None,
+        before_compile=totals,
+        at_least=at_least,
+        least=least,
     )
+    if at_least:
+        return replace(found, seconds=least)
+    apart, _ = _totals_before_compile(program, bounds, chip, known, 1.0)
+    fusions = (program.work and program.work.fusions) or 0.0
+    return _checked(found, "before_compile", apart.seconds, fusions)
+
+
+def _least_traffic_seconds(program: Program, chip: Chip) -> float:
+    """Return the least seconds for what a partitioned program reads and writes in HBM; 0 if unknown.
+
+    Arguments and results are moved once, unless only parts of them are used.
+    """
+    work = program.work
+    if work is None or work.boundary_bytes is None or work.fused_bytes is None:
+        return 0.0
+    return hbm_time(min(work.boundary_bytes, work.fused_bytes), chip).seconds
 
 
 def boundary_seconds(program: Program, chip: Chip) -> float:

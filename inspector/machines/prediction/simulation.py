@@ -235,7 +235,10 @@ class _Machine:
     ) -> None:
         assert operation.runs is not None
         if operation.opcode == "conditional":
-            self._run_longest(operation.runs, depth)
+            if operation.shares is None:
+                self._run_longest(operation.runs, depth)
+            else:
+                self._run_shares(operation.runs, operation.shares, depth)
             return
         times = operation.times
         if times is None:
@@ -277,6 +280,21 @@ class _Machine:
             self.now, self._busy, inside, self.spans = longest
             self.totals = start[2]
             self.totals.add(inside)
+
+    def _run_shares(self, names: tuple[str, ...], shares: tuple[float, ...], depth: int) -> None:
+        """Execute each branch in a share of the runs, and let the mean of their times pass."""
+        start = (self.now, dict(self._busy), self.totals, list(self.spans))
+        now, totals = start[0], Totals()
+        for name, share in zip(names, shares, strict=False):
+            self.now, self._busy, self.totals = start[0], dict(start[1]), Totals()
+            self._recording, recording = False, self._recording
+            self.run(name, depth + 1)
+            self._recording = recording
+            now += share * (self.now - start[0])
+            totals.add(self.totals, share)
+        self.now, self._busy, self.totals, self.spans = start
+        self.totals.add(totals)
+        self._advance(now - start[0])
 
     def _advance(self, seconds: float) -> None:
         """Let time pass, with all resources in the same state relative to it."""

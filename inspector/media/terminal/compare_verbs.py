@@ -16,6 +16,7 @@ from inspector.compare.paired_times import DEFAULT_ROUNDS, LEAST_ROUNDS, MOST_RO
 from inspector.compare.questions import questions
 from inspector.compare.verdict import compared
 from inspector.core import output
+from inspector.core.assumed import with_assumed
 from inspector.core.errors import InvalidInput
 from inspector.core.formatting import counted, numbered
 from inspector.core.printable import one_line
@@ -58,6 +59,7 @@ _TIMING = "--time-together"
         help="the number of the Snapshot that the others are compared with, from 1; by default that of the "
         "saved comparison, or 1",
     ),
+    shared.assumptions,
     argument(
         _TIMING,
         nargs="?",
@@ -91,7 +93,8 @@ def compare(options: argparse.Namespace) -> None:
     allowed = f"a number from 1 to {len(read)}"
     given = str(kept.baseline + 1) if options.baseline is None else options.baseline
     baseline = shared.number(given, "--baseline", allowed, 1, len(read)) - 1
-    snapshots = aligned([audit.audited(snapshot) for _, snapshot in read])
+    stated = with_assumed([snapshot for _, snapshot in read], shared.assumed_of(options))
+    snapshots = aligned([audit.audited(snapshot) for snapshot in stated])
     named = list(zip(numbered(name for name, _ in read), snapshots, strict=True))
     times = None if rounds is None else _time_together(snapshots, rounds, baseline)
     if suffix == ".json":

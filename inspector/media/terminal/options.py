@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import argparse
 import json
+import math
 import sys
 from collections.abc import Callable, Iterator
 from contextlib import closing, contextmanager
@@ -12,6 +13,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypeAlias, TypeVar
 
 from inspector.core import output, snapshot, strict_json
+from inspector.core.assumed import MOST_TRIPS, Assumed, Cost
 from inspector.core.errors import InvalidInput, choices, shown
 from inspector.core.printable import one_line
 from inspector.core.snapshot import Snapshot
@@ -74,6 +76,62 @@ CHIP = argument(
     help="for a Snapshot without a chip (a plan, emulated devices, a capture): model time and memory on this "
     f"one: {', '.join(hardware.CHIPS)}",
 )
+
+
+def assumptions(parser: argparse.ArgumentParser) -> None:
+    """Add the options that state what no program text says."""
+    for name, metavar, help in (
+        ("--trips", "NAME=N", "iterations of a loop whose trip count depends on data"),
+        ("--branch", "NAME=SHARE", "share of the executions of a conditional that take its branch"),
+        ("--kernel-cost", "NAME=FLOPS,BYTES", "cost of one execution of a kernel on one device"),
+    ):
+        text = f"{help}; NAME is that of the instruction or its line, such as train.py:31"
+        parser.add_argument(name, metavar=metavar, action="append", default=[], help=text)
+
+
+def assumed_of(options: argparse.Namespace) -> Assumed:
+    """Return what the options state.
+
+    Raises:
+      InvalidInput: one is not of its form, or its number is out of range.
+    """
+    trips: dict[str, int] = {}
+    shares: dict[str, float] = {}
+    kernels: dict[str, Cost] = {}
+    for given in options.trips:
+        name, value = _named(given, "--trips", "NAME=N such as while.3=100")
+        trips[name] = number(value, "--trips", f"a number from 0 to {MOST_TRIPS:,}", 0, MOST_TRIPS)
+    for given in options.branch:
+        name, value = _named(given, "--branch", "NAME=SHARE such as train.py:31=0.1")
+        shares[name] = _real(value, "--branch", "a share from 0 to 1", 1.0)
+    for given in options.kernel_cost:
+        name, value = _named(given, "--kernel-cost", "NAME=FLOPS,BYTES such as flash=2e9,1e6")
+        flops, comma, moved = value.partition(",")
+        if not comma:
+            raise InvalidInput(f"--kernel-cost is {shown(given)}, but must be NAME=FLOPS,BYTES")
+        allowed = "numbers from 0 to 1e18"
+        kernels[name] = Cost(
+            _real(flops, "--kernel-cost", allowed, 1e18),
+            round(_real(moved, "--kernel-cost", allowed, 1e18)),
+        )
+    return Assumed(trips, shares, kernels)
+
+
+def _named(given: str, option: str, form: str) -> tuple[str, str]:
+    name, equals, value = given.rpartition("=")
+    if not equals or not name:
+        raise InvalidInput(f"{option} is {shown(given)}, but must be {form}")
+    return name, value
+
+
+def _real(value: str, option: str, allowed: str, most: float) -> float:
+    try:
+        known = float(value)
+    except ValueError:
+        known = math.nan
+    if not 0 <= known <= most:
+        raise InvalidInput(f"{option} has {shown(value)}, but must have {allowed}")
+    return known
 
 
 def output_to(metavar: str) -> Argument:

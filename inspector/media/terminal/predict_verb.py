@@ -6,6 +6,7 @@ import argparse
 import json
 
 from inspector.core import output
+from inspector.core.assumed import with_assumed
 from inspector.core.errors import InvalidInput, shown
 from inspector.core.program_names import noun
 from inspector.core.snapshot import Program, Snapshot
@@ -26,6 +27,7 @@ from inspector.sections.programs import main_first
     SNAPSHOT,
     argument("--program", metavar="NAME", help="such as train_step, the default if there is one"),
     CHIP,
+    shared.assumptions,
     argument(
         "--trace",
         metavar="TRACE.json",
@@ -39,7 +41,7 @@ def predict(options: argparse.Namespace) -> None:
         output.refuse_unwritable(options.trace)
     snapshot = shared.read_snapshot(options.snapshot)
     chip = _chip(snapshot, shared.chip_of(options, snapshot))
-    snapshot = for_chip(snapshot, chip)
+    (snapshot,) = with_assumed([for_chip(snapshot, chip)], shared.assumed_of(options))
     program = _program(snapshot, options.program)
     if snapshot.mesh is None:
         raise InvalidInput(f"{options.snapshot} has no mesh, so its step cannot be predicted")

@@ -13,6 +13,7 @@ from inspector.checks.audit import Change
 from inspector.compare.board_link import layout_of
 from inspector.core import device_holdings, program_run, typed_json
 from inspector.core import snapshot as snapshots
+from inspector.core.assumed import with_assumed
 from inspector.core.errors import InvalidInput
 from inspector.core.memory_kinds import memory_kind
 from inspector.core.placement import inside_shard_map
@@ -48,13 +49,14 @@ from inspector.sections.section import Block
     "a recorded program",
     SNAPSHOT,
     CHIP,
+    shared.assumptions,
     JSON,
 )
 def show(options: argparse.Namespace) -> None:
     """Print the summary."""
-    path = Path(options.snapshot)
+    path, assumed = Path(options.snapshot), shared.assumed_of(options)
     if options.json:
-        shown = shared.read_snapshot(options.snapshot)
+        (shown,) = with_assumed([shared.read_snapshot(options.snapshot)], assumed)
         chip = shared.chip_of(options, shown)
         shared.print_json(
             {
@@ -67,13 +69,14 @@ def show(options: argparse.Namespace) -> None:
         return
     chip = shared.chip_of(options)
     if not options.snapshot or not path.is_dir():
-        snapshot = snapshots.read(options.snapshot)
+        (snapshot,) = with_assumed([snapshots.read(options.snapshot)], assumed)
         render.show(summary_of(snapshot, shared.chip_of(options, snapshot)))
         return
     run = program_run.read(path)
     blocks: list[Block] = [program_run_section.section(run)]
     if run.programs or (path / program_run.SNAPSHOT).is_file():
-        blocks += summary_of(shared.read_snapshot(options.snapshot), chip)
+        (snapshot,) = with_assumed([shared.read_snapshot(options.snapshot)], assumed)
+        blocks += summary_of(snapshot, chip)
     render.show(blocks)
 
 

@@ -407,6 +407,7 @@ def _read(
         collectives=collectives,
         work=None if read.work is None else with_traffic(read.work, traffic, setting.kernel_square),
         memory_use=None if read.analysis is None else setting.memory_use(read.analysis, lowered),
+        open_choices=read.open_choices,
     )
     return module, program
 
@@ -447,10 +448,16 @@ def with_traffic(work: Work, traffic: FusedTraffic | None, kernel_square: int | 
     """
     if traffic is None:
         return work
+    whole = traffic.is_whole
     return replace(
         work,
-        fused_bytes=traffic.total,
-        fusions=float(traffic.fusions),
+        fused_bytes=traffic.total if whole else None,
+        fusions=float(traffic.fusions) if whole else None,
+        parts=tuple(
+            replace(part, fused_bytes=fused[0], fusions=fused[1])
+            for part in work.parts
+            for fused in (traffic.parts.get(part.within, (0.0, 0.0)),)
+        ),
         attention=kernel_work(sum(traffic.attention.values()), kernel_square),
     )
 

@@ -22,8 +22,24 @@ def program(flops: float, moved: float | None, instructions: float | None) -> Pr
 
 
 def test_a_step_as_long_as_published_ones_has_their_interval() -> None:
-    found = before_compile(program(1e15, 1e13, 1e5), MESH, CHIPS["h100"])
-    assert found.interval == interval_of("h100", "before_compile")
+    found = before_compile(program(1e15, 1e13, 1e5), MESH, CHIPS["v5e"])
+    known = interval_of("v5e", "before_compile")
+    assert (found.interval.high, found.interval.runs) == (known.high, known.runs)
+    assert found.low == pytest.approx(max(known.low * found.seconds, found.least))
+
+
+@pytest.mark.parametrize("chip", ["h100", "v4", "b200"])
+def test_a_chip_with_few_published_steps_has_no_interval(chip: str) -> None:
+    found = before_compile(program(1e15, 1e13, 1e5), MESH, CHIPS[chip])
+    assert found.interval is None and found.outside
+    assert found.least <= found.seconds <= found.most
+
+
+def test_a_step_without_large_matrix_products_has_no_interval() -> None:
+    """A stencil that moves 1 TB takes longer than a published step, but is of another kind."""
+    stencil = before_compile(with_traffic(1e12, 1e12), MESH, CHIPS["v5e"])
+    assert stencil.seconds > 1 and stencil.interval is None and stencil.outside
+    assert before_compile(with_traffic(1e15, 1e12), MESH, CHIPS["v5e"]).interval is not None
 
 
 @pytest.mark.parametrize("payload", [1, 10**3, 10**6, 10**8, 10**10, 10**12])
@@ -32,7 +48,8 @@ def test_a_step_takes_at_least_its_longest_transfer(payload: int) -> None:
     mesh, chip = test_fitting.MESH, test_fitting.CHIP
     found = before_compile(one, mesh, chip)
     bound = modelled(one, mesh, chip).lower_seconds
-    assert found.high >= found.seconds >= found.low >= bound > 0
+    low, high = (found.low, found.high) if found.interval else (found.least, found.most)
+    assert high >= found.seconds >= low >= bound > 0
     assert (
         sum(found.totals.exposed.values()) <= found.seconds == pytest.approx(found.totals.seconds)
     )
@@ -53,7 +70,6 @@ def test_transfers_are_hidden_behind_computation_only_as_long_as_it_takes(betwee
         stage="propagated",
     )
     found = before_compile(long, mesh, chip)
-    assert not found.interval.short
     hidden = compute * (1 + between * before_compile_constants().exposed_share)
     assert found.seconds == pytest.approx(max(hidden, between * compute), rel=0.01)
 
@@ -92,13 +108,6 @@ def test_a_kernel_of_attention_has_its_own_efficiency() -> None:
     )
 
 
-def test_no_published_step_is_as_short_so_the_interval_is_wider() -> None:
-    found = before_compile(with_traffic(1e9, 1e6), MESH, CHIPS["v5e"])
-    known = interval_of("v5e", "before_compile")
-    assert found.interval.short
-    assert found.interval.low < known.low < 1 < known.high < found.interval.high
-
-
 def test_arguments_and_results_are_read_and_written_once() -> None:
     chip = CHIPS["v5e"]
     one = program(1e12, 1e13, 500)
@@ -108,16 +117,12 @@ def test_arguments_and_results_are_read_and_written_once() -> None:
     assert added == pytest.approx(16e9 / 0.81e12 / 0.85, rel=0.02)
 
 
-def test_the_low_end_hides_transfers_as_published_runs_do() -> None:
+def test_nothing_hides_the_transfers_of_a_short_step() -> None:
     one = replace(test_fitting.program(1, 1e9, 10**6), stage="propagated")
     found = before_compile(one, test_fitting.MESH, test_fitting.CHIP)
     compute, moved = found.totals.matrix, sum(found.totals.exposed.values())
-    share = before_compile_constants().exposed_share
-    low = interval_of("v5e", "before_compile").low
-    widened = low**1.5 * (compute + moved)
-    bound = modelled(one, test_fitting.MESH, test_fitting.CHIP).lower_seconds
     assert found.seconds == pytest.approx(compute + moved)
-    assert found.low == pytest.approx(max(bound, min(widened, low * (compute + share * moved))))
+    assert found.least == modelled(one, test_fitting.MESH, test_fitting.CHIP).lower_seconds
 
 
 def test_a_step_is_short_below_a_tenth_of_the_shortest_published_one() -> None:
@@ -129,4 +134,4 @@ def test_a_step_is_short_below_a_tenth_of_the_shortest_published_one() -> None:
     for share, short in ((0.09, True), (0.11, False)):
         found = before_compile(program(share * shortest * peak, 1e12, 1e3), MESH, chip)
         assert found.seconds == pytest.approx(share * shortest)
-        assert found.interval.short == short
+        assert (found.outside is not None) == (found.interval is None) == short

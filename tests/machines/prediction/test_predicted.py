@@ -70,7 +70,7 @@ def program(*operations: ScheduledOperation) -> Program:
 def test_a_program_for_another_kind_of_machine_has_no_interval(kind, compiled_for):
     mesh = Mesh((MeshAxis("data", 2),), devices=(0, 1), device_kind=kind)
     found = predicted(
-        program(ScheduledOperation("a", "fusion", cycles=1500, flops=1.0)), mesh, CHIPS["v5e"]
+        program(ScheduledOperation("a", "fusion", cycles=10**9, flops=1.0)), mesh, CHIPS["v5e"]
     )
     assert found.seconds is not None and found.compiled_for == compiled_for
     assert (found.interval is None) == (found.record() is None) == bool(compiled_for)
@@ -175,7 +175,7 @@ def test_no_prediction_is_below_the_lower_bound(moved):
 
 
 def test_a_program_compiled_for_cpus_is_predicted_as_before_its_compile() -> None:
-    plan = glances.planned(glances.sent(("data",), 1000))
+    plan = glances.planned(glances.sent(("data",), 1000), flops=1e15)
     compiled = replace(plan.programs[0], stage="run")
     emulated = replace(
         plan,
@@ -186,7 +186,7 @@ def test_a_program_compiled_for_cpus_is_predicted_as_before_its_compile() -> Non
     chip = CHIPS["v5e"]
     assert emulated.mesh is not None and emulated.mesh.device_kind in (None, "cpu")
     found = predicted_in(emulated, compiled, chip)
-    assert found == before_compile(plan.programs[0], emulated.mesh, chip)
+    assert found.seconds == before_compile(plan.programs[0], emulated.mesh, chip).seconds
     assert found.low is not None
     # Without the propagated program, only the CPU's schedule is known, which has no interval.
     assert predicted_in(replace(emulated, propagated=None), compiled, chip).low is None

@@ -1,0 +1,374 @@
+"""What a program costs if its loops run so often, and its branches are taken so often.
+
+The trip count of some loops, and the branch of some conditionals, depends on data, so no text says them. Each
+figure of a program is a sum of parts, each times the trip counts of the loops and the shares of the branches
+around it. A user states these, and a bound assumes the least or the most.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from typing import TypeVar
+
+from inspector.core.errors import InvalidInput, shown
+from inspector.core.formatting import bytes_text, counted
+from inspector.core.snapshot import (
+    Collective,
+    MatmulFlops,
+    OpenChoice,
+    Program,
+    Schedule,
+    ScheduledOperation,
+    Snapshot,
+    Work,
+    WorkPart,
+)
+from inspector.core.typed_json import LARGEST
+
+MOST_TRIPS = 10**12
+_Number = TypeVar("_Number", int, float)
+
+
+@dataclass(frozen=True)
+class Assumed:
+    """Trip counts of loops, and shares of branches, by the name or the line of the instruction.
+
+    Attributes:
+      trips: Iterations of a loop.
+      kernels: The cost of one execution of a custom call, by its target, its instruction or its line.
+      shares: Share of the executions of a conditional that take its branch for a true predicate, or else its
+        last one, from 0 to 1. The rest is divided equally between the others.
+    """
+
+    trips: Mapping[str, int] = field(default_factory=dict)
+    shares: Mapping[str, float] = field(default_factory=dict)
+    kernels: Mapping[str, Cost] = field(default_factory=dict)
+
+    def __bool__(self) -> bool:
+        return bool(self.trips or self.shares or self.kernels)
+
+
+@dataclass(frozen=True)
+class Cost:
+    """FLOPs of one execution of a kernel on one device, and the bytes that it reads and writes."""
+
+    flops: float
+    bytes: int
+
+
+def with_assumed(snapshots: Sequence[Snapshot], assumed: Assumed) -> list[Snapshot]:
+    """Return Snapshots whose programs run their loops, branches and kernels so.
+
+    Raises:
+      InvalidInput: no program of them has a loop, a conditional or a kernel with one of these names.
+    """
+    if not assumed:
+        return list(snapshots)
+    programs = [
+        program
+        for snapshot in snapshots
+        for program in (*snapshot.programs, *(snapshot.propagated or ()))
+    ]
+    known = {
+        kind: {
+            name: choice.label
+            for program in programs
+            for choice in program.open_choices
+            if choice.kind == kind
+            for name in (choice.name, choice.label)
+        }
+        for kind in ("loop", "conditional")
+    }
+    known["kernel"] = {name: name for program in programs for name in _kernels(program)}
+    for kind, names in (
+        ("loop", assumed.trips),
+        ("conditional", assumed.shares),
+        ("kernel", assumed.kernels),
+    ):
+        for name in names:
+            if name not in known[kind]:
+                labels = ", ".join(sorted(set(known[kind].values()))[:_MOST_NAMES]) or "none"
+                raise InvalidInput(
+                    f"the {kind} is {shown(name)}, but must be one whose {_UNKNOWN[kind]} is unknown: "
+                    f"{labels}"
+                )
+    return [
+        replace(
+            snapshot,
+            programs=tuple(assume(program, assumed) for program in snapshot.programs),
+            propagated=snapshot.propagated
+            and tuple(assume(program, assumed) for program in snapshot.propagated),
+        )
+        for snapshot in snapshots
+    ]
+
+
+_UNKNOWN = {"loop": "trip count", "conditional": "branch", "kernel": "cost"}
+_MOST_NAMES = 20
+
+
+def _kernels(program: Program) -> Iterator[str]:
+    """Yield the names of the custom calls whose cost is unknown: targets, instructions and lines."""
+    yield from () if program.work is None else program.work.not_counted
+    for computation in () if program.schedule is None else program.schedule.computations:
+        for operation in computation.operations:
+            if _is_kernel(operation):
+                yield from filter(None, (operation.name, operation.source))
+
+
+def _is_kernel(operation: ScheduledOperation) -> bool:
+    return operation.opcode == "custom-call" and operation.flops is None
+
+
+def assume(program: Program, assumed: Assumed) -> Program:
+    """Return a program that runs its loops and branches so often, with one clause for each assumption."""
+    trips = _by_instruction(program.open_choices, "loop", assumed.trips)
+    stated = _by_instruction(program.open_choices, "conditional", assumed.shares)
+    kernels = {name: assumed.kernels[name] for name in _kernels(program) if name in assumed.kernels}
+    if kernels:
+        program = _with_kernels(program, kernels)
+    if not trips and not stated:
+        return program
+    choices = {choice.name: choice for choice in program.open_choices}
+    shares = {name: _shares(choices[name], share) for name, share in stated.items()}
+    factors = _Factors(trips, shares)
+    clauses = [
+        f"the loop {choices[name].label} runs {counted(number, 'time')}"
+        for name, number in trips.items()
+    ] + [
+        f"the branch of {choices[name].label} is taken in {share:.4g} of its executions"
+        for name, share in stated.items()
+    ]
+    work = None if program.work is None else _work(program.work, factors)
+    return replace(
+        program,
+        collectives=program.collectives
+        and tuple(_collective(collective, factors) for collective in program.collectives),
+        work=work,
+        flops_per_device=program.flops_per_device if work is None else work.flops,
+        schedule=program.schedule and _schedule(program.schedule, factors),
+        open_choices=tuple(
+            choice for name, choice in choices.items() if name not in trips and name not in shares
+        ),
+        assumptions=(*program.assumptions, *dict.fromkeys(clauses)),
+    )
+
+
+def _with_kernels(program: Program, kernels: Mapping[str, Cost]) -> Program:
+    """Return a program whose kernels have these costs, at the peak of bfloat16."""
+
+    def stated(operation: ScheduledOperation) -> ScheduledOperation:
+        names = (operation.name, operation.source)
+        cost = next((kernels[name] for name in names if name is not None and name in kernels), None)
+        if cost is None or not _is_kernel(operation):
+            return operation
+        return replace(operation, flops=cost.flops, bytes=cost.bytes, dtype="bf16")
+
+    work = program.work
+    if work is not None:
+        for name, cost in kernels.items():
+            calls = work.calls.get(name)
+            if calls is None or work.flops is None:
+                continue
+            added = WorkPart(
+                (), cost.flops * calls, (MatmulFlops("bf16", cost.flops * calls),), 0.0
+            )
+            total = _sum(WorkPart((), work.flops, work.matmul, 0.0), added)
+            moved = cost.bytes * calls
+            work = replace(
+                work,
+                flops=total.flops,
+                matmul=total.matmul,
+                fused_bytes=None if work.fused_bytes is None else work.fused_bytes + moved,
+                not_counted=tuple(target for target in work.not_counted if target != name),
+            )
+    schedule = program.schedule and replace(
+        program.schedule,
+        computations=tuple(
+            replace(computation, operations=tuple(map(stated, computation.operations)))
+            for computation in program.schedule.computations
+        ),
+    )
+    clauses = [
+        f"one execution of {name} takes {cost.flops:.4g} FLOPs and moves {bytes_text(cost.bytes)}"
+        for name, cost in kernels.items()
+    ]
+    return replace(
+        program, work=work, schedule=schedule, assumptions=(*program.assumptions, *clauses)
+    )
+
+
+def least(program: Program) -> Program:
+    """Return a program that runs each loop of unknown trip count once, and no branch."""
+    loops = {choice.name: 1 for choice in program.open_choices if choice.kind == "loop"}
+    return replace(
+        _without_branches(assume(program, Assumed(loops))), assumptions=program.assumptions
+    )
+
+
+def once(program: Program) -> Program:
+    """Return a program that runs each loop of unknown trip count once, and each branch."""
+    loops = {choice.name: 1 for choice in program.open_choices if choice.kind == "loop"}
+    return replace(assume(program, Assumed(loops)), assumptions=program.assumptions)
+
+
+def _without_branches(program: Program) -> Program:
+    names = [choice.name for choice in program.open_choices if choice.kind == "conditional"]
+    if not names:
+        return program
+    # No branch at all: less than any share of them can be.
+    nothing = _Factors({}, dict.fromkeys(names, ()))
+    return replace(
+        program,
+        collectives=program.collectives
+        and tuple(_collective(collective, nothing) for collective in program.collectives),
+        work=program.work and _work(program.work, nothing),
+        schedule=program.schedule and _schedule(program.schedule, nothing),
+        open_choices=(),
+    )
+
+
+@dataclass(frozen=True)
+class _Factors:
+    """Trip counts, and the share of each branch, by instruction. Without shares no branch is taken."""
+
+    trips: Mapping[str, int]
+    shares: Mapping[str, tuple[float, ...]]
+
+    def of(self, within: Iterable[str]) -> tuple[float, tuple[str, ...]]:
+        """Return the product of what is known, and what is left."""
+        product, rest = 1.0, []
+        for place in within:
+            name, branch, number = place.partition(":")
+            loop = name.removesuffix("+1")
+            if branch and (shares := self.shares.get(name)) is not None:
+                product *= shares[int(number)] if int(number) < len(shares) else 0.0
+            elif not branch and loop in self.trips:
+                product *= self.trips[loop] + (loop != name)
+            else:
+                rest.append(place)
+        return product, tuple(rest)
+
+
+def _by_instruction(
+    choices: Iterable[OpenChoice], kind: str, given: Mapping[str, _Number]
+) -> dict[str, _Number]:
+    return {
+        choice.name: given[name]
+        for choice in choices
+        for name in (choice.name, choice.source)
+        if choice.kind == kind and name is not None and name in given
+    }
+
+
+def _shares(choice: OpenChoice, stated: float) -> tuple[float, ...]:
+    """Return the share of each branch of a conditional."""
+    others = (1 - stated) / max(choice.branches - 1, 1)
+    return tuple(stated if number == choice.stated else others for number in range(choice.branches))
+
+
+def _collective(collective: Collective, factors: _Factors) -> Collective:
+    if not collective.within:
+        return collective
+    product, rest = factors.of(collective.within)
+    once_each = (
+        collective.executions
+        if collective.executions_per_iteration is None
+        else collective.executions_per_iteration
+    )
+    if once_each is None:
+        return collective
+    number = min(math.ceil(once_each * product), LARGEST)
+    whole = not any(":" not in place for place in rest)
+    return replace(
+        collective,
+        executions=number if whole else None,
+        executions_per_iteration=None if whole else number,
+        conditional=any(":" in place for place in rest),
+        within=rest,
+    )
+
+
+def _work(work: Work, factors: _Factors) -> Work:
+    if not work.parts:
+        return work
+    parts: dict[tuple[str, ...], WorkPart] = {}
+    for part in work.parts:
+        product, rest = factors.of(part.within)
+        scaled = _scaled(part, product, rest)
+        parts[rest] = scaled if rest not in parts else _sum(parts[rest], scaled)
+    if any(":" not in place for rest in parts for place in rest):
+        return replace(work, parts=tuple(parts.values()))
+    total = _scaled(WorkPart((), 0.0, (), 0.0, 0.0, 0.0), 1.0, ())
+    for part in parts.values():
+        total = _sum(total, part)
+    return replace(
+        work,
+        flops=total.flops,
+        matmul=total.matmul,
+        bytes_accessed=total.bytes_accessed,
+        fused_bytes=total.fused_bytes,
+        fusions=total.fusions,
+        parts=tuple(parts.values()) if any(parts) else (),
+    )
+
+
+def _scaled(part: WorkPart, factor: float, within: tuple[str, ...]) -> WorkPart:
+    def times(amount: float | None) -> float | None:
+        return 0.0 if factor == 0 else None if amount is None else amount * factor
+
+    matmul: tuple[MatmulFlops, ...] | None = ()
+    if factor and part.matmul is None:
+        matmul = None
+    elif factor and part.matmul:
+        matmul = tuple(replace(product, flops=product.flops * factor) for product in part.matmul)
+    return WorkPart(
+        within,
+        times(part.flops),
+        matmul,
+        times(part.bytes_accessed),
+        times(part.fused_bytes),
+        times(part.fusions),
+    )
+
+
+def _sum(first: WorkPart, second: WorkPart) -> WorkPart:
+    def plus(one: float | None, other: float | None) -> float | None:
+        return None if one is None or other is None else one + other
+
+    matmul: tuple[MatmulFlops, ...] | None = None
+    if first.matmul is not None and second.matmul is not None:
+        flops: dict[str, float] = {}
+        for product in (*first.matmul, *second.matmul):
+            flops[product.dtype] = flops.get(product.dtype, 0.0) + product.flops
+        matmul = tuple(MatmulFlops(dtype, number) for dtype, number in sorted(flops.items()))
+    return WorkPart(
+        first.within,
+        plus(first.flops, second.flops),
+        matmul,
+        plus(first.bytes_accessed, second.bytes_accessed),
+        plus(first.fused_bytes, second.fused_bytes),
+        plus(first.fusions, second.fusions),
+    )
+
+
+def _schedule(schedule: Schedule, factors: _Factors) -> Schedule:
+    return replace(
+        schedule,
+        computations=tuple(
+            replace(
+                computation,
+                operations=tuple(
+                    replace(operation, times=factors.trips[operation.name])
+                    if operation.times is None and operation.name in factors.trips
+                    else replace(operation, shares=factors.shares[operation.name])
+                    if operation.name in factors.shares
+                    else operation
+                    for operation in computation.operations
+                ),
+            )
+            for computation in schedule.computations
+        ),
+    )

@@ -1,0 +1,116 @@
+"""Loops and branches that depend on data: stated counts give the figures of a program with these counts."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+import jax
+import numpy as np
+import pytest
+from jax import numpy as jnp
+from jax.sharding import AxisType, NamedSharding
+from jax.sharding import PartitionSpec as P
+
+from inspector.assessment import assess
+from inspector.compiled.program_text import read
+from inspector.core.assumed import Assumed, Cost, assume, least, with_assumed
+from inspector.core.collectives import wire_bytes_of_run
+from inspector.core.errors import InvalidInput
+from inspector.core.snapshot import Program
+from inspector.machines import hardware
+from inspector.machines.prediction.predicted import predicted
+from inspector.producers.records import mesh_record
+from tests.figures import samples
+
+MESH = jax.sharding.Mesh(np.array(jax.devices()[:4]), ("x",), axis_types=(AxisType.Auto,))
+RECORD = mesh_record(MESH)
+V5E = hardware.chip("v5e")
+
+
+def compiled(function, *more) -> Program:
+    x = jax.ShapeDtypeStruct((64, 64), "float32", sharding=NamedSharding(MESH, P("x")))
+    text = jax.jit(function).lower(x, *more).compile().as_text()
+    return read(text, RECORD).added_to(Program("step", stage="compiled"))
+
+
+def body(x):
+    return jnp.tanh(x @ x)  # gathers x
+
+
+def until(x, limit):
+    return jax.lax.while_loop(
+        lambda pair: pair[0] < limit, lambda pair: (pair[0] + 1, body(pair[1])), (0, x)
+    )
+
+
+def fixed(times):
+    return lambda x: jax.lax.fori_loop(0, times, lambda _, value: body(value), x)
+
+
+LIMIT = jax.ShapeDtypeStruct((), "int32")
+
+
+@pytest.mark.parametrize("times", [3, 7])
+def test_a_stated_trip_count_counts_as_a_known_one(times: int) -> None:
+    unknown = compiled(until, LIMIT)
+    (loop,) = unknown.open_choices
+    assert unknown.work.flops is None and wire_bytes_of_run(*unknown.collectives) is None
+    for name in (loop.name, loop.source):
+        stated, known = assume(unknown, Assumed({name: times})), compiled(fixed(times))
+        assert not stated.open_choices and loop.label in stated.assumptions[0]
+        assert wire_bytes_of_run(*stated.collectives) == wire_bytes_of_run(*known.collectives) > 0
+        assert stated.work.matmul == known.work.matmul
+        assert stated.work.flops == pytest.approx(known.work.flops, rel=0.02)
+        assert stated.work.bytes_accessed == pytest.approx(known.work.bytes_accessed, rel=0.05)
+
+
+def sometimes(x, step):
+    def save(value):
+        return value + body(value)
+
+    def one(number, value):
+        return jax.lax.cond(number % step == 0, save, lambda v: v, value)
+
+    return jax.lax.fori_loop(0, 30, one, x)
+
+
+def test_a_stated_share_of_a_branch() -> None:
+    found = compiled(sometimes, LIMIT)
+    inside = [one for one in found.collectives if one.conditional]
+    assert inside and all(one.executions == 30 for one in inside)
+    (label,) = {choice.label for choice in found.open_choices}
+    stated = assume(found, Assumed(shares={label: 0.1}))
+    assert [one.executions for one in stated.collectives if one.name == inside[0].name] == [3]
+    assert not any(one.conditional for one in stated.collectives)
+    nothing = least(found)
+    assert sum(one.executions for one in nothing.collectives) == 0
+    # The traffic of a program with open branches is an upper bound.
+    on = samples.snapshot(RECORD, ())
+    both = [assess(replace(on, programs=(program,))).traffic for program in (found, stated)]
+    assert both[0].at_most and both[1].at_most is None
+    assert both[0].bytes == 10 * both[1].bytes
+
+
+def test_a_step_is_linear_in_the_trip_count_and_its_bound_is_below() -> None:
+    unknown = compiled(until, LIMIT)
+    (loop,) = unknown.open_choices
+    bound = predicted(unknown, RECORD, V5E)
+    assert bound.at_least and bound.interval is None
+    times = [
+        predicted(assume(unknown, Assumed({loop.name: number})), RECORD, V5E).seconds
+        for number in (1, 11, 21)
+    ]
+    assert bound.seconds <= times[0] < times[1] < times[2]
+    assert times[2] - times[1] == pytest.approx(times[1] - times[0], rel=0.02)
+    ((label, each),) = bound.iterations
+    assert label == loop.label and each == pytest.approx((times[1] - times[0]) / 10, rel=0.3)
+
+
+@pytest.mark.parametrize(
+    "assumed",
+    [Assumed({"while.99": 3}), Assumed(shares={"x": 0.5}), Assumed(kernels={"k": Cost(1.0, 1)})],
+)
+def test_an_unknown_name_lists_those_that_exist(assumed: Assumed) -> None:
+    found = replace(samples.snapshot(), programs=(compiled(until, LIMIT),))
+    with pytest.raises(InvalidInput, match="must be one whose"):
+        with_assumed([found], assumed)
