@@ -28,5 +28,5 @@ USER inspector
 WORKDIR /home/inspector
 
 EXPOSE 8501
-HEALTHCHECK CMD ["python", "-c", "import urllib.request as r; r.urlopen('http://127.0.0.1:8501/ready', timeout=5)"]
+HEALTHCHECK CMD ["python", "-I", "-c", "import urllib.request as r; r.urlopen('http://127.0.0.1:8501/ready', timeout=5)"]
 ENTRYPOINT ["sharding-inspector", "serve", "--address", "0.0.0.0"]

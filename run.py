@@ -18,9 +18,13 @@ from pathlib import Path
 
 ROOT = Path(__file__).resolve().parent
 ENVIRONMENT = ROOT / ".venv" / f"{sys.version_info.major}.{sys.version_info.minor}"
+# Starts a module of the package without importing from the current folder.
+START = ROOT / "inspector" / "core" / "start.py"
+COMMAND_LINE = "inspector.__main__"
 RUNTIME = ROOT / "requirements.txt"
 TESTS = ROOT / "tests" / "requirements.txt"
 DOCS = ROOT / "docs" / "requirements.txt"
+LONGEST_FIRST_LINE = 127  # characters, with the interpreter of a script, that every Linux reads
 # Optional compilers for TPUs and GPUs: about 1.1 GB on disk together.
 COMPILERS = (ROOT / "requirements-tpu.txt", ROOT / "requirements-gpu.txt")
 # The one without windows needs a sixth less processor time for the tests, and fewer packages.
@@ -64,9 +68,7 @@ def dashboard(arguments: list[str]) -> int:
     """Start the dashboard at http://127.0.0.1:8501; arguments as for `sharding-inspector dashboard`."""
     _install(RUNTIME)
     # It runs in the user's folder, so that `--model package.module:function` finds modules there.
-    before = os.environ.get("PYTHONPATH")
-    os.environ["PYTHONPATH"] = os.pathsep.join(filter(None, (str(ROOT), before)))
-    return _run("-m", "inspector", "dashboard", *arguments, folder=Path.cwd())
+    return _run("-I", str(START), COMMAND_LINE, "dashboard", *arguments, folder=Path.cwd())
 
 
 def install(arguments: list[str]) -> int:
@@ -155,24 +157,27 @@ def _install(*files: Path) -> None:
     digest = hashlib.sha256(b"".join(file.read_bytes() for file in files)).hexdigest()
     stamp = ENVIRONMENT / f"installed-{'-'.join(file.stem for file in files)}-{len(files)}"
     if stamp.exists() and stamp.read_text() == digest:
+        _write_command()  # an older one can be less safe
         return
     print("Installing packages. This takes up to a minute the first time.", file=sys.stderr)
     # Python compiles a module when it is first imported. To compile all of them takes longer than the rest.
     options = ("--quiet", "--disable-pip-version-check", "--no-compile")
-    pip = (_python(), "-m", "pip", "install", *options)
+    pip = (_python(), "-P", "-m", "pip", "install", *options)
     # An index of the user's own is a setting of pip, which uv does not read.
-    settings = subprocess.run((_python(), "-m", "pip", "config", "list"), capture_output=True)
+    list_settings = (_python(), "-P", "-m", "pip", "config", "list")
+    settings = subprocess.run(list_settings, cwd=ROOT, capture_output=True)
     uv = None if b".index-url=" in settings.stdout else _uv() or _install_uv(pip)
     requirements = [part for file in files for part in ("-r", file)]
     fast = (uv, "pip", "install", "--quiet", "--python", _python(), *requirements)
-    if not uv or subprocess.run(fast).returncode:
-        subprocess.run([*pip, *requirements], check=True)
+    # In another folder, uv would take settings such as an index from there.
+    if not uv or subprocess.run(fast, cwd=ROOT).returncode:
+        subprocess.run([*pip, *requirements], cwd=ROOT, check=True)
     _write_command()
     stamp.write_text(digest)
 
 
 def _install_uv(pip: tuple[str | Path, ...]) -> str | None:
-    subprocess.run([*pip, UV])
+    subprocess.run([*pip, UV], cwd=ROOT)
     return _uv()
 
 
@@ -182,12 +187,23 @@ def _uv() -> str | None:
 
 def _write_command() -> None:
     """Write `sharding-inspector` into the environment, which runs this checkout."""
-    if os.name != "nt":
-        command = ENVIRONMENT / "bin" / "sharding-inspector"
-        path = f'{shlex.quote(str(ROOT))}"${{PYTHONPATH:+:$PYTHONPATH}}"'
-        line = f'PYTHONPATH={path} exec {shlex.quote(str(_python()))} -m inspector "$@"'
-        command.write_text(f"#!/bin/sh\n{line}\n")
+    command, text = ENVIRONMENT / "bin" / "sharding-inspector", command_text(_python())
+    if os.name != "nt" and not (command.exists() and command.read_text() == text):
+        command.write_text(text)
         command.chmod(0o755)
+
+
+def command_text(python: Path) -> str:
+    """Return the file of the command. It is a Python script, because a shell would add variables."""
+    interpreter = f"#!{python} -I"
+    if " " in str(python) or len(interpreter) > LONGEST_FIRST_LINE:
+        # A shell runs the second line, which is a part of a string for Python.
+        rest = f"{shlex.quote(str(python))} -I"
+        interpreter = f"""#!/bin/sh\n'''exec' {rest} "$0" "$@"\n' '''"""
+    return (
+        f"{interpreter}\nimport runpy, sys\nsys.argv.insert(1, {COMMAND_LINE!r})\n"
+        f"runpy.run_path({str(START)!r}, run_name='__main__')\n"
+    )
 
 
 def _install_compiler(file: Path) -> bool:
@@ -201,14 +217,14 @@ def _install_compiler(file: Path) -> bool:
 
 
 def _create_environment() -> None:
-    command = [sys.executable, "-m", "venv", ENVIRONMENT]
-    if subprocess.run(command).returncode == 0:
+    command = [sys.executable, "-P", "-m", "venv", ENVIRONMENT]
+    if subprocess.run(command, cwd=ROOT).returncode == 0:
         return
     shutil.rmtree(ENVIRONMENT, ignore_errors=True)
     # Debian packages venv separately.
     package = f"python{sys.version_info.major}.{sys.version_info.minor}-venv"
     _apt_install((package,), f"this Python cannot create virtual environments: install {package}")
-    subprocess.run(command, check=True)
+    subprocess.run(command, cwd=ROOT, check=True)
 
 
 def _require_chromium() -> None:

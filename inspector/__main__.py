@@ -4,7 +4,17 @@ from __future__ import annotations
 
 import sys
 
-from inspector.media.terminal import main
+from inspector.core import start
+
+
+def main() -> int:
+    """Run the command line without the modules of the current folder, and return the exit status."""
+    start.leave_out_current_folder(first=__name__ == "__main__")
+    # Imported when the path is safe.
+    from inspector.media import terminal
+
+    return terminal.main()
+
 
 if __name__ == "__main__":
     sys.exit(main())

@@ -276,9 +276,7 @@ def _rule(rule: Any, name: str) -> Rule:
 
 def _name_clash(module: str) -> str:
     first = module.partition(".")[0]
-    if first not in ("inspector", "tests", "benchmarks"):
-        return ""
-    return f"; {first} is a package of the inspector: rename yours"
+    return "; inspector is this package: rename yours" if first == "inspector" else ""
 
 
 _PACKAGE = Path(__file__).resolve().parents[1]

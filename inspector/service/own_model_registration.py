@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-import os
 import sys
 from collections.abc import Sequence
 
+from inspector.core import start
 from inspector.core.errors import InvalidInput
 from inspector.model import ModelEntry, own_model
 from inspector.model.built_in.catalogue import CATALOGUE, register
@@ -29,9 +29,7 @@ def register_own(name: str) -> ModelEntry:
     """
     if name in CATALOGUE and CATALOGUE[name].own:
         return CATALOGUE[name]
-    own_model.parse_name(name)
-    if os.getcwd() not in map(os.path.abspath, sys.path):
-        sys.path.append(os.getcwd())  # workers can import what this process can
+    start.name_own_model(own_model.parse_name(name)[0])
     with Pool(1) as pool:
         job = pool.submit("describe", {"model": name}, Environment(1), IMPORT_TIMEOUT)
         entry = own_model.from_json(job.wait().answer()["entry"])

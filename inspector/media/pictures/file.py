@@ -13,7 +13,6 @@ import os
 import shutil
 import signal
 import subprocess
-import sys
 import tempfile
 import threading
 from pathlib import Path
@@ -21,6 +20,7 @@ from pathlib import Path
 import plotly.graph_objects as go
 from plotly.io.json import to_json_plotly
 
+from inspector.core import start
 from inspector.core.errors import InvalidInput, shown
 from inspector.figures import stamp
 from inspector.media.pictures import process as picture_process
@@ -101,9 +101,8 @@ def _browser() -> str:
 
 def _drawn(wanted: str, limit: float, folder: str) -> bytes:
     process = subprocess.Popen(
-        [sys.executable, "-m", picture_process.__name__],
-        cwd=Path(__file__).resolve().parents[3],
-        env=os.environ | {"TMPDIR": folder, "BROWSER_PATH": _browser()},
+        start.command(picture_process.__name__),
+        env=start.variables() | {"TMPDIR": folder, "BROWSER_PATH": _browser()},
         stdin=subprocess.PIPE,
         stdout=subprocess.PIPE,
         stderr=subprocess.PIPE,

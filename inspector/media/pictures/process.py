@@ -1,4 +1,4 @@
-"""Draw one figure: the process that `file` starts, `python -m inspector.media.pictures.process`.
+"""Draw one figure: the process that `file` starts.
 
 It reads one JSON object with `figure`, `format`, `scale` and `limit` from standard input, and writes the
 picture to standard output. Kaleido draws it with a Chrome or Chromium of this machine. Nothing is
@@ -59,7 +59,3 @@ def _end_all() -> None:
     if os.name != "nt" and os.getpgrp() == os.getpid():
         os.killpg(0, signal.SIGKILL)
     os._exit(1)
-
-
-if __name__ == "__main__":
-    sys.exit(main())

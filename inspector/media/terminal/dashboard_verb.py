@@ -9,14 +9,16 @@ import socket
 import sys
 from collections.abc import Sequence
 from pathlib import Path
+from typing import NoReturn
 
-from inspector.core import program_run
+from inspector.core import program_run, start
 from inspector.core.errors import InvalidInput, shown
 from inspector.media.terminal.options import argument, number, verb
 from inspector.model import own_model
 from inspector.model.built_in.catalogue import CATALOGUE
 from inspector.service.engine import memory_limit
 
+SERVER = "inspector.media.streamlit.streamlit_run"
 SCRIPT = Path(__file__).resolve().parents[1] / "streamlit/server/sharding_inspector_app.py"
 MODEL = argument(
     "--model",
@@ -53,9 +55,16 @@ def model_arguments(names: Sequence[str]) -> list[str]:
     """
     for name in names:
         if name not in CATALOGUE:
-            own_model.parse_name(name)
+            start.name_own_model(own_model.parse_name(name)[0])
     models = [argument for name in names for argument in ("--model", name)]
     return ["--", *models] if models else []
+
+
+def become_server(arguments: Sequence[str]) -> NoReturn:
+    """Replace this process by the Streamlit server, with these arguments of `streamlit run`."""
+    command = start.command(SERVER, "run", str(SCRIPT), *arguments)
+    sys.stdout.flush()
+    os.execve(sys.executable, command, start.variables())
 
 
 def _pass_on_other_options(parser: argparse.ArgumentParser) -> None:
@@ -148,10 +157,4 @@ def dashboard(options: argparse.Namespace) -> None:
         from inspector.media.streamlit.server import run_options
 
         run_options.check(options.unknown)
-    command = [
-        *(sys.executable, "-m", "streamlit", "run", str(SCRIPT), *options.unknown),
-        *_place(options.address, options.port),
-        *models,
-    ]
-    sys.stdout.flush()
-    os.execv(sys.executable, command)
+    become_server([*options.unknown, *_place(options.address, options.port), *models])

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import argparse
 import contextlib
-import os
 import shlex
 import signal
 import socket
@@ -17,6 +16,7 @@ from datetime import UTC, datetime
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from inspector.core import start
 from inspector.core.errors import InvalidInput, shown
 from inspector.core.formatting import counted
 from inspector.core.printable import one_line
@@ -24,7 +24,7 @@ from inspector.core.program_run import ProgramRun
 from inspector.machines import targets
 from inspector.media.terminal import options as shared
 from inspector.media.terminal.options import argument, one_of, verb
-from inspector.service.program_run.launch import PROJECT, Program
+from inspector.service.program_run.launch import Program
 from inspector.service.program_run.records import Folder
 
 if TYPE_CHECKING:
@@ -166,10 +166,9 @@ def _dashboard(folder: Path, opens: bool) -> Iterator[None]:
         free.bind(("127.0.0.1", 0))
         port = free.getsockname()[1]
     arguments = ["--run", str(folder), "--server.port", str(port)]
-    python_path = filter(None, (str(PROJECT), os.environ.get("PYTHONPATH")))
     server = subprocess.Popen(
-        [sys.executable, "-P", "-m", "inspector", "dashboard", *arguments],
-        env=os.environ | {"PYTHONPATH": os.pathsep.join(python_path)},
+        start.command("inspector.__main__", "dashboard", *arguments),
+        env=start.variables(),
         stdin=subprocess.DEVNULL,
         stdout=subprocess.DEVNULL,
         stderr=subprocess.DEVNULL,

@@ -3,14 +3,13 @@
 from __future__ import annotations
 
 import argparse
-import os
 import sys
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from pathlib import Path
 
-from inspector.core import output, typed_json
+from inspector.core import output, start, typed_json
 from inspector.core.errors import InvalidInput, shown
 from inspector.core.temporary_folder import TemporaryFolder
 from inspector.layout.emulation import why_not_emulated
@@ -21,7 +20,6 @@ from inspector.media.terminal.options import JSON, argument, verb
 from inspector.media.terminal.run_verb import command_of, emulated, emulated_devices
 from inspector.sections import same_results
 from inspector.service.program_run import same as comparison
-from inspector.service.program_run.launch import PROJECT
 
 DIFFERENT, UNCHECKED = 1, 2
 
@@ -128,6 +126,7 @@ def _program_of_layout(options: argparse.Namespace, path: Path) -> _Program:
         device_order="row-major",
     )
     path.write_text(script(layout), encoding="utf-8")
-    python_path = filter(None, (str(PROJECT), os.getcwd(), os.environ.get("PYTHONPATH")))
-    variables = {"PYTHONPATH": os.pathsep.join(python_path), **emulated(layout.devices)}
-    return _Program(subject, [str(path)], variables, is_layout=True)
+    _, *command = start.command(str(path))
+    path_variable = {"PYTHONPATH": start.variables().get("PYTHONPATH", "")}
+    variables = {**path_variable, **emulated(layout.devices)}
+    return _Program(subject, command, variables, is_layout=True)

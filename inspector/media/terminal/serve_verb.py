@@ -18,8 +18,8 @@ from inspector.core import input_file, toml_text, typed_json
 from inspector.core.errors import InvalidInput, shown
 from inspector.media.terminal.dashboard_verb import (
     MODEL,
-    SCRIPT,
     WORKER_MEMORY,
+    become_server,
     is_loopback,
     limit_workers,
     model_arguments,
@@ -121,16 +121,14 @@ def serve(options: argparse.Namespace) -> None:
     # Last, so that an option that can never be used is reported on every machine.
     refuse_taken(options.address, port)
     os.environ[serving.VARIABLE] = json.dumps(typed_json.encode(settings))
-    command = [
-        *(sys.executable, "-m", "streamlit", "run", str(SCRIPT)),
+    arguments = [
         *("--server.address", options.address, "--server.port", str(port)),
         *("--server.headless", "true", "--server.enableAgentApi", "false"),
         *(part for name in dict.fromkeys(hosts) for part in ("--server.allowedHosts", name)),
         *(("--secrets.files", secrets) if secrets is not None else ()),
         *models,
     ]
-    sys.stdout.flush()
-    os.execv(sys.executable, command)
+    become_server(arguments)
 
 
 def _count(text: str, option: str) -> int:

@@ -382,9 +382,22 @@ class Hook:
             return self.recorder
 
     def _end(self):
-        """Read the last live arrays. After this, no thread of the recorder is left."""
-        if os.getpid() != self.process:
-            return
+        """Read the last live arrays, and drop all references to devices.
+
+        A forked child drops them, too: JAX then destroys its client, which can crash, as it does alone.
+        """
+        if os.getpid() == self.process:
+            self._record_end()
+        self.traced.clear()
+        if self.moves is not None:
+            self.moves.forget()
+        if self.recorder is not None:
+            self.recorder.forget()
+            with self.package.loaded():
+                _forget_results()
+
+    def _record_end(self):
+        """Record what the program holds at its end. After this, no thread of the recorder is left."""
         self.ended = True
         while self.recorder is not None and not self.recorder.stopped:
             # What a signal handler raises here would be too late for the program without the recorder.
@@ -404,13 +417,6 @@ class Hook:
                         self._recorder().write_moves(self.moves)
             except Exception:
                 self.problem("the moves of arrays cannot be written at the end")
-        self.traced.clear()
-        if self.moves is not None:
-            self.moves.forget()
-        if self.recorder is not None:
-            self.recorder.forget()
-            with self.package.loaded():
-                _forget_results()
 
 
 def _leave_out_frames(path):

@@ -10,9 +10,8 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
 
+from inspector.core import start
 from inspector.machines.compiler_options import NO_CUDA_FOLDER, UNSAFE_VARIABLE
-
-PROJECT = Path(__file__).resolve().parents[3]
 
 
 @dataclass(frozen=True)
@@ -67,7 +66,7 @@ class Environment:
             child["JAX_PLATFORMS"] = "cpu"
             # Overrides --xla_force_host_platform_device_count in the user's XLA_FLAGS.
             child["JAX_NUM_CPU_DEVICES"] = str(self.devices // self.processes)
-        child["PYTHONPATH"] = os.pathsep.join(_import_path())
+        child = start.with_path(child, _import_path())
         if self.processes > 1:
             child["JAX_CPU_COLLECTIVES_IMPLEMENTATION"] = "gloo"
             for name in os.environ:
@@ -79,17 +78,17 @@ class Environment:
 
 
 def _import_path() -> list[str]:
-    """Return the folders from which a worker imports: this project, and those of the server.
+    """Return the folders from which a worker imports, as does the server.
 
     The folders of the interpreter are left out: a worker runs the same interpreter, and in front they
-    would change the search order. So are the folders of `.pth` files, which the interpreter adds again.
+    would change the search order. So are the folders of `.pth` files, which the interpreter adds again, and
+    the current folder of a notebook or of `python -c`.
     """
     own = [*sysconfig.get_paths().values(), *site.getsitepackages(), site.getusersitepackages()]
     own.append(os.path.join(sysconfig.get_path("platstdlib"), "lib-dynload"))
     skipped = {os.path.realpath(folder) for folder in (*own, *_of_pth_files())}
-    paths = [str(PROJECT)]
-    for entry in sys.path:
-        folder = os.path.abspath(entry or os.curdir)
+    paths = []
+    for folder in filter(os.path.isabs, sys.path):
         usable = os.path.exists(folder) and os.pathsep not in folder
         if usable and os.path.realpath(folder) not in skipped and folder not in paths:
             paths.append(folder)

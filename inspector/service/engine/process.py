@@ -12,13 +12,13 @@ import re
 import signal
 import socket
 import subprocess
-import sys
 import tempfile
 import threading
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
+from inspector.core import start
 from inspector.service.engine import protocol
 
 LINES_KEPT = 500  # of standard error; a crash with all its threads' stacks is about 200
@@ -82,11 +82,7 @@ class Process:
         theirs, self._lifeline = os.pipe()
         try:
             self._popen = subprocess.Popen(
-                # -P: import from PYTHONPATH, not from the working directory.
-                [
-                    *(sys.executable, "-P", "-m", "inspector.service.engine.worker"),
-                    *(table, str(theirs), *arguments),
-                ],
+                start.command("inspector.service.engine.worker", table, str(theirs), *arguments),
                 env=variables,
                 stdin=subprocess.PIPE,
                 stdout=subprocess.PIPE,

@@ -1,4 +1,4 @@
-"""The worker process: `python -m inspector.service.engine.worker TABLE LIFELINE [PROCESSES [INDEX ADDRESS]]`.
+"""The worker process, with the arguments TABLE LIFELINE [PROCESSES [INDEX ADDRESS]].
 
 TABLE is the module whose `JOBS` maps names of jobs to "module:function". LIFELINE is the file descriptor of
 a pipe from the server, on which nothing is sent.
@@ -251,7 +251,3 @@ def main() -> None:
     if len(others) > 1:
         place = Place(int(others[1]), processes, others[2])
     Worker(table, commands, answers, processes=processes, place=place).serve()
-
-
-if __name__ == "__main__":
-    main()

@@ -66,6 +66,10 @@ class Program:
         self._handled = [
             number for number in _PASSED_ON if signal.getsignal(number) is not signal.SIG_IGN
         ]
+        # If the parent process ignores SIGCHLD, the kernel announces no end of a child and keeps no status.
+        self._ignores_children = signal.getsignal(signal.SIGCHLD) is signal.SIG_IGN
+        if self._ignores_children:
+            signal.signal(signal.SIGCHLD, signal.SIG_DFL)
         # Signals wait until `wait` passes them on. The program starts with the mask of this process.
         self._mask = signal.pthread_sigmask(signal.SIG_BLOCK, {*self._handled, signal.SIGCHLD})
         try:
@@ -73,6 +77,7 @@ class Program:
                 [sys.executable, *arguments],
                 env=environment,
                 preexec_fn=self._before_start,
+                close_fds=False,  # it inherits the open files that this process inherited, and no others
                 **(streams or {}),
             )
         except BaseException:
@@ -115,6 +120,8 @@ class Program:
             os.kill(self._process.pid, number)
 
     def _before_start(self) -> None:
+        if self._ignores_children:
+            signal.signal(signal.SIGCHLD, signal.SIG_IGN)
         signal.pthread_sigmask(signal.SIG_SETMASK, self._mask)
         if sys.platform == "linux":  # the program ends with this process if that is killed
             ctypes.CDLL(None).prctl(_PR_SET_PDEATHSIG, signal.SIGKILL)

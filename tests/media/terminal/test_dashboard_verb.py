@@ -29,7 +29,7 @@ def test_models_go_to_the_app_and_other_options_to_streamlit(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     commands: list[list[str]] = []
-    monkeypatch.setattr(os, "execv", lambda program, command: commands.append(command))
+    monkeypatch.setattr(os, "execve", lambda program, command, variables: commands.append(command))
     assert main(["dashboard", *arguments]) == 0
     (command,) = commands
     script = command.index(str(dashboard_verb.SCRIPT))
@@ -40,7 +40,7 @@ def test_a_malformed_model_name_starts_no_server(
     monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     commands: list[list[str]] = []
-    monkeypatch.setattr(os, "execv", lambda program, command: commands.append(command))
+    monkeypatch.setattr(os, "execve", lambda program, command, variables: commands.append(command))
     assert main(["dashboard", "--model", "mlp", "--model", "nope"]) == 2 and not commands
     assert "--model is 'nope'" in capsys.readouterr().err
     assert main(["dashboard", "--model", "mlp"]) == 0 and len(commands) == 1
@@ -64,7 +64,9 @@ def test_an_option_that_streamlit_refuses_is_one_line(
     monkeypatch: pytest.MonkeyPatch,
     capsys: pytest.CaptureFixture[str],
 ) -> None:
-    monkeypatch.setattr(os, "execv", lambda program, command: pytest.fail("a server was started"))
+    monkeypatch.setattr(
+        os, "execve", lambda program, command, variables: pytest.fail("a server was started")
+    )
     assert main(["dashboard", *options]) == 2
     (line,) = capsys.readouterr().err.splitlines()
     assert words in line
@@ -74,7 +76,7 @@ def test_address_and_port(
     monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     commands: list[list[str]] = []
-    monkeypatch.setattr(os, "execv", lambda program, command: commands.append(command))
+    monkeypatch.setattr(os, "execve", lambda program, command, variables: commands.append(command))
     with socket.socket() as taken:
         taken.bind(("127.0.0.1", 0))
         taken.listen()

@@ -35,7 +35,7 @@ def write(path: Path, **sections: dict[str, object]) -> str:
 def started(monkeypatch: pytest.MonkeyPatch) -> list[list[str]]:
     """The commands that replaced this process."""
     commands: list[list[str]] = []
-    monkeypatch.setattr(os, "execv", lambda program, command: commands.append(command))
+    monkeypatch.setattr(os, "execve", lambda program, command, variables: commands.append(command))
     monkeypatch.setenv(serving.VARIABLE, "")
     return commands
 

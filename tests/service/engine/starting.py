@@ -4,16 +4,16 @@ from __future__ import annotations
 
 import os
 import subprocess
-import sys
 
+from inspector.core import start
 from tests.paths import ROOT
 
 
 def start_worker(lifeline: int, *arguments: str, new_session: bool = False) -> subprocess.Popen:
     """Start a worker process of the test jobs, which holds one end of the lifeline pipe."""
-    module = ("-m", "inspector.service.engine.worker", "tests.service.engine.jobs")
+    module = ("inspector.service.engine.worker", "tests.service.engine.jobs")
     return subprocess.Popen(
-        [sys.executable, *module, str(lifeline), *arguments],
+        start.command(*module, str(lifeline), *arguments),
         env={**os.environ, "PYTHONPATH": str(ROOT)},
         stdin=subprocess.PIPE,
         stdout=subprocess.PIPE,

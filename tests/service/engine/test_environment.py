@@ -21,7 +21,8 @@ def test_folders_of_pth_files_stay_behind_the_packages_of_the_interpreter(
         folder.mkdir()
     (packages / "editable.pth").write_text(f"# a comment\nimport os\n{editable}\n{ROOT}\n")
     monkeypatch.setattr(site, "getsitepackages", lambda: [str(packages)])
-    monkeypatch.setattr(sys, "path", [str(ROOT), str(packages), str(editable), str(mine)])
+    monkeypatch.setattr(sys, "path", ["", str(ROOT), str(packages), str(editable), str(mine)])
     passed = Environment(1).for_child()["PYTHONPATH"].split(os.pathsep)
     # PYTHONPATH comes before the packages, so a folder that a .pth file adds behind them is not in it.
-    assert passed == [str(ROOT), str(mine)]
+    # The current folder is not, either, though this process imports from it.
+    assert passed == [str(mine)]

@@ -63,6 +63,33 @@ ENDINGS = {
         "if child == 0:\n    atexit._clear()\n    print('child')\n    sys.exit(3)\n"
         "print(os.waitpid(child, 0)[1]); busy()"
     ),
+    # JAX destroys its client when the child ends, and the child crashes.
+    "forked_child_ends_as_any_program": (
+        "double(x)\nsys.stdout.flush()\nchild = os.fork()\n"
+        "if child == 0:\n    sys.exit(3)\n"
+        "print(os.waitpid(child, 0)[1])"
+    ),
+    "forked_child_fails": (
+        "busy()\nchild = os.fork()\n"
+        "if child == 0:\n    raise ValueError('in the child')\n"
+        "print(os.waitpid(child, 0)[1])"
+    ),
+    "forked_child_aborts": (
+        "double(x)\nchild = os.fork()\nif child == 0:\n    os.abort()\nprint(os.waitpid(child, 0)[1])"
+    ),
+    "forked_child_has_a_fault": (
+        "import ctypes\ndouble(x)\nchild = os.fork()\n"
+        "if child == 0:\n    ctypes.string_at(0)\n"
+        "print(os.waitpid(child, 0)[1])"
+    ),
+    "children_of_multiprocessing_crash": (
+        "import multiprocessing\n"
+        "double(x)\n"
+        "if __name__ == '__main__':\n"
+        "    for way in 'fork', 'spawn':\n"
+        "        child = multiprocessing.get_context(way).Process(target=os.abort)\n"
+        "        child.start(); child.join(); print(child.exitcode)"
+    ),
     "children_of_multiprocessing": (
         "import multiprocessing\n"
         "double(x)\n"

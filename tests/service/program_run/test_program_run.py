@@ -32,7 +32,7 @@ def call(folder: Path, *arguments: str) -> subprocess.CompletedProcess[str]:
     variables = PLAIN | DEVICES
     if arguments[0] == "-m":  # the command line itself
         arguments = ("-c", f"import sys; sys.path.insert(0, {str(ROOT)!r}); "
-                     "from inspector.__main__ import main; sys.exit(main(sys.argv[1:]))",
+                     "from inspector.media.terminal import main; sys.exit(main(sys.argv[1:]))",
                      *arguments[2:])  # fmt: skip
     return subprocess.run(
         [sys.executable, *arguments], cwd=folder, env=variables, capture_output=True, text=True

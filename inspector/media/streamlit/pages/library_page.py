@@ -54,7 +54,7 @@ def _show_all(library: Library, everything: Sequence[Entry]) -> None:
     if not everything:
         st.info(
             "The library is empty. Save a Snapshot with *Save* on the Layout page, or with "
-            "`python -m inspector library save`.",
+            "`sharding-inspector library save`.",
             icon=":material/bookmark:",
         )
         return

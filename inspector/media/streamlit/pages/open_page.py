@@ -209,5 +209,5 @@ def _show_formats() -> None:
     st.markdown(f"| Format | File | Contents |\n|---|---|---|\n{rows}")
     st.caption(
         f"At most {limits.MOST_UPLOAD_BYTES // _MEBIBYTE} MiB. Array values are not read. For larger "
-        "files, run `python -m inspector import orbax FOLDER -o snapshot.json` and open the result."
+        "files, run `sharding-inspector import orbax FOLDER -o snapshot.json` and open the result."
     )

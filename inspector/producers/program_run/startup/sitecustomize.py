@@ -16,6 +16,7 @@ VARIABLE = "SHARDING_INSPECTOR_RUN"
 def _start(settings):
     own = os.path.dirname(os.path.abspath(__file__))
     sys.path[:] = [entry for entry in sys.path if os.path.abspath(entry or os.curdir) != own]
+    sys.path_importer_cache.pop(own, None)
     if settings["pythonpath"] is None:
         os.environ.pop("PYTHONPATH", None)
     else:
