@@ -27,7 +27,8 @@ class ScheduledOperation(Record):
         means that of the previous iteration of a loop.
       runs: Names of the computations that it executes: the body of a loop, or the branches of a conditional.
       times: Number of executions of each of these computations. None if unknown.
-      shares: Of a conditional, the share of its executions that take each branch. None if unknown.
+      shares: Of a conditional, the share of its executions that take each branch, without a unit. None if
+        unknown.
       op_name: The operation of the model, from the compiler's metadata.
       source: File and line of the operation, such as file.py:31.
     """
