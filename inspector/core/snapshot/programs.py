@@ -266,11 +266,11 @@ class WorkPart(Record):
 
     Attributes:
       within: As for a collective. Empty for what is in none.
-      flops: As in `Work`.
-      matmul: As in `Work`.
-      bytes_accessed: As in `Work`.
-      fused_bytes: As in `Work`.
-      fusions: As in `Work`.
+      flops: Floating-point operations, as in `Work`. None if unknown.
+      matmul: Floating-point operations of matrix products, as in `Work`. None if unknown.
+      bytes_accessed: Bytes read and written, as in `Work`. None if unknown.
+      fused_bytes: Bytes read and written after fusion, as in `Work`. None if unknown.
+      fusions: Number of fusions, as in `Work`. None if unknown.
     """
 
     within: tuple[str, ...]
