@@ -91,14 +91,18 @@ def rows_of(snapshot: Snapshot) -> tuple[Row, ...] | None:
 
 
 def not_compared(snapshot: Snapshot) -> tuple[str, ...]:
-    """Return the names of compiled programs whose collectives, propagated or compiled, are unknown."""
+    """Return the names of compiled programs whose collectives, propagated or compiled, are unknown.
+
+    A program on one device has none.
+    """
     known = {
         program.name for program in snapshot.propagated or () if program.collectives is not None
     }
     return tuple(
         program.name
         for program in snapshot.programs
-        if program.name not in known or program.collectives is None
+        if (program.name not in known or program.collectives is None)
+        and not ((mesh := snapshot.mesh_of(program)) is not None and mesh.size == 1)
     )
 
 

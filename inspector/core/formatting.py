@@ -157,7 +157,13 @@ def spec_text(spec: Spec | None) -> str:
 
 
 def array_spec_text(array: Array) -> str:
-    """Return the PartitionSpec of an array as JAX prints it, with its unreduced mesh axes."""
+    """Return the PartitionSpec of an array as JAX prints it, with its unreduced mesh axes.
+
+    If only its shards are known, return where they are: `device 0`, or `8 listed shards`.
+    """
+    if array.spec is None and array.shards:
+        one = len(array.shards) == 1
+        return f"device {array.shards[0].device}" if one else f"{len(array.shards)} listed shards"
     text = spec_text(array.spec)
     if array.spec is None or not array.unreduced:
         return text

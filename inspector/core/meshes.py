@@ -54,7 +54,9 @@ class MeshList:
     ) -> tuple[Program, ...]:
         """Return programs of a Snapshot with the indexes of this list; without `programs`, its own."""
         return tuple(
-            replace(program, mesh=self.index_of(snapshot.mesh_of(program)))
+            program
+            if program.device is not None
+            else replace(program, mesh=self.index_of(snapshot.mesh_of(program)))
             for program in (snapshot.programs if programs is None else programs)
         )
 
@@ -122,12 +124,24 @@ def meshes_text(snapshot: Snapshot, *, max_axes_of_size_1: int = 3) -> str:
     if not snapshot.other_meshes:
         return mesh_text(snapshot.mesh, max_axes_of_size_1=max_axes_of_size_1)
     return "; ".join(
-        f"mesh {number}: {one_mesh_text(mesh, max_axes_of_size_1=max_axes_of_size_1)}"
+        mesh_title(number, mesh, max_axes_of_size_1=max_axes_of_size_1)
         for number, mesh in enumerate(snapshot.meshes, start=1)
     )
 
 
+def mesh_title(number: int, mesh: Mesh, *, max_axes_of_size_1: int = 3) -> str:
+    """Return the name, the axes and the devices of a mesh; of one without axes, the only device.
+
+    >>> mesh_title(2, Mesh((MeshAxis("x", 2),), (4, 5))), mesh_title(3, Mesh((), (0,)))
+    ('mesh 2: x 2, devices 4, 5', 'device 0')
+    """
+    text = one_mesh_text(mesh, max_axes_of_size_1=max_axes_of_size_1)
+    return f"mesh {number}: {text}" if mesh.axes else text
+
+
 def one_mesh_text(mesh: Mesh, *, max_axes_of_size_1: int = 3) -> str:
-    """Return the axes and the devices of a mesh: `fsdp 1 × tp 4, devices 4, 5, 6, 7`."""
+    """Return the axes and the devices of a mesh: `fsdp 1 × tp 4, devices 4, 5, 6, 7`, or `device 0`."""
+    if not mesh.axes:
+        return f"device {mesh.devices[0]}"
     axes = mesh_text(mesh, max_axes_of_size_1=max_axes_of_size_1)
     return f"{axes}, devices {devices_text(mesh.devices, most=_MOST_DEVICES_LISTED)}"

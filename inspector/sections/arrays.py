@@ -10,7 +10,7 @@ from inspector.core import dtypes
 from inspector.core.folding import fold
 from inspector.core.formatting import array_spec_text, counted, logical_text, shape_text
 from inspector.core.memory_kinds import memory_kind
-from inspector.core.meshes import mesh_name, one_mesh_text
+from inspector.core.meshes import mesh_name, mesh_title
 from inspector.core.snapshot import Array, Mesh, Snapshot, Spec
 from inspector.core.totals import STATE_GROUPS
 from inspector.figures.block_map import why_no_map
@@ -125,7 +125,8 @@ def _for_each_mesh(
     for number, (index, mesh) in enumerate(snapshot.indexed_meshes(), start=1):
         on_mesh = [array for array in arrays if array.mesh == index]
         if on_mesh and mesh is not None:
-            title = f"Mesh {number}: {one_mesh_text(mesh)}"
+            title = mesh_title(number, mesh)
+            title = f"{title[0].upper()}{title[1:]}"
             blocks = [
                 replace(block, key=_key_on_mesh(block.key, number))
                 if isinstance(block, Picture)

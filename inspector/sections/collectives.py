@@ -23,7 +23,7 @@ from inspector.core.formatting import (
     exact_bytes_text,
     share_text,
 )
-from inspector.core.meshes import mesh_name, one_mesh_text
+from inspector.core.meshes import mesh_title
 from inspector.core.program_names import title, who_runs
 from inspector.core.snapshot import Array, Collective, Program, Snapshot
 from inspector.figures.collective_bars import collective_bars, grouped
@@ -81,8 +81,9 @@ def of_program(
     mesh = snapshot.mesh_of(program)
     devices = program.devices if mesh is None else mesh.size
     blocks: list[Block] = [text(*headline(program.name, collectives, devices))]
-    if snapshot.other_meshes and mesh is not None:
-        blocks.append(text(f"On {mesh_name(program)}: {one_mesh_text(mesh)}.", quiet=True))
+    if mesh is not None and (snapshot.other_meshes or not mesh.axes):
+        number = 1 if program.mesh is None else program.mesh + 2
+        blocks.append(text(f"On {mesh_title(number, mesh)}.", quiet=True))
     if program.before_compile:
         blocks.append(text(BEFORE_COMPILE, quiet=True))
     if not collectives:
@@ -179,6 +180,8 @@ def headline(
       devices: the number of devices, None if unknown.
     """
     who = who_runs(name)
+    if not collectives and devices == 1:
+        return (f"{who} runs on one device, so it runs no collective.",)
     if not collectives:
         return (f"{who} runs no collective: devices exchange no data.",)
     rows = traffic(collectives, networks_apart=True)

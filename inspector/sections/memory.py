@@ -327,7 +327,10 @@ def rows(program: Breakdown) -> list[tuple[str, int | None]]:
     for whole, inside in (("Arguments", program.arguments), ("Outputs", program.outputs)):
         parts.append((whole, sum_known(part.bytes for part in inside)))
         parts += [(f"{whole}: {part.name}", part.bytes) for part in inside]
-    parts += [("Temporaries", program.temporaries), ("Aliased, counted once", program.aliased)]
+    parts.append(("Temporaries", program.temporaries))
+    if program.constants:
+        parts.append(("Constants", program.constants))
+    parts += [("Aliased, counted once", program.aliased)]
     code = ("Code" if program.code_on_device else "Code, in host memory", program.code)
     found = [*parts, code, ("Needed", program.needed)]
     return found if program.host is None else [*found, ("In host memory", program.host)]

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass, replace
 from typing import Any
 
@@ -273,6 +273,7 @@ def audit(snapshot: Snapshot) -> tuple[Finding, ...]:
         for check in SNAPSHOT_CHECKS
         for finding in check.findings(snapshot)
     ]
+    unequal: list[tuple[int, frozenset[int], int]] = []  # size, devices, position in `ranked`
     views = snapshot.on_each_mesh()
     for number, on_mesh in enumerate(views, start=1):
         mesh = on_mesh.mesh
@@ -284,19 +285,39 @@ def audit(snapshot: Snapshot) -> tuple[Finding, ...]:
             # A program on another mesh of these devices may use all of them.
             if finding.code == mesh_axes.UNUSED and any(view.programs for view in sharing):
                 continue
+            if finding.code == uneven_shards.IMBALANCE:
+                unequal.append((mesh.size, frozenset(mesh.devices), len(ranked)))
             rank = _rank(finding, on_mesh)
             if snapshot.other_meshes:
-                message = f"On mesh {number} ({one_mesh_text(mesh)}): {finding.message}"
+                where = (
+                    f"mesh {number} ({one_mesh_text(mesh)})" if mesh.axes else one_mesh_text(mesh)
+                )
+                message = f"On {where}: {finding.message}"
                 finding = replace(finding, message=message)
             if context.in_elements:
                 finding = replace(finding, bytes=None)
             ranked.append((rank, finding))
+    for place in sorted(_repeated(unequal), reverse=True):
+        del ranked[place]
     return tuple(finding for _, finding in sorted(ranked, key=lambda pair: pair[0]))
 
 
 def _rank(finding: Finding, snapshot: Snapshot) -> tuple[Any, ...]:
     share = weight(finding, snapshot)
     return finding.level != "error", -share, -(finding.bytes or 0), _LEVELS.index(finding.level)
+
+
+def _repeated(unequal: list[tuple[int, frozenset[int], int]]) -> Iterator[int]:
+    """Yield the position of each finding about devices of a larger mesh with such a finding.
+
+    The arrays of all meshes of a device count, so both findings are about the same bytes.
+    """
+    kept: set[int] = set()
+    for _, devices, place in sorted(unequal, key=lambda one: (-one[0], one[2])):
+        if kept.isdisjoint(devices):
+            kept |= devices
+        else:
+            yield place
 
 
 def _share_devices(other: Snapshot, mesh: Mesh) -> bool:

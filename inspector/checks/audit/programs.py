@@ -72,7 +72,7 @@ def constant_findings(context: AuditContext) -> Iterator[Finding]:
         ]
         for constant in large[:_MOST_OF_A_PROGRAM]:
             message = (
-                f"{who} contains the constant {constant.name}, {constant.shape}: "
+                f"{who} contains the constant {constant.variable or constant.name}, {constant.shape}: "
                 f"{bytes_text(constant.bytes)} on each device{_at(constant.source)}. An array that a jitted "
                 "function uses without having it as argument becomes a constant. It cannot be sharded or "
                 "donated, and makes compiles slow."

@@ -29,6 +29,10 @@ _ORDER = re.compile(r"\{([\d,]*+)")
 _TILE = re.compile(r"T\(([\d,]{1,40}+)\)")
 _MLIR_INTEGER = re.compile(r"(u)?s?i(\d{1,3})")
 _MLIR_COMPLEX = re.compile(r"complex<f(\d{2})>")
+_JAX_NAMES = {"pred": "bool", "bf16": "bfloat16"}
+_JAX_WIDTH = re.compile(r"([suf]|c)(\d{1,3})")
+_JAX_KINDS = {"s": "int", "u": "uint", "f": "float", "c": "complex"}
+_JAX_FLOAT8 = re.compile(r"f(\d)(e\d+m\d+\w*)")
 _MAX_DIGITS = 19  # of a dimension, which is an int64
 _MAX_RANK = 100
 
@@ -200,3 +204,13 @@ def element_bits(dtype: str) -> int | None:
     """Return the bits of one element: 4 for s4, 8 for pred, 64 for c64; None for an unknown type."""
     width = _WIDTH.match(dtype)
     return int(width[1] or width[2]) if width else _BITS.get(dtype)
+
+
+def jax_dtype(written: str) -> str:
+    """Return JAX's name of an element type in HLO: f32 is float32, f8e4m3fn is float8_e4m3fn."""
+    if written in _JAX_NAMES:
+        return _JAX_NAMES[written]
+    if match := _JAX_FLOAT8.fullmatch(written):
+        return f"float{match[1]}_{match[2]}"
+    match = _JAX_WIDTH.fullmatch(written)
+    return f"{_JAX_KINDS[match[1]]}{match[2]}" if match else written

@@ -240,8 +240,11 @@ class Snapshot(Record):
     def mesh_of(self, record: Array | Program) -> Mesh | None:
         """Return the mesh that the spec of an array, or the mesh axes of a program, refer to.
 
-        Two meshes can have axes of the same name, so never read a spec with another mesh.
+        Two meshes can have axes of the same name, so never read a spec with another mesh. The mesh of a
+        program on one device has no axes.
         """
+        if self.mesh is not None and isinstance(record, Program) and record.device is not None:
+            return Mesh((), (record.device,), device_kind=self.mesh.device_kind)
         return self.mesh if record.mesh is None else self.other_meshes[record.mesh]
 
     def indexed_meshes(self) -> Iterator[tuple[int | None, Mesh | None]]:

@@ -523,6 +523,7 @@ class LargeConstant(Record):
       name: Name of the instruction in the compiled text.
       shape: Element type and shape as HLO writes them, such as bf16[8,1024].
       bytes: Its bytes on one device.
+      variable: Name of the variable of the program that is the array, such as table. None if unknown.
       source: File and line of the operation, such as file.py:31. None if unknown.
     """
 
@@ -530,6 +531,7 @@ class LargeConstant(Record):
     shape: str
     bytes: NonNegativeInt
     source: str | None = None
+    variable: str | None = field(default=None, metadata=OMIT_NONE)
 
 
 @dataclass(frozen=True)
@@ -606,6 +608,7 @@ class Program(Record):
       mesh: The mesh that its mesh axes and specs refer to, as its position in the Snapshot's `other_meshes`,
         from 0. None for the Snapshot's `mesh`.
       devices: Number of devices that it runs on, from its text. None if unknown.
+      device: Id of the only device that it runs on, if it is on no mesh. None if it is on one, or if unknown.
       open_choices: Loops whose trip count, and conditionals whose branch, depends on data.
       assumptions: What was assumed of those, one clause each.
       fingerprint: Digest of its compiled instructions without their names, equal for equal programs. None if
@@ -635,6 +638,7 @@ class Program(Record):
     sharding_error: ShardingError | None = field(default=None, metadata=OMIT_NONE)
     mesh: NonNegativeInt | None = field(default=None, metadata=OMIT_NONE)
     devices: NonNegativeInt | None = field(default=None, metadata=OMIT_NONE)
+    device: NonNegativeInt | None = field(default=None, metadata=OMIT_NONE)
     fingerprint: str | None = field(default=None, metadata=OMIT_NONE)
     open_choices: tuple[OpenChoice, ...] = field(default=(), metadata=OMIT_DEFAULT)
     assumptions: tuple[str, ...] = field(default=(), metadata=OMIT_DEFAULT)

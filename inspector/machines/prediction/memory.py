@@ -30,6 +30,7 @@ from inspector.machines.hardware import Chip
 
 UNEXPLAINED = "not explained by arrays"
 OUTPUTS, TEMPORARIES, CODE = "outputs", "temporaries", "code"
+CONSTANTS = USE_GROUPS["constant"].heading
 NEEDED = "needed, according to the compiler"
 OUTPUTS_AND_TEMPORARIES = "outputs and temporaries"
 # The compiler's figure less that of its schedule: alignment, and buffers that the text does not show.
@@ -77,6 +78,7 @@ class Breakdown:
     temporaries: the compiler's figure for intermediate values. On TPUs it includes VMEM.
     peak: the most bytes in use at one time, according to the compiler, or else to its schedule.
     use: bytes in use over the program, from the schedule; None if unknown.
+    constants: large constants that are in no other figure. Compilers for TPUs and GPUs count them as code.
     code: size of the program. code_on_device: whether it is in the device's memory.
     donatable: outputs with an argument of the same bytes.
     unused: donated arguments whose memory no output uses.
@@ -95,6 +97,7 @@ class Breakdown:
     use: MemoryUse | None = None
     host: int | None = None
     unused: tuple[UnusedDonation, ...] = ()
+    constants: int = 0
 
     @property
     def needed(self) -> int | None:
@@ -138,13 +141,13 @@ class Breakdown:
 
     @property
     def total(self) -> int | None:
-        """The sum of the parts: arguments + outputs + temporaries − aliased, plus code.
+        """The sum of the parts: arguments + outputs + temporaries + constants − aliased, plus code.
 
         Arrays in host memory do not count, and code only if it is on the device.
         """
         arrays = [part.bytes for part in (*self.arguments, *self.outputs) if not part.in_host]
         code = self.code if self.code_on_device else 0
-        reserved = sum_known([*arrays, self.temporaries, code])
+        reserved = sum_known([*arrays, self.temporaries, self.constants, code])
         return None if self.aliased is None or reserved is None else reserved - self.aliased
 
     @property
@@ -227,6 +230,8 @@ def breakdown(snapshot: Snapshot, program: Program) -> Breakdown | None:
     figures = program.memory
     if figures is None:
         return None
+    on_device = snapshot.source.kind in targets.KINDS
+    constants = () if on_device else program.large_constants or ()
     return Breakdown(
         program=program.name,
         arguments=_parts(snapshot, program, "input", figures.arguments),
@@ -237,11 +242,12 @@ def breakdown(snapshot: Snapshot, program: Program) -> Breakdown | None:
         peak=program.memory_use.peak_bytes
         if figures.peak is None and program.memory_use is not None
         else figures.peak,
-        code_on_device=snapshot.source.kind in targets.KINDS,
+        code_on_device=on_device,
         donatable=_donatable(snapshot, program),
         use=program.memory_use,
         host=figures.host,
         unused=() if program.donation is None else program.donation.unused,
+        constants=sum(constant.bytes for constant in constants),
     )
 
 
@@ -260,7 +266,11 @@ def segments(program: Breakdown) -> list[tuple[str, int]]:
     named: list[tuple[str, int | None]] = [
         (part.name, part.bytes) for part in program.arguments if not part.in_host
     ]
-    named += [(OUTPUTS, own), (TEMPORARIES, program.temporaries)]
+    named += [
+        (OUTPUTS, own),
+        (TEMPORARIES, program.temporaries),
+        (CONSTANTS, program.constants),
+    ]
     if program.code_on_device:
         named.append((CODE, program.code))
     # The unexplained rest is negative if a compiler packs an array tighter than its dtype.

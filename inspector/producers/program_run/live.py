@@ -6,8 +6,10 @@ program's main module, the output of a compiled program that it matches, or the 
 
 from __future__ import annotations
 
+import math
 import sys
 import weakref
+from collections import Counter
 from collections.abc import Iterable, Sequence
 from dataclasses import replace
 from typing import Any, NamedTuple
@@ -189,40 +191,44 @@ def _held_signature(aval: Any, sharding: Any) -> Signature:
 
 
 def _without_views(live: list[Any], final: bool) -> list[Any]:
-    """Leave out the arrays on one device that hold no memory of their own: shards of another array.
+    """Leave out the arrays that hold no memory of their own. Of arrays with one memory, the oldest stays.
 
-    JAX makes them when a program reads `addressable_shards`, as Orbax does, and when it prints an array or
-    copies it to the host or to another mesh. Reading the address of a shard makes one, too. So while the
-    program runs, only arrays are read that have such views already.
+    JAX makes such arrays on one device when a program reads `addressable_shards`, as Orbax does, and when it
+    prints an array or copies it to the host or to another mesh. `jax.device_put` makes one if each device
+    has its shard already. Reading the address of a shard makes one, too. So while the program runs, only
+    arrays are read that have such views already.
     """
-    wanted = {(array.shape, array.dtype) for array in live if len(array.sharding.device_set) == 1}
-    held: set[tuple[int, int] | None] = set()
-    for whole in live:
-        has_views = arrays.has_host_copy(whole) or "addressable_shards" in vars(whole)
-        if (
-            len(whole.sharding.device_set) > 1
-            and (final or has_views)
-            and (whole.sharding.shard_shape(whole.shape), whole.dtype) in wanted
-            and whole.is_ready()
-        ):
-            held |= {_address(part) for part in arrays.parts(whole)}
-    held.discard(None)
-
-    def is_view(array: Any) -> bool:
+    sizes = Counter(map(_shard_bytes, live))
+    held: set[tuple[int, int, int] | None] = set()
+    views: set[int] = set()
+    oldest_first = [array for array in reversed(live) if sizes[_shard_bytes(array)] > 1]
+    # An array on several devices can consist of arrays on one device each, which are older.
+    for array in sorted(oldest_first, key=lambda array: len(array.sharding.device_set) == 1):
         alone = len(array.sharding.device_set) == 1
-        return bool(held) and alone and array.is_ready() and _address(array) in held
+        has_views = arrays.has_host_copy(array) or "addressable_shards" in vars(array)
+        if not array.is_ready() or not (alone or final or has_views):
+            continue
+        addresses = {_address(part) for part in ([array] if alone else arrays.parts(array))}
+        if None not in addresses and addresses <= held:
+            views.add(id(array))
+        else:
+            held |= addresses
+    return [array for array in live if id(array) not in views]
 
-    return [array for array in live if not is_view(array)]
+
+def _shard_bytes(array: Any) -> int:
+    elements = math.prod(array.sharding.shard_shape(array.shape))
+    return elements * int(array.dtype.itemsize)
 
 
-def _address(array: Any) -> tuple[int, int] | None:
-    """Return the device and the address of an array on one device, None if it has none."""
+def _address(array: Any) -> tuple[int, int, int] | None:
+    """Return the device, the address and the bytes of an array on one device, None if it has no address."""
     try:
         address = array.unsafe_buffer_pointer()
     except Exception:  # deleted meanwhile, or a backend without addresses
         return None
     (device,) = array.sharding.device_set
-    return (device.id, address) if address else None
+    return (device.id, address, array.nbytes) if address else None
 
 
 def _parts(outputs: Sequence[tuple[Signature, str, str]], depth: int) -> list[list[Any]]:

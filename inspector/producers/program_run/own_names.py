@@ -5,21 +5,23 @@ No library is imported here, and no code of a class runs that is not needed to f
 
 from __future__ import annotations
 
+import contextlib
 import gc
 import sys
 from collections.abc import Iterable, Iterator
-from types import BuiltinFunctionType, FunctionType, MethodType, ModuleType
+from types import BuiltinFunctionType, CodeType, FunctionType, MethodType, ModuleType
 from typing import Any, NamedTuple
 
 import jax
 
 from inspector.core.snapshot import Group
-from inspector.producers.leaves import attributes_of, unboxed
+from inspector.producers.leaves import Leaf, attributes_of, unboxed
 
 # Objects of these types contain no arrays.
 _PLAIN = (ModuleType, FunctionType, BuiltinFunctionType, MethodType, type, str, bytes, int, float,
           bool, type(None))  # fmt: skip
 _MOST_OBJECTS = 2000
+LEAST_BYTES = 64 * 2**10  # of a constant that is recorded
 _DEEPEST = 4  # attributes of attributes
 _KERAS, _OPTIMIZERS = "keras.src.backend.common.variables", "keras.src.optimizers.base_optimizer"
 
@@ -40,10 +42,7 @@ def trees_of_objects(variables: Iterable[tuple[str, Any]]) -> Iterator[tuple[str
         if isinstance(value, _PLAIN) or id(value) in seen:
             continue
         seen.add(id(value))
-        try:
-            leaves = list(unboxed(value))
-        except Exception:  # a class of the program whose flatten function fails
-            continue
+        leaves = _leaves(value)
         if any(isinstance(leaf.value, jax.Array) for leaf in leaves):
             yield name, value
         if depth < _DEEPEST:
@@ -55,6 +54,54 @@ def trees_of_objects(variables: Iterable[tuple[str, Any]]) -> Iterator[tuple[str
                     (f"{below}/{attribute.strip('_')}", held, depth + 1)
                     for attribute, held in attributes_of(leaf.value).items()
                 )
+
+
+def arrays_of_function(function: Any) -> Iterator[tuple[str, Any]]:
+    """Yield the large arrays that a function uses without having them as arguments, by their names.
+
+    They are variables around it, or of the functions that it calls by name. JAX makes them constants.
+    """
+    waiting: list[Any] = [function]
+    seen: set[int] = set()
+    while waiting and len(seen) < _MOST_OBJECTS:
+        value = waiting.pop(0)
+        if id(value) in seen:
+            continue
+        seen.add(id(value))
+        waiting += filter(None, (getattr(value, "__wrapped__", None), getattr(value, "func", None)))
+        value = getattr(value, "__func__", value)
+        if not isinstance(value, FunctionType):
+            continue
+        for name, held in _variables_of(value):
+            if isinstance(held, FunctionType):
+                waiting.append(held)
+            elif not isinstance(held, _PLAIN):
+                for leaf in _leaves(held):
+                    if getattr(leaf.value, "nbytes", 0) >= LEAST_BYTES and hasattr(
+                        leaf.value, "dtype"
+                    ):
+                        yield "/".join(filter(None, (name, leaf.path))), leaf.value
+
+
+def _variables_of(function: FunctionType) -> Iterator[tuple[str, Any]]:
+    """Yield the variables of other scopes that a function refers to, also inside of nested functions."""
+    for name, cell in zip(function.__code__.co_freevars, function.__closure__ or (), strict=True):
+        with contextlib.suppress(ValueError):  # it has no value yet
+            yield name, cell.cell_contents
+    codes = [function.__code__]
+    while codes:
+        code = codes.pop()
+        codes += (constant for constant in code.co_consts if isinstance(constant, CodeType))
+        for name in code.co_names:
+            if name in function.__globals__:
+                yield name, function.__globals__[name]
+
+
+def _leaves(value: Any) -> list[Leaf]:
+    try:
+        return list(unboxed(value))
+    except Exception:  # a class of the program whose flatten function fails
+        return []
 
 
 def names_of_libraries() -> dict[int, OwnName]:

@@ -31,6 +31,7 @@ from inspector.producers.program_run import moved_arrays
 from inspector.producers.program_run.live import LiveArrays
 from inspector.producers.program_run.lost_sharding import lost_sharding
 from inspector.producers.program_run.named_arguments import argument_paths, with_argument_names
+from inspector.producers.program_run.own_names import arrays_of_function
 
 MOVES = "moves.json"
 REQUEST = "capture"  # a file of this name in the folder asks for the live arrays
@@ -117,15 +118,16 @@ class Recorder:
             "called": None
             if self._hook.moves is None
             else self._hook.moves.place(sys._getframe(1))[1],
+            "constants": _constants(traced),
             "at": time.time() - self._started,
             "seconds": seconds,
             "static": {} if traced is None else traced.static,
             "new_function": self._is_new(source, traced),
             "ahead_of_time": arguments is None,
             "inputs": _inputs(computation, executable, paths.inputs, arguments),
-            "devices": len(programs.devices_of(computation)),
+            "devices": [device.id for device in programs.devices_of(computation)],
         }
-        if meta["devices"] > 1:
+        if len(meta["devices"]) > 1:
             module = bytecode.of_module(computation.stablehlo())
             output.write_bytes(module, self._raw / f"{stem}{LOWERED}")
         if target is not None:
@@ -312,6 +314,15 @@ def _start_thread(function: Callable[[], None]) -> Callable[[float], Any]:
     _thread.start_new_thread(run, ())
     with started:
         return lambda seconds: locks[0].acquire(timeout=seconds)
+
+
+def _constants(traced: Any) -> dict[str, list[str]]:
+    """Return the names of the large arrays around a function, by their type and shape: `float32[8, 4]`."""
+    function = None if traced is None or traced.function is None else traced.function()
+    names: dict[str, list[str]] = {}
+    for name, array in arrays_of_function(function):
+        names.setdefault(f"{array.dtype}{list(array.shape)}", []).append(name)
+    return names
 
 
 def described(computation: Any, traced: Any) -> tuple[str, str, bool]:

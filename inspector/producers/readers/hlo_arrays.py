@@ -7,7 +7,6 @@ axes. Either one is enough. What neither has is unknown.
 from __future__ import annotations
 
 import math
-import re
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from typing import Literal
@@ -16,6 +15,7 @@ from inspector.compiled.argument_path import path_of
 from inspector.compiled.hlo import entry, shardings
 from inspector.compiled.hlo.entry import EntryValue
 from inspector.compiled.hlo.module import Module
+from inspector.compiled.hlo.shapes import jax_dtype
 from inspector.compiled.hlo.shardings import HloSharding
 from inspector.compiled.hlo.shards import shards_of
 from inspector.core.array_groups import group_of_path
@@ -28,12 +28,8 @@ from inspector.producers.readers.saved_sharding import SavedSharding
 
 SHARDING_UNKNOWN = "sharding-unknown"
 # XLA's names of types that differ from those of NumPy and JAX.
-_DTYPES = {"pred": "bool", "bf16": "bfloat16"}
-_WIDTH = re.compile(r"([suf]|c)(\d{1,3})")
-_KINDS = {"s": "int", "u": "uint", "f": "float", "c": "complex"}
 # Listed in one Snapshot: 20 bytes of text can place an array on 131,072 devices.
 _MOST_SHARDS = 131_072
-_FLOAT8 = re.compile(r"f(\d)(e\d+m\d+\w*)")
 # XLA's numbers of memory spaces.
 MEMORY_KINDS = {0: "device", 5: "pinned_host"}
 _FIRST_KEYS: dict[str, Group] = {"batch": "batch"}
@@ -169,7 +165,7 @@ class HloArrays:
     def _add(self, path: str, value: _Value, program: str) -> None:
         given = value.shard or value.whole
         dtype = (
-            UNKNOWN_DTYPE if given is None or given.shape is None else dtype_of(given.shape.dtype)
+            UNKNOWN_DTYPE if given is None or given.shape is None else jax_dtype(given.shape.dtype)
         )
         space = given.memory_space if given is not None else 0
         saved = self._saved(value)
@@ -234,16 +230,6 @@ class HloArrays:
         """Return whether the ids of a sharding may be listed. A small text could have many such shardings."""
         self._ids_left -= devices
         return self._ids_left >= 0
-
-
-def dtype_of(written: str) -> str:
-    """Return JAX's name of an element type in HLO: f32 is float32, f8e4m3fn is float8_e4m3fn."""
-    if written in _DTYPES:
-        return _DTYPES[written]
-    if match := _FLOAT8.fullmatch(written):
-        return f"float{match[1]}_{match[2]}"
-    match = _WIDTH.fullmatch(written)
-    return f"{_KINDS[match[1]]}{match[2]}" if match else written
 
 
 def _values(program: ProgramText, partitions: int) -> Iterator[_Value]:

@@ -195,14 +195,17 @@ class Folder:
             seconds["lower"],
             seconds["compile"],
             len(meta["inputs"]),
-            meta["devices"],
+            len(meta["devices"]),
             meta["ahead_of_time"],
             reasons([*same, meta]),
             called=_line(meta["called"]),
         )
         text = path.with_suffix(".hlo")
         hlo = text.read_text() if text.exists() else None
-        found = _completed(found, record, hlo)
+        if len(meta["devices"]) == 1:
+            (program,) = found.programs
+            found = replace(found, programs=(replace(program, device=meta["devices"][0]),))
+        found = _with_constants(_completed(found, record, hlo), meta["constants"])
         _write(found, self.path / file)
         module = path.with_suffix(".mlirbc")
         later = None
@@ -453,6 +456,31 @@ def _completed(snapshot: Snapshot, record: CompiledRecord, hlo: str | None) -> S
         arrays=tuple(replace(array, program=program.name) for array in snapshot.arrays),
     )
     return with_donation(with_roles(completed))
+
+
+def _with_constants(found: Snapshot, variables: Mapping[str, Sequence[str]]) -> Snapshot:
+    """Return the Snapshot of one program with the variables that its large constants are.
+
+    Args:
+      variables: names of the arrays around the function, by type and shape as NumPy writes them.
+    """
+    from inspector.compiled.hlo import shapes
+
+    (program,) = found.programs
+    constants = []
+    for constant in program.large_constants or ():
+        shape = shapes.parse(constant.shape)
+        type_text = shape and f"{shapes.jax_dtype(shape.dtype)}{list(shape.dimensions)}"
+        names = variables.get(type_text or "", ())
+        constants.append(replace(constant, variable=names[0]) if len(names) == 1 else constant)
+    known = {constant.name: constant.variable for constant in constants if constant.variable}
+    used = program.memory_use
+    if used is not None:
+        values = (replace(value, name=known.get(value.name, value.name)) for value in used.values)
+        used = replace(used, values=tuple(values))
+    if program.large_constants is not None:
+        program = replace(program, large_constants=tuple(constants), memory_use=used)
+    return replace(found, programs=(program,))
 
 
 def with_live_paths(

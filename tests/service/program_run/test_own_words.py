@@ -9,7 +9,9 @@ import pytest
 
 from inspector.checks import audit
 from inspector.core import program_run
+from inspector.core.formatting import array_spec_text
 from inspector.core.snapshot import Collective
+from inspector.machines.prediction.memory import breakdown
 from inspector.sections import summary
 from inspector.sections.reasons import reason
 from inspector.service.program_run import folder_snapshot
@@ -18,7 +20,7 @@ from tests.service.program_run.test_program_run import RUN, call
 pytestmark = [pytest.mark.close_to_jax]
 
 PROGRAM = """\
-import functools, sys, types
+import functools, numpy, sys, types
 import jax, jax.numpy as jnp
 from jax.sharding import AxisType, NamedSharding, PartitionSpec as P
 
@@ -97,6 +99,21 @@ def gradients(params, x):
     return jax.grad(lambda p: jnp.sum(jnp.tanh(x @ p["up"]) @ p["down"]))(params)
 
 gradient = gradients(params, x)
+table = numpy.arange(2**21, dtype="float32").reshape(2048, 1024)
+
+@jax.jit
+def looks_up(rows):
+    return rows @ table
+
+@jax.jit
+def alone(rows):
+    return rows.sum()
+
+found = looks_up(put((8, 2048), "data"))
+total = alone(jnp.ones((4, 4)))
+big = put((64, 32), "data")
+same = jax.make_mesh((2, 4), ("i", "j"), axis_types=(AxisType.Auto,) * 2)
+again = jax.device_put(big, NamedSharding(same, P("i")))
 """
 
 
@@ -162,7 +179,33 @@ def test_arrays_have_the_names_of_attributes_and_variables(words: Any) -> None:
 def test_a_gradient_is_no_train_state(words: Any) -> None:
     assert {words.found.array(f"gradient/{name}").group for name in ("up", "down")} == {"gradient"}
     assert words.found.array("params/up").group == "params"
-    codes = {finding.code for finding in audit.audited(words.found).findings}
-    assert "state-repeated-over-axis" not in codes
+    repeated = [
+        finding.message
+        for finding in audit.audited(words.found).findings
+        if finding.code == "state-repeated-over-axis"
+    ]
+    assert not any("train state" in message or "gathered" in message for message in repeated)
     labels = {fact.label for fact in summary.facts(words.found).facts}
     assert "Parameters and other arrays" in labels and "Train state" not in labels
+
+
+def test_constants_count_and_have_the_names_of_variables(words: Any) -> None:
+    program = words.found.program("looks_up")
+    (constant,) = program.large_constants
+    assert (constant.variable, constant.bytes) == ("table", 8 * 2**20)
+    needed = breakdown(words.found, program)
+    assert needed is not None and needed.constants == constant.bytes
+    assert needed.needed is not None and needed.needed > constant.bytes
+    assert max(dict(needed.parts).values()) == dict(needed.parts)["constants"]
+
+
+def test_a_program_on_one_device_is_on_no_mesh(words: Any) -> None:
+    program = words.found.program("alone")
+    mesh = words.found.mesh_of(program)
+    assert (program.device, mesh.axes, mesh.devices) == (0, (), (0,))
+    assert array_spec_text(words.found.array("total")) == "device 0"
+
+
+def test_arrays_with_one_memory_count_once(words: Any) -> None:
+    paths = {array.path for array in words.found.arrays}
+    assert "big" in paths and "again" not in paths
