@@ -33,6 +33,7 @@ from inspector.media.streamlit.session import (
     program_choice,
     propagation,
     selection,
+    stated_counts,
     user,
     view_link,
 )
@@ -109,7 +110,7 @@ def _draw_main(
         draw_sidebar()
         programs = propagation.outcome(service, layout, seconds=propagation.PATIENCE_SECONDS)
     snapshot = propagation.added(run or planned, programs)
-    snapshot = improve_panel.with_known(service, snapshot, layout)
+    snapshot = stated_counts.applied(improve_panel.with_known(service, snapshot, layout))
     with problems:
         _show_url_problems(snapshot)
         if run is None and (said := current_layout.claimed()) is not None:

@@ -19,7 +19,7 @@ from inspector.layout import parse_given_mesh
 from inspector.media.streamlit.page import page_width
 from inspector.media.streamlit.page.plain_text import plain
 from inspector.media.streamlit.panels import snapshot_panels, summary_panel
-from inspector.media.streamlit.session import job_progress, user, view_link
+from inspector.media.streamlit.session import job_progress, stated_counts, user, view_link
 from inspector.media.streamlit.session.job_progress import Progress, Task
 from inspector.media.streamlit.session.uploads import release
 from inspector.producers.readers import archive, limits
@@ -60,7 +60,7 @@ def show() -> None:
     if opened is None:
         _show_formats()
         return
-    name, snapshot = opened
+    name, snapshot = opened[0], stated_counts.applied(opened[1])
     summary_panel.show_opened(name, snapshot)
     # The layout that this project made the Snapshot from, if there is one.
     layout = None if unknown.imported_from(snapshot) else board_link.layout_of(snapshot)

@@ -13,7 +13,7 @@ from inspector.media.streamlit.page import page_width
 from inspector.media.streamlit.page.plain_text import plain
 from inspector.media.streamlit.panels import snapshot_panels
 from inspector.media.streamlit.parts import render
-from inspector.media.streamlit.session import run_folder
+from inspector.media.streamlit.session import run_folder, stated_counts
 from inspector.sections import program_run as program_run_section
 
 _REFRESH = 2.0  # seconds
@@ -46,7 +46,8 @@ def show() -> None:
     except InvalidInput as error:
         st.error(plain(str(error)))
         return
-    snapshot_panels.show(snapshot_panels.draw_tabs("run_panel"), shown, None)
+    tabs = snapshot_panels.draw_tabs("run_panel")
+    snapshot_panels.show(tabs, stated_counts.applied(shown), None)
     page_width.measure()
 
 

@@ -15,7 +15,7 @@ from inspector.media.streamlit.page import page_switch, page_width
 from inspector.media.streamlit.page.plain_text import plain
 from inspector.media.streamlit.panels import timeline_panel
 from inspector.media.streamlit.parts import render, table
-from inspector.media.streamlit.session import chip_choice, program_choice
+from inspector.media.streamlit.session import chip_choice, program_choice, stated_counts
 from inspector.sections import memory, prediction, time, train_state, unknown
 from inspector.sections.section import Block, Picture
 from inspector.service import serving
@@ -62,6 +62,7 @@ def show_time(snapshot: Snapshot, _: Layout | None) -> None:
         with right:
             names = [program.name for program in snapshot.programs]
             name = program_choice.choose(names, program_choice.KEYS["Time"])
+        stated_counts.draw(name)
         if chip is None:
             st.caption("Choose a chip to predict the step on it.")
         else:
