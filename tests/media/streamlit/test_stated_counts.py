@@ -40,5 +40,3 @@ def test_a_stated_trip_count_replaces_the_lower_bound(tmp_path: Path) -> None:
     assert not page.exception
     shown = " ".join(element.value for element in page.markdown)
     assert "A lower bound" not in shown and page.number_input[0].value == 100
-    page.number_input[0].set_value(None).run()
-    assert "A lower bound" in " ".join(element.value for element in page.markdown)
