@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from typing import Literal
 
 from inspector.compiled.op_name import parse_op_name
-from inspector.core.collectives import OPERATIONS
+from inspector.core.collectives import OPERATIONS, outputs_of, parts_of
 from inspector.core.snapshot import Array, Collective, Snapshot
 
 _REDUCTIONS = frozenset(operation.name for operation in OPERATIONS.values() if operation.reduces)
@@ -14,7 +14,7 @@ _REDUCTIONS = frozenset(operation.name for operation in OPERATIONS.values() if o
 
 @dataclass(frozen=True)
 class Moving:
-    """A collective that moves an array.
+    """A collective that moves an array, or the part of a combined one that does.
 
     known_by: "followed" if the HLO text connects them, "place" if both are in the same module and the payload
       has the size of the array on a device.
@@ -34,7 +34,8 @@ def moving(array: Array, snapshot: Snapshot) -> tuple[Moving, ...]:
     return tuple(
         Moving(program.name, collective, known_by)
         for program in snapshot.programs
-        for collective in program.collectives or ()
+        for combined in program.collectives or ()
+        for collective in parts_of(combined)
         if (known_by := _known_by(array, collective, program.name)) is not None
     )
 
@@ -58,7 +59,7 @@ def _known_by(
     if array.program is not None and array.program != program:
         return None
     if array.group == "gradient" and group == "gradient":
-        serves = f"params/{inner}" in arrays and collective.op in _REDUCTIONS
+        serves = f"params/{inner}" in outputs_of(collective) and collective.op in _REDUCTIONS
         return "followed" if serves else None
     if array.group == "activation" and not arrays:
         places = parse_op_name(collective.op_name)

@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
+import itertools
+from collections import Counter
 from collections.abc import Hashable, Iterable
 from dataclasses import dataclass
 
+from inspector.compiled.matched_conflicts import numbered_parts, parts_of_conflict
 from inspector.core.collectives import wire_bytes_of_run
 from inspector.core.grouping import by_key
 from inspector.core.rules import rule_behind
@@ -18,14 +21,16 @@ class Conflicts:
 
     conflict: the first of them.
     count: number of operations.
-    collectives: all collectives that reshard their operands and results.
-    wire_bytes: bytes that leave one device in one run for all of them. None if unknown.
+    collectives: all collectives that reshard their operands and results; of combined ones, their parts.
+    wire_bytes: bytes that leave one device in one run for these conflicts alone. None if unknown.
+    shared_bytes: bytes for collectives that other conflicts share; 0 without any, None if unknown.
     """
 
     conflict: Conflict
     count: int
     collectives: tuple[Collective, ...]
     wire_bytes: int | None
+    shared_bytes: int | None = 0
 
 
 @dataclass(frozen=True)
@@ -43,15 +48,55 @@ class Dependents:
 
 
 def conflicts_of(program: Program) -> tuple[Conflicts, ...]:
-    """Return the conflicts of a program, equal ones together, those with the most bytes first."""
-    named = {collective.name: collective for collective in program.collectives or ()}
-    groups = []
+    """Return the conflicts of a program, equal ones together, those with the most bytes first.
+
+    Bytes that several of them share count for none of them alone.
+    """
+    known = {
+        key: part
+        for collective in program.collectives or ()
+        for key, part in numbered_parts(collective)
+    }
     keyed = ((_key(conflict), conflict) for conflict in program.conflicts or ())
-    for equal in by_key(keyed).values():
-        names = [name for value in equal for name in value.collectives if name in named]
-        moved = tuple(named[name] for name in names)
-        groups.append(Conflicts(equal[0], len(equal), moved, wire_bytes_of_run(*moved)))
+    alike = list(by_key(keyed).values())
+    parts = [
+        [
+            key
+            for key in dict.fromkeys(k for c in equal for k in parts_of_conflict(c))
+            if key in known
+        ]
+        for equal in alike
+    ]
+    users = Counter(itertools.chain.from_iterable(parts))
+    groups = []
+    for equal, keys in zip(alike, parts, strict=True):
+        own = [known[key] for key in keys if users[key] == 1]
+        shared = [known[key] for key in keys if users[key] > 1]
+        groups.append(
+            Conflicts(
+                equal[0],
+                len(equal),
+                tuple(known[key] for key in keys),
+                wire_bytes_of_run(*own) if own else None,
+                wire_bytes_of_run(*shared),
+            )
+        )
     return tuple(sorted(groups, key=lambda group: -(group.wire_bytes or 0)))
+
+
+def wire_bytes_of_conflicts(program: Program) -> int | None:
+    """Return the bytes that leave one device in one run for all conflicts, each once; None if unknown.
+
+    It is a lower bound if a conflict has no known collective.
+    """
+    keys = {key for conflict in program.conflicts or () for key in parts_of_conflict(conflict)}
+    parts = [
+        part
+        for collective in program.collectives or ()
+        for key, part in numbered_parts(collective)
+        if key in keys
+    ]
+    return wire_bytes_of_run(*parts) if parts else None
 
 
 def _key(conflict: Conflict) -> Hashable:

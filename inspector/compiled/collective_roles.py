@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
+import itertools
 import re
 from collections.abc import Mapping
 
 from inspector.compiled.op_name import parse_op_name
-from inspector.core.collectives import OPERATIONS
+from inspector.core.collectives import OPERATIONS, outputs_of, parts_of
 from inspector.core.snapshot import Collective, Program, Snapshot
 
 PARAMETERS, GRADIENTS = "gather of parameters", "sum of gradients"
@@ -34,12 +35,14 @@ _EXPERT = re.compile(r"expert|(?<![a-z])moe(?![a-z])", re.IGNORECASE)
 def by_role(program: Program, snapshot: Snapshot) -> Mapping[str | None, tuple[Collective, ...]]:
     """Return the collectives of a program by role; None is the role if their arrays were not looked for.
 
+    A combined collective is one for each of its arrays.
+
     Those that send nothing, in groups of one device, have no role.
     """
     groups = {array.path: array.group for array in snapshot.arrays}
     experts = _modules_with_experts(snapshot)
     collectives: dict[str | None, list[Collective]] = {}
-    for collective in program.collectives or ():
+    for collective in itertools.chain.from_iterable(map(parts_of, program.collectives or ())):
         if collective.wire_bytes_per_device != 0:
             collectives.setdefault(_role(collective, groups, experts), []).append(collective)
     return {role: tuple(group) for role, group in collectives.items()}
@@ -54,7 +57,9 @@ def _role(collective: Collective, groups: Mapping[str, str], experts: frozenset[
         named = _EXPERT.search(collective.op_name or "") is not None
         return EXPERTS if among_experts or named else ACTIVATIONS
     moved = {groups.get(path, "other") for path in collective.arrays}
-    if "params" in moved and OPERATIONS[collective.op].reduces:
+    # Some gathers are sums of parts that are zero elsewhere.
+    summed = (groups.get(path) for path in outputs_of(collective))
+    if OPERATIONS[collective.op].reduces and "params" in summed:
         return GRADIENTS
     return next((name for group, name in _GROUPS.items() if group in moved), OTHER_ARRAYS)
 

@@ -13,6 +13,7 @@ from collections import defaultdict
 from collections.abc import Hashable, Iterator, Mapping, Sequence
 from dataclasses import replace
 
+from inspector.compiled.matched_conflicts import matched_conflicts
 from inspector.compiled.op_name import parse_op_name
 from inspector.core.snapshot import Collective, Conflict, Origin, Program
 
@@ -39,19 +40,7 @@ def _with_causes(program: Program, collectives: tuple[Collective, ...], before: 
     matched = tuple(_with_origins(collective, known) for collective in collectives)
     conflicts = program.conflicts
     if conflicts is None and before.conflicts is not None:
-        own: dict[Hashable, list[str]] = defaultdict(list)
-        for collective in collectives:
-            own[_same(collective)].append(collective.name)
-        names = {
-            collective.name: own.get(_same(collective), ())
-            for collective in before.collectives or ()
-        }
-        conflicts = tuple(
-            replace(
-                conflict, collectives=tuple(n for name in conflict.collectives for n in names[name])
-            )
-            for conflict in before.conflicts
-        )
+        conflicts = matched_conflicts(before.conflicts, before.collectives or (), collectives)
     matched = with_lines(matched, conflicts or ())
     return replace(program, collectives=matched, conflicts=conflicts)
 
@@ -63,7 +52,12 @@ def with_lines(
 
     XLA has no name for a collective that moves an argument, if it names it by what is moved.
     """
-    lines = {name: conflict.source for conflict in conflicts for name in conflict.collectives}
+    lines = {
+        name: conflict.source
+        for conflict in conflicts
+        if conflict.parts is None
+        for name in conflict.collectives
+    }
     return tuple(
         replace(collective, source=lines.get(collective.name))
         if collective.source is None

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 
 from inspector.compiled import hlo
@@ -13,7 +13,7 @@ from inspector.compiled.hlo.analysis import Analysis
 from inspector.compiled.hlo.collective_uses import uses
 from inspector.compiled.hlo.fingerprint import fingerprint
 from inspector.compiled.hlo.live_values import live_values
-from inspector.compiled.hlo.moved_arrays import moved_arrays
+from inspector.compiled.hlo.moved_arrays import Moved, moved_arrays, paths_of
 from inspector.compiled.hlo.open_choices import open_choices
 from inspector.compiled.hlo.schedule import schedule
 from inspector.compiled.kept_gathers import kept_gathers
@@ -22,6 +22,7 @@ from inspector.core.errors import InvalidInput
 from inspector.core.snapshot import (
     ArgumentUse,
     Collective,
+    CollectivePart,
     KeptGather,
     LargeConstant,
     Memory,
@@ -154,15 +155,39 @@ def collectives_of(
     Raises:
       InvalidInput: the groups of a collective are invalid.
     """
-    moved = moved_arrays(module, *flat_paths(shardings), analysis) or {}
+    arguments, results = flat_paths(shardings)
+    order = [*arguments, *results]
+    moved = moved_arrays(module, arguments, results, analysis) or {}
     used = uses(analysis)
-    return tuple(
-        replace(
-            collective,
-            arrays=_arrays(moved.get((collective.computation, collective.name))),
-            use=used.get((collective.computation, collective.name), "other"),
+    collectives = []
+    for collective in hlo.collectives(module, mesh, analysis, room):
+        key = (collective.computation, collective.name)
+        arrays = [Moved(*map(_arrays, operand)) for operand in moved.get(key, ())]
+        collectives.append(
+            replace(
+                collective,
+                arrays=paths_of(arrays, order) if key in moved else None,
+                parts=_with_arrays(collective, arrays),
+                use=used.get(key, "other"),
+            )
         )
-        for collective in hlo.collectives(module, mesh, analysis, room)
+    return tuple(collectives)
+
+
+def _with_arrays(
+    collective: Collective, operands: Sequence[Moved]
+) -> tuple[CollectivePart, ...] | None:
+    """Return the parts of a collective with the arrays that its operands move; None if none is known."""
+    parts = collective.parts or ()
+    if len(parts) != len(operands):
+        # One operand, or operands that are sent together.
+        inputs = tuple(dict.fromkeys(path for operand in operands for path in operand.inputs))
+        outputs = tuple(dict.fromkeys(path for operand in operands for path in operand.outputs))
+        one_part = CollectivePart(collective.payload_bytes, inputs, outputs)
+        return (one_part,) if inputs or outputs else None
+    return tuple(
+        replace(part, inputs=operand.inputs, outputs=operand.outputs)
+        for part, operand in zip(parts, operands, strict=True)
     )
 
 
@@ -228,5 +253,5 @@ def parsed(text: str | None) -> hlo.Module | None:
     return modules[0] if len(modules) == 1 else None
 
 
-def _arrays(paths: tuple[str, ...] | None) -> tuple[str, ...] | None:
-    return None if paths is None else tuple(path for path in paths if path not in _NOT_ARRAYS)
+def _arrays(paths: Iterable[str]) -> tuple[str, ...]:
+    return tuple(path for path in paths if path not in _NOT_ARRAYS)

@@ -7,7 +7,7 @@ traffic, policies and figures read it, so a new operation needs one entry here a
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from types import MappingProxyType
 from typing import TYPE_CHECKING, Literal, TypeAlias
 
@@ -168,6 +168,49 @@ def axes_text(collective: Collective | Traffic) -> str:
         collective.axis_parts if collective.mesh_axes is None else collective.mesh_axes
     )
     return text if collective.network is None else f"{text} ({collective.network.upper()})"
+
+
+def parts_of(collective: Collective) -> tuple[Collective, ...]:
+    """Return a collective for each array that a combined one sends; itself if it is not combined.
+
+    Each has the bytes, the arrays and the name of its part. Together they send no more than the whole.
+    """
+    parts, whole = collective.parts or (), collective.payload_bytes
+    if len(parts) < 2 or collective.arrays is None:
+        return (collective,)
+    sent = []
+    for part in parts:
+        wire, size = collective.wire_bytes_per_device, part.payload_bytes
+        if wire and size is not None:
+            wire = wire * min(size, whole) // whole if whole else None
+        of_part = replace(
+            collective,
+            payload_bytes=size,
+            wire_bytes_per_device=wire if size is not None else None,
+            arrays=tuple(dict.fromkeys((*part.inputs, *part.outputs))),
+            parts=(part,),
+        )
+        if part.op_name not in (None, collective.op_name):
+            of_part = replace(
+                of_part, op_name=part.op_name, source=part.source, library_source=None,
+                requested_by=None, call=None,
+            )  # fmt: skip
+        sent.append(of_part)
+    return tuple(sent)
+
+
+def inputs_of(collective: Collective) -> tuple[str, ...]:
+    """Return the paths of the program's arguments that a collective sends, whole or in slices."""
+    if collective.parts is None or collective.arrays is None:
+        return collective.arrays or ()
+    return tuple(dict.fromkeys(path for part in collective.parts for path in part.inputs))
+
+
+def outputs_of(collective: Collective) -> tuple[str, ...]:
+    """Return the paths of the program's results that are made of what a collective sends."""
+    if collective.parts is None or collective.arrays is None:
+        return collective.arrays or ()
+    return tuple(dict.fromkeys(path for part in collective.parts for path in part.outputs))
 
 
 def wire_bytes_of_run(*collectives: Collective) -> int | None:

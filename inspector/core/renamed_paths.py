@@ -42,6 +42,15 @@ def in_program(program: Program, renamed: Renamed) -> Program:
             replace(
                 collective,
                 arrays=collective.arrays and tuple(map(renamed, collective.arrays)),
+                parts=collective.parts
+                and tuple(
+                    replace(
+                        part,
+                        inputs=tuple(map(renamed, part.inputs)),
+                        outputs=tuple(map(renamed, part.outputs)),
+                    )
+                    for part in collective.parts
+                ),
                 origins=_in_origins(collective.origins, renamed),
             )
             for collective in program.collectives

@@ -2,9 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 
-from inspector.compiled.causes import Conflicts, Dependents, conflicts_of
+from inspector.compiled.causes import (
+    Conflicts,
+    Dependents,
+    conflicts_of,
+    wire_bytes_of_conflicts,
+)
 from inspector.core.collectives import wire_bytes_of_run
 from inspector.core.formatting import (
     bytes_text,
@@ -96,6 +101,10 @@ def conflicts(program: Program) -> Section | None:
     if not groups:
         said = text("No operation has operands and results with conflicting shardings.")
         return Section("conflicts", heading, (said,))
+    shared: dict[str | Column, Callable[[Conflicts], int | None]] = {}
+    if any(group.shared_bytes != 0 for group in groups):
+        column = Column("Shared", "bytes", "Bytes that several of these places share.")
+        shared = {column: lambda group: group.shared_bytes}
     blocks: tuple[Block, ...] = (
         text(*_headline(program, groups)),
         Table.of(
@@ -104,8 +113,9 @@ def conflicts(program: Program) -> Section | None:
             {
                 "Operation:code": lambda group: group.conflict.operation,
                 Column(
-                    "On the wire", "bytes", "Bytes that leave one device in one run for this."
+                    "On the wire", "bytes", "Bytes that leave one device in one run for this alone."
                 ): lambda group: group.wire_bytes,
+                **shared,
                 "Source": lambda group: group.conflict.source or "unknown",
                 Column("Places", "count", "Operations with the same conflict."): lambda group: (
                     group.count
@@ -200,13 +210,18 @@ def of_rule(dependents: Dependents) -> Section:
 
 def _headline(program: Program, groups: Sequence[Conflicts]) -> tuple[Inline, ...]:
     places = sum(conflicts.count for conflicts in groups)
-    total = sum(conflicts.wire_bytes or 0 for conflicts in groups)
-    unknown = any(conflicts.wire_bytes is None for conflicts in groups)
+    sent = wire_bytes_of_conflicts(program)
+    unknown = any(not conflicts.collectives for conflicts in groups)
     who = who_runs(program.name)
-    return (
+    resharded = (
         f"{who} reshards a value at {counted(places, 'operation')}, because the operands and results there "
-        "do not have the same sharding: ",
-        Strong(f"{'at least ' if unknown else ''}{bytes_text(total)}"),
+        "do not have the same sharding"
+    )
+    if sent is None:
+        return (f"{resharded}. How many bytes leave each device for this is unknown.",)
+    return (
+        f"{resharded}: ",
+        Strong(f"{'at least ' if unknown else ''}{bytes_text(sent)}"),
         " leave each device for this in one run.",
     )
 

@@ -131,7 +131,8 @@ def _why(program: Program) -> tuple[Block, ...]:
 
 def _alike_text(row: reasons.Shared) -> tuple[Inline, ...]:
     over = Code(_axes(row.collectives[0]))
-    return (Strong(counted(len(row.collectives), row.collectives[0].op)), " over ", over)
+    count = len({(part.computation, part.name) for part in row.collectives})
+    return (Strong(counted(count, row.collectives[0].op)), " over ", over)
 
 
 def _why_text(row: reasons.Shared) -> tuple[Inline, ...]:
@@ -237,7 +238,8 @@ def each(program: Program, collectives: Sequence[Collective]) -> Table:
     wire = "Bytes that leave one device in all executions of one run, by the ring algorithm."
     why = {
         collective.name: row.reason
-        for row in reasons.shared(program)
+        # That of the largest part of a combined collective is the last.
+        for row in reversed(reasons.shared(program))
         for collective in row.collectives
     }
     return Table.of(

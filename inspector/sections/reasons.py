@@ -9,6 +9,7 @@ from threading import Lock
 
 import cachetools
 
+from inspector.compiled.matched_conflicts import PartKey, numbered_parts, parts_of_conflict
 from inspector.compiled.op_name import parse_op_name
 from inspector.compiled.source_calls import PRIMITIVES
 from inspector.core.collectives import axes_text, wire_bytes_of_run
@@ -52,13 +53,16 @@ def _shared(program: Program) -> tuple[Program, list[Shared]]:
     conflicts = _conflicts(program)
     alike: dict[tuple[str, str, str | None], list[Collective]] = defaultdict(list)
     specs = _specs(program)
+    resolved: dict[int, Conflict | None] = {}
     for collective in program.collectives or ():
-        unnamed = _reason(collective, conflicts.get(collective.name), (), specs)
-        alike[collective.op, axes_text(collective), unnamed].append(collective)
+        for key, part in numbered_parts(collective):
+            resolved[id(part)] = conflicts.get(key)
+            unnamed = _reason(part, conflicts.get(key), (), specs)
+            alike[part.op, axes_text(part), unnamed].append(part)
     rows = []
     for members in alike.values():
         arrays = _patterns(path for member in members for path in member.arrays or ())
-        sentence = _reason(members[0], conflicts.get(members[0].name), arrays, specs)
+        sentence = _reason(members[0], resolved[id(members[0])], arrays, specs)
         rows.append(Shared(tuple(members), sentence, wire_bytes_of_run(*members)))
     return program, sorted(rows, key=lambda row: row.sent or 0, reverse=True)
 
@@ -68,12 +72,12 @@ def shared(program: Program) -> list[Shared]:
     return _shared(program)[1]
 
 
-def _conflicts(program: Program) -> dict[str, Conflict]:
-    """Return the first conflict that each collective resolves, by the name of the collective."""
-    found: dict[str, Conflict] = {}
+def _conflicts(program: Program) -> dict[PartKey, Conflict]:
+    """Return the first conflict that each collective, or part of a combined one, resolves."""
+    found: dict[PartKey, Conflict] = {}
     for conflict in program.conflicts or ():
-        for name in conflict.collectives:
-            found.setdefault(name, conflict)
+        for key in parts_of_conflict(conflict):
+            found.setdefault(key, conflict)
     return found
 
 
@@ -95,8 +99,11 @@ def reason(program: Program, collective: Collective) -> str | None:
     A matrix product whose operands are sharded over the dimension that it sums is followed by an all-reduce,
     and an operand that an operation uses in another sharding is gathered or moved.
     """
-    resharded = _conflicts(program).get(collective.name)
-    return _reason(collective, resharded, collective.arrays or (), _specs(program))
+    parts = list(numbered_parts(collective))
+    # That of a combined collective is the reason of its largest part.
+    key, part = max(parts, key=lambda pair: pair[1].payload_bytes or 0)
+    resharded = _conflicts(program).get(key)
+    return _reason(part, resharded, part.arrays or (), _specs(program))
 
 
 def _specs(program: Program) -> dict[str, Spec | None]:

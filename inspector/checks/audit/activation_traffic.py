@@ -7,7 +7,7 @@ from collections.abc import Iterator, Mapping
 
 from inspector.checks.audit.context import AuditContext, finding
 from inspector.compiled.op_name import parse_op_name
-from inspector.core.collectives import wire_bytes_of_run
+from inspector.core.collectives import parts_of, wire_bytes_of_run
 from inspector.core.formatting import and_text, counted
 from inspector.core.snapshot import Collective, Finding
 from inspector.core.totals import STATE_GROUPS
@@ -28,7 +28,8 @@ def findings(context: AuditContext) -> Iterator[Finding]:
     """
     program = context.snapshot.program(_STEP)
     groups = {array.path: array.group for array in context.snapshot.arrays}
-    every = (program.collectives if program else None) or ()
+    whole = (program.collectives if program else None) or ()
+    every = [part for collective in whole for part in parts_of(collective)]
     with_state = {
         (collective.mesh_axes, module)
         for collective in every

@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
+import itertools
 from collections import defaultdict
 from collections.abc import Iterator
 
 from inspector.checks.audit.context import AuditContext, finding, fold_text
-from inspector.core.collectives import wire_bytes_of_run
+from inspector.core.collectives import outputs_of, parts_of, wire_bytes_of_run
 from inspector.core.folding import fold
 from inspector.core.formatting import and_text
 from inspector.core.snapshot import Array, Collective, Finding
@@ -29,8 +30,8 @@ def findings(context: AuditContext) -> Iterator[Finding]:
     parameters = {array.path: array for array in context.of_group("params")}
     by_axis: dict[str, dict[str, Array]] = defaultdict(dict)
     reduced: dict[str, list[Collective]] = defaultdict(list)
-    for collective in program.collectives or ():
-        moved = [parameters[path] for path in collective.arrays or () if path in parameters]
+    for collective in itertools.chain.from_iterable(map(parts_of, program.collectives or ())):
+        moved = [parameters[path] for path in outputs_of(collective) if path in parameters]
         if collective.op != "all-reduce" or not moved:
             continue
         for axis in collective.mesh_axes or ():

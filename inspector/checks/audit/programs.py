@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
+import itertools
 from collections.abc import Iterator
 
 from inspector.checks.audit.context import AuditContext, Facts, finding
 from inspector.compiled.op_name import parse_op_name
-from inspector.core.collectives import wire_bytes_of_run
+from inspector.core.collectives import inputs_of, parts_of, wire_bytes_of_run
 from inspector.core.formatting import and_text, bytes_text, counted, share_text
 from inspector.core.program_names import subject, title
 from inspector.core.snapshot import Array, Collective, Finding, Program, RepeatedWork
@@ -100,7 +101,7 @@ def cache_findings(context: AuditContext) -> Iterator[Finding]:
         who = subject(program.name)
         caches = _caches(program)
         sizes = {array.path: array.bytes_per_device for array in context.snapshot.arrays}
-        for collective in program.collectives or ():
+        for collective in itertools.chain.from_iterable(map(parts_of, program.collectives or ())):
             moved = [path for path in collective.arrays or () if path in caches]
             sent = wire_bytes_of_run(collective)
             # Tokens that are written into a cache move with it, and are small.
@@ -186,6 +187,7 @@ def kept_findings(context: AuditContext) -> Iterator[Finding]:
 def _whole_weights(program: Program, context: AuditContext) -> Iterator[tuple[Collective, Array]]:
     """Yield each all-gather of the whole of a parameter that is worth it, with the parameter.
 
+    What is gathered after an update, as in ZeRO-1, is a result and no parameter of the program.
     A program that computes in bfloat16 gathers half of the bytes of float32 parameters.
     """
     weights = {
@@ -193,8 +195,8 @@ def _whole_weights(program: Program, context: AuditContext) -> Iterator[tuple[Co
         for array in context.snapshot.arrays
         if array.group == "params" and array.shape and (array.bytes or 0) >= context.least
     }
-    for collective in program.collectives or ():
-        for path in (collective.arrays or ()) if collective.op == "all-gather" else ():
+    for collective in itertools.chain.from_iterable(map(parts_of, program.collectives or ())):
+        for path in inputs_of(collective) if collective.op == "all-gather" else ():
             array = weights.get(path)
             if array is not None and 2 * (collective.payload_bytes or 0) >= (array.bytes or 0):
                 yield collective, array

@@ -5,11 +5,12 @@ from __future__ import annotations
 import functools
 import math
 import re
-from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
+from collections.abc import Callable, Sequence
 
-from inspector.compiled.hlo import replica_groups, text
+from inspector.compiled.hlo import collective_parts, replica_groups, text
 from inspector.compiled.hlo.analysis import Analysis
 from inspector.compiled.hlo.asynchronous import begun
+from inspector.compiled.hlo.collective_names import metadata_of
 from inspector.compiled.hlo.mesh_groups import (
     axes_of_groups,
     axes_of_pairs,
@@ -17,19 +18,11 @@ from inspector.compiled.hlo.mesh_groups import (
     in_each_slice,
     parts_of_axes,
 )
-from inspector.compiled.hlo.module import (
-    SAME_DATA,
-    Computation,
-    Instruction,
-    Module,
-    operand_names,
-    operand_shapes,
-)
+from inspector.compiled.hlo.module import Computation, Instruction, Module, operand_shapes
 from inspector.compiled.hlo.replica_groups import Groups, Mode, Room
 from inspector.compiled.hlo.requesters import request_of
 from inspector.compiled.hlo.shapes import Shape, total_bytes
 from inspector.compiled.hlo.slice_transfers import Transfer, transfers
-from inspector.compiled.op_name import with_first
 from inspector.core.collectives import BY_OPCODE, OPERATIONS
 from inspector.core.errors import InvalidInput
 from inspector.core.snapshot import Collective, Mesh
@@ -37,8 +30,6 @@ from inspector.core.tpu_slices import DCN
 from inspector.core.typed_json import LARGEST
 
 _LONGEST_GROUPS = 200  # characters of groups that are not listed
-_MOST_STEPS = 8
-_MOST_USERS = 64  # that are looked at for the name of one collective
 _SIZE = re.compile(r"\d{1,18}")
 _GENERATED = re.compile(r'\bis_spmd_generated\s*+=\s*+"?true\b')
 
@@ -220,7 +211,7 @@ def _collective(
     if mesh is not None and axes is None and pairs is None and groups is not None:
         parts = parts_of_axes(groups, mesh)
     runs = analysis.runs[computation.name]
-    metadata = _metadata(analysis, computation, instruction)
+    metadata = metadata_of(analysis, computation, instruction)
     generated = _GENERATED.search(instruction.attributes.get("frontend_attributes", ""))
     return Collective(
         op=operation.name,
@@ -245,78 +236,8 @@ def _collective(
         device_groups=listed if kept else None,
         written_groups=None if kept else _written(instruction)[:_LONGEST_GROUPS],
         axis_parts=parts,
+        parts=collective_parts.parts(analysis, computation, instruction),
     )
-
-
-def _metadata(
-    analysis: Analysis, computation: Computation, instruction: Instruction
-) -> Mapping[str, str]:
-    """Return the metadata. Of a collective with the name of an argument, the name is that of its first user.
-
-    The partitioner of JAX 0.12 gives what it inserts the name of the value that it moves, that of JAX 0.10
-    the name of the operation that needs it. The name of an argument says neither the phase nor the layer.
-    """
-    metadata = _of_largest_part(computation, instruction)
-    names = analysis.argument_names(computation)
-    if metadata.get("op_name") not in names - {None}:
-        return metadata
-    user = _first_user(analysis, computation, instruction, names, iter(range(_MOST_USERS)))
-    return metadata if user is None else {**user, **metadata, "op_name": user["op_name"]}
-
-
-def _first_user(
-    analysis: Analysis,
-    computation: Computation,
-    value: Instruction,
-    names: Collection[str | None],
-    visits: Iterator[int],
-) -> Mapping[str, str] | None:
-    """Return the metadata of the first operation with a name of its own that reads a value or its copy.
-
-    It can be inside a fusion.
-
-    Args:
-      names: those of arguments, and None, which what copies or converts the value can have.
-      visits: ends when enough users were looked at.
-    """
-    for user in analysis.users(computation).get(value.name, ()):
-        if next(visits, None) is None:
-            return None
-        named = None
-        for called in user.called if user.opcode == "fusion" else ():
-            inner = analysis.module.by_name.get(called.computation)
-            place = operand_names(user).index(value.name)
-            if inner is not None and place in inner.parameters:
-                named = _first_user(analysis, inner, inner.parameters[place], names, visits)
-        if named is None and user.metadata.get("op_name") not in names:
-            named = user.metadata
-        named = named or _first_user(analysis, computation, user, names, visits)
-        if named is not None:
-            return named
-    return None
-
-
-def _of_largest_part(computation: Computation, instruction: Instruction) -> Mapping[str, str]:
-    """Return the metadata. Of merged collectives, the operation with the largest operand comes first.
-
-    The compiler writes the names of merged operations in its own order, and the source line of one of them.
-    """
-    metadata = instruction.metadata
-    shapes = operand_shapes(computation, instruction)
-    parts = list(zip(operand_names(instruction), shapes, strict=False))
-    if len(parts) < 2:
-        return metadata
-    largest, _ = max(parts, key=lambda part: (part[1] and part[1].bytes) or 0)
-    source = computation.by_name.get(largest or "")
-    for _ in range(_MOST_STEPS):
-        if source is None or source.opcode not in SAME_DATA:
-            break
-        source = computation.operand(source)
-    own = {} if source is None else source.metadata
-    ordered = with_first(metadata.get("op_name", ""), own.get("op_name", ""))
-    if not ordered:
-        return metadata
-    return {**metadata, **own, "op_name": ordered}
 
 
 def _pairs(pairs: Groups | None) -> tuple[tuple[int, int], ...] | None:

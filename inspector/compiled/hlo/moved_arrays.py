@@ -8,7 +8,7 @@ optimizer applies it to gradients. A matrix product or a reduction ends the sear
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import NamedTuple
 
 from inspector.compiled.hlo.analysis import Analysis
@@ -82,13 +82,24 @@ class _Value(NamedTuple):
 _Key = tuple[tuple[int, ...], str, str, Path]
 
 
+class Moved(NamedTuple):
+    """The arrays that one operand of a collective moves.
+
+    inputs: paths of the program's arguments that it is, or has a slice of.
+    outputs: paths of the program's results that are made of it.
+    """
+
+    inputs: tuple[str, ...] = ()
+    outputs: tuple[str, ...] = ()
+
+
 def moved_arrays(
     module: Module,
     arguments: Sequence[str],
     results: Sequence[str],
     analysis: Analysis | None = None,
-) -> dict[tuple[str, str], tuple[str, ...]] | None:
-    """Return (computation, instruction) of each collective → paths of the arrays that it moves, in order.
+) -> dict[tuple[str, str], tuple[Moved, ...]] | None:
+    """Return (computation, instruction) of each collective → the arrays that each operand moves, in order.
 
     A reduction of a gradient has the path of the parameter, not of the optimizer's moments. Paths are empty
     if nothing is certain. Return None if the paths do not match the program, or the search is too long.
@@ -113,6 +124,12 @@ def moved_arrays(
         return None
 
 
+def paths_of(operands: Sequence[Moved], order: Iterable[str]) -> tuple[str, ...]:
+    """Return the paths of all operands of a collective, each once, in the order of the given ones."""
+    moved = {path for operand in operands for paths in operand for path in paths}
+    return tuple(path for path in dict.fromkeys(order) if path in moved)
+
+
 class _Search:
     """One search through a module."""
 
@@ -125,18 +142,22 @@ class _Search:
 
     def run(
         self, arguments: Sequence[str], results: Sequence[str], parts: Sequence[Path]
-    ) -> dict[tuple[str, str], tuple[str, ...]]:
-        arrays: dict[tuple[str, str], set[str]] = {
-            (computation.name, instruction.name): {
-                arguments[number]
-                for number in self._arguments_of(_Frame(computation), instruction)
-                if number < len(arguments)
-            }
-            for computation, instruction in self._module.instructions
-            if instruction.opcode in BY_OPCODE
-        }
-        if not arrays:
+    ) -> dict[tuple[str, str], tuple[Moved, ...]]:
+        inputs: dict[tuple[str, str], list[set[str]]] = {}
+        for computation, instruction in self._module.instructions:
+            if instruction.opcode in BY_OPCODE:
+                frame = _Frame(computation)
+                inputs[computation.name, instruction.name] = [
+                    {
+                        arguments[number]
+                        for number in self._arguments_of(frame, instruction, operand)
+                        if number < len(arguments)
+                    }
+                    for operand in range(max(len(self._operands(frame, instruction)), 1))
+                ]
+        if not inputs:
             return {}
+        outputs = {key: [set[str]() for _ in operands] for key, operands in inputs.items()}
         top = _Frame(self._entry)
         assert self._entry.root is not None
         seen_of_state: set[_Key] = set()
@@ -151,20 +172,32 @@ class _Search:
                 for value in values:
                     if value.instruction.opcode in BY_OPCODE:
                         key = (value.frame.computation.name, value.instruction.name)
-                        arrays[key].add(path)
+                        for operand in outputs[key][_operand_of(value, len(outputs[key]))]:
+                            operand.add(path)
                 if params:
                     seen_of_state |= seen
-        for key, starts in self._analysis.chains.carried_on.items():
-            moved = arrays.pop(key, set())
-            for start in starts:
-                if start in arrays:
-                    arrays[start] |= moved
+        for moved in (inputs, outputs):
+            for key, starts in self._analysis.chains.carried_on.items():
+                operands = moved.pop(key, [])
+                for start in starts:
+                    for whole, piece in zip(moved.get(start, ()), operands, strict=False):
+                        whole |= piece
         order = {path: number for number, path in enumerate((*arguments, *results))}
-        return {key: tuple(sorted(paths, key=order.__getitem__)) for key, paths in arrays.items()}
 
-    def _arguments_of(self, frame: _Frame, collective: Instruction) -> Iterator[int]:
-        """Yield the numbers of the program's arguments from which a collective's operands are made."""
-        starts = self._at(frame, collective, _ALL, ())
+        def in_order(paths: set[str]) -> tuple[str, ...]:
+            return tuple(sorted(paths, key=order.__getitem__))
+
+        return {
+            key: tuple(
+                Moved(in_order(given), in_order(made))
+                for given, made in zip(inputs[key], outputs[key], strict=True)
+            )
+            for key in inputs
+        }
+
+    def _arguments_of(self, frame: _Frame, collective: Instruction, operand: int) -> Iterator[int]:
+        """Yield the numbers of the program's arguments from which an operand of a collective is made."""
+        starts = self._at(frame, collective, slice(operand, operand + 1), ())
         for value in self._behind(starts, False, set()):
             number = value.instruction.number if value.frame.computation is self._entry else None
             if value.instruction.opcode == "parameter" and number is not None:
@@ -332,6 +365,16 @@ class _Search:
             self._operand_names[key] = names
         by_name = computation.by_name
         return [by_name[name] for name in names] if all(n in by_name for n in names) else []
+
+
+def _operand_of(value: _Value, count: int) -> slice:
+    """Return the operand of a collective that becomes this part of its result, of `count`; all if unknown."""
+    _, instruction, path = value
+    operation = BY_OPCODE[instruction.opcode]
+    if instruction.opcode != operation.name and operation.start_returns_operands:
+        path = path[1:]  # of (operands, results, context …)
+    known = path and path[0] < count and operation.route != "all-to-all"
+    return _slice_at(path) if count > 1 and known else _ALL
 
 
 def _calls(frame: _Frame) -> tuple[int, ...]:

@@ -41,6 +41,7 @@ from inspector.core.snapshot.origins import Direction, Origin, PropagationStep
 from inspector.core.snapshot.programs import (
     ArgumentUse,
     Collective,
+    CollectivePart,
     CollectiveUse,
     Conflict,
     ConflictSide,

@@ -61,6 +61,26 @@ class Memory(Record):
 
 
 @dataclass(frozen=True)
+class CollectivePart(Record):
+    """One array that a collective sends. A compiler combines several collectives into one.
+
+    Attributes:
+      payload_bytes: Its bytes of one execution on one device, as `payload_bytes` of the collective.
+      inputs: Paths of the program's arguments that it is, or has a slice of.
+      outputs: Paths of the program's results that are made of it, such as a parameter of its gradient.
+      op_name: The operation of the model that makes or uses it. None if unknown, or if the collective is not
+        combined, and has it.
+      source: File and line of this operation, such as file.py:31. None if unknown.
+    """
+
+    payload_bytes: NonNegativeInt | None
+    inputs: tuple[str, ...] = ()
+    outputs: tuple[str, ...] = ()
+    op_name: str | None = field(default=None, metadata=OMIT_NONE)
+    source: str | None = field(default=None, metadata=OMIT_NONE)
+
+
+@dataclass(frozen=True)
 class Collective(Record):
     """One collective instruction of a program.
 
@@ -107,6 +127,8 @@ class Collective(Record):
       axis_parts: The parts of mesh axes that form the groups, if whole axes do not: `data:(1)2` for two
         neighbors along `data`, `data:(2)4` for the four parts of each half of it. None if they do, or if no
         parts of axes form them.
+      parts: The arrays that it sends, in the order of its operands. None if the text does not say which
+        arrays of this Snapshot they are.
       use: Where it runs, or what its result is for: the condition of a loop, a callback on the host, or a sum
         over the iterations of a loop. None if this was not looked for.
     """
@@ -138,6 +160,7 @@ class Collective(Record):
     library_source: str | None = field(default=None, metadata=OMIT_NONE)
     requested_by: Requester | None = field(default=None, metadata=OMIT_NONE)
     call: str | None = field(default=None, metadata=OMIT_NONE)
+    parts: tuple[CollectivePart, ...] | None = field(default=None, metadata=OMIT_NONE)
 
     @property
     def axis_names(self) -> tuple[str, ...]:
@@ -175,7 +198,9 @@ class Conflict(Record):
     Attributes:
       operation: The operation as StableHLO names it, such as dot_general.
       sides: Its operands and results.
-      collectives: Names of the collectives of this program that reshard them.
+      collectives: Names of the collectives of this program that reshard them. Empty if none is known.
+      parts: For each of `collectives`, the number of its part that does it, and None for one that is not
+        combined. None if none of them is combined.
       op_name: The operation of the model, from JAX's name stack. None if unknown.
       source: File and line of the operation, such as file.py:31. None if unknown.
     """
@@ -185,6 +210,7 @@ class Conflict(Record):
     collectives: tuple[str, ...]
     op_name: str | None = None
     source: str | None = None
+    parts: tuple[NonNegativeInt | None, ...] | None = field(default=None, metadata=OMIT_NONE)
 
 
 @dataclass(frozen=True)

@@ -7,7 +7,7 @@ import pytest
 from inspector.compiled import hlo
 from inspector.compiled.hlo.asynchronous import chains
 from inspector.compiled.hlo.module import Module
-from inspector.compiled.hlo.moved_arrays import moved_arrays
+from inspector.compiled.hlo.moved_arrays import Moved, moved_arrays
 from inspector.compiled.hlo.work import work
 
 ADD = "add { x = f32[] parameter(0)  y = f32[] parameter(1)  ROOT s = f32[] add(x, y) }\n"
@@ -174,8 +174,8 @@ def test_collective_in_several_fusions_counts_once() -> None:
 def test_moved_arrays_of_a_collective_in_several_fusions() -> None:
     paths = ["params/w", "batch/x"], ["output/w", "output/v", "output/x"]
     assert moved_arrays(module(FUSED), *paths) == {
-        ("begins", "g"): ("params/w", "output/w"),
-        ("e", "other"): ("params/w", "output/v"),
+        ("begins", "g"): (Moved(("params/w",), ("output/w",)),),
+        ("e", "other"): (Moved(("params/w",), ("output/v",)),),
     }
 
 

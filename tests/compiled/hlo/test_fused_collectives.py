@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from inspector.compiled import hlo
-from inspector.compiled.hlo.moved_arrays import moved_arrays
+from inspector.compiled.hlo.moved_arrays import Moved, moved_arrays
 from inspector.core.snapshot import Collective, Mesh, MeshAxis
 
 MESH = Mesh((MeshAxis("fsdp", 4),), (0, 1, 2, 3))
@@ -126,7 +126,12 @@ def test_results_lead_to_it_through_its_slices() -> None:
         f"{ONE_ARGUMENT}\n  %q = f32[4,8] parameter(1)",
     )
     moved = moved_arrays(module, ["batch/x", "batch/y"], ["params/a", "params/b"])
-    assert moved == {("fused", "reduced"): ("batch/x", "batch/y", "params/a", "params/b")}
+    assert moved == {
+        ("fused", "reduced"): (
+            Moved(("batch/x",), ("params/a",)),
+            Moved(("batch/y",), ("params/b",)),
+        )
+    }
 
 
 def test_the_program_keeps_its_other_computations() -> None:

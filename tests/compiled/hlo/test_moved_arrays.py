@@ -19,7 +19,7 @@ from jax.sharding import PartitionSpec as P
 
 from inspector import layout as layouts
 from inspector.compiled import hlo
-from inspector.compiled.hlo.moved_arrays import moved_arrays
+from inspector.compiled.hlo.moved_arrays import moved_arrays, paths_of
 from inspector.core.snapshot import Array, Collective, Snapshot
 from inspector.layout.presets import MLP_PRESETS as PRESETS
 from inspector.producers.run import run_layout
@@ -149,7 +149,7 @@ def specs_of_moved(specs: Mapping[str, Any]) -> dict[str, set[str]]:
     assert moved is not None
     ops: dict[str, set[str]] = {name: set() for name in specs}
     for one in hlo.collectives(module):
-        for path in moved[one.computation, one.name]:
+        for path in paths_of(moved[one.computation, one.name], paths):
             ops[path.removeprefix("params/")].add(one.op)
     return ops
 
@@ -188,16 +188,14 @@ def test_train_step_with_loops(
         int(i.operands_text[1:-1]): i.shape for i in entry.instructions if i.opcode == "parameter"
     }
     results = entry.root.shape.parts
-    moved = moved_arrays(
-        module,
-        [f"argument {n}" for n in range(len(arguments))],
-        [f"params/{n}" for n in range(len(results))],
-    )
+    paths = [f"argument {n}" for n in range(len(arguments))]
+    outputs = [f"params/{n}" for n in range(len(results))]
+    moved = moved_arrays(module, paths, outputs)
     assert moved is not None
     gathers = [one for one in hlo.collectives(module) if one.op == "all-gather"]
     assert len(gathers) == counts[0]
     for one in gathers:
-        (path,) = moved[one.computation, one.name]
+        (path,) = paths_of(moved[one.computation, one.name], paths)
         shape = arguments[int(path.removeprefix("argument "))]
         assert one.payload_bytes is not None and one.executions is not None
         elements = one.payload_bytes // element_bytes * one.executions
@@ -206,7 +204,7 @@ def test_train_step_with_loops(
     gradients = {
         paths
         for one in hlo.collectives(module)
-        if one.op == op and len(paths := moved[one.computation, one.name]) == 3
+        if one.op == op and len(paths := paths_of(moved[one.computation, one.name], outputs)) == 3
     }
     assert len(gradients) == counts[1]
     for paths in gradients:
@@ -225,7 +223,11 @@ add { a = f32[] parameter(0)
 def moved(body: str, arguments: list[str], results: list[str]) -> dict[str, tuple[str, ...]] | None:
     (module,) = hlo.parse(HEAD + body)
     found = moved_arrays(module, arguments, results)
-    return None if found is None else {name: paths for (_, name), paths in found.items()}
+    return (
+        None
+        if found is None
+        else {name: paths_of(arrays, arguments + results) for (_, name), arrays in found.items()}
+    )
 
 
 def test_asynchronous_gather_and_variadic_reduction() -> None:
