@@ -200,8 +200,7 @@ def _values(main: Any, propagated: Any, meshes: dict[str, NamedMesh], key: str) 
         if sharding is None and problem is None and meshes:
             # After propagation, a value without one is replicated.
             sharding = shardings.HloSharding()
-        kind = value.attributes.get("mhlo.memory_kind")
-        space = _MEMORY_SPACES.get(ir.StringAttr(kind).value, 0) if kind is not None else 0
+        space = _MEMORY_SPACES.get(_text(value.attributes.get("mhlo.memory_kind")) or "", 0)
         values.append(EntryValue(_shape(value.kind), _name(value), space, sharding, problem))
     return values
 
@@ -255,11 +254,19 @@ def _shape(kind: Any) -> shapes.Shape | None:
 
 def _name(value: _Named) -> str:
     """Return JAX's name of an argument or a result; "" if the text has none."""
-    info = value.attributes.get("jax.result_info")
+    info = _text(value.attributes.get("jax.result_info"))
     if info is not None:
-        return str(ir.StringAttr(info).value)
+        return info
     location = value.location
     return location.name_str if isinstance(location, ir.NameLoc) else ""
+
+
+def _text(attribute: Any) -> str | None:
+    """Return the text of an attribute. Return None if it is missing, or no text."""
+    try:
+        return None if attribute is None else str(ir.StringAttr(attribute).value)
+    except (ValueError, RuntimeError):  # an attribute of another kind, or bytes that are not UTF-8
+        return None
 
 
 def _donated(main: Any) -> frozenset[int]:

@@ -224,6 +224,17 @@ def test_shardings_that_are_not_valid_are_unknown(
     assert "Error" not in said and "nothing in it is sharded" not in said
 
 
+@pytest.mark.parametrize("attribute", ["3 : i64", "unit", '["x"]', '"\\FF"', "@mesh", "{}"])
+def test_names_and_memory_that_are_no_text_are_unknown(attribute: str, tmp_path: Path) -> None:
+    path = tmp_path / "step.mlir"
+    path.write_text(
+        f"module @step {{ func.func @main(%0: tensor<8xf32> {{mhlo.memory_kind = {attribute}}}) -> "
+        f"(tensor<8xf32> {{jax.result_info = {attribute}}}) {{ return %0 : tensor<8xf32> }} }}"
+    )
+    paths = {array.path: array.memory_kind for array in opened(path).arrays}
+    assert set(paths) == {"step/input/0", "step/output/0"} and len({*paths.values()}) == 1
+
+
 def test_a_part_of_an_axis_of_a_mesh_that_cannot_be_emulated_is_a_sentence(tmp_path: Path) -> None:
     """Such a mesh is scaled from smaller ones, which lack this part. MLIR's error contains the module."""
     path = tmp_path / "step.mlir"
