@@ -83,7 +83,10 @@ def name_own_model(module: str) -> None:
 
 
 def find_own_models() -> None:
-    """Make this process find the user's own models, after the installed packages."""
+    """Make this process find the user's own models, after the installed packages.
+
+    Workers and scripts of layouts need it. A server does not: its workers start with its path.
+    """
     known = _own_models()
     sys.path += [folder for folder in known["folders"] if folder not in sys.path]
     if known["names"]:
@@ -141,10 +144,10 @@ def _main() -> None:
     if sys.flags.ignore_environment:
         _obey_environment()
     _load_package()
-    find_own_models()
     if target.endswith(".py"):
         import runpy
 
+        find_own_models()
         runpy.run_path(target, run_name="__main__")
     else:
         sys.exit(importlib.import_module(target).main())

@@ -18,7 +18,11 @@ PRINTS = """
 import json, sys
 
 
+from inspector.core import start
+
+
 def main():
+    start.find_own_models()
     names = sys.argv[1:]
     print(json.dumps([sys.path, {name: getattr(__import__(name), "__file__", None) for name in names}]))
 """

@@ -27,6 +27,7 @@ import traceback
 from collections.abc import Callable
 from typing import Any, BinaryIO
 
+from inspector.core import start
 from inspector.core.errors import LONGEST_SENTENCE, Cancelled, InvalidInput
 from inspector.service.engine import memory_limit, protocol
 from inspector.service.engine.group import Group, Place
@@ -234,6 +235,7 @@ def main() -> None:
     table, lifeline, *others = sys.argv[1:]
     end_with_server(int(lifeline))
     memory_limit.end_before_others()
+    start.find_own_models()
     commands = os.fdopen(os.dup(0), "rb")
     answers = os.fdopen(os.dup(1), "wb")
     # A job that prints or reads its input must not touch the protocol. Changing the descriptors covers
