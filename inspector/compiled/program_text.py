@@ -15,6 +15,7 @@ from inspector.compiled.hlo.fingerprint import fingerprint
 from inspector.compiled.hlo.live_values import live_values
 from inspector.compiled.hlo.moved_arrays import Moved, moved_arrays, paths_of
 from inspector.compiled.hlo.open_choices import open_choices
+from inspector.compiled.hlo.pipelines import pipelines
 from inspector.compiled.hlo.schedule import schedule
 from inspector.compiled.kept_gathers import kept_gathers
 from inspector.compiled.memory_use import memory_use
@@ -29,6 +30,7 @@ from inspector.core.snapshot import (
     MemoryUse,
     Mesh,
     OpenChoice,
+    Pipeline,
     Program,
     ProgramArray,
     Schedule,
@@ -62,6 +64,7 @@ class ProgramFacts:
     large_constants: tuple[LargeConstant, ...] | None = None
     uneven_gathers: tuple[UnevenGather, ...] | None = None
     kept_gathers: tuple[KeptGather, ...] | None = None
+    pipelines: tuple[Pipeline, ...] | None = None
     fingerprint: str | None = None
     open_choices: tuple[OpenChoice, ...] = ()
 
@@ -78,6 +81,7 @@ class ProgramFacts:
             uneven_gathers=self.uneven_gathers,
             kept_gathers=self.kept_gathers,
             open_choices=self.open_choices,
+            pipelines=self.pipelines,
             fingerprint=self.fingerprint,
         )
 
@@ -105,7 +109,11 @@ def read(
     facts = replace(facts, fingerprint=fingerprint(module))
     if facts.work is None or facts.analysis is None:
         return facts
-    return replace(facts, work=with_repeated(facts.work, facts.analysis, mesh, shardings))
+    return replace(
+        facts,
+        work=with_repeated(facts.work, facts.analysis, mesh, shardings),
+        pipelines=pipelines(facts.analysis, facts.collectives or ()),
+    )
 
 
 def read_module(

@@ -13,7 +13,7 @@ KINDS: dict[Level, NoticeKind] = {"error": "error", "warning": "warning", "note"
 _VALUES = "values, such as copies that differ or writes past the end of an array"
 # What the checks look at, and what they cannot see there.
 _SEEN: dict[Basis, tuple[str, str]] = {
-    "planned": ("the planned arrays", f"what the programs compute, send and keep, and {_VALUES}"),
+    "planned": ("the arrays", f"what the programs compute, send and keep, and {_VALUES}"),
     "propagated": (
         "the arrays and propagated programs",
         f"what the partitioner and a compiler change, the time that devices wait, and {_VALUES}",

@@ -17,6 +17,7 @@ from inspector.checks.audit import (
     lost_gradients,
     mesh_axes,
     optimizer_state,
+    pipeline_bubble,
     programs,
     refused_programs,
     replicated,
@@ -221,6 +222,13 @@ CHECKS = (
         collective_uses.accumulation_findings,
         fixable=False,
         applies=collective_uses.has_collectives,
+    ),
+    Check(
+        "the bubble of a pipeline",
+        (pipeline_bubble.CODE,),
+        pipeline_bubble.findings,
+        fixable=False,
+        applies=pipeline_bubble.applies,
     ),
     Check(
         "rules that Linen and nnx read differently",

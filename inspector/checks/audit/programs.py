@@ -274,7 +274,7 @@ def _not_repeated(part: RepeatedWork) -> str:
         )
     if "shard_map" in (part.op_name or ""):
         return f"Name {axes} in the `in_specs` of an operand, so that each device gets another part of it."
-    return f"Shard an operand over {axes}, so that each device computes another part."
+    return f"Shard an operand or the result over {axes}, so that each device computes another part."
 
 
 def has_work(context: AuditContext) -> bool:

@@ -54,6 +54,7 @@ from inspector.core.snapshot.programs import (
     OpenChoice,
     OperandType,
     OperationTime,
+    Pipeline,
     Platform,
     Prediction,
     Program,

@@ -603,6 +603,25 @@ class KeptGather(Record):
 
 
 @dataclass(frozen=True)
+class Pipeline(Record):
+    """A loop in which each device computes one stage, and hands its result to the next device.
+
+    Attributes:
+      stages: Number of stages.
+      microbatches: Number of microbatches. The loop has microbatches + stages − 1 iterations.
+      collective: Name of the collective-permute.
+      axes: The mesh axis along which it sends. None if unknown.
+      source: Its file and line, such as file.py:31. None if unknown.
+    """
+
+    stages: PositiveInt
+    microbatches: PositiveInt
+    collective: str
+    axes: tuple[str, ...] | None
+    source: str | None = None
+
+
+@dataclass(frozen=True)
 class Program(Record):
     """One program.
 
@@ -630,6 +649,7 @@ class Program(Record):
       uneven_gathers: Results that are gathered because their parts are uneven. None if its text is unknown.
       kept_gathers: All-gathers of the forward pass whose results stay in memory until the backward pass. None
         if the text is not scheduled, or cannot be read.
+      pipelines: Loops whose structure is that of a pipeline. None if its text is unknown.
       sharding_error: The reason why JAX cannot trace the program on explicit mesh axes. None if it can.
       mesh: The mesh that its mesh axes and specs refer to, as its position in the Snapshot's `other_meshes`,
         from 0. None for the Snapshot's `mesh`.
@@ -661,6 +681,7 @@ class Program(Record):
     large_constants: tuple[LargeConstant, ...] | None = field(default=None, metadata=OMIT_NONE)
     uneven_gathers: tuple[UnevenGather, ...] | None = field(default=None, metadata=OMIT_NONE)
     kept_gathers: tuple[KeptGather, ...] | None = field(default=None, metadata=OMIT_NONE)
+    pipelines: tuple[Pipeline, ...] | None = field(default=None, metadata=OMIT_NONE)
     sharding_error: ShardingError | None = field(default=None, metadata=OMIT_NONE)
     mesh: NonNegativeInt | None = field(default=None, metadata=OMIT_NONE)
     devices: NonNegativeInt | None = field(default=None, metadata=OMIT_NONE)

@@ -19,6 +19,7 @@ from inspector.compiled.hlo import entry, remarkable
 from inspector.compiled.hlo.analysis import Analysis
 from inspector.compiled.hlo.live_values import live_values
 from inspector.compiled.hlo.module import Module
+from inspector.compiled.hlo.pipelines import pipelines
 from inspector.compiled.hlo.schedule import schedule
 from inspector.compiled.hlo.shardings import NamedMesh
 from inspector.compiled.kept_gathers import kept_gathers
@@ -236,7 +237,7 @@ def _program(
         shardings = arrays.add(
             text, found_mesh.mesh.size if fits and found_mesh is not None else devices
         )
-    collectives = work = before_partitioning = scheduled = used = kept = None
+    collectives = work = before_partitioning = scheduled = used = kept = stages = None
     uses: dict[str, ArgumentUse] = {}
     gradients: frozenset[str] = frozenset()
     reused: frozenset[str] | None = None
@@ -263,6 +264,7 @@ def _program(
             live = live_values(analysis)
             used = memory_use(analysis, *program_text.flat_paths(shardings), uses=uses, live=live)
             kept = kept_gathers(module, live, collectives)
+            stages = pipelines(analysis, collectives)
     except InvalidInput as refused:
         findings.append(Finding("warning", "program-unreadable", f"Program {called}: {refused}."))
     devices = devices or _devices_in_groups(collectives or ())
@@ -279,6 +281,7 @@ def _program(
         else None,
         memory_use=used if partitioned else None,
         kept_gathers=kept if partitioned else None,
+        pipelines=stages if partitioned else None,
         ideal=before_partitioning,
         stage="compiled" if partitioned else None,
         devices=devices,
