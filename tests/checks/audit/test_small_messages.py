@@ -1,0 +1,59 @@
+"""Small messages to neighbors in a loop, counted by what the program does."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+from jax.sharding import AxisType, Mesh, NamedSharding
+from jax.sharding import PartitionSpec as P
+
+from inspector.producers.inspected import inspect
+
+pytestmark = [pytest.mark.usefixtures("inspect_shares_a_worker"), pytest.mark.close_to_jax]
+
+MESH = Mesh(np.array(jax.devices()[:4]), ("x",), axis_types=(AxisType.Auto,))
+FORWARD = [(n, n + 1) for n in range(3)]
+BACKWARD = [(n + 1, n) for n in range(3)]
+
+
+def stencil(steps: int, rows: int) -> Any:
+    """Return a heat equation that exchanges rows with both neighbors for as many steps."""
+
+    def body(u: Any) -> Any:
+        def exchange(u: Any, _: Any) -> Any:
+            above = jax.lax.ppermute(u[-rows:], "x", FORWARD)
+            below = jax.lax.ppermute(u[:rows], "x", BACKWARD)
+            u = jnp.concatenate([above, u, below])
+            for _ in range(rows):
+                u = (u[:-2] + u[2:]) / 2
+            return u, None
+
+        return jax.lax.scan(exchange, u, None, length=steps // rows)[0]
+
+    return jax.jit(jax.shard_map(body, mesh=MESH, in_specs=P("x"), out_specs=P("x")))
+
+
+@pytest.mark.parametrize(
+    ("steps", "rows", "columns", "messages"),
+    [
+        (16, 1, 512, 32),
+        (16, 4, 512, None),  # 8 messages of 4 rows
+        (4, 1, 512, None),
+        (16, 1, 2**16, None),  # 256 KiB each
+    ],
+)
+def test_messages_of_one_row(steps: int, rows: int, columns: int, messages: int | None) -> None:
+    on = NamedSharding(MESH, P("x"))
+    u = jax.ShapeDtypeStruct((64, columns), "float32", sharding=on)
+    found = inspect(stencil(steps, rows), u)
+    (program,) = found.programs
+    sent = sum(c.executions for c in program.collectives if c.op == "collective-permute")
+    assert sent == 2 * steps // rows
+    findings = [finding for finding in found.findings if finding.code == "small-messages"]
+    assert len(findings) == (messages is not None)
+    if messages is not None:
+        assert f" {messages} messages " in findings[0].message
