@@ -16,10 +16,11 @@ from typing import Literal, get_args
 from inspector.compiled.op_name import OpName, parse_op_name
 from inspector.core.collectives import Traffic, traffic
 from inspector.core.snapshot import Collective, Program, Snapshot
+from inspector.machines.evidence import partitioned_beside
 
 Axes = tuple[str, ...] | None
 Reason = Literal[
-    "combined", "split", "reduce-scatter", "all-reduce", "ring", "reassociated", "narrower",
+    "combined", "split", "reduce-scatter", "all-reduce", "ring", "reassociated", "narrower", "wider",
     "out-of-loop", "gathered-again", "other-axes", "removed", "moved", "xla",
 ]  # fmt: skip
 REASONS: tuple[Reason, ...] = get_args(Reason)
@@ -31,6 +32,7 @@ MEANINGS: Mapping[Reason, str] = MappingProxyType({
     "ring": "collective-permutes that overlap with the computation replace one collective",
     "reassociated": "one all-reduce of a sum replaces one of each summand",
     "narrower": "the same elements in a type of half the size or less",
+    "wider": "the same elements in a larger type: XLA for CPUs computes bfloat16 in float32",
     "out-of-loop": "moved out of a loop",
     "gathered-again": "the backward pass gathers the array again",
     "other-axes": "the same operation communicates over other mesh axes",
@@ -85,9 +87,8 @@ class Pair:
 
 def rows_of(snapshot: Snapshot) -> tuple[Row, ...] | None:
     """Return the rows of all programs of a Snapshot; None if it lacks propagated or compiled programs."""
-    if not snapshot.propagated or not snapshot.programs:
-        return None
-    return compared(snapshot.propagated, snapshot.programs)
+    partitioned = partitioned_beside(snapshot)
+    return compared(partitioned, snapshot.programs) if partitioned and snapshot.programs else None
 
 
 def not_compared(snapshot: Snapshot) -> tuple[str, ...]:
@@ -96,7 +97,7 @@ def not_compared(snapshot: Snapshot) -> tuple[str, ...]:
     A program on one device has none.
     """
     known = {
-        program.name for program in snapshot.propagated or () if program.collectives is not None
+        program.name for program in partitioned_beside(snapshot) if program.collectives is not None
     }
     return tuple(
         program.name
@@ -263,6 +264,8 @@ def _reason(
         return "out-of-loop"
     if old > new and _is_narrower(before, after, op):
         return "narrower"
+    if new > old and _is_narrower(after, before, op):
+        return "wider"
     if new > old and op == "all-gather" and _is_again(after, gathered):
         return "gathered-again"
     if not component.after:

@@ -91,6 +91,17 @@ def partitioned_for(snapshot: Snapshot, program: Program, kind: Kind) -> Program
     )
 
 
+def partitioned_beside(snapshot: Snapshot) -> tuple[Program, ...]:
+    """Return the partitioned programs of a Snapshot of the machine for which its own were compiled."""
+    return tuple(
+        record
+        for program in snapshot.programs
+        for record in snapshot.propagated or ()
+        if record.name == program.name and record.mesh == program.mesh
+        if record.platform in (None, platform_of(snapshot, program)) and not program.before_compile
+    )
+
+
 def platform_of(snapshot: Snapshot, program: Program) -> Platform:
     """Return the kind of machine for which a program of a Snapshot was partitioned or compiled."""
     kind = snapshot.source.kind
