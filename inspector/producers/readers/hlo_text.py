@@ -17,9 +17,12 @@ from inspector.compiled.donation import with_donation
 from inspector.compiled.gradients import gradient_results
 from inspector.compiled.hlo import entry, remarkable
 from inspector.compiled.hlo.analysis import Analysis
+from inspector.compiled.hlo.fingerprint import fingerprint
 from inspector.compiled.hlo.live_values import live_values
 from inspector.compiled.hlo.module import Module
 from inspector.compiled.hlo.pipelines import pipelines
+from inspector.compiled.hlo.open_choices import open_choices
+from inspector.compiled.hlo.platform import platform_of
 from inspector.compiled.hlo.schedule import schedule
 from inspector.compiled.hlo.shardings import NamedMesh
 from inspector.compiled.kept_gathers import kept_gathers
@@ -31,6 +34,7 @@ from inspector.core.snapshot import (
     ArgumentUse,
     Collective,
     Finding,
+    OpenChoice,
     Program,
     ProgramArray,
     Snapshot,
@@ -240,6 +244,7 @@ def _program(
     collectives = work = before_partitioning = scheduled = used = kept = stages = None
     uses: dict[str, ArgumentUse] = {}
     gradients: frozenset[str] = frozenset()
+    choices: tuple[OpenChoice, ...] = ()
     reused: frozenset[str] | None = None
     partitioned = entry.is_partitioned(module)
     try:
@@ -258,6 +263,7 @@ def _program(
             else:
                 before_partitioning = hlo.work_of_all_devices(module)
             scheduled = schedule(analysis, collectives)
+            choices = open_choices(analysis)
             reused = program_text.reused_inputs(module, shardings) if partitioned else None
             uses = argument_uses(analysis, *program_text.flat_paths(shardings))
             gradients = gradient_results(analysis, program_text.flat_paths(shardings)[1])
@@ -284,7 +290,10 @@ def _program(
         pipelines=stages if partitioned else None,
         ideal=before_partitioning,
         stage="compiled" if partitioned else None,
+        platform=platform_of(module) if partitioned else None,
         devices=devices,
+        open_choices=choices if partitioned else (),
+        fingerprint=fingerprint(module) if partitioned else None,
     )
 
 
