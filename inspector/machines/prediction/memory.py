@@ -411,6 +411,16 @@ def fit(snapshot: Snapshot, chip: Chip | None) -> Fit:
         basis: Basis = "compiler" if accepted else "parts" if parts.peak is None else "peak"
         fits = None if capacity is None else accepted or needed <= capacity
         return Fit(fits, basis, needed, capacity, parts.program, parts.largest)
+    # A text alone has no analysis of the compiler, but the schedule that it follows from.
+    scheduled = [
+        (program.memory_use.peak_bytes, program.name)
+        for program in snapshot.programs
+        if program.memory_use is not None and not program.before_compile
+        if chip is None or platform_of(snapshot, program) == chip.kind
+    ]
+    if scheduled:
+        needed, name = max(scheduled)
+        return Fit(None if capacity is None else needed <= capacity, "peak", needed, capacity, name)
     least = _held(snapshot)
     if least is None:
         return Fit(None, "unknown", None, capacity)
