@@ -20,8 +20,8 @@ from inspector.compiled.hlo.analysis import Analysis
 from inspector.compiled.hlo.fingerprint import fingerprint
 from inspector.compiled.hlo.live_values import live_values
 from inspector.compiled.hlo.module import Module
-from inspector.compiled.hlo.pipelines import pipelines
 from inspector.compiled.hlo.open_choices import open_choices
+from inspector.compiled.hlo.pipelines import pipelines
 from inspector.compiled.hlo.platform import platform_of
 from inspector.compiled.hlo.schedule import schedule
 from inspector.compiled.hlo.shardings import NamedMesh
