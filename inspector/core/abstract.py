@@ -61,6 +61,7 @@ class PropagatedPrograms(Record):
       findings: A note for each program that cannot be propagated.
       only: The names of the programs that were asked for; empty if all were.
       on_platforms: The same programs after the passes for other platforms, without origins.
+      complete: Whether origins, conflicts and arrays are known. If not, only the totals of programs are.
     """
 
     programs: tuple[Program, ...]
@@ -68,3 +69,4 @@ class PropagatedPrograms(Record):
     findings: tuple[Finding, ...] = ()
     only: tuple[str, ...] = ()
     on_platforms: tuple[Program, ...] = ()
+    complete: bool = True

@@ -30,7 +30,7 @@ from inspector.machines.hardware import Chip
 from inspector.machines.prediction.predicted import predicted
 from inspector.producers.abstract import cached_state
 from inspector.producers.propagation.locations import named_at
-from inspector.producers.propagation.propagate import Setting, propagated_program
+from inspector.producers.propagation.propagate import Setting, partitioned_program
 from inspector.producers.propagation.template import (
     Lowered,
     Template,
@@ -143,8 +143,7 @@ def _propagated(variant: _Variant, current: Layout, program: str) -> Program:
     lowered = _named(template, program)
     if variant.without:
         lowered = replace(lowered, module=_without_constraint(lowered.module, variant.without))
-    setting = Setting.of(layout)
-    return propagated_program(lowered, setting, template.logical, origins=False).program
+    return partitioned_program(lowered, Setting.of(layout), template.logical).totals.program
 
 
 def forget() -> None:

@@ -117,11 +117,11 @@ class History:
     """A copy of a propagated module with the notes of Shardy.
 
     Args:
-      module: a module after propagation, whose operations have numbers.
+      module: a module after propagation, whose operations have numbers. It must not change any more.
     """
 
     def __init__(self, module: Any) -> None:
-        self.module = module.clone()
+        self.module = module
         self._operations = operations(self.module)
         self._constraints = {
             ir.StringAttr(operation.attributes[NAME]).value: operation

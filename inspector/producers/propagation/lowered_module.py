@@ -20,7 +20,11 @@ from inspector.machines.hardware import Kind
 from inspector.producers.jax_internals import hlo_conversion
 from inspector.producers.propagation import shardy
 from inspector.producers.propagation.one_mesh import meshes_of, on_first_mesh
-from inspector.producers.propagation.propagate import Setting, described_program
+from inspector.producers.propagation.propagate import (
+    Setting,
+    partitioned_program,
+    with_causes,
+)
 from inspector.producers.propagation.refusals import refusals
 from inspector.producers.propagation.shardings import MANUAL
 from inspector.producers.propagation.template import Lowered
@@ -102,13 +106,14 @@ def partitioned_module(
     setting = Setting(mesh, platforms=platforms)
     origins = not any(word in written for word in _RANDOM)
     try:
-        propagated = shardy.propagate(prepared, origins)
+        propagated = shardy.propagate(lowered.numbered.module, origins, export=True)
     except InvalidInput:
         if not origins:
             raise
         origins = False
-        propagated = shardy.propagate(prepared, origins)
-    described = described_program(propagated, lowered, setting, origins, watched=True)
+        propagated = shardy.propagate(lowered.numbered.module, origins, export=True)
+    partitioned = partitioned_program(lowered, setting, logical=False)
+    described = with_causes(partitioned, propagated, lowered, setting, origins, watched=True)
     return PartitionedModule(
         propagated.module, described.program, described.arrays, described.on_platforms
     )

@@ -31,16 +31,22 @@ _MOST_STEPS = 32  # from a collective to the operations that use its result
 _FIELD = "operation_number"  # of the metadata of an instruction
 
 
-def give_numbers(module: Any) -> None:
-    """Give each operation of a module a number."""
-    kind = ir.IntegerType.get_signless(64)
-    for number, operation in enumerate(operations(module)):
-        operation.attributes[NUMBER] = ir.IntegerAttr.get(kind, number)
+def numbered(module: Any) -> Any:
+    """Return a copy of the operation of a module, in which each operation has a number."""
+    with module.context, ir.Location.unknown():
+        copy = module.operation.clone()
+        kind = ir.IntegerType.get_signless(64)
+        for number, operation in enumerate(operations(copy)):
+            operation.attributes[NUMBER] = ir.IntegerAttr.get(kind, number)
+    return copy
 
 
-def for_partitioner(module: Any) -> ir.Module:
-    """Return a copy of a module with numbers, without marks and with each number as the location."""
-    copy = module.clone()
+def for_partitioner(module: Any, with_numbers: bool = True) -> ir.Module:
+    """Return a copy of a module with numbers, without marks and with each number as the location.
+
+    with_numbers: without it, no operation has a location.
+    """
+    copy = module.operation.clone()
     ops = operations(copy)
     for operation in ops:
         attributes = operation.attributes
@@ -49,26 +55,33 @@ def for_partitioner(module: Any) -> ir.Module:
             operation.location = ir.Location.name(str(number))
             del attributes[NUMBER]
     erase_marks(ops)
-    text = copy.operation.get_asm(enable_debug_info=True, large_elements_limit=None)
+    text = copy.get_asm(enable_debug_info=with_numbers, large_elements_limit=None)
     return ir.Module.parse(text, copy.context)
 
 
-def with_names(text: str, by_number: Mapping[int, Any]) -> str:
-    """Return the text of a partitioned program with the names and source lines of its operations.
+class OperationNames:
+    """Names and source lines of the operations of a module with numbers. Each is read once."""
 
-    Args:
-      by_number: the operations of the program with their locations.
-    """
-    known: dict[str, str] = {}
+    def __init__(self, module: Any) -> None:
+        self._context = module.context
+        self._locations = {
+            str(ir.IntegerAttr(operation.attributes[NUMBER]).value): operation.location
+            for operation in operations(module.operation)
+            if NUMBER in operation.attributes
+        }
+        self._known: dict[str, str] = {}
 
-    def named(match: re.Match[str]) -> str:
+    def put_into(self, text: str) -> str:
+        """Return the text of a partitioned program with names and lines instead of numbers."""
+        with self._context:
+            return _WRITTEN.sub(self._metadata, text)
+
+    def _metadata(self, match: re.Match[str]) -> str:
         number = match[1]
-        if number not in known:
-            operation = by_number.get(int(number))
-            known[number] = "" if operation is None else _metadata(operation.location, number)
-        return known[number]
-
-    return _WRITTEN.sub(named, text)
+        if number not in self._known:
+            location = self._locations.get(number)
+            self._known[number] = "" if location is None else _metadata(location, number)
+        return self._known[number]
 
 
 @dataclass(frozen=True)

@@ -10,7 +10,6 @@ from dataclasses import dataclass, replace
 from typing import Any
 
 import jax
-from jax.extend.mlir import ir
 
 from inspector.compiled import hlo, program_text
 from inspector.compiled.hlo import attention_kernels
@@ -55,9 +54,10 @@ from inspector.producers.propagation.history import History
 from inspector.producers.propagation.intermediates import intermediates
 from inspector.producers.propagation.large_mesh import on_axes_of, on_large_mesh, smaller
 from inspector.producers.propagation.manual import manual_axes_around
-from inspector.producers.propagation.numbers import for_partitioner, purposes_of, with_names
+from inspector.producers.propagation.numbers import purposes_of
 from inspector.producers.propagation.one_mesh import OTHER_MESHES, meshes_of
 from inspector.producers.propagation.origins import Sources, origins_of_value
+from inspector.producers.propagation.rewritable import RewritableModule
 from inspector.producers.propagation.shardings import (
     axes_of_dimensions,
     sharding_of,
@@ -67,8 +67,7 @@ from inspector.producers.propagation.shardings import (
 )
 from inspector.producers.propagation.shardy import Propagated
 from inspector.producers.propagation.template import Lowered, template_of
-from inspector.producers.propagation.walk import text_of
-from inspector.producers.propagation.xla_partitioner import MOST_DEVICES, partitioned
+from inspector.producers.propagation.xla_partitioner import MOST_DEVICES, partitioned_prepared
 
 SCALED = "scaled-programs"
 
@@ -130,8 +129,20 @@ class Setting:
             torus=machine.slice.shape if machine and machine.slice else None,
         )
 
-    def module_of(self, lowered: Lowered) -> Any:
-        """Return the module of a program with logical axes, with the mesh and its axes instead of them."""
+    def written(
+        self, module: RewritableModule, lowered: Lowered, logical: bool, mesh: Mesh | None = None
+    ) -> Any:
+        """Return a module of a program after its shardings were replaced by those of this setting.
+
+        Args:
+          module: `lowered.numbered`, or one of the copies for the partitioner.
+          logical: whether the module has logical axes, to which the rules are applied.
+          mesh: another mesh with the same axes; None for that of the setting.
+        """
+        if not logical:
+            if mesh is None:
+                return module.restore()
+            return module.write(mesh.sizes, lambda spec: spec)
         sizes = self.mesh.sizes
         more = None
         if self.optimizer_axes:
@@ -150,11 +161,7 @@ class Setting:
                 "res_attrs": changes(lowered.outputs, results),
             }
         mapping = functools.partial(partition_spec, self.rules)
-        return shardy.rewrite(lowered.module, sizes, mapping, more)
-
-    def resized(self, lowered: Lowered) -> Any:
-        """Return the module of a program with mesh axes, with the sizes of this mesh."""
-        return shardy.rewrite(lowered.module, self.mesh.sizes, lambda spec: spec)
+        return module.write(sizes if mesh is None else mesh.sizes, mapping, more)
 
     def as_compiled(self, module: hlo.Module, mesh: Mesh) -> hlo.Module:
         """Return a partitioned program after the passes for this kind of machine that change the bytes sent.
@@ -192,12 +199,31 @@ def propagate(payload: dict[str, Any], report: Callable[..., None]) -> dict[str,
 
     The payload has `origins`: whether to record where shardings come from, `only`: names of programs, and
     `platforms`: kinds of machines for which programs of a step are read, too.
+
+    Progress has `totals`: the program that the page shows first as soon as its figures are known, as
+    `PropagatedPrograms` without origins, conflicts and arrays. The answer follows later.
     """
     report("propagate")
     layout = from_json(payload["layout"])
+
+    def report_totals(totals: Described) -> None:
+        program = totals.program
+        if program.name == layout.entry.watched_program:
+            known = PropagatedPrograms(
+                (program,),
+                only=(program.name,),
+                on_platforms=totals.on_platforms,
+                complete=False,
+            )
+            report("origins", totals=typed_json.encode(known))
+
     with collector.paused():
         answer = propagated_programs(
-            layout, payload["origins"], payload.get("only", ()), payload.get("platforms", ())
+            layout,
+            payload["origins"],
+            payload.get("only", ()),
+            payload.get("platforms", ()),
+            report_totals,
         )
         return typed_json.encode(answer)
 
@@ -207,6 +233,7 @@ def propagated_programs(
     origins: bool = True,
     only: Collection[str] = (),
     platforms: Collection[Kind] = (),
+    report: Callable[[Described], None] = lambda totals: None,
 ) -> PropagatedPrograms:
     """Return init, train step and inference after propagation, with stage `propagated`.
 
@@ -215,6 +242,7 @@ def propagated_programs(
       only: names of the programs that are wanted; all if it is empty, or if none of them can be propagated.
         Random numbers of init take longer than the other programs together.
       platforms: kinds of machines for which programs of a step are read, too, if the layout names none.
+      report: is called with each program as soon as its totals are known, without causes and conflicts.
 
     Raises:
       InvalidInput: the model cannot be traced, or no program can be propagated.
@@ -229,8 +257,12 @@ def propagated_programs(
         if only and lowered.name not in only:
             continue
         try:
-            described = _with_or_without_origins(
-                lowered, setting, template.logical, origins and lowered.name != "init"
+            described = propagated_program(
+                lowered,
+                setting,
+                template.logical,
+                origins and lowered.name != "init",
+                report,
             )
         except InvalidInput as error:
             failed.append((lowered.name, str(error)))
@@ -239,7 +271,7 @@ def propagated_programs(
         arrays += described.arrays
         on_platforms += described.on_platforms
     if only and not programs:
-        return propagated_programs(layout, origins, platforms=platforms)
+        return propagated_programs(layout, origins, platforms=platforms, report=report)
     if failed and not programs:
         raise InvalidInput(failed[0][1])
     findings = [Finding("note", NOT_PROPAGATED, f"{name}: {reason}") for name, reason in failed]
@@ -277,16 +309,6 @@ def _about_meshes(programs: Iterable[Lowered], layout: Layout) -> Iterator[Findi
                 return
 
 
-def _with_or_without_origins(
-    lowered: Lowered, setting: Setting, logical: bool, origins: bool
-) -> Described:
-    """Return a program as `propagated_program` does. If recording origins fails, do without them."""
-    if origins:
-        with contextlib.suppress(InvalidInput):
-            return propagated_program(lowered, setting, logical)
-    return propagated_program(lowered, setting, logical, origins=False)
-
-
 def partition_spec(given: tuple[Rule, ...], names: Spec) -> Spec:
     """Return the mesh axes of dimensions from their logical axes."""
     return rules.partition_spec([axes[0] if axes else None for axes in names], given)
@@ -302,10 +324,8 @@ def partitioned_text(lowered: Lowered, setting: Setting, logical: bool) -> str:
     Raises:
       InvalidInput: XLA refuses the program.
     """
-    module = setting.module_of(lowered) if logical else setting.resized(lowered)
-    with lowered.module.context:
-        text = text_of(module, debug_info=False)
-        return partitioned(ir.Module.parse(text), setting.mesh.size)
+    module = setting.written(lowered.without_names, lowered, logical, setting.mesh)
+    return partitioned_prepared(module, setting.mesh.size)
 
 
 @dataclass(frozen=True)
@@ -318,37 +338,110 @@ class Described:
 
 
 def propagated_program(
-    lowered: Lowered, setting: Setting, logical: bool, origins: bool = True
+    lowered: Lowered,
+    setting: Setting,
+    logical: bool,
+    origins: bool = True,
+    report: Callable[[Described], None] = lambda totals: None,
 ) -> Described:
-    """Return one lowered program after propagation, and the values in it that its model reports.
+    """Return one lowered program after XLA's partitioner, and the values in it that its model reports.
 
     Args:
       logical: whether the module has logical axes, to which the rules are applied.
+      report: is called with the program as soon as its totals are known, without causes and conflicts.
 
     Raises:
-      InvalidInput: Shardy refuses the program.
+      InvalidInput: XLA or Shardy refuses the program.
     """
-    module = setting.module_of(lowered) if logical else lowered.module
-    return described_program(
-        shardy.propagate(module, origins),
-        lowered,
-        setting,
-        origins,
-        lowered.name == setting.watched,
-    )
+    program = partitioned_program(lowered, setting, logical)
+    report(program.totals)
+    module = setting.written(lowered.numbered, lowered, logical)
+    watched = lowered.name == setting.watched
+    try:
+        propagated = shardy.propagate(module, origins)
+    except InvalidInput:
+        if not origins:
+            raise
+        origins = False
+        propagated = shardy.propagate(module, origins)
+    return with_causes(program, propagated, lowered, setting, origins, watched)
 
 
-def described_program(
-    propagated: Propagated, lowered: Lowered, setting: Setting, origins: bool, watched: bool
-) -> Described:
-    """Return the record of a program that XLA partitions, and the values in it if it is `watched`.
+@dataclass(frozen=True)
+class PartitionedProgram:
+    """A program of one device after XLA's partitioner, and its totals.
+
+    Attributes:
+      module: the program after the passes of its platform.
+      totals: its record without origins and conflicts, without arrays, and the same on other platforms.
+    """
+
+    module: hlo.Module
+    totals: Described
+
+
+def partitioned_program(lowered: Lowered, setting: Setting, logical: bool) -> PartitionedProgram:
+    """Partition a program, and read what it computes, sends and keeps in memory.
 
     Raises:
       InvalidInput: XLA refuses the program.
     """
-    history = propagated.history
-    of_one_device, mesh = _partitioned_module(propagated, setting.mesh)
+    of_one_device, mesh = _partitioned_module(lowered, setting, logical)
     module, program = _read(of_one_device, mesh, lowered, setting)
+    on_platforms = tuple(
+        _read(of_one_device, mesh, lowered, replace(setting, kind=kind))[1]
+        for kind in (() if lowered.name in ONCE else setting.platforms)
+    )
+    return PartitionedProgram(module, Described(program, (), on_platforms))
+
+
+def _read(
+    of_one_device: hlo.Module, mesh: Mesh, lowered: Lowered, setting: Setting
+) -> tuple[hlo.Module, Program]:
+    """Return a partitioned program after the passes of the setting's platform, and its figures.
+
+    mesh: that for which it was partitioned.
+    """
+    module = setting.as_compiled(of_one_device, mesh)
+    program = Program(lowered.name, stage="partitioned", platform=setting.kind)
+    analysis = Analysis(module)
+    arrays = [
+        *(ProgramArray("input", path, None, None, None) for path in lowered.inputs),
+        *(ProgramArray("output", path, None, None, None) for path in lowered.outputs),
+    ]
+    try:
+        collectives = program_text.collectives_of(module, mesh, arrays, analysis)
+        work = hlo.work(module, analysis)
+    except InvalidInput:
+        return module, program
+    collectives = simplified(collectives, analysis)
+    if mesh is not setting.mesh:
+        collectives = tuple(on_axes_of(collective, setting.mesh) for collective in collectives)
+    program = replace(
+        program,
+        flops_per_device=work.flops,
+        collectives=collectives,
+        work=with_traffic(work, setting.traffic(analysis), setting.kernel_square),
+        memory_use=setting.memory_use(analysis, lowered),
+    )
+    return module, program
+
+
+def with_causes(
+    partitioned: PartitionedProgram,
+    propagated: Propagated,
+    lowered: Lowered,
+    setting: Setting,
+    origins: bool,
+    watched: bool,
+) -> Described:
+    """Return the record of a program with the causes of its collectives, and the values in it.
+
+    Args:
+      propagated: the program after Shardy's propagation, with notes about `origins` or without.
+      watched: whether the values are wanted.
+    """
+    program, history = partitioned.totals.program, propagated.history
     sources = Sources(
         lowered.inputs,
         lowered.outputs,
@@ -356,7 +449,7 @@ def described_program(
         lowered.logical_axes,
         setting.rules,
     )
-    purposes = purposes_of(module)
+    purposes = purposes_of(partitioned.module)
     with propagated.module.context:
         conflicting = conflicts_of(program.collectives or (), purposes, history, setting.mesh.sizes)
         causes = Causes(history, purposes, conflicting, sources, origins)
@@ -368,51 +461,17 @@ def described_program(
             conflict(operation, origins, history, sources) for operation in conflicting.values()
         )
         values = _arrays(history, origins, sources, setting, lowered.name) if watched else []
-    described = replace(
+    program = replace(
         program,
         collectives=None if program.collectives is None else with_lines(collectives, conflicts),
         conflicts=conflicts,
     )
-    on_platforms = tuple(
-        _read(of_one_device, mesh, lowered, replace(setting, kind=kind))[1]
-        for kind in (() if lowered.name in ONCE else setting.platforms)
-    )
-    return Described(described, tuple(values), on_platforms)
+    return replace(partitioned.totals, program=program, arrays=tuple(values))
 
 
-def _read(
-    of_one_device: hlo.Module, mesh: Mesh, lowered: Lowered, setting: Setting
-) -> tuple[hlo.Module, Program]:
-    """Return a partitioned program after the passes of the setting's platform, and its figures.
-
-    mesh: that for which it was partitioned.
-    """
-    module = setting.as_compiled(of_one_device, mesh)
-    arrays = [
-        *(ProgramArray("input", path, None, None, None) for path in lowered.inputs),
-        *(ProgramArray("output", path, None, None, None) for path in lowered.outputs),
-    ]
-    read = program_text.read_module(module, mesh, arrays)
-    collectives = read.collectives
-    if collectives is not None and read.analysis is not None:
-        collectives = simplified(collectives, read.analysis)
-    if mesh is not setting.mesh and collectives is not None:
-        collectives = tuple(on_axes_of(collective, setting.mesh) for collective in collectives)
-    traffic = None if read.analysis is None else setting.traffic(read.analysis)
-    program = Program(
-        lowered.name,
-        stage="partitioned",
-        platform=setting.kind,
-        flops_per_device=None if read.work is None else read.work.flops,
-        collectives=collectives,
-        work=None if read.work is None else with_traffic(read.work, traffic, setting.kernel_square),
-        memory_use=None if read.analysis is None else setting.memory_use(read.analysis, lowered),
-        open_choices=read.open_choices,
-    )
-    return module, program
-
-
-def _partitioned_module(propagated: Propagated, mesh: Mesh) -> tuple[hlo.Module, Mesh]:
+def _partitioned_module(
+    lowered: Lowered, setting: Setting, logical: bool
+) -> tuple[hlo.Module, Mesh]:
     """Return the program of one device of a mesh, and the mesh of the groups of its collectives.
 
     The mesh is another one with the same axes if it cannot be emulated.
@@ -420,25 +479,24 @@ def _partitioned_module(propagated: Propagated, mesh: Mesh) -> tuple[hlo.Module,
     Raises:
       InvalidInput: XLA refuses the program, or it cannot be scaled to a mesh that cannot be emulated.
     """
+    mesh = setting.mesh
 
-    def on(sizes: Mesh) -> hlo.Module:
-        given = propagated.given
-        if sizes is not mesh:
-            given = shardy.rewrite(given, sizes.sizes, lambda spec: spec)
-        text = partitioned(for_partitioner(given), sizes.size)
-        module = program_text.parsed(with_names(text, propagated.history.by_number))
+    def on(emulated: Mesh) -> hlo.Module:
+        other = None if emulated is mesh else emulated
+        written = setting.written(lowered.for_partitioner, lowered, logical, other)
+        text = partitioned_prepared(written, emulated.size)
+        module = program_text.parsed(lowered.names.put_into(text))
         if module is None:
             raise InvalidInput("the partitioned program cannot be read")
         return module
 
-    with propagated.module.context, ir.Location.unknown():
-        *others, last = smaller(mesh) or (None,)
-        if last is None:
-            return on(mesh), mesh
-        for meshes in others:
-            with contextlib.suppress(InvalidInput):
-                return on_large_mesh(on(meshes.first), on(meshes.second), meshes), meshes.first
-        return on_large_mesh(on(last.first), on(last.second), last), last.first
+    *others, last = smaller(mesh) or (None,)
+    if last is None:
+        return on(mesh), mesh
+    for meshes in others:
+        with contextlib.suppress(InvalidInput):
+            return on_large_mesh(on(meshes.first), on(meshes.second), meshes), meshes.first
+    return on_large_mesh(on(last.first), on(last.second), last), last.first
 
 
 def with_traffic(work: Work, traffic: FusedTraffic | None, kernel_square: int | None) -> Work:

@@ -185,7 +185,7 @@ def _partitioned(
 
     in_slices: whether transfers between TPU slices are done apart, which depends on the sizes of mesh axes.
     """
-    text = partitioned_text(lowered.unmarked, setting, logical)
+    text = partitioned_text(lowered, setting, logical)
     module = program_text.parsed(text)
     mesh = setting.mesh if in_slices else replace(setting.mesh, slice_index=None)
     if module is None:

@@ -6,9 +6,8 @@ The passes come with jaxlib. They need no devices: a mesh of names and sizes is 
 from __future__ import annotations
 
 import functools
-import itertools
 import re
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -16,14 +15,11 @@ from jax.extend.mlir import ir, passmanager
 from jax.extend.mlir.dialects import sdy
 
 from inspector.core.errors import InvalidInput
-from inspector.core.snapshot import Spec
 from inspector.producers.propagation.history import History, erase_marks
-from inspector.producers.propagation.numbers import give_numbers
 from inspector.producers.propagation.origins import (
     Constraint,
     LogicalAxes,
     constraints_of,
-    note_axes,
 )
 from inspector.producers.propagation.outlined import close_signature, outline, restore
 from inspector.producers.propagation.refusals import refusals
@@ -31,15 +27,11 @@ from inspector.producers.propagation.shardings import (
     MANUAL,
     SHARDING,
     axes_of_dimensions,
-    closed_dimensions,
-    spec_of,
-    tensor_sharding,
 )
 from inspector.producers.propagation.walk import (
     function_type,
     main_function,
     operations,
-    set_signature_attributes,
     signature_attributes,
     symbols,
 )
@@ -53,30 +45,30 @@ class Propagated:
     """A module after propagation.
 
     Attributes:
-      given: the module before propagation, with the numbers of its operations.
-      module: the module; every value has an `sdy.sharding`.
+      module: the module; every value has an `sdy.sharding`. It has the sharding constraints and the notes
+        about origins, if these are recorded, unless it is exported.
       constraints: each sharding constraint, by the name that origins give it.
       history: the module with its constraints, and with the notes about origins, if these are recorded.
     """
 
-    given: Any
     module: Any
     constraints: Mapping[str, Constraint]
     history: History
 
 
-def propagate(module: Any, origins: bool = True) -> Propagated:
+def propagate(module: Any, origins: bool = True, export: bool = False) -> Propagated:
     """Run propagation.
 
     Args:
-      module: an `ir.Module` with `sdy.sharding` attributes. It is not changed.
+      module: a module with `sdy.sharding` attributes. It is not changed.
       origins: record where shardings come from. Shardy's debug option for it ends the process for some
         programs that draw random numbers, and for a full `shard_map` in a loop, which is refused.
+      export: also run the passes after propagation, which replace sharding constraints.
 
     Raises:
       InvalidInput: Shardy refuses the module; the sentence has its own words. Or it cannot record origins.
     """
-    propagation, export = _pipelines(origins)
+    propagation, after = _pipelines(origins)
     with (
         module.context,
         ir.Location.unknown(),
@@ -84,8 +76,6 @@ def propagate(module: Any, origins: bool = True) -> Propagated:
     ):
         copy = module.operation.clone()
         inline_calls(copy)
-        give_numbers(copy)
-        given = copy.clone()
         if origins and _maps_in_a_loop(copy):
             raise InvalidInput("Shardy cannot record origins of a shard_map inside a loop")
         if not origins:
@@ -95,15 +85,16 @@ def propagate(module: Any, origins: bool = True) -> Propagated:
         _run(propagation, copy)
         if outlined is not None:
             restore(outlined)
-        ops = operations(copy)
-        constraints = constraints_of(ops)
+        constraints = constraints_of(operations(copy))
         history = History(copy)
-        erase_marks(ops)
-        if outlined is not None:
-            close_signature(copy)
-        _run(export, copy)
-        copy.verify()
-    return Propagated(given, copy, constraints, history)
+        if export:
+            copy = copy.clone()
+            erase_marks(operations(copy))
+            if outlined is not None:
+                close_signature(copy)
+            _run(after, copy)
+            copy.verify()
+    return Propagated(copy, constraints, history)
 
 
 def _run(pipeline: str, module: Any) -> None:
@@ -197,45 +188,6 @@ def _pipelines(origins: bool) -> tuple[str, str]:
     )
 
 
-def rewrite(
-    module: Any,
-    mesh: Mapping[str, int],
-    mapping: Callable[[Spec], Spec],
-    more: Mapping[str, Sequence[Callable[[Spec], Spec] | None]] | None = None,
-) -> Any:
-    """Return a copy of a module with another mesh and other shardings.
-
-    Args:
-      module: a module whose mesh axes are names to be replaced.
-      mesh: size of each mesh axis, in order.
-      mapping: maps the spec of an argument, a result or a sharding constraint from the module's names to mesh
-        axes.
-      more: for `arg_attrs` and `res_attrs` of `main`, a change of the spec of each argument or result that
-        follows; None keeps it.
-    """
-    with module.context, ir.Location.unknown():
-        copy = module.operation.clone()
-        # Many values of a module have the same sharding.
-        mapped = functools.cache(functools.partial(_mapped_attribute, mapping=mapping))
-        for operation in symbols(copy, "sdy.mesh").values():
-            axes = [sdy.MeshAxisAttr.get(name, size) for name, size in mesh.items()]
-            operation.attributes["mesh"] = sdy.MeshAttr.get(axes)
-            if "stablehlo.mesh" in operation.attributes:
-                del operation.attributes["stablehlo.mesh"]
-        for name, function in symbols(copy, "func.func").items():
-            for key in ("arg_attrs", "res_attrs"):
-                changes = more[key] if more and name == "main" else ()
-                _map_attributes(function, key, mapped, changes)
-        for operation in operations(copy):
-            attributes = operation.attributes
-            if operation.name == "sdy.sharding_constraint":
-                note_axes(operation, logical_axes(sdy.TensorShardingAttr(attributes["sharding"])))
-            for key in (SHARDING, "sharding"):
-                if key in attributes:
-                    attributes[key] = mapped(attributes[key])
-        return copy
-
-
 def names_of_arguments(
     module: Any, inputs: Sequence[str], outputs: Sequence[str]
 ) -> Iterator[tuple[str, LogicalAxes]]:
@@ -261,41 +213,3 @@ def shapes_of_main(module: Any) -> tuple[list[tuple[int, ...]], list[tuple[int, 
 def logical_axes(sharding: Any) -> LogicalAxes:
     """Return the logical axis of each dimension, which the module has as a mesh axis."""
     return tuple(axes[0][0] if axes else None for axes in axes_of_dimensions(sharding))
-
-
-def _map_attributes(
-    function: Any,
-    key: str,
-    mapped: Callable[[Any], Any],
-    more: Sequence[Callable[[Spec], Spec] | None] = (),
-) -> None:
-    """Map the sharding attributes of a function's arguments or results, and then change them with `more`."""
-    if key not in function.attributes:
-        return
-    listed = signature_attributes(function, key)
-    for named, change in itertools.zip_longest(listed, more):
-        if SHARDING in named:
-            named[SHARDING] = mapped(named[SHARDING])
-            if change is not None:
-                named[SHARDING] = _mapped_attribute(named[SHARDING], change)
-    set_signature_attributes(function, key, listed)
-
-
-def _mapped_attribute(attribute: Any, mapping: Callable[[Spec], Spec]) -> Any:
-    if sdy.TensorShardingAttr.isinstance(attribute):
-        return _mapped(sdy.TensorShardingAttr(attribute), mapping)
-    if sdy.TensorShardingPerValueAttr.isinstance(attribute):
-        arrays = sdy.TensorShardingPerValueAttr(attribute).shardings
-        return sdy.TensorShardingPerValueAttr.get(
-            [_mapped(sdy.TensorShardingAttr(sharding), mapping) for sharding in arrays]
-        )
-    return attribute
-
-
-def _mapped(sharding: Any, mapping: Callable[[Spec], Spec]) -> Any:
-    axes = axes_of_dimensions(sharding)
-    if any(part is not None for dimension in axes for _, part in dimension):
-        raise InvalidInput("it shards over a part of a mesh axis, which other meshes lack")
-    spec = mapping(spec_of(axes))
-    whole = [tuple((name, None) for name in axes or ()) for axes in spec]
-    return tensor_sharding(sharding.mesh_or_ref, whole, closed_dimensions(sharding))

@@ -3,7 +3,7 @@
 A model with logical axes is lowered on an abstract mesh whose axes are the logical axes themselves, each of
 size 1, with rules that map every name to itself. The module then has logical names instead of mesh axes at
 its arguments, results and sharding constraints. Rules, a mesh and the axes of the optimizer state are put in
-afterwards, without tracing again (`shardy.rewrite`).
+afterwards, without tracing again (`rewritable`).
 
 Models that read the rules as nnx does, models with mesh axes, and a user's own models are lowered on the
 layout's own mesh, because their code may depend on it.
@@ -20,6 +20,7 @@ from typing import Any
 import jax
 from cachetools import LRUCache, cached
 from jax.extend.mlir import ir
+from jax.extend.mlir.dialects import sdy
 
 from inspector.core.errors import InvalidInput
 from inspector.core.memory_kinds import PINNED, UNPINNED
@@ -36,9 +37,10 @@ from inspector.producers.build import (
 )
 from inspector.producers.describe import code_of
 from inspector.producers.leaves import leaves_of
-from inspector.producers.propagation import shardy
-from inspector.producers.propagation.history import erase_marks
-from inspector.producers.propagation.origins import LogicalAxes
+from inspector.producers.propagation import shardy, xla_partitioner
+from inspector.producers.propagation.numbers import OperationNames, for_partitioner, numbered
+from inspector.producers.propagation.origins import LogicalAxes, note_axes
+from inspector.producers.propagation.rewritable import RewritableModule
 from inspector.producers.propagation.shardings import MANUAL
 from inspector.producers.propagation.walk import operations
 from inspector.producers.propagation.xla_form import remove_dead_code, xla_form
@@ -69,12 +71,29 @@ class Lowered:
     offloads: bool = False
 
     @functools.cached_property
-    def unmarked(self) -> Lowered:
-        """The same program without the marks of watched values."""
-        with self.module.context:
-            copy = self.module.operation.clone()
-            erase_marks(operations(copy))
-        return replace(self, module=copy)
+    def numbered(self) -> RewritableModule:
+        """A copy whose operations have numbers."""
+        return RewritableModule(numbered(self.module))
+
+    @functools.cached_property
+    def for_partitioner(self) -> RewritableModule:
+        """A copy for XLA's partitioner, with the numbers of the operations as their locations."""
+        return self._for_partitioner(with_numbers=True)
+
+    @functools.cached_property
+    def without_names(self) -> RewritableModule:
+        """A copy for XLA's partitioner, without locations."""
+        return self._for_partitioner(with_numbers=False)
+
+    def _for_partitioner(self, with_numbers: bool) -> RewritableModule:
+        with self.module.context, ir.Location.unknown():
+            copy = for_partitioner(numbered(self.module), with_numbers)
+            return RewritableModule(xla_partitioner.prepare(copy))
+
+    @functools.cached_property
+    def names(self) -> OperationNames:
+        """Names and source lines of the operations by their numbers."""
+        return OperationNames(self.numbered.module)
 
     @functools.cached_property
     def has_manual_part(self) -> bool:
@@ -179,6 +198,8 @@ def _lower(signature: Signature, logical: bool, watched: bool) -> Lowered:
     with module.context, ir.Location.unknown():
         shardy.inline_calls(module.operation)
         remove_dead_code(module.operation)  # as JAX does if it may drop unused arguments
+        if logical:
+            note_logical_axes(module.operation)
     results = lowered.out_info
     inputs = tuple(_paths(zip(signature.inputs, signature.arguments, strict=True)))
     outputs = tuple(
@@ -189,6 +210,14 @@ def _lower(signature: Signature, logical: bool, watched: bool) -> Lowered:
     return Lowered(
         signature.name, module, inputs, outputs, names, not kinds.isdisjoint((PINNED, UNPINNED))
     )
+
+
+def note_logical_axes(module: Any) -> None:
+    """Write the logical axes of each sharding constraint at it, before mesh axes replace them."""
+    for operation in operations(module):
+        if operation.name == "sdy.sharding_constraint":
+            sharding = sdy.TensorShardingAttr(operation.attributes["sharding"])
+            note_axes(operation, shardy.logical_axes(sharding))
 
 
 def _lowered_for_a_platform(traced: Any, name: str) -> Any:

@@ -63,19 +63,37 @@ _ENTRY = re.compile(r"^ENTRY ", re.M)
 
 
 def partitioned(module: ir.Module, devices: int) -> str:
-    """Return the HLO text of one device after the partitioner.
-
-    Args:
-      module: StableHLO with shardings on a mesh of `devices` devices. It is changed.
-      devices: at most `MOST_DEVICES`.
+    """Change a module with `prepare`, and return the text of `partitioned_prepared`.
 
     Raises:
-      InvalidInput: XLA refuses the module; the sentence has its words.
+      InvalidInput: the size of a dimension is unknown, or XLA refuses the module.
+    """
+    return partitioned_prepared(prepare(module), devices)
+
+
+def prepare(module: ir.Module) -> ir.Module:
+    """Return the module itself after the changes that `partitioned_prepared` needs.
+
+    Raises:
+      InvalidInput: the size of a dimension of an argument or result is unknown.
     """
     with module.context, ir.Location.unknown():
         _refuse_unknown_sizes(module)
         _remove_old_shardings(module)
         _add_end(module)
+    return module
+
+
+def partitioned_prepared(module: ir.Module, devices: int) -> str:
+    """Return the HLO text of one device after the partitioner.
+
+    Args:
+      module: StableHLO with shardings on a mesh of `devices` devices, after `prepare`. It is not changed.
+      devices: at most `MOST_DEVICES`.
+
+    Raises:
+      InvalidInput: XLA refuses the module; the sentence has its words.
+    """
     folder = tempfile.mkdtemp(prefix="xla", dir=_MEMORY if _MEMORY.is_dir() else None)
     reason = ""
     try:

@@ -41,9 +41,10 @@ def lowered(function):
 
 def collectives(module) -> tuple[Collective, ...]:
     """The collectives of a module after XLA's partitioner."""
-    propagated = shardy.propagate(module, origins=False)
-    with propagated.module.context, ir.Location.unknown():
-        text = xla_partitioner.partitioned(numbers.for_partitioner(propagated.given), MESH.size)
+    with module.context, ir.Location.unknown():
+        copy = numbers.numbered(module)
+        shardy.inline_calls(copy)
+        text = xla_partitioner.partitioned(numbers.for_partitioner(copy), MESH.size)
     return program_text.read(text, MESH).collectives or ()
 
 

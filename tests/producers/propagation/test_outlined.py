@@ -80,7 +80,7 @@ def program(seed: int) -> str:
 def outcome(text: str, origins: bool) -> tuple[str, list[object]]:
     """Return the propagated module without notes, and the source of each mesh axis at each value."""
     with jax_mlir.make_ir_context(), ir.Location.unknown():
-        found = shardy.propagate(xla_form(ir.Module.parse(text)), origins)
+        found = shardy.propagate(xla_form(ir.Module.parse(text)), origins, export=True)
         sources: list[object] = []
         if origins:
             # Shardy numbers the constraints of arguments too, so others have higher numbers.
