@@ -34,7 +34,6 @@ from inspector.compiled.hlo.module import (
     Instruction,
     operand_names,
     operand_shapes,
-    users_of,
 )
 from inspector.compiled.hlo.shapes import Shape, total_bytes
 from inspector.core.collectives import BY_OPCODE
@@ -128,6 +127,7 @@ class _Reader:
     """Follows the arrays of a program that is not fused yet."""
 
     def __init__(self, analysis: Analysis, kernel_square: int | None, readers: int) -> None:
+        self._analysis = analysis
         self._module = analysis.module
         self._runs = analysis.runs
         self._square = kernel_square
@@ -149,7 +149,7 @@ class _Reader:
             return []
         caller = self._times, self._within
         self._times, self._within = runs.per_iteration, runs.within
-        users = users_of(computation.instructions)
+        users = self._analysis.users(computation)
         trees: dict[str, _Tree] = {}
         for instruction in computation.instructions:
             operands = [trees.get(name or "", []) for name in operand_names(instruction)]
@@ -172,7 +172,7 @@ class _Reader:
         computation: Computation,
         instruction: Instruction,
         operands: list[_Tree],
-        users: Mapping[str, list[Instruction]],
+        users: Mapping[str, Sequence[Instruction]],
         depth: int,
     ) -> _Tree:
         opcode, shape = instruction.opcode, instruction.shape

@@ -14,7 +14,7 @@ from collections.abc import Collection, Iterable, Mapping, Sequence
 from inspector.compiled.hlo import live_values
 from inspector.compiled.hlo.analysis import Analysis
 from inspector.compiled.hlo.live_values import LiveValues, Tree, leaves_of
-from inspector.compiled.hlo.module import Computation, Instruction, operand_names, users_of
+from inspector.compiled.hlo.module import Computation, Instruction, operand_names
 from inspector.compiled.hlo.shapes import Shape
 from inspector.core.collectives import BY_OPCODE
 
@@ -81,7 +81,7 @@ class _Reader(live_values.Reader):
     def __init__(self, analysis: Analysis, donated: Mapping[int, int]) -> None:
         super().__init__(analysis)
         self._donated = donated
-        self._users: dict[str, Mapping[str, list[Instruction]]] = {}
+        self._analysis = analysis
 
     def _donate(self, entry: Computation, result: Tree) -> None:
         parameters = entry.parameters
@@ -89,12 +89,6 @@ class _Reader(live_values.Reader):
             parameter = parameters.get(self._donated.get(number, -1))
             if parameter is not None:
                 self._join(self._trees[parameter.name], leaf)
-
-    def _computation(
-        self, computation: Computation, given: Sequence[Tree] | None, depth: int
-    ) -> Tree:
-        self._users[computation.name] = users_of(computation.instructions)
-        return super()._computation(computation, given, depth)
 
     def _record(
         self, instruction: Instruction, operands: Sequence[Tree], tree: Tree, position: int
@@ -110,7 +104,7 @@ class _Reader(live_values.Reader):
         self, computation: Computation, instruction: Instruction, operands: list[Tree], depth: int
     ) -> Tree:
         opcode = instruction.opcode
-        users = self._users[computation.name]
+        users = self._analysis.users(computation)
         if opcode in ORDERS:
             return operands[0] if operands else []
         if opcode in CONSTANTS:
@@ -142,7 +136,7 @@ class _Reader(live_values.Reader):
         instruction: Instruction,
         operands: list[Tree],
         shape: Shape,
-        users: Mapping[str, list[Instruction]],
+        users: Mapping[str, Sequence[Instruction]],
     ) -> Tree:
         """Return the result of an instruction between those with memory."""
         readers = users.get(instruction.name, ())
@@ -175,11 +169,13 @@ class _Reader(live_values.Reader):
         return ()
 
 
-def written_shape(instruction: Instruction, users: Mapping[str, list[Instruction]]) -> Shape | None:
+def written_shape(
+    instruction: Instruction, users: Mapping[str, Sequence[Instruction]]
+) -> Shape | None:
     """Return the shape that a product writes: that of the conversion that alone reads its result."""
     at = instruction
     while True:
-        readers = users.get(at.name, [])
+        readers = users.get(at.name, ())
         if len(readers) != 1 or readers[0].opcode not in {"convert", *ORDERS}:
             return at.shape
         at = readers[0]

@@ -378,23 +378,25 @@ def _reuse_results(buffers: Sequence[Buffer]) -> None:
         and buffer.bytes
     ]
     results.sort(key=lambda result: result.bytes)
-    sizes = [result.bytes for result in results]
-    taken = [[(result.first, result.last)] for result in results]
+    # By memory: the bytes of each result, and the times at which its memory is taken.
+    places: dict[int, tuple[list[int], list[list[tuple[int, int]]]]] = {}
+    for result in results:
+        sizes, taken = places.setdefault(result.space, ([], []))
+        sizes.append(result.bytes)
+        taken.append([(result.first, result.last)])
     for buffer in sorted(buffers, key=lambda value: -value.bytes):
         if buffer.bytes < _SMALL * largest or not buffer.bytes or not results:
             break
         if buffer.whole_program or buffer.first < 0:
             continue
-        for number in range(bisect.bisect_left(sizes, buffer.bytes), len(results)):
-            place = bisect.bisect_left(taken[number], (buffer.first, buffer.last))
-            before = taken[number][place - 1][1] if place else -1
-            after = taken[number][place][0] if place < len(taken[number]) else buffer.last + 1
-            if (
-                results[number].space == buffer.space
-                and before < buffer.first
-                and buffer.last < after
+        sizes, taken = places.get(buffer.space, ([], []))
+        first, last = use = (buffer.first, buffer.last)
+        for times in taken[bisect.bisect_left(sizes, buffer.bytes) :]:
+            place = bisect.bisect_left(times, use)
+            if (place == 0 or times[place - 1][1] < first) and (
+                place == len(times) or last < times[place][0]
             ):
-                taken[number].insert(place, (buffer.first, buffer.last))
+                times.insert(place, use)
                 buffer.inside = True
                 break
 

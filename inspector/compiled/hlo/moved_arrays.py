@@ -137,7 +137,7 @@ class _Search:
         self._analysis = analysis
         self._module = module = analysis.module
         self._entry = entry
-        self._operand_names: dict[tuple[str, str], tuple[str, ...]] = {}
+        self._operands_of: dict[tuple[str, str], list[Instruction]] = {}
         self._limit = StepLimit(module, _MIN_STEPS, _STEPS_PER_INSTRUCTION)
 
     def run(
@@ -356,15 +356,15 @@ class _Search:
 
     def _operands(self, frame: _Frame, instruction: Instruction) -> list[Instruction]:
         """Return the instructions of all operands; none if one is missing in the text."""
-        computation = frame.computation
-        key = (computation.name, instruction.name)
-        names = self._operand_names.get(key)
-        if names is None:
+        key = (frame.computation.name, instruction.name)
+        operands = self._operands_of.get(key)
+        if operands is None:
             self._limit.count(characters=len(instruction.operands_text))
-            names = tuple(name or "" for name in operand_names(instruction))
-            self._operand_names[key] = names
-        by_name = computation.by_name
-        return [by_name[name] for name in names] if all(n in by_name for n in names) else []
+            by_name = frame.computation.by_name
+            named = [by_name.get(name or "") for name in operand_names(instruction)]
+            operands = [operand for operand in named if operand is not None]
+            self._operands_of[key] = operands = operands if len(operands) == len(named) else []
+        return operands
 
 
 def _operand_of(value: _Value, count: int) -> slice:

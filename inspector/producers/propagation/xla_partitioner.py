@@ -60,6 +60,7 @@ _ROOT = re.compile(
 )
 _LAYOUT = re.compile(rf"\A(HloModule [^\n]*->\(.*){_LAST}u32\[\]\)\}}")
 _ENTRY = re.compile(r"^ENTRY ", re.M)
+_LINE = re.compile(r"[^\n]*?\(%?([^\s,()]*)\)[^\n]*\n")
 
 
 def partitioned(module: ir.Module, devices: int) -> str:
@@ -214,10 +215,9 @@ def _without_end(text: str) -> str:
     text = f"{text[: root.start()]}{root[1]}({root[2]}) tuple({root[3]}){text[root.end() :]}"
     name: str | None = root[4]
     for _ in range(2):  # the element of a tuple, and the operation
-        line = re.search(
-            rf"^  %?{re.escape(name or '')} = [^\n]*?\(%?([^\s,()]*)\)[^\n]*\n", text, re.M
-        )
-        if line is None:
+        at = max(text.rfind(f"\n  {mark}{name} = ") for mark in ("%", ""))
+        line = _LINE.match(text, at + 1)
+        if at < 0 or line is None:
             break
         name = line[1]
         text = text[: line.start()] + text[line.end() :]
