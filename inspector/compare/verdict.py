@@ -12,7 +12,8 @@ from dataclasses import dataclass, replace
 
 from inspector.assessment import assess
 from inspector.compare import origin
-from inspector.core.assessment import LEAST_CHANGE, Answer, Assessment, Verdict
+from inspector.compare.ratio import ratio_of
+from inspector.core.assessment import LEAST_CHANGE, Assessment, Verdict
 from inspector.core.evidence import Evidence
 from inspector.core.formatting import and_text, bytes_text, seconds_text
 from inspector.core.program_names import noun
@@ -170,42 +171,20 @@ def _cost(compared: Compared) -> float:
 
 def _judged(verdict: Verdict, baseline: Compared, candidate: Compared) -> Verdict:
     """Return the verdict with ratio, interval and answer; both steps are known."""
-    before, after = baseline.assessment.step, candidate.assessment.step
-    assert before is not None and after is not None
     scale = 1.0
     if verdict.per_token:
         scale = (baseline.tokens or 1.0) / (candidate.tokens or 1.0)
-    ratio = scale * after.seconds / before.seconds
-    if after.kind == "measured":
-        ends = (before.low, before.high, after.low, after.high)
-        if None in ends:
-            return replace(verdict, ratio=ratio, reason="one measured step has no spread")
-        low = scale * (after.low or 0.0) / (before.high or math.inf)
-        high = scale * (after.high or 0.0) / (before.low or math.inf)
-        pairs = 0
-    elif before.outside or after.outside:
-        was, now = (
-            (step.least, step.most) if step.outside else (step.low, step.high)
-            for step in (before, after)
-        )
-        pairs = 0
-        if not (was[0] and was[1] and now[0] and now[1]):
-            return replace(
-                verdict,
-                answer="not distinguishable",
-                ratio=ratio,
-                reason="the bounds of their steps are unknown",
-            )
-        low, high = scale * now[0] / was[1], scale * now[1] / was[0]
-        verdict = replace(verdict, reason=f"only bounds: {after.outside or before.outside}")
-    else:
-        interval = ratio_interval(not candidate.evidence.before_compile)
-        assert interval is not None  # checked in `_not_comparable`
-        low, high, pairs = ratio / interval.factor, ratio * interval.factor, interval.pairs
-    answer: Answer = "not distinguishable"
-    if low > 1 or high < 1:
-        answer = "worse" if low > 1 else "better"
-    return replace(verdict, answer=answer, ratio=ratio, low=low, high=high, pairs=pairs)
+    ratio = ratio_of(baseline.assessment, candidate.assessment, scale)
+    assert ratio is not None  # checked in `_not_comparable`
+    return replace(
+        verdict,
+        answer=ratio.answer,
+        ratio=ratio.value,
+        low=ratio.low,
+        high=ratio.high,
+        pairs=ratio.pairs,
+        reason=ratio.reason,
+    )
 
 
 def _unusable(compared: Compared) -> str | None:
@@ -390,7 +369,9 @@ def _time_sentence(verdict: Verdict, baseline: Compared, candidate: Compared) ->
             f"{seconds_text(step.seconds)} for {side.tokens or 0:,.0f} {unit}s"
             for side, step in ((baseline, before), (candidate, after))
         )
-    ratio = f"ratio {verdict.ratio:.2f}, {verdict.low:.2f} to {verdict.high:.2f}"
+    ratio = f"ratio {verdict.ratio:.2f}"
+    if verdict.low is not None and verdict.high is not None:
+        ratio += f", {verdict.low:.2f} to {verdict.high:.2f}"
     if verdict.answer == "not distinguishable":
         return (
             f"{verdict.baseline} and {verdict.candidate} take the same time{per} within the uncertainty "

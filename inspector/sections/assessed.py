@@ -32,6 +32,8 @@ def of_assessment(assessment: Assessment, before: Assessment | None = None) -> F
         step = "Step, needs a run or a chip"
     if known is not None and known.interval:
         step += f", {known.interval}"
+    elif known is not None and known.outside:
+        step += ", unchecked"
     sent = assessment.traffic
     traffic = "Traffic"
     if sent is not None and sent.largest is not None:
@@ -50,7 +52,7 @@ def of_assessment(assessment: Assessment, before: Assessment | None = None) -> F
             f"{_step_help(assessment)} {based}",
             *_change(assessment, before, _seconds, seconds_text),
             assessment.chip
-            if known is not None and known.kind == "predicted" and known.interval
+            if known is not None and known.kind == "predicted" and (known.interval or known.outside)
             else None,
         ),
         Fact(

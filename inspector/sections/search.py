@@ -7,6 +7,7 @@ from dataclasses import replace
 from typing import Any
 
 from inspector.compare.questions.question import change_text
+from inspector.compare.ratio import ratio_of
 from inspector.compare.search import order
 from inspector.compare.search.progress import Progress
 from inspector.compare.search.result import (
@@ -121,7 +122,7 @@ def summary(result: SearchResult) -> Facts:
                 Fact(
                     "Against the current layout",
                     change_text(current.seconds, best.seconds) or "0%",
-                    f"{time_text(current)}, {current.stage}",
+                    f"{time_text(current)}, {current.stage}{_answer_text(current, best)}",
                 )
             )
     counts = result.counts
@@ -134,6 +135,16 @@ def summary(result: SearchResult) -> Facts:
         )
     )
     return Facts(tuple(facts))
+
+
+def _answer_text(current: Candidate, best: Candidate) -> str:
+    """Return that two layouts are not distinguishable, as *Compare* says; "" if they are."""
+    if current.assessment is None or best.assessment is None:
+        return ""
+    ratio = ratio_of(current.assessment, best.assessment)
+    if ratio is None or ratio.answer != "not distinguishable":
+        return ""
+    return ", not distinguishable"
 
 
 def end_text(result: SearchResult) -> str | None:

@@ -7,7 +7,7 @@ import dataclasses
 import pytest
 
 from inspector import layout as layouts
-from inspector.core.snapshot import Snapshot
+from inspector.core.snapshot import Snapshot, Source
 from inspector.layout.plan import plan
 from inspector.machines import hardware
 from inspector.machines.prediction import memory
@@ -32,6 +32,18 @@ def found() -> Snapshot:
     return run_layout(LAYOUT, lambda *_, **__: None)
 
 
+def on_tpu(found: Snapshot) -> Snapshot:
+    """The same figures as if a compiler for TPUs had given them."""
+    return dataclasses.replace(found, source=Source("tpu", None, "2026-01-01T00:00:00Z"))
+
+
+def test_the_figures_of_cpus_say_nothing_about_a_chip(shown, found: Snapshot) -> None:
+    page = shown(found, chip="v5p")
+    said = texts(page.info)
+    assert "at least" in said and "of the 95.7 GiB of a TPU v5p chip" in said
+    assert not page.success and not page.error
+
+
 def texts(elements) -> str:
     return " ".join(element.value.replace("\\", "") for element in elements)
 
@@ -42,7 +54,7 @@ def numbers_of(page, program: str) -> dict:
 
 
 def test_verdict_and_figure(shown, found: Snapshot) -> None:
-    page = shown(found, chip="v5p")
+    page = shown(on_tpu(found), chip="v5p")
     assert "of the 95.7 GiB of a TPU v5p chip: it fits" in texts(page.success)
     assert not page.error and not page.info
     bars, *over = [chart.key for chart in figures(page)]
@@ -51,7 +63,7 @@ def test_verdict_and_figure(shown, found: Snapshot) -> None:
 
 
 def test_the_chosen_chip_is_kept_in_the_session(shown, found: Snapshot) -> None:
-    page = shown(found)
+    page = shown(on_tpu(found))
     titles = [chip.title for chip in hardware.CHIPS.values()]
     assert page.selectbox(key="chip").options == ["No chip", *titles]
     # Without a chip, the need is known, and whether it fits is not.
@@ -71,7 +83,7 @@ def test_a_layout_that_does_not_fit_is_an_error_notice(shown, found: Snapshot) -
         )
         for program in found.programs
     )
-    page = shown(dataclasses.replace(found, programs=large), chip="v5p")
+    page = shown(dataclasses.replace(on_tpu(found), programs=large), chip="v5p")
     said = texts(page.error)
     assert "of the 95.7 GiB of a TPU v5p chip: 104 GiB too much" in said
     assert "The largest part is temporaries, 200 GiB" in said

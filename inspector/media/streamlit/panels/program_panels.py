@@ -117,7 +117,7 @@ def _show_prediction(snapshot: Snapshot, name: str, chip: Chip) -> None:
     blocks = prediction.blocks(predicted, program, mesh.size)
     place = next((n for n, block in enumerate(blocks) if _is_timeline(block)), len(blocks))
     render.show(blocks[:place])
-    if predicted.interval is not None:
+    if predicted.interval is not None or predicted.outside is not None:
         st.page_link(
             page_switch.page(page_switch.ACCURACY),
             label=plain(f"Interval from {predicted.runs_text}"),
