@@ -5,7 +5,14 @@ from __future__ import annotations
 from typing import Any
 
 from inspector.core import dtypes, placement, sharding
-from inspector.core.formatting import bytes_text, counted, ranges_text
+from inspector.core.formatting import (
+    and_text,
+    array_spec_text,
+    bytes_text,
+    counted,
+    ranges_text,
+)
+from inspector.core.program_names import noun, subject
 from inspector.core.snapshot import Array, Snapshot
 from inspector.figures import holdings
 from inspector.figures.block_map import block_map, why_no_map
@@ -20,6 +27,7 @@ from inspector.sections.section import (
     Inline,
     Listing,
     Picture,
+    Section,
     Strong,
     Table,
     text,
@@ -64,6 +72,30 @@ def why(array: Array, snapshot: Snapshot, layout: Layout | None) -> tuple[Block,
         said = " ".join(reason.sentences)
         items.append((f"dimension {reason.dimension}{name} → ", Strong(axes), f". {said}"))
     return (text(Strong("Reasons for the sharding")), Listing(tuple(items)))
+
+
+def placed(array: Array, snapshot: Snapshot) -> Section:
+    """Return where an array is that no rule placed, and which programs take or return it."""
+    uses = [
+        (program, sharding)
+        for program in snapshot.programs
+        for sharding in program.shardings
+        if sharding.path == array.path
+    ]
+    takes = dict.fromkeys(program.name for program, sharding in uses if sharding.role == "input")
+    returns = dict.fromkeys(program.name for program, sharding in uses if sharding.role == "output")
+    copies = "" if array.replicas is None else f", {counted(array.replicas, 'copy', 'copies')}"
+    size = bytes_text(array.bytes_per_device)
+    kind = f"{array.dtype}{list(array.shape or ())}"
+    said = f"{kind} is {array_spec_text(array)}: {size} on each device{copies}."
+    if returns:
+        said += f" {and_text([*map(subject, returns)])} returned it with the sharding that the compiled "
+        said += "program gives this result."
+    elif takes:
+        said += f" The code gave it this sharding before {and_text([*map(noun, takes)])} used it."
+    else:
+        said += " The Snapshot records no rule for it, and no program that takes or returns it."
+    return Section(f"placed-{array.path}", array.path, (text(said),))
 
 
 def attributes(array: Array, snapshot: Snapshot) -> Block:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 import re
+from collections.abc import Sequence
 
 from inspector import assessment
 from inspector.compiled.op_name import PHASES, parse_op_name
@@ -71,6 +72,43 @@ def section(snapshot: Snapshot, name: str, chip: Chip) -> Section:
     assert mesh is not None
     predicted = prediction_of(snapshot, name, chip)
     return Section("prediction", "Predicted step", blocks(predicted, program, mesh.size))
+
+
+def needs(program: Program, chips: Sequence[str]) -> list[dict[str, str]]:
+    """Return what a prediction needs that the Snapshot lacks: the option, and what it states.
+
+    Args:
+      chips: names of the known chips.
+    """
+    rows = [{"option": "--chip NAME", "states": f"the chip: {', '.join(chips)}"}]
+    for choice in program.open_choices:
+        if choice.kind == "loop":
+            states = "the trip count of this loop, which depends on data; without it, a lower bound"
+            rows.append({"option": f"--trips {choice.label}=N", "states": states})
+        else:
+            states = "the share of executions that take this branch; without it, a bound"
+            rows.append({"option": f"--branch {choice.label}=SHARE", "states": states})
+    for target in () if program.work is None else program.work.not_counted:
+        states = (
+            "the cost of this kernel, which the program's text lacks; without it, a lower bound"
+        )
+        rows.append({"option": f"--kernel-cost {target}=FLOPS,BYTES", "states": states})
+    return rows
+
+
+def needed(program: Program, chips: Sequence[str]) -> Section:
+    """Return a table of what a prediction needs that the Snapshot lacks."""
+    table = Table.of(
+        f"prediction-needs:{program.name}",
+        needs(program, chips),
+        {
+            "Option:code": lambda row: row["option"],
+            "States": lambda row: row["states"],
+        },
+        wrap=True,
+    )
+    said = text(f"The time of {noun(program.name)} is not predicted yet. A prediction needs:")
+    return Section("prediction-needs", "Predicted step", (said, table))
 
 
 def sentence(predicted: Predicted, devices: int) -> Text | Notice:

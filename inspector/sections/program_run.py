@@ -73,6 +73,15 @@ def section(run: ProgramRun) -> Section:
     return Section("program-run", "Compiled programs", tuple(blocks))
 
 
+def next_command(run: ProgramRun) -> Block | None:
+    """Return the command that compares the results with those on one device; None if it does not apply."""
+    devices = max((program.devices for program in run.programs), default=1)
+    if run.ended != "exit 0" or devices < 2 or run.target is not None:
+        return None
+    command = shlex.join(("sharding-inspector", "same", "--devices", str(devices), *run.command))
+    return text("Next, check whether the results equal those on one device: ", Code(command))
+
+
 def state(run: ProgramRun) -> Block:
     """Return how the program ended, and when and how its live arrays were captured and named."""
     parts: list[Inline] = [Code(shlex.join(run.command))]

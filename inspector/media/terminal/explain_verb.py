@@ -4,10 +4,12 @@ from __future__ import annotations
 
 import argparse
 import dataclasses
+import functools
 from typing import Any
 
 from inspector.compiled.causes import Dependents, dependents, rules_behind
 from inspector.core import input_file, typed_json
+from inspector.core.collectives import wire_bytes_of_run
 from inspector.core.errors import InvalidInput, choices, shown
 from inspector.core.rules import Rule, written
 from inspector.core.rules.entries import ledger_of
@@ -18,6 +20,7 @@ from inspector.media.terminal import effects, render
 from inspector.media.terminal import options as shared
 from inspector.media.terminal.options import CHIP, JSON, SNAPSHOT, argument, one_of, verb
 from inspector.model.built_in.catalogue import semantics
+from inspector.sections import array as one_array
 from inspector.sections import causes, collectives, propagated_traffic, rules
 from inspector.sections.programs import main_first
 from inspector.sections.section import Block, text
@@ -35,7 +38,10 @@ Answer = tuple[Any, list[Block]]
     SNAPSHOT,
     one_of(
         argument(
-            "--array", metavar="PATH", help="one array; without it, which arrays follow the rules"
+            "--array",
+            metavar="PATH",
+            help="one array; without it, which arrays follow the rules, or without rules the largest "
+            "collective and the largest array",
         ),
         argument(
             "--collective",
@@ -92,9 +98,44 @@ def _answer(options: argparse.Namespace, snapshot: Snapshot) -> Answer:
     by_rules = given is not None and chosen is not None and chosen.logical_axes
     if chosen is not None and by_propagation and not by_rules:
         return _propagated(chosen)
+    if given is None and chosen is None:
+        return _largest(snapshot)
     if given is None:
-        raise InvalidInput(f"{options.snapshot} contains no rules: give them with --rules")
+        assert chosen is not None
+        return _placed(snapshot, chosen)
     return _all_arrays(snapshot, given) if chosen is None else _array(snapshot, chosen, given)
+
+
+def _largest(snapshot: Snapshot) -> Answer:
+    """Answer for the collective that sends most, and for the largest array on a device."""
+    plain: dict[str, Any] = {"collective": None, "array": None}
+    blocks: list[Block] = []
+    sent = [
+        (wire_bytes_of_run(collective) or 0, f"{program.name}/{collective.name}")
+        for program in main_first(snapshot)
+        for collective in program.collectives or ()
+    ]
+    if sent:
+        _, name = max(sent, key=lambda pair: pair[0])
+        plain["collective"], blocks = _collective(snapshot, name)
+    elif snapshot.programs:
+        blocks = [text("No program has a collective.")]
+    if snapshot.arrays:
+        largest = max(snapshot.arrays, key=lambda array: array.bytes_per_device or 0)
+        answer = (
+            _propagated if largest.origins is not None else functools.partial(_placed, snapshot)
+        )
+        plain["array"], of_array = answer(largest)
+        blocks += of_array
+    if not blocks:
+        raise InvalidInput("the Snapshot has no programs and no arrays to explain")
+    return plain, blocks
+
+
+def _placed(snapshot: Snapshot, chosen: Array) -> Answer:
+    """Answer for an array whose sharding no rule gave: the code placed it, or a program returned it."""
+    plain = {"array": chosen.path, "spec": chosen.spec, "bytes_per_device": chosen.bytes_per_device}
+    return plain, [one_array.placed(chosen, snapshot)]
 
 
 def _collective(snapshot: Snapshot, name: str) -> Answer:

@@ -11,9 +11,8 @@ from inspector.core.errors import InvalidInput, shown
 from inspector.core.program_names import noun
 from inspector.core.snapshot import Program, Snapshot
 from inspector.figures.timeline import trace_events
-from inspector.machines import targets
+from inspector.machines import hardware, targets
 from inspector.machines.evidence import for_chip
-from inspector.machines.hardware import Chip
 from inspector.media.terminal import options as shared
 from inspector.media.terminal import render
 from inspector.media.terminal.options import CHIP, JSON, SNAPSHOT, argument, verb
@@ -40,7 +39,10 @@ def predict(options: argparse.Namespace) -> None:
     if options.trace is not None:
         output.refuse_unwritable(options.trace)
     snapshot = shared.read_snapshot(options.snapshot)
-    chip = _chip(snapshot, shared.chip_of(options, snapshot))
+    chip = targets.chip_for(snapshot, shared.chip_of(options, snapshot))
+    if chip is None:
+        _print_needs(options, _program(snapshot, options.program))
+        return
     (snapshot,) = with_assumed([for_chip(snapshot, chip)], shared.assumed_of(options))
     program = _program(snapshot, options.program)
     if snapshot.mesh is None:
@@ -74,8 +76,16 @@ def _program(snapshot: Snapshot, name: str | None) -> Program:
     return program
 
 
-def _chip(snapshot: Snapshot, chosen: Chip | None) -> Chip:
-    chip = targets.chip_for(snapshot, chosen)
-    if chip is None:
-        raise InvalidInput("the Snapshot is for no known chip: choose one with --chip")
-    return chip
+def _print_needs(options: argparse.Namespace, program: Program) -> None:
+    """Print what a prediction needs.
+
+    Raises:
+      InvalidInput: a file is to be written.
+    """
+    if options.trace is not None:
+        raise InvalidInput("--trace needs the chip of the timeline: choose one with --chip")
+    if options.json:
+        needs = prediction.needs(program, [*hardware.CHIPS])
+        shared.print_json({"program": program.name, "seconds": None, "needs": needs})
+    else:
+        render.show([prediction.needed(program, [*hardware.CHIPS])])

@@ -77,7 +77,15 @@ def show(options: argparse.Namespace) -> None:
     if run.programs or (path / program_run.SNAPSHOT).is_file():
         (snapshot,) = with_assumed([shared.read_snapshot(options.snapshot)], assumed)
         blocks += summary_of(snapshot, chip)
-    render.show(blocks)
+    render.show([*blocks, *_next(path)])
+
+
+def _next(path: Path) -> list[Block]:
+    """Return the next command for the folder of a recorded program; nothing for a Snapshot."""
+    if not path.is_dir():
+        return []
+    command = program_run_section.next_command(program_run.read(path))
+    return [] if command is None else [command]
 
 
 def summary_of(snapshot: Snapshot, chip: Chip | None = None) -> list[Block]:
@@ -199,7 +207,7 @@ def audit(options: argparse.Namespace) -> None:
     if options.json:
         shared.print_json([_plain(*row) for row in rows])
     else:
-        render.show(improvements.audited(snapshot, rows))
+        render.show([*improvements.audited(snapshot, rows), *_next(Path(options.snapshot))])
 
 
 def _plain(finding: Finding, change: Change | None) -> dict[str, Any]:

@@ -40,16 +40,16 @@ _SPLITTERS = {"equinox._jit": "equinox", "haliax.partitioning": "haliax"}
 
 
 class _Watcher:
-    """Sees each import, and calls `ready` at the first one after JAX's modules have been executed.
+    """Sees each import, and calls `ready` at the first one after `imported` is true.
 
     It finds no module itself, so it is in no traceback of an import that fails.
     """
 
-    def __init__(self, ready):
-        self.ready = ready
+    def __init__(self, ready, imported):
+        self.ready, self.imported = ready, imported
 
     def find_spec(self, name, path=None, target=None):
-        if _imported():
+        if self.imported():
             with contextlib.suppress(ValueError):  # another thread was faster
                 sys.meta_path.remove(self)
                 self.ready()
@@ -67,7 +67,7 @@ def wait_for_jax(settings):
     if _imported():
         hook.install()
     else:
-        sys.meta_path.insert(0, _Watcher(hook.install))
+        sys.meta_path.insert(0, _Watcher(hook.install, _imported))
 
 
 class Traced:
@@ -445,6 +445,71 @@ def _use_one_device():
         return original(cls, devices, *args, **kwargs)
 
     mesh.__new__ = create
+    # JAX is being imported, and imports this function later.
+    if _has_pmap():
+        _use_vmap()
+    else:
+        sys.meta_path.insert(0, _Watcher(_use_vmap, _has_pmap))
+
+
+def _has_pmap():
+    return "pmap" in vars(sys.modules.get("jax", sys))
+
+
+def _use_vmap():
+    """Map a function over its first axis on one device: `jax.pmap` becomes `jax.jit` of `jax.vmap`."""
+    jax = sys.modules["jax"]
+    original = jax.pmap
+
+    @functools.wraps(original)
+    def pmap(
+        function,
+        axis_name=None,
+        *,
+        in_axes=0,
+        out_axes=0,
+        static_broadcasted_argnums=(),
+        axis_size=None,
+        **_,
+    ):
+        given = static_broadcasted_argnums
+        static = frozenset((given,) if isinstance(given, int) else given)
+        jitted = {}  # by the values of static arguments
+
+        @functools.wraps(function)
+        def mapped(*arguments, **keywords):
+            values = tuple(arguments[place] for place in sorted(static) if place < len(arguments))
+            if values not in jitted:
+                jitted[values] = jax.jit(
+                    one_device(dict(zip(sorted(static), values, strict=False)))
+                )
+            dynamic = [value for place, value in enumerate(arguments) if place not in static]
+            return jitted[values](*dynamic, **keywords)
+
+        def one_device(fixed):
+            @functools.wraps(function)
+            def dynamic_only(*arguments, **keywords):
+                rest = iter(arguments)
+                count = len(arguments) + len(fixed)
+                return function(
+                    *(fixed[n] if n in fixed else next(rest) for n in range(count)), **keywords
+                )
+
+            axes = in_axes
+            if isinstance(axes, (tuple, list)):
+                axes = tuple(axis for place, axis in enumerate(axes) if place not in static)
+            return jax.vmap(
+                dynamic_only if fixed else function,
+                in_axes=axes,
+                out_axes=out_axes,
+                axis_name=axis_name,
+                axis_size=axis_size,
+            )
+
+        return mapped
+
+    for module in (jax, sys.modules["jax._src.pmap"]):
+        vars(module)["pmap"] = pmap
 
 
 def _caller(frame):
