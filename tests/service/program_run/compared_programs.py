@@ -1,7 +1,7 @@
 """Programs whose results are compared with those on one device. They are written to files, never imported."""
 
 _START = """
-import sys
+import functools, sys
 import jax, jax.numpy as jnp, numpy as np
 from jax.sharding import AxisType, Mesh, NamedSharding, PartitionSpec as P
 
@@ -67,6 +67,14 @@ with jax.set_mesh(explicit):
 jax.jit(lambda x: jnp.linalg.svd(x.T @ x, compute_uv=False))(put(normal(8, 4), "data"))  # LAPACK
 
 ahead = jax.jit(jnp.square).lower(np.float32(1)).compile()  # on one device
+
+
+@functools.partial(jax.pmap, axis_name="i", in_axes=(None, 0, None), static_broadcasted_argnums=2)
+def each(w, x, power):
+    return jax.lax.pmean(x @ w, "i") + jax.lax.axis_index("i") ** power
+
+
+each(normal(4, 3), normal(8, 2, 4), 2)
 """
 )
 

@@ -250,7 +250,8 @@ def test_a_run_for_a_target_has_its_figures_and_names_what_asked_for_the_platfor
     here = snapshot.read(tmp_path / "recorded" / program_run.SNAPSHOT)
     found = folder_snapshot.read(tmp_path / "recorded")
     assert (here.source.kind, found.source.kind) == ("capture", "tpu")
-    assert [one.name for one in found.programs] == ["<lambda>", "<lambda> (2)"]
+    assert {one.name.partition(" ")[0] for one in found.programs} == {"<lambda>"}
+    assert len({one.name for one in found.programs}) == 2
     assert all(one.memory.capacity for one in found.programs)
     # The live arrays, as the program named them, on the devices of the target.
     assert {one.path for one in found.arrays} == {one.path for one in here.arrays}
