@@ -373,9 +373,10 @@ def _time_sentence(verdict: Verdict, baseline: Compared, candidate: Compared) ->
     if verdict.low is not None and verdict.high is not None:
         ratio += f", {verdict.low:.2f} to {verdict.high:.2f}"
     if verdict.answer == "not distinguishable":
+        why = f". {_capital(verdict.reason)}" if verdict.reason and not verdict.pairs else ""
         return (
-            f"{verdict.baseline} and {verdict.candidate} take the same time{per} within the uncertainty "
-            f"({times}; {ratio})."
+            f"{verdict.baseline} and {verdict.candidate} are not distinguishable{per}: their steps take "
+            f"{times} ({ratio}){why}."
         )
     if per:
         return (
