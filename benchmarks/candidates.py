@@ -1,4 +1,4 @@
-"""How many candidates of a search one core propagates and predicts in a second, without a compile."""
+"""How many candidates of a search one core ranks in a second, without a compile."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from inspector.service.inspection import Inspection
 from inspector.service.search import task
 from inspector.service.search.run import Search
 
-TARGET = 50  # candidates per second and core
+TARGET = 100  # candidates per second and core
 # The shapes of Llama-3-8B with scanned layers.
 FIELDS = {
     "model": "transformer", "layers": "32", "scan": "true", "embed": "4096", "mlp": "14336",
@@ -27,33 +27,35 @@ FIELDS = {
 
 
 def report() -> str:
-    """Search once with one worker and an empty store, and return the candidates per second of each phase."""
+    """Search once with one worker and an empty store, and return the candidates per second."""
     layout = layouts.parse(FIELDS).unwrap()
     machine = layout.machine
     assert machine is not None
     with closing(Inspection(run_workers=1)) as service:
         space = space_of(layout, service.start_state(layout).wait().answer())
+    first: dict[str, float] = {}  # when the first candidate of each phase was known
     ends: dict[str, float] = {}
 
     def note(progress: Progress) -> None:
         ends[progress.phase] = time.perf_counter()
+        if progress.done:
+            first.setdefault(progress.phase, time.perf_counter())
 
     with tempfile.TemporaryDirectory() as folder, ThreadPoolExecutor(1) as threads:
         store = CompileCache(Path(folder) / "search.sqlite3")
         # The worker process starts and traces the model.
-        task.propagate("warm-up", [layout.to_json()], machine.chip.name, first=True)
+        task.propagate("warm-up", [layout.to_json()], machine.chip.name)
         search = Search(space, machine.chip, threads, 0, store=store, on_progress=note)
         began = time.perf_counter()
         try:
             found = search.run()
         finally:
             task.close()
-    first = ends["propagate"] - began
-    rest = ends["verify"] - ends["propagate"]
-    counts = found.counts
+    counts, whole = found.counts, ends["propagate"] - began
+    bounds, one = ends["bound"] - began, first["propagate"] - began
     return (
-        f"candidates: {counts.propagated:,} of {counts.considered:,} are feasible; "
-        f"{counts.propagated / first:.0f} per second and core (target {TARGET}) to the first ranking, "
-        f"{counts.propagated / (first + rest):.0f} with the check of the best ones; "
-        f"{counts.exact:,} were propagated on their own mesh"
+        f"candidates: {counts.considered:,} considered, {counts.rejected:,} cannot run, "
+        f"{counts.propagated:,} partitioned; {counts.considered / whole:.0f} per second and core "
+        f"(target {TARGET}) until the best {found.listed} are known; bounds take {bounds:.1f} s, "
+        f"the first candidate {one:.1f} s"
     )

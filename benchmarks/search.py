@@ -81,7 +81,7 @@ def problem(name: str, most: int = 100_000) -> str:
         began = time.perf_counter()
         Search(space, chip, executor, 0, workers=workers).run()
         propagation = time.perf_counter() - began
-        truth = Search(space, chip, executor, most, workers=workers, exhaustive=True).run()
+        truth = Search(space, chip, executor, most, workers=workers, compile_all=True).run()
         budget = math.ceil(SHARE * min(truth.counts.propagated, most))
         found = Search(space, chip, executor, budget, workers=workers).run()
     text = _text(name, space, truth, found, propagation)

@@ -108,6 +108,19 @@ def counted(live: LiveValues) -> list[Buffer]:
     ]
 
 
+def estimated_peak(live: LiveValues) -> int | None:
+    """Return the peak of the memory that `estimated_use` would return for these buffers, and nothing else."""
+    buffers = counted(live)
+    if not live.instructions or not buffers or sum(buffer.bytes for buffer in buffers) > LARGEST:
+        return None
+    count = len(live.instructions)
+    changes = [0] * (count + 1)
+    for buffer in buffers:
+        changes[0 if buffer.whole_program else buffer.first] += buffer.bytes
+        changes[count if buffer.whole_program else buffer.last + 1] -= buffer.bytes
+    return max(itertools.accumulate(changes))
+
+
 def _record(
     analysis: Analysis,
     live: LiveValues | None,

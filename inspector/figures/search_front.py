@@ -38,8 +38,13 @@ def search_front(result: SearchResult, *, width_px: int = 640) -> go.Figure | No
     kinds: list[tuple[str, Callable[[Candidate], bool], dict[str, object]]] = [
         (
             f"partitioned; memory: {'an estimate' if estimated else 'state and batch'}",
-            lambda candidate: candidate.stage == "propagated",
+            lambda candidate: candidate.stage == "propagated" and candidate.fits is not False,
             {"symbol": "circle-open", "size": 6, "color": frame.MIDDLE_GREY},
+        ),
+        (
+            "partitioned, does not fit",
+            lambda candidate: candidate.stage == "propagated" and candidate.fits is False,
+            {"symbol": "x-thin-open", "size": 6, "color": frame.MIDDLE_GREY},
         ),
         (
             "compiled; memory: the compiler's peak",

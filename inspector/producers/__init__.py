@@ -9,6 +9,7 @@ from __future__ import annotations
 JOBS = {
     "abstract": "inspector.producers.abstract:abstract",
     "board": "inspector.producers.import_file:board_job",
+    "bound": "inspector.producers.propagation.evaluate:bound",
     "assemble": "inspector.producers.assemble:assemble",
     "describe": "inspector.producers.describe:describe",
     "compile": "inspector.producers.compile:compile_job",

@@ -49,16 +49,20 @@ from inspector.sections.section import (
 
 _NOTHING_COMPILED = "Nothing was compiled: the compiler may choose other collectives."
 
-SHOWN = 12  # candidates of the table
+SHOWN = 20  # candidates of the table
 TABLE = "search"
 _PHASES = {
-    "propagate": "Partitioning candidates",
-    "verify": "Partitioning the best candidates on their own mesh",
+    "bound": "Computing bounds of candidates",
+    "propagate": "Partitioning what can be among the best",
     "improve": "Changing single rules of the best candidate",
     "compile": "Compiling the most promising candidates",
     "sensitivity": "Searching under other conditions",
     "done": "Done",
 }
+_STAGES = {
+    "planned": "not partitioned", "propagated": "partitioned", "compiled": "compiled", "rejected": "rejected",
+}  # fmt: skip
+_WITHOUT_STEP = ("planned", "rejected")
 _BUDGET_SPENT = "Ended because the budget of compiles is spent"
 _NONE_BETTER = "Ended because no other candidate can be better within its interval."
 _LESS = {"time": "to take less time", "memory": "to need less memory", "traffic": "to send less"}
@@ -85,8 +89,11 @@ def section(result: SearchResult) -> Section:
     if shown:
         blocks.append(picture(result))
     blocks.append(summary(result))
-    if (end := end_text(result)) is not None:
-        blocks.append(text(end, quiet=True))
+    blocks += [
+        text(sentence, quiet=True)
+        for sentence in (known_text(result), end_text(result))
+        if sentence is not None
+    ]
     if shown:
         blocks.append(table(result))
     if result.sensitivity:
@@ -114,6 +121,7 @@ def summary(result: SearchResult) -> Facts:
     facts = []
     if best is not None:
         label = "Best compiled layout" if predicted_better(result) else "Best layout"
+        label = "Best layout before a compile" if best.stage == "propagated" else label
         facts.append(Fact(label, name_of(best), rules_text(best)))
         facts.append(Fact("Its step", seconds_text(best.step), interval_text(best)))
         compared = current is not None and current.stage == best.stage and not best.current
@@ -130,8 +138,7 @@ def summary(result: SearchResult) -> Facts:
         Fact(
             "Candidates",
             f"{counts.considered:,}",
-            f"{counts.propagated:,} partitioned ({counts.exact:,} on their own mesh), "
-            f"{counts.compiled:,} compiled, {counts.rejected:,} rejected",
+            f"{counts.propagated:,} partitioned, {counts.compiled:,} compiled, {counts.rejected:,} rejected",
         )
     )
     return Facts(tuple(facts))
@@ -145,6 +152,21 @@ def _answer_text(current: Candidate, best: Candidate) -> str:
     if ratio is None or ratio.answer != "not distinguishable":
         return ""
     return ", not distinguishable"
+
+
+def known_text(result: SearchResult) -> str | None:
+    """Return what the bounds of the other candidates show; None if all were partitioned or it was stopped."""
+    counts = result.counts
+    if result.listed is None or not counts.excluded:
+        return None
+    words = (
+        f"{counts.considered:,} considered, {counts.propagated:,} partitioned. By their bounds, none of the "
+        f"others can be among the best {result.listed} before a compile."
+    )
+    unknown = sum(candidate.pareto is None for candidate in result.candidates)
+    if unknown and result.objective == "time":
+        words += f" {unknown:,} of them could need less memory, which is not known."
+    return words
 
 
 def end_text(result: SearchResult) -> str | None:
@@ -173,7 +195,9 @@ def end_text(result: SearchResult) -> str | None:
 def _all_slower(result: SearchResult) -> bool:
     """Return whether the intervals of the step of all candidates without a compile are above the best one."""
     best = result.best_candidate
-    waiting = [candidate for candidate in result.candidates if candidate.stage == "propagated"]
+    waiting = [
+        candidate for candidate in result.candidates if candidate.stage in ("planned", "propagated")
+    ]
     if best is None or not waiting:
         return False
     step = order.value(best, order.examples_of(layout_of(best)), "time")
@@ -206,7 +230,7 @@ def predicted_better(result: SearchResult) -> int:
     Both predictions are from before a compile. 0 if the search found that none of them can be better.
     """
     best = result.best_candidate
-    if best is None or result.finished == "none better":
+    if best is None or best.stage != "compiled" or result.finished == "none better":
         return 0
     least = _predicted(best, result.objective)
     waiting = (candidate for candidate in result.candidates if candidate.stage == "propagated")
@@ -225,7 +249,7 @@ def table(result: SearchResult) -> Table:
     valid = [
         other_fields(layout_of(candidate))
         for candidate in result.candidates
-        if candidate.stage != "rejected"
+        if candidate.stage not in _WITHOUT_STEP
     ]
     names = [name for name in (valid or [{}])[0] if len({each.get(name) for each in valid}) > 1]
 
@@ -267,7 +291,7 @@ def table(result: SearchResult) -> Table:
 
 def listed(result: SearchResult) -> list[Candidate]:
     """Return the candidates of the table, in order."""
-    valid = [candidate for candidate in result.candidates if candidate.stage != "rejected"]
+    valid = [candidate for candidate in result.candidates if candidate.stage not in _WITHOUT_STEP]
     chosen = valid[:SHOWN]
     if result.current is not None and result.current not in chosen:
         chosen.append(result.current)
@@ -367,24 +391,25 @@ def sensitivity_blocks(result: SearchResult) -> tuple[Block, ...]:
 
 def _kept_row(sensitivity: Sensitivity) -> Row | None:
     """Return the bar of one condition; None if the best layout or these rules have no predicted time."""
-    if (
-        not sensitivity.seconds
-        or sensitivity.kept_seconds is None
-        or sensitivity.kept_place is None
-    ):
+    if not sensitivity.seconds or sensitivity.kept_seconds is None:
         return None
     more = max(sensitivity.kept_seconds / sensitivity.seconds - 1, 0.0)
     best, kept = _mesh_of(sensitivity.layout), _mesh_of(sensitivity.kept)
     if sensitivity.kept_place == 1:
         words = f"still best: {kept}"
     else:
-        words = f"+{more:.0%}, place {sensitivity.kept_place}; best: {best}"
+        words = f"+{more:.0%}, {_place_text(sensitivity)}; best: {best}"
     hover = [
         sensitivity.condition,
         f"best: {best}, {seconds_text(sensitivity.seconds)}",
-        f"with these rules: {kept}, {seconds_text(sensitivity.kept_seconds)}, place {sensitivity.kept_place}",
+        f"with these rules: {kept}, {seconds_text(sensitivity.kept_seconds)}, {_place_text(sensitivity)}",
     ]
     return change_row(sensitivity.condition, more, words, hover)
+
+
+def _place_text(sensitivity: Sensitivity) -> str:
+    place = sensitivity.kept_place
+    return "not among the best" if place is None else f"place {place}"
 
 
 def sensitivity_sentence(result: SearchResult) -> Text:
@@ -435,11 +460,8 @@ def _mesh_of(layout: dict[str, Any] | None) -> str:
 
 def stage_text(candidate: Candidate) -> str:
     """Return how far a candidate came, in a word."""
-    if candidate.stage == "compiled":
-        return "compiled, does not fit" if candidate.fits is False else "compiled"
-    if candidate.stage == "propagated":
-        return "partitioned on another mesh" if candidate.scaled else "partitioned"
-    return "rejected"
+    word = _STAGES[candidate.stage]
+    return f"{word}, does not fit" if candidate.fits is False else word
 
 
 def reasons(result: SearchResult) -> Folded | None:
@@ -516,7 +538,10 @@ def time_text(candidate: Candidate) -> str:
     if candidate.measured is not None:
         return f"{seconds_text(candidate.measured)} measured"
     if candidate.seconds is None:
-        return candidate.reason or "unknown"
+        least = candidate.at_least
+        return candidate.reason or (
+            "unknown" if least is None else f"at least {seconds_text(least)}"
+        )
     if candidate.low is None or candidate.high is None:
         return f"{seconds_text(candidate.seconds)}, interval unknown"
     return f"{seconds_text(candidate.seconds)} ({interval_text(candidate)})"

@@ -49,11 +49,16 @@ def conditions(layout: Layout) -> Iterator[Condition]:
 
 
 def sensitivity(
-    condition: Condition, before: Layout, candidates: list[Candidate], layouts: list[Layout]
+    condition: Condition,
+    before: Layout,
+    candidates: list[Candidate],
+    layouts: list[Layout],
+    listed: int | None,
 ) -> Sensitivity:
     """Return the rank of the best layout of the search among the candidates under a condition.
 
     before: the best layout of the search. candidates: the best first. layouts: theirs, in the same order.
+    listed: as many of the candidates are the best of all; None if that is not known.
     """
     valid = [
         (candidate, layout)
@@ -62,8 +67,8 @@ def sensitivity(
     ]
     if not valid:
         return Sensitivity(condition.label, condition.layout.devices)
-    wanted = _use(before)
-    place = next((n for n, (_, layout) in enumerate(valid) if _use(layout) == wanted), None)
+    wanted = use(before)
+    place = next((n for n, (_, layout) in enumerate(valid) if use(layout) == wanted), None)
     kept = None if place is None else valid[place][0]
     best = valid[0][0]
     return Sensitivity(
@@ -73,11 +78,11 @@ def sensitivity(
         best.seconds,
         None if kept is None else kept.layout,
         None if kept is None else kept.seconds,
-        None if place is None else place + 1,
+        None if place is None or place >= (listed or 0) else place + 1,
     )
 
 
-def _use(layout: Layout) -> str:
+def use(layout: Layout) -> str:
     """Return text that two layouts share if axes of the same names shard the same dimensions."""
     plain = replace(
         layout.on_mesh((1,) * len(layout.axis_names), layout.axis_names), target="plan", sizes={}

@@ -14,7 +14,7 @@ from inspector.core.typed_json import FiniteFloat, NonNegativeInt, Record
 from inspector.machines.hardware import Chip
 from inspector.machines.prediction.emulated import emulated_seconds
 
-Stage = Literal["propagated", "compiled", "rejected"]
+Stage = Literal["planned", "propagated", "compiled", "rejected"]
 
 
 @dataclass(frozen=True)
@@ -22,15 +22,16 @@ class Evaluated(Record):
     """The cost of one candidate. None means unknown.
 
     Attributes:
-      stage: How far the candidate came.
+      stage: How far the candidate came. A planned one was not partitioned, because it cannot be among the
+        best, or because the search was stopped.
       reason: Why it was rejected, or why its step is unknown.
-      fits: Whether it fits into the memory of a device. Only the compiler knows that it does.
+      fits: Whether it fits into the memory of a device, as in its assessment.
       seconds, low, high: Predicted seconds of one step with their interval.
       state_bytes: Bytes of the train state and the batch on one device, a lower bound of the peak.
       peak_bytes: The compiler's peak on one device, or its estimate before a compile. What the program needs
         if the compiler rejected it.
       wire_bytes: Bytes that one device sends in one step, by mesh axes joined by commas.
-      scaled: Whether it was computed from the partitioned program of another mesh with the same axes.
+      at_least: Seconds that the step is predicted to take at least, before the program is partitioned.
       measured: Median seconds of the measured steps on emulated devices.
       assessment: The figures as all other places show them. None for a rejected candidate.
     """
@@ -44,7 +45,7 @@ class Evaluated(Record):
     state_bytes: NonNegativeInt | None = None
     peak_bytes: NonNegativeInt | None = None
     wire_bytes: dict[str, NonNegativeInt | None] | None = None
-    scaled: bool = False
+    at_least: FiniteFloat | None = None
     measured: FiniteFloat | None = None
     assessment: Assessment | None = None
 
@@ -54,13 +55,24 @@ class Evaluated(Record):
         return self.seconds if self.measured is None else self.measured
 
 
+@dataclass(frozen=True)
+class Bounded(Evaluated):
+    """What is known of a candidate before its program is partitioned: the bytes of its state, and bounds.
+
+    Attributes:
+      alike: Candidates with the same text have the same program, up to the names of mesh axes. None if that
+        is unknown.
+    """
+
+    alike: str | None = None
+
+
 def evaluated(
     program: Program,
     mesh: Mesh,
     chip: Chip | None,
     state_bytes: int | None,
     peak_bytes: int | None = None,
-    scaled: bool = False,
 ) -> Evaluated:
     """Return the cost of a candidate from its partitioned program on a mesh of such chips.
 
@@ -68,8 +80,6 @@ def evaluated(
     """
     assessment = assess_candidate(program, mesh, chip, state_bytes, peak_bytes)
     cost = of_assessment(assessment, "propagated", state_bytes)
-    # Only the compiler knows that it fits.
-    cost = replace(cost, fits=None, peak_bytes=peak_bytes, scaled=scaled)
     return cost if chip is not None else replace(cost, seconds=emulated_seconds(program, mesh))
 
 

@@ -27,7 +27,8 @@ class Figure:
 
     Attributes:
       key: Identifies the candidate.
-      propagated: Its cost before a compile; None if it was compiled without.
+      propagated: Its cost before a compile, or its bounds if it was not partitioned; None if it was compiled
+        without.
       compiled: Its cost from the compiler, if known.
       examples: Examples of one step, by which its time is divided.
       memory_key: Candidates with the same key have the same activations on each device.
@@ -43,6 +44,13 @@ class Figure:
     def cost(self) -> Evaluated | None:
         """The best known cost."""
         return self.compiled or self.propagated
+
+
+def least_value(cost: Evaluated, examples: float, objective: Objective) -> float:
+    """Return what `value` is not below once the candidate is partitioned."""
+    if objective == "memory":
+        return (cost.state_bytes or 0) / examples
+    return (cost.at_least or 0.0) / examples if objective == "time" else 0.0
 
 
 def value(cost: Evaluated, examples: float, objective: Objective) -> float:
@@ -64,13 +72,21 @@ def examples_of(layout: Layout) -> float:
 
 
 def ranked(figures: Iterable[Figure], objective: Objective) -> list[Figure]:
-    """Return all candidates, the best first: compiled ones that fit, propagated, others, rejected."""
+    """Return all candidates, the best first.
+
+    The order is: compiled ones that fit, partitioned ones that may fit, those that do not fit, those that
+    were not partitioned with the least bound first, and those that cannot run.
+    """
 
     def rank(figure: Figure) -> tuple[int, float, float, str]:
         cost = figure.cost
         if cost is None or cost.stage == "rejected":
-            return 3, math.inf, math.inf, figure.key
-        group = 1 if figure.compiled is None else 0 if figure.compiled.fits is not False else 2
+            return 5, math.inf, math.inf, figure.key
+        if cost.stage == "planned":
+            least = least_value(cost, figure.examples, objective)
+            return 4, least, cost.state_bytes or math.inf, figure.key
+        before = figure.compiled is None
+        group = (1 if before else 0) if cost.fits is not False else (3 if before else 2)
         return (
             group,
             value(cost, figure.examples, objective),
@@ -82,16 +98,20 @@ def ranked(figures: Iterable[Figure], objective: Objective) -> list[Figure]:
 
 
 def best_of(figures: Iterable[Figure], objective: Objective) -> Figure | None:
-    """Return the best compiled candidate that fits."""
-    fitting = [
-        figure
-        for figure in figures
-        if figure.compiled is not None
-        and figure.compiled.stage == "compiled"
-        and figure.compiled.fits is not False
-        and math.isfinite(value(figure.compiled, figure.examples, objective))
-    ]
-    return ranked(fitting, objective)[0] if fitting else None
+    """Return the best compiled candidate that fits. If none was compiled, the best that will probably fit.
+
+    On emulated devices, whether a candidate fits is not known before it runs.
+    """
+
+    def fitting(figure: Figure) -> bool:
+        cost = figure.cost
+        if cost is None or not math.isfinite(value(cost, figure.examples, objective)):
+            return False
+        return cost.fits is not False if cost.stage == "compiled" else cost.fits is True
+
+    every = [figure for figure in figures if fitting(figure)]
+    compiled = [figure for figure in every if figure.compiled is not None]
+    return next(iter(ranked(compiled or every, objective)), None)
 
 
 def next_to_compile(
@@ -110,13 +130,12 @@ def next_to_compile(
       capacity: bytes of a device; None if unknown.
       everything: also those that cannot be the best.
     """
-    best = best_of(figures, objective)
-    limit = math.inf if best is None or everything else _compiled_value(best, objective)
+    limit = math.inf if everything else best_compiled_value(figures, objective)
     low = _lowest_ratio(figures, objective)
     waiting = []
     for one in figures:
         cost = one.propagated
-        if one.compiled is not None or cost is None or cost.stage == "rejected":
+        if one.compiled is not None or cost is None or cost.stage != "propagated":
             continue
         figure = value(cost, one.examples, objective)
         lowest = _low(cost, one.examples, objective) if low is None else figure * low
@@ -126,34 +145,67 @@ def next_to_compile(
     return [figure for *_, figure in waiting[:most]]
 
 
-def pareto(figures: Iterable[Figure]) -> set[str]:
-    """Return the keys of candidates that no other one beats in both time and memory.
+def least_to_compile(figures: Sequence[Figure], objective: Objective) -> float:
+    """Return the figure before a compile above which a candidate cannot be the best; infinite if unknown."""
+    limit = best_compiled_value(figures, objective)
+    low = _lowest_ratio(figures, objective)
+    if low is None:
+        known = [
+            _low(figure.propagated, figure.examples, objective) / figure_value
+            for figure in figures
+            if figure.propagated is not None
+            and figure.propagated.stage == "propagated"
+            and 0
+            < (figure_value := value(figure.propagated, figure.examples, objective))
+            < math.inf
+        ]
+        low = min(known, default=0.0)
+    return limit / low if low else math.inf
 
-    Compiled candidates that fit are compared with each other. Without any, the propagated ones are.
+
+def pareto(figures: Iterable[Figure]) -> dict[str, bool | None]:
+    """Return whether no other candidate beats one in both time and memory, by key.
+
+    Compiled candidates that fit are compared with each other. Without any, the partitioned ones are. Of a
+    candidate that was not partitioned, it is False if a partitioned one beats its bounds, and otherwise None.
     """
     every = list(figures)
     compiled = [figure for figure in every if figure.compiled and figure.compiled.fits is not False]
     chosen = [
-        figure for figure in compiled or every if figure.cost and figure.cost.stage != "rejected"
+        figure
+        for figure in compiled or every
+        if figure.cost and figure.cost.stage not in ("planned", "rejected")
     ]
     points = sorted(
         (value(figure.cost, figure.examples, "time"), value(figure.cost, 1, "memory"), figure.key)
         for figure in chosen
         if figure.cost
     )
-    found: set[str] = set()
-    least = math.inf
+    found: dict[str, bool | None] = {figure.key: False for figure in every}
+    front: list[tuple[float, float]] = []
     for seconds, count, key in points:
-        if math.isfinite(seconds) and count < least:
-            found.add(key)
-            least = count
+        if math.isfinite(seconds) and (not front or count < front[-1][1]):
+            found[key] = True
+            front.append((seconds, count))
+    for figure in every:
+        cost = figure.cost
+        if cost is not None and cost.stage == "planned":
+            least = least_value(cost, figure.examples, "time"), least_value(cost, 1, "memory")
+            beaten = any(point[0] <= least[0] and point[1] <= least[1] for point in front)
+            found[figure.key] = False if beaten else None
     return found
 
 
-def _compiled_value(figure: Figure, objective: Objective) -> float:
-    return (
-        math.inf if figure.compiled is None else value(figure.compiled, figure.examples, objective)
+def best_compiled_value(figures: Iterable[Figure], objective: Objective) -> float:
+    """Return the least figure of a compiled candidate that fits; infinite if none was compiled."""
+    values = (
+        value(figure.compiled, figure.examples, objective)
+        for figure in figures
+        if figure.compiled is not None
+        and figure.compiled.stage == "compiled"
+        and figure.compiled.fits is not False
     )
+    return min(values, default=math.inf)
 
 
 def _low(cost: Evaluated, examples: float, objective: Objective) -> float:

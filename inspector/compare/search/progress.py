@@ -12,8 +12,8 @@ class Progress:
     """The state of a search at one moment.
 
     Attributes:
-      phase: `propagate`, `verify` (propagate the best on their own mesh), `improve` (change single rules of
-        the best), `compile`, `sensitivity` or `done`.
+      phase: `bound` (compute bounds), `propagate` (partition the candidates that can be among the best),
+        `improve` (change single rules of the best), `compile`, `sensitivity` or `done`.
       done, total: Tasks of this phase, and how many it has at most.
       seconds_left: Estimated seconds until the end of this phase; None before the first task ended.
     """

@@ -27,13 +27,14 @@ class Candidate(Evaluated):
 
     Attributes:
       layout: The layout as JSON.
-      pareto: Whether no other candidate is better in both time and memory.
+      pareto: Whether no other partitioned candidate is better in both time and memory. None if it was not
+        partitioned, and its bounds do not decide it.
       current: Whether it is the layout that the search began with.
       propagated_seconds: Predicted seconds before the compile.
     """
 
     layout: dict[str, Any] | None = None
-    pareto: bool = False
+    pareto: bool | None = False
     current: bool = False
     propagated_seconds: FiniteFloat | None = None
 
@@ -44,15 +45,15 @@ class Counts(Record):
 
     Attributes:
       considered: All.
-      propagated: Those whose step was predicted without a compile, also if they were compiled later.
-      exact: Those of them that were partitioned on their own mesh. The others were scaled.
+      propagated: Those that were partitioned, also if they were compiled later.
+      excluded: Those that were not partitioned, because their bounds show that they cannot be among the best.
       compiled: Those that the compiler accepted or found too large.
       rejected: Those that cannot run.
     """
 
     considered: NonNegativeInt = 0
     propagated: NonNegativeInt = 0
-    exact: NonNegativeInt = 0
+    excluded: NonNegativeInt = 0
     compiled: NonNegativeInt = 0
     rejected: NonNegativeInt = 0
 
@@ -68,7 +69,7 @@ class Sensitivity(Record):
       seconds: Its predicted seconds. None if no layout is known to run.
       kept: The best layout here with the rules that the search found.
       kept_seconds: Its predicted seconds.
-      kept_place: Its place among all candidates, from 1.
+      kept_place: Its place among all candidates, from 1. None if it is not among the best ones.
     """
 
     condition: str
@@ -89,8 +90,11 @@ class SearchResult(Record):
       chip: Name of the chip of predicted times.
       created: When the search ended, in ISO 8601.
       counts: The candidates by what happened to them.
-      candidates: The best first: compiled, then partitioned, then rejected ones.
-      best: Index of the best compiled candidate that fits. None if none was found.
+      candidates: The best first: compiled, then partitioned, then not partitioned, then rejected ones.
+      listed: So many of the partitioned candidates are the best of all candidates. None if that is not known,
+        because the search was stopped.
+      best: Index of the best compiled candidate that fits. If none was compiled, of the best partitioned one
+        that will probably fit. None without any.
       objective: What the best one has the least of.
       finished: Why the search ended; None if it was stopped.
       sensitivity: The best layouts under changed conditions; empty if they were not searched.
@@ -109,11 +113,12 @@ class SearchResult(Record):
     finished: str | None = None
     message: str | None = None
     sensitivity: tuple[Sensitivity, ...] = ()
+    listed: NonNegativeInt | None = None
     unsafe_compiler_options: str | None = field(default=None, metadata=OMIT_NONE)
 
     @property
     def best_candidate(self) -> Candidate | None:
-        """The best compiled candidate that fits."""
+        """The best candidate that fits."""
         return None if self.best is None else self.candidates[self.best]
 
     @property
@@ -123,7 +128,11 @@ class SearchResult(Record):
 
 
 def candidate(
-    layout: Layout, cost: Evaluated, propagated: Evaluated | None, pareto: bool, current: bool
+    layout: Layout,
+    cost: Evaluated,
+    propagated: Evaluated | None,
+    pareto: bool | None,
+    current: bool,
 ) -> Candidate:
     """Return a candidate with its best known cost, and the time of its propagation."""
     return Candidate(

@@ -83,6 +83,18 @@ def product_shape(instruction: Instruction) -> Shape | None:
     return _first(instruction.shape) if _library(instruction) else instruction.shape
 
 
+def contracted_sizes(computation: Computation, instruction: Instruction) -> tuple[int, ...] | None:
+    """Return the sizes of the contracted dimensions of a dot; None for any other instruction."""
+    written = None
+    if instruction.opcode == "dot":
+        written = _written(instruction, "lhs_contracting_dims", _LIST)
+    lhs = next(iter(operand_shapes(computation, instruction)), None)
+    if written is None or lhs is None:
+        return None
+    sizes = [lhs.dimensions[number] for number in _numbers(written)]
+    return None if None in sizes else tuple(size or 0 for size in sizes)
+
+
 def _library(instruction: Instruction) -> Callable[..., int | None] | None:
     """Return how the FLOPs of a call of a library are counted; None for any other instruction."""
     if instruction.opcode != "custom-call":

@@ -108,6 +108,7 @@ class Predicted:
       most: If `outside`, seconds of the step if nothing overlaps, operations start slowly, and the prediction
         is as wrong as the worst one of a published run.
       iterations: The loops whose trip count is unknown, and the seconds that another iteration takes.
+      short: Whether a partitioned program is so short that none of its transfers is hidden.
     """
 
     program: str
@@ -125,6 +126,7 @@ class Predicted:
     least: float | None = None
     most: float | None = None
     iterations: tuple[tuple[str, float], ...] = ()
+    short: bool = False
 
     @property
     def totals(self) -> Totals | None:
@@ -401,7 +403,7 @@ def before_compile(
     known = constants or before_compile_constants()
     totals, unknown = _totals_before_compile(program, bounds, chip, known, known.exposed_share)
     hidden = totals.seconds
-    short = hidden < SHORT * _shortest()
+    short = hidden < shortest_seconds()
     if short:
         totals, unknown = _totals_before_compile(program, bounds, chip, known, 1.0)
     if unknown or not totals.seconds:
@@ -421,6 +423,7 @@ def before_compile(
         before_compile=totals,
         at_least=at_least,
         least=least,
+        short=short,
     )
     if at_least:
         return replace(found, seconds=least)
@@ -505,6 +508,11 @@ def _totals_before_compile(
         # Not below it when the terms are added in floating point.
         totals.exposed["+".join(longest.axes or ())] += rest * (1 + 1e-12)
     return totals, tuple(unknown)
+
+
+def shortest_seconds() -> float:
+    """Return the seconds below which a step is predicted as a short one."""
+    return SHORT * _shortest()
 
 
 @functools.cache

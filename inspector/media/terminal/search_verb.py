@@ -6,7 +6,8 @@ import argparse
 import contextlib
 import signal
 import sys
-from collections.abc import Iterator
+import time
+from collections.abc import Callable, Iterator
 from concurrent.futures import Executor
 
 from inspector.compare.search import result as results
@@ -29,10 +30,13 @@ from inspector.service.history import History
 from inspector.service.search import executors
 from inspector.service.search.run import DEFAULT_BUDGET, MOST_BUDGET, Search
 
+_SECONDS_BETWEEN_LINES = 10.0
+
 
 @verb(
     "search",
-    "find the best layouts for a model on a machine: partition all, compile the most promising",
+    "find the best layouts for a model on a machine: partition what can be among the best, compile the most "
+    "promising",
     *LAYOUT,
     CHIP,
     argument(
@@ -68,6 +72,12 @@ from inspector.service.search.run import DEFAULT_BUDGET, MOST_BUDGET, Search
         action="store_true",
         help="also search, without a compile, with one change at a time: twice the batch, twice the "
         "sequence, half, twice and four times the devices, or another chip",
+    ),
+    argument(
+        "--exhaustive",
+        action="store_true",
+        help="partition all candidates, also those whose bounds show that they cannot be among the best; "
+        "the best ones are the same",
     ),
     argument(
         "--dask",
@@ -109,8 +119,9 @@ def search(options: argparse.Namespace) -> None:
             executor,
             budget,
             options.objective,
-            on_progress=_Printed(),
+            on_progress=Printed(),
             workers=workers or executors.local_workers(),
+            exhaustive=options.exhaustive,
             sensitivity=options.sensitivity,
             unsafe=unsafe,
         )
@@ -162,11 +173,13 @@ def _stopped_by_interrupt(search: Search) -> Iterator[None]:
         signal.signal(signal.SIGINT, before)
 
 
-class _Printed:
-    """Print progress to standard error: with Rich on a terminal, else a line for each phase."""
+class Printed:
+    """Print progress to standard error: in place on a terminal, else a line for each phase and every 10 s."""
 
-    def __init__(self) -> None:
+    def __init__(self, clock: Callable[[], float] = time.monotonic) -> None:
+        self._clock = clock
         self._phase = ""
+        self._written = -_SECONDS_BETWEEN_LINES
 
     def __call__(self, progress: Progress) -> None:
         words = section.progress_text(progress)
@@ -174,6 +187,8 @@ class _Printed:
             print(f"\r\x1b[2K{words}", end="", file=sys.stderr, flush=True)
             if progress.phase == "done":
                 print(file=sys.stderr)
-        elif progress.phase != self._phase or progress.phase == "compile":
+            return
+        now = self._clock()
+        if progress.phase != self._phase or now - self._written >= _SECONDS_BETWEEN_LINES:
             print(words, file=sys.stderr, flush=True)
-        self._phase = progress.phase
+            self._phase, self._written = progress.phase, now

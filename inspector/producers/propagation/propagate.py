@@ -21,7 +21,7 @@ from inspector.compiled.hlo.loop_invariants import simplified
 from inspector.compiled.hlo.shardings import NamedMesh, parse_sdy
 from inspector.compiled.hlo.shards import shards_of
 from inspector.compiled.matched_origins import with_lines
-from inspector.compiled.memory_use import estimated_use, estimated_values
+from inspector.compiled.memory_use import estimated_peak, estimated_use, estimated_values
 from inspector.core import rules, typed_json
 from inspector.core.abstract import PropagatedPrograms
 from inspector.core.array_groups import group_of_path
@@ -314,18 +314,32 @@ def partition_spec(given: tuple[Rule, ...], names: Spec) -> Spec:
     return rules.partition_spec([axes[0] if axes else None for axes in names], given)
 
 
-def partitioned_text(lowered: Lowered, setting: Setting, logical: bool) -> str:
-    """Return the text of a program of one device after XLA's partitioner, without names of operations.
+def partitioned_totals(
+    lowered: Lowered, setting: Setting, logical: bool
+) -> tuple[Program, int | None]:
+    """Partition a program, and return the figures that rank it, with its estimated peak of memory.
 
-    Args:
-      lowered: a program without marks.
-      logical: whether the module has logical axes, to which the rules are applied.
+    The program has no origins, arrays or conflicts. The peak is None if it is unknown.
 
     Raises:
       InvalidInput: XLA refuses the program.
     """
-    module = setting.written(lowered.without_names, lowered, logical, setting.mesh)
-    return partitioned_prepared(module, setting.mesh.size)
+    of_one_device, mesh = partitioned_module(lowered, setting, logical, named=False)
+    analysis = Analysis(setting.as_compiled(of_one_device, mesh))
+    collectives = simplified(hlo.collectives(analysis.module, mesh, analysis), analysis)
+    if mesh is not setting.mesh:
+        collectives = tuple(on_axes_of(collective, setting.mesh) for collective in collectives)
+    work = hlo.work(analysis.module, analysis)
+    live = setting.live_values(analysis, lowered)
+    program = Program(
+        lowered.name,
+        stage="partitioned",
+        platform=setting.kind,
+        flops_per_device=work.flops,
+        collectives=collectives,
+        work=with_traffic(work, setting.traffic(analysis), setting.kernel_square),
+    )
+    return program, None if live is None else estimated_peak(live)
 
 
 @dataclass(frozen=True)
@@ -386,7 +400,7 @@ def partitioned_program(lowered: Lowered, setting: Setting, logical: bool) -> Pa
     Raises:
       InvalidInput: XLA refuses the program.
     """
-    of_one_device, mesh = _partitioned_module(lowered, setting, logical)
+    of_one_device, mesh = partitioned_module(lowered, setting, logical)
     module, program = _read(of_one_device, mesh, lowered, setting)
     on_platforms = tuple(
         _read(of_one_device, mesh, lowered, replace(setting, kind=kind))[1]
@@ -469,12 +483,16 @@ def with_causes(
     return replace(partitioned.totals, program=program, arrays=tuple(values))
 
 
-def _partitioned_module(
-    lowered: Lowered, setting: Setting, logical: bool
+def partitioned_module(
+    lowered: Lowered, setting: Setting, logical: bool, named: bool = True
 ) -> tuple[hlo.Module, Mesh]:
     """Return the program of one device of a mesh, and the mesh of the groups of its collectives.
 
     The mesh is another one with the same axes if it cannot be emulated.
+
+    Args:
+      logical: whether the module has logical axes, to which the rules are applied.
+      named: whether the instructions have the names and source lines of the operations.
 
     Raises:
       InvalidInput: XLA refuses the program, or it cannot be scaled to a mesh that cannot be emulated.
@@ -483,9 +501,10 @@ def _partitioned_module(
 
     def on(emulated: Mesh) -> hlo.Module:
         other = None if emulated is mesh else emulated
-        written = setting.written(lowered.for_partitioner, lowered, logical, other)
+        copy = lowered.for_partitioner if named else lowered.without_names
+        written = setting.written(copy, lowered, logical, other)
         text = partitioned_prepared(written, emulated.size)
-        module = program_text.parsed(lowered.names.put_into(text))
+        module = program_text.parsed(lowered.names.put_into(text) if named else text)
         if module is None:
             raise InvalidInput("the partitioned program cannot be read")
         return module

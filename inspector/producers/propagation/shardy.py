@@ -82,7 +82,7 @@ def propagate(module: Any, origins: bool = True, export: bool = False) -> Propag
             # The verifier refuses Shardy's own notes about loops: `operand-1` of an edge with one operand.
             copy.verify()
         outlined = outline(copy, origins)
-        _run(propagation, copy)
+        run_passes(propagation, copy)
         if outlined is not None:
             restore(outlined)
         constraints = constraints_of(operations(copy))
@@ -92,12 +92,13 @@ def propagate(module: Any, origins: bool = True, export: bool = False) -> Propag
             erase_marks(operations(copy))
             if outlined is not None:
                 close_signature(copy)
-            _run(after, copy)
+            run_passes(after, copy)
             copy.verify()
     return Propagated(copy, constraints, history)
 
 
-def _run(pipeline: str, module: Any) -> None:
+def run_passes(pipeline: str, module: Any) -> None:
+    """Run passes on a module."""
     manager = passmanager.PassManager.parse(pipeline)
     manager.enable_verifier(False)  # after each pass, which takes longer than most passes
     manager.run(module)
@@ -130,7 +131,7 @@ def inline_calls(module: Any) -> None:
             _inline(call, functions[callee])
 
     inline_into("main")
-    _run("builtin.module(symbol-dce)", module)
+    run_passes("builtin.module(symbol-dce)", module)
 
 
 def _inline(call: Any, function: Any) -> None:

@@ -122,12 +122,13 @@ def _is_logical(layout: Layout) -> bool:
     return entry.has_rules and entry.rules_semantics == "linen" and not entry.own
 
 
-def _key(layout: Layout) -> str:
+def template_key(layout: Layout) -> str:
+    """Return text that two layouts share if their template is the same."""
     # Mesh and rules change neither shapes nor constraints of a model with logical axes.
     return layout.key(*(("model", "sizes", "unconstrained") if _is_logical(layout) else ()))
 
 
-@cached(LRUCache(8), key=_key, info=True)
+@cached(LRUCache(8), key=template_key, info=True)
 def template_of(layout: Layout) -> Template:
     """Return the layout's lowered programs, from the cache if only mesh or rules changed.
 
@@ -146,7 +147,9 @@ def template_of_program(like: Layout, layout: Layout, name: str) -> Template:
     Raises:
       InvalidInput: the model cannot be built or traced.
     """
-    return template_of(like) if _key(like) == _key(layout) else _lowered(layout, name)
+    return (
+        template_of(like) if template_key(like) == template_key(layout) else _lowered(layout, name)
+    )
 
 
 def _lowered(layout: Layout, only: str | None = None) -> Template:

@@ -1,8 +1,15 @@
-"""Run one search: propagate all candidates, compile the most promising, and keep what was found."""
+"""Run one search: partition what can be among the best, compile the most promising, and keep what was found.
+
+Bounds of all candidates are computed first. They are partitioned in the order of their bounds, until the
+bounds of all others are above the figure of the last candidate that is listed (branch and bound). So the
+listed candidates are those that partitioning all of them would give.
+"""
 
 from __future__ import annotations
 
 import concurrent.futures as futures
+import heapq
+import itertools
 import json
 import math
 import threading
@@ -14,12 +21,14 @@ from concurrent.futures import Executor, Future
 from dataclasses import dataclass, field, replace
 from typing import Any
 
-from inspector.compare.search.conditions import conditions, sensitivity
-from inspector.compare.search.evaluated import Evaluated, rejected
+from inspector.compare.search.conditions import conditions, sensitivity, use
+from inspector.compare.search.evaluated import Bounded, Evaluated, rejected
 from inspector.compare.search.order import (
     Figure,
     best_of,
     examples_of,
+    least_to_compile,
+    least_value,
     next_to_compile,
     pareto,
     ranked,
@@ -36,7 +45,7 @@ from inspector.compare.search.result import (
     candidate,
     layout_of,
 )
-from inspector.compare.search.space import Group, Space, activations_key, identity
+from inspector.compare.search.space import Space, activations_key, identity
 from inspector.core import typed_json
 from inspector.core.errors import InvalidInput
 from inspector.core.formatting import bytes_text
@@ -53,17 +62,14 @@ from inspector.service.search.executors import ClusterExecutor
 
 DEFAULT_BUDGET = 8  # compiles
 MOST_BUDGET = 10_000
-EXACT_AT_LEAST = 16  # candidates that are propagated on their own mesh before any is compiled
-# Of a group with at least this many scaled candidates, the best one is propagated too, if its figure is at
-# least this many times that of the best of all. For Llama-3-8B on 64 chips, its own figure differs by more
-# than 4% from the scaled one in 1 of 60 groups below this, and in 21 of 32 groups above it.
-_MANY_SCALED = 5
-_SLOW = 2.0
+LISTED = (
+    20  # candidates that are the best of all; a search with a larger budget of compiles lists more
+)
 # Rounds in which single rules of the best candidate are changed.
 _MOST_IMPROVEMENTS = 3
 _BETTER = 1e-3  # by which share a changed candidate must be better
-_MOST_ROUNDS = 6  # of exact propagation: each can bring other candidates to the front
-_IN_FLIGHT = 4  # tasks for each worker that are submitted at once
+_BOUNDED = 100  # candidates of one task that computes bounds
+_IN_FLIGHT = 2  # tasks for each worker that are submitted at once
 
 OUT_OF_BUDGET = "budget"
 NONE_BETTER = "none better"
@@ -74,8 +80,9 @@ class _Entry:
     layout: Layout
     memory_key: str
     examples: float
-    propagated: Evaluated | None = None
+    propagated: Evaluated | None = None  # or its bounds
     compiled: Evaluated | None = None
+    bounds: Evaluated | None = None
 
 
 @dataclass
@@ -85,9 +92,11 @@ class Search:
     Attributes:
       chip: The chip of predicted times; None to measure steps on emulated devices.
       budget: The most compiles, those from the cache included.
-      exhaustive: Compile all candidates up to the budget, also those that cannot be the best.
+      exhaustive: Partition all candidates, also those that cannot be among the best.
+      compile_all: Compile all candidates up to the budget, also those that cannot be the best.
       sensitivity: Also search without a compile under changed conditions.
       improve: Also change single rules of the best candidate, to rules that the space does not have.
+      kept_use: Also partition what can be the best of the candidates with this use of their mesh axes.
       round_size: Candidates that are compiled before the next ones are chosen. It depends on the budget
         alone, so that the number of workers does not change the result.
       unsafe: Options of the compiler from the command line, for tasks in this process alone. No compile with
@@ -103,17 +112,21 @@ class Search:
     on_progress: Callable[[Progress], None] | None = None
     workers: int = 1
     exhaustive: bool = False
+    compile_all: bool = False
     sensitivity: bool = False
     improve: bool = True
+    kept_use: str | None = None
     unsafe: Options = ()
 
     def __post_init__(self) -> None:
         self.name = uuid.uuid4().hex
         self._entries: dict[str, _Entry] = {}
+        self._alike: dict[str, str] = {}  # the first candidate with each program
         self._lock = threading.Lock()
         self._stop = threading.Event()
         self._version = 0
-        self._progress = Progress("propagate", 0, 0, Counts(), None, 0)
+        self._progress = Progress("bound", 0, 0, Counts(), None, 0)
+        self._settled: int | None = None  # candidates at the front that are the best of all
         self._finished: str | None = None
         self._message: str | None = None
         self._total = 0
@@ -123,6 +136,11 @@ class Search:
     @property
     def _chip_name(self) -> str | None:
         return None if self.chip is None else self.chip.name
+
+    @property
+    def listed(self) -> int:
+        """How many of the best candidates the search has to know."""
+        return max(LISTED, 2 * self.budget)
 
     @property
     def round_size(self) -> int:
@@ -137,9 +155,14 @@ class Search:
         self._total = self.space.count()
         task.compile_with(self.name, self.unsafe)
         try:
-            groups = self._propagate(self.space.groups())
-            self._check_groups(groups)
-            self._verify()
+            self._bound("bound", itertools.chain(*(each.layouts for each in self.space.groups())))
+            self._partition("propagate")
+            if self.kept_use is not None:
+                same = [
+                    key for key, each in self._entries.items() if use(each.layout) == self.kept_use
+                ]
+                self._partition("propagate", same, listed=1)
+            self._settled = min(self.listed, len(list(self._ranked_values(self._entries))))
             if self.improve:
                 self._improve()
             self._compile()
@@ -184,7 +207,7 @@ class Search:
                 listed.append(
                     candidate(
                         *(entry.layout, figure.cost, entry.propagated),
-                        figure.key in front,
+                        front[figure.key],
                         figure.key == current,
                     )
                 )
@@ -201,64 +224,126 @@ class Search:
             objective=self.objective,
             finished=self._finished,
             sensitivity=tuple(self._sensitivity),
+            listed=self._settled,
             unsafe_compiler_options=compiler_options.text(self.unsafe) or None,
             message=self._message or (None if best is not None else self._why_none(figures)),
         )
 
     # --- Phases -----------------------------------------------------------------------------------
 
-    def _propagate(self, groups: Iterable[Group]) -> list[tuple[Layout, ...]]:
-        """Propagate one candidate of each group and scale the others from it. Return the new candidates."""
-        every: list[tuple[Layout, ...]] = []
+    def _bound(self, phase: str, layouts: Iterable[Layout]) -> list[str]:
+        """Compute bounds of the new candidates among these layouts. Return the keys of those that can run.
 
-        def calls() -> Iterator[tuple[tuple[Layout, ...], bool]]:
-            for group in groups:
-                new = tuple(self._new(group.layouts))
-                if new:
-                    every.append(new)
-                    yield new, False
-
-        self._run_propagations("propagate", calls(), self._total)
-        return every
-
-    def _check_groups(self, groups: Iterable[tuple[Layout, ...]]) -> None:
-        """Propagate the best scaled candidate of each slow group, and scale the others from it too.
-
-        On some sizes the partitioner chooses other transfers. A group must not be lost because the mesh that
-        was propagated first was such a case. In the groups that are not slow, the best candidates are
-        propagated by `_verify`.
+        Of several with the same program, only the first is kept.
         """
-        best: list[tuple[float, list[Layout]]] = []
-        for group in groups:
-            found = []
-            for layout in group:
-                entry = self._entries[identity(layout)]
-                cost = entry.propagated
-                if cost is not None and cost.stage == "propagated" and cost.scaled:
-                    found.append((value(cost, entry.examples, self.objective), layout))
-            if found:
-                found.sort(key=lambda one: one[0])
-                best.append((found[0][0], [layout for _, layout in found]))
-        least = min((figure for figure, _ in best), default=0.0)
-        calls = [
-            (tuple(layouts), True)
-            for figure, layouts in best
-            if len(layouts) >= _MANY_SCALED and figure >= _SLOW * least
-        ]
-        self._run_propagations("verify", iter(calls), sum(len(layouts) for layouts, _ in calls))
+        new = list(self._new(layouts))
+        parts = [tuple(new[n : n + _BOUNDED]) for n in range(0, len(new), _BOUNDED)]
+        began, done = time.monotonic(), 0
 
-    def _verify(self) -> None:
-        """Propagate the best candidates on their own mesh, until the best ones all were."""
-        wanted = max(EXACT_AT_LEAST, 2 * self.budget)
-        for _ in range(_MOST_ROUNDS):
-            front = [
-                self._entries[figure.key].layout
-                for figure in ranked(self._figures(), self.objective)[:wanted]
-                if figure.propagated is not None and figure.propagated.scaled
+        def submit(part: tuple[Layout, ...]) -> _Task:
+            return self._task(("bound", [each.to_json() for each in part], self._chip_name), part)
+
+        for part, answer in self._in_window(iter(parts), submit):
+            with self._lock:
+                for layout, cost in zip(part, answer, strict=True):
+                    entry = self._entries[identity(layout)]
+                    entry.propagated = entry.bounds = cost
+            done += len(part)
+            self._report(phase, done, len(new), began)
+        with self._lock:
+            return [
+                key
+                for key in map(identity, new)
+                if not self._remove_alike(key) and self._is_waiting(self._entries[key])
             ]
-            if not front:
-                return
-            self._run_propagations("verify", (((layout,), True) for layout in front), len(front))
+
+    def _remove_alike(self, key: str) -> bool:
+        """Remove a candidate if an earlier one has the same program. Return whether it was removed."""
+        alike = getattr(self._entries[key].bounds, "alike", None)
+        if alike is None or self._alike.setdefault(alike, key) == key:
+            return False
+        del self._entries[key]
+        return True
+
+    def _partition(
+        self,
+        phase: str,
+        keys: Iterable[str] | None = None,
+        least: float = 0.0,
+        listed: int | None = None,
+    ) -> None:
+        """Partition candidates in the order of their bounds, until the listed ones are the best of all.
+
+        The current layout is always partitioned.
+
+        Args:
+          keys: those that are considered; all by default.
+          least: also partition those whose bound is at most this.
+          listed: how many of the best of them have to be known; `self.listed` of all candidates by default.
+        """
+        keys = None if keys is None else list(keys)
+        waiting = self._waiting(keys)
+        current = identity(self.space.layout)
+        waiting.sort(key=lambda each: (each[1] != current, each))
+        began = time.monotonic()
+
+        def limit() -> float:
+            if self.exhaustive:
+                return math.inf
+            if listed is None:
+                return max(least, self._last_listed(self._entries, self.listed))
+            return max(least, self._last_listed(keys or (), listed))
+
+        def calls() -> Iterator[str]:
+            for bound, key in waiting:
+                if bound > limit() and key != current:
+                    return
+                yield key
+
+        def submit(key: str) -> _Task:
+            layout = self._entries[key].layout
+            return self._task(("propagate", [layout.to_json()], self._chip_name), (layout,))
+
+        answers = self._in_window(calls(), submit)
+        for done, ((layout,), (cost,)) in enumerate(answers, 1):
+            with self._lock:
+                entry = self._entries[identity(layout)]
+                at_least = None if entry.bounds is None else entry.bounds.at_least
+                entry.propagated = replace(cost, at_least=at_least)
+            last = limit()
+            total = max(done, sum(1 for bound, _ in waiting if bound <= last))
+            self._report(phase, done, total, began)
+        # Those that were submitted before a better one ended: the result must not depend on the workers.
+        last = limit()
+        with self._lock:
+            for bound, key in waiting:
+                if bound > last and key != current:
+                    self._entries[key].propagated = self._entries[key].bounds
+
+    def _waiting(self, keys: Iterable[str] | None = None) -> list[tuple[float, str]]:
+        """Return the bounds and the keys of the candidates that are not partitioned."""
+        return [
+            (least_value(entry.propagated, entry.examples, self.objective), key)
+            for key in (self._entries if keys is None else keys)
+            if (entry := self._entries[key]).propagated is not None and self._is_waiting(entry)
+        ]
+
+    @staticmethod
+    def _is_waiting(entry: _Entry) -> bool:
+        return entry.propagated is not None and entry.propagated.stage == "planned"
+
+    def _ranked_values(self, keys: Iterable[str]) -> Iterator[float]:
+        """Yield the figures of the partitioned candidates that may fit."""
+        for key in keys:
+            entry = self._entries[key]
+            cost = entry.propagated
+            if cost is not None and cost.stage == "propagated" and cost.fits is not False:
+                yield value(cost, entry.examples, self.objective)
+
+    def _last_listed(self, keys: Iterable[str], listed: int) -> float:
+        """Return the figure of the last listed candidate; infinite if fewer are known to fit."""
+        best = heapq.nsmallest(listed, self._ranked_values(keys))
+        return best[-1] if len(best) == listed else math.inf
 
     def _improve(self) -> None:
         """Change single rules of the best candidate, until no change makes it better.
@@ -267,42 +352,27 @@ class Search:
         """
         for _ in range(_MOST_IMPROVEMENTS):
             best = self._first()
-            if best is None or best.cost is None or best.cost.stage == "rejected":
+            if best is None or best.cost is None or best.cost.stage != "propagated":
                 return
-            new = list(self._new(self.space.near(self._entries[best.key].layout)))
-            self._run_propagations("improve", (((layout,), True) for layout in new), len(new))
             least = value(best.cost, best.examples, self.objective) * (1 - _BETTER)
+            before = set(self._entries)
+            near = self.space.near(self._entries[best.key].layout)
+            keys = self._bound("improve", near)
+            if not self.exhaustive:
+                keys = [key for bound, key in self._waiting(keys) if bound <= least]
+            self._partition("improve", keys)
             with self._lock:
-                for layout in new:
-                    entry = self._entries[identity(layout)]
+                for key in [key for key in self._entries if key not in before]:
+                    entry = self._entries[key]
                     cost = entry.propagated
                     if (
                         cost is None
-                        or cost.stage == "rejected"
+                        or cost.stage != "propagated"
                         or value(cost, entry.examples, self.objective) > least
                     ):
-                        del self._entries[identity(layout)]
+                        self._forget(key)
             if self._first() == best:
                 return
-
-    def _run_propagations(
-        self, phase: str, calls: Iterator[tuple[tuple[Layout, ...], bool]], total: int
-    ) -> None:
-        done = 0
-        began = time.monotonic()
-
-        def submit(call: tuple[tuple[Layout, ...], bool]) -> _Task:
-            layouts, first = call
-            plain = [one.to_json() for one in layouts]
-            return self._task(("propagate", plain, self._chip_name, first), layouts)
-
-        for layouts, answer in self._in_window(calls, submit):
-            with self._lock:
-                for layout, cost in zip(layouts, answer, strict=True):
-                    entry = self._entries[identity(layout)]
-                    entry.propagated = _better(entry.propagated, cost)
-            done += len(layouts)
-            self._report(phase, done, total, began)
 
     def _compile(self) -> None:
         """Compile the most promising candidates, some in each round, until none can be better."""
@@ -311,11 +381,19 @@ class Search:
         while done < self.budget:
             most = min(self.round_size, self.budget - done)
             chosen = next_to_compile(
-                self._figures(), self.objective, capacity, most, self.exhaustive
+                self._figures(), self.objective, capacity, most, self.compile_all
             )
             if not done:
                 # The current layout comes first: the others are compared with it.
                 chosen = self._with_current(chosen, most)
+            if not chosen:
+                # A candidate that was not partitioned may still be better when it is compiled.
+                least = least_to_compile(self._figures(), self.objective)
+                if self.compile_all or any(bound <= least for bound, _ in self._waiting()):
+                    self._partition("propagate", least=math.inf if self.compile_all else least)
+                    chosen = next_to_compile(
+                        self._figures(), self.objective, capacity, most, self.compile_all
+                    )
             if not chosen:
                 self._finished = NONE_BETTER
                 return
@@ -354,14 +432,18 @@ class Search:
                 store=self.store,
                 workers=self.workers,
                 improve=False,
+                kept_use=use(before),
             )
             self._inner = inner
             self._check()
             found = inner.run()
             self._check()
             layouts = [layout_of(one) for one in found.candidates]
+            listed = None if found.listed is None else inner.listed
+            if found.counts.excluded == 0:
+                listed = len(layouts)
             self._sensitivity.append(
-                sensitivity(condition, before, list(found.candidates), layouts)
+                sensitivity(condition, before, list(found.candidates), layouts, listed)
             )
 
     def _with_current(self, chosen: list[Figure], most: int) -> list[Figure]:
@@ -390,7 +472,7 @@ class Search:
         if kept is not None:
             try:
                 plain = json.loads(kept)
-                known = [typed_json.decode(Evaluated, one, "the cache") for one in plain]
+                known = [typed_json.decode(_RECORDS[request[0]], one, "the cache") for one in plain]
                 if len(known) == len(layouts):
                     return _Task(layouts, key, request, None, known)
             except (InvalidInput, ValueError, TypeError):
@@ -404,9 +486,8 @@ class Search:
           InvalidInput: the executor takes no more tasks, such as after the end of a Dask scheduler.
         """
         kind, *arguments = request
-        function = task.propagate if kind == "propagate" else task.compile_layout
         try:
-            return self.executor.submit(function, self.name, *arguments)
+            return self.executor.submit(_FUNCTIONS[kind], self.name, *arguments)
         except Exception as error:  # of any executor
             raise _lost(type(error).__name__) from None
 
@@ -472,7 +553,8 @@ class Search:
             if done.attempts < task.ATTEMPTS:
                 return None
             raise _lost(type(error).__name__) from None
-        found = [typed_json.decode(Evaluated, one, "the worker's answer") for one in answer]
+        record = _RECORDS[done.request[0]]
+        found = [typed_json.decode(record, one, "the worker's answer") for one in answer]
         if done.key is not None:
             self.store.put(done.key, json.dumps(answer))
         return found
@@ -491,6 +573,12 @@ class Search:
                 with self._lock:  # another thread may be reading the result
                     self._entries[key] = self._entry(layout)
                 yield layout
+
+    def _forget(self, key: str) -> None:
+        """Remove a candidate."""
+        bounds = self._entries.pop(key).bounds
+        if self._alike.get(alike := getattr(bounds, "alike", None) or "") == key:
+            del self._alike[alike]
 
     def _first(self) -> Figure | None:
         """Return the best candidate, also if it is not compiled; None without any."""
@@ -520,11 +608,11 @@ class Search:
         listed = list(entries)
         costs = [(entry.propagated, entry.compiled) for entry in listed]
         return Counts(
-            considered=max(len(listed), self._total if self._finished is None else 0),
+            considered=max(len(listed), self._total if self._settled is None else 0),
             propagated=sum(1 for one, _ in costs if one and one.stage == "propagated"),
-            exact=sum(
-                1 for one, _ in costs if one and one.stage == "propagated" and not one.scaled
-            ),
+            excluded=0
+            if self._settled is None
+            else sum(1 for one, other in costs if one and one.stage == "planned" and not other),
             compiled=sum(1 for _, one in costs if one and one.stage == "compiled"),
             rejected=sum(
                 1 for one, other in costs if (last := other or one) and last.stage == "rejected"
@@ -543,7 +631,15 @@ class Search:
         ]
         if too_large:
             return closest_text("compiled", min(too_large), capacity)
-        if any(figure.propagated and figure.propagated.stage == "propagated" for figure in figures):
+        partitioned = [
+            figure.propagated
+            for figure in figures
+            if figure.propagated and figure.propagated.stage == "propagated"
+        ]
+        peaks = [cost.peak_bytes for cost in partitioned if cost.fits is False and cost.peak_bytes]
+        if peaks and len(peaks) == len(partitioned):
+            return closest_text("estimate", min(peaks), capacity)
+        if partitioned:
             return None
         state = [
             figure.propagated.state_bytes
@@ -577,6 +673,16 @@ class _Task:
     attempts: int = 1
 
 
+_FUNCTIONS: dict[str, Callable[..., Any]] = {
+    "bound": task.bound,
+    "propagate": task.propagate,
+    "compile": task.compile_layout,
+}
+_RECORDS: dict[str, type[Evaluated]] = {
+    "bound": Bounded, "propagate": Evaluated, "compile": Evaluated,
+}  # fmt: skip
+
+
 class _Stopped(Exception):
     """The search was stopped."""
 
@@ -599,20 +705,11 @@ def store() -> CompileCache:
 
 def closest_text(basis: str, needed: int, capacity: int) -> str:
     """Return that no layout fits, with the bytes that the closest one lacks."""
-    what = "needs" if basis == "compiled" else "needs at least"
+    what = {"compiled": "needs", "estimate": "needs about"}.get(basis, "needs at least")
     return (
         f"No layout fits. The closest one {what} {bytes_text(needed)} on one device, which has "
         f"{bytes_text(capacity)}: {bytes_text(needed - capacity)} are missing."
     )
-
-
-def _better(before: Evaluated | None, cost: Evaluated) -> Evaluated:
-    """Return the cost by a candidate's own propagation, or else the smaller of two that were scaled."""
-    if before is None or not cost.scaled:
-        return cost
-    if not before.scaled or (before.seconds or math.inf) <= (cost.seconds or math.inf):
-        return before
-    return cost
 
 
 def _with_state(cost: Evaluated, before: Evaluated | None) -> Evaluated:

@@ -32,7 +32,7 @@ from inspector.service.engine import Environment, Job, Pool
 from inspector.service.engine.pool import WorkerStatus
 from inspector.service.own_model_registration import register_own
 
-PROPAGATION_TIMEOUT = 600.0  # seconds; a group of 35 meshes of a large model takes about five
+PROPAGATION_TIMEOUT = 600.0  # seconds; a large model takes about five
 COMPILE_TIMEOUT = 3600.0  # seconds, as for a compile from the page
 ATTEMPTS = 3  # of a task whose worker died
 
@@ -46,25 +46,31 @@ _unsafe: dict[
 ] = {}  # options of the compiler by search, never from the request of a task
 
 
-def propagate(
-    search: str, layouts: list[dict[str, Any]], chip: str | None, first: bool
-) -> list[dict[str, Any]]:
-    """Return the `Evaluated` of each layout of a group: one is propagated, the others are scaled from it.
-
-    first: propagate the first one, instead of one in the middle.
+def bound(search: str, layouts: list[dict[str, Any]], chip: str | None) -> list[dict[str, Any]]:
+    """Return the `Bounded` of each layout.
 
     Raises:
       InvalidInput: the worker failed.
     """
+    return _evaluated("bound", search, layouts, chip)
+
+
+def propagate(search: str, layouts: list[dict[str, Any]], chip: str | None) -> list[dict[str, Any]]:
+    """Return the `Evaluated` of each layout, whose program is partitioned.
+
+    Raises:
+      InvalidInput: the worker failed.
+    """
+    return _evaluated("evaluate", search, layouts, chip)
+
+
+def _evaluated(
+    kind: str, search: str, layouts: list[dict[str, Any]], chip: str | None
+) -> list[dict[str, Any]]:
     _register(layouts[0])
-    payload = {"layouts": layouts, "chip": chip, "first": first}
+    payload = {"layouts": layouts, "chip": chip}
     submit = functools.partial(
-        _pool().submit,
-        "evaluate",
-        payload,
-        Environment(1),
-        PROPAGATION_TIMEOUT,
-        lane=lanes.CANDIDATES,
+        _pool().submit, kind, payload, Environment(1), PROPAGATION_TIMEOUT, lane=lanes.CANDIDATES
     )
     found: list[dict[str, Any]] = _answer(search, submit)["evaluated"]
     return found

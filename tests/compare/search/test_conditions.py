@@ -60,7 +60,7 @@ def test_the_place_is_that_of_the_same_rules_on_any_mesh():
     ordered = [
         candidate(one, cost, cost, False, False) for one, cost in zip(listed, costs, strict=True)
     ]
-    found = sensitivity(first, begun, ordered, listed)
+    found = sensitivity(first, begun, ordered, listed, 3)
     assert (found.seconds, found.kept_seconds, found.kept_place) == (1.0, 2.0, 2)
     assert found.kept == same.to_json()
-    assert sensitivity(first, begun, [], []).seconds is None
+    assert sensitivity(first, begun, [], [], None).seconds is None

@@ -13,6 +13,7 @@ from inspector.compare.search.order import (
     Figure,
     _student,
     best_of,
+    least_to_compile,
     next_to_compile,
     pareto,
     ranked,
@@ -70,10 +71,37 @@ def test_the_front_has_every_candidate_that_no_other_beats_in_both(found):
             other != key and t <= time and m <= memory and (t, m) != (time, memory)
             for other, (t, m) in points.items()
         )
-        if key in front:
+        if front[key]:
             assert not beaten
         else:
-            assert beaten or (time, memory) in [points[one] for one in front]
+            assert beaten or (time, memory) in [points[one] for one in points if front[one]]
+
+
+def test_the_front_does_not_know_what_was_not_partitioned():
+    bound = Evaluated("planned", at_least=2.0, state_bytes=10)
+    known = [figure("a", propagated(1.0, state=20)), figure("b", propagated(3.0, state=5))]
+    assert pareto([*known, figure("c", bound)]) == {"a": True, "b": True, "c": None}
+    # A candidate that takes no longer, and needs no more, beats the bounds.
+    known.append(figure("d", propagated(2.0, state=10)))
+    assert pareto([*known, figure("c", bound)])["c"] is False
+
+
+def test_without_a_compile_the_best_is_one_that_probably_fits():
+    large = figure("a", replace(propagated(1.0), fits=False))
+    unsure, fitting = figure("b", propagated(2.0)), figure("c", replace(propagated(3.0), fits=True))
+    planned = figure("d", Evaluated("planned", at_least=0.1))
+    every = [planned, large, fitting, unsure]
+    assert [each.key for each in ranked(every, "time")] == ["b", "c", "a", "d"]
+    best = best_of(every, "time")
+    assert best is not None and best.key == "c"
+    assert best_of([planned, large, unsure], "time") is None
+
+
+def test_what_was_not_partitioned_cannot_be_the_best_above_a_figure():
+    # The low end of an interval is at 0.8 of its figure.
+    done = [figure("a", propagated(1.0), compiled(1.2))]
+    assert math.isclose(least_to_compile(done, "time"), 1.5)
+    assert math.isinf(least_to_compile([figure("a", propagated(1.0))], "time"))
 
 
 @given(figures())
@@ -82,7 +110,7 @@ def test_the_best_is_the_fastest_compiled_one_that_fits(found):
     fits = [one.compiled.seconds for one in found if one.compiled and one.compiled.fits]
     best = best_of(found, "time")
     if not fits:
-        assert best is None
+        assert best is None or best.compiled is None
     else:
         assert best is not None and best.compiled is not None
         assert best.compiled.seconds == min(fits)

@@ -8,6 +8,9 @@ from collections.abc import Iterator
 import pytest
 
 from inspector.compare.search import result as results
+from inspector.compare.search.progress import Progress
+from inspector.compare.search.result import Counts
+from inspector.media.terminal.search_verb import Printed
 from inspector.service.search import executors, task
 from tests.media.terminal.command import inspector
 
@@ -41,6 +44,17 @@ def test_other_conditions_are_searched_without_a_compile():
     assert [one.condition for one in found.sensitivity][1:] == ["batch 16"]
     assert found.sensitivity[0].kept_place == 1 and found.sensitivity[0].seconds
     assert found.counts.compiled == 0
+
+
+def test_off_a_terminal_progress_is_a_line_for_each_phase_and_every_ten_seconds(capsys):
+    times = iter([0.0, 1.0, 9.9, 10.0, 15.0, 20.0, 21.0])
+    printed = Printed(lambda: next(times))
+    phases = ["bound", "bound", "bound", "bound", "propagate", "propagate", "done"]
+    for done, phase in enumerate(phases):
+        printed(Progress(phase, done, 10, Counts(), None, done))
+    lines = capsys.readouterr().err.splitlines()
+    assert ["0 of" in lines[0], "3 of" in lines[1], "4 of" in lines[2]] == [True] * 3
+    assert len(lines) == 4
 
 
 # Values of an option that are not valid, and what the error names: the value, or the text after `>`.

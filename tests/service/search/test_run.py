@@ -23,7 +23,7 @@ from inspector.core.errors import InvalidInput
 from inspector.machines.hardware import CHIPS
 from inspector.service import known_results
 from inspector.service.compile_cache import CompileCache
-from inspector.service.search import task
+from inspector.service.search import run, task
 from inspector.service.search.run import Search
 from inspector.service.search.snapshots import snapshots_of
 
@@ -67,19 +67,39 @@ class NoTasks(Executor):
         raise AssertionError("a stored answer was computed again")
 
 
-def test_every_candidate_is_propagated_and_the_best_come_first(space, store):
+def test_the_best_candidates_come_first_and_the_others_have_bounds(space, store):
     found = search(space, store)
     valid = [one for one in found.candidates if one.stage == "propagated"]
     seconds = [one.seconds for one in valid]
-    assert seconds == sorted(seconds) and found.best is None
-    assert found.counts.propagated == len(valid) and found.counts.compiled == 0
-    assert found.counts.propagated + found.counts.rejected == len(found.candidates)
+    assert seconds == sorted(seconds)
+    assert all(one.fits == one.assessment.memory.fits for one in valid)
+    assert found.best_candidate == next(one for one in valid if one.fits)
+    counts = found.counts
+    assert counts.propagated == len(valid) and counts.compiled == 0
+    assert counts.propagated + counts.excluded + counts.rejected == len(found.candidates)
+    assert counts.considered == len(found.candidates)
+    last = seconds[found.listed - 1]
+    assert all(one.at_least <= one.seconds for one in valid if one.at_least)
+    for one in found.candidates:
+        if one.stage == "planned":
+            assert one.at_least > last and one.seconds is None and one.state_bytes
     assert sum(one.current for one in found.candidates) == 1
     # Equal up to the names of mesh axes, candidates are listed once.
     assert len({json.dumps(one.layout) for one in found.candidates}) == len(found.candidates)
     plain = results.to_json(found)
     Draft202012Validator(json.loads(schema.text())).validate(plain)
     assert results.from_plain(json.loads(json.dumps(plain)), "it") == found
+
+
+@pytest.mark.nightly
+@pytest.mark.parametrize("objective", ["time", "memory"])
+def test_partitioning_all_candidates_gives_the_same_best_ones(space, store, monkeypatch, objective):
+    monkeypatch.setattr(run, "LISTED", 5)
+    found = search(space, store, objective=objective)
+    every = search(space, store, objective=objective, exhaustive=True)
+    assert every.counts.excluded == 0 and every.counts.propagated > found.counts.propagated
+    assert layouts_of(found)[: found.listed] == layouts_of(every)[: found.listed]
+    assert [one.fits for one in found.candidates[:5]] == [one.fits for one in every.candidates[:5]]
 
 
 @pytest.mark.nightly
@@ -215,7 +235,7 @@ def test_a_lost_task_ends_the_search_with_a_sentence_and_the_next_one_continues(
 def test_bad_results_are_refused(change, named):
     plain = {
         "format": "sharding-search", "version": 1, "target": "cpu", "chip": None, "created": "now",
-        "counts": {"considered": 0, "propagated": 0, "exact": 0, "compiled": 0, "rejected": 0},
+        "counts": {"considered": 0, "propagated": 0, "excluded": 0, "compiled": 0, "rejected": 0},
         "candidates": [], "best": None,
     }  # fmt: skip
     assert results.from_plain(dict(plain), "it").target == "cpu"

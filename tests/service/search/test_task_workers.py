@@ -17,13 +17,13 @@ def test_tasks_run_on_the_workers_of_a_server_until_it_stops_them(monkeypatch):
     try:
         with closing(lanes.pool()) as pool:
             task.share(pool)
-            (found,) = task.propagate("search", [LAYOUT], "v5e", True)
+            (found,) = task.propagate("search", [LAYOUT], "v5e")
             of_server = {one.pid for one in pool.workers(lanes.CANDIDATES)}
             assert {one.pid for one in task.workers()} == of_server != set()
             task.close()
             assert {one.pid for one in pool.workers(lanes.CANDIDATES)} == of_server
         assert task.workers() == ()
-        assert task.propagate("search", [LAYOUT], "v5e", True) == [found]
+        assert task.propagate("search", [LAYOUT], "v5e") == [found]
         assert len(task.workers()) == 1
     finally:
         task.close()

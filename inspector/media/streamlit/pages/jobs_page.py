@@ -32,8 +32,8 @@ _KINDS = {
     "search": "Search",
 }
 _PHASES = PHASE_NAMES | {
+    "bound": "Computing bounds of candidates",
     "propagate": "Partitioning candidates",
-    "verify": "Partitioning the best candidates",
     "sensitivity": "Searching under other conditions",
     "unpack": "Unpacking",
 }

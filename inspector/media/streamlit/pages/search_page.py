@@ -41,7 +41,7 @@ _OBJECTIVES = {"time": "Time of a step", "memory": "Memory", "traffic": "Traffic
 _REOPENED = "search_reopened"
 # Phases in order, with their shares of a progress bar.
 _SHARES = {
-    "propagate": 0.25, "verify": 0.05, "improve": 0.05, "compile": 0.35, "sensitivity": 0.3, "done": 0.0,
+    "bound": 0.05, "propagate": 0.25, "improve": 0.05, "compile": 0.35, "sensitivity": 0.3, "done": 0.0,
 }  # fmt: skip
 
 
@@ -83,7 +83,7 @@ def show() -> None:
     service = user.service()
     st.caption(
         f"The best layouts for {plain(layout.model)} on {plain(_machine_text(layout))}, from the layout of "
-        "the Layout page. All candidates are partitioned, the most promising ones are compiled."
+        "the Layout page. What can be among the best is partitioned, the most promising ones are compiled."
     )
     if planning.planned(service, layout) is None:
         return

@@ -1,0 +1,124 @@
+"""The work of a program on one device that does everything, by the logical axes of its arrays."""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from dataclasses import replace
+
+from cachetools import LRUCache, cached
+
+from inspector.compare.search.bounds import Amounts, Dimensions
+from inspector.compiled import hlo
+from inspector.compiled.hlo import attention_kernels
+from inspector.compiled.hlo.analysis import Analysis
+from inspector.compiled.hlo.flops import contracted_sizes, product
+from inspector.compiled.hlo.module import Module, operand_names, operand_shapes
+from inspector.compiled.hlo.shapes import Shape
+from inspector.core.errors import InvalidInput
+from inspector.core.snapshot import Mesh, MeshAxis
+from inspector.layout import Layout
+from inspector.producers.propagation.propagate import Setting, partitioned_module
+from inspector.producers.propagation.shardable import Shardable, key_of, shardable
+from inspector.producers.propagation.template import Template, template_key
+
+# The least mesh for which XLA partitions a program. Nothing is sharded over it.
+_UNUSED = Mesh((MeshAxis("unused", 2),), (0, 1))
+
+
+def _key(template: Template, layout: Layout) -> str:
+    setting = Setting.of(layout)
+    return f"{template_key(layout)} {setting.kernel_square} {setting.kind}"
+
+
+@cached(LRUCache(8), key=_key)
+def amounts_of(template: Template, layout: Layout) -> Amounts | None:
+    """Return the work of the program that a search ranks; None if it differs between meshes or is unknown."""
+    name = layout.entry.watched_program
+    lowered = next((program for program in template.programs if program.name == name), None)
+    if lowered is None or not template.logical:
+        return None
+    known = shardable(lowered.without_names.restore())
+    if known is None:
+        return None
+    setting = replace(Setting.of(layout), mesh=_UNUSED, rules=(), optimizer_axes=(), watched=None)
+    try:
+        module, _ = partitioned_module(lowered, setting, logical=True, named=False)
+    except InvalidInput:
+        return None
+    module = setting.as_compiled(module, _UNUSED)
+    analysis = Analysis(module)
+    fused = setting.traffic(analysis)
+    products: dict[tuple[str, Dimensions], float] = defaultdict(float)
+    attention: dict[Dimensions, float] = defaultdict(float)
+    for computation, instruction in module.instructions:
+        matmul = product(computation, instruction)
+        if matmul is None:
+            continue
+        runs = analysis.runs[computation.name].count
+        if matmul.flops is None or matmul.dtype is None or runs is None:
+            return None
+        dimensions = None
+        contracted = contracted_sizes(computation, instruction)
+        first = _dimensions(next(iter(operand_shapes(computation, instruction)), None), known)
+        result = _dimensions(instruction.shape, known)
+        if contracted is not None and first is not None and result is not None:
+            inner = (names for size, names in first if size in contracted)
+            dimensions = _sorted((*(names for _, names in result), *inner))
+        products[matmul.dtype, dimensions] += float(matmul.flops) * runs
+        if fused is not None and instruction.name in fused.attention:
+            attention[dimensions] += float(matmul.flops) * runs
+    traffic: dict[Dimensions, float] = defaultdict(float)
+    shapes = {instruction.name: instruction.shape for _, instruction in module.instructions}
+    tables = _tables(module)
+    for name, count in {} if fused is None else fused.bytes.items():
+        if name in tables:
+            continue
+        sized = _dimensions(shapes.get(name), known)
+        traffic[None if sized is None else _sorted(names for _, names in sized)] += count
+    square = setting.kernel_square
+    return Amounts(
+        lowered.name,
+        dict(products),
+        dict(attention),
+        attention_kernels.share_of_products(square) if square else 0.0,
+        None if fused is None else dict(traffic),
+        0.0 if fused is None else float(fused.fusions),
+        known.given,
+        hlo.work(module, analysis).not_counted,
+        known.contractions,
+    )
+
+
+def _tables(module: Module) -> set[str]:
+    """Return the arrays from which rows are gathered.
+
+    Their traffic is not counted: each user of the rows reads the table, unless a collective is between.
+    """
+    tables: set[str] = set()
+    for computation in module.computations:
+        by_name = {instruction.name: instruction for instruction in computation.instructions}
+        for instruction in computation.instructions:
+            if instruction.opcode != "gather":
+                continue
+            name = next(iter(operand_names(instruction)), None)
+            while name is not None and name not in tables:
+                tables.add(name)
+                before = by_name.get(name)
+                name = None if before is None else next(iter(operand_names(before)), None)
+    return tables
+
+
+def _dimensions(
+    shape: Shape | None, known: Shardable
+) -> tuple[tuple[int, frozenset[str]], ...] | None:
+    """Return the size of each dimension with the axes that can shard it; None if no value has this shape."""
+    if shape is None or shape.parts is not None or None in shape.dimensions:
+        return None
+    sizes = key_of([size or 0 for size in shape.dimensions])
+    names = known.by_sizes.get(sizes)
+    return None if names is None else tuple(zip(sizes, names, strict=True))
+
+
+def _sorted(dimensions: object) -> Dimensions:
+    """Return the dimensions that can be sharded, in an order that does not depend on the program."""
+    return tuple(sorted((names for names in dimensions if names), key=sorted))  # type: ignore[attr-defined]
