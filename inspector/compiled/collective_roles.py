@@ -17,11 +17,12 @@ OTHER_ARRAYS = "other arrays"
 ROLES: Mapping[str, str] = {
     PARAMETERS: "All-gathers of parameters, and other exchanges that bring them from one layout to another.",
     GRADIENTS: "Reductions of the gradients of parameters, and of results that are combined with them.",
-    OPTIMIZER: "Exchanges of the optimizer's moments.",
+    OPTIMIZER: "Exchanges of the optimizer's moments, and of values that it computes.",
     EXPERTS: "Exchanges of activations in modules with experts, by the logical axes of their parameters or "
     "by name.",
     ACTIVATIONS: "Exchanges that move no array of the state or batch: activations and their gradients.",
-    OTHER_ARRAYS: "Exchanges of the batch, caches, and arrays of other groups.",
+    OTHER_ARRAYS: "Exchanges of the batch, caches and arrays of other groups, and sums outside of the model, "
+    "such as a norm of all gradients.",
 }
 _GROUPS = {
     "params": PARAMETERS,
@@ -52,6 +53,8 @@ def _role(collective: Collective, groups: Mapping[str, str], experts: frozenset[
     """Return the role. If arrays of several groups are moved, parameters count before optimizer state."""
     if collective.arrays is None:
         return None
+    if not collective.arrays and in_optimizer(collective):
+        return OTHER_ARRAYS if OPERATIONS[collective.op].reduces else OPTIMIZER
     if not collective.arrays:
         among_experts = any(place.module in experts for place in parse_op_name(collective.op_name))
         named = _EXPERT.search(collective.op_name or "") is not None
@@ -62,6 +65,12 @@ def _role(collective: Collective, groups: Mapping[str, str], experts: frozenset[
     if OPERATIONS[collective.op].reduces and "params" in summed:
         return GRADIENTS
     return next((name for group, name in _GROUPS.items() if group in moved), OTHER_ARRAYS)
+
+
+def in_optimizer(collective: Collective) -> bool:
+    """Return whether all operations that a collective serves are in the optimizer."""
+    places = parse_op_name(collective.op_name)
+    return bool(places) and all(place.phase == "optimizer" for place in places)
 
 
 def _modules_with_experts(snapshot: Snapshot) -> frozenset[str]:

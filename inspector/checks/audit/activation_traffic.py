@@ -6,6 +6,7 @@ from collections import defaultdict
 from collections.abc import Iterator, Mapping
 
 from inspector.checks.audit.context import AuditContext, finding
+from inspector.compiled.collective_roles import in_optimizer
 from inspector.compiled.op_name import parse_op_name
 from inspector.core.collectives import parts_of, wire_bytes_of_run
 from inspector.core.formatting import and_text, counted
@@ -49,7 +50,12 @@ def findings(context: AuditContext) -> Iterator[Finding]:
         by_fsdp = _FSDP_MOVES * gathered * (ways - 1) // ways
         if sent is None or not gathered or sent <= max(by_fsdp, context.least):
             continue
-        executions = sum(collective.executions or 0 for collective in collectives)
+        executions = sum(
+            {
+                (collective.computation, collective.name): collective.executions or 0
+                for collective in collectives
+            }.values()
+        )
         message = (
             f"A train step sends {context.amount(sent)} of activations from each device over mesh axis "
             f"{and_text(axes)} in {counted(executions, 'collective')}. FSDP over it would send about "
@@ -65,7 +71,9 @@ def _moves_activations(collective: Collective, groups: Mapping[str, str]) -> boo
 
     A collective of a compiled program lists the parameters that it gathers or whose gradients it reduces.
     """
-    return collective.arrays is not None and not any(
+    if collective.arrays is None or in_optimizer(collective):
+        return False
+    return not any(
         groups.get(path, path.partition("/")[0]) in (*STATE_GROUPS, "gradient")
         for path in collective.arrays
     )
