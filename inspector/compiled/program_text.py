@@ -11,6 +11,7 @@ from inspector.compiled.gradients import gradient_results
 from inspector.compiled.hlo import entry, remarkable
 from inspector.compiled.hlo.analysis import Analysis
 from inspector.compiled.hlo.collective_uses import uses
+from inspector.compiled.hlo.entry import EntryValue
 from inspector.compiled.hlo.fingerprint import fingerprint
 from inspector.compiled.hlo.live_values import live_values
 from inspector.compiled.hlo.moved_arrays import Moved, moved_arrays, paths_of
@@ -37,6 +38,7 @@ from inspector.core.snapshot import (
     UnevenGather,
     Work,
 )
+from inspector.core.statistics import sum_known
 
 # Inputs and outputs of programs that are not arrays of a Snapshot.
 _NOT_ARRAYS = frozenset({"key", "loss"})
@@ -220,6 +222,31 @@ def reused_inputs(module: hlo.Module, shardings: Iterable[ProgramArray]) -> froz
     """Return the paths of the inputs over which a compiled program writes outputs."""
     inputs, _ = flat_paths(shardings)
     return frozenset(inputs[number] for number in entry.donated(module) if number < len(inputs))
+
+
+def memory_of(module: hlo.Module, use: MemoryUse | None) -> Memory | None:
+    """Return the memory that the text of a compiled program shows, without temporaries.
+
+    None if its arguments or results are unknown, or if its schedule is, which has the peak.
+    """
+    arguments, results = entry.inputs(module), entry.outputs(module)
+    if use is None or arguments is None or results is None:
+        return None
+    sizes = [_on_device(value) for value in arguments]
+    written = [sizes[number] for number in entry.donated(module) if number < len(sizes)]
+    return Memory(
+        arguments=sum_known(sizes),
+        outputs=sum_known(_on_device(value) for value in results),
+        aliased=sum_known(written),
+        peak=use.peak_bytes,
+    )
+
+
+def _on_device(value: EntryValue) -> int | None:
+    """Return the bytes of an argument or a result; 0 in the memory of the host."""
+    if value.memory_space:
+        return 0
+    return None if value.shape is None else value.shape.bytes
 
 
 def with_uses(

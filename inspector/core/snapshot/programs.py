@@ -35,7 +35,7 @@ CollectiveUse = Literal["condition", "callback", "accumulation", "other"]
 
 @dataclass(frozen=True)
 class Memory(Record):
-    """Bytes on one device while a program runs, from the compiler's memory analysis.
+    """Bytes on one device while a program runs, from the compiler's memory analysis, or from its text.
 
     Attributes:
       arguments: Bytes of the arguments.

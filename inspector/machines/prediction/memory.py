@@ -443,13 +443,26 @@ def fit(snapshot: Snapshot, chip: Chip | None) -> Fit:
 def _held(snapshot: Snapshot) -> int | None:
     """Return the bytes on one device that a step holds whatever a compiler does; None if unknown.
 
-    These are the train state and the batch, or the arguments of a program that was compiled for another kind
-    of machine.
+    These are the train state and the batch, or the arguments and the results of a program that was compiled
+    for another kind of machine.
     """
     state = totals.totals(_packed(snapshot), STATE_AND_BATCH)
     known = [state.per_device] if state.per_device is not None and state.arrays else []
-    arguments = [program.memory.arguments for program in snapshot.programs if program.memory]
-    return max((size for size in (*known, *arguments) if size is not None), default=None)
+    held = map(_arguments_and_results, snapshot.programs)
+    return max((size for size in (*known, *held) if size is not None), default=None)
+
+
+def _arguments_and_results(program: Program) -> int | None:
+    """Return the bytes of the arguments, and of the results that are not written over them."""
+    figures = program.memory
+    if figures is None or figures.arguments is None:
+        return None
+    if figures.outputs is None or figures.aliased is None:
+        return figures.arguments
+    # Another compiler can write results over donated arguments where this one does not.
+    donates = any(argument.donated for argument in program.shardings)
+    separate = 0 if donates and not figures.aliased else figures.outputs - figures.aliased
+    return figures.arguments + max(separate, 0)
 
 
 def probably_fits(low: int, high: int, capacity: int | None) -> bool | None:

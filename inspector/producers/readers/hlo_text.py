@@ -285,6 +285,7 @@ def _program(
         uneven_gathers=remarkable.uneven_gathers(module, program_text.flat_paths(shardings)[1])
         if partitioned
         else None,
+        memory=program_text.memory_of(module, used) if partitioned else None,
         memory_use=used if partitioned else None,
         kept_gathers=kept if partitioned else None,
         pipelines=stages if partitioned else None,
