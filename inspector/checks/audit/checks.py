@@ -20,6 +20,7 @@ from inspector.checks.audit import (
     pipeline_bubble,
     programs,
     refused_programs,
+    rematerialized,
     replicated,
     small_messages,
     uneven_shards,
@@ -223,6 +224,13 @@ CHECKS = (
         collective_uses.accumulation_findings,
         fixable=False,
         applies=collective_uses.has_collectives,
+    ),
+    Check(
+        "values that XLA gathers because it finds no way between two shardings",
+        (rematerialized.CODE,),
+        rematerialized.findings,
+        fixable=False,
+        applies=rematerialized.applies,
     ),
     Check(
         "many small messages to neighbors",

@@ -59,6 +59,7 @@ from inspector.core.snapshot.programs import (
     Prediction,
     Program,
     ProgramArray,
+    Rematerialization,
     RepeatedWork,
     Requester,
     Seconds,

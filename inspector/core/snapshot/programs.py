@@ -603,6 +603,27 @@ class KeptGather(Record):
 
 
 @dataclass(frozen=True)
+class Rematerialization(Record):
+    """A warning of XLA's partitioner: *Involuntary full rematerialization*.
+
+    Attributes:
+      operation: The operation whose result is gathered whole, as HLO names it.
+      shape: Element type and shape of the result on one device as HLO writes them, such as bf16[8,1024].
+      before: Its sharding, as XLA writes it.
+      after: The sharding that it gets, as XLA writes it.
+      op_name: The operation of the model. None if unknown.
+      source: File and line of the operation, such as file.py:31. None if unknown.
+    """
+
+    operation: str
+    shape: str
+    before: str
+    after: str
+    op_name: str | None = None
+    source: str | None = None
+
+
+@dataclass(frozen=True)
 class Pipeline(Record):
     """A loop in which each device computes one stage, and hands its result to the next device.
 
@@ -649,6 +670,8 @@ class Program(Record):
       uneven_gathers: Results that are gathered because their parts are uneven. None if its text is unknown.
       kept_gathers: All-gathers of the forward pass whose results stay in memory until the backward pass. None
         if the text is not scheduled, or cannot be read.
+      rematerializations: Warnings of XLA's partitioner about values that every device gets whole. None if its
+        log is unknown.
       pipelines: Loops whose structure is that of a pipeline. None if its text is unknown.
       sharding_error: The reason why JAX cannot trace the program on explicit mesh axes. None if it can.
       mesh: The mesh that its mesh axes and specs refer to, as its position in the Snapshot's `other_meshes`,
@@ -682,6 +705,9 @@ class Program(Record):
     uneven_gathers: tuple[UnevenGather, ...] | None = field(default=None, metadata=OMIT_NONE)
     kept_gathers: tuple[KeptGather, ...] | None = field(default=None, metadata=OMIT_NONE)
     pipelines: tuple[Pipeline, ...] | None = field(default=None, metadata=OMIT_NONE)
+    rematerializations: tuple[Rematerialization, ...] | None = field(
+        default=None, metadata=OMIT_NONE
+    )
     sharding_error: ShardingError | None = field(default=None, metadata=OMIT_NONE)
     mesh: NonNegativeInt | None = field(default=None, metadata=OMIT_NONE)
     devices: NonNegativeInt | None = field(default=None, metadata=OMIT_NONE)

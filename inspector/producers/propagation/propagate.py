@@ -18,6 +18,7 @@ from inspector.compiled.hlo.fused_traffic import FusedTraffic, fused_traffic
 from inspector.compiled.hlo.later_passes import as_compiled_for
 from inspector.compiled.hlo.live_values import LiveValues
 from inspector.compiled.hlo.loop_invariants import simplified
+from inspector.compiled.hlo.partitioner_log import rematerializations
 from inspector.compiled.hlo.shardings import NamedMesh, parse_sdy
 from inspector.compiled.hlo.shards import shards_of
 from inspector.compiled.matched_origins import with_lines
@@ -400,8 +401,11 @@ def partitioned_program(lowered: Lowered, setting: Setting, logical: bool) -> Pa
     Raises:
       InvalidInput: XLA refuses the program.
     """
-    of_one_device, mesh = partitioned_module(lowered, setting, logical)
+    log: list[str] = []
+    of_one_device, mesh = partitioned_module(lowered, setting, logical, log=log)
     module, program = _read(of_one_device, mesh, lowered, setting)
+    warnings = rematerializations(lowered.names.put_into("\n".join(log)))
+    program = replace(program, rematerializations=warnings)
     on_platforms = tuple(
         _read(of_one_device, mesh, lowered, replace(setting, kind=kind))[1]
         for kind in (() if lowered.name in ONCE else setting.platforms)
@@ -484,7 +488,11 @@ def with_causes(
 
 
 def partitioned_module(
-    lowered: Lowered, setting: Setting, logical: bool, named: bool = True
+    lowered: Lowered,
+    setting: Setting,
+    logical: bool,
+    named: bool = True,
+    log: list[str] | None = None,
 ) -> tuple[hlo.Module, Mesh]:
     """Return the program of one device of a mesh, and the mesh of the groups of its collectives.
 
@@ -493,6 +501,7 @@ def partitioned_module(
     Args:
       logical: whether the module has logical axes, to which the rules are applied.
       named: whether the instructions have the names and source lines of the operations.
+      log: gets what the partitioner writes to standard error.
 
     Raises:
       InvalidInput: XLA refuses the program, or it cannot be scaled to a mesh that cannot be emulated.
@@ -503,7 +512,7 @@ def partitioned_module(
         other = None if emulated is mesh else emulated
         copy = lowered.for_partitioner if named else lowered.without_names
         written = setting.written(copy, lowered, logical, other)
-        text = partitioned_prepared(written, emulated.size)
+        text = partitioned_prepared(written, emulated.size, log)
         module = program_text.parsed(lowered.names.put_into(text) if named else text)
         if module is None:
             raise InvalidInput("the partitioned program cannot be read")

@@ -10,11 +10,14 @@ The emulated devices belong to a separate client, so this process can use any de
 
 from __future__ import annotations
 
+import contextlib
 import functools
+import os
 import re
 import resource
 import shutil
 import tempfile
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -52,6 +55,7 @@ _OLD = "mhlo.sharding"
 # Layouts of the results, without one for the result that ends the compile.
 _LAYOUTS = ("mhlo.xla_entry_computation_result_layout", "mhlo.xla_entry_computation_result_tiles")
 _WRITTEN = "*.after_spmd-partitioning.*.txt"
+_LOG = "log"
 _MEMORY = Path("/dev/shm")  # of Linux: files in memory
 # The last result, in the type and the operands of the root, and in the layout of the entry.
 _LAST = r", (?:/\*index=\d+\*/)?"
@@ -85,12 +89,13 @@ def prepare(module: ir.Module) -> ir.Module:
     return module
 
 
-def partitioned_prepared(module: ir.Module, devices: int) -> str:
+def partitioned_prepared(module: ir.Module, devices: int, log: list[str] | None = None) -> str:
     """Return the HLO text of one device after the partitioner.
 
     Args:
       module: StableHLO with shardings on a mesh of `devices` devices, after `prepare`. It is not changed.
       devices: at most `MOST_DEVICES`.
+      log: gets what the partitioner writes to standard error.
 
     Raises:
       InvalidInput: XLA refuses the module; the sentence has its words.
@@ -107,15 +112,32 @@ def partitioned_prepared(module: ir.Module, devices: int) -> str:
             env_options_overrides=_OPTIONS | {"xla_dump_to": folder},
         )
         try:
-            compiler.compile_uncached(module, used, options)
+            with _standard_error_in(Path(folder) / _LOG):
+                compiler.compile_uncached(module, used, options)
         except (jax.errors.JaxRuntimeError, ValueError, NotImplementedError) as error:
             reason = str(error).strip().partition("\n")[0][:300]
+        if log is not None:
+            log.append((Path(folder) / _LOG).read_text(errors="replace"))
         text = next((path.read_text() for path in Path(folder).glob(_WRITTEN)), None)
     finally:
         shutil.rmtree(folder, ignore_errors=True)
     if text is None:
         raise InvalidInput(f"XLA cannot partition this program: {reason}")
     return _without_end(text)
+
+
+@contextlib.contextmanager
+def _standard_error_in(path: Path) -> Iterator[None]:
+    """Write what this process writes to standard error to a file. XLA has no other way to its warnings."""
+    saved = os.dup(2)
+    file = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_TRUNC, 0o600)
+    os.dup2(file, 2)
+    os.close(file)
+    try:
+        yield
+    finally:
+        os.dup2(saved, 2)
+        os.close(saved)
 
 
 def _refuse_unknown_sizes(module: ir.Module) -> None:

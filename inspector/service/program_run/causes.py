@@ -89,4 +89,9 @@ def _with_note(snapshot: Snapshot, reason: str) -> Snapshot:
 
 def _with_work(snapshot: Snapshot, compiled: Program, partitioned: Program) -> Snapshot:
     ideal = partitioned.ideal or compiled.ideal
-    return replace(snapshot, programs=(replace(compiled, ideal=ideal),))
+    return replace(
+        snapshot,
+        programs=(
+            replace(compiled, ideal=ideal, rematerializations=partitioned.rematerializations),
+        ),
+    )
