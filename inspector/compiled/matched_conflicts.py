@@ -101,6 +101,8 @@ def _fit(partitioned: Collective, compiled: Collective) -> int:
     if not same_kind and not fit:
         return 0
     named = _fit_of_names(partitioned.op_name, compiled.op_name)
+    # A compiler can name a collective after a transpose of the same line.
+    named = named or int(partitioned.source == compiled.source is not None)
     if not fit and not named:
         return 0
     size = partitioned.payload_bytes == compiled.payload_bytes is not None

@@ -12,7 +12,7 @@ import cachetools
 from inspector.compiled.matched_conflicts import PartKey, numbered_parts, parts_of_conflict
 from inspector.compiled.op_name import parse_op_name
 from inspector.compiled.source_calls import PRIMITIVES
-from inspector.core.collectives import axes_text, wire_bytes_of_run
+from inspector.core.collectives import axes_text, outputs_of, wire_bytes_of_run
 from inspector.core.folding import NUMBER
 from inspector.core.formatting import and_text, spec_text
 from inspector.core.snapshot import Collective, Conflict, ConflictSide, Program, Spec
@@ -129,7 +129,7 @@ def _reason(
         return _of_conflict(resharded, collective, arrays, specs)
     primitive = parse_op_name(collective.op_name)[0].primitive
     if not primitive:
-        return None
+        return _of_results(collective, arrays, specs)
     axes = axes_text(collective)
     if primitive in PRIMITIVES:
         return _of_request(collective, primitive, axes)
@@ -145,6 +145,23 @@ def _reason(
         f"{primitive} needs its data in another sharding than they have: the {collective.op} moves "
         f"shards{what} "
         f"along {axes}."
+    )
+
+
+def _of_results(
+    collective: Collective, arrays: Sequence[str], specs: Mapping[str, Spec | None]
+) -> str | None:
+    """Return why a nameless all-gather makes results, as parameters in ZeRO-1; None if it is unknown."""
+    results, axes = outputs_of(collective), set(collective.axis_names)
+    known = [spec for path in results if (spec := specs.get(path)) is not None]
+    sharded = {axis for spec in known for entry in spec for axis in entry or ()}
+    if collective.op != "all-gather" or not results or len(known) < len(results) or axes & sharded:
+        return None
+    named, over = _named(arrays) if arrays else "A result", axes_text(collective)
+    verb, pronoun = ("are", "them") if len(arrays) > 1 else ("is", "it")
+    return (
+        f"{named} {verb} computed in shards along {over}, and returned replicated along {over}: the "
+        f"all-gather collects {pronoun}."
     )
 
 

@@ -6,7 +6,15 @@ from dataclasses import replace
 
 import pytest
 
-from inspector.core.snapshot import Collective, Conflict, ConflictSide, Program, Requester
+from inspector.core.snapshot import (
+    Collective,
+    CollectivePart,
+    Conflict,
+    ConflictSide,
+    Program,
+    ProgramArray,
+    Requester,
+)
 from inspector.sections.reasons import reason, shared
 
 ONE = Collective(
@@ -126,3 +134,23 @@ def test_table_and_detail_name_the_same_conflict() -> None:
     program = Program("step", collectives=(ONE,), conflicts=conflicts)
     (row,) = shared(program)
     assert row.reason == reason(program, ONE)
+
+
+@pytest.mark.parametrize(
+    ("spec", "outputs", "explained"),
+    [
+        ((None,), ("params/w",), True),
+        # It stays sharded over the axis, or the spec is unknown.
+        ((("x",),), ("params/w",), False),
+        (None, ("params/w",), False),
+        ((None,), (), False),
+    ],
+)
+def test_a_gather_without_a_name_makes_replicated_results(spec, outputs, explained) -> None:
+    collective = replace(
+        ONE, op="all-gather", op_name=None, mesh_axes=("x",), arrays=outputs,
+        parts=(CollectivePart(8, (), outputs),),
+    )  # fmt: skip
+    shardings = (ProgramArray("output", "params/w", spec, spec, True),)
+    program = Program("train_step", collectives=(collective,), shardings=shardings)
+    assert (reason(program, collective) is not None) == explained
