@@ -28,8 +28,8 @@ GPU_CHIPS = tuple(name for name in CHIPS if (GPU_DESCRIPTIONS / f"{name}.textpro
 GPUS_PER_NODE = 8  # HGX and DGX boards (NVIDIA)
 MOST_GPUS = 16_384  # the largest run of Llama 3 (arXiv:2407.21783)
 
-MOST_SLICES = 64  # a limit of this program
-MOST_DEVICES = 18_432  # of all slices; one slice of 9,216 TPU7x chips has as many
+MOST_SLICES = 512  # a limit of this program
+MOST_DEVICES = 131_072  # of all slices, a limit of this program
 
 FORMS = (
     "tpu:<generation>:<topology> such as tpu:v5p:4x4x4, tpu:<generation>:<topology>*<slices> such as "

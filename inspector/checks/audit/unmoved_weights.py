@@ -63,16 +63,16 @@ def _trees(snapshot: Snapshot) -> dict[str, dict[str, tuple[Array, Places]]]:
     """Return the arrays by the first key of their path, and then by the rest of it."""
     trees: dict[str, dict[str, tuple[Array, Places]]] = defaultdict(dict)
     meshes: list[Mesh | None] = [snapshot.mesh, *snapshot.other_meshes]
+    # One set for all arrays of a mesh, which can have 131,072 devices.
+    on_meshes = [None if mesh is None else frozenset(mesh.devices) for mesh in meshes]
     for array in snapshot.arrays:
         tree, _, rest = array.path.partition("/")
-        mesh = meshes[0 if array.mesh is None else array.mesh + 1]
+        places = on_meshes[0 if array.mesh is None else array.mesh + 1]
         if array.shards is not None:
             places = frozenset(shard.device for shard in array.shards)
-        elif mesh is not None and array.spec is not None:
-            places = frozenset(mesh.devices)
-        else:
+        elif array.spec is None:
             continue
-        if rest and array.shape:
+        if rest and array.shape and places is not None:
             trees[tree][rest] = array, places
     return trees
 
