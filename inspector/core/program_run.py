@@ -11,7 +11,7 @@ from typing import Literal
 
 from inspector.core import output, strict_json, typed_json
 from inspector.core.errors import InvalidInput, file_name
-from inspector.core.formatting import numbered
+from inspector.core.formatting import and_text, numbered
 from inspector.core.snapshot import Reshard, Spec
 from inspector.core.source_files import is_library
 from inspector.core.typed_json import (
@@ -182,6 +182,67 @@ class LostSharding(Record):
 
 
 @dataclass(frozen=True)
+class UnevenSize(Record):
+    """A dimension that a sharding does not divide, as JAX's error says.
+
+    Attributes:
+      array: Name of the array, or of the variable that was to be it. None if unknown.
+      dimension: Position of the dimension, from 0.
+      size: Number of elements along it.
+      parts: Number of parts.
+      axes: Mesh axes of this dimension. Empty if unknown.
+    """
+
+    array: str | None
+    dimension: NonNegativeInt
+    size: NonNegativeInt
+    parts: PositiveInt
+    axes: tuple[str, ...] = ()
+
+
+@dataclass(frozen=True)
+class RunError(Record):
+    """The Python error that ended a program.
+
+    Attributes:
+      kind: Class of the error, such as ShardingTypeError.
+      message: Its message on one line, cut off if it is long.
+      line: Innermost file and line of the program, such as train.py:31. None if unknown.
+      arrays: Types of the arrays in this line by their names, such as float32[8@data,16].
+      uneven: The dimension that a sharding does not divide. None if the error is another one.
+    """
+
+    kind: str
+    message: str
+    line: str | None = None
+    arrays: dict[str, str] = field(default_factory=dict)
+    uneven: UnevenSize | None = None
+
+    @property
+    def sentence(self) -> str:
+        """The error as a sentence that ends with the message of Python."""
+        at = "" if self.line is None else f" at {self.line}"
+        parts = []
+        if self.uneven is not None:
+            uneven, axes = self.uneven, and_text([*self.uneven.axes])
+            of_axes = (
+                f" of mesh {'axis' if len(self.uneven.axes) == 1 else 'axes'} {axes}"
+                if axes
+                else ""
+            )
+            parts.append(
+                f"Dimension {uneven.dimension} of {uneven.array or 'an array'} has {uneven.size:,} elements, "
+                f"which cannot be divided into the {uneven.parts:,} parts{of_axes}."
+            )
+        elif self.arrays and self.kind == "ShardingTypeError":
+            named = and_text([f"{name} is {type_}" for name, type_ in self.arrays.items()])
+            parts.append(
+                f"On explicit mesh axes, JAX cannot tell the sharding of the result: {named}."
+            )
+        return " ".join((*parts, f"{self.kind}{at}: {self.message.rstrip('.')}."))
+
+
+@dataclass(frozen=True)
 class ProgramRun(Record):
     """One run of a program.
 
@@ -204,6 +265,7 @@ class ProgramRun(Record):
         arrays, those with the most bytes first; one for each line.
       reshards: Arrays that moved between devices outside of compiled programs, those with the most bytes
         first.
+      error: The Python error that ended it. None if there was none, or if it was not seen.
     """
 
     command: tuple[str, ...]
@@ -220,6 +282,7 @@ class ProgramRun(Record):
     questions: tuple[str, ...] = ()
     lost_shardings: tuple[LostSharding, ...] = field(default=(), metadata=OMIT_DEFAULT)
     reshards: tuple[Reshard, ...] = field(default=(), metadata=OMIT_DEFAULT)
+    error: RunError | None = field(default=None, metadata=OMIT_NONE)
 
     @property
     def program(self) -> str | None:

@@ -89,6 +89,8 @@ def state(run: ProgramRun) -> Block:
         parts.append(" is running.")
     else:
         parts.append(f" ended with {run.ended} after {seconds_text(run.seconds)}.")
+    if run.error is not None:
+        parts.append(f" {run.error.sentence}")
     live = run.live
     if live is not None:
         named = (f"{live.names[how]} {said}" for how, said in _NAMED.items() if how in live.names)

@@ -403,6 +403,11 @@ class Hook:
             # What a signal handler raises here would be too late for the program without the recorder.
             with contextlib.suppress(BaseException):
                 self.recorder.stop()
+        error = getattr(sys, "last_value", None)
+        with contextlib.suppress(BaseException):
+            if self.active and isinstance(error, Exception):
+                with self.package.loaded():
+                    self._recorder().write_error(error)
         with contextlib.suppress(BaseException):
             try:
                 if self.active and _holds_arrays():

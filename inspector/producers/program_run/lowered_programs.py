@@ -113,6 +113,9 @@ class Recorder:
     def read_at_end(self) -> None:
         """Do nothing: live arrays are not recorded."""
 
+    def write_error(self, error: Exception) -> None:
+        """Do nothing: Python prints the error."""
+
     def write_moves(self, moves: Any) -> None:
         """Do nothing: moves are not recorded."""
 

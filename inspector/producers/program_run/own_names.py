@@ -13,8 +13,10 @@ from types import BuiltinFunctionType, CodeType, FunctionType, MethodType, Modul
 from typing import Any, NamedTuple
 
 import jax
+import numpy as np
 
 from inspector.core.snapshot import Group
+from inspector.core.source_files import is_library
 from inspector.producers.leaves import Leaf, attributes_of, unboxed
 
 # Objects of these types contain no arrays.
@@ -68,18 +70,19 @@ def arrays_of_function(function: Any) -> Iterator[tuple[str, Any]]:
         if id(value) in seen:
             continue
         seen.add(id(value))
-        waiting += filter(None, (getattr(value, "__wrapped__", None), getattr(value, "func", None)))
+        wrapped = (getattr(value, name, None) for name in ("__wrapped__", "func"))
+        waiting += (inner for inner in wrapped if inner is not None)
         value = getattr(value, "__func__", value)
         if not isinstance(value, FunctionType):
             continue
         for name, held in _variables_of(value):
             if isinstance(held, FunctionType):
-                waiting.append(held)
+                if not is_library(held.__code__.co_filename):
+                    waiting.append(held)
             elif not isinstance(held, _PLAIN):
                 for leaf in _leaves(held):
-                    if getattr(leaf.value, "nbytes", 0) >= LEAST_BYTES and hasattr(
-                        leaf.value, "dtype"
-                    ):
+                    array = isinstance(leaf.value, (jax.Array, np.ndarray))
+                    if array and leaf.value.nbytes >= LEAST_BYTES:
                         yield "/".join(filter(None, (name, leaf.path))), leaf.value
 
 

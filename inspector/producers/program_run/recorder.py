@@ -28,12 +28,14 @@ from inspector.producers import bytecode
 from inspector.producers.capture import capture_compiled
 from inspector.producers.jax_internals import custom_partitions, programs
 from inspector.producers.program_run import moved_arrays
+from inspector.producers.program_run.last_error import last_error
 from inspector.producers.program_run.live import LiveArrays
 from inspector.producers.program_run.lost_sharding import lost_sharding
 from inspector.producers.program_run.named_arguments import argument_paths, with_argument_names
 from inspector.producers.program_run.own_names import arrays_of_function
 
 MOVES = "moves.json"
+ERROR = "error.json"
 REQUEST = "capture"  # a file of this name in the folder asks for the live arrays
 _POLL_SECONDS = 0.5
 _MOST_WAIT_SECONDS = 30.0  # for the thread of the recorder; reading live arrays takes much less
@@ -242,6 +244,11 @@ class Recorder:
                     self._request.unlink(missing_ok=True)
             except Exception:
                 self._hook.problem("the live arrays cannot be read")
+
+    def write_error(self, error: Exception) -> None:
+        """Write the error that ends the program."""
+        if self._writes:
+            output.write_text(json.dumps(last_error(error)), self._raw / ERROR)
 
     def write_moves(self, moves: Any) -> None:
         """Write the arrays that moved between devices so far, unless the file has all of them."""

@@ -225,4 +225,6 @@ def _failure(run: ProgramRun) -> tuple[Finding, ...]:
         f"The program ended with {run.ended}. What it would have compiled after that is unknown and not "
         "checked."
     )
+    if run.error is not None:
+        message = f"{message} {run.error.sentence}"
     return (Finding("warning", FAILED, message),)

@@ -31,6 +31,7 @@ from inspector.core.program_run import (
     LiveRecord,
     LostSharding,
     ProgramRun,
+    RunError,
     when_compiled,
 )
 from inspector.core.snapshot import Finding, Program, Seconds, Snapshot
@@ -127,6 +128,10 @@ class Folder:
         """
         started = time.monotonic()
         self.update()
+        taken = self._taken("error")
+        if taken is not None and ended != "exit 0":
+            error = typed_json.decode(RunError, strict_json.read(taken), "the error")
+            self.run = replace(self.run, error=error)
         self._find_causes = find_causes
         if find_causes is not None:
             with contextlib.suppress(KeyboardInterrupt):
