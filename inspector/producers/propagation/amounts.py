@@ -25,15 +25,14 @@ from inspector.producers.propagation.template import Template, template_key
 _UNUSED = Mesh((MeshAxis("unused", 2),), (0, 1))
 
 
-def _key(template: Template, layout: Layout) -> str:
+def _key(template: Template, layout: Layout, name: str) -> str:
     setting = Setting.of(layout)
-    return f"{template_key(layout)} {setting.kernel_square} {setting.kind}"
+    return f"{template_key(layout)} {setting.kernel_square} {setting.kind} {name}"
 
 
 @cached(LRUCache(8), key=_key)
-def amounts_of(template: Template, layout: Layout) -> Amounts | None:
-    """Return the work of the program that a search ranks; None if it differs between meshes or is unknown."""
-    name = layout.entry.watched_program
+def amounts_of(template: Template, layout: Layout, name: str) -> Amounts | None:
+    """Return the work of one program of a template; None if it differs between meshes or is unknown."""
     lowered = next((program for program in template.programs if program.name == name), None)
     if lowered is None or not template.logical:
         return None

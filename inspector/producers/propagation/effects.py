@@ -8,6 +8,7 @@ from typing import Any
 
 from cachetools import LRUCache, cached
 
+from inspector.compare.search.bounds import Amounts, alike_key, least_seconds
 from inspector.compare.search.evaluated import wire_bytes_of
 from inspector.core import typed_json
 from inspector.core.errors import InvalidInput, shown
@@ -29,11 +30,13 @@ from inspector.machines import hardware
 from inspector.machines.hardware import Chip
 from inspector.machines.prediction.predicted import predicted
 from inspector.producers.abstract import cached_state
+from inspector.producers.propagation.amounts import amounts_of
 from inspector.producers.propagation.locations import named_at
-from inspector.producers.propagation.propagate import Setting, partitioned_program
+from inspector.producers.propagation.propagate import Setting, partitioned_totals
 from inspector.producers.propagation.template import (
     Lowered,
     Template,
+    template_key,
     template_of,
     template_of_program,
 )
@@ -66,7 +69,10 @@ class _Variant:
 def layout_effects(
     layout: Layout, program: str, chip: Chip | None, report: Callable[..., None]
 ) -> Effects:
-    """Propagate the program under the layout and under each change of it.
+    """Partition the program under the layout and under each change of it.
+
+    The changes with the largest effect on the bounds of the step come first. A change that shards no array in
+    another way, or all of them as another change does, is not partitioned again.
 
     Raises:
       InvalidInput: the layout itself is not valid, or it has no such program.
@@ -81,8 +87,14 @@ def layout_effects(
     proposed, left_out = changes(layout)
     variants = [_Variant(change.kind, change.label, change.layout) for change in proposed]
     variants += _constraints_in_code(layout, program)
-    # Last, because each removed constraint of a named model needs a trace.
-    variants.sort(key=lambda variant: variant.kind == "constraint")
+    amounts = amounts_of(template, layout, program)
+    # Constraints come last, because each removed one of a named model needs a trace.
+    variants.sort(
+        key=lambda variant: (
+            variant.kind == "constraint",
+            -_least_effect(variant.layout or layout, layout, amounts, chip),
+        )
+    )
     name = None if chip is None else chip.name
     tried: list[Effect] = []
 
@@ -131,8 +143,31 @@ def _cost(variant: _Variant, current: Layout, program: str, chip: Chip | None) -
     )
 
 
+def _least_effect(
+    changed: Layout, layout: Layout, amounts: Amounts | None, chip: Chip | None
+) -> float:
+    """Return the share by which a change moves the bound of the step or the state of a device."""
+    before, after = (_least(each, amounts, chip) for each in (layout, changed))
+    return max(
+        (abs(new - old) / old for old, new in zip(before, after, strict=True) if old), default=0.0
+    )
+
+
+def _least(layout: Layout, amounts: Amounts | None, chip: Chip | None) -> tuple[float, float]:
+    state = state_totals(plan(layout, cached_state(layout))).per_device
+    return least_seconds(amounts, layout, chip, state), float(state or 0)
+
+
 def _key(variant: _Variant, current: Layout, program: str) -> tuple[str, str, str]:
-    return programs_key(variant.layout or current), variant.without, program
+    """Return a key that variants share if their programs are equal, with the names of mesh axes."""
+    layout = variant.layout or current
+    alike = None
+    if template_key(layout) == template_key(current):
+        alike = alike_key(amounts_of(template_of(current), current, program), layout)
+    if alike is not None:
+        sizes = zip(layout.axis_names, layout.mesh_shape, strict=True)
+        alike += repr([name for name, size in sizes if size > 1])
+    return alike or programs_key(layout), variant.without, program
 
 
 @cached(LRUCache(128), key=_key)
@@ -143,7 +178,7 @@ def _propagated(variant: _Variant, current: Layout, program: str) -> Program:
     lowered = _named(template, program)
     if variant.without:
         lowered = replace(lowered, module=_without_constraint(lowered.module, variant.without))
-    return partitioned_program(lowered, Setting.of(layout), template.logical).totals.program
+    return partitioned_totals(lowered, Setting.of(layout), template.logical, peak=False)[0]
 
 
 def forget() -> None:

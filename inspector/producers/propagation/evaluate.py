@@ -59,7 +59,7 @@ def bound_of(layout: Layout, chip: Chip | None) -> Bounded:
     """Return what is known of a layout before it is partitioned: why it cannot run, or its least step."""
     try:
         planned = plan(layout, cached_state(layout))
-        amounts = amounts_of(template_of(layout), layout) if layout.entry.has_rules else None
+        amounts = amounts_of(template_of(layout), layout, layout.entry.watched_program)
     except InvalidInput as error:
         return Bounded("rejected", str(error))
     state = totals(planned, STATE_AND_BATCH).per_device

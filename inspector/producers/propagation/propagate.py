@@ -316,11 +316,15 @@ def partition_spec(given: tuple[Rule, ...], names: Spec) -> Spec:
 
 
 def partitioned_totals(
-    lowered: Lowered, setting: Setting, logical: bool
+    lowered: Lowered, setting: Setting, logical: bool, peak: bool = True
 ) -> tuple[Program, int | None]:
     """Partition a program, and return the figures that rank it, with its estimated peak of memory.
 
     The program has no origins, arrays or conflicts. The peak is None if it is unknown.
+
+    Args:
+      logical: whether the module has logical axes, to which the rules are applied.
+      peak: whether the peak is wanted.
 
     Raises:
       InvalidInput: XLA refuses the program.
@@ -331,7 +335,7 @@ def partitioned_totals(
     if mesh is not setting.mesh:
         collectives = tuple(on_axes_of(collective, setting.mesh) for collective in collectives)
     work = hlo.work(analysis.module, analysis)
-    live = setting.live_values(analysis, lowered)
+    live = setting.live_values(analysis, lowered) if peak else None
     program = Program(
         lowered.name,
         stage="partitioned",

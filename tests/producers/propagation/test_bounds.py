@@ -79,7 +79,7 @@ def test_no_bound_of_any_candidate_is_above_its_prediction(name):
 def test_products_have_the_axes_of_their_arrays():
     """The whole program, whose products and contractions are counted in two ways."""
     layout = layouts.parse(PROBLEMS["dense, TPU"]).unwrap()
-    amounts = amounts_of(template_of(layout), layout)
+    amounts = amounts_of(template_of(layout), layout, "train_step")
     assert amounts is not None and amounts.traffic is not None
     assert None not in amounts.traffic
     from_hlo = sum(amounts.products.values())

@@ -129,14 +129,14 @@ def test_largest_effects_come_first_and_invalid_changes_last(effects_of) -> None
 
 @pytest.mark.nightly
 def test_a_change_that_shardy_refuses_has_its_reason(effects_of, monkeypatch) -> None:
-    original = effects.propagated_program
+    original = effects.partitioned_totals
 
     def refusing(lowered, layout, *rest, **named):
         if not dict(layout.rules).get("hidden"):
             raise InvalidInput("No rule for op.")
         return original(lowered, layout, *rest, **named)
 
-    monkeypatch.setattr(effects, "propagated_program", refusing)
+    monkeypatch.setattr(effects, "partitioned_totals", refusing)
     rules = ("Remove hidden → model", "Remove batch → data")
     found = effects_of({**MLP, "depth": "32"}, *rules)
     assert effect(found, rules[0]).reason == "No rule for op."
@@ -182,6 +182,35 @@ def test_the_same_rules_on_another_machine_have_its_collectives() -> None:
         layout = layouts.parse({**fields, "target": target}).unwrap()
         sent.append(layout_effects(layout, "train_step", None, quiet).current.wire_total)
     assert sent[0] != sent[1]
+
+
+def test_the_changes_with_the_largest_bounds_come_first_and_equal_programs_once(monkeypatch):
+    partitioned: list[tuple[str, ...]] = []
+    original = effects.partitioned_totals
+
+    def counting(lowered, setting, *rest, **named):
+        partitioned.append(setting.mesh.axis_names)
+        return original(lowered, setting, *rest, **named)
+
+    monkeypatch.setattr(effects, "partitioned_totals", counting)
+    effects.forget()
+    # A second rule that is equal to the first one changes no array.
+    layout = layouts.parse({**MLP, "depth": "40", "rules": "hidden=model,batch=data"}).unwrap()
+    without = Change("rule", "Remove hidden", replace(layout, rules=layout.rules[1:]))
+    again = Change("rule", "Repeat batch", replace(layout, rules=(*layout.rules, layout.rules[1])))
+    monkeypatch.setattr(effects, "changes", lambda _: ([again, without], 0))
+    shown: list[list[str]] = []
+
+    def report(_: str, **progress: object) -> None:
+        if "found" in progress:
+            found = progress["found"]
+            assert isinstance(found, dict)
+            shown.append([change["label"] for change in found["changes"]])
+
+    found = layout_effects(layout, "train_step", None, report)
+    assert shown[0] == [] and shown[1] == ["Remove hidden"]
+    assert len(partitioned) == 2
+    assert effect(found, "Repeat batch").cost == found.current
 
 
 def test_another_program_and_a_layout_without_rules(effects_of) -> None:
