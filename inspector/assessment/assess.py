@@ -56,11 +56,12 @@ def assess(snapshot: Snapshot, chip: Chip | None = None) -> Assessment:
     chip = targets.chip_for(snapshot, chip)
     name, known = None if chip is None else chip.name, _assessments(snapshot)
     if name not in known:
-        known[name] = _assessed(for_chip(snapshot, chip), chip)
+        # The audit checks the programs as they were recorded, whatever chip is chosen.
+        known[name] = _assessed(for_chip(snapshot, chip), chip, count_findings(snapshot))
     return known[name]
 
 
-def _assessed(snapshot: Snapshot, chip: Chip | None) -> Assessment:
+def _assessed(snapshot: Snapshot, chip: Chip | None, findings: FindingCounts) -> Assessment:
     program = step_program(snapshot)
     rejected = rejection(snapshot)
     evidence = evidence_of(snapshot, program, chip)
@@ -75,7 +76,7 @@ def _assessed(snapshot: Snapshot, chip: Chip | None) -> Assessment:
         memory=memory_need(snapshot, chip),
         traffic=sent,
         state_bytes_per_device=state_totals(snapshot).per_device,
-        findings=count_findings(snapshot),
+        findings=findings,
         rejected=rejected or None,
         unknown_step=unknown_step,
         unknown_traffic=unknown_traffic,

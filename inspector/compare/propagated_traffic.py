@@ -80,6 +80,11 @@ class Pair:
     reasons: tuple[Reason, ...]
 
     @property
+    def known(self) -> bool:
+        """Whether both are known: a collective in a loop with an unknown trip count runs unknown times."""
+        return self.propagated is not None and self.compiled is not None
+
+    @property
     def agrees(self) -> bool:
         """Whether both are within 1%."""
         return _close(self.propagated, self.compiled)
@@ -146,7 +151,9 @@ def _rows(name: str, before: Sequence[Collective], after: Sequence[Collective]) 
     for axes, op in dict.fromkeys(key for amount in amounts for key in amount):
         old, new = (amount.get((axes, op), nothing) for amount in amounts)
         why: tuple[Reason, ...] = ()
-        if not _close(old.wire_bytes, new.wire_bytes):
+        if old.wire_bytes is None or new.wire_bytes is None:
+            pass  # nothing is known to differ
+        elif not _close(old.wire_bytes, new.wire_bytes):
             counts = reasons.get((axes, op), Counter())
             why = tuple(reason for reason, _ in counts.most_common()) or ("xla",)
         elif old.executions != new.executions:

@@ -94,7 +94,7 @@ def placed(array: Array, snapshot: Snapshot) -> Section:
     elif takes:
         said += f" The code gave it this sharding before {and_text([*map(noun, takes)])} used it."
     else:
-        said += " The Snapshot records no rule for it, and no program that takes or returns it."
+        said += " Who placed it is unknown: none of the recorded programs is known to take or return it."
     return Section(f"placed-{array.path}", array.path, (text(said),))
 
 

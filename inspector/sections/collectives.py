@@ -352,8 +352,8 @@ def _source(collective: Collective) -> tuple[Inline, ...]:
 
 
 _MATCHED = (
-    "The compiled text has no sources. These are of the partitioned collectives for the same operations or "
-    "arrays."
+    "The compiled text does not say where shardings come from. These sources are of the partitioned "
+    "collectives for the same operations or arrays."
 )
 _NO_MODULE = "no module"
 
@@ -364,7 +364,8 @@ def cause(program: Program, collective: Collective, planned: bool = True) -> Sec
     planned: whether a plan of the same layout can be made, which records them.
     """
     # A program can be named like its phase.
-    of = dict.fromkeys((title(program.name), phases_text(collective)))
+    known = [phase for phase in phases(collective) if phase != "unknown"]
+    of = dict.fromkeys((title(program.name), *([" + ".join(known)] if known else ())))
     step = f"{', '.join(of)}, source line "
     blocks: list[Block] = [
         text(*detail(collective)),

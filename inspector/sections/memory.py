@@ -192,15 +192,16 @@ def _over_time(breakdowns: Sequence[Breakdown], chip: Chip | None) -> Iterator[B
 
 
 def _before_compile(snapshot: Snapshot, chip: Chip | None) -> Section | None:
-    """Return the estimate of the train step's memory; None if it is unknown."""
+    """Return the estimate of the memory of the main program; None if it is unknown."""
     estimate = memory.estimate(snapshot)
-    program = snapshot.program("train_step")
+    program = None if estimate is None else snapshot.program(estimate.program)
     if estimate is None or program is None or program.memory_use is None:
         return None
     use = program.memory_use
+    low, high = memory.estimated_interval(snapshot, program) or (estimate.low, estimate.high)
     sentence = (
         f"Estimated before a compile: {_peak_sentence(use)} The compiler's peak is between "
-        f"{bytes_text(estimate.low)} and {bytes_text(estimate.high)} in 80% of cases. The order is "
+        f"{bytes_text(low)} and {bytes_text(high)} in 80% of cases. The order is "
         "that of the "
         "model; a compiler fuses and reorders its operations."
     )
@@ -239,14 +240,20 @@ def _peak_sentence(use: MemoryUse) -> str:
         f"{USE_GROUPS[one.group].heading} {bytes_text(one.bytes[use.peak])}" for one in largest
     )
     phase = _PHASE_NAMES.get(use.phases[use.peak])
-    during = "" if phase is None or len(set(use.phases)) == 1 else f" in the {phase}"
+    # One instruction can be of two phases, such as an all-reduce of the loss and of gradients.
+    later = use.phases[use.peak] == "forward" and any(
+        operation.phase == "backward"
+        for value in use.values
+        for operation in parse_op_name(value.op_name)
+    )
+    during = "" if phase is None or later or len(set(use.phases)) == 1 else f" in the {phase}"
     return f"At its peak{during}, {bytes_text(use.peak_bytes)} are in use: {parts}."
 
 
 def _compilers_figure(program: Breakdown, use: MemoryUse) -> str:
     """Return how the compiler's peak differs from that of its schedule, "" if it does not."""
     if program.peak is None:
-        return ""
+        return _total_instead(program, use)
     change = change_text(use.peak_bytes, program.peak)
     if not change:
         return ""
@@ -257,6 +264,16 @@ def _compilers_figure(program: Breakdown, use: MemoryUse) -> str:
             f"the program reserves only {bytes_text(program.total)} in HBM."
         )
     return sentence
+
+
+def _total_instead(program: Breakdown, use: MemoryUse) -> str:
+    """Return that the schedule counts memory twice that the compiler shares, "" if it does not."""
+    if program.total is None or use.peak_bytes <= program.total:
+        return ""
+    return (
+        f" The compiler reserves {bytes_text(program.total)}: some of these values share memory, which the "
+        "schedule does not show."
+    )
 
 
 def _values_at_peak(name: str, use: MemoryUse, estimated: bool = False) -> Folded:

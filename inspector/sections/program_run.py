@@ -73,9 +73,12 @@ def section(run: ProgramRun) -> Section:
     return Section("program-run", "Compiled programs", tuple(blocks))
 
 
-def next_command(run: ProgramRun) -> Block | None:
-    """Return the command that compares the results with those on one device; None if it does not apply."""
-    devices = max((program.devices for program in run.programs), default=1)
+def next_command(run: ProgramRun, placed_on: int | None = None) -> Block | None:
+    """Return the command that compares the results with those on one device; None if it does not apply.
+
+    placed_on: number of devices of all its meshes, of which a program can use some; None if unknown.
+    """
+    devices = max((placed_on or 1, *(program.devices for program in run.programs)))
     if run.ended != "exit 0" or devices < 2 or run.target is not None:
         return None
     command = shlex.join(("sharding-inspector", "same", "--devices", str(devices), *run.command))

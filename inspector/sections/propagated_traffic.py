@@ -59,19 +59,32 @@ def headline(pairs: Sequence[Pair]) -> tuple[Block, ...]:
     """Return how many sums over mesh axes agree, and the others with both amounts and their reasons."""
     if not pairs:
         return (text("Neither the partitioned nor the compiled programs send anything."),)
-    others = [pair for pair in pairs if not pair.agrees]
-    if not others:
-        return (
+    known = [pair for pair in pairs if pair.known]
+    others = [pair for pair in known if not pair.agrees]
+    blocks: list[Block] = []
+    if others:
+        said = text(
+            "Of the sums over the mesh axes of each program, ",
+            Strong(f"{len(known) - len(others)} of {len(known)}"),
+            " are what was expected before the compile, within 1%. The others:",
+        )
+        blocks += (said, Listing(tuple(map(_difference, others))))
+    elif len(known) == len(pairs):
+        blocks.append(
             text(
                 "Each compiled program sends over each of its mesh axes what was expected, within 1%."
-            ),
+            )
         )
-    said = text(
-        "Of the sums over the mesh axes of each program, ",
-        Strong(f"{len(pairs) - len(others)} of {len(pairs)}"),
-        " are what was expected before the compile, within 1%. The others:",
-    )
-    return (said, Listing(tuple(map(_difference, others))))
+    elif known:
+        blocks.append(text("The sums that are known are what was expected, within 1%."))
+    if unknown := [pair for pair in pairs if not pair.known]:
+        names = and_text(
+            [f"{title(pair.program)} over {_axes_text(pair.mesh_axes)}" for pair in unknown]
+        )
+        blocks.append(
+            text(f"Not compared, because the number of executions is unknown: {names}.", quiet=True)
+        )
+    return tuple(blocks)
 
 
 def _difference(pair: Pair) -> tuple[Inline, ...]:
@@ -134,7 +147,9 @@ def _table(rows: Sequence[Row]) -> Table:
             ),
             Column("Executions partitioned", "count"): lambda row: row.propagated.executions,
             Column("Executions compiled", "count"): lambda row: row.compiled.executions,
-            "Reason": lambda row: ", ".join(row.reasons) or "equal",
+            "Reason": lambda row: (
+                ", ".join(row.reasons) or ("unknown" if difference(row) < 0 else "equal")
+            ),
         },
     )
 

@@ -83,7 +83,7 @@ def of_snapshot(snapshot: Snapshot, chip: Chip | None, maps: int) -> tuple[Secti
     before, snapshot = snapshot, for_chip(snapshot, chip)
     state = arrays.state_arrays(snapshot)
     return (
-        Section("summary", "Summary", (assessed.facts(snapshot, chip), summary.facts(snapshot))),
+        Section("summary", "Summary", (assessed.facts(before, chip), summary.facts(snapshot))),
         *sharding_errors.sections(snapshot),
         improvements.section(snapshot, chip),
         arrays.bytes_on_devices(snapshot, state, _MAX_SMALL_MAPS),

@@ -97,7 +97,7 @@ def modelled_step(
         text(f"On {machine}: ", Strong(bound_text(model))),
         Facts.of(
             (
-                "Repeated work",
+                "Repeated matrix products",
                 wasted_text(model),
                 "Share of the matrix-product FLOPs of all devices that the program before partitioning "
                 "does not have. Several devices do this work, because arrays are replicated.",

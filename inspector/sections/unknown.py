@@ -50,6 +50,11 @@ def no_programs(snapshot: Snapshot, subject: str, *, propagated: bool = False) -
     if propagated and failed is not None:
         return Notice("warning", (f"{_capital(subject)} unknown: {failed.message}",))
     source = imported_from(snapshot)
+    if source is not None and snapshot.programs:
+        return unknown(
+            f"The programs are partitioned and not compiled for this chip, so {subject} unknown. Compile "
+            "them for it: `run --target`."
+        )
     if source is None:
         return notice(
             "info",

@@ -170,3 +170,24 @@ def test_the_shards_that_a_program_looked_at_are_counted_once() -> None:
     found, _ = LiveArrays().captured(())
     # The array is gone, so its shard is the only array of that memory.
     assert [one.shape for one in found.arrays if one.shape in ((56, 48), (28, 12))] == [alone.shape]
+
+
+def test_an_argument_of_the_first_run_is_no_result() -> None:
+    def solve(y: Any) -> Any:
+        return y * 2
+
+    argument = put((24, 40), "data", "model")
+    lowered = jax.jit(solve).lower(argument)
+    compiled = lowered.compile()
+    paths = argument_paths(lowered.in_tree, compiled.out_tree, ["y"])
+    live = LiveArrays()
+    live.compiled("solve", compiled._executable, paths, [("y", argument)])
+    compiled(argument)  # nobody keeps the result
+    snapshot, names = live.captured((("y", argument),))
+    assert snapshot is not None
+    assert "y" in [array.path for array in snapshot.arrays]
+    assert "y" not in names.outputs.values()
+    del argument
+    result = compiled(put((24, 40), "data", "model"))
+    _, names = live.captured((("y", result),))
+    assert names.outputs == {"solve/output": "y"}

@@ -137,6 +137,8 @@ def _of_axis(context: AuditContext, axis: MeshAxis) -> Finding | None:
         else ""
     )
     has_field = moments and context.snapshot.layout is not None
+    parameters = any(array.group == "params" for array in repeated)
+    what = "the parameters" if parameters else "these arrays"
     instead = f", or only the optimizer state with optimizer_axes {axis.name}" if has_field else ""
     return finding(
         "note",
@@ -145,11 +147,7 @@ def _of_axis(context: AuditContext, axis: MeshAxis) -> Finding | None:
         + (
             f"train state in {counted(len(repeated), 'array')}{plain}. Sharding it over {axis.name} as well, "
             f"as FSDP does, saves up to {context.amount(saved)} per device"
-            + (
-                ", but parameters must then be gathered."
-                if any(array.group == "params" for array in repeated)
-                else "."
-            )
+            + (", but parameters must then be gathered." if parameters else ".")
             if any(array.group in ("params", "opt_state") for array in repeated)
             else f"{counted(len(repeated), 'array')}. Sharding {'it' if len(repeated) == 1 else 'them'} over "
             f"{axis.name} as well saves up to {context.amount(saved)} per device."
@@ -157,7 +155,7 @@ def _of_axis(context: AuditContext, axis: MeshAxis) -> Finding | None:
         + only
         + unknown,
         saved=saved,
-        remedy=f"Shard a large dimension of the parameters over {axis.name} with a {context.decided_by}"
+        remedy=f"Shard a large dimension of {what} over {axis.name} with a {context.decided_by}"
         f"{instead}.",
         axes=(axis.name,),
         count=len(repeated),

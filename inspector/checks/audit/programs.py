@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 import itertools
+import math
 from collections.abc import Iterator
 
 from inspector.checks.audit.context import AuditContext, Facts, finding
 from inspector.compiled.op_name import parse_op_name
 from inspector.core.collectives import inputs_of, parts_of, wire_bytes_of_run
-from inspector.core.formatting import and_text, bytes_text, counted, share_text
+from inspector.core.formatting import and_text, bytes_text, counted
 from inspector.core.program_names import subject, title
 from inspector.core.snapshot import Array, Collective, Finding, Program, RepeatedWork
 from inspector.machines.prediction.cost import si_text
@@ -233,7 +234,8 @@ def work_findings(context: AuditContext) -> Iterator[Finding]:
             assert program.work is not None
             parts = program.work.repeated or ()
             kinds = " ".join(map(_repeated_text, parts[:_MOST_REPEATED]))
-            part_of_all = f"at least {share_text(share, 0)} of the FLOPs of all devices"
+            # A lower bound is not rounded up.
+            part_of_all = f"at least {math.floor(share * 100)}% of the FLOPs of all devices"
             message = f"{who}: {part_of_all} are repeated. {kinds}"
             yield finding(
                 "note", REPEATED_WORK, message, remedy=_not_repeated(parts[0]), ratio=1 / (1 - share),
@@ -271,6 +273,11 @@ def _not_repeated(part: RepeatedWork) -> str:
         return (
             "XLA gathers the operand of an FFT, and every device computes it. In a `shard_map`, each device "
             "transforms its own part along a dimension that is not sharded."
+        )
+    if part.operation in ("sort", "topk"):
+        return (
+            "XLA gathers the dimension along which it sorts, and every device sorts all of it. In a "
+            "`shard_map`, each device sorts its own part, and the sorted parts are merged."
         )
     if "shard_map" in (part.op_name or ""):
         return f"Name {axes} in the `in_specs` of an operand, so that each device gets another part of it."

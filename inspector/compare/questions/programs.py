@@ -58,7 +58,7 @@ def program_rows(every: Sequence[Compared], baseline: int) -> list[Row]:
     times: tuple[tuple[str, _AskProgram, str], ...] = (
         ("measured", _measured, _SEPARATE_RUNS),
         ("FLOPs of all operations per device", _flops, ""),
-        ("repeated work", _repeated, ""),
+        ("repeated matrix products", _repeated, ""),
     )
     rows += [
         Row(TIME, f"{title(name)}, {what}", "less", _ask(name, snapshots, ask), note, name)

@@ -16,6 +16,7 @@ from inspector.core import snapshot as snapshots
 from inspector.core.assumed import with_assumed
 from inspector.core.errors import InvalidInput
 from inspector.core.memory_kinds import memory_kind
+from inspector.core.meshes import number_of_devices
 from inspector.core.placement import inside_shard_map
 from inspector.core.snapshot import Finding, Snapshot
 from inspector.core.totals import STATE_GROUPS
@@ -74,17 +75,19 @@ def show(options: argparse.Namespace) -> None:
         return
     run = program_run.read(path)
     blocks: list[Block] = [program_run_section.section(run)]
+    recorded: Snapshot | None = None
     if run.programs or (path / program_run.SNAPSHOT).is_file():
-        (snapshot,) = with_assumed([shared.read_snapshot(options.snapshot)], assumed)
-        blocks += summary_of(snapshot, chip)
-    render.show([*blocks, *_next(path)])
+        (recorded,) = with_assumed([shared.read_snapshot(options.snapshot)], assumed)
+        blocks += summary_of(recorded, chip)
+    render.show([*blocks, *_next(path, recorded)])
 
 
-def _next(path: Path) -> list[Block]:
+def _next(path: Path, snapshot: Snapshot | None) -> list[Block]:
     """Return the next command for the folder of a recorded program; nothing for a Snapshot."""
     if not path.is_dir():
         return []
-    command = program_run_section.next_command(program_run.read(path))
+    devices = None if snapshot is None else number_of_devices(snapshot)
+    command = program_run_section.next_command(program_run.read(path), devices)
     return [] if command is None else [command]
 
 
@@ -94,7 +97,7 @@ def summary_of(snapshot: Snapshot, chip: Chip | None = None) -> list[Block]:
     before, snapshot = snapshot, for_chip(snapshot, chip)
     blocks: list[Block] = [
         summary.facts(snapshot),
-        assessed.facts(snapshot, chip),
+        assessed.facts(before, chip),
         *sharding_errors.sections(snapshot),
     ]
     if snapshot.arrays:
@@ -207,7 +210,9 @@ def audit(options: argparse.Namespace) -> None:
     if options.json:
         shared.print_json([_plain(*row) for row in rows])
     else:
-        render.show([*improvements.audited(snapshot, rows), *_next(Path(options.snapshot))])
+        render.show(
+            [*improvements.audited(snapshot, rows), *_next(Path(options.snapshot), snapshot)]
+        )
 
 
 def _plain(finding: Finding, change: Change | None) -> dict[str, Any]:

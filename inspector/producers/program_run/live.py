@@ -50,6 +50,7 @@ class LiveArrays:
     def __init__(self) -> None:
         self._arguments: dict[int, tuple[Any, str]] = {}  # id -> (weak reference, path)
         self._outputs: dict[str, list[tuple[Signature, str, str]]] = {}
+        self._older: dict[str, dict[int, Any]] = {}  # program -> arrays from before its first run
         self._numbers: dict[Signature, int] = {}
         self._seen: dict[int, Any] = {}  # id -> weak reference to an array of the last capture
         self.share_of_new = 1.0
@@ -62,9 +63,13 @@ class LiveArrays:
         trees: Iterable[tuple[str, Any]],
     ) -> None:
         """Remember the arguments of the call that compiles a program, and the outputs of the program."""
+        first = name not in self._outputs
         for argument, tree in trees:
             for path, array in _arrays(argument, tree):
-                self._remember(_held(array), path)
+                held = _held(array)
+                self._remember(held, path)
+                if first:
+                    self._older.setdefault(name, {})[id(held)] = weakref.ref(held)
         inputs = paths.inputs
         self._outputs.pop(name, None)
         self._outputs[name] = [
@@ -158,12 +163,17 @@ class LiveArrays:
         keys = list(left)
         text = "".join(map(self._character, map(_signature, left.values())))
         paths = []
-        for outputs in reversed(self._outputs.values()):
+        for name, outputs in reversed(self._outputs.items()):
+            # What a program took in its first run is none of its results.
+            own = self._older.get(name, {})
+            older = [key in own and own[key]() is left[key] for key in keys]
             waiting = [(list(outputs), 0)]
             while waiting:
                 wanted, depth = waiting.pop(0)
                 part = "".join(self._character(signature) for signature, _, _ in wanted)
-                start = text.rfind(part)
+                start = "".join(
+                    "\0" if old else character for character, old in zip(text, older, strict=True)
+                ).rfind(part)
                 # One array alone is only certain if no other has its signature, and of equal parts of a
                 # result, such as two moments of an optimizer, any could be the one that is left.
                 if start < 0 or ((len(part) == 1 or depth > 1) and text.count(part) > 1):

@@ -87,6 +87,8 @@ def test_predict_without_a_chip_lists_what_it_needs(
 def test_the_next_command_runs_the_same_program() -> None:
     command = next_command(RUN)
     assert "sharding-inspector same --devices 8 -m pack.train --flag" in str(command)
+    # Programs on meshes of half of the devices need all of them.
+    assert "--devices 16 -m" in str(next_command(RUN, placed_on=16))
     for other in (
         replace(RUN, ended="exit 1"),
         replace(RUN, programs=()),

@@ -1,0 +1,75 @@
+"""What a chip changes for a program compiled for CPUs: not its findings, nor that it has a program."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+import jax
+import pytest
+from jax import numpy as jnp
+from jax.sharding import AxisType, NamedSharding
+from jax.sharding import PartitionSpec as P
+
+from inspector.assessment import assess
+from inspector.checks import audit
+from inspector.core.formatting import bytes_text
+from inspector.core.snapshot import Snapshot, Source
+from inspector.machines import hardware
+from inspector.machines.evidence import for_chip
+from inspector.machines.prediction import memory as needs
+from inspector.producers.capture import capture
+from inspector.sections import memory
+
+V5E = hardware.CHIPS["v5e"]
+
+
+@pytest.fixture(scope="module")
+def sorted_values() -> Snapshot:
+    """A program whose sort runs on every device, with the record of it after XLA's partitioner."""
+    mesh = jax.make_mesh((8,), ("n",), axis_types=(AxisType.Auto,))
+    values = jax.device_put(jnp.ones(1 << 16), NamedSharding(mesh, P("n")))
+    compiled = jax.jit(lambda values: jnp.sort(values)[:4]).lower(values).compile()
+    found = capture({"values": values}, programs={"smallest": compiled})
+    (program,) = found.programs
+    assert program.work is not None
+    partitioned = replace(
+        program, stage="propagated", platform="tpu", work=replace(program.work, repeated=None)
+    )
+    return audit.audited(replace(found, propagated=(partitioned,)))
+
+
+def test_a_chip_keeps_the_findings_of_the_audit(sorted_values: Snapshot) -> None:
+    codes = [finding.code for finding in sorted_values.findings]
+    assert "repeated-work" in codes
+    on_chip = assess(sorted_values, V5E)
+    assert on_chip.basis == "partitioned"
+    assert on_chip.findings == assess(sorted_values).findings
+
+
+def test_a_partitioned_program_is_not_missing(sorted_values: Snapshot) -> None:
+    on_chip = for_chip(sorted_values, V5E)
+    (estimated,) = memory.programs(on_chip, V5E)
+    fit = needs.fit(on_chip, V5E)
+    # The interval of the estimate is that of the verdict above it.
+    assert f"between {bytes_text(fit.low)} and {bytes_text(fit.high)}" in str(estimated)
+    (program,) = on_chip.programs
+    unknown = replace(on_chip, programs=(replace(program, memory_use=None),))
+    assert "contains arrays but no program" not in str(memory.programs(unknown, V5E))
+    nothing = Snapshot(Source("capture", None, "2026-01-01"), None, None, ())
+    assert "contains arrays but no program" in str(memory.programs(nothing, V5E))
+
+
+def test_a_schedule_above_the_compilers_total_says_so(sorted_values: Snapshot) -> None:
+    (breakdown,) = needs.breakdowns(sorted_values)
+    assert breakdown.use is not None and breakdown.total is not None
+    for factor, above in ((0.1, False), (10, True)):
+        points = replace(
+            breakdown.use,
+            groups=tuple(
+                replace(group, bytes=tuple(round(size * factor) for size in group.bytes))
+                for group in breakdown.use.groups
+            ),
+        )
+        (_, said) = memory.over_program(replace(breakdown, peak=None, use=points), None)
+        assert (points.peak_bytes > breakdown.total) == above
+        assert ("share memory" in str(said)) == above
