@@ -24,7 +24,7 @@ BENCHMARKS = (
 
 
 # These take more than a few minutes, so they run only if they are named.
-BY_NAME = ("faults", "search_faults", "sessions", "opened_files")
+BY_NAME = ("faults", "search_bounds", "search_faults", "sessions", "opened_files")
 NAMES = (*BENCHMARKS, *BY_NAME)
 
 

@@ -290,11 +290,12 @@ def table(result: SearchResult) -> Table:
 
 
 def listed(result: SearchResult) -> list[Candidate]:
-    """Return the candidates of the table, in order."""
+    """Return the candidates of the table: the first ones, the best that fits, and the current layout."""
     valid = [candidate for candidate in result.candidates if candidate.stage not in _WITHOUT_STEP]
     chosen = valid[:SHOWN]
-    if result.current is not None and result.current not in chosen:
-        chosen.append(result.current)
+    for candidate in (result.best_candidate, result.current):
+        if candidate is not None and candidate not in chosen:
+            chosen.append(candidate)
     return chosen
 
 

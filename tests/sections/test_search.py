@@ -136,3 +136,24 @@ def test_rules_are_written_as_in_the_editor() -> None:
     assert search.use_text(layout) == "batch → data + fsdp, nothing → tensor"
     one_device = layouts.parse({"mesh": "1", "axes": "data", "rules": "batch=data"}).unwrap()
     assert search.use_text(one_device) == "nothing"
+
+
+def test_the_table_has_the_best_layout_that_fits_and_none_that_was_not_partitioned() -> None:
+    def candidate(number: int, stage: str = "propagated", fits: bool | None = None) -> Candidate:
+        return Candidate(
+            stage, seconds=1.0 + number if stage == "propagated" else None, fits=fits,
+            at_least=9.0, pareto=None if stage == "planned" else False,
+            layout=layout("8", "fsdp") | {"sizes": {"batch": 8 * (number + 1)}},
+        )  # fmt: skip
+
+    large = [candidate(number) for number in range(search.SHOWN)]
+    best, planned = candidate(50, fits=True), candidate(60, "planned")
+    found = SearchResult(
+        "gpu:h100:8", "h100", "now", Counts(considered=22, propagated=21, excluded=1),
+        (*large, best, planned), search.SHOWN, listed=20,
+    )  # fmt: skip
+    assert search.listed(found) == [*large, best]
+    words = search.known_text(found)
+    assert words is not None and "22 considered, 21 partitioned" in words and "best 20" in words
+    assert "9" in search.time_text(planned)
+    assert search.known_text(replace(found, listed=None)) is None

@@ -33,7 +33,7 @@ def search(fields: Fields) -> Check:
     def check(snapshot: Snapshot) -> tuple[list[Violation], str | None]:
         best = result.best_candidate
         if best is None:
-            return [], f"{file} has no layout that was compiled and fits"
+            return [], f"{file} has no layout that fits"
         if snapshot.source.target not in (None, "plan", result.target):
             return [], f"{file} is for {name(result.target)}, not for {snapshot.source.target}"
         pair = _seconds(snapshot, result, best)
@@ -61,6 +61,7 @@ def _seconds(
     program = snapshot.program(_PROGRAM)
     if program is None or snapshot.mesh is None or result.chip not in hardware.CHIPS:
         return None
-    least = best.propagated_seconds if program.before_compile else best.seconds
+    compiled = best.seconds if best.stage == "compiled" else None
+    least = best.propagated_seconds if program.before_compile else compiled
     own = predicted_in(snapshot, program, hardware.CHIPS[result.chip or ""]).seconds
     return None if own is None or not least else (own, least)
