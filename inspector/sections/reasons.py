@@ -133,7 +133,7 @@ def _reason(
     axes = axes_text(collective)
     if primitive in PRIMITIVES:
         return _of_request(collective, primitive, axes)
-    if collective.op in _SUMS and collective.use == "condition":
+    if collective.op in _SUMS and collective.use in ("condition", "loop-end"):
         return (
             f"The condition of a loop depends on values that are sharded over {axes}: the {collective.op} "
             "combines them before each iteration, so that all devices run equally many."

@@ -17,8 +17,8 @@ CODES = (CONDITION, CALLBACK, ACCUMULATION)
 
 
 def condition_findings(context: AuditContext) -> Iterator[Finding]:
-    """Yield a note per program in which the condition of a loop waits for other devices."""
-    for program, collectives in _used(context, "condition"):
+    """Yield a note per program in which only the condition of a loop needs other devices."""
+    for program, collectives in _used(context, "loop-end"):
         largest = collectives[0]
         group = f"all {largest.group_size} devices" if largest.group_size else "devices"
         message = (

@@ -88,7 +88,7 @@ def _single(context: AuditContext, code: str, saved: int, folded: Fold) -> Findi
     if axes and names:
         remedy = f"Add a rule for {and_text(names, 'or')} to {' + '.join(axes)}."
     elif (spec := _even_spec(folded.first, axes, context)) is not None:
-        remedy = f"Shard it as `{spec_text(spec)}`."
+        remedy = f"`{spec_text(spec)}` shards it evenly."
     return finding("warning", code, message, folds=[folded], saved=saved, remedy=remedy, axes=axes)
 
 

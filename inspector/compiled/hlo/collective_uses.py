@@ -27,7 +27,7 @@ _MOST_STEPS = 200
 def uses(analysis: Analysis) -> dict[Key, CollectiveUse]:
     """Return the uses of the collectives of which one is known.
 
-    condition: the collective runs in the condition of a loop.
+    condition: the collective runs in the condition of a loop. loop-end: the body of the loop has none.
     callback: its result is an argument of a function on the host.
     accumulation: each iteration of a loop adds its result to a sum, and reads the sum for nothing else.
     """
@@ -35,8 +35,10 @@ def uses(analysis: Analysis) -> dict[Key, CollectiveUse]:
     for computation, instruction in analysis.module.instructions:
         if instruction.opcode == "while":
             roles = {called.role: called.computation for called in instruction.called}
+            # In a loop whose body communicates, devices wait for each other in any case.
+            alone = next(_inside(analysis, roles.get("body", ""), set()), None) is None
             for key in _inside(analysis, roles.get("condition", ""), set()):
-                found[key] = "condition"
+                found[key] = "loop-end" if alone else "condition"
             body = analysis.module.by_name.get(roles.get("body", ""))
             if body is not None:
                 for key in _accumulated(analysis, body):

@@ -28,9 +28,10 @@ Platform = Literal["cpu", "gpu", "tpu"]
 # these, nothing of which the program updates, while another argument has weights or caches. gradient: a
 # result that the backward pass computes.
 ArgumentUse = Literal["weight", "moment", "cache", "data", "gradient"]
-# condition: in the condition of a loop. callback: the result is an argument of a function on the host.
-# accumulation: each iteration of a loop adds the result to a sum, and reads the sum for nothing else.
-CollectiveUse = Literal["condition", "callback", "accumulation", "other"]
+# condition: in the condition of a loop. loop-end: the same, and the body of the loop has no collective.
+# callback: the result is an argument of a function on the host. accumulation: each iteration of a loop adds
+# the result to a sum, and reads the sum for nothing else.
+CollectiveUse = Literal["condition", "loop-end", "callback", "accumulation", "other"]
 
 
 @dataclass(frozen=True)
@@ -129,8 +130,9 @@ class Collective(Record):
         parts of axes form them.
       parts: The arrays that it sends, in the order of its operands. None if the text does not say which
         arrays of this Snapshot they are.
-      use: Where it runs, or what its result is for: the condition of a loop, a callback on the host, or a sum
-        over the iterations of a loop. None if this was not looked for.
+      use: Where it runs, or what its result is for: the condition of a loop, with other collectives in the
+        loop or without, a callback on the host, or a sum over the iterations of a loop. None if this was not
+        looked for.
     """
 
     op: str

@@ -51,8 +51,19 @@ def a_number_of_times(y: Any) -> Any:
     return jax.lax.fori_loop(0, STEPS, lambda _, y: y * (1 + jnp.max(y)), y)
 
 
+def until_the_norm_is_small(y: Any) -> Any:
+    """Each iteration needs the sum over all devices, as in conjugate gradients."""
+    return jax.lax.while_loop(lambda y: jnp.sum(y * y) > 1.0, lambda y: y / (1 + jnp.sum(y)), y)
+
+
 @pytest.mark.parametrize(
-    ("function", "count"), [(until_all_end, 1), (until_each_ends, 0), (a_number_of_times, 0)]
+    ("function", "count"),
+    [
+        (until_all_end, 1),
+        (until_each_ends, 0),
+        (a_number_of_times, 0),
+        (until_the_norm_is_small, 0),
+    ],
 )
 def test_a_collective_in_a_condition(function: Function, count: int) -> None:
     assert len(findings("collective-in-condition", function, ROWS)) == count
