@@ -71,6 +71,44 @@ def of_assessment(assessment: Assessment, before: Assessment | None = None) -> F
     return Facts(answers, long=True)
 
 
+def while_computing(assessment: Assessment, last: Assessment | None) -> Facts:
+    """Return the four answers of a plan while its programs are partitioned.
+
+    Answers that need the programs are those of another layout, and say so. The others are final.
+
+    last: the last assessment of a layout of the same model with programs. None if there is none.
+    """
+    now = of_assessment(assessment).facts
+    if assessment.rejected is not None:
+        return Facts(now, long=True)
+    need = assessment.memory
+    final = (need is not None and need.fits is False, assessment.chip is None, False, False)
+    computed: list[str | None] = [None] * len(now)
+    if last is not None:
+        known = last.memory, last.step, last.traffic, last.findings
+        computed = [
+            fact.value if figure is not None else None
+            for fact, figure in zip(of_assessment(last).facts, known, strict=True)
+        ]
+    facts = zip(now, _COMPUTED, computed, final, strict=True)
+    return Facts(
+        tuple(
+            fact if is_final else _computing(label, value) for fact, label, value, is_final in facts
+        ),
+        long=True,
+    )
+
+
+_COMPUTED = ("Memory per device", "Step", "Traffic", "Findings")
+
+
+def _computing(label: str, last: str | None) -> Fact:
+    """Return an answer that is computed. `last` is that of another layout."""
+    change = None if last is None else "last value, computing"
+    why = "Computed from the programs of the layout, which are being partitioned."
+    return Fact(label, last or "computing", why, change, computing=True)
+
+
 def state_change(assessment: Assessment, before: Assessment | None) -> str:
     """Return the train state per device, before and now: `24.0 → 48.0 MiB`; only now without a change."""
     now = assessment.state_bytes_per_device

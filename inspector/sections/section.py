@@ -128,6 +128,7 @@ class Fact:
       better: whether the change is one to the better. None if it is neither.
       runs_of: the name of the chip whose runs give the interval at the end of the label, after the last
         comma. None if the label has none.
+      computing: whether the value is of an earlier layout, or none yet, while a page computes it.
     """
 
     label: str
@@ -136,6 +137,7 @@ class Fact:
     change: str | None = None
     better: bool | None = None
     runs_of: str | None = None
+    computing: bool = False
 
 
 # A label and its value, and its help if it has one.

@@ -249,3 +249,52 @@ def test_the_wheel_moves_the_page_over_a_table_until_a_click_in_it(dashboard):
     table.click(position={"x": 100, "y": 100})
     dashboard.settle()
     assert scrolled()[1] > 0
+
+
+# Notes every text of the main part of the page that has the word, after each change of the page.
+_NOTE_UNKNOWN = """() => {
+    window.unknownTexts = new Set();
+    window.figureTexts = new Set();
+    const look = () => {
+        const main = document.querySelector('[data-testid=stMain]');
+        for (const line of main.innerText.split('\\n'))
+            if (/\\bunknown\\b/i.test(line)) window.unknownTexts.add(line);
+        for (const metric of main.querySelectorAll('[data-testid=stMetric]'))
+            window.figureTexts.add(metric.innerText);
+    };
+    look();
+    new MutationObserver(look).observe(document.body, {childList: true, subtree: true, characterData: true});
+}"""
+LAYERS_32_MS = 300_000  # until the programs are partitioned on a busy machine
+LAYERS_32 = (
+    "?model=transformer&layers=32&batch=64&target=tpu:v5p:4x4x4&mesh=16x4&axes=fsdp,tensor"
+    "&rules=batch.fsdp~embed.fsdp~mlp.tensor~heads.tensor"
+)
+
+
+@pytest.mark.nightly
+def test_no_figure_is_unknown_while_a_rule_is_typed(open_dashboard):
+    dashboard = open_dashboard(LAYERS_32)
+    page = dashboard.page
+    figures = dashboard.main().get_by_test_id("stMetric")
+
+    def wait_for_figures() -> None:
+        known = figures.filter(has_not_text="computing")
+        expect(known).to_have_count(4, timeout=LAYERS_32_MS)
+        dashboard.settle()
+
+    wait_for_figures()
+    page.evaluate(_NOTE_UNKNOWN)
+    field = dashboard.field("Mesh axes of rule 3")
+    field.press("Control+a")
+    field.press_sequentially("fsdp")
+    expect(figures.filter(has_text="last value, computing")).to_have_count(4)
+    for name in dashboard.in_windows():
+        dashboard.screenshot(f"computing_{name}")
+    wait_for_figures()
+    field.press_sequentially(" + tensor")
+    expect(figures.filter(has_text="last value, computing")).to_have_count(4)
+    wait_for_figures()
+    assert page.evaluate("() => [...window.unknownTexts]") == []
+    shown = page.evaluate("() => [...window.figureTexts]")
+    assert len([text for text in shown if "computing" not in text]) > 8, "two more sets of figures"

@@ -49,7 +49,7 @@ def head(dashboard: Dashboard) -> dict[str, str]:
     # The programs of a plan are propagated in the background.
     dashboard.page.wait_for_function(
         "[...document.querySelectorAll('[data-testid=stMetric]')].slice(0, 3)"
-        ".every(metric => !metric.innerText.toLowerCase().includes('unknown'))"
+        ".every(metric => !/unknown|computing/i.test(metric.innerText))"
     )
     dashboard.settle()
     shown = dashboard.main().get_by_test_id("stMetric").all()[:3]

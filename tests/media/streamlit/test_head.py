@@ -12,7 +12,9 @@ from inspector.layout.plan import plan
 from inspector.media.streamlit.panels import improve_panel, snapshot_panels
 from inspector.media.streamlit.session import chip_choice, current_layout, last_shown
 from inspector.producers.abstract import abstract_state
+from inspector.service.inspection import Inspection
 from tests.media.streamlit.drawn_figures import figures
+from tests.media.streamlit.session.test_propagation import FakeJob
 
 SMALL = {"depth": "64", "layers": "2", "target": "plan"}
 
@@ -22,9 +24,14 @@ def with_programs(page) -> None:
 
     def known() -> bool:
         page.test.run()
-        return page.test.metric[2].value != "unknown"
+        return not any(map(computing, page.test.metric))
 
     until(known, "the programs of the layout")
+
+
+def computing(metric) -> bool:
+    """Whether the value of a figure is not that of the layout."""
+    return "computing" in metric.delta or ":gray[" in metric.value
 
 
 def state_line(page) -> str:
@@ -44,6 +51,43 @@ def test_figures_show_the_change_since_the_last_edit(open_page):
     assert findings.delta.endswith(findings.value)
     page.type("field:mesh", "2x")
     assert "→" in page.test.metric[0].delta, "an invalid field changes no figure"
+
+
+def test_the_last_figures_stay_until_the_next_are_computed(open_page, monkeypatch):
+    page = open_page(**SMALL, chip="v5e")
+    with_programs(page)
+    shown = [metric.value for metric in page.test.metric]
+    assert "unknown" not in shown
+    job = FakeJob((), error="No rule for op.")
+    with monkeypatch.context() as patch:
+        patch.setattr(Inspection, "start_propagation", lambda *_, **__: job)
+        patch.setattr(Inspection, "known_programs", lambda *_, **__: None)
+        page.type(page.rule_key(1, "axes"), "data")
+        assert [metric.value for metric in page.test.metric] == [f":gray[{one}]" for one in shown]
+        assert all(map(computing, page.test.metric))
+        page.choose("field:model", "mlp")  # its own figures were never computed
+        assert [metric.value for metric in page.test.metric] == [":gray[computing]"] * 4
+        job.state = "failed"
+        with_programs(page)
+        assert page.test.metric[1].value == page.test.metric[2].value == "unknown"
+
+
+def test_what_needs_no_program_is_not_computed(open_page, monkeypatch):
+    monkeypatch.setattr(Inspection, "start_propagation", lambda *_, **__: FakeJob(()))
+    monkeypatch.setattr(Inspection, "known_programs", lambda *_, **__: None)
+    page = open_page(**SMALL)
+    assert [computing(metric) for metric in page.test.metric] == [True, False, True, True]
+    assert page.test.metric[1].value == "unknown", "no chip is chosen"
+    page.type("field:mesh", "3x2")
+    assert not any(map(computing, page.test.metric)), "JAX rejects the layout"
+
+
+def test_layouts_of_another_model_are_not_compared(open_page):
+    page = open_page(**SMALL)
+    with_programs(page)
+    page.choose("field:model", "mlp")
+    with_programs(page)
+    assert "→" not in state_line(page) and not any(metric.delta for metric in page.test.metric)
 
 
 def test_the_interval_of_a_step_leads_to_the_runs_of_its_chip(open_page):
@@ -113,6 +157,7 @@ def test_the_last_tab_has_the_number_of_errors_and_warnings(open_page):
     page = open_page(**SMALL)
     assert counts_on_the_tab(page) == []
     page.type(page.rule_key(1, "axes"), "")
+    with_programs(page)
     in_head = re.findall(r"(\d+) (?:error|warning)", page.test.metric[3].value)
     assert in_head and counts_on_the_tab(page) == [str(sum(map(int, in_head)))]
 

@@ -13,10 +13,11 @@ import streamlit as st
 from inspector.compare import board_link
 from inspector.compare.board import Board
 from inspector.core.abstract import PropagatedPrograms
-from inspector.core.formatting import counted
+from inspector.core.formatting import and_text
 from inspector.core.snapshot import Snapshot
 from inspector.layout import Layout
 from inspector.layout.plan import NOT_PROPAGATED
+from inspector.media.streamlit.page.plain_text import plain
 from inspector.media.streamlit.session import propagation
 from inspector.service.inspection import Inspection
 from inspector.service.newest import Outcome
@@ -31,20 +32,35 @@ def completed(service: Inspection, board: Board) -> Board:
     return board if pins == board.pins else replace(board, pins=pins)
 
 
+def known(board: Board) -> Board | None:
+    """Return the board without the plans whose programs `show` propagates.
+
+    Return None if the baseline is one of them: nothing can be compared with it yet.
+    """
+    if _missing(board.snapshots[board.baseline]) is not None:
+        return None
+    for place in reversed(range(len(board.pins))):
+        if _missing(board.snapshots[place]) is not None:
+            board = board.without(place)
+    return board
+
+
 def show(service: Inspection, board: Board) -> None:
-    """Propagate the plans without programs, say so, and rerun the page when all are known."""
-    waiting = [layout for pin in board.pins if (layout := _missing(pin.snapshot)) is not None]
+    """Propagate the plans without programs, say so, and rerun the page whenever those of a plan are known."""
+    waiting = {
+        pin.name: layout for pin in board.pins if (layout := _missing(pin.snapshot)) is not None
+    }
     if waiting:
         st.fragment(_poll, run_every=POLL_SECONDS)(service, waiting)
 
 
-def _poll(service: Inspection, waiting: list[Layout]) -> None:
-    left = [layout for layout in waiting if not _outcome(service, layout).ended]
-    if not left:
+def _poll(service: Inspection, waiting: dict[str, Layout]) -> None:
+    """waiting: the layouts by the names of their pins."""
+    if any(_outcome(service, layout).ended for layout in waiting.values()):
         st.rerun()
-    _outcome(service, left[0], start=True)
+    _outcome(service, next(iter(waiting.values())), start=True)
     st.info(
-        f"Partitioning the programs of {counted(len(left), 'layout')}, without a compile …",
+        f"Computing {plain(and_text(list(waiting)))}: the programs are partitioned, without a compile …",
         icon=":material/hourglass_top:",
     )
 

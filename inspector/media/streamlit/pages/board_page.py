@@ -135,6 +135,13 @@ def _sections(service: Inspection, board: Board) -> None:
                 draw(board)
 
 
+def _compare(board: Board) -> None:
+    """Compare the layouts of which all is known. The notice above the tabs names the others."""
+    known = board_propagation.known(board)
+    if known is not None:
+        board_comparison.show(known)
+
+
 def _show_arrays(board: Board) -> None:
     with screenshot_mode.controls("arrays"):
         view = kept_field.draw_one_of("View", view_link.BOARD_VIEWS, view_link.BOARD_VIEW_KEY)
@@ -142,7 +149,7 @@ def _show_arrays(board: Board) -> None:
 
 
 SECTIONS: dict[str, Callable[[Board], None]] = {
-    "Side by side": board_comparison.show,
+    "Side by side": _compare,
     "Arrays": _show_arrays,
     _TIMES: lambda board: paired_times_section.show(board.named, board.baseline),
 }

@@ -134,6 +134,7 @@ def _draw_main(
             lambda: run_panel.show(
                 service, (layout, planned), ran=run is not None, rejected=rejected
             ),
+            computing=run is None and not programs.ended,
         )
         if run is None and not programs.ended and not propagates:
             propagation.watch(service, layout)  # for the head; the figures come first

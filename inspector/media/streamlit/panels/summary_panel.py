@@ -33,16 +33,24 @@ SOURCE_BADGES: dict[str, tuple[str, str, BadgeColor]] = {
 }
 
 
-def show(snapshot: Snapshot, layout: Layout, draw_run: Callable[[], None]) -> Callable[[], None]:
+def show(
+    snapshot: Snapshot, layout: Layout, draw_run: Callable[[], None], computing: bool
+) -> Callable[[], None]:
     """Draw the heading and the run controls, then the actions, then four facts.
 
     Return what draws the link of the page, once its URL is written.
+
+    computing: whether the programs of a plan are being partitioned.
     """
     screenshot_mode.hide_controls()
     assessment = assess(snapshot, chip_choice.chosen_chip())
     known = last_shown.baseline(layout, assessment)
     before = None if known is None else known[1]
-    facts = assessed.of_assessment(assessment, before)
+    if computing:
+        facts = assessed.while_computing(assessment, last_shown.complete(layout.model))
+    else:
+        facts = assessed.of_assessment(assessment, before)
+        last_shown.keep_complete(layout.model, assessment)
     refused = any(program.sharding_error for program in snapshot.programs)  # they are shown above
     improve_panel.show_urgent(snapshot, layout, None if refused else assessment.rejected)
     text, controls = page_width.beside([3, 2], align="top")
@@ -68,9 +76,10 @@ def show(snapshot: Snapshot, layout: Layout, draw_run: Callable[[], None]) -> Ca
         code_panel.draw_button(layout)
         _explain(facts, summary.totals(snapshot))
     render.show([replace(facts, facts=tuple(replace(fact, help=None) for fact in facts.facts))])
-    said = summary.line(snapshot, assessed.state_change(assessment, before))
-    compared = "" if known is None else f" · → from {known[0]}"
-    st.caption(render.markdown(said.parts) + compared)
+    state = assessed.state_change(assessment, before)
+    changed = any(fact.change and not fact.computing for fact in facts.facts) or "→" in state
+    compared = f" · → from {known[0]}" if known is not None and changed else ""
+    st.caption(render.markdown(summary.line(snapshot, state).parts) + compared)
     screenshot_mode.write_provenance([("", snapshot)])
     return draw_link
 

@@ -147,9 +147,10 @@ def _draw(block: section.Block, page: _Page) -> None:
             least = _LEAST_LONG_FACT_PX if long else _LEAST_FACT_PX
             row = st.grid(len(facts), min_column_width=least)
             for fact in facts:
+                value = plain(fact.value)
                 row.metric(
                     _label(fact),
-                    plain(fact.value),
+                    f":gray[{value}]" if fact.computing else value,
                     fact.change and plain(fact.change),
                     # The color is that of the sign, which the text of a change does not have.
                     _DELTA_COLORS[fact.better],

@@ -1,4 +1,7 @@
-"""The assessments that the head of the Layout page showed, and the one that it compares the layout with."""
+"""The assessments that the head of the Layout page showed.
+
+It compares the layout with one of them, and shows the last one while the next is computed.
+"""
 
 from __future__ import annotations
 
@@ -12,24 +15,42 @@ from inspector.media.streamlit.page.plain_text import plain
 from inspector.media.streamlit.session import pins
 
 _SHOWN, _NOW, _BEFORE = "assessments_shown", "assessed_layout", "assessed_layout_before"
+_COMPLETE = "assessment_complete"  # the model, and its last assessment with all that is computed
 _MOST = 100
+
+
+def keep_complete(model: str, assessment: Assessment) -> None:
+    """Keep the assessment of a layout of this model, of which nothing more is computed."""
+    st.session_state[_COMPLETE] = model, assessment
+
+
+def complete(model: str) -> Assessment | None:
+    """Return the last complete assessment if it is of a layout of this model, else None."""
+    of_model, assessment = st.session_state.get(_COMPLETE, (None, None))
+    return assessment if of_model == model else None
 
 
 def baseline(layout: Layout, assessment: Assessment) -> tuple[str, Assessment] | None:
     """Keep the assessment of a layout. Return the one to compare it with, and the name of its layout.
 
-    That is the last pinned layout, else the layout before the last edit. Return None if the page did not
-    show that layout: nothing is computed for a comparison.
+    That is the last pinned layout of the same model, else the layout before the last edit. Return None if
+    the page did not show that layout: nothing is computed for a comparison.
     """
     state = st.session_state
     shown: LRUCache[str, Assessment] = state.setdefault(_SHOWN, LRUCache(_MOST))
     key = layout.key()
-    if state.get(_NOW) != key:
-        state[_BEFORE], state[_NOW] = state.get(_NOW), key
+    if state.get(_NOW) != (layout.model, key):
+        model, before = state.get(_NOW, (None, None))
+        state[_BEFORE] = before if model == layout.model else None
+        state[_NOW] = layout.model, key
     shown[key] = assessment
     for pin in pins.board().pins[-1:]:
         pinned = board_link.layout_of(pin.snapshot)
-        if pinned is not None and pinned != layout and pinned.key() in shown:
+        if (
+            pinned is not None
+            and (pinned.model, pinned != layout) == (layout.model, True)
+            and pinned.key() in shown
+        ):
             return plain(pin.name), shown[pinned.key()]
     before = state[_BEFORE]
     return ("the layout before the last edit", shown[before]) if before in shown else None

@@ -25,6 +25,7 @@ from inspector.service.inspection import Inspection
 from tests.figures import samples
 from tests.media.streamlit.drawn_figures import figures
 from tests.media.streamlit.scripted_page import PATIENCE, ScriptedPage
+from tests.media.streamlit.session.test_propagation import FakeJob
 
 HOSTILE = "<img src=x onerror=alert(1)> $x^2$ [a](http://b.c)"
 
@@ -156,6 +157,25 @@ def test_a_link_is_planned(page_of) -> None:
     assert [pin.snapshot.layout for pin in board_of(again).pins] == [
         pin.snapshot.layout for pin in board.pins
     ]
+
+
+def test_what_is_computed_is_not_compared(page_of, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(Inspection, "known_programs", lambda *_, **__: None)
+    monkeypatch.setattr(Inspection, "start_propagation", lambda *_, **__: FakeJob(()))
+    query = {"pin": ["one~~layers.2 depth.64", "FSDP~~" + FSDP], "chip": ["v5e"]}
+    page = page_of(query=query)
+    (notice,) = page.info
+    assert all(word in notice.value for word in ("Computing", "one", "FSDP"))
+    assert "comparable" not in said(page) and "unknown" not in said(page) and not figures(page)
+    # The layouts whose programs are known are compared.
+    planned = board_of(page)
+    step = snapshot.Program("train_step", collectives=(), stage="partitioned")
+    known = replace(planned.pins[0].snapshot, programs=(step,))
+    page = page_of(Board().pinned("one", known).pinned("FSDP", planned.pins[1].snapshot))
+    assert "Computing FSDP:" in page.info[0].value
+    assert "comparable" not in said(page)
+    (picture,) = [one for one in figures(page) if one.key == "glance"]
+    assert "one" in picture.alt and "FSDP" not in picture.alt
 
 
 @pytest.mark.nightly

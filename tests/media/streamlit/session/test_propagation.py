@@ -52,7 +52,7 @@ class FakePropagation:
 
     jobs: list[FakeJob] = field(default_factory=list)
 
-    def start(self, layout, only=(), now: bool = True) -> FakeJob:
+    def start(self, layout, only=(), now: bool = True, platforms=()) -> FakeJob:
         self.jobs.append(FakeJob(dict(layout.rules)["hidden"]))
         return self.jobs[-1]
 
@@ -134,9 +134,9 @@ def test_known_programs_are_not_propagated_again(open_page, monkeypatch):
     wait(page)
     start = Inspection.start_propagation
 
-    def only_the_rest(service, layout, only=(), now=True):
+    def only_the_rest(service, layout, only=(), now=True, platforms=()):
         assert not only and not now
-        return start(service, layout, only, now)
+        return start(service, layout, only, now, platforms)
 
     monkeypatch.setattr(Inspection, "start_propagation", only_the_rest)
     again = open_page(**SMALL)
@@ -195,10 +195,10 @@ def asked(monkeypatch) -> list[tuple[str, ...]]:
     asked: list[tuple[str, ...]] = []
     start = Inspection.start_propagation
 
-    def noted(service, layout, only=(), now=True):
+    def noted(service, layout, only=(), now=True, platforms=()):
         asked.append(tuple(only))
         assert now == bool(only)
-        return start(service, layout, only, now)
+        return start(service, layout, only, now, platforms)
 
     monkeypatch.setattr(Inspection, "start_propagation", noted)
     return asked
