@@ -14,7 +14,9 @@ import shutil
 import signal
 import subprocess
 import sys
+import tempfile
 from pathlib import Path
+from typing import TextIO
 
 ROOT = Path(__file__).resolve().parent
 ENVIRONMENT = ROOT / ".venv" / f"{sys.version_info.major}.{sys.version_info.minor}"
@@ -32,8 +34,11 @@ CHROMIUM_NAMES = (
     *("chromium-headless-shell", "chromium", "chromium-browser"),
     *("google-chrome", "google-chrome-stable"),
 )
+TESTS_FAILED = 1  # the exit status of pytest if all tests ran; others end the command
 # Tests of one file run in one process, because they share costly fixtures. tests/conftest.py orders them.
-# Each process of browser tests starts one server and one browser.
+# Each process of browser tests has its own server, workers and browser, so two of them keep two cores busy: a
+# part of these tests took 140 s with two processes, 167 s with three and 201 s with four. Two are enough for
+# the others, too: they use 95% of two cores, and took 437 s with two processes, 451 s with three.
 TWO_PROCESSES = ("--numprocesses=2", "--dist=loadfile", "--no-loadscope-reorder")
 # Without a font, Chromium draws text as boxes.
 DEBIAN_PACKAGES = ("chromium-headless-shell", "fonts-dejavu-core")
@@ -100,10 +105,57 @@ def docs(arguments: list[str]) -> int:
 
 
 def tests(arguments: list[str]) -> int:
-    """Run all tests; arguments go to pytest. Tests of a compiler that cannot be installed are skipped."""
-    install([])
+    """Run the tests and checks of every change, with `--all` the slow tests too. Arguments go to pytest.
+
+    With arguments, only the tests that they name run. `--all` also installs the compilers. Without it, tests
+    of a compiler that is not installed are skipped.
+    """
+    everything = "--all" in arguments
+    arguments = [argument for argument in arguments if argument != "--all"]
+    if everything:
+        install([])
+    else:
+        _install(RUNTIME, TESTS, DOCS)
     _require_chromium()
-    return _run("-m", "pytest", *TWO_PROCESSES, *arguments)
+    if arguments:
+        return _run("-m", "pytest", *TWO_PROCESSES, *arguments)
+    return _run_test_set(everything)
+
+
+def _run_test_set(everything: bool) -> int:
+    """Run checks and tests. The browser tests come first, because each of their processes has a browser.
+
+    everything: run those marked `nightly` too, with other examples of each property each time.
+    """
+    marked = () if everything else ("-m", "not nightly")
+    # It stands for few and equal examples, and for a second try of each browser test.
+    ci = {"CI": "true"}
+    parts: tuple[tuple[str, tuple[str, ...], dict[str, str]], ...] = (
+        ("Browser tests", ("tests/browser",), ci),
+        ("Other tests", ("--ignore=tests/browser",), {} if everything else ci),
+    )
+    with tempfile.TemporaryFile("w+") as log:
+        checks = _start_checks(log)
+        statuses = []
+        try:
+            for title, chosen, variables in parts:
+                print(f"=== {title}, Python {sys.version.split()[0]}", flush=True)
+                options = (*TWO_PROCESSES, "--durations=25", *marked, *chosen)
+                statuses.append(_run("-m", "pytest", *options, variables=variables))
+                if statuses[-1] not in (0, TESTS_FAILED):
+                    return statuses[-1]
+            statuses.append(checks.wait())
+        finally:
+            checks.terminate()
+        log.seek(0)
+        print(f"=== Checks\n{log.read()}", flush=True)
+    return max(statuses)
+
+
+def _start_checks(log: TextIO) -> subprocess.Popen[bytes]:
+    """Start all checks beside the tests. `log` gets their output."""
+    command = (sys.executable, "-P", str(ROOT / "run.py"), "checks")
+    return subprocess.Popen(command, cwd=ROOT, stdout=log, stderr=subprocess.STDOUT)
 
 
 def benchmarks(arguments: list[str]) -> int:
@@ -130,12 +182,13 @@ def _python() -> Path:
     return ENVIRONMENT / ("Scripts/python.exe" if os.name == "nt" else "bin/python")
 
 
-def _run(*arguments: str, folder: Path = ROOT) -> int:
+def _run(*arguments: str, folder: Path = ROOT, variables: dict[str, str] | None = None) -> int:
     # Pip compiles nothing (see `_install`), so each process would compile JAX again, which takes 2 s.
     os.environ.pop("PYTHONDONTWRITEBYTECODE", None)
     # A parent that ignores SIGINT passes that on, but the child must react to Ctrl-C.
     options = {} if os.name == "nt" else {"preexec_fn": _accept_interrupts}
-    child = subprocess.Popen([_python(), *arguments], cwd=folder, **options)
+    environment = os.environ | (variables or {})
+    child = subprocess.Popen([_python(), *arguments], cwd=folder, env=environment, **options)
     # Ctrl-C reaches the child too, which ends in its own time. SIGTERM is passed on.
     before = signal.signal(signal.SIGINT, signal.SIG_IGN)
     signal.signal(signal.SIGTERM, lambda *_: child.terminate())

@@ -6,6 +6,7 @@ from pathlib import Path
 
 import pytest
 
+from tests.checkout_command import run_py
 from tests.conftest import LONGEST
 from tests.paths import ROOT
 
@@ -22,17 +23,85 @@ PATHS = {
 }
 
 
-@pytest.mark.parametrize("script", ["run", "nightly"])
-def test_the_paths_and_markers_in_the_ci_scripts_exist(script: str) -> None:
-    text = (ROOT / ".ci" / script).read_text(encoding="utf-8")
-    paths = set(re.findall(r"(?<![/^])(tests/\w[\w/.]*)", text))
-    assert paths
-    for path in paths:
+@pytest.mark.parametrize("script", [".ci/run", ".ci/nightly", "run.py"])
+def test_the_paths_and_markers_in_the_scripts_exist(script: str) -> None:
+    text = (ROOT / script).read_text(encoding="utf-8")
+    for path in set(re.findall(r"(?<![/^])(tests/\w[\w/.]*)", text)):
         assert (ROOT / path).exists(), path
-    markers = set(re.findall(r'-m "?([\w ]+)', text))
+    markers = set(re.findall(r'-m"?,? "([\w ]+)"', text)) - {"pytest", "ruff", "mypy", "sphinx"}
+    markers -= {"benchmarks", "venv", "pip"}
+    assert markers
     settings = (ROOT / "pyproject.toml").read_text(encoding="utf-8")
     for name in {word for each in markers for word in each.split()} - {"not", "and", "or"}:
         assert f'"{name}: ' in settings, name
+
+
+class Recorded:
+    """`run.py` whose commands are recorded, and end with these statuses."""
+
+    def __init__(self, monkeypatch: pytest.MonkeyPatch, *statuses: int) -> None:
+        self.module = run_py()
+        self.installed: list[str] = []
+        self.commands: list[tuple[tuple[str, ...], dict[str, str] | None]] = []
+        self.ended = False
+        left = list(statuses)
+
+        def run(*arguments: str, variables: dict[str, str] | None = None) -> int:
+            self.commands.append((arguments, variables))
+            return left.pop(0) if left else 0
+
+        def install(*files: Path) -> None:
+            self.installed += [file.name for file in files]
+
+        monkeypatch.setattr(self.module, "_run", run)
+        monkeypatch.setattr(self.module, "_install", install)
+        monkeypatch.setattr(self.module, "_require_chromium", lambda: None)
+        monkeypatch.setattr(self.module, "_start_checks", lambda log: self)
+
+    def wait(self) -> int:
+        return 0
+
+    def terminate(self) -> None:
+        self.ended = True
+
+
+def test_without_arguments_the_tests_of_every_change_and_the_checks_run(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    script = Recorded(monkeypatch)
+    assert script.module.tests([]) == 0 and script.ended
+    assert not any("tpu" in name or "gpu" in name for name in script.installed)
+    (browser, first), (others, second) = script.commands
+    for command in (browser, others):
+        assert command[command.index("not nightly") - 1] == "-m"
+    assert "tests/browser" in browser and "--ignore=tests/browser" in others
+    assert first == second == {"CI": "true"}
+
+
+def test_all_runs_the_slow_tests_with_the_compilers(monkeypatch: pytest.MonkeyPatch) -> None:
+    script = Recorded(monkeypatch)
+    assert script.module.tests(["--all"]) == 0
+    assert {"requirements-tpu.txt", "requirements-gpu.txt"} <= set(script.installed)
+    (browser, first), (others, second) = script.commands
+    assert "not nightly" not in (*browser, *others)
+    assert first == {"CI": "true"} and not second, "other examples each time"
+
+
+def test_arguments_of_tests_go_to_pytest(monkeypatch: pytest.MonkeyPatch) -> None:
+    script = Recorded(monkeypatch, 1)
+    assert script.module.tests(["tests/layout", "-k", "mesh"]) == 1
+    ((command, variables),) = script.commands
+    assert command[-3:] == ("tests/layout", "-k", "mesh") and not variables
+    assert "not nightly" not in command
+
+
+@pytest.mark.parametrize(("statuses", "status", "parts"), [((1, 0), 1, 2), ((2,), 2, 1)])
+def test_failed_tests_end_no_other_part_but_an_interrupt_does(
+    statuses: tuple[int, ...], status: int, parts: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    script = Recorded(monkeypatch, *statuses)
+    assert script.module.tests([]) == status and script.ended
+    assert len(script.commands) == parts
 
 
 def has_tests_of_every_change(path: Path) -> bool:

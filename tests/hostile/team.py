@@ -101,8 +101,9 @@ class Client:
         self.take_xsrf_token()
         return self
 
-    def sign_out(self, **headers: str) -> httpx.Response:
-        return self.get("/auth/logout", headers=headers)
+    def sign_out(self) -> None:
+        """End the sign-in, as another browser with a copy of its cookies would see it."""
+        assert self.get("/auth/logout").status_code == 302
 
     def copy(self) -> Client:
         return Client(self.url, dict(self.cookies))
@@ -136,7 +137,6 @@ class Tab:
         self._open = contextlib.ExitStack()
         self.socket = self._open.enter_context(socket)
         self.code: int | None = None  # with which the server has closed it
-        self.redirects: list[str] = []
         self.session = ""
 
     def send(self, message: BackMsg | bytes | str) -> None:
@@ -170,8 +170,6 @@ class Tab:
             messages.append(ForwardMsg.FromString(content))
             if messages[-1].WhichOneof("type") == "new_session":
                 self.session = messages[-1].new_session.initialize.session_id
-            if messages[-1].WhichOneof("type") == "auth_redirect":
-                self.redirects.append(messages[-1].auth_redirect.url)
         return messages
 
     def close(self) -> None:

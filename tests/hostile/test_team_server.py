@@ -204,13 +204,8 @@ def test_other_sites_open_no_web_socket(origin: str, ann: Client) -> None:
 
 
 @pytest.mark.nightly
-def test_host_names_and_headers(server: Server, ann: Client) -> None:
-    port = server.port
-    for host in ("evil.example", f"evil.example:{port}", "localhost@evil.example", "", "[::1", "*"):
-        for path in ("/", "/_stcore/host-config", "/_stcore/upload_file/a/b", "/sign-in"):
-            answer = ann.get(path, headers={"Host": host})
-            assert answer.status_code in (400, 403), (host, path)
-    good = f"Host: localhost:{port}"
+def test_headers(server: Server, ann: Client) -> None:
+    good = f"Host: localhost:{server.port}"
     cookie = f"Cookie: {ann.cookie_header()}"
     trusted = "\r\n".join(
         ("X-Forwarded-User: ann", "X-Forwarded-Email: ann@my.org", "X-Forwarded-Host: localhost")
@@ -350,42 +345,3 @@ def test_damaged_links(server: Server, ben: Client, tmp_path: Path) -> None:
         assert time.monotonic() - begin < team.SECONDS
         tab.close()
     assert not dumped.exists()
-
-
-@pytest.mark.nightly
-def test_a_sign_out_ends_the_sign_in_everywhere(
-    server: Server, folder: Path, metadata: str
-) -> None:
-    client, elsewhere = (Client(server.url).sign_in(ANN) for _ in range(2))
-    copied = client.copy()
-    tabs = [client.open_tab(), copied.open_tab(), elsewhere.open_tab()]
-    for tab in tabs:
-        tab.open_page()
-    # Another site can send a browser to the address, but not end a sign-in with it.
-    assert client.sign_out(**{"Sec-Fetch-Site": "cross-site"}).status_code == 403
-    assert client.get("/", headers=PAGE).status_code == 200
-    answer = client.sign_out(**{"Sec-Fetch-Site": "same-origin"})
-    assert answer.status_code == 302 and f'{USER_COOKIE_NAME}=""' in str(answer.headers)
-    for tab in tabs[:2]:
-        tab.read()
-        assert (tab.code, tab.redirects) == (1008, ["/"])
-    for path in ("/", "/_stcore/host-config", "/media/x.json"):
-        assert copied.get(path, headers=PAGE).status_code == 403
-    with pytest.raises(InvalidStatus):
-        copied.open_tab(tabs[1].session)
-    # Another sign-in of the same user goes on.
-    assert tabs[2].open_page() and tabs[2].code is None
-    tabs[2].close()
-    # A second server with the same library, which is also one that is started again.
-    second = team.start(folder, metadata)
-    try:
-        assert Client(second.url, copied.cookies).get("/", headers=PAGE).status_code == 403
-        assert Client(second.url, elsewhere.cookies).get("/", headers=PAGE).status_code == 200
-        # It ends a sign-in that has a tab at the first one.
-        tab = elsewhere.open_tab()
-        tab.open_page()
-        Client(second.url, elsewhere.cookies).sign_out()
-        tab.open_page()
-        assert (tab.code, tab.redirects) == (1008, ["/"])
-    finally:
-        assert not second.stop()
