@@ -17,19 +17,26 @@ from jax.extend.mlir import ir
 from jax.extend.mlir.dialects import sdy, stablehlo
 from jax.interpreters import mlir as jax_mlir
 
+from inspector.compiled import program_text
 from inspector.compiled.hlo import shapes, shardings
 from inspector.compiled.hlo.entry import EntryValue
 from inspector.compiled.hlo.shardings import NamedMesh
 from inspector.core import input_file
 from inspector.core.errors import InvalidInput, shown
-from inspector.core.formatting import and_text, mesh_text
+from inspector.core.formatting import and_text, counted, mesh_text
 from inspector.core.snapshot import Array, Finding, Mesh, Program, Snapshot, Source
 from inspector.layout.plan import NOT_PROPAGATED, now
+from inspector.producers.jax_internals import hlo_conversion
 from inspector.producers.propagation.lowered_module import PartitionedModule, partitioned_module
 from inspector.producers.propagation.one_mesh import OTHER_MESHES, meshes_of, on_first_mesh
 from inspector.producers.propagation.refusals import reason, refusals
 from inspector.producers.propagation.shardings import SHARDING, axes_of_dimensions, rank_of
-from inspector.producers.propagation.walk import function_type, signature_attributes, symbols
+from inspector.producers.propagation.walk import (
+    function_type,
+    signature_attributes,
+    symbols,
+    text_of,
+)
 from inspector.producers.propagation.written_shardings import with_sdy
 from inspector.producers.readers import content, hlo_arrays, hlo_mesh, limits
 from inspector.producers.readers.content import MLIR_BYTECODE
@@ -37,6 +44,11 @@ from inspector.producers.readers.hlo_arrays import HloArrays
 
 MESH_UNKNOWN = "mesh-unknown"
 NOT_GIVEN = "sharding-not-given"
+ONE_DEVICE = "program-of-one-device"
+_OF_ONE_DEVICE = (
+    "The program is that of one device: its arrays have the shapes of one device, and the code asks for its "
+    "collectives."
+)
 ABSTRACT_MESH = "abstract-mesh"
 _MEMORY_SPACES = {kind: space for space, kind in hlo_arrays.MEMORY_KINDS.items()}
 
@@ -70,7 +82,11 @@ def read(path: Path, what: str, given: NamedMesh | None = None) -> Snapshot:
         name = ir.StringAttr(attributes["sym_name"]).value if "sym_name" in attributes else "module"
         meshes = meshes_of(_operation(module))
         findings: list[Finding] = []
-        if not any(mesh.axes for mesh in meshes.values()):
+        named = next((mesh for mesh in meshes.values() if mesh.axes), None)
+        if named is not None and given is not None and named.axes != given.axes:
+            one, other = (mesh_text(_record_of(mesh)) for mesh in (given, named))
+            raise InvalidInput(f"--mesh is {one}, but {what} names the mesh {other}")
+        if named is None:
             try:
                 module = with_sdy(module, given) or module
             except InvalidInput as error:
@@ -82,7 +98,18 @@ def read(path: Path, what: str, given: NamedMesh | None = None) -> Snapshot:
         main_mesh = _mesh(meshes)
         program, values = Program(name, stage="partitioned"), module
         inside: tuple[Array, ...] = ()
+        of_device = None
         if main_mesh is None and not findings:
+            of_device = _of_one_device(module, name, given)
+        if of_device is not None:
+            program, note = of_device, _OF_ONE_DEVICE
+            findings.append(Finding("note", ONE_DEVICE, note))
+        elif main_mesh is None and given is not None and not findings:
+            raise InvalidInput(
+                f"--mesh is {mesh_text(_record_of(given))}, but {what} has no "
+                "shardings and no collectives, so it runs on one device"
+            )
+        elif main_mesh is None and not findings:
             note = "The program names no mesh, so nothing in it is sharded."
             findings.append(Finding("note", MESH_UNKNOWN, note))
         elif main_mesh is not None:
@@ -101,14 +128,62 @@ def read(path: Path, what: str, given: NamedMesh | None = None) -> Snapshot:
         program = replace(
             program, shardings=arrays.add_values(name, inputs, outputs, devices, _donated(main))
         )
+    record = None if main_mesh is None else main_mesh.record
+    if of_device is not None and given is not None:
+        record = _record_of(given)
     return Snapshot(
         source=Source("stablehlo", None, now(), file=what),
         layout=None,
-        mesh=None if main_mesh is None else main_mesh.record,
+        mesh=record,
         arrays=(*arrays.arrays, *inside),
         programs=(program,),
         findings=(*findings, *arrays.findings()),
     )
+
+
+def _record_of(mesh: NamedMesh) -> Mesh:
+    """Return a mesh of the user as a record.
+
+    Raises:
+      InvalidInput: it has too many devices.
+    """
+    found = hlo_mesh.found_mesh(mesh, "given")
+    if found is None:
+        raise InvalidInput("--mesh has more devices than can be listed")
+    return found.record
+
+
+def _of_one_device(module: Any, name: str, given: NamedMesh | None) -> Program | None:
+    """Return the program of each device if it has collectives, as PyTorch/XLA lowers it; None otherwise.
+
+    Args:
+      given: the mesh of its groups; without it, they have no mesh axes.
+
+    Raises:
+      InvalidInput: the groups are not those of the given mesh.
+    """
+    try:
+        text = str(hlo_conversion.to_hlo(text_of(module, debug_info=False)).as_hlo_text())
+    except (ValueError, RuntimeError):
+        return None
+    mesh = None if given is None else _record_of(given)
+    facts = program_text.read(text, None)
+    if not facts.collectives:
+        return None
+    members = [
+        collective.groups * collective.group_size
+        for collective in facts.collectives
+        if collective.groups is not None and collective.group_size is not None
+    ]
+    if mesh is not None:
+        other = next((count for count in members if count != mesh.size), None)
+        if other is not None:
+            raise InvalidInput(
+                f"--mesh is {mesh_text(mesh)}, but the groups of a collective have {counted(other, 'device')}"
+            )
+        facts = program_text.read(text, mesh)
+    devices = members[0] if len(set(members)) == 1 else None
+    return facts.added_to(Program(name, stage="partitioned", devices=devices))
 
 
 def _content(path: Path, what: str) -> str | bytes:

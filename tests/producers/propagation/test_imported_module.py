@@ -15,11 +15,13 @@ from jax.extend.mlir import ir
 from jax.sharding import AbstractMesh, AxisType, Mesh, NamedSharding
 from jax.sharding import PartitionSpec as P
 
+from inspector.compiled.hlo.shardings import NamedMesh
 from inspector.core import sharding, snapshot
 from inspector.core.errors import InvalidInput
 from inspector.core.snapshot import Snapshot
 from inspector.layout.plan import NOT_PROPAGATED
 from inspector.producers import import_file
+from inspector.producers.propagation import imported_module
 
 MESH = AbstractMesh((2, 4), ("data", "model"), axis_types=(AxisType.Auto,) * 2)
 
@@ -275,3 +277,45 @@ def test_nothing_of_a_module_stays_when_the_next_is_read(tmp_path: Path, text: s
     for _ in range(3):
         opened(path)
     assert contexts() <= before
+
+
+OF_ONE_DEVICE = """
+module @graph {
+  func.func @main(%arg0: tensor<128x32xf32>) -> tensor<128x32xf32> {
+    %0 = "stablehlo.all_reduce"(%arg0) <{
+      replica_groups = dense<[[0, 1, 2, 3], [4, 5, 6, 7]]> : tensor<2x4xi64>
+    }> ({
+    ^bb0(%a: tensor<f32>, %b: tensor<f32>):
+      %s = stablehlo.add %a, %b : tensor<f32>
+      stablehlo.return %s : tensor<f32>
+    }) : (tensor<128x32xf32>) -> tensor<128x32xf32>
+    return %0 : tensor<128x32xf32>
+  }
+}
+"""
+
+
+def test_a_program_of_one_device_has_its_collectives(tmp_path: Path) -> None:
+    """As PyTorch/XLA lowers a step: the groups are in the text, and no mesh."""
+    path = tmp_path / "graph.mlir"
+    path.write_text(OF_ONE_DEVICE)
+    for given, axes in ((None, None), (NamedMesh((("dp", 2), ("tp", 4))), ("tp",))):
+        found = imported_module.read(path, "graph.mlir", given)
+        (collective,) = found.programs[0].collectives or ()
+        assert (collective.op, collective.mesh_axes) == ("all-reduce", axes)
+        assert (collective.groups, collective.group_size) == (2, 4)
+        assert collective.wire_bytes_per_device == 2 * 128 * 32 * 4 * 3 // 4
+        assert found.programs[0].devices == 8
+
+
+def test_a_given_mesh_is_used_or_refused(tmp_path: Path) -> None:
+    path = tmp_path / "graph.mlir"
+    path.write_text(OF_ONE_DEVICE)
+    with pytest.raises(InvalidInput, match="dp 4 × tp 4"):
+        imported_module.read(path, "graph.mlir", NamedMesh((("dp", 4), ("tp", 4))))
+    path.write_text(
+        "module @plain {\n func.func @main(%a: tensor<8xf32>) -> tensor<8xf32> {\n"
+        "  return %a : tensor<8xf32>\n }\n}\n"
+    )
+    with pytest.raises(InvalidInput, match="no shardings and no collectives"):
+        imported_module.read(path, "plain.mlir", NamedMesh((("dp", 2),)))
