@@ -107,9 +107,9 @@ def _with_ideal(snapshot: Snapshot, hlo: Callable[[], str]) -> Snapshot:
 
 
 def _with_causes(snapshot: Snapshot, module: Callable[[], Any]) -> Snapshot:
-    """Add the causes of the collectives, which a worker process finds in the lowered function."""
+    """Add the partitioned program and the causes of the collectives, which a worker process finds."""
     (program,) = snapshot.programs
-    if not program.collectives:
+    if program.collectives is None or snapshot.mesh_of(program) is None:
         return snapshot
     try:
         lowered = module()

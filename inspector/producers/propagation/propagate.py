@@ -18,6 +18,7 @@ from inspector.compiled.hlo.fused_traffic import FusedTraffic, fused_traffic
 from inspector.compiled.hlo.later_passes import as_compiled_for
 from inspector.compiled.hlo.live_values import LiveValues
 from inspector.compiled.hlo.loop_invariants import simplified
+from inspector.compiled.hlo.open_choices import open_choices
 from inspector.compiled.hlo.partitioner_log import rematerializations
 from inspector.compiled.hlo.shardings import NamedMesh, parse_sdy
 from inspector.compiled.hlo.shards import shards_of
@@ -343,6 +344,7 @@ def partitioned_totals(
         flops_per_device=work.flops,
         collectives=collectives,
         work=with_traffic(work, setting.traffic(analysis), setting.kernel_square),
+        open_choices=open_choices(analysis),
     )
     return program, None if live is None else estimated_peak(live)
 
@@ -445,6 +447,7 @@ def _read(
         collectives=collectives,
         work=with_traffic(work, setting.traffic(analysis), setting.kernel_square),
         memory_use=setting.memory_use(analysis, lowered),
+        open_choices=open_choices(analysis),
     )
     return module, program
 
