@@ -228,19 +228,22 @@ def _of_conflict(
         before, after = after, before
     moves = (
         f"the {collective.op} over {axes_text(collective)} "
-        f"{'collects' if collective.op == 'all-gather' else 'moves'} it"
+        f"{'collects' if collective.op == 'all-gather' else 'moves'}"
     )
     if conflict.operation == "sharding_constraint":
         where = f" ({conflict.source})" if conflict.source else ""
         asked = f"a sharding constraint{where} asks for {after}"
-        return f"The value is sharded as {before}, and {asked}: {moves}."
+        return f"The value is sharded as {before}, and {asked}: {moves} it."
     whole = all(specs.get(path) == side.spec for path in collective.arrays or ())
     name, several = (_named(arrays), len(arrays) > 1) if arrays else (_side_name(side), False)
     if arrays and not whole:
         # Such as the part of one layer, or another sharding of the array inside of the program.
         name = f"{'Values' if several else 'A value'} from {name}"
     verb, pronoun = ("are", "them") if several else ("is", "it")
-    return f"{name} {verb} sharded as {before}, and {conflict.operation} uses {pronoun} as {after}: {moves}."
+    return (
+        f"{name} {verb} sharded as {before}, and {conflict.operation} uses {pronoun} as {after}: "
+        f"{moves} {pronoun}."
+    )
 
 
 def _side_name(side: ConflictSide) -> str:
@@ -249,4 +252,5 @@ def _side_name(side: ConflictSide) -> str:
 
 
 def _named(arrays: Sequence[str]) -> str:
-    return and_text(list(arrays[:2])) + (f" and {len(arrays) - 2} more" if len(arrays) > 2 else "")
+    more = len(arrays) - 2
+    return and_text([*arrays[:2], *([f"{more} more"] if more > 0 else [])])
