@@ -203,12 +203,13 @@ def headline(
     if uncounted and not total:
         parts.append(": the bytes that leave each device are unknown")
     else:
-        at_least = "at least " if uncounted else ""
+        branches = any(collective.conditional for collective in collectives)
+        bound = "at least " if uncounted else "up to " if branches else ""
         known = [
             collective for collective in collectives if wire_bytes_of_run(collective) is not None
         ]
         sent_range = range_text(*range_of_run(known, devices))
-        parts += [f": {at_least}", Strong(sent_range), " leave each device"]
+        parts += [f": {bound}", Strong(sent_range), " leave each device"]
     largest = max(sent, key=sent.__getitem__)
     if total and len(sent) > 1 and by_axes[largest][0].mesh_axes:
         parts += [f", {share_text(sent[largest] / total, 0)} of it over ", Code(largest)]
@@ -309,7 +310,8 @@ def detail(collective: Collective) -> tuple[Inline, ...]:
         groups = (
             f"{counted(collective.groups, 'group')} of {counted(collective.group_size, 'device')}"
         )
-    times = f"{runs} {'execution' if collective.executions == 1 else 'executions'}"
+    up_to = "up to " if collective.conditional else ""
+    times = f"{up_to}{runs} {'execution' if collective.executions == 1 else 'executions'}"
     sent, period = wire_bytes_of_run(collective), "in one run"
     if collective.executions_per_iteration is not None:
         times = (
@@ -324,7 +326,7 @@ def detail(collective: Collective) -> tuple[Inline, ...]:
         Strong(f"{collective.op} over {_axes(collective)}"),
         f"{place}. {groups}; {times} with "
         f"{exact_bytes_text(collective.payload_bytes)} payload each; "
-        f"{exact_bytes_text(sent)} leave each device {period}." + _idle_text(collective),
+        f"{up_to}{exact_bytes_text(sent)} leave each device {period}." + _idle_text(collective),
         *(
             (" Groups in the text: ", Code(collective.written_groups), ".")
             if collective.written_groups

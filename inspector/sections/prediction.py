@@ -158,7 +158,8 @@ def blocks(predicted: Predicted, program: Program, devices: int) -> tuple[Block,
         modules_table(predicted, program),
         text(
             "By module and phase of the model. A wait counts where it waits; a loop counts with its first "
-            "iteration times its executions.",
+            "iteration times its executions."
+            + (" Here each branch counts as taken." if predicted.at_least else ""),
             quiet=True,
         ),
         Folded("Longest operations", (operations(predicted, program),)),
@@ -230,10 +231,15 @@ def prediction_text(predicted: Predicted) -> str:
     return f"{seconds_text(predicted.seconds)}, {low} to {high} with {CLAIMED:.0%}"
 
 
+def _whole(predicted: Predicted) -> float:
+    """Return the seconds that the parts add up to, which are more than a lower bound."""
+    assert predicted.simulated is not None
+    return predicted.simulated.seconds or predicted.simulated.totals.seconds
+
+
 def parts_table(predicted: Predicted) -> Table:
     """Return the seconds of the core by reason."""
-    assert predicted.simulated is not None
-    seconds = predicted.simulated.seconds or predicted.simulated.totals.seconds
+    seconds = _whole(predicted)
     return Table.of(
         "step_parts",
         parts(predicted.simulated.totals),
@@ -348,7 +354,7 @@ def operations(predicted: Predicted, program: Program) -> Table:
             "Operation": lambda row: row[0].name,
             "Seconds:seconds": lambda row: row[3],
             "Share": lambda row: share_text(
-                row[3] / predicted.seconds if predicted.seconds else None
+                row[3] / _whole(predicted) if _whole(predicted) else None
             ),
             "Executions": lambda row: row[2],
             "Basis": lambda row: _WORDS.get(row[1].basis, row[1].basis),
