@@ -190,7 +190,9 @@ def parts_of(collective: Collective) -> tuple[Collective, ...]:
             arrays=tuple(dict.fromkeys((*part.inputs, *part.outputs))),
             parts=(part,),
         )
-        if part.op_name not in (None, collective.op_name):
+        # In a shard_map, whatever the code combines is its own collective: the name is that of the operand.
+        manual = collective.requested_by is not None and "shard_map" in (part.op_name or "")
+        if part.op_name not in (None, collective.op_name) and not manual:
             of_part = replace(
                 of_part, op_name=part.op_name, source=part.source, library_source=None,
                 requested_by=None, call=None,

@@ -87,7 +87,10 @@ def placed(array: Array, snapshot: Snapshot) -> Section:
     copies = "" if array.replicas is None else f", {counted(array.replicas, 'copy', 'copies')}"
     size = bytes_text(array.bytes_per_device)
     kind = f"{array.dtype}{list(array.shape or ())}"
-    said = f"{kind} is {array_spec_text(array)}: {size} on each device{copies}."
+    devices = array.facts.devices if array.facts is not None else None
+    where = "there" if devices == 1 else "on each of its devices"
+    verb = "on" if devices == 1 else "sharded as"
+    said = f"{kind} is {verb} {array_spec_text(array)}: {size} {where}{copies}."
     if returns:
         said += f" {and_text([*map(subject, returns)])} returned it with the sharding that the compiled "
         said += "program gives this result."

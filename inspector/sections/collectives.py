@@ -199,8 +199,11 @@ def headline(
         for axes, traffics in by_axes.items()
     }
     total = sum(sent.values())
-    uncounted = sum(row.instructions for row in rows if row.wire_bytes_per_device is None)
-    if uncounted and not total:
+    uncounted = sum(wire_bytes_of_run(collective) is None for collective in collectives)
+    total_known = wire_bytes_of_run(
+        *(one for one in collectives if wire_bytes_of_run(one) is not None)
+    )
+    if uncounted and not total_known:
         parts.append(": the bytes that leave each device are unknown")
     else:
         branches = any(collective.conditional for collective in collectives)

@@ -246,7 +246,9 @@ def _peak_sentence(use: MemoryUse) -> str:
         for value in use.values
         for operation in parse_op_name(value.op_name)
     )
-    during = "" if phase is None or later or len(set(use.phases)) == 1 else f" in the {phase}"
+    # A program without gradients has no optimizer, and no pass that another one follows.
+    trains = "backward" in use.phases
+    during = f" in the {phase}" if phase is not None and trains and not later else ""
     return f"At its peak{during}, {bytes_text(use.peak_bytes)} are in use: {parts}."
 
 

@@ -234,7 +234,9 @@ def devices_text(snapshot: Snapshot) -> str:
 def wasted_text(model: Modelled) -> str:
     """Return the share of repeated work."""
     if model.wasted is not None and model.wasted < -0.0005:
-        return f"none: devices compute {-model.wasted:.1%} less than before partitioning"
+        # Of all devices' FLOPs, this share is missing; of those before partitioning, less.
+        removed = 1 - 1 / (1 - model.wasted)
+        return f"none: devices compute {removed:.1%} less than before partitioning"
     return share_text(None if model.wasted is None else abs(model.wasted))
 
 

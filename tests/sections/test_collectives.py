@@ -59,6 +59,15 @@ def test_devices_that_send_less_are_a_range() -> None:
     assert [row[least - 1] for row in rows.rows] == [3000, each[1].wire_bytes_per_device]
 
 
+def test_known_bytes_beside_a_loop_are_known() -> None:
+    """One all-reduce runs before a loop, another in it: the bytes of the first are counted."""
+    outside = collective("all-reduce", ("data",), 1, 500)
+    inside = replace(outside, executions=None, executions_per_iteration=1)
+    said = str(collectives.headline("solve", (outside, inside), 8))
+    assert f"at least ', Strong(text='{outside.wire_bytes_per_device} B')" in said
+    assert "unknown bytes" not in said
+
+
 def test_the_program_of_a_step_comes_first() -> None:
     section = collectives.section(SNAPSHOT)
     assert [one.heading for one in section.blocks if isinstance(one, Section)] == [

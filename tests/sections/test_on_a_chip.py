@@ -73,3 +73,24 @@ def test_a_schedule_above_the_compilers_total_says_so(sorted_values: Snapshot) -
         (_, said) = memory.over_program(replace(breakdown, peak=None, use=points), None)
         assert (points.peak_bytes > breakdown.total) == above
         assert ("share memory" in str(said)) == above
+
+
+def test_an_estimate_has_the_arrays_of_the_programs_only(sorted_values: Snapshot) -> None:
+    """A large array that no program takes is in memory, but no program needs it."""
+    (values,) = sorted_values.arrays
+    other = replace(values, path="other", bytes=1 << 30, bytes_per_device=1 << 30)
+    beside = replace(sorted_values, arrays=(values, other))
+    assert needs.fit(beside, V5E) == needs.fit(sorted_values, V5E)
+
+
+def test_only_a_program_with_gradients_has_an_optimizer(sorted_values: Snapshot) -> None:
+    (breakdown,) = needs.breakdowns(sorted_values)
+    assert breakdown.use is not None
+    points = len(breakdown.use.points)
+    for others, named in (("unknown", False), ("backward", True)):
+        phases = tuple(
+            "optimizer" if point == breakdown.use.peak else others for point in range(points)
+        )
+        use = replace(breakdown.use, phases=phases)
+        (_, said) = memory.over_program(replace(breakdown, use=use), None)
+        assert ("in the optimizer" in str(said)) == named

@@ -154,3 +154,20 @@ def test_a_gather_without_a_name_makes_replicated_results(spec, outputs, explain
     shardings = (ProgramArray("output", "params/w", spec, spec, True),)
     program = Program("train_step", collectives=(collective,), shardings=shardings)
     assert (reason(program, collective) is not None) == explained
+
+
+@pytest.mark.parametrize(("scope", "called"), [("shard_map/", True), ("", False)])
+def test_what_the_code_combines_in_a_shard_map_is_its_own(scope: str, called: bool) -> None:
+    """XLA names the parts of an all-reduce of `pmean` by their operands."""
+    parts = (
+        CollectivePart(32, (), (), f"jit(step)/{scope}transpose(jvp())/transpose", "a.py:8"),
+        CollectivePart(32, (), (), f"jit(step)/{scope}transpose(jvp())/reduce_sum", "a.py:8"),
+    )
+    one = replace(
+        ONE, op_name=f"jit(step)/{scope}psum", source="a.py:13", requested_by="code", call="pmean",
+        arrays=(), parts=parts,
+    )  # fmt: skip
+    program = Program("step", collectives=(one,))
+    said = [row.reason or "" for row in shared(program)]
+    assert all(("pmean" in text) == called for text in said)
+    assert ("pmean" in (reason(program, one) or "")) == called

@@ -237,6 +237,10 @@ def work_findings(context: AuditContext) -> Iterator[Finding]:
             # A lower bound is not rounded up.
             part_of_all = f"at least {math.floor(share * 100)}% of the FLOPs of all devices"
             message = f"{who}: {part_of_all} are repeated. {kinds}"
+            if program.work.not_counted:
+                message += (
+                    f" Not counted: {and_text(program.work.not_counted)}, whose FLOPs are unknown."
+                )
             yield finding(
                 "note", REPEATED_WORK, message, remedy=_not_repeated(parts[0]), ratio=1 / (1 - share),
                 axes=parts[0].axes or (), source=parts[0].source,

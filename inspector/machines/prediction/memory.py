@@ -422,6 +422,10 @@ def fit(snapshot: Snapshot, chip: Chip | None) -> Fit:
         needed, name = max(scheduled)
         return Fit(None if capacity is None else needed <= capacity, "peak", needed, capacity, name)
     least = _held(snapshot)
+    if least is None and not _of_programs(snapshot).arrays and estimate(snapshot) is not None:
+        least = (
+            0  # the programs take no array that is known, and their estimate has their arguments
+        )
     if least is None:
         return Fit(None, "unknown", None, capacity)
     if capacity is not None and least > capacity:
@@ -446,10 +450,20 @@ def _held(snapshot: Snapshot) -> int | None:
     These are the train state and the batch, or the arguments and the results of a program that was compiled
     for another kind of machine.
     """
-    state = totals.totals(_packed(snapshot), STATE_AND_BATCH)
+    state = totals.totals(_packed(_of_programs(snapshot)), STATE_AND_BATCH)
     known = [state.per_device] if state.per_device is not None and state.arrays else []
     held = map(_arguments_and_results, snapshot.programs)
     return max((size for size in (*known, *held) if size is not None), default=None)
+
+
+def _of_programs(snapshot: Snapshot) -> Snapshot:
+    """Return a Snapshot without the arrays of a recorded run that none of its programs takes or returns."""
+    used = {sharding.path for program in snapshot.programs for sharding in program.shardings}
+    if snapshot.layout is not None or not used:
+        return snapshot
+    return dataclasses.replace(
+        snapshot, arrays=tuple(array for array in snapshot.arrays if array.path in used)
+    )
 
 
 def _arguments_and_results(program: Program) -> int | None:
