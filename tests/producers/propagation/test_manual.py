@@ -76,12 +76,13 @@ def test_a_shard_map_sends_what_the_compiled_one_sends(kind: str) -> None:
         shardy.propagate(module, origins=True)
     assert found.mesh is not None
     paths = tuple(f"arg{n}" for n in range(3)), tuple(f"out{n}" for n in range(3))
-    program, inside = propagated_program(
+    described = propagated_program(
         Lowered("step", module, *paths, {}),
         Setting(found.mesh, watched="step"),
         logical=False,
         origins=False,
     )
+    program, inside = described.program, described.arrays
     (compiled,) = found.programs
     # The loop counters of XLA differ.
     assert program.flops_per_device == pytest.approx(compiled.flops_per_device, rel=0.01)
