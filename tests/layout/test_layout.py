@@ -280,6 +280,7 @@ BROKEN = [
     ("rules", "batch=data+data", ["only once"]),
     ("rules", "=data", ["letters, digits and _"]),
     ("rules", "ba tch=data", ["letters, digits and _"]),
+    ("rules", "2=data", ["letters, digits and _"]),
     ("rules", "batch=data=model", ["data, model"]),
     ("rules", "batch=data+", ["data, model"]),
     ("specs", "W3=None.model", ["W1, W2"]),

@@ -1,4 +1,7 @@
-"""The Layout page: the editor, its problems, presets, rules, and the URL."""
+"""The Layout page: the editor, its problems, presets, rules, and the URL.
+
+What each field allows is tested in tests/layout. Here, one case shows that a problem arrives at its field.
+"""
 
 from __future__ import annotations
 
@@ -35,8 +38,8 @@ def test_the_default_layout(page):
     assert page.block_map() == [[f"devices<br>{one}, {one + 4}" for one in range(4)]]
 
 
-@pytest.mark.parametrize("text", ["2x", "32x32"])
-def test_an_invalid_mesh_is_marked(page, text):
+def test_an_invalid_mesh_is_marked(page):
+    text = "2x"
     page.type("field:mesh", text)
     (problem,) = page.problems_beside("field:mesh", "field:axes")
     assert text in problem
@@ -48,9 +51,8 @@ def test_an_invalid_mesh_is_marked(page, text):
     assert page.query() == {"mesh": "4x2"}
 
 
-@pytest.mark.parametrize("text", ["data, mo del", "<b>data</b>, model"])
-def test_invalid_axis_names_do_not_change_rules(page, text):
-    page.type("field:axes", text)
+def test_invalid_axis_names_do_not_change_rules(page):
+    page.type("field:axes", "<b>data</b>, model")
     (problem,) = page.problems_beside("field:axes")
     assert problem.startswith("axes has ")
     assert page.rules() == [("batch", "data"), ("hidden", "model")]
@@ -60,27 +62,11 @@ def test_invalid_axis_names_do_not_change_rules(page, text):
     assert page.rules() == [("batch", "data"), ("hidden", "model")]
 
 
-@pytest.mark.parametrize(
-    ("what", "text", "word"), [("axes", "expert", "expert"), ("name", "2", "'2'")]
-)
-def test_an_invalid_rule_is_marked(page, what, text, word):
-    page.type(page.rule_key(1, what), text)
+def test_an_invalid_rule_is_marked(page):
+    page.type(page.rule_key(1, "axes"), "expert")
     (problem,) = page.problems_beside(page.rule_key(1, "axes"))
-    assert word in problem
+    assert "expert" in problem
     assert page.problems_beside(page.rule_key(0, "axes")) == []
-    assert_shows_the_last_valid_layout(page)
-
-
-@pytest.mark.parametrize(
-    ("key", "number"), [("size:batch", 0), ("size:learning_rate", -1.0), ("field:steps", 0)]
-)
-def test_an_invalid_number_is_marked(page, key, number):
-    page.open("drawer:Training and measurement")
-    page.set(key, number)
-    line = ("size:batch", "size:layers", "size:depth") if key == "size:batch" else (key,)
-    (problem,) = page.problems_beside(*line)
-    assert problem.startswith(f"{key.partition(':')[2]} is '{number}'")
-    assert page.problems() == [problem]
     assert_shows_the_last_valid_layout(page)
 
 
@@ -327,17 +313,9 @@ def test_swapped_axis_names_do_not_change_rules(page):
     assert page.heading().endswith("on model 2 × data 4")
 
 
-@pytest.mark.parametrize(
-    ("mesh", "names"),
-    [
-        ("8", "data"),
-        ("2x2x2", "data, model, fsdp"),
-        ("2x2x2x1", "data, model, fsdp, expert"),
-    ],
-)
-def test_a_mesh_of_another_rank_changes_axis_names(page, mesh, names):
-    page.type("field:mesh", mesh)
-    assert page.value("field:axes") == names
+def test_a_mesh_of_another_rank_changes_axis_names(page):
+    page.type("field:mesh", "2x2x2")
+    assert page.value("field:axes") == "data, model, fsdp"
     assert page.problems_beside("field:mesh", "field:axes") == []
     page.type("field:mesh", "2x4")
     assert page.value("field:axes") == "data, model"
@@ -363,11 +341,10 @@ def test_scan_stacks_the_layers(open_page, model):
     assert "scan" not in page.query()
 
 
-@pytest.mark.parametrize(("field", "value"), [("mesh", "2x"), ("target", "moon")])
-def test_an_invalid_link_shows_a_notice_and_the_default(open_page, field, value):
-    page = open_page(**{field: value, "depth": "512"})
+def test_an_invalid_link_shows_a_notice_and_the_default(open_page):
+    page = open_page(mesh="2x", depth="512")
     (warning,) = page.warnings()
-    assert f"{field} is '{value}'" in warning
+    assert "mesh is '2x'" in warning
     assert page.query() == {"depth": "512"}, "valid fields of the link stay"
     assert page.value("size:depth") == 512
     assert not page.problems()
