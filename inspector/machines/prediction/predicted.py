@@ -329,7 +329,7 @@ def _outside(found: Predicted, between: Interval | None, before: bool) -> str | 
     if between.chip is None:
         return f"fewer than {ENOUGH_RUNS} steps were published for {found.chip.title}"
     if found.seconds < SHORT * _shortest():
-        compiled = "; twelve short steps were compiled to 0.43 to 0.94 of such an estimate"
+        compiled = "; twelve short steps on v5e were compiled to 0.43 to 0.94 of such an estimate"
         return f"no published step is below {seconds_text(_shortest())}{compiled if before else ''}"
     matrix = found.totals.matrix if found.totals else 0.0
     if matrix < LEAST_MATRIX_SHARE * found.seconds:
