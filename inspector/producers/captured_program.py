@@ -12,6 +12,7 @@ from jax.sharding import Mesh, NamedSharding, PartitionSpec
 from inspector.core.errors import InvalidInput
 from inspector.core.snapshot import Program, ProgramArray
 from inspector.producers.captured_arrays import ArrayRecords
+from inspector.producers.jax_internals.programs import results
 from inspector.producers.leaves import Leaf
 from inspector.producers.records import entries_of, memory_of, spec_of
 from inspector.producers.split_modules import arguments
@@ -106,7 +107,7 @@ class CapturedProgram:
         compiled = self._compiled
         out_tree: Any = compiled.out_tree
         shardings = out_tree.flatten_up_to(compiled.output_shardings)
-        for leaf, sharding in zip(arguments(compiled.out_info), shardings, strict=True):
+        for leaf, sharding in zip(arguments(results(compiled)), shardings, strict=True):
             path = "/".join(part for part in (self.name, "output", leaf.path) if part)
             yield Value(path, leaf, sharding, output=True, used=True)
 

@@ -22,6 +22,7 @@ from flax import nnx
 from hypothesis import given
 from hypothesis import strategies as st
 from jax import numpy as jnp
+from jax.experimental import io_callback
 from jax.sharding import AxisType, Mesh, NamedSharding, PartitionSpec
 
 import inspector
@@ -502,6 +503,7 @@ import inspector
 assert "jax" not in sys.modules and "numpy" not in sys.modules
 from inspector import capture, capture_compiled
 import jax
+from jax.experimental import io_callback
 import jax.numpy as jnp
 state = {"params": {"w": jnp.ones((4, 3))}, "step": 0}
 program = jax.jit(lambda x: x @ x.T).lower(state["params"]["w"]).compile()
@@ -592,3 +594,19 @@ def test_a_program_on_several_meshes_has_mesh_axes(placements: Path) -> None:
     axes = {one.mesh_axes: (one.groups, one.group_size) for one in total.collectives}
     assert axes[("data", "model")] == (1, 8)
     assert axes[("data",)] == (4, 2) and axes[("model",)] == (2, 4)
+
+
+def test_a_program_with_ordered_effects_is_recorded() -> None:
+    """JAX passes tokens between ordered effects, which have no layout."""
+    mesh = jax.make_mesh((8,), ("d",))
+
+    def step(x):
+        io_callback(lambda largest: None, None, jnp.max(x), ordered=True)
+        return {"x": x * 2, "largest": jnp.max(x)}
+
+    x = jax.device_put(jnp.ones((64, 8)), NamedSharding(mesh, PartitionSpec("d")))
+    compiled = jax.jit(step).lower(x).compile()
+    (program,) = capture({"x": x}, programs={"step": compiled}).programs
+    outputs = {one.path: one.compiled for one in program.shardings if one.role == "output"}
+    assert outputs == {"step/output/largest": (), "x": (("d",), None)}
+    assert {one.op for one in program.collectives or ()} == {"all-reduce"}

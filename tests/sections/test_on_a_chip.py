@@ -17,6 +17,9 @@ from inspector.core.snapshot import Snapshot, Source
 from inspector.machines import hardware
 from inspector.machines.evidence import for_chip
 from inspector.machines.prediction import memory as needs
+from inspector.machines.prediction.cost import hbm_time
+from inspector.machines.prediction.predicted import predicted_in
+from inspector.machines.prediction.step_model import modelled
 from inspector.producers.capture import capture
 from inspector.sections import memory
 
@@ -94,3 +97,42 @@ def test_only_a_program_with_gradients_has_an_optimizer(sorted_values: Snapshot)
         use = replace(breakdown.use, phases=phases)
         (_, said) = memory.over_program(replace(breakdown, use=use), None)
         assert ("in the optimizer" in str(said)) == named
+
+
+def test_a_step_has_one_lower_bound(sorted_values: Snapshot) -> None:
+    on_chip = for_chip(sorted_values, V5E)
+    (program,) = on_chip.programs
+    assert program.work is not None and on_chip.mesh is not None
+    # All that it sends takes less than its arguments and results.
+    work = replace(program.work, boundary_bytes=1e12, fused_bytes=2e12)
+    alone = replace(on_chip, programs=(replace(program, work=work, collectives=()),))
+    bound = modelled(alone.programs[0], alone.mesh, V5E).lower_seconds
+    assert bound == hbm_time(1e12, V5E).seconds
+    assert predicted_in(alone, alone.programs[0], V5E).least == bound
+
+
+def test_members_of_an_ensemble_need_no_sharded_input() -> None:
+    mesh = jax.make_mesh((8,), ("member",), axis_types=(AxisType.Auto,))
+    members = jax.device_put(jnp.ones((8, 64, 64)), NamedSharding(mesh, P("member")))
+    inputs = jax.device_put(jnp.ones((256, 64)), NamedSharding(mesh, P()))
+
+    def loss(params, x):
+        return jnp.tanh(x @ params).mean()
+
+    def alone(params, x):
+        return jax.vmap(jax.grad(loss), (0, None))(params, x)
+
+    def together(params, x):
+        return jax.tree.map(lambda gradients: gradients.sum(0), alone(params, x))
+
+    for step, sends in ((alone, False), (together, True)):
+        compiled = jax.jit(step).lower(members, inputs).compile()
+        found = capture({"params": members, "x": inputs}, programs={"train_step": compiled})
+        (program,) = found.programs
+        assert bool(program.collectives) == sends
+        arrays = tuple(
+            replace(array, group="batch") if array.path == "x" else replace(array, group="params")
+            for array in found.arrays
+        )
+        codes = [one.code for one in audit.audit(replace(found, arrays=arrays))]
+        assert ("batch-not-sharded" in codes) == sends

@@ -59,6 +59,9 @@ def batch_findings(context: AuditContext) -> Iterator[Finding]:
             f"({context.held_text(whole)}). If they have a row per example, each device computes all rows, "
             "unless a constraint in the program shards them."
         )
+    programs = context.snapshot.programs
+    if not idle and programs and all(program.collectives == () for program in programs):
+        return  # each device has its own parameters, as members of an ensemble, for the same inputs
     if not idle:
         message += " Every mesh axis shards parameters, as in pure tensor parallelism."
         yield finding("note", BATCH, message, folds=folds, saved=saved)

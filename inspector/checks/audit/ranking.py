@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from inspector.core.memory_kinds import in_host_memory
 from inspector.core.snapshot import Finding, Snapshot
 
 _HALF = 2**30  # bytes that count as half of the memory, if no array is known
@@ -15,5 +16,9 @@ def weight(finding: Finding, snapshot: Snapshot) -> float:
 
 def share_of_memory(size: float, snapshot: Snapshot) -> float:
     """Return bytes of one device as a share of the bytes of all arrays on it, between 0 and 1."""
-    whole = sum(array.bytes_per_device or 0 for array in snapshot.arrays)
+    whole = sum(
+        array.bytes_per_device or 0
+        for array in snapshot.arrays
+        if not in_host_memory(array, snapshot.mesh_of(array))
+    )
     return size / max(whole, size) if whole and size else size / (size + _HALF)

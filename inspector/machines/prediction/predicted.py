@@ -43,7 +43,7 @@ from inspector.machines.prediction.calibration import (
 )
 from inspector.machines.prediction.cost import hbm_time
 from inspector.machines.prediction.simulation import Simulated, Totals, scaled, simulate
-from inspector.machines.prediction.step_model import Modelled, modelled
+from inspector.machines.prediction.step_model import Modelled, least_traffic_seconds, modelled
 
 CLAIMED = 0.8  # share of runs that the interval is to contain
 TAIL = (1 - CLAIMED) / 2
@@ -413,7 +413,7 @@ def before_compile(
     at_least = tuple(
         f"custom calls of {name} are not counted, because their FLOPs are unknown" for name in calls
     )
-    least = max(bounds.lower_seconds or 0.0, _least_traffic_seconds(program, chip))
+    least = max(bounds.lower_seconds or 0.0, least_traffic_seconds(program, chip))
     found = Predicted(
         program.name,
         chip,
@@ -430,17 +430,6 @@ def before_compile(
     apart, _ = _totals_before_compile(program, bounds, chip, known, 1.0)
     fusions = (program.work and program.work.fusions) or 0.0
     return _checked(found, "before_compile", apart.seconds, fusions)
-
-
-def _least_traffic_seconds(program: Program, chip: Chip) -> float:
-    """Return the least seconds for what a partitioned program reads and writes in HBM; 0 if unknown.
-
-    Arguments and results are moved once, unless only parts of them are used.
-    """
-    work = program.work
-    if work is None or work.boundary_bytes is None or work.fused_bytes is None:
-        return 0.0
-    return hbm_time(min(work.boundary_bytes, work.fused_bytes), chip).seconds
 
 
 def boundary_seconds(program: Program, chip: Chip) -> float:

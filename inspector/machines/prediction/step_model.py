@@ -141,7 +141,8 @@ def modelled(
     lower = None
     # Without a compile the HBM bytes are unknown; a step still takes at least its longest known term.
     if known and (whole or program.before_compile):
-        lower = max(term.least for term in terms if term.least is not None)
+        least = max(term.least for term in terms if term.least is not None)
+        lower = max(least, least_traffic_seconds(program, chip))
     flops = _matmul_flops(program.work.matmul if program.work else None)
     ideal = _matmul_flops(program.ideal.matmul if program.ideal else None)
     done = None if flops is None else flops * mesh.size
@@ -167,6 +168,19 @@ def modelled(
         runs_as=runs_as,
         assumptions=(*notes, *dict.fromkeys(filter(None, assumed))),
     )
+
+
+def least_traffic_seconds(program: Program, chip: Chip) -> float:
+    """Return the least seconds for what a partitioned program reads and writes in HBM; 0 if unknown.
+
+    Arguments and results are moved once, unless only parts of them are used.
+    """
+    work = program.work
+    if not program.before_compile or work is None:
+        return 0.0
+    if work.boundary_bytes is None or work.fused_bytes is None:
+        return 0.0
+    return hbm_time(min(work.boundary_bytes, work.fused_bytes), chip).seconds
 
 
 def bound_text(model: Modelled) -> str:

@@ -13,6 +13,8 @@ from __future__ import annotations
 from collections.abc import Collection, Sequence
 from typing import Any
 
+import jax
+
 
 def name_of(lowered: Any) -> str:
     """Return the name of a lowered function, such as `jit(step)`."""
@@ -37,6 +39,21 @@ def input_shardings(compiled: Any) -> Sequence[Any]:
 def output_shardings(compiled: Any) -> Sequence[Any]:
     """Return the sharding of each result of a compiled program."""
     return compiled._out_shardings
+
+
+def results(compiled: Any) -> Any:
+    """Return shape and dtype of each result of a `jax.stages.Compiled`, in its pytree.
+
+    Its own `out_info` raises for a program with ordered effects, such as an ordered `io_callback`: the
+    tokens between the effects have no layout.
+    """
+    try:
+        return compiled.out_info
+    except AssertionError:
+        avals = compiled._executable.out_avals
+        return compiled.out_tree.unflatten(
+            [jax.ShapeDtypeStruct(aval.shape, aval.dtype) for aval in avals]
+        )
 
 
 def is_chosen(sharding: Any) -> bool:
