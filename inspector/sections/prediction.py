@@ -239,6 +239,7 @@ def _whole(predicted: Predicted) -> float:
 
 def parts_table(predicted: Predicted) -> Table:
     """Return the seconds of the core by reason."""
+    assert predicted.simulated is not None
     seconds = _whole(predicted)
     return Table.of(
         "step_parts",
