@@ -10,6 +10,7 @@ from pathlib import Path
 import pytest
 from streamlit.testing.v1 import AppTest
 
+from benchmarks.processes import until
 from inspector import layout as layouts
 from inspector.compare import board as boards
 from inspector.compare import board_link
@@ -18,7 +19,6 @@ from inspector.core import snapshot
 from inspector.core.snapshot import Snapshot, Source
 from inspector.media.streamlit.pages import board_page
 from inspector.media.streamlit.session import view_link
-from inspector.service import inspection
 from inspector.service.compile_cache import CompileCache
 from inspector.service.history import History
 from inspector.service.inspection import Inspection
@@ -181,10 +181,7 @@ def test_what_is_computed_is_not_compared(page_of, monkeypatch: pytest.MonkeyPat
 @pytest.mark.nightly
 def test_plans_of_a_link_get_their_propagated_programs(page_of) -> None:
     page = page_of(query={"pin": ["one~~layers.2 depth.64", "FSDP~~" + FSDP], "chip": ["v5e"]})
-    service = inspection.shared()
-    for found in board_of(page).snapshots:
-        service.propagate(board_link.layout_of(found))
-    checked(page.run())
+    until(lambda: not checked(page.run()).info, "the programs of both layouts")
     for found in board_of(page).snapshots:
         assert found.program("train_step").stage == "partitioned"
     (picture,) = [one for one in figures(page) if one.key == "glance"]
