@@ -41,6 +41,7 @@ from inspector.sections.section import (
     Section,
     Strong,
     Table,
+    listing,
     more_text,
     text,
 )
@@ -376,8 +377,12 @@ def cause(program: Program, collective: Collective, planned: bool = True) -> Sec
         text(*detail(collective)),
         text(step, *_source(collective), "."),
     ]
-    if (why := reasons.reason(program, collective)) is not None:
-        blocks.append(text(why))
+    why = reasons.of_parts(program, collective)
+    if len(why) > 1:
+        blocks.append(text("It combines several collectives:"))
+        blocks.append(listing(*(f"{bytes_text(size)}: {said or 'unknown'}" for said, size in why)))
+    elif why and why[0][0] is not None:
+        blocks.append(text(why[0][0]))
     if collective.origins:
         if program.stage == "compiled":
             blocks.append(text(_MATCHED, quiet=True))

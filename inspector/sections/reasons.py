@@ -93,6 +93,20 @@ def _patterns(paths: Iterable[str]) -> list[str]:
     ]
 
 
+def of_parts(program: Program, collective: Collective) -> list[tuple[str | None, int | None]]:
+    """Return each reason of a collective with the bytes of its parts; one reason if it is not combined.
+
+    The bytes are those of the payload of one execution; None if they are unknown.
+    """
+    conflicts, specs = _conflicts(program), _specs(program)
+    sent: dict[str | None, int | None] = {}
+    for key, part in numbered_parts(collective):
+        why, size = _reason(part, conflicts.get(key), part.arrays or (), specs), part.payload_bytes
+        before = sent.get(why, 0)
+        sent[why] = None if before is None or size is None else before + size
+    return sorted(sent.items(), key=lambda row: -(row[1] or 0))
+
+
 def reason(program: Program, collective: Collective) -> str | None:
     """Return why a collective is there; None if its operation is unknown.
 

@@ -15,7 +15,8 @@ from inspector.core.snapshot import (
     ProgramArray,
     Requester,
 )
-from inspector.sections.reasons import reason, shared
+from inspector.sections.collectives import cause
+from inspector.sections.reasons import of_parts, reason, shared
 
 ONE = Collective(
     "all-reduce", False, "all-reduce.1", "main", 1, False, ("data",), 2, 4, 64, 64,
@@ -171,3 +172,19 @@ def test_what_the_code_combines_in_a_shard_map_is_its_own(scope: str, called: bo
     said = [row.reason or "" for row in shared(program)]
     assert all(("pmean" in text) == called for text in said)
     assert ("pmean" in (reason(program, one) or "")) == called
+
+
+def test_a_combined_collective_has_the_reason_of_each_part() -> None:
+    parts = (
+        CollectivePart(48, (), (), "jit(step)/dot_general", "a.py:8"),
+        CollectivePart(16, (), (), "jit(step)/reduce_sum", "a.py:9"),
+    )
+    one = replace(ONE, arrays=(), parts=parts)
+    program = Program("step", collectives=(one,))
+    (first, largest), (second, smallest) = of_parts(program, one)
+    assert ("dot_general" in str(first), largest) == (True, 48)
+    assert ("reduce_sum" in str(second), smallest) == (True, 16)
+    section = str(cause(program, one))
+    assert "dot_general" in section and "reduce_sum" in section
+    alone = replace(one, parts=parts[:1])
+    assert [why for why, _ in of_parts(program, alone)] == [reason(program, alone)]
