@@ -254,11 +254,9 @@ def _peak_sentence(use: MemoryUse) -> str:
 
 def _compilers_figure(program: Breakdown, use: MemoryUse) -> str:
     """Return how the compiler's peak differs from that of its schedule, "" if it does not."""
-    if program.peak is None:
+    change = None if program.peak is None else change_text(use.peak_bytes, program.peak)
+    if program.peak is None or not change:
         return _total_instead(program, use)
-    change = change_text(use.peak_bytes, program.peak)
-    if not change:
-        return ""
     sentence = f" The compiler's own figure is {bytes_text(program.peak)} ({change})."
     if program.total is not None and program.peak > program.total:
         sentence += (
