@@ -18,7 +18,8 @@ _MOST_OF_COMPILER = 2000  # characters: XLA names the cause in one of the first 
 
 LONGEST_SENTENCE = 300  # characters of an error
 _MOST_SENTENCES = 5  # of an error about several fields
-_WORDS = re.compile(r"\S{21,}")  # such as an unknown name or a path
+# Such as an unknown name or a path, but not an option of the command line.
+_WORDS = re.compile(r"(?<!\S)(?!--[\w-]{1,40}(?!\S))\S{21,}")
 _LONGEST_WORDS = (120, 60, 20)  # characters, tried in turn
 
 

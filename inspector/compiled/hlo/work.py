@@ -138,7 +138,7 @@ def repeated_work(
     ranked = sorted(totals.items(), key=lambda pair: -pair[1])
     return tuple(
         RepeatedWork(
-            flops=flops,
+            flops=float(flops),
             devices=places.ways(alike),
             axes=places.axes_of(alike),
             operation=largest[alike][1].opcode,
