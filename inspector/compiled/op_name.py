@@ -18,6 +18,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import get_args
 
+from inspector.compiled.source_calls import PRIMITIVES
 from inspector.core.snapshot import Phase
 
 PHASES: tuple[Phase, ...] = get_args(Phase)
@@ -78,7 +79,9 @@ def _operation(parts: tuple[str, ...]) -> OpName:
     if function is None or function[1] not in ("jit", "pjit", "pmap") or len(parts) < 2:
         # An argument, a name made by the compiler, or a name without its beginning.
         phase: Phase = "rematerialised" if "rematted_computation" in parts else "unknown"
-        return OpName(phase, "", parts[-1] if len(parts) > 1 else "")
+        # In a shard_map that XLA has inlined, a collective has the name of its primitive alone.
+        named = len(parts) > 1 or parts[0] in PRIMITIVES
+        return OpName(phase, "", parts[-1] if named else "")
     transforms: set[str] = set()
     scopes: list[str] = []
     for part in parts[1:-1]:

@@ -188,3 +188,14 @@ def test_a_combined_collective_has_the_reason_of_each_part() -> None:
     assert "dot_general" in section and "reduce_sum" in section
     alone = replace(one, parts=parts[:1])
     assert [why for why, _ in of_parts(program, alone)] == [reason(program, alone)]
+
+
+@pytest.mark.parametrize(("requested_by", "sure"), [("code", True), (None, False)])
+def test_a_primitive_without_its_function_can_be_of_autodiff(
+    requested_by: Requester | None, sure: bool
+) -> None:
+    """XLA's partitioner keeps only the name of the primitive of a shard_map that it has inlined."""
+    one = replace(ONE, op_name="psum_invariant", requested_by=requested_by)
+    said = reason(Program("step", collectives=(one,)), one) or ""
+    assert ("The code calls" in said, "autodiff" in said) == (sure, not sure)
+    assert reason(Program("step"), replace(ONE, op_name="weights")) is None

@@ -41,6 +41,9 @@ def request_of(module: Module, metadata: Mapping[str, str]) -> Request:
     if module.local and runs is not None and runs.line is not None:
         written = written_at(runs.file, runs.line, runs.column)
     call = None if written is None else written.collective
+    if "/" not in name:  # of any phase
+        called = operation.primitive in CALLS.get(call or "", ())
+        return Request(source, library, "code" if called else None, call)
     if operation.phase != "backward":
         return Request(source, library, "code", call)
     if written is None or (written.own_rule and not call):
