@@ -64,9 +64,14 @@ class _Explained:
 
 @dataclass(frozen=True)
 class TorusLink(_Explained):
-    """Axes of a torus that a group uses at once."""
+    """Axes of a torus that a group uses at once.
+
+    fastest: bytes per second of all links of a chip, if the places of the devices are assumed. Wherever they
+      are, no transfer is faster. None if the places are known.
+    """
 
     rings: tuple[Ring, ...]
+    fastest: float | None = None
 
     @property
     def size(self) -> int:

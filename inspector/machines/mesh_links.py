@@ -263,6 +263,7 @@ def _assumed_links(
             assumptions.append(_shared_by_devices(chip))
         links[axes] = TorusLink(
             tuple(rings[name] for name in used) or (_one_device(torus),),
+            fastest=2 * torus.axes * torus.bytes_per_second if used else None,
             assumption=" ".join(["Assumed:", *assumptions]) if used else "",
         )
     return links

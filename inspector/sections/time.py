@@ -287,11 +287,15 @@ def _formulas(model: Modelled, program: Program | None) -> Folded:
     overlap = (
         "The step takes at least its longest term (full overlap) and at most the sum of all terms."
     )
-    combined = [term for term in model.terms if term.least != term.seconds]
+    combined = [term for term in model.terms if term.combined not in (0.0, term.seconds)]
     if combined:
         overlap += (
             " The lower bound counts the collectives of one operation over the same mesh axes as one, "
             "because compilers combine or overlap them."
+        )
+    if any(term.anywhere is not None for term in model.terms):
+        overlap += (
+            " It counts one hop and all links of a chip: the places of the devices are assumed."
         )
     intensities = [
         f"{intensity.name}: {intensity_text(intensity)}" for intensity in model.intensities

@@ -19,6 +19,7 @@ from inspector.machines.hardware import Chip
 from inspector.machines.links import (
     Link,
     NoLink,
+    TorusLink,
     collective_time,
     effective_bytes_per_second,
     levels_of,
@@ -56,6 +57,8 @@ class Term:
     combined: seconds of a communication if collectives of one operation, which run equally often, are one.
       Compilers combine them, and then wait for the hops of the links only once. Permutes in both directions
       of a ring take as long as those in one.
+    anywhere: the same wherever the devices are: with one hop, and all links of a chip. None if their places
+      are known.
     """
 
     name: str
@@ -68,11 +71,14 @@ class Term:
     inside: float = 0.0
     between: float = 0.0
     combined: float = 0.0
+    anywhere: float | None = None
 
     @property
     def least(self) -> float | None:
-        """The least seconds, whichever collectives a compiler combines; None if unknown."""
-        return self.combined if self.kind == "communication" and self.seconds else self.seconds
+        """The least seconds, whichever collectives a compiler combines, wherever the devices are."""
+        if self.kind != "communication" or not self.seconds:
+            return self.seconds
+        return self.combined if self.anywhere is None else min(self.anywhere, self.combined)
 
 
 @dataclass(frozen=True)
@@ -361,7 +367,19 @@ def _along(
         inside,
         between,
         combined=_combined(payloads, link),
+        anywhere=_anywhere(wire, payloads, link),
     )
+
+
+def _anywhere(
+    wire: int | None, payloads: Mapping[tuple[str, float, str | None], float], link: Link
+) -> float | None:
+    """Return the least seconds of transfers if the places of the devices are assumed; None if known."""
+    if not isinstance(link, TorusLink) or link.fastest is None or wire is None:
+        return None
+    runs = max((times for _, times, _ in payloads), default=0.0)
+    hop = min(ring.hop_seconds for ring in link.rings)
+    return max(wire / link.fastest, runs * hop)
 
 
 def _combined(payloads: Mapping[tuple[str, float, str | None], float], link: Link) -> float:
