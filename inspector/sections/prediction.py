@@ -169,7 +169,7 @@ def blocks(predicted: Predicted, program: Program, devices: int) -> tuple[Block,
 
 def _before_compile(predicted: Predicted, devices: int) -> tuple[Block, ...]:
     constants = before_compile_constants()
-    if predicted.outside is not None:
+    if predicted.outside is not None or predicted.at_least:
         communication = (
             "All of the modelled communication counts, because the computation of such a short step ends "
             "before it could hide transfers."

@@ -94,14 +94,18 @@ def test_a_stated_share_of_a_branch() -> None:
 def test_a_step_is_linear_in_the_trip_count_and_its_bound_is_below() -> None:
     unknown = compiled(until, LIMIT)
     (loop,) = unknown.open_choices
-    bound = predicted(unknown, RECORD, V5E)
+    bound = predicted(unknown, RECORD, V5E, platform="tpu")
     assert bound.at_least and bound.interval is None
     times = [
-        predicted(assume(unknown, Assumed({loop.name: number})), RECORD, V5E).seconds
+        predicted(
+            assume(unknown, Assumed({loop.name: number})), RECORD, V5E, platform="tpu"
+        ).seconds
         for number in (1, 11, 21)
     ]
     assert bound.seconds <= times[0] < times[1] < times[2]
     assert times[2] - times[1] == pytest.approx(times[1] - times[0], rel=0.02)
+    # What a compiler for CPUs made says nothing about the least time on a TPU.
+    assert predicted(unknown, RECORD, V5E).seconds is None
     ((label, each),) = bound.iterations
     assert label == loop.label and each == pytest.approx((times[1] - times[0]) / 10, rel=0.3)
 

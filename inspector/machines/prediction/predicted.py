@@ -232,6 +232,9 @@ def predicted(
         at_least=simulated.at_least,
         least=least,
     )
+    if simulated.seconds is not None and compiled_for and simulated.at_least:
+        why = f"{and_text(simulated.at_least)}, and what was compiled for {compiled_for} gives no bound"
+        return replace(alone, seconds=None, at_least=(), unknown=(why,))
     if simulated.seconds is None or compiled_for:
         return alone
     if simulated.at_least:
@@ -275,6 +278,13 @@ def _with_open_choices(program: Program, predict: Callable[[Program], Predicted]
             return largest
     if largest.seconds is None:
         return largest
+    if largest.compiled_for:
+        # What one compiler moves is no bound for another one.
+        why = (
+            f"how often {and_text(sorted({choice.label for choice in program.open_choices}))} runs depends "
+            f"on data, and a program that was compiled for {largest.compiled_for} gives no bound"
+        )
+        return replace(largest, seconds=None, at_least=(), unknown=(why,))
     reasons = [
         f"the loop {choice.label} counts once: its trip count is unknown" for choice in loops
     ]
