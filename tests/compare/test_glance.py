@@ -98,7 +98,7 @@ def test_unknown_traffic_is_no_zero(unknown) -> None:
 
 
 def test_time_is_compute_and_exposed_communication() -> None:
-    plans = [planned(sent(("data",), 2**20)), planned(sent(("data",), 2**20), flops=2e12)]
+    plans = [planned(sent(("data",), 2**30), flops=flops) for flops in (1e15, 2e15)]
     time = by_kind(plans)["time"]
     for one in time.amounts:
         assert one.low <= one.value <= one.high

@@ -248,6 +248,9 @@ def test_run_py_starts_other_interpreters_in_the_checkout(
         def wait(self) -> int:
             return 0
 
+        def terminate(self) -> None:
+            """Do nothing: it has ended."""
+
     monkeypatch.setattr(module.subprocess, "run", start)
     monkeypatch.setattr(module.subprocess, "Popen", Started)
     monkeypatch.setattr(module.signal, "signal", lambda *_: None)
