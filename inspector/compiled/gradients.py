@@ -48,9 +48,12 @@ def _of_backward(analysis: Analysis, computation: Computation, value: Instructio
     """Return whether the operation that computes a value is one of the backward pass."""
     element = 0
     for _ in range(_MOST_STEPS):
-        if value.opcode not in _SAME_VALUE:
+        moved = _moved_operand(analysis, value) if value.opcode == "fusion" else None
+        if value.opcode not in _SAME_VALUE and moved is None:
             break
-        if value.opcode == "get-tuple-element":
+        if moved is not None:
+            operand = computation.operand(value, moved)
+        elif value.opcode == "get-tuple-element":
             element, operand = value.tuple_index or 0, computation.operand(value)
         else:
             operand = computation.operand(value, element if value.opcode in BY_OPCODE else 0)
@@ -65,3 +68,15 @@ def _of_backward(analysis: Analysis, computation: Computation, value: Instructio
                 value = inside.operand(root, element) or value
     names = parse_op_name(value.metadata.get("op_name"))
     return all(name.phase == "backward" for name in names)
+
+
+def _moved_operand(analysis: Analysis, fusion: Instruction) -> int | None:
+    """Return the number of the operand that a fusion only copies or transposes; None if it computes."""
+    for called in fusion.called:
+        inside = analysis.module.by_name.get(called.computation)
+        value = None if inside is None else inside.root
+        while inside is not None and value is not None and value.opcode in SAME_DATA:
+            value = inside.operand(value)
+        if value is not None and value.opcode == "parameter":
+            return value.number
+    return None

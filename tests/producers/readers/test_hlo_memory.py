@@ -63,6 +63,11 @@ def test_a_text_has_the_memory_and_the_findings_of_its_program(
     def codes(snapshot):  # type: ignore[no-untyped-def]
         return sorted(f.code for f in audit.audited(snapshot).findings if f.level == "warning")
 
+    if (
+        " sharding={" not in compiled.as_text()
+    ):  # JAX 0.12 leaves shardings out of the compiled text
+        assert "sharding-unknown" in {finding.code for finding in found.findings}
+        return
     # A compiled text lacks the donated inputs that nothing is written over.
     captured = [
         code
