@@ -67,7 +67,7 @@ def test_each_operand_dtype_has_a_roof() -> None:
 
 
 def test_a_line_connects_a_communication_bound_point_with_the_roof() -> None:
-    slow = Collective("all-reduce", False, "r", "main", 1, False, ("x",), 8, 1, 10**9, 10**9)
+    slow = Collective("all-reduce", False, "r", "main", 1, False, ("x",), 8, 1, 10**10, 10**10)
     done = Work(1e12, (MatmulFlops("bfloat16", 1e12),), 1e9)
     held = modelled(Program("a", collectives=(slow,), work=done), MESH, V5P)
     assert held.ruling.kind == "communication"

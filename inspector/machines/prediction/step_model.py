@@ -167,7 +167,7 @@ def modelled(
         utilisation=(
             ideal / (mesh.size * peak * lower) if ideal is not None and peak and lower else None
         ),
-        ruling=max(terms, key=lambda term: term.seconds or 0) if lower else None,
+        ruling=max(terms, key=lambda term: term.least or 0) if lower else None,
         lower_seconds=lower,
         upper_seconds=sum(known) if whole else None,
         intensities=_intensities(flops, peak, program, communication, chip, links),
