@@ -340,13 +340,14 @@ def detail(collective: Collective) -> tuple[Inline, ...]:
 
 
 def _idle_text(collective: Collective) -> str:
-    """Return how many devices send in a permute in which some are their own targets."""
+    """Return how many devices send in a permute in which some do not; "" if all do."""
     pairs = collective.source_target_pairs or ()
     own = sum(source == target for source, target in pairs)
-    if not own:
+    sources = {source for source, target in pairs if source != target}
+    if sources == {device for pair in pairs for device in pair}:
         return ""
-    senders = counted(len({source for source, target in pairs if source != target}), "device")
-    return f" Only {senders} send: in {counted(own, 'pair')} source and target are the same."
+    why = f": in {counted(own, 'pair')} source and target are the same" if own else ""
+    return f" Only {counted(len(sources), 'device')} send{why}."
 
 
 def _source(collective: Collective) -> tuple[Inline, ...]:
