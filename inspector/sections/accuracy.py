@@ -67,8 +67,9 @@ def section(accuracy: Accuracy, own: Sequence[OwnRun] = (), chip: Chip | None = 
         blocks.insert(
             1,
             text(
-                f"Intervals of compiled programs{where} come from {counted(known.runs, 'run')} on all chips, "
-                f"widened, because fewer than {ENOUGH_RUNS} of them are{where}."
+                f"Predictions of compiled programs{where} have no interval, because fewer than {ENOUGH_RUNS} "
+                f"compiled runs are{where}. Those of the table are judged by {counted(known.runs, 'run')} on "
+                "all chips."
             ),
         )
     if others:

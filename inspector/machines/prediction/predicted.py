@@ -163,11 +163,7 @@ class Predicted:
         own, published = self.interval.own, self.interval.runs - self.interval.own
         kinds = (published, "published run"), (own, "own run")
         runs = and_text([counted(count, noun) for count, noun in kinds if count])
-        if self.interval.chip is None:
-            text = f"{runs} on other chips, widened: fewer than {ENOUGH_RUNS} on {self.chip.title}"
-        else:
-            text = f"{runs} on {self.chip.title}"
-        return text
+        return f"{runs} on {self.chip.title}"
 
     def record(self) -> Prediction | None:
         """Return the prediction for a Snapshot; None if the step or its interval is unknown."""
@@ -337,7 +333,7 @@ def _outside(found: Predicted, between: Interval | None, before: bool) -> str | 
     if between.own >= ENOUGH_RUNS:
         return None
     if between.chip is None:
-        return f"fewer than {ENOUGH_RUNS} steps were published for {found.chip.title}"
+        return f"fewer than {ENOUGH_RUNS} published steps on {found.chip.title} are reproduced"
     if found.seconds < SHORT * _shortest():
         compiled = "; twelve short steps on v5e were compiled to 0.43 to 0.94 of such an estimate"
         return f"no published step is below {seconds_text(_shortest())}{compiled if before else ''}"

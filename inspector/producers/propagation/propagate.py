@@ -33,6 +33,7 @@ from inspector.core.rules import Rule
 from inspector.core.sharding import on_more_axes, with_unreduced
 from inspector.core.snapshot import (
     Array,
+    Collective,
     Finding,
     KernelWork,
     MemoryUse,
@@ -332,13 +333,29 @@ def partitioned_totals(
     """
     of_one_device, mesh = partitioned_module(lowered, setting, logical, named=False)
     analysis = Analysis(setting.as_compiled(of_one_device, mesh))
-    collectives = simplified(hlo.collectives(analysis.module, mesh, analysis), analysis)
+    collectives = hlo.collectives(analysis.module, mesh, analysis)
+    live = setting.live_values(analysis, lowered) if peak else None
+    program = _with_figures(analysis, collectives, mesh, lowered.name, setting)
+    return program, None if live is None else estimated_peak(live)
+
+
+def _with_figures(
+    analysis: Analysis,
+    collectives: Iterable[Collective],
+    mesh: Mesh,
+    name: str,
+    setting: Setting,
+) -> Program:
+    """Return the record of a partitioned program with its collectives and its work.
+
+    mesh: that for which it was partitioned.
+    """
+    collectives = simplified(collectives, analysis)
     if mesh is not setting.mesh:
         collectives = tuple(on_axes_of(collective, setting.mesh) for collective in collectives)
     work = hlo.work(analysis.module, analysis)
-    live = setting.live_values(analysis, lowered) if peak else None
-    program = Program(
-        lowered.name,
+    return Program(
+        name,
         stage="partitioned",
         platform=setting.kind,
         flops_per_device=work.flops,
@@ -346,7 +363,6 @@ def partitioned_totals(
         work=with_traffic(work, setting.traffic(analysis), setting.kernel_square),
         open_choices=open_choices(analysis),
     )
-    return program, None if live is None else estimated_peak(live)
 
 
 @dataclass(frozen=True)
@@ -427,7 +443,6 @@ def _read(
     mesh: that for which it was partitioned.
     """
     module = setting.as_compiled(of_one_device, mesh)
-    program = Program(lowered.name, stage="partitioned", platform=setting.kind)
     analysis = Analysis(module)
     arrays = [
         *(ProgramArray("input", path, None, None, None) for path in lowered.inputs),
@@ -435,21 +450,10 @@ def _read(
     ]
     try:
         collectives = program_text.collectives_of(module, mesh, arrays, analysis)
-        work = hlo.work(module, analysis)
+        program = _with_figures(analysis, collectives, mesh, lowered.name, setting)
     except InvalidInput:
-        return module, program
-    collectives = simplified(collectives, analysis)
-    if mesh is not setting.mesh:
-        collectives = tuple(on_axes_of(collective, setting.mesh) for collective in collectives)
-    program = replace(
-        program,
-        flops_per_device=work.flops,
-        collectives=collectives,
-        work=with_traffic(work, setting.traffic(analysis), setting.kernel_square),
-        memory_use=setting.memory_use(analysis, lowered),
-        open_choices=open_choices(analysis),
-    )
-    return module, program
+        return module, Program(lowered.name, stage="partitioned", platform=setting.kind)
+    return module, replace(program, memory_use=setting.memory_use(analysis, lowered))
 
 
 def with_causes(
