@@ -61,9 +61,7 @@ def main(arguments: list[str] | None = None) -> int:
         except (RuntimeError, InvalidInput) as error:
             failed.append(f"{name} could not be measured: {error}")
     if results:
-        print(
-            f"{os.cpu_count()} cores, load {before:.1f} before and {os.getloadavg()[0]:.1f} after\n"
-        )
+        print(f"{os.cpu_count()} cores, load {before:.1f} before and {os.getloadavg()[0]:.1f} after\n")
         print(pairing.table(results))
     for text in reports.values():
         print(f"\n{text}")

@@ -113,8 +113,7 @@ def add(
     result.pairs += [(name, pair) for pair in pairs(compared(programs, same))]
     if slices is not None:
         sent = [
-            sum(_between_slices(one.collectives or (), mesh) for one in either)
-            for either in (programs, same)
+            sum(_between_slices(one.collectives or (), mesh) for one in either) for either in (programs, same)
         ]
         result.between_slices.append((name, sent[0], sent[1]))
 
@@ -158,12 +157,9 @@ def text(result: Agreement) -> str:
     for name, pair in result.pairs:
         if not result.agrees(pair):
             axes = "unknown axes" if pair.mesh_axes is None else mesh_axes_text(pair.mesh_axes)
-            sent = [
-                "unknown" if one is None else f"{one:,}" for one in (pair.propagated, pair.compiled)
-            ]
+            sent = ["unknown" if one is None else f"{one:,}" for one in (pair.propagated, pair.compiled)]
             lines.append(
-                f"  {name}, {pair.program}, {axes}: {sent[0]} → {sent[1]} bytes "
-                f"({', '.join(pair.reasons)})"
+                f"  {name}, {pair.program}, {axes}: {sent[0]} → {sent[1]} bytes ({', '.join(pair.reasons)})"
             )
     return "\n".join([*lines, *(f"  not compared: {each}" for each in result.failed)])
 

@@ -36,9 +36,7 @@ def measure(pairs: int = PAIRS, layers: int = LAYERS, megabytes: float = MEGABYT
     return [*results, _against_half(text, megabytes, pairs)]
 
 
-def _against_compiling(
-    process: PlainProcess, program: str, title: str, layers: int, pairs: int
-) -> Result:
+def _against_compiling(process: PlainProcess, program: str, title: str, layers: int, pairs: int) -> Result:
     text = process.ask("compile", program=program, layers=layers)["text"]
     taken = interleave(
         lambda: analysis_seconds(text),
@@ -87,8 +85,7 @@ def repeated(text: str, length: int) -> str:
     copies = -(-length // len(copied))
     parts = [_NAME.sub(rf"%\1.{number}", copied) for number in range(copies)]
     calls = "".join(
-        f"  %call.{number} = f32[] call(%start), to_apply=%{main[1]}.{number}\n"
-        for number in range(copies)
+        f"  %call.{number} = f32[] call(%start), to_apply=%{main[1]}.{number}\n" for number in range(copies)
     )
     last = f"  %start = f32[] parameter(0)\n{calls}  ROOT %end = f32[] negate(%start)\n"
     return f"{header}\n{''.join(parts)}\nENTRY %all {{\n{last}}}\n"

@@ -93,13 +93,9 @@ def measure(most: int | None = None) -> Iterator[Step]:
 def name_of(layout: Layout) -> str:
     """Return `tpu:v5e:4x4, transformer, 12 × 768, fsdp 16, seq 1024`."""
     sizes = dict(layout.sizes)
-    mesh = " ".join(
-        f"{name} {size}" for name, size in zip(layout.axis_names, layout.mesh_shape, strict=True)
-    )
+    mesh = " ".join(f"{name} {size}" for name, size in zip(layout.axis_names, layout.mesh_shape, strict=True))
     width = sizes.get("embed", sizes.get("depth"))
-    return (
-        f"{layout.target}, {layout.model} {sizes['layers']}×{width}, {mesh}, seq {sizes.get('seq')}"
-    )
+    return f"{layout.target}, {layout.model} {sizes['layers']}×{width}, {mesh}, seq {sizes.get('seq')}"
 
 
 def compile_all() -> dict[str, Any]:

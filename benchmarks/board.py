@@ -72,9 +72,7 @@ def snapshots(arrays: int, count: int = SNAPSHOTS) -> list[Snapshot]:
 def _program(number: int) -> Program:
     """Return a train step with as many collectives as 32 layers without a scan."""
     collectives = tuple(
-        Collective(
-            op, False, f"{op}.{layer}", "main", 1 + number, False, (axis,), 16, 32, 2**20, 2**21
-        )
+        Collective(op, False, f"{op}.{layer}", "main", 1 + number, False, (axis,), 16, 32, 2**20, 2**21)
         for layer in range(64)
         for op in ("all-gather", "reduce-scatter", "all-reduce")
         for axis in ("fsdp", "tensor")

@@ -39,8 +39,6 @@ def measure(pairs: int = PAIRS, mesh: tuple[int, int] = MESH, arrays: int = ARRA
             ours=f"capture of {arrays:,} arrays × {devices} devices, {last['bytes'] / 1e6:.2g} MB written",
             baseline="devices_indices_map of JAX for each of them",
             pairs=taken,
-            notes=(
-                f"jax.Arrays made while capturing: {max(one['new_arrays'] for one in answers)}",
-            ),
+            notes=(f"jax.Arrays made while capturing: {max(one['new_arrays'] for one in answers)}",),
         )
     ]

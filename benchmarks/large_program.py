@@ -76,9 +76,7 @@ def main() -> None:
     mesh = Mesh(np.array(jax.devices()).reshape(2, 4), ("data", "model"))
     for line in sys.stdin:
         request = json.loads(line)
-        lowered = {"mlp": mlp, "transformer": transformer}[request["program"]](
-            mesh, request["layers"]
-        )
+        lowered = {"mlp": mlp, "transformer": transformer}[request["program"]](mesh, request["layers"])
         began = time.perf_counter()
         executable = lowered.compile()
         seconds = time.perf_counter() - began

@@ -166,9 +166,7 @@ async def _report(running: Server, files: list[Path]) -> str:
         f"{_mib(during[0])} with {TABS} tabs, {_mib(after[0])} {time.monotonic() - left:.0f} s after all "
         f"have left; with workers {_mib(max(watch.memory))} at most"
     )
-    returned = Count(
-        f"server has at most {MOST_LEFT:g} times the memory before, after all have left"
-    )
+    returned = Count(f"server has at most {MOST_LEFT:g} times the memory before, after all have left")
     ratio = after[0] / before[0]
     returned.check(None if ratio <= MOST_LEFT else f"{ratio:.2f} times", "server")
     log = Count("no error in the log of the server")

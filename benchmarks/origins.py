@@ -117,9 +117,7 @@ def _unrelated(collective: Collective, layout: Layout) -> int | None:
 
 def _line(case: Case, service: Inspection) -> tuple[bool, bool | None, str]:
     before = _alike(_compiled(case.layout, service), case.collective)
-    changed = (
-        _alike(_compiled(_without(case.layout, case.rule), service), case.collective) != before
-    )
+    changed = _alike(_compiled(_without(case.layout, case.rule), service), case.collective) != before
     kept = None
     if case.unrelated is not None:
         after = _alike(_compiled(_without(case.layout, case.unrelated), service), case.collective)

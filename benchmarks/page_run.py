@@ -29,9 +29,7 @@ def measure(pairs: int = PAIRS) -> list[Result]:
                 settle(page)
                 return seconds
 
-            taken = interleave(
-                ours, lambda: plain.ask("run", **script_sizes(layout))["seconds"], pairs
-            )
+            taken = interleave(ours, lambda: plain.ask("run", **script_sizes(layout))["seconds"], pairs)
         finally:
             server.close()
     return [

@@ -116,9 +116,7 @@ class PageSession:
             await self._send((state,))
         return answer.status_code
 
-    async def until(
-        self, condition: Callable[[], object], what: str, seconds: float = PATIENCE
-    ) -> None:
+    async def until(self, condition: Callable[[], object], what: str, seconds: float = PATIENCE) -> None:
         """Wait until a condition on the page holds.
 
         Raises:
@@ -275,9 +273,7 @@ class PageSession:
             case "multiselect" | "button_group":
                 options = [getattr(one, "content", one) for one in shown.options]
                 chosen = [options[place] for place in shown.default]
-                state.string_array_value.data.extend(
-                    shown.raw_values if shown.set_value else chosen
-                )
+                state.string_array_value.data.extend(shown.raw_values if shown.set_value else chosen)
             case _:
                 return
         self._values[key] = state
@@ -285,9 +281,7 @@ class PageSession:
     def _begin(self, message: ForwardMsg) -> None:
         """A run of the script or of fragments begins: what it draws replaces what was there."""
         fragments = set(message.metadata.run.fragment_ids)
-        self._stale = {
-            path for path, one in self._elements.items() if not fragments or one[0] in fragments
-        }
+        self._stale = {path for path, one in self._elements.items() if not fragments or one[0] in fragments}
         if fragments:
             return
         self._page_hash = message.new_session.page_script_hash

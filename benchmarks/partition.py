@@ -42,9 +42,7 @@ def measure(pairs: int = PAIRS, **fields: str) -> list[Result]:
     what = f"partition of the train step, {layout.devices:,} devices"
     result = compared_with_lowering("partition", what, partition, layout, pairs)
     ours, _ = result.seconds
-    note = (
-        f"a change of a rule takes {ours.median * 1e3:.0f} ms, the target is {SECONDS * 1e3:.0f} ms"
-    )
+    note = f"a change of a rule takes {ours.median * 1e3:.0f} ms, the target is {SECONDS * 1e3:.0f} ms"
     return [replace(result, notes=(*result.notes, note))]
 
 

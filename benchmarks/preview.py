@@ -51,9 +51,7 @@ def _state(arrays: list[AbstractArray]) -> AbstractState:
     return AbstractState("logical", tuple(arrays), {})
 
 
-def _measure(
-    name: str, layout: Layout, state: AbstractState, baseline: Timed, pairs: int
-) -> Result:
+def _measure(name: str, layout: Layout, state: AbstractState, baseline: Timed, pairs: int) -> Result:
     parts: list[dict[str, float]] = []
 
     def ours() -> float:
@@ -62,9 +60,7 @@ def _measure(
 
     taken = interleave(ours, baseline, pairs)
     counted = parts[-pairs:]
-    each = (
-        f"{part} {seconds_text(Spread.of([one[part] for one in counted]))}" for part in counted[0]
-    )
+    each = (f"{part} {seconds_text(Spread.of([one[part] for one in counted]))}" for part in counted[0])
     return seconds_result(
         LIMIT,
         name=name,
@@ -135,16 +131,12 @@ def arrays_all_different(count: int) -> list[AbstractArray]:
         for shape, axes in [
             (
                 (512 * (number + 1), 1024, 512 * (1 + number % 3)),
-                (("embed", "hidden", None), (None, "hidden", "embed"), ("hidden", None, None))[
-                    number % 3
-                ],
+                (("embed", "hidden", None), (None, "hidden", "embed"), ("hidden", None, None))[number % 3],
             )
         ]
     ]
 
 
-def _array(
-    path: str, group: Group, shape: tuple[int, ...], axes: tuple[str | None, ...]
-) -> AbstractArray:
+def _array(path: str, group: Group, shape: tuple[int, ...], axes: tuple[str | None, ...]) -> AbstractArray:
     names = tuple((axis,) if axis else None for axis in axes)
     return AbstractArray(path, group, shape, "float32", 4, names)

@@ -73,9 +73,7 @@ def kill(pid: int) -> bool:
     return False
 
 
-def until(
-    condition: Callable[[], object], what: str = "the condition", seconds: float = PATIENCE
-) -> object:
+def until(condition: Callable[[], object], what: str = "the condition", seconds: float = PATIENCE) -> object:
     """Wait until the condition is true, and return its value.
 
     Raises:

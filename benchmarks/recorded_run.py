@@ -94,9 +94,6 @@ def _seconds(arguments: list[str], steps: int, cpu: list[float] | None = None) -
     seconds, after = time.perf_counter() - started, os.times()
     if cpu is not None:
         cpu.append(
-            after.children_user
-            - before.children_user
-            + after.children_system
-            - before.children_system
+            after.children_user - before.children_user + after.children_system - before.children_system
         )
     return seconds

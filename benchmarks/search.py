@@ -94,30 +94,22 @@ def _timed_together(found: SearchResult, truth: SearchResult) -> str:
     measured = [one for one in truth.candidates if one.measured is not None]
     rivals = sorted(measured, key=lambda one: one.measured or math.inf)[:RIVALS]
     layouts_to_time = [layout_of(found.best_candidate)]
-    layouts_to_time += [
-        each for each in map(layout_of, rivals) if each.key() != layouts_to_time[0].key()
-    ]
+    layouts_to_time += [each for each in map(layout_of, rivals) if each.key() != layouts_to_time[0].key()]
     with closing(Inspection(run_workers=1)) as service:
         plans = [service.plan(each) for each in layouts_to_time]
         times = service.start_timing(plans, ROUNDS).wait().answer()
     each = ratios(times, 0, "train_step")
     fastest = min([one.median for one in each], default=1.0)
     regret = 1 / min(fastest, 1.0) - 1
-    return (
-        f"timed in turn with the {len(each)} fastest others: {regret:.1%} slower than the fastest"
-    )
+    return f"timed in turn with the {len(each)} fastest others: {regret:.1%} slower than the fastest"
 
 
-def _text(
-    name: str, space: Space, truth: SearchResult, found: SearchResult, propagation: float
-) -> str:
+def _text(name: str, space: Space, truth: SearchResult, found: SearchResult, propagation: float) -> str:
     best, chosen = truth.best_candidate, found.best_candidate
     if best is None or chosen is None:
         return f"{name}: no layout fits"
     regret = value(chosen, 1, "time") / value(best, 1, "time") - 1
-    compiled = [
-        one for one in truth.candidates if one.stage == "compiled" and one.fits is not False
-    ]
+    compiled = [one for one in truth.candidates if one.stage == "compiled" and one.fits is not False]
     order = sorted(compiled, key=lambda one: one.propagated_seconds or math.inf)
     place = next(n for n, one in enumerate(order, 1) if one.layout == best.layout)
     return (

@@ -60,9 +60,7 @@ def _search(space: Space, exhaustive: bool) -> tuple[SearchResult, float]:
     began = time.perf_counter()
     with tempfile.TemporaryDirectory() as folder, ThreadPoolExecutor(workers) as threads:
         store = CompileCache(Path(folder) / "search.sqlite3")
-        search = Search(
-            space, machine.chip, threads, 0, store=store, workers=workers, exhaustive=exhaustive
-        )
+        search = Search(space, machine.chip, threads, 0, store=store, workers=workers, exhaustive=exhaustive)
         found = search.run()
     return found, time.perf_counter() - began
 

@@ -123,9 +123,7 @@ class _Counting(Executor):
         self._inner = inner
         self._trial = trial
 
-    def submit(
-        self, function: Callable[..., Any], /, *arguments: Any, **settings: Any
-    ) -> Future[Any]:
+    def submit(self, function: Callable[..., Any], /, *arguments: Any, **settings: Any) -> Future[Any]:
         self._trial.submitted += 1
         return self._inner.submit(function, *arguments, **settings)
 
@@ -134,9 +132,7 @@ def killed_workers(space: Space, kills: int = KILLS, seed: int = 1) -> Count:
     """Kill worker processes of a search on this machine."""
 
     def kill(chosen: random.Random) -> None:
-        busy = [one.pid for one in task.workers() if one.busy] or [
-            one.pid for one in task.workers()
-        ]
+        busy = [one.pid for one in task.workers() if one.busy] or [one.pid for one in task.workers()]
         if busy:
             processes.kill(chosen.choice(busy))
 
@@ -246,9 +242,7 @@ def _trials(
                 problem = _continued(trial, expected, kept, whole)
             count.check(problem, where)
             print(f"  {count.name} {where}: {problem or 'held'}", file=sys.stderr, flush=True)
-    count.notes.append(
-        f"{messages} ended with a sentence and continued, the others had the same result"
-    )
+    count.notes.append(f"{messages} ended with a sentence and continued, the others had the same result")
 
 
 def _continued(trial: Trial, expected: object, kept: int, whole: int) -> str | None:

@@ -164,9 +164,7 @@ async def _visit(
     """Open a page and change its rules. Return the seconds of each change. The page stays open in `pages`."""
     query = _SMALL.format(steps=2, batch=8 * (1 + number % 5))
     async with contextlib.AsyncExitStack() as own:
-        page = await (pages or own).enter_async_context(
-            PageSession.opened(running.url, query=query)
-        )
+        page = await (pages or own).enter_async_context(PageSession.opened(running.url, query=query))
         await page.until(lambda: _rules(page), "the rules")
         seconds = []
         for _ in range(CHANGES):

@@ -18,9 +18,7 @@ TARGET = "tpu:v5p:4x4x4"
 FIELDS = {"mesh": "16x4", **FSDP_AND_TENSOR}
 
 
-def measure(
-    pairs: int = PAIRS, target: str = TARGET, fields: dict[str, str] | None = None
-) -> list[Result]:
+def measure(pairs: int = PAIRS, target: str = TARGET, fields: dict[str, str] | None = None) -> list[Result]:
     """Compile the layout once, and predict its step several times.
 
     Raises:

@@ -48,9 +48,7 @@ def measure(pairs: int = PAIRS) -> list[Result]:
     Raises:
       InvalidInput: the compiler of a case is not installed.
     """
-    return [
-        _measured(layout_of(target, fields), min(pairs, most)) for target, fields, most in CASES
-    ]
+    return [_measured(layout_of(target, fields), min(pairs, most)) for target, fields, most in CASES]
 
 
 def layout_of(target: str, fields: dict[str, str]) -> Layout:
@@ -76,9 +74,7 @@ def _measured(layout: Layout, pairs: int) -> Result:
         "rules": layout.rules,
     }
     with tempfile.TemporaryDirectory() as folder:
-        service = Inspection(
-            run_workers=1, compiled=CompileCache(Path(folder) / "compiled.sqlite3")
-        )
+        service = Inspection(run_workers=1, compiled=CompileCache(Path(folder) / "compiled.sqlite3"))
         try:
             planned = service.plan(layout)
             with PlainProcess(1, SCRIPT, dict(targets.environment(machine))) as plain:
@@ -102,9 +98,7 @@ def _measured(layout: Layout, pairs: int) -> Result:
         finally:
             service.close()
     if len(set(too_large)) != 1:
-        raise RuntimeError(
-            f"{layout.target}: the service and JAX disagree on the programs that do not fit"
-        )
+        raise RuntimeError(f"{layout.target}: the service and JAX disagree on the programs that do not fit")
     fits = "" if too_large[0] == 0 else f", {too_large[0]} programs do not fit"
     return ratio_result(
         LIMIT,

@@ -44,9 +44,7 @@ def command_line() -> str:
         "A rule to several mesh axes is `embed=fsdp+tensor`, to none `embed=`.\n",
     ]
     for verb in VERBS:
-        parser = argparse.ArgumentParser(
-            prog=f"sharding-inspector {verb.name}", description=verb.help
-        )
+        parser = argparse.ArgumentParser(prog=f"sharding-inspector {verb.name}", description=verb.help)
         verb.add_arguments(parser)
         parts.append(f"## {verb.name}\n\n```text\n{parser.format_help().rstrip()}\n```\n")
     return "\n".join(parts)

@@ -53,9 +53,7 @@ def block(x, stored):
     seq, head_dim = x.shape[1], w["query"].shape[-1]
 
     h = norm(x)
-    query, key, value = (
-        jnp.einsum("bsd,dhk->bshk", h, w[name]) for name in ("query", "key", "value")
-    )
+    query, key, value = (jnp.einsum("bsd,dhk->bshk", h, w[name]) for name in ("query", "key", "value"))
     scores = jnp.einsum("bshk,bthk->bhst", query, key) * head_dim**-0.5
     scores = jnp.where(jnp.tril(jnp.ones((seq, seq), bool)), scores, -jnp.inf)
     attended = jnp.einsum("bhst,bthk->bshk", jax.nn.softmax(scores, axis=-1), value)

@@ -43,9 +43,7 @@ def forward(params, cache, tokens, first):
     x = params["embedding"].at[tokens].get(out_sharding=BY_REQUEST)
     start = (0, first, 0, 0)
     cache = {
-        name: jax.lax.dynamic_update_slice(
-            cache[name], jnp.einsum("bsd,dhk->bshk", x, params[name]), start
-        )
+        name: jax.lax.dynamic_update_slice(cache[name], jnp.einsum("bsd,dhk->bshk", x, params[name]), start)
         for name in ("key", "value")
     }
     x = x + attention(params, x, cache["key"], cache["value"], first)
@@ -89,9 +87,7 @@ def build(
         return {"token": jnp.argmax(logits, axis=-1), "cache": cache}
 
     def decode(state, batch):
-        logits, cache = forward(
-            state["params"], state["cache"], batch["token"][:, None], state["length"]
-        )
+        logits, cache = forward(state["params"], state["cache"], batch["token"][:, None], state["length"])
         chance = jnp.max(jax.nn.log_softmax(logits), axis=-1)
         return state | {"cache": cache, "length": state["length"] + 1}, jnp.mean(chance)
 

@@ -32,9 +32,7 @@ class MLP(nnx.Module):
         return self.down(nnx.relu(self.up(x)))
 
 
-def build(
-    *, rows: int = 16, width: int = 256, hidden: int = 1024, learning_rate: float = 1e-3
-) -> Model:
+def build(*, rows: int = 16, width: int = 256, hidden: int = 1024, learning_rate: float = 1e-3) -> Model:
     """Build the model at these sizes."""
 
     def create(key):

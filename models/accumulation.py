@@ -33,9 +33,7 @@ def accumulated(
         def add(sums: Any, part: Batch) -> tuple[Any, None]:
             return jax.tree.map(jnp.add, sums, of_one(params, part)), None
 
-        parts = {
-            name: microbatches(array, accumulate, batch_axes[name]) for name, array in batch.items()
-        }
+        parts = {name: microbatches(array, accumulate, batch_axes[name]) for name, array in batch.items()}
         start = (jnp.zeros((), jnp.float32), jax.tree.map(jnp.zeros_like, params))
         sums, _ = jax.lax.scan(add, start, parts)
         return jax.tree.map(lambda total: total / accumulate, sums)

@@ -110,9 +110,7 @@ TRANSFORMER_SIZES = (
         "type of the optimizer's first moment; same as the parameters",
         choices=("same", *DTYPES),
     ),
-    Size(
-        "accumulate", 1, "microbatches of a train step, one after the other", least=1, most=65_536
-    ),
+    Size("accumulate", 1, "microbatches of a train step, one after the other", least=1, most=65_536),
 )
 
 # Sizes of the transformer that the mixture of experts lacks: its experts are gated by silu, its blocks not
@@ -143,11 +141,7 @@ TRANSFORMER_EXTENTS = {name: name for name in TRANSFORMER_LOGICAL_AXES}
 # of `expert` come before those of `batch`, which can have the same mesh axis.
 MOE_RULES = (
     ("expert", ("expert",)),
-    *(
-        (name, (axis,))
-        for axis in ("model", "tensor")
-        for name in ("vocab", "mlp", "heads", "kv_heads")
-    ),
+    *((name, (axis,)) for axis in ("model", "tensor") for name in ("vocab", "mlp", "heads", "kv_heads")),
     ("batch", ("data", "fsdp", "expert")),
     ("batch", ("data", "fsdp")),
     ("batch", ("fsdp", "expert")),

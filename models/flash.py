@@ -48,8 +48,7 @@ def splash_attention(
         by_key = by_query
     if has_explicit_axes():
         query, key, value = (
-            resharded(array, names)
-            for array, names in ((query, by_query), (key, by_key), (value, by_key))
+            resharded(array, names) for array, names in ((query, by_query), (key, by_key), (value, by_key))
         )
     specs = tuple(mesh_spec(names, logical=True) for names in (by_query, by_key, by_key))
     return jax.shard_map(
@@ -60,9 +59,7 @@ def splash_attention(
     )(query, key, value)
 
 
-def _on_one_device(
-    query: jax.Array, key: jax.Array, value: jax.Array, interpret: bool
-) -> jax.Array:
+def _on_one_device(query: jax.Array, key: jax.Array, value: jax.Array, interpret: bool) -> jax.Array:
     # Imported here, because Pallas takes half a second.
     from jax.experimental.pallas.ops.tpu.splash_attention import (
         splash_attention_kernel,

@@ -19,9 +19,7 @@ from inspector.model.built_in.watching import watch
 MOMENTUM = 0.9  # Sutskever et al. 2013
 
 
-def optimizer_named(
-    name: str, learning_rate: float, dtype: str = "same"
-) -> optax.GradientTransformation:
+def optimizer_named(name: str, learning_rate: float, dtype: str = "same") -> optax.GradientTransformation:
     """Return the Optax optimizer of this name with its default settings.
 
     Args:

@@ -139,17 +139,11 @@ def transformer(
       InvalidInput: the sizes contradict each other.
     """
     if heads % kv_heads:
-        raise InvalidInput(
-            f"heads is {heads}, but must be a multiple of kv_heads, which is {kv_heads}"
-        )
+        raise InvalidInput(f"heads is {heads}, but must be a multiple of kv_heads, which is {kv_heads}")
     if positions == "rotary" and head_dim % 2:
-        raise InvalidInput(
-            f"head_dim is {head_dim}, but must be even, because rotary positions rotate pairs"
-        )
+        raise InvalidInput(f"head_dim is {head_dim}, but must be even, because rotary positions rotate pairs")
     if batch % accumulate:
-        raise InvalidInput(
-            f"batch is {batch}, but must be a multiple of accumulate, which is {accumulate}"
-        )
+        raise InvalidInput(f"batch is {batch}, but must be a multiple of accumulate, which is {accumulate}")
     if attention == "flash" and seq % LANES:
         raise InvalidInput(f"seq is {seq}, but must be a multiple of {LANES} for flash attention")
     weights = dtype if weight_dtype == "same" else weight_dtype

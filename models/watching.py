@@ -44,9 +44,7 @@ _marking: contextvars.ContextVar[bool] = contextvars.ContextVar("marking", defau
 def watch(path: str, value: jax.Array, names: tuple[Any, ...] | None = None) -> None:
     """Report the sharding of `value` to the listener when the program is compiled."""
     if _marking.get():
-        _mark.bind(
-            value, text=json.dumps({"path": path, "names": names, "dtype": str(value.dtype)})
-        )
+        _mark.bind(value, text=json.dumps({"path": path, "names": names, "dtype": str(value.dtype)}))
     listener = _listener.get()
     if listener is None:
         return
@@ -112,9 +110,7 @@ def _lowered(_context: Any, value: Any, *, text: str) -> list[Any]:
 
 def mark_value(value: Any, text: str) -> None:
     """Insert the custom call that marks a value of a module."""
-    stablehlo.CustomCallOp(
-        [], [value], MARK, has_side_effect=True, backend_config=ir.StringAttr.get(text)
-    )
+    stablehlo.CustomCallOp([], [value], MARK, has_side_effect=True, backend_config=ir.StringAttr.get(text))
 
 
 ad.primitive_jvps[_mark] = lambda values, _tangents, **text: (_mark.bind(*values, **text), [])

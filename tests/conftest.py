@@ -87,9 +87,7 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
         seen.add(test)
     places = {Path(__file__).parent / name: number for number, name in enumerate(LONGEST)}
     browser = Path(__file__).parent / "browser"
-    items.sort(
-        key=lambda item: -1 if browser in item.path.parents else places.get(item.path, len(places))
-    )
+    items.sort(key=lambda item: -1 if browser in item.path.parents else places.get(item.path, len(places)))
 
 
 def pytest_collection_finish() -> None:

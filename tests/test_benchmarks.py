@@ -101,9 +101,7 @@ def test_verdicts(verdict: str, word: str) -> None:
 
 
 def test_the_table_has_median_range_and_target() -> None:
-    text = pairing.table(
-        [result([(1.0, 2.0), (3.0, 2.0), (4.0, 2.0)], target="at most 2").judged("pass")]
-    )
+    text = pairing.table([result([(1.0, 2.0), (3.0, 2.0), (4.0, 2.0)], target="at most 2").judged("pass")])
     row = next(line for line in text.splitlines() if line.startswith("n "))
     assert row.split(maxsplit=3)[:3] == ["n", "1.50", "0.50–2.00"]
     assert row.endswith("at most 2  pass")
@@ -149,12 +147,7 @@ def test_random_layouts_are_the_same_for_a_seed_and_fit_their_mesh(known_models:
     for name in random_layouts.USERS_MODELS:
         register_own(name)
     first, again, other = (
-        [
-            layout
-            for _, layout in itertools.islice(
-                random_layouts.random_layouts("tpu:v5e:2x4*2", seed), 20
-            )
-        ]
+        [layout for _, layout in itertools.islice(random_layouts.random_layouts("tpu:v5e:2x4*2", seed), 20)]
         for seed in (1, 1, 2)
     )
     assert first == again != other
@@ -248,11 +241,7 @@ def test_the_plain_script_has_the_parameters_of_the_default_model() -> None:
     import jax
 
     layout = layouts.parse(SMALL).unwrap()
-    mine = [
-        (array.shape, array.dtype)
-        for array in abstract_state(layout).arrays
-        if array.group == "params"
-    ]
+    mine = [(array.shape, array.dtype) for array in abstract_state(layout).arrays if array.group == "params"]
     sizes = warm_run.script_sizes(layout)
     model = plain_script.MLP(sizes["layers"], sizes["depth"])
     batch = jax.ShapeDtypeStruct((sizes["batch"], sizes["depth"]), "float32")

@@ -26,9 +26,7 @@ NEEDED = [
 def test_each_line_has_a_version_and_hashes() -> None:
     lines = (ROOT / "requirements-image.txt").read_text().splitlines()
     assert len(LOCKED) == sum("==" in line for line in lines)
-    assert sum(text.count("sha256") for *_, text in LOCKED) == sum(
-        "--hash" in line for line in lines
-    )
+    assert sum(text.count("sha256") for *_, text in LOCKED) == sum("--hash" in line for line in lines)
     names = [name for name, *_ in LOCKED]
     assert len(set(names)) == len(names) and "setuptools" in names
 

@@ -46,10 +46,7 @@ def is_below(module: str, package: str) -> bool:
 
 
 INSPECTOR = modules_of(ROOT / "inspector")
-MODELS = [
-    module.replace("models", "inspector.model.built_in", 1)
-    for module in modules_of(ROOT / "models")
-]
+MODELS = [module.replace("models", "inspector.model.built_in", 1) for module in modules_of(ROOT / "models")]
 # The server reads the catalogue of models; the other modules in `models` build models with JAX.
 # Readers are the producers that need no JAX: the server lists their kinds and unpacks their archives.
 SERVER_SIDE = [
@@ -110,9 +107,7 @@ def test_all_but_the_pages_does_not_import_streamlit() -> None:
 
 
 def test_every_module_is_on_one_side_at_least() -> None:
-    assert {"inspector.layout", "inspector.core.snapshot", "inspector.core.sharding"} < set(
-        SERVER_SIDE
-    )
+    assert {"inspector.layout", "inspector.core.snapshot", "inspector.core.sharding"} < set(SERVER_SIDE)
     assert set(INSPECTOR) <= {*SERVER_SIDE, *WITHOUT_PAGES}
     producers = set(INSPECTOR) - set(SERVER_SIDE)
     pages = set(INSPECTOR) - set(WITHOUT_PAGES)

@@ -81,9 +81,7 @@ def test_the_wheel_has_one_package_and_all_data_files(wheel: Path) -> None:
         if path.is_file() and path.suffix != ".pyc"
     }
     assert data <= names
-    assert {
-        f"inspector/model/built_in/{path.name}" for path in (ROOT / "models").glob("*.py")
-    } <= names
+    assert {f"inspector/model/built_in/{path.name}" for path in (ROOT / "models").glob("*.py")} <= names
     assert "inspector/media/streamlit/server/.streamlit/config.toml" in names
 
 
@@ -100,9 +98,7 @@ def test_a_plan_is_written(environment: Path, elsewhere: dict[str, object]) -> N
 
 
 @pytest.mark.nightly
-def test_capture_imports_jax_only_when_used(
-    environment: Path, elsewhere: dict[str, object]
-) -> None:
+def test_capture_imports_jax_only_when_used(environment: Path, elsewhere: dict[str, object]) -> None:
     program = (
         "import sys, inspector; assert 'jax' not in sys.modules\n"
         "print(inspector.__version__, inspector.__file__)\n"
@@ -128,9 +124,7 @@ def test_a_model_in_the_users_models_module_is_used(
 
 
 @pytest.mark.nightly
-def test_the_dashboard_starts(
-    environment: Path, elsewhere: dict[str, object], tmp_path: Path
-) -> None:
+def test_the_dashboard_starts(environment: Path, elsewhere: dict[str, object], tmp_path: Path) -> None:
     with socket.create_server(("127.0.0.1", 0)) as probe:
         port = probe.getsockname()[1]
     shutil.copy(ROOT / "examples" / "linen_mlp.py", tmp_path / "models.py")
@@ -151,9 +145,7 @@ def _health(port: int, server: subprocess.Popen[bytes]) -> str | None:
     end = time.monotonic() + 120
     while server.poll() is None and time.monotonic() < end:
         try:
-            with urllib.request.urlopen(
-                f"http://127.0.0.1:{port}/_stcore/health", timeout=5
-            ) as answer:
+            with urllib.request.urlopen(f"http://127.0.0.1:{port}/_stcore/health", timeout=5) as answer:
                 return answer.read().decode()
         except (urllib.error.URLError, OSError):
             time.sleep(0.2)

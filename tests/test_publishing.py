@@ -47,9 +47,7 @@ def test_the_release_tries_verbs_that_exist(capsys: pytest.CaptureFixture[str]) 
 def test_the_release_tries_every_python_of_the_classifiers() -> None:
     prefix = "Programming Language :: Python :: "
     named = {entry.removeprefix(prefix) for entry in PROJECT["classifiers"] if prefix in entry}
-    assert named - {"3 :: Only"} == set(
-        WORKFLOWS["release"]["jobs"]["try"]["strategy"]["matrix"]["python"]
-    )
+    assert named - {"3 :: Only"} == set(WORKFLOWS["release"]["jobs"]["try"]["strategy"]["matrix"]["python"])
 
 
 def test_only_the_last_job_of_the_release_may_publish() -> None:

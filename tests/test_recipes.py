@@ -52,9 +52,7 @@ def test_a_recipe_names_every_file(entry: str) -> None:
     assert [file for file in files if not (ROOT / file).is_file()] == []
     pattern = re.compile(rf"(?<![\w-]){re.escape(word)}(?![\w-])")
     naming = {
-        str(path.relative_to(ROOT))
-        for path in sources()
-        if pattern.search(path.read_text(encoding="utf-8"))
+        str(path.relative_to(ROOT)) for path in sources() if pattern.search(path.read_text(encoding="utf-8"))
     }
     assert naming
     assert naming - MEASURED - files <= GENERATED.keys()

@@ -76,8 +76,7 @@ def test_repeated_work() -> None:
 def test_caches() -> None:
     found = inspected("17-kv-cache")
     moved = {
-        name: [one for one in findings if one.code == "cache-moved"]
-        for name, (_, findings) in found.items()
+        name: [one for one in findings if one.code == "cache-moved"] for name, (_, findings) in found.items()
     }
     assert len(moved["slice_rep"]) == 2 and not moved["scatter_rep"]
     for program, _ in found.values():

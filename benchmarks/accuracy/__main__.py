@@ -41,9 +41,7 @@ def main(arguments: list[str] | None = None) -> int:
         described = verbs.add_parser(verb.__name__.removeprefix("_"), help=help, description=help)
         described.add_argument("runs", metavar="RUNS.json", help="published runs")
         described.add_argument("file", metavar=file)
-        described.add_argument(
-            "--snapshots", metavar="FOLDER", help="keeps compiled Snapshots of the runs"
-        )
+        described.add_argument("--snapshots", metavar="FOLDER", help="keeps compiled Snapshots of the runs")
         described.add_argument("--no-compile", action="store_true", help="compile nothing")
         described.set_defaults(verb=verb)
     help = "print whether trials of layouts are predicted to fit, and in the right order"

@@ -78,9 +78,7 @@ class Predictions:
         return self._seconds[key]
 
 
-def fitted(
-    runs: Sequence[MeasuredProgram], chip: Chip, predictions: Predictions | None = None
-) -> Constants:
+def fitted(runs: Sequence[MeasuredProgram], chip: Chip, predictions: Predictions | None = None) -> Constants:
     """Return the constants that fit the runs of a chip best."""
     own = [run for run in runs if run.chip.name == chip.name]
     default = default_constants(chip)
@@ -91,9 +89,7 @@ def fitted(
     return min(tried, key=lambda constants: _error(own, known, constants))
 
 
-def left_out(
-    runs: Sequence[MeasuredProgram], predictions: Predictions | None = None
-) -> dict[str, float]:
+def left_out(runs: Sequence[MeasuredProgram], predictions: Predictions | None = None) -> dict[str, float]:
     """Return the seconds of each run, predicted with constants fitted without the runs of its model."""
     known = predictions or Predictions()
     fits: dict[tuple[str, str], Constants] = {}
@@ -180,9 +176,7 @@ def _fitted_before_compile(runs: Sequence[PropagatedRun], exposed_share: float) 
                 share: BeforeCompile(dict.fromkeys(("", *names), share), exposed_share)
                 for share in _SHARES[10:]
             }
-            efficiency[chip] = min(
-                tried, key=lambda share: _error_before_compile(own, tried[share])
-            )
+            efficiency[chip] = min(tried, key=lambda share: _error_before_compile(own, tried[share]))
     return BeforeCompile(efficiency, exposed_share)
 
 
@@ -201,9 +195,7 @@ def left_out_before_compile(runs: Sequence[PropagatedRun]) -> dict[str, float]:
     return found
 
 
-def before_compile_seconds(
-    runs: Sequence[PropagatedRun], constants: BeforeCompile
-) -> dict[str, float]:
+def before_compile_seconds(runs: Sequence[PropagatedRun], constants: BeforeCompile) -> dict[str, float]:
     """Return the seconds of each run before its compile."""
     return {run.name: _before(run, constants) for run in runs}
 
@@ -245,9 +237,7 @@ def left_out_combined(runs: Sequence[TwiceEstimated]) -> dict[str, float]:
     return found
 
 
-def _error(
-    runs: Sequence[MeasuredProgram], predictions: Predictions, constants: Constants
-) -> float:
+def _error(runs: Sequence[MeasuredProgram], predictions: Predictions, constants: Constants) -> float:
     errors = []
     for run in runs:
         seconds = predictions.seconds(run, constants)

@@ -126,9 +126,7 @@ def read(path: str | Path) -> tuple[Trial, ...]:
     models = plain.get("models") if isinstance(plain, dict) else None
     rows = plain.get("rows") if isinstance(plain, dict) else None
     if not isinstance(models, dict) or not isinstance(rows, list):
-        raise InvalidInput(
-            f"{path} must be a JSON object with an object `models` and a list `rows`"
-        )
+        raise InvalidInput(f"{path} must be a JSON object with an object `models` and a list `rows`")
     sizes = {_name(name): size for name, size in models.items() if isinstance(size, dict)}
     return tuple(_trial(row, sizes) for row in rows if isinstance(row, dict))
 
@@ -154,17 +152,13 @@ def judged(trials: tuple[Trial, ...], propagate: Callable[[Layout], Snapshot | N
     capacity = capacity_of(hardware.chip(CHIP))
     needs = [(trial.group, _needs(trial, one)) for trial, one in found]
     fragmentation = {
-        group: fitted_fragmentation(
-            (one for of, one in needs if of != group and one is not None), capacity
-        )
+        group: fitted_fragmentation((one for of, one in needs if of != group and one is not None), capacity)
         for group in dict.fromkeys(group for group, _ in needs)
     }
     sweeps: dict[str, list[Outcome]] = {}
     for (trial, one), (group, need) in zip(found, needs, strict=True):
         fits = None if need is None else need.total(fragmentation[group]) <= capacity
-        whole = (
-            None if one.totals is None else step_seconds(one.totals, trial.repeats, one.boundary)
-        )
+        whole = None if one.totals is None else step_seconds(one.totals, trial.repeats, one.boundary)
         sweeps.setdefault(trial.sweep, []).append(Outcome(trial, whole, fits, one.fits))
     return Trials(
         tuple(
@@ -286,9 +280,7 @@ def _activations(row: Mapping[str, Any], layout: Layout) -> int:
     ).activations
 
 
-def _layout(
-    row: Mapping[str, Any], model: Mapping[str, Any], seq: int, gpus: int
-) -> tuple[Layout, int]:
+def _layout(row: Mapping[str, Any], model: Mapping[str, Any], seq: int, gpus: int) -> tuple[Layout, int]:
     """Return the layout of one microbatch, and their number in a step.
 
     Raises:

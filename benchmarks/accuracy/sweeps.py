@@ -50,9 +50,7 @@ def read(path: str | Path, runs: Sequence[PublishedRun], rows: Sequence[Row]) ->
     return tuple(_sweep(one, runs, by_name) for one in sweeps)
 
 
-def _sweep(
-    plain: Mapping[str, Any], runs: Sequence[PublishedRun], rows: Mapping[str, Row]
-) -> Sweep:
+def _sweep(plain: Mapping[str, Any], runs: Sequence[PublishedRun], rows: Mapping[str, Row]) -> Sweep:
     measured = plain.get("rows")
     if not isinstance(measured, list):
         raise InvalidInput(f"rows of the sweep {shown(plain.get('id'))} must be a list")

@@ -36,9 +36,7 @@ def fitted_table(
     before = [run for run in map(fitting.propagated_run, propagated) if run is not None]
     without_compile = fitting.left_out_before_compile(before)
     fitted_before = fitting.fitted_before_compile(before) if before else None
-    with_all = (
-        {} if fitted_before is None else fitting.before_compile_seconds(before, fitted_before)
-    )
+    with_all = {} if fitted_before is None else fitting.before_compile_seconds(before, fitted_before)
     if known is None:
         constants, schedules = _from_schedules(programs)
         versions = found.versions
@@ -65,9 +63,7 @@ def fitted_table(
         row = row_of(run)
         if run.name in judged:
             others = [
-                (chips[one.name], one.seconds / judged[one.name])
-                for one in twice
-                if one.model != run.model
+                (chips[one.name], one.seconds / judged[one.name]) for one in twice if one.model != run.model
             ]
             between = interval(others, run.chip)
             schedule, alone = schedules[run.name]
@@ -121,10 +117,7 @@ def _from_schedules(
 
 def _rounded(row: dict[str, Any]) -> dict[str, Any]:
     """Return the row with five digits of each number."""
-    return {
-        name: float(f"{value:.5g}") if isinstance(value, float) else value
-        for name, value in row.items()
-    }
+    return {name: float(f"{value:.5g}") if isinstance(value, float) else value for name, value in row.items()}
 
 
 def measured_program(run: PublishedRun, snapshot: Snapshot) -> MeasuredProgram | None:

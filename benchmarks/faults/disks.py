@@ -155,9 +155,7 @@ def _problem(arguments: list[str], disk: Path, before: set[str]) -> str | None:
         return f"a traceback: {ended.stderr[-300:]}"
     if ended.returncode not in (0, 2):
         return f"exit status {ended.returncode}: {ended.stderr[-300:]}"
-    refusals = [
-        line for line in ended.stderr.splitlines() if line.startswith("sharding-inspector:")
-    ]
+    refusals = [line for line in ended.stderr.splitlines() if line.startswith("sharding-inspector:")]
     if ended.returncode == 2 and len(refusals) != 1:
         return f"{len(refusals)} sentences: {ended.stderr[-300:]}"
     reasons = ("full", "space", "ead-only", "already", "has no Snapshot", "quota", "large")

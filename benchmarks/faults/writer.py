@@ -105,24 +105,18 @@ def wrong(kind: str, folder: Path, done: list[Step], seed: int) -> str | None:
       done: the writes whose end it has reported. The next one may be done too.
     """
     following = next(itertools.islice(steps(seed), len(done), None))
-    names = [
-        {name for what, name in part if what != "delete"} for part in (done, [*done, following])
-    ]
+    names = [{name for what, name in part if what != "delete"} for part in (done, [*done, following])]
     for some, part in zip(names, (done, [*done, following]), strict=True):
         some -= {name for what, name in part if what == "delete"}
     try:
         if kind == "library":
             return _wrong_library(Library(folder / "saved.sqlite3"), names)
-        saves = [
-            sum(1 for what, _ in part if what == "save") for part in (done, [*done, following])
-        ]
+        saves = [sum(1 for what, _ in part if what == "save") for part in (done, [*done, following])]
         if kind == "history":
             return _wrong_history(History(folder / "saved.sqlite3"), saves)
         if kind == "cache":
             kept = CompileCache(folder / "compiled.sqlite3")
-            lost = [
-                name for what, name in done if what == "save" and kept.get(name) != content(name)
-            ]
+            lost = [name for what, name in done if what == "save" and kept.get(name) != content(name)]
             return f"{lost} cannot be read" if lost else None
         # The next write removes the temporary file of a write that was killed before its rename.
         files = [path for path in (folder / "out").iterdir() if path.name == "out.json"]

@@ -75,12 +75,8 @@ def _lost(folder: Path, parts: list[tuple[list[Step], int]]) -> str | None:
     """Return what is missing in the library of two writers."""
     has = {entry.name for entry in writer.Library(folder / "saved.sqlite3").entries()}
     for done, seed in parts:
-        own = {
-            name for name in has if name.partition("-")[0] == str(seed) or name == f"shared-{seed}"
-        }
-        following = next(
-            one for number, one in enumerate(writer.steps(seed)) if number == len(done)
-        )
+        own = {name for name in has if name.partition("-")[0] == str(seed) or name == f"shared-{seed}"}
+        following = next(one for number, one in enumerate(writer.steps(seed)) if number == len(done))
         for part in (done, [*done, following]):
             names = {name for what, name in part if what != "delete"}
             names -= {name for what, name in part if what == "delete"}

@@ -99,9 +99,7 @@ def _mesh_text(mesh: LockedMesh | None) -> str:
 
 def _arrays(lock: LockFile, inside_programs: bool) -> dict[str, LockedArray]:
     return {
-        array.path: array
-        for array in lock.arrays
-        if inside_programs or array.group not in _INSIDE_PROGRAMS
+        array.path: array for array in lock.arrays if inside_programs or array.group not in _INSIDE_PROGRAMS
     }
 
 
@@ -143,8 +141,7 @@ def _facts(old: LockedArray, new: LockedArray) -> list[str]:
         if (was := getattr(old, what)) != (now := getattr(new, what))
     ]
     texts = [
-        "the first mesh" if lock.mesh is None else f"mesh {_mesh_text(lock.mesh)}"
-        for lock in (old, new)
+        "the first mesh" if lock.mesh is None else f"mesh {_mesh_text(lock.mesh)}" for lock in (old, new)
     ]
     if texts[0] != texts[1]:
         facts.append(f"{texts[0]} → {texts[1]}")
@@ -160,11 +157,7 @@ def _program_changes(before: LockFile, after: LockFile) -> list[str]:
     ]
     both = set(before.programs) & set(after.programs)
     old, new = (
-        {
-            collective.key: collective
-            for collective in lock.collectives
-            if collective.program in both
-        }
+        {collective.key: collective for collective in lock.collectives if collective.program in both}
         for lock in (before, after)
     )
     words = ("lost", "gained", "changed")

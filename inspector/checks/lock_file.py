@@ -102,9 +102,7 @@ class LockFile(Record):
 def locked(snapshot: Snapshot) -> LockFile:
     """Return the lock file of a Snapshot."""
     counted = [program for program in snapshot.programs if program.collectives is not None]
-    names = [
-        field.name for field in fields(LockedCollective) if field.name not in ("extra", "program")
-    ]
+    names = [field.name for field in fields(LockedCollective) if field.name not in ("extra", "program")]
     collectives = [
         LockedCollective(program.name, **{name: getattr(row, name) for name in names})
         for program in counted
@@ -115,8 +113,7 @@ def locked(snapshot: Snapshot) -> LockFile:
         versions=dict(sorted(snapshot.source.versions.items())),
         mesh=None if snapshot.mesh is None else _mesh(snapshot.mesh),
         arrays=tuple(
-            _array(array, snapshot)
-            for array in sorted(snapshot.arrays, key=lambda array: array.path)
+            _array(array, snapshot) for array in sorted(snapshot.arrays, key=lambda array: array.path)
         ),
         programs=tuple(sorted({program.name for program in counted})),
         collectives=tuple(sorted(collectives, key=lambda collective: collective.key)),
@@ -156,9 +153,7 @@ def from_json(value: Any, what: str = "the lock file") -> LockFile:
     ]
     for name, count in Counter(names).items():
         if count > 1:
-            raise InvalidInput(
-                f"{what} has {shown(name, 200)} {count} times, but must have it once"
-            )
+            raise InvalidInput(f"{what} has {shown(name, 200)} {count} times, but must have it once")
     return lock
 
 

@@ -78,10 +78,7 @@ class Board(Record):
     def aligned(self) -> Board:
         """Return the Board with equal paths for arrays that its Snapshots name differently."""
         snapshots = aligned(self.snapshots)
-        pins = (
-            replace(pin, snapshot=snapshot)
-            for pin, snapshot in zip(self.pins, snapshots, strict=True)
-        )
+        pins = (replace(pin, snapshot=snapshot) for pin, snapshot in zip(self.pins, snapshots, strict=True))
         return replace(self, pins=tuple(pins))
 
     def pinned(self, name: str, snapshot: Snapshot) -> Board:
@@ -145,9 +142,7 @@ class Board(Record):
         return joined
 
     def to_json(self) -> dict[str, Any]:
-        pins = tuple(
-            PinFile(pin.name, pin.snapshot.to_json(), extra=pin.extra) for pin in self.pins
-        )
+        pins = tuple(PinFile(pin.name, pin.snapshot.to_json(), extra=pin.extra) for pin in self.pins)
         file = BoardFile(pins, self.baseline, self.chip, extra=self.extra)
         return typed_json.encode_file(file, FORMAT, VERSION)
 
@@ -171,9 +166,7 @@ def from_json(value: Any, what: str = "the comparison") -> Board:
     """
     file = typed_json.decode_file(BoardFile, value, what, FORMAT, VERSION)
     if len(file.pins) > MOST_PINS:
-        raise InvalidInput(
-            f"{what}: pins has {len(file.pins)} entries, but must have at most {MOST_PINS}"
-        )
+        raise InvalidInput(f"{what}: pins has {len(file.pins)} entries, but must have at most {MOST_PINS}")
     board = Board(chip=_chip(file.chip, what), extra=file.extra)
     for number, pin in enumerate(file.pins):
         where = f"{what}: pins[{number}]"
@@ -199,9 +192,7 @@ def parse(content: bytes, what: str = "the comparison") -> Board:
       InvalidInput: if it is neither.
     """
     if len(content) > MOST_BYTES:
-        raise InvalidInput(
-            f"{what} has {len(content):,} bytes, but must have at most {MOST_BYTES:,}"
-        )
+        raise InvalidInput(f"{what} has {len(content):,} bytes, but must have at most {MOST_BYTES:,}")
     value = strict_json.parse(content, what)
     if isinstance(value, dict) and value.get("format") == snapshots.FORMAT:
         name = free_name(Path(what).name.removesuffix(".json"), ())

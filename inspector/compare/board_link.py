@@ -142,16 +142,14 @@ def _parse_pin(text: str) -> LinkedPin:
     name, separator, rest = text.rpartition(_BETWEEN)
     if not separator:
         raise InvalidInput(
-            f"pin is {shown(text)}, but must be a name, {_BETWEEN} and a layout, "
-            f"such as FSDP{_BETWEEN}mesh.8"
+            f"pin is {shown(text)}, but must be a name, {_BETWEEN} and a layout, such as FSDP{_BETWEEN}mesh.8"
         )
     fields: dict[str, str] = {}
     for field in rest.split():
         key, point, value = field.partition(".")
         if not point or key in fields:
             raise InvalidInput(
-                f"pin {shown(name)} has {shown(field)}, "
-                "but must have each field once, such as mesh.2x4"
+                f"pin {shown(name)} has {shown(field)}, but must have each field once, such as mesh.2x4"
             )
         fields[key] = urllib.parse.unquote(value)
     was, figures = fields.pop(_WAS, None), fields.pop(_SAID, None)

@@ -42,9 +42,7 @@ def to_json(
             {"name": name, "source": typed_json.encode(snapshot.source), "layout": snapshot.layout}
             for name, snapshot in named
         ],
-        "columns": [
-            {"name": one.name, "assessment": typed_json.encode(one.assessment)} for one in every
-        ],
+        "columns": [{"name": one.name, "assessment": typed_json.encode(one.assessment)} for one in every],
         "verdicts": [typed_json.encode(verdict) for verdict in verdicts(every, baseline)],
         "sentence": headline(every, baseline),
         "questions": [typed_json.encode(row) for row in rows],
@@ -55,9 +53,7 @@ def to_json(
                 "after": place,
                 "sentences": list(sentences(reference, snapshot, chip)),
                 "reservations": [caveat.text for caveat in caveats(reference, snapshot)],
-                "arrays": [
-                    _difference(array) for array in arrays(reference, snapshot) if array.changed
-                ],
+                "arrays": [_difference(array) for array in arrays(reference, snapshot) if array.changed],
             }
             for place, snapshot in enumerate(snapshots)
             if place != baseline
@@ -67,8 +63,7 @@ def to_json(
 
 def _difference(difference: ArrayDifference) -> dict[str, Any]:
     sides = (
-        None if array is None else typed_json.encode(array)
-        for array in (difference.before, difference.after)
+        None if array is None else typed_json.encode(array) for array in (difference.before, difference.after)
     )
     before, after = (side and {name: side[name] for name in _ARRAY_FIELDS} for side in sides)
     facts = {

@@ -120,8 +120,7 @@ def measures(every: Sequence[Compared], baseline: int = 0) -> tuple[Measure, ...
     )
     for kind, ask in asks:
         amounts = [
-            Amount(unknown=REJECTED) if compared.assessment.rejected else ask(compared)
-            for compared in every
+            Amount(unknown=REJECTED) if compared.assessment.rejected else ask(compared) for compared in every
         ]
         if kind == "time":
             answers = tuple(
@@ -161,10 +160,7 @@ def _memory(compared: Compared) -> Amount:
     elif estimated:
         stage = "estimated before a compile"
     return Amount(
-        tuple(
-            Part(name, size)
-            for name, size in memory.needed_parts(compared.snapshot, need.peak_bytes)
-        ),
+        tuple(Part(name, size) for name, size in memory.needed_parts(compared.snapshot, need.peak_bytes)),
         need.peak_bytes,
         stage,
         at_least=need.at_least,
@@ -183,9 +179,7 @@ def _time(compared: Compared) -> Amount:
         stage = compared.evidence.text
         parts: tuple[Part, ...] = (Part(MEASURED, step.seconds),)
         return Amount(parts, step.seconds, stage, low=step.low, high=step.high)
-    predicted = prediction_of(
-        compared.snapshot, program, hardware.CHIPS[compared.assessment.chip or ""]
-    )
+    predicted = prediction_of(compared.snapshot, program, hardware.CHIPS[compared.assessment.chip or ""])
     stage = "predicted before a compile"
     if predicted.simulated is not None:
         stage = "predicted from the schedule"

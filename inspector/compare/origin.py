@@ -29,6 +29,5 @@ def sizes(snapshot: Snapshot) -> dict[str, str] | None:
     if not isinstance(plain, dict):
         return None
     return {
-        str(name): value if isinstance(value, str) else json.dumps(value)
-        for name, value in plain.items()
+        str(name): value if isinstance(value, str) else json.dumps(value) for name, value in plain.items()
     }

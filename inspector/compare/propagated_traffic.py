@@ -101,9 +101,7 @@ def not_compared(snapshot: Snapshot) -> tuple[str, ...]:
 
     A program on one device has none.
     """
-    known = {
-        program.name for program in partitioned_beside(snapshot) if program.collectives is not None
-    }
+    known = {program.name for program in partitioned_beside(snapshot) if program.collectives is not None}
     return tuple(
         program.name
         for program in snapshot.programs
@@ -134,9 +132,7 @@ def pairs(rows: Iterable[Row]) -> tuple[Pair, ...]:
         sums = [_sum(pair.propagated for pair in group), _sum(pair.compiled for pair in group)]
         if sums == [0, 0]:
             continue
-        reasons = dict.fromkeys(
-            reason for row in group if not _equal_bytes(row) for reason in row.reasons
-        )
+        reasons = dict.fromkeys(reason for row in group if not _equal_bytes(row) for reason in row.reasons)
         found.append(Pair(program, axes, sums[0], sums[1], tuple(reasons)))
     return tuple(found)
 
@@ -202,10 +198,7 @@ def _reasons(
     found: dict[tuple[Axes, str], Counter[Reason]] = defaultdict(Counter)
     added: Counter[tuple[Axes, str]] = Counter()
     gathered = {
-        path
-        for collective in before
-        if collective.op == "all-gather"
-        for path in collective.arrays or ()
+        path for collective in before if collective.op == "all-gather" for path in collective.arrays or ()
     }
     for component in _components(before, after):
         sent = [_sent_by_kind(component.before), _sent_by_kind(component.after)]
@@ -247,20 +240,14 @@ def _explain_sums(
         new[after] += sent
 
 
-def _reason(
-    component: _Component, kind: tuple[Axes, str], old: int, new: int, gathered: set[str]
-) -> Reason:
+def _reason(component: _Component, kind: tuple[Axes, str], old: int, new: int, gathered: set[str]) -> Reason:
     """Return why the bytes of one kind of collective differ in these operations."""
     axes, op = kind
     before = [collective for collective in component.before if collective.mesh_axes == axes]
     after = [collective for collective in component.after if collective.mesh_axes == axes]
     ops_before = {collective.op for collective in before}
     ops_after = {collective.op for collective in after}
-    if (
-        op in _SUMS
-        and (ops_before | ops_after) >= _SUMS
-        and ops_before & _SUMS != ops_after & _SUMS
-    ):
+    if op in _SUMS and (ops_before | ops_after) >= _SUMS and ops_before & _SUMS != ops_after & _SUMS:
         return "reduce-scatter" if "reduce-scatter" in ops_after else "all-reduce"
     rings = "collective-permute" in ops_after - ops_before and bool(ops_before)
     if rings and (op == "collective-permute" or old > new):
@@ -313,9 +300,7 @@ def _left_a_loop(before: Sequence[Collective], after: Sequence[Collective], op: 
         if collective.op == op and (collective.executions or 0) > 1
     }
     once = {
-        collective.payload_bytes
-        for collective in after
-        if collective.op == op and collective.executions == 1
+        collective.payload_bytes for collective in after if collective.op == op and collective.executions == 1
     }
     return bool(many & once) and not any(
         (collective.executions or 0) > 1 for collective in after if collective.op == op

@@ -60,8 +60,6 @@ def _ends(step: Step) -> tuple[float | None, float | None]:
     return (step.least, step.most) if step.outside else (step.low, step.high)
 
 
-def _answered(
-    value: float, low: float, high: float, pairs: int, reason: str | None = None
-) -> Ratio:
+def _answered(value: float, low: float, high: float, pairs: int, reason: str | None = None) -> Ratio:
     answer: Answer = "worse" if low > 1 else "better" if high < 1 else "not distinguishable"
     return Ratio(answer, value, low, high, pairs, reason)

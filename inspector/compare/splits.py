@@ -34,9 +34,7 @@ def split_of(array: Array | None, mesh: Mesh | None) -> Split | None:
     sizes = mesh.sizes
     if any(name not in sizes for axes in array.spec for name in axes or ()):
         return None
-    split = tuple(
-        tuple((name, sizes[name]) for name in axes or () if sizes[name] > 1) for axes in array.spec
-    )
+    split = tuple(tuple((name, sizes[name]) for name in axes or () if sizes[name] > 1) for axes in array.spec)
     return trimmed(split) if array.shape is None else split
 
 
@@ -86,9 +84,7 @@ def elements_per_device(array: Array, mesh: Mesh | None) -> int | None:
     return math.prod(array.shape) // math.prod(ways)
 
 
-def same_placement(
-    before: Mesh | None, after: Mesh | None
-) -> Callable[[Array, Array], bool | None]:
+def same_placement(before: Mesh | None, after: Mesh | None) -> Callable[[Array, Array], bool | None]:
     """Return a function that compares the placements of two arrays, device by device.
 
     It returns whether each device holds the same index ranges of both arrays, or None if unknown. Devices
@@ -106,16 +102,13 @@ def same_placement(
 
     def compare(array: Array, other: Array) -> bool | None:
         was, now = (
-            None
-            if each.shards is None and split_of(each, mesh) is None
-            else place_array(each, mesh)
+            None if each.shards is None and split_of(each, mesh) is None else place_array(each, mesh)
             for each, mesh in ((array, before), (other, after))
         )
         if was is None or now is None or array.shape != other.shape:
             return None
         return order is not None and all(
-            np.array_equal(old, new[order])
-            for old, new in ((was.starts, now.starts), (was.stops, now.stops))
+            np.array_equal(old, new[order]) for old, new in ((was.starts, now.starts), (was.stops, now.stops))
         )
 
     def same(array: Array, other: Array) -> bool | None:

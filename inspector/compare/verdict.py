@@ -54,18 +54,12 @@ class Compared:
 
 def compared(named: Sequence[tuple[str, Snapshot]], chip: Chip | None = None) -> list[Compared]:
     """Return the Snapshots with their assessments, each on its own chip or else on the chosen one."""
-    return [
-        Compared(name, for_chip(snapshot, chip), assess(snapshot, chip)) for name, snapshot in named
-    ]
+    return [Compared(name, for_chip(snapshot, chip), assess(snapshot, chip)) for name, snapshot in named]
 
 
 def verdicts(every: Sequence[Compared], baseline: int = 0) -> list[Verdict]:
     """Return the verdict of each layout but the baseline, in their order."""
-    return [
-        verdict(every[baseline], compared)
-        for place, compared in enumerate(every)
-        if place != baseline
-    ]
+    return [verdict(every[baseline], compared) for place, compared in enumerate(every) if place != baseline]
 
 
 def verdict(baseline: Compared, candidate: Compared) -> Verdict:
@@ -87,9 +81,7 @@ def verdict(baseline: Compared, candidate: Compared) -> Verdict:
         verdict = _of_usable(verdict, baseline, candidate)
     elif _same_instructions(baseline, candidate):
         reason = "both compile to the same instructions"
-        verdict = replace(
-            verdict, answer="not distinguishable", ratio=1.0, low=1.0, high=1.0, reason=reason
-        )
+        verdict = replace(verdict, answer="not distinguishable", ratio=1.0, low=1.0, high=1.0, reason=reason)
     else:
         verdict = _judged(verdict, baseline, candidate)
         if other := _other_sizes(baseline, candidate):
@@ -113,11 +105,7 @@ def headline(every: Sequence[Compared], baseline: int = 0) -> str:
         return " ".join(f"{_capital(_unusable(compared) or '')}." for compared in every)
     # Only layouts that can be compared with the baseline have a place in one order.
     lead = every[baseline] if every[baseline] in usable else usable[0]
-    same = [
-        compared
-        for compared in usable
-        if compared is lead or _not_comparable(lead, compared) is None
-    ]
+    same = [compared for compared in usable if compared is lead or _not_comparable(lead, compared) is None]
     best = min(same, key=_cost)
     others = {compared.name: verdict(best, compared) for compared in every if compared is not best}
     parts = []
@@ -147,15 +135,9 @@ def _shortest(best: Compared, same: Sequence[Compared], others: dict[str, Verdic
     step = best.assessment.step
     if step is None or len(same) < 2:
         return f"No two of these layouts can be compared; {best.name} is the first that can run"
-    alone = all(
-        others[compared.name].answer == "worse" for compared in same if compared is not best
-    )
+    alone = all(others[compared.name].answer == "worse" for compared in same if compared is not best)
     measured = "measured" if step.kind == "measured" else "predicted"
-    which = (
-        "has the shortest step"
-        if alone
-        else "has the shortest step by a margin within the uncertainty"
-    )
+    which = "has the shortest step" if alone else "has the shortest step by a margin within the uncertainty"
     return f"{best.name} {which}, {step.value_text} {measured}"
 
 
@@ -248,8 +230,7 @@ def other_model(baseline: Compared, candidate: Compared) -> str | None:
             return f"the sizes of the model differ: {and_text(other)}"
         return None
     states = [
-        {(array.path, array.shape) for array in side.arrays if array.group in STATE_GROUPS}
-        for side in both
+        {(array.path, array.shape) for array in side.arrays if array.group in STATE_GROUPS} for side in both
     ]
     if states[0] != states[1]:
         return "their train states differ"
@@ -259,11 +240,7 @@ def other_model(baseline: Compared, candidate: Compared) -> str | None:
 def _other_sizes(baseline: Compared, candidate: Compared) -> list[str]:
     """Return the names of the sizes that differ, without those that only change the work of a step."""
     was, now = (origin.sizes(side.snapshot) or {} for side in (baseline, candidate))
-    return [
-        name
-        for name in {**was, **now}
-        if was.get(name) != now.get(name) and name not in _WORK_SIZES
-    ]
+    return [name for name in {**was, **now} if was.get(name) != now.get(name) and name not in _WORK_SIZES]
 
 
 def _weights(snapshot: Snapshot) -> int | None:
@@ -346,9 +323,7 @@ def _sentence(verdict: Verdict, baseline: Compared, candidate: Compared) -> str:
         return f"{_capital('; '.join(unusable))}.{rest}"
     said = [_time_sentence(verdict, baseline, candidate)]
     equal = verdict.answer == "not distinguishable" and _same_instructions(baseline, candidate)
-    if not equal and (
-        verdict.answer != "not comparable" or other_model(baseline, candidate) is None
-    ):
+    if not equal and (verdict.answer != "not comparable" or other_model(baseline, candidate) is None):
         said += _need_sentence(verdict, baseline, candidate)
     return " ".join(said)
 
@@ -392,9 +367,7 @@ def _time_sentence(verdict: Verdict, baseline: Compared, candidate: Compared) ->
 def _other_work_sizes(baseline: Compared, candidate: Compared) -> str:
     """Return what differs in the work of a step: `batches and sequence lengths`."""
     was, now = (origin.sizes(side.snapshot) or {} for side in (baseline, candidate))
-    return and_text(
-        [words for name, words in _WORK_SIZES.items() if was.get(name) != now.get(name)]
-    )
+    return and_text([words for name, words in _WORK_SIZES.items() if was.get(name) != now.get(name)])
 
 
 def _need_sentence(verdict: Verdict, baseline: Compared, candidate: Compared) -> list[str]:
@@ -405,9 +378,7 @@ def _need_sentence(verdict: Verdict, baseline: Compared, candidate: Compared) ->
     if was is not None and now is not None and comparable:
         change = now.peak_bytes - was.peak_bytes
         if abs(change) > LEAST_CHANGE * was.peak_bytes:
-            said.append(
-                f"needs {bytes_text(abs(change))} {'more' if change > 0 else 'less'} memory"
-            )
+            said.append(f"needs {bytes_text(abs(change))} {'more' if change > 0 else 'less'} memory")
         else:
             said.append("needs as much memory")
     sent, sends = baseline.assessment.traffic, candidate.assessment.traffic

@@ -31,9 +31,7 @@ def keys_of(name: str) -> tuple[str, ...] | None:
         if match is None or len(keys) == _MOST_KEYS:
             return None
         quoted = match["quoted"]
-        keys.append(
-            _ESCAPE.sub(r"\1", quoted[1:-1]) if quoted else match["name"] or match["other"] or ""
-        )
+        keys.append(_ESCAPE.sub(r"\1", quoted[1:-1]) if quoted else match["name"] or match["other"] or "")
         at = match.end()
     return tuple(keys)
 

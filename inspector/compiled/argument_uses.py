@@ -80,16 +80,12 @@ def argument_uses(
     entry = analysis.module.by_name.get(analysis.module.entry or "")
     if entry is None or entry.root is None or analysis.module.truncated:
         return {}
-    parameters = [
-        instruction for instruction in entry.instructions if instruction.opcode == "parameter"
-    ]
+    parameters = [instruction for instruction in entry.instructions if instruction.opcode == "parameter"]
     if sorted(parameter.number or 0 for parameter in parameters) != list(range(len(arguments))):
         return {}
     reader = _Reader(analysis)
     try:
-        returned = reader.flow_of(
-            entry, {n: _Flow(frozenset({n})) for n in range(len(arguments))}, 0
-        )
+        returned = reader.flow_of(entry, {n: _Flow(frozenset({n})) for n in range(len(arguments))}, 0)
     except TooLong:
         return {}
     flows = (returned,) if returned.parts is None else returned.parts
@@ -143,10 +139,7 @@ class _Uses:
         moments: frozenset[int] = frozenset()
         if trains:
             moments = frozenset(
-                n
-                for followed in self._from.values()
-                if followed & weights
-                for n in followed & updated
+                n for followed in self._from.values() if followed & weights for n in followed & updated
             )
         uses: dict[int, ArgumentUse] = dict.fromkeys(caches, "cache")
         uses |= dict.fromkeys(moments - weights, "moment")
@@ -154,9 +147,7 @@ class _Uses:
         uses = self._with_neighbors(uses, updated)
         return uses | self._data(uses, updated)
 
-    def _data(
-        self, uses: dict[int, ArgumentUse], updated: frozenset[int]
-    ) -> dict[int, ArgumentUse]:
+    def _data(self, uses: dict[int, ArgumentUse], updated: frozenset[int]) -> dict[int, ArgumentUse]:
         """Return the arrays of arguments of the function that are neither state nor a random key."""
         roots = {self._root(number) for number in (*uses, *updated, *self._wrote)}
         if "weight" not in uses.values() and "cache" not in uses.values():
@@ -164,9 +155,7 @@ class _Uses:
         return {
             number: "data"
             for number in range(len(self._paths))
-            if self._root(number) not in roots
-            and self._rank(number) > 0
-            and not self._may_be_key(number)
+            if self._root(number) not in roots and self._rank(number) > 0 and not self._may_be_key(number)
         }
 
     def _against_computed(self, backward: bool) -> frozenset[int]:

@@ -49,9 +49,7 @@ def looked_for(snapshot: Snapshot) -> bool:
     )
 
 
-def _known_by(
-    array: Array, collective: Collective, program: str
-) -> Literal["followed", "place"] | None:
+def _known_by(array: Array, collective: Collective, program: str) -> Literal["followed", "place"] | None:
     arrays = collective.arrays or ()
     if array.path in arrays:
         return "followed"

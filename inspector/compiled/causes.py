@@ -53,18 +53,12 @@ def conflicts_of(program: Program) -> tuple[Conflicts, ...]:
     Bytes that several of them share count for none of them alone.
     """
     known = {
-        key: part
-        for collective in program.collectives or ()
-        for key, part in numbered_parts(collective)
+        key: part for collective in program.collectives or () for key, part in numbered_parts(collective)
     }
     keyed = ((_key(conflict), conflict) for conflict in program.conflicts or ())
     alike = list(by_key(keyed).values())
     parts = [
-        [
-            key
-            for key in dict.fromkeys(k for c in equal for k in parts_of_conflict(c))
-            if key in known
-        ]
+        [key for key in dict.fromkeys(k for c in equal for k in parts_of_conflict(c)) if key in known]
         for equal in alike
     ]
     users = Counter(itertools.chain.from_iterable(parts))
@@ -136,9 +130,7 @@ def dependents(snapshot: Snapshot, rule: str) -> Dependents:
     """Return everything whose sharding comes from a rule, such as `embed → fsdp`."""
     placed = [array for array in snapshot.arrays if rule in _rules_of_array(array, snapshot)]
     collectives = [
-        (program, collective)
-        for program in snapshot.programs
-        for collective in program.collectives or ()
+        (program, collective) for program in snapshot.programs for collective in program.collectives or ()
     ]
     return Dependents(
         rule,

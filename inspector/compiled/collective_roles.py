@@ -78,6 +78,5 @@ def _modules_with_experts(snapshot: Snapshot) -> frozenset[str]:
     return frozenset(
         array.path.partition("/")[2].rpartition("/")[0]
         for array in snapshot.arrays
-        if array.group == "params"
-        and any(_EXPERT.search(axis or "") for axis in array.logical_axes or ())
+        if array.group == "params" and any(_EXPERT.search(axis or "") for axis in array.logical_axes or ())
     )

@@ -44,9 +44,7 @@ def with_donation(snapshot: Snapshot) -> Snapshot:
     return replace(snapshot, programs=tuple(programs))
 
 
-def donatable_bytes(
-    program: Program, by_path: Mapping[str, Array], mesh: Mesh | None
-) -> int | None:
+def donatable_bytes(program: Program, by_path: Mapping[str, Array], mesh: Mesh | None) -> int | None:
     """Return the bytes of outputs on one device that fit over inputs of the same bytes, each used once.
 
     Inputs of the batch do not count: the caller has no new version of them. Return None if the inputs or the
@@ -56,11 +54,7 @@ def donatable_bytes(
     known = dict.fromkeys(sizes, False)
     for value in program.shardings:
         array = by_path.get(value.path)
-        if (
-            not value.used
-            or array is None
-            or (in_host_memory(array, mesh) and not is_emulated(mesh))
-        ):
+        if not value.used or array is None or (in_host_memory(array, mesh) and not is_emulated(mesh)):
             continue
         size = bytes_in_program(array, value, mesh)
         if size is None:
@@ -94,9 +88,7 @@ def same_spec(spec: Spec, other: Spec) -> bool:
     return tuple(axes or None for axes in spec) == tuple(axes or None for axes in other)
 
 
-def _unused(
-    program: Program, by_path: Mapping[str, Array], mesh: Mesh | None
-) -> Iterable[UnusedDonation]:
+def _unused(program: Program, by_path: Mapping[str, Array], mesh: Mesh | None) -> Iterable[UnusedDonation]:
     outputs = [
         (array, output)
         for output in program.shardings

@@ -37,9 +37,7 @@ def gradient_results(analysis: Analysis, results: Sequence[str]) -> frozenset[st
     if len(values) != len(results):
         return frozenset()
     found = (
-        path
-        for path, value in zip(results, values, strict=True)
-        if _of_backward(analysis, entry, value)
+        path for path, value in zip(results, values, strict=True) if _of_backward(analysis, entry, value)
     )
     return frozenset(found)
 

@@ -66,9 +66,7 @@ class _Reader:
             gather = gathers.get((computation, instruction.name))
             if gather is None:
                 continue
-            results = [
-                value for value in self._written.get(position, ()) if position not in value.readers
-            ]
+            results = [value for value in self._written.get(position, ()) if position not in value.readers]
             kept = {id(buffer): buffer for result in results for buffer in self._kept(result)}
             size = sum(buffer.bytes for key, buffer in kept.items() if key not in counted)
             counted |= kept.keys()

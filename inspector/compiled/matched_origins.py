@@ -45,9 +45,7 @@ def _with_causes(program: Program, collectives: tuple[Collective, ...], before: 
     return replace(program, collectives=matched, conflicts=conflicts)
 
 
-def with_lines(
-    collectives: Sequence[Collective], conflicts: Sequence[Conflict]
-) -> tuple[Collective, ...]:
+def with_lines(collectives: Sequence[Collective], conflicts: Sequence[Conflict]) -> tuple[Collective, ...]:
     """Return collectives, those without a line with that of the operation whose conflict they resolve.
 
     XLA has no name for a collective that moves an argument, if it names it by what is moved.
@@ -59,9 +57,7 @@ def with_lines(
         for name in conflict.collectives
     }
     return tuple(
-        replace(collective, source=lines.get(collective.name))
-        if collective.source is None
-        else collective
+        replace(collective, source=lines.get(collective.name)) if collective.source is None else collective
         for collective in collectives
     )
 
@@ -97,9 +93,7 @@ def _places(collective: Collective) -> Iterator[Hashable]:
     yield from collective.arrays or ()
 
 
-def _with_origins(
-    collective: Collective, known: Mapping[Hashable, Sequence[Collective]]
-) -> Collective:
+def _with_origins(collective: Collective, known: Mapping[Hashable, Sequence[Collective]]) -> Collective:
     axes = frozenset(collective.axis_names)
     if collective.origins is not None or not axes:
         return collective

@@ -93,9 +93,7 @@ def estimated_values(
       kernel_square: length of the sequences whose scores a kernel of attention keeps on the chip.
     """
     numbers = {path: number for number, path in enumerate(arguments)}
-    donated = {
-        number: numbers[path] for number, path in enumerate(results) if donate and path in numbers
-    }
+    donated = {number: numbers[path] for number, path in enumerate(results) if donate and path in numbers}
     return fused_values(analysis, donated, kernel_square)
 
 
@@ -197,9 +195,7 @@ class _Use:
             instructions=count,
             points=tuple(position for position, _, _ in points),
             phases=self._phases_at([position for position, _, _ in points]),
-            groups=tuple(
-                GroupUse(name, tuple(point[2].get(name, 0) for point in points)) for name in order
-            ),
+            groups=tuple(GroupUse(name, tuple(point[2].get(name, 0) for point in points)) for name in order),
             peak=peak,
             values=tuple(self._values(*points[peak][:2])),
             on_chip=max(map(_peak, self._on_chip().values()), default=None),
@@ -221,10 +217,7 @@ class _Use:
             works = instruction.opcode in _WORK or instruction.opcode in BY_OPCODE
             phase = self._phase(position) if works else "unknown"
             every.append("backward" if phase in _BACKWARD else phase)
-        ahead = {
-            name: [0, *itertools.accumulate(phase == name for phase in every)]
-            for name in _NAMED_PHASES
-        }
+        ahead = {name: [0, *itertools.accumulate(phase == name for phase in every)] for name in _NAMED_PHASES}
         phases: list[Phase] = []
         for position in positions:
             low, high = max(position - count // 24, 0), min(position + count // 24 + 1, count)
@@ -245,8 +238,7 @@ class _Use:
         if computation not in self._computations:
             instructions = self._module.by_name[computation].instructions
             phases = {
-                parse_op_name(instruction.metadata.get("op_name"))[0].phase
-                for instruction in instructions
+                parse_op_name(instruction.metadata.get("op_name"))[0].phase for instruction in instructions
             }
             phases.discard("unknown")
             self._computations[computation] = phases.pop() if len(phases) == 1 else "unknown"
@@ -269,14 +261,8 @@ class _Use:
             return "temporary"
         if any(self._communicates(self._instructions[writer][1]) for writer in buffer.writers[:1]):
             return "collective"
-        written = {
-            phase for writer in buffer.writers for phase in self._phases_around(writer, before=True)
-        }
-        read = {
-            phase
-            for reader in buffer.readers
-            for phase in self._phases_around(reader, before=False)
-        }
+        written = {phase for writer in buffer.writers for phase in self._phases_around(writer, before=True)}
+        read = {phase for reader in buffer.readers for phase in self._phases_around(reader, before=False)}
         if "forward" in written and read & _BACKWARD:
             return "activation"
         return "gradient" if written & _BACKWARD and "optimizer" in read else "temporary"
@@ -338,9 +324,7 @@ class _Use:
         computation = self._module.by_name[name]
         at: Instruction | None = instruction
         if instruction.opcode == "fusion":
-            fused = next(
-                (self._module.by_name.get(call.computation) for call in instruction.called), None
-            )
+            fused = next((self._module.by_name.get(call.computation) for call in instruction.called), None)
             at = None if fused is None else fused.root
         else:
             fused = computation

@@ -184,9 +184,7 @@ def collectives_of(
     return tuple(collectives)
 
 
-def _with_arrays(
-    collective: Collective, operands: Sequence[Moved]
-) -> tuple[CollectivePart, ...] | None:
+def _with_arrays(collective: Collective, operands: Sequence[Moved]) -> tuple[CollectivePart, ...] | None:
     """Return the parts of a collective with the arrays that its operands move; None if none is known."""
     parts = collective.parts or ()
     if len(parts) != len(operands):
@@ -212,9 +210,7 @@ def with_repeated(
 def flat_paths(shardings: Iterable[ProgramArray]) -> tuple[list[str], list[str]]:
     """Return the paths of the arguments that a program uses and those of its results, in order."""
     used = [array for array in shardings if array.used]
-    inputs, outputs = (
-        [array.path for array in used if array.role == role] for role in ("input", "output")
-    )
+    inputs, outputs = ([array.path for array in used if array.role == role] for role in ("input", "output"))
     return inputs, outputs
 
 

@@ -146,9 +146,7 @@ def _own_nodes(statement: ast.stmt) -> Iterator[ast.AST]:
     while waiting:
         node = waiting.pop(0)
         yield node
-        waiting += (
-            child for child in ast.iter_child_nodes(node) if not isinstance(child, ast.stmt)
-        )
+        waiting += (child for child in ast.iter_child_nodes(node) if not isinstance(child, ast.stmt))
 
 
 def _starts(node: ast.AST, line: int, column: int | None) -> bool:

@@ -102,9 +102,7 @@ def _mirrored(arrays: list[Array]) -> Iterable[Array]:
     if len(roots) != 1:
         return arrays
     parameters = {array.path for held in roots.values() for array in held}
-    return [
-        replace(array, group="params") if array.path in parameters else array for array in arrays
-    ]
+    return [replace(array, group="params") if array.path in parameters else array for array in arrays]
 
 
 def _root(keys: _Keys, ends: Mapping[_Keys, set[tuple[int, ...]]]) -> _Keys:

@@ -67,9 +67,7 @@ def with_assumed(snapshots: Sequence[Snapshot], assumed: Assumed) -> list[Snapsh
     if not assumed:
         return list(snapshots)
     programs = [
-        program
-        for snapshot in snapshots
-        for program in (*snapshot.programs, *(snapshot.propagated or ()))
+        program for snapshot in snapshots for program in (*snapshot.programs, *(snapshot.propagated or ()))
     ]
     known = {
         kind: {
@@ -135,8 +133,7 @@ def assume(program: Program, assumed: Assumed) -> Program:
     shares = {name: _shares(choices[name], share) for name, share in stated.items()}
     factors = _Factors(trips, shares)
     clauses = [
-        f"the loop {choices[name].label} runs {counted(number, 'time')}"
-        for name, number in trips.items()
+        f"the loop {choices[name].label} runs {counted(number, 'time')}" for name, number in trips.items()
     ] + [
         f"the branch of {choices[name].label} is taken in {share:.4g} of its executions"
         for name, share in stated.items()
@@ -172,9 +169,7 @@ def _with_kernels(program: Program, kernels: Mapping[str, Cost]) -> Program:
             calls = work.calls.get(name)
             if calls is None or work.flops is None:
                 continue
-            added = WorkPart(
-                (), cost.flops * calls, (MatmulFlops("bf16", cost.flops * calls),), 0.0
-            )
+            added = WorkPart((), cost.flops * calls, (MatmulFlops("bf16", cost.flops * calls),), 0.0)
             total = _sum(WorkPart((), work.flops, work.matmul, 0.0), added)
             moved = cost.bytes * calls
             work = replace(
@@ -195,17 +190,13 @@ def _with_kernels(program: Program, kernels: Mapping[str, Cost]) -> Program:
         f"one execution of {name} takes {cost.flops:.4g} FLOPs and moves {bytes_text(cost.bytes)}"
         for name, cost in kernels.items()
     ]
-    return replace(
-        program, work=work, schedule=schedule, assumptions=(*program.assumptions, *clauses)
-    )
+    return replace(program, work=work, schedule=schedule, assumptions=(*program.assumptions, *clauses))
 
 
 def least(program: Program) -> Program:
     """Return a program that runs each loop of unknown trip count once, and no branch."""
     loops = {choice.name: 1 for choice in program.open_choices if choice.kind == "loop"}
-    return replace(
-        _without_branches(assume(program, Assumed(loops))), assumptions=program.assumptions
-    )
+    return replace(_without_branches(assume(program, Assumed(loops))), assumptions=program.assumptions)
 
 
 def once(program: Program) -> Program:

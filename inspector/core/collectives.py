@@ -142,9 +142,7 @@ def traffic(collectives: Iterable[Collective], networks_apart: bool = False) -> 
             len(group),
             _total((collective.executions, 1) for collective in group),
             _total((collective.executions, collective.payload_bytes) for collective in group),
-            _total(
-                (collective.executions, collective.wire_bytes_per_device) for collective in group
-            ),
+            _total((collective.executions, collective.wire_bytes_per_device) for collective in group),
             any(collective.conditional for collective in group),
             network,
             wire_bytes_of_iteration(*group),
@@ -164,9 +162,7 @@ def axes_text(collective: Collective | Traffic) -> str:
 
     Parts of mesh axes are written as Shardy does: `data:(1)2`.
     """
-    text = mesh_axes_text(
-        collective.axis_parts if collective.mesh_axes is None else collective.mesh_axes
-    )
+    text = mesh_axes_text(collective.axis_parts if collective.mesh_axes is None else collective.mesh_axes)
     return text if collective.network is None else f"{text} ({collective.network.upper()})"
 
 
@@ -217,9 +213,7 @@ def outputs_of(collective: Collective) -> tuple[str, ...]:
 
 def wire_bytes_of_run(*collectives: Collective) -> int | None:
     """Return the bytes that leave one device in all executions of one run, or None if unknown."""
-    return _total(
-        (collective.executions, collective.wire_bytes_per_device) for collective in collectives
-    )
+    return _total((collective.executions, collective.wire_bytes_per_device) for collective in collectives)
 
 
 def wire_bytes_of_iteration(*collectives: Collective) -> int | None:
@@ -227,14 +221,11 @@ def wire_bytes_of_iteration(*collectives: Collective) -> int | None:
 
     Return None if no collective is in such a loop, or if the bytes are unknown.
     """
-    inside = [
-        collective for collective in collectives if collective.executions_per_iteration is not None
-    ]
+    inside = [collective for collective in collectives if collective.executions_per_iteration is not None]
     if not inside:
         return None
     return _total(
-        (collective.executions_per_iteration, collective.wire_bytes_per_device)
-        for collective in inside
+        (collective.executions_per_iteration, collective.wire_bytes_per_device) for collective in inside
     )
 
 

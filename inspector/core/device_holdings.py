@@ -82,9 +82,7 @@ class Holdings:
         return tuple(sorted(lost, key=lambda piece: -(piece.alone or 0)))
 
 
-def holdings(
-    snapshot: Snapshot, devices: Sequence[int], groups: Sequence[str] | None = None
-) -> Holdings:
+def holdings(snapshot: Snapshot, devices: Sequence[int], groups: Sequence[str] | None = None) -> Holdings:
     """Return the blocks that `devices` hold of the arrays in `groups` (by default of all arrays).
 
     Raises:
@@ -105,9 +103,7 @@ def holdings(
     )
 
 
-def copies_of(
-    snapshot: Snapshot, devices: Sequence[int], groups: Sequence[str] | None = None
-) -> np.ndarray:
+def copies_of(snapshot: Snapshot, devices: Sequence[int], groups: Sequence[str] | None = None) -> np.ndarray:
     """Return (devices,) bytes, in the order of `mesh_of_all_devices`: copies of the chosen devices' data.
 
     For a chosen device these are all its bytes.
@@ -135,15 +131,11 @@ def devices_of_process(snapshot: Snapshot, process: int) -> tuple[int, ...]:
     if mesh.processes is None:
         raise InvalidInput("this Snapshot has no process indices for its devices")
     devices = tuple(
-        device
-        for device, owner in zip(mesh.devices, mesh.processes, strict=True)
-        if owner == process
+        device for device, owner in zip(mesh.devices, mesh.processes, strict=True) if owner == process
     )
     if not devices:
         there = ", ".join(map(str, sorted(set(mesh.processes))))
-        raise InvalidInput(
-            f"process is {process}, but must be one of those in the Snapshot: {there}"
-        )
+        raise InvalidInput(f"process is {process}, but must be one of those in the Snapshot: {there}")
     return devices
 
 

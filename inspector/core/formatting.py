@@ -189,9 +189,7 @@ def mesh_axes_text(axes: Sequence[str] | None, name: Callable[[str], str] = str)
     return " × ".join(map(name, axes)) or "no axis"
 
 
-def mesh_text(
-    mesh: Mesh | None, name: Callable[[str], str] = str, *, max_axes_of_size_1: int = 3
-) -> str:
+def mesh_text(mesh: Mesh | None, name: Callable[[str], str] = str, *, max_axes_of_size_1: int = 3) -> str:
     """Return the mesh axes and their sizes: `data 2 × model 4`, `unknown` for None.
 
     If too many axes have size 1, they are counted: `fsdp 16, and 11 axes of size 1`.
@@ -203,9 +201,7 @@ def mesh_text(
     return mesh_sizes_text(names, sizes, max_axes_of_size_1=max_axes_of_size_1) or "one device"
 
 
-def mesh_sizes_text(
-    axis_names: Iterable[str], sizes: Iterable[int], *, max_axes_of_size_1: int = 3
-) -> str:
+def mesh_sizes_text(axis_names: Iterable[str], sizes: Iterable[int], *, max_axes_of_size_1: int = 3) -> str:
     """Return names and sizes of mesh axes: `data 2 × model 4`.
 
     If too many axes have size 1, they are counted: `fsdp 16, and 11 axes of size 1`.
@@ -240,9 +236,7 @@ def dimension_text(array: Array, mesh: Mesh, dimension: int) -> str:
 def _runs(devices: Sequence[int]) -> list[tuple[int, int]]:
     """Return the first and the last id of each run of consecutive ids."""
     breaks = [
-        place
-        for place, (device, after) in enumerate(itertools.pairwise(devices))
-        if after != device + 1
+        place for place, (device, after) in enumerate(itertools.pairwise(devices)) if after != device + 1
     ]
     starts, stops = [0, *(place + 1 for place in breaks)], [*breaks, len(devices) - 1]
     return [(devices[start], devices[stop]) for start, stop in zip(starts, stops, strict=True)]

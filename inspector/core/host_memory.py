@@ -19,9 +19,7 @@ from inspector.core.errors import InvalidInput, shown
 from inspector.core.formatting import bytes_text
 
 VARIABLE = "SHARDING_INSPECTOR_MEMORY"
-LEAST = (
-    1024**3
-)  # bytes of VARIABLE; a server with two workers that have imported JAX has about half of that
+LEAST = 1024**3  # bytes of VARIABLE; a server with two workers that have imported JAX has about half of that
 _PAGE_BYTES = os.sysconf("SC_PAGE_SIZE")  # the unit of /proc/PID/statm, which only Linux has
 
 

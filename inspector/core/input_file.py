@@ -34,9 +34,7 @@ def head(path: str | os.PathLike[str], most: int, what: str) -> bytes:
     """
     try:
         # Without O_NONBLOCK, opening a pipe waits for its writer.
-        with open(
-            path, "rb", opener=lambda file, flags: os.open(file, flags | os.O_NONBLOCK)
-        ) as file:
+        with open(path, "rb", opener=lambda file, flags: os.open(file, flags | os.O_NONBLOCK)) as file:
             if not stat.S_ISREG(os.fstat(file.fileno()).st_mode):
                 raise InvalidInput(
                     f"{what} is a pipe or a device, but must be a file: write its content to a file first"
@@ -61,6 +59,4 @@ def read_text(path: str | os.PathLike[str], most: int = MOST_TEXT_BYTES) -> str:
     try:
         return read_bytes(path, most).decode("utf-8")
     except UnicodeDecodeError as error:
-        raise InvalidInput(
-            f"{one_line(str(path))} is not UTF-8 text (byte {error.start})"
-        ) from None
+        raise InvalidInput(f"{one_line(str(path))} is not UTF-8 text (byte {error.start})") from None

@@ -45,13 +45,9 @@ class MeshList:
 
     def arrays(self, snapshot: Snapshot) -> tuple[Array, ...]:
         """Return the arrays of a Snapshot with the indexes of this list."""
-        return tuple(
-            replace(array, mesh=self.index_of(snapshot.mesh_of(array))) for array in snapshot.arrays
-        )
+        return tuple(replace(array, mesh=self.index_of(snapshot.mesh_of(array))) for array in snapshot.arrays)
 
-    def programs(
-        self, snapshot: Snapshot, programs: Iterable[Program] | None = None
-    ) -> tuple[Program, ...]:
+    def programs(self, snapshot: Snapshot, programs: Iterable[Program] | None = None) -> tuple[Program, ...]:
         """Return programs of a Snapshot with the indexes of this list; without `programs`, its own."""
         return tuple(
             program

@@ -24,13 +24,7 @@ def printable(text: str) -> str:
 
 def _printable(character: str) -> str:
     category = unicodedata.category(character)
-    return (
-        " "
-        if category == "Zs"
-        else "\N{REPLACEMENT CHARACTER}"
-        if category in _UNPRINTABLE
-        else character
-    )
+    return " " if category == "Zs" else "\N{REPLACEMENT CHARACTER}" if category in _UNPRINTABLE else character
 
 
 def one_line(text: str) -> str:
@@ -41,7 +35,6 @@ def one_line(text: str) -> str:
 def file_name(text: str) -> str:
     """Return a file name of letters, digits and dashes, without a suffix."""
     kept = "".join(
-        character if character.isascii() and character.isalnum() else "-"
-        for character in text.lower()
+        character if character.isascii() and character.isalnum() else "-" for character in text.lower()
     )
     return "-".join(part for part in kept.split("-") if part)[:60] or "figure"

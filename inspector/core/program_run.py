@@ -32,9 +32,7 @@ REQUEST = "capture"  # a file of this name asks a running program for its live a
 # The folder of the run that the dashboard shows. Only the command line sets it.
 FOLDER_VARIABLE = "SHARDING_INSPECTOR_SHOWN_RUN"
 
-ReasonKind = Literal[
-    "argument", "shape", "dtype", "weak type", "sharding", "static", "function", "unknown"
-]
+ReasonKind = Literal["argument", "shape", "dtype", "weak type", "sharding", "static", "function", "unknown"]
 
 
 def when_compiled(function: str) -> str:
@@ -131,9 +129,7 @@ def unique_names(functions: Sequence[tuple[str, str]]) -> list[str]:
     for name, place in functions:
         places[name].add(place)
     return list(
-        numbered(
-            name if len(places[name]) == 1 else f"{name} at {place}" for name, place in functions
-        )
+        numbered(name if len(places[name]) == 1 else f"{name} at {place}" for name, place in functions)
     )
 
 
@@ -225,20 +221,14 @@ class RunError(Record):
         parts = []
         if self.uneven is not None:
             uneven, axes = self.uneven, and_text([*self.uneven.axes])
-            of_axes = (
-                f" of mesh {'axis' if len(self.uneven.axes) == 1 else 'axes'} {axes}"
-                if axes
-                else ""
-            )
+            of_axes = f" of mesh {'axis' if len(self.uneven.axes) == 1 else 'axes'} {axes}" if axes else ""
             parts.append(
                 f"Dimension {uneven.dimension} of {uneven.array or 'an array'} has {uneven.size:,} elements, "
                 f"which cannot be divided into the {uneven.parts:,} parts{of_axes}."
             )
         elif self.arrays and self.kind == "ShardingTypeError":
             named = and_text([f"{name} is {type_}" for name, type_ in self.arrays.items()])
-            parts.append(
-                f"On explicit mesh axes, JAX cannot tell the sharding of the result: {named}."
-            )
+            parts.append(f"On explicit mesh axes, JAX cannot tell the sharding of the result: {named}.")
         return " ".join((*parts, f"{self.kind}{at}: {self.message.rstrip('.')}."))
 
 
@@ -307,7 +297,5 @@ def read(folder: str | os.PathLike[str]) -> ProgramRun:
     path = Path(folder) / FILE
     if not os.fspath(folder) or not path.is_file():
         kind = "is a folder without" if os.fspath(folder) and Path(folder).is_dir() else "has no"
-        raise InvalidInput(
-            f"{file_name(folder)} {kind} {FILE}, but must be the folder of a recorded program"
-        )
+        raise InvalidInput(f"{file_name(folder)} {kind} {FILE}, but must be the folder of a recorded program")
     return typed_json.decode_file(ProgramRun, strict_json.read(path), str(path), FORMAT, VERSION)

@@ -34,9 +34,7 @@ def in_program(program: Program, renamed: Renamed) -> Program:
         donation = replace(donation, unused=tuple(unused))
     return replace(
         program,
-        shardings=tuple(
-            replace(sharding, path=renamed(sharding.path)) for sharding in program.shardings
-        ),
+        shardings=tuple(replace(sharding, path=renamed(sharding.path)) for sharding in program.shardings),
         collectives=program.collectives
         and tuple(
             replace(
@@ -61,8 +59,7 @@ def in_program(program: Program, renamed: Renamed) -> Program:
         and tuple(replace(one, path=renamed(one.path)) for one in program.uneven_gathers),
         kept_gathers=program.kept_gathers
         and tuple(
-            replace(gather, arrays=tuple(map(renamed, gather.arrays)))
-            for gather in program.kept_gathers
+            replace(gather, arrays=tuple(map(renamed, gather.arrays))) for gather in program.kept_gathers
         ),
         memory_use=used,
         donation=donation,

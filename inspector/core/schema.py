@@ -55,9 +55,7 @@ def schema(kind: type[Record], title: str, format_name: str, version: int) -> di
 
 def snapshot_schema_text() -> str:
     """Return the text of `snapshot.schema.json`."""
-    plain = schema(
-        snapshot.Snapshot, "Sharding Snapshot, version 1", snapshot.FORMAT, snapshot.VERSION
-    )
+    plain = schema(snapshot.Snapshot, "Sharding Snapshot, version 1", snapshot.FORMAT, snapshot.VERSION)
     return json.dumps(plain, ensure_ascii=False, indent=1) + "\n"
 
 

@@ -30,10 +30,7 @@ class Indivisible:
     def text(self, subject: str | None = None) -> str:
         """Return `hidden of size 10 is not divisible by 4 (data × model)`, by default of the dimension."""
         subject = subject or f"dimension {self.dimension}"
-        return (
-            f"{subject} of size {self.size} is not divisible by "
-            f"{self.ways} ({mesh_axes_text(self.axes)})"
-        )
+        return f"{subject} of size {self.size} is not divisible by {self.ways} ({mesh_axes_text(self.axes)})"
 
 
 @dataclass(frozen=True)
@@ -78,9 +75,7 @@ def shard_shape(shape: Sequence[int], spec: Spec, mesh: Mesh) -> tuple[int, ...]
     """
     for uneven in indivisible(shape, spec, mesh):
         raise ValueError(uneven.text())
-    return tuple(
-        size // ways for size, ways in zip(shape, ways_per_dimension(spec, mesh), strict=True)
-    )
+    return tuple(size // ways for size, ways in zip(shape, ways_per_dimension(spec, mesh), strict=True))
 
 
 def replicas(spec: Spec, mesh: Mesh) -> int:
@@ -231,9 +226,7 @@ def with_unreduced(array: Array, axes: Sequence[str], mesh: Mesh) -> Array:
     )
 
 
-def on_more_axes(
-    shape: Sequence[int], spec: Spec, axes: Sequence[str], sizes: Mapping[str, int]
-) -> Spec:
+def on_more_axes(shape: Sequence[int], spec: Spec, axes: Sequence[str], sizes: Mapping[str, int]) -> Spec:
     """Return the spec of an array that is sharded over more mesh axes, as ZeRO-1 does with optimizer state.
 
     Each axis that the spec lacks becomes the minor one of the first dimension whose shard it divides, so that

@@ -6,9 +6,7 @@ import functools
 import re
 
 # Folders of installed packages and of Python itself. A program may have been recorded on Windows.
-_LIBRARY = re.compile(
-    r"[\\/](site-packages|dist-packages|lib[\\/]python\d+\.\d+)[\\/]|\A<frozen", re.I
-)
+_LIBRARY = re.compile(r"[\\/](site-packages|dist-packages|lib[\\/]python\d+\.\d+)[\\/]|\A<frozen", re.I)
 
 
 @functools.lru_cache(maxsize=4096)

@@ -69,8 +69,7 @@ READERS: dict[str, Reader] = {
         name="a MaxText golden",
         module="inspector.producers.readers.maxtext",
         path="named_shardings.json or its folder",
-        upload="`named_shardings.json`, optionally with `logical_shardings.json` and "
-        "`input_shardings.json`",
+        upload="`named_shardings.json`, optionally with `logical_shardings.json` and `input_shardings.json`",
         contains="shapes, specs, logical axes, mesh",
     ),
     "sharding": Reader(

@@ -104,9 +104,7 @@ class _OwnModels:
 
 
 def _own_models() -> dict[str, list[str]]:
-    known: dict[str, list[str]] = json.loads(
-        os.environ.get(OWN_MODELS, '{"folders": [], "names": []}')
-    )
+    known: dict[str, list[str]] = json.loads(os.environ.get(OWN_MODELS, '{"folders": [], "names": []}'))
     return known
 
 

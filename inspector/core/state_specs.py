@@ -78,9 +78,7 @@ def row_for(rows: Sequence[SpecRow], path: str) -> int | None:
     return next((number for number, row in enumerate(rows) if re.search(row.pattern, path)), None)
 
 
-def spec_of(
-    row: SpecRow, path: str, shape: Sequence[int], itemsize: int, sizes: Mapping[str, int]
-) -> Spec:
+def spec_of(row: SpecRow, path: str, shape: Sequence[int], itemsize: int, sizes: Mapping[str, int]) -> Spec:
     """Return the spec that a row gives an array, with an entry for each dimension.
 
     Raises:

@@ -18,7 +18,5 @@ def step_program(snapshot: Snapshot) -> Program | None:
     for name in _STEPS:
         if (program := snapshot.program(name)) is not None:
             return program
-    others = [
-        program for program in snapshot.programs if program.name not in ONCE
-    ] or snapshot.programs
+    others = [program for program in snapshot.programs if program.name not in ONCE] or snapshot.programs
     return max(others, key=lambda program: program.flops_per_device or 0.0, default=None)

@@ -49,9 +49,7 @@ class TemporaryFolder:
                 shutil.rmtree(self.path, ignore_errors=True)
                 raise
         except OSError as error:
-            raise InvalidInput(
-                f"the temporary folder cannot be created: {error.strerror}"
-            ) from None
+            raise InvalidInput(f"the temporary folder cannot be created: {error.strerror}") from None
         self._removed = False
         _made.add(self)
 

@@ -12,9 +12,7 @@ from inspector.core.errors import InvalidInput, shown
 # The time and memory of `tomllib` for one key are quadratic in its parts: a key of 50,000 parts, 100 kB,
 # takes 10 GB. A key is on one line, and has a dot between its parts.
 _MOST_DOTS = 100  # in one line
-_MOST_BITS = (
-    64  # of an integer, as in TOML; one in hexadecimal can have more digits than Python prints
-)
+_MOST_BITS = 64  # of an integer, as in TOML; one in hexadecimal can have more digits than Python prints
 
 
 def parse(text: str, what: str, parse_float: Callable[[str], Any] = float) -> dict[str, Any]:
@@ -34,9 +32,7 @@ def parse(text: str, what: str, parse_float: Callable[[str], Any] = float) -> di
     except tomllib.TOMLDecodeError as error:
         raise InvalidInput(f"{what} is not TOML: {error}") from None
     except (RecursionError, InvalidOperation, ValueError):
-        raise InvalidInput(
-            f"{what} is nested too deeply, or has a number with too many digits"
-        ) from None
+        raise InvalidInput(f"{what} is nested too deeply, or has a number with too many digits") from None
     _refuse_long_integers(tables, what)
     return tables
 

@@ -156,9 +156,7 @@ def in_elements(snapshot: Snapshot) -> Snapshot | None:
     counted = tuple(
         array
         if array.shape is None or array.shard_shape is None
-        else replace(
-            array, bytes=math.prod(array.shape), bytes_per_device=math.prod(array.shard_shape)
-        )
+        else replace(array, bytes=math.prod(array.shape), bytes_per_device=math.prod(array.shard_shape))
         for array in snapshot.arrays
     )
     return replace(snapshot, arrays=counted)

@@ -128,9 +128,7 @@ def _field_encoders(
         (
             name,
             key,
-            (None if "omit_none" in by_name[name].metadata else by_name[name].default,)
-            if optional
-            else (),
+            (None if "omit_none" in by_name[name].metadata else by_name[name].default,) if optional else (),
             _encoder(types_of[name]),
         )
         for name, key, optional in fields(kind)
@@ -161,23 +159,17 @@ def _encoder(kind: Any) -> Callable[[Any], Any] | None:
     return encode
 
 
-def decode_file(
-    kind: type[AnyRecord], value: Any, what: str, format_name: str, version: int
-) -> AnyRecord:
+def decode_file(kind: type[AnyRecord], value: Any, what: str, format_name: str, version: int) -> AnyRecord:
     """Return the record in a file with the keys `format` and `version`.
 
     Raises:
       InvalidInput: the file has another format, a newer version, or a wrong field.
     """
     if not isinstance(value, dict) or value.get("format") != format_name:
-        raise InvalidInput(
-            f'{what} is not a {format_name} file: it must have "format": "{format_name}"'
-        )
+        raise InvalidInput(f'{what} is not a {format_name} file: it must have "format": "{format_name}"')
     file_version = value.get("version")
     if type(file_version) is not int or file_version < 1:
-        raise InvalidInput(
-            f"{what} has version {shown(file_version)}, but must have an integer from 1"
-        )
+        raise InvalidInput(f"{what} has version {shown(file_version)}, but must have an integer from 1")
     if file_version > version:
         raise InvalidInput(
             f"{what} has version {shown(file_version)}, but this program reads up to version {version}: "

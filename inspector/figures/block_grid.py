@@ -94,9 +94,7 @@ def placed(array: Array, mesh: Mesh) -> PlacedArray | None:
     return _placed(array, mesh)[2]
 
 
-@cachetools.cached(
-    cachetools.LRUCache(_REMEMBERED), lambda *records: tuple(map(id, records)), Lock()
-)
+@cachetools.cached(cachetools.LRUCache(_REMEMBERED), lambda *records: tuple(map(id, records)), Lock())
 def _placed(array: Array, mesh: Mesh) -> tuple[Array, Mesh, PlacedArray | None]:
     """Return also both records: as long as the cache holds them, no other one has their id."""
     placement = None if _why_invalid(array, mesh) else sharding.place_array(array, mesh)
@@ -255,20 +253,15 @@ def _check(
             allowed = f"dimensions 0 to {len(shape) - 1}" if shape else "no dimensions"
             raise InvalidInput(f"dimension is {dimension}, but {path} has {allowed}")
     if len(set(used)) != len(used):
-        raise InvalidInput(
-            f"dimensions are {used}, but each may be a row, a column or a slice only once"
-        )
+        raise InvalidInput(f"dimensions are {used}, but each may be a row, a column or a slice only once")
     for dimension, index in sliced.items():
         if not 0 <= index < shape[dimension]:
             raise InvalidInput(
-                f"the slice of dimension {dimension} is {index}, "
-                f"but must be from 0 to {shape[dimension] - 1}"
+                f"the slice of dimension {dimension} is {index}, but must be from 0 to {shape[dimension] - 1}"
             )
 
 
-def _blocks(
-    on_mesh: PlacedArray, rows: GridSide, columns: GridSide, sliced: Mapping[int, int]
-) -> np.ndarray:
+def _blocks(on_mesh: PlacedArray, rows: GridSide, columns: GridSide, sliced: Mapping[int, int]) -> np.ndarray:
     """Return (row slots, column slots): the number of the block in each cell."""
     dimensions, cuts = rows.dimensions + columns.dimensions, on_mesh.cuts
     grid = np.full(tuple(len(cuts[dimension]) for dimension in dimensions), -1, dtype=np.int64)

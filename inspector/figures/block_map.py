@@ -61,12 +61,8 @@ def block_map(
     text = cell_text(grid, numbers, plan.sheet, column_edges, row_edges)
     hover = holdings.hover_of_blocks(on_mesh)
     traces = [
-        *cells.heatmaps(
-            plan.sheet, column_edges, row_edges, numbers, len(grid.holders), text, highlight
-        ),
-        cells.selection(
-            plan.sheet, column_edges, row_edges, numbers, [hover[number] for number in numbers]
-        ),
+        *cells.heatmaps(plan.sheet, column_edges, row_edges, numbers, len(grid.holders), text, highlight),
+        cells.selection(plan.sheet, column_edges, row_edges, numbers, [hover[number] for number in numbers]),
     ]
     return cells.map_figure(
         traces,
@@ -145,9 +141,7 @@ def _notes(array: Array, mesh: Mesh, grid: BlockGrid) -> list[str]:
     spec = f" · {formatting.spec_text(array.spec)}" if array.spec is not None else ""
     shape = f"{formatting.shape_text(array.shape)} {formatting.dtype_text(array.dtype)}{spec}"
     whole = f"whole on {on}" if on == "1 device" else f"whole on each of {on}"
-    hidden = [
-        f"{formatting.dimension_text(array, mesh, dimension)}, whole" for dimension in grid.whole
-    ] + [
+    hidden = [f"{formatting.dimension_text(array, mesh, dimension)}, whole" for dimension in grid.whole] + [
         f"{formatting.dimension_text(array, mesh, dimension)}, sliced at {index}"
         for dimension, index in sorted(grid.at.items())
     ]
@@ -216,7 +210,5 @@ def _ticks(grid_side: GridSide, sheet: Sheet, name: str, edges: cells.Edges) -> 
 def _side_title(array: Array, mesh: Mesh, grid_side: GridSide, arrow: str) -> str:
     if not grid_side.dimensions:
         return ""
-    named = [
-        formatting.dimension_text(array, mesh, dimension) for dimension in grid_side.dimensions
-    ]
+    named = [formatting.dimension_text(array, mesh, dimension) for dimension in grid_side.dimensions]
     return f"{arrow} " + ", then ".join(named)

@@ -67,11 +67,7 @@ def cause_graph(
         notes=["rule, source, operations that propagate it, and the result"],
         annotations=[
             *(_text(box, x, y, box_px) for box, (x, y) in placed),
-            *(
-                _arrow(start, end, box_px)
-                for lane in places
-                for start, end in itertools.pairwise(lane)
-            ),
+            *(_arrow(start, end, box_px) for lane in places for start, end in itertools.pairwise(lane)),
         ],
         shapes=[_outline(x, y, box_px, box.color) for box, (x, y) in placed],
         xaxis=frame.axis(range=[-2, width_px - 2], visible=False, fixedrange=True),
@@ -102,9 +98,7 @@ def _stacked(lanes: Sequence[Sequence[_Box]], width_px: float) -> _Places:
     places: list[list[tuple[float, float]]] = []
     top = 0.0
     for lane in lanes:
-        places.append(
-            [(box_px / 2, -top - place * step - _BOX_HEIGHT_PX / 2) for place in range(len(lane))]
-        )
+        places.append([(box_px / 2, -top - place * step - _BOX_HEIGHT_PX / 2) for place in range(len(lane))])
         top += len(lane) * step
     return places, box_px, top
 
@@ -116,9 +110,7 @@ def _lane(origin: Origin, target: str, source: str | None, most: int) -> list[_B
         boxes.append(_Box(origin.rule, "rule", _RULE, _hover(f"Rule {origin.rule}")))
     path, _, place = origin.from_.partition(", ")
     said = place or ("constraint" if path.startswith("constraint ") else "array")
-    boxes.append(
-        _Box(path, said, _SOURCE, _hover(f"Mesh axis {origin.mesh_axis} is here:", origin.from_))
-    )
+    boxes.append(_Box(path, said, _SOURCE, _hover(f"Mesh axis {origin.mesh_axis} is here:", origin.from_)))
     room = max(most - len(boxes) - 1, 1)
     steps = list(origin.steps or ())
     if len(steps) <= room:

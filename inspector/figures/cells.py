@@ -37,15 +37,9 @@ def map_figure(
     The texts above and `below` the plot are not escaped. `to_scale` keeps the proportions of the plot.
     """
     under = frame.note_lines(below, width_px)
-    left = (
-        8
-        + frame.PAD_PX
-        + max((labels.width_px(text, frame.TICK_PX) for text in row_ticks[1]), default=0)
-    )
+    left = 8 + frame.PAD_PX + max((labels.width_px(text, frame.TICK_PX) for text in row_ticks[1]), default=0)
     # Plotly drops a label that the figure's edge would cut, so half of the last one must fit.
-    right = 8 + max(
-        (labels.width_px(text, frame.TICK_PX) / 2 for text in column_ticks[1]), default=0
-    )
+    right = 8 + max((labels.width_px(text, frame.TICK_PX) / 2 for text in column_ticks[1]), default=0)
     return frame.plot(
         traces,
         width_px,
@@ -119,9 +113,7 @@ def heatmaps(
     )
     for heatmap in heatmaps:
         if heatmap.textfont.color is None:
-            heatmap.colorscale = [
-                (place, palette.faded(color)) for place, color in coloring["colorscale"]
-            ]
+            heatmap.colorscale = [(place, palette.faded(color)) for place, color in coloring["colorscale"]]
     return heatmaps
 
 
@@ -223,9 +215,7 @@ def texts(
     )
 
 
-def strokes(
-    lines: Iterable[Sequence[tuple[float, float]]], width_px: float, name: str
-) -> go.Scatter:
+def strokes(lines: Iterable[Sequence[tuple[float, float]]], width_px: float, name: str) -> go.Scatter:
     """Return grey lines through points as one trace."""
     x: list[float | None] = []
     y: list[float | None] = []

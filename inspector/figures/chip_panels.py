@@ -141,16 +141,13 @@ def _torus_panels(mesh: Mesh, places: TorusPlaces) -> Panels:
     rank = len(places.topology)
     across, down, layers = (*places.topology, 1, 1)[:3]
     x, y, z = (
-        places.coordinates[:, axis] if axis < rank else np.zeros(mesh.size, np.int64)
-        for axis in range(3)
+        places.coordinates[:, axis] if axis < rank else np.zeros(mesh.size, np.int64) for axis in range(3)
     )
     slices = places.slice_count
     cells = np.full((slices * layers, down, across * split), -1)
     cells[places.slices * layers + z, y, x * split + places.cores] = np.arange(mesh.size)
     facts = [("slice ", places.slices)] if slices > 1 else []
-    facts += [
-        (f"{name} ", places.coordinates[:, axis]) for axis, name in enumerate(places.axis_names)
-    ]
+    facts += [(f"{name} ", places.coordinates[:, axis]) for axis, name in enumerate(places.axis_names)]
     if split > 1:
         facts.append(("core ", places.cores))
     hosts = None
@@ -178,8 +175,7 @@ def _torus_panels(mesh: Mesh, places: TorusPlaces) -> Panels:
     return Panels(
         titles=tuple(
             ", ".join(
-                ([f"slice {slice_number}"] if slices > 1 else [])
-                + ([f"z {layer}"] if rank == 3 else [])
+                ([f"slice {slice_number}"] if slices > 1 else []) + ([f"z {layer}"] if rank == 3 else [])
             )
             for slice_number in range(slices)
             for layer in range(layers)
@@ -210,9 +206,7 @@ def _wrap_text(places: TorusPlaces) -> str:
 
 def _node_panels(mesh: Mesh) -> Panels:
     """Return a panel per node: the GPUs of one process, or eight by id if processes are unknown."""
-    processes: Sequence[int] = known_processes(mesh) or [
-        device // GPUS_PER_NODE for device in mesh.devices
-    ]
+    processes: Sequence[int] = known_processes(mesh) or [device // GPUS_PER_NODE for device in mesh.devices]
     node = np.array(processes)
     names, number = np.unique(node, return_inverse=True)
     by_node = [np.flatnonzero(number == node) for node in range(len(names))]

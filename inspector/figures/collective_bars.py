@@ -16,9 +16,7 @@ from inspector.figures import bars, frame, palette
 COLORS = dict(zip(OPS, itertools.cycle((*palette.OKABE_ITO, "#8C564B")), strict=False))
 
 
-def collective_bars(
-    rows: Iterable[Traffic], *, of: str = "one run", width_px: int = 480
-) -> go.Figure | None:
+def collective_bars(rows: Iterable[Traffic], *, of: str = "one run", width_px: int = 480) -> go.Figure | None:
     """Return a bar for each set of mesh axes; its segments are the operations.
 
     The length is the bytes that one device sends in `of`. Unknown bytes have no length; the heading of the
@@ -50,9 +48,7 @@ def grouped(rows: Iterable[Traffic]) -> dict[str, list[Traffic]]:
     Rows of the same axes over different networks are apart.
     """
     by_axes = by_key((axes_text(row), row) for row in rows)
-    return dict(
-        sorted(by_axes.items(), key=lambda item: (item[1][0].mesh_axes is None, -_known(item[1])))
-    )
+    return dict(sorted(by_axes.items(), key=lambda item: (item[1][0].mesh_axes is None, -_known(item[1]))))
 
 
 def total_text(rows: Sequence[Traffic]) -> str:
@@ -60,9 +56,7 @@ def total_text(rows: Sequence[Traffic]) -> str:
     unknown = sum(row.instructions for row in rows if row.wire_bytes_per_device is None)
     if all(row.wire_bytes_per_device is None for row in rows):
         return "unknown"
-    return bytes_text(_known(rows)) + (
-        f" + {counted(unknown, 'collective')} unknown" if unknown else ""
-    )
+    return bytes_text(_known(rows)) + (f" + {counted(unknown, 'collective')} unknown" if unknown else "")
 
 
 def _rank(op: str) -> tuple[int, str]:
@@ -87,7 +81,5 @@ def _segments(axes: str, rows: Sequence[Traffic]) -> list[bars.Segment]:
         ]
         hatch = "" if row.op in COLORS else "/"
         text = (bytes_text(size),)
-        segments.append(
-            bars.Segment(row.op, size, color_of(row.op), frame.hover(hover), text, hatch)
-        )
+        segments.append(bars.Segment(row.op, size, color_of(row.op), frame.hover(hover), text, hatch))
     return segments

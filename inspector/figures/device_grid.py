@@ -308,9 +308,7 @@ def traffic_map(
         notes.append(f"each cell side is {runs.longest_run} neighboring devices")
     if traffic.left_out:
         total = counted(traffic.counted + traffic.left_out, "collective")
-        notes.append(
-            f"{traffic.left_out} of {total} left out: executions, devices or bytes unknown"
-        )
+        notes.append(f"{traffic.left_out} of {total} left out: executions, devices or bytes unknown")
     return device_grid(
         runs,
         title=f"Bytes from device to device in {of}",

@@ -186,9 +186,7 @@ def colorbar(title: str, values: Sequence[float], texts: Sequence[str]) -> dict[
     }
 
 
-def legend_below(
-    names: Sequence[str], width_px: float, axis_px: float, plot_px: float
-) -> dict[str, Any]:
+def legend_below(names: Sequence[str], width_px: float, axis_px: float, plot_px: float) -> dict[str, Any]:
     """Return the settings of `plot` for a legend below its axis.
 
     `axis_px` and `plot_px` are the heights of the axis labels and of the plot.

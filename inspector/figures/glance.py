@@ -243,8 +243,7 @@ def _draw_names(sheet: _Sheet) -> None:
         written = [f"<b>{labels.escape(line)}</b>" for line in name]
         mesh = labels.wrapped(mesh_text(column.mesh, max_axes_of_size_1=0), small, 2)
         written += [
-            f'<span style="font-size:{frame.TICK_PX}px">{labels.escape(line)}</span>'
-            for line in mesh
+            f'<span style="font-size:{frame.TICK_PX}px">{labels.escape(line)}</span>' for line in mesh
         ]
         settings = {"text": "<br>".join(written), "x": place, "font": {"size": _NAME_PX}}
         sheet.annotations.append((0, settings))
@@ -277,9 +276,7 @@ def _draw_measure(sheet: _Sheet, measure: Measure, axes: dict[str, tuple[str, st
         # Plotly limits a legend beside the plot to half of its width.
         sheet.y += frame.legend_px(names, sheet.each * len(bars) / 2) + 6
     per_px = (top or 1) / bar_px
-    axis = sheet.axis(
-        below_px + bar_px + above_px, (-below_px * per_px, (bar_px + above_px) * per_px)
-    )
+    axis = sheet.axis(below_px + bar_px + above_px, (-below_px * per_px, (bar_px + above_px) * per_px))
     yaxis = f"y{axis}"
     for name in names:
         sheet.traces.append(_bar(sheet, measure, name, axes, per_px, yaxis, legend))
@@ -316,9 +313,7 @@ def _label(measure: Measure, place: int, column_px: float) -> list[str]:
 
 def _stage_lines(amount: Amount, column_px: float) -> list[str]:
     return (
-        labels.wrapped(amount.stage, labels.fitting(column_px - 6, frame.TICK_PX), 4)
-        if amount.stage
-        else []
+        labels.wrapped(amount.stage, labels.fitting(column_px - 6, frame.TICK_PX), 4) if amount.stage else []
     )
 
 
@@ -485,9 +480,7 @@ def _draw_unknown(sheet: _Sheet, place: int, amount: Amount, per_px: float, yaxi
     )
 
 
-def _text(
-    sheet: _Sheet, y: Sequence[float], text: Sequence[str], position: str, yaxis: str
-) -> None:
+def _text(sheet: _Sheet, y: Sequence[float], text: Sequence[str], position: str, yaxis: str) -> None:
     """Add an escaped text in each column."""
     sheet.traces.append(
         go.Scatter(
@@ -537,10 +530,7 @@ def _draw_maps(sheet: _Sheet, number: int, path: str) -> None:
             sheet.traces += draw
     sheet.traces.append(
         cells.texts(
-            [
-                ((place + 0.5) * sheet.each, top + height + 3)
-                for place, (_, height) in enumerate(maps)
-            ],
+            [((place + 0.5) * sheet.each, top + height + 3) for place, (_, height) in enumerate(maps)],
             ["<br>".join(map(labels.escape, lines)) for lines in said],
             "bottom center",
             frame.TICK_PX,
@@ -551,9 +541,7 @@ def _draw_maps(sheet: _Sheet, number: int, path: str) -> None:
     sheet.y += _ROW_GAP_PX
 
 
-def _map(
-    array: Array | None, mesh: Mesh | None, width: float, top: float
-) -> tuple[list[Any] | str, float]:
+def _map(array: Array | None, mesh: Mesh | None, width: float, top: float) -> tuple[list[Any] | str, float]:
     """Return the traces of a map that begins at 0, or why there is none, and its height in pixels."""
     if array is None:
         return "no such array", 0

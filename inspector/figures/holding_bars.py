@@ -22,9 +22,7 @@ def holding_bars(held: Holdings, *, width_px: int = 480) -> go.Figure | None:
         return None
     return bars.stacked(
         [
-            bars.Bar(
-                name, _total(shared, alone), (_segment(SHARED, shared), _segment(ALONE, alone))
-            )
+            bars.Bar(name, _total(shared, alone), (_segment(SHARED, shared), _segment(ALONE, alone)))
             for name, shared, alone in rows
         ],
         width_px,

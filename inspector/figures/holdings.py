@@ -52,9 +52,7 @@ def hover_of_blocks(on_mesh: PlacedArray) -> list[str]:
     return texts
 
 
-def hover_of_devices(
-    on_mesh: PlacedArray, positions: Sequence[int], folded: Sequence[int] = ()
-) -> list[str]:
+def hover_of_devices(on_mesh: PlacedArray, positions: Sequence[int], folded: Sequence[int] = ()) -> list[str]:
     """Return for each device: its coordinates, the block that it holds, and its other holders. Escaped.
 
     One device represents all others along the `folded` mesh axes.

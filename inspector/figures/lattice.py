@@ -75,8 +75,7 @@ def side(levels: Sequence[Sequence[float]]) -> Side:
         return Side((1.0,), (0,))
     places = list(itertools.product(*(range(len(level)) for level in levels)))
     sizes = tuple(
-        math.prod(level[place] for level, place in zip(levels, slot, strict=True))
-        for slot in places
+        math.prod(level[place] for level, place in zip(levels, slot, strict=True)) for slot in places
     )
     breaks = [0]
     for before, slot in itertools.pairwise(places):
@@ -160,10 +159,7 @@ def fit_text(
             if all(_fits(text, size, *space) for text, space in zip(texts, room, strict=True)):
                 return Text(tuple(texts), size)
     texts = [form(cell) for cell in cells]
-    fitting = [
-        text if _fits(text, smallest, *space) else ""
-        for text, space in zip(texts, room, strict=True)
-    ]
+    fitting = [text if _fits(text, smallest, *space) else "" for text, space in zip(texts, room, strict=True)]
     # A few labels among many unlabelled cells look like an error.
     if sum(map(bool, fitting)) * 2 < len(fitting):
         fitting = [""] * len(fitting)

@@ -89,9 +89,7 @@ def cut_of(arrays: Sequence[tuple[Array, Mesh]]) -> Cut | None:
     return Cut(rows, columns, at)
 
 
-def panel(
-    name: str, array: Array | None, mesh: Mesh | None, cut: Cut, shape: Sequence[int]
-) -> Panel:
+def panel(name: str, array: Array | None, mesh: Mesh | None, cut: Cut, shape: Sequence[int]) -> Panel:
     """Return the map of one layout, or a panel that says why there is none.
 
     `shape` is the array's shape in the layout that `cut` was chosen for.
@@ -101,16 +99,12 @@ def panel(
         return Panel(name, array, mesh, None, reason)
     rows = () if cut.rows is None else (cut.rows,)
     columns = () if cut.columns is None else (cut.columns,)
-    at = (
-        (dimension, min(index, array.shape[dimension] - 1)) for dimension, index in cut.at.items()
-    )
+    at = ((dimension, min(index, array.shape[dimension] - 1)) for dimension, index in cut.at.items())
     arrangement = Arrangement(rows, columns, tuple(at))
     return Panel(name, array, mesh, block_grid(array, mesh, arrangement))
 
 
-def linked_maps(
-    panels: Sequence[Panel], heading: str, cut: Cut, *, width_px: int = 960
-) -> go.Figure | None:
+def linked_maps(panels: Sequence[Panel], heading: str, cut: Cut, *, width_px: int = 960) -> go.Figure | None:
     """Return one figure of all panels, whose maps zoom together; None if there are no panels."""
     if not panels:
         return None
@@ -199,9 +193,7 @@ def _map(
     columns, rows = [(0.0, width) for width in widths], [(0.0, height) for height in heights]
     sheet = block_map.sheet_of(grid)
     text = block_map.cell_text(grid, numbers, sheet, columns, rows)
-    heatmaps = cells.heatmaps(
-        sheet, list(column_pieces), list(row_pieces), numbers, len(grid.holders), text
-    )
+    heatmaps = cells.heatmaps(sheet, list(column_pieces), list(row_pieces), numbers, len(grid.holders), text)
     separator = cells.separator_px(columns, rows)
     hover = _hover(panel, grid)
     for heatmap in heatmaps:
@@ -225,10 +217,7 @@ def _hover(panel: Panel, grid: BlockGrid) -> list[str]:
     if on_mesh is not None and grid.block.size <= _MOST_HOVERS:
         name = frame.hover([labels.cut(panel.name, 40)])
         texts = [f"{name}<br>{text}" for text in holdings.hover_of_blocks(on_mesh)]
-    return [
-        texts[number] if number >= 0 else "no device holds these elements"
-        for number in grid.block.flat
-    ]
+    return [texts[number] if number >= 0 else "no device holds these elements" for number in grid.block.flat]
 
 
 def _axes(
@@ -301,9 +290,7 @@ def _notes(panels: Sequence[Panel], cut: Cut) -> list[str]:
         parts.append(f"↓ {named(cut.rows)}")
     if cut.columns is not None:
         parts.append(f"→ {named(cut.columns)}")
-    parts += [
-        f"{named(dimension)} sliced at {index}" for dimension, index in sorted(cut.at.items())
-    ]
+    parts += [f"{named(dimension)} sliced at {index}" for dimension, index in sorted(cut.at.items())]
     drawn = (cut.rows, cut.columns, *cut.at)
     whole = [named(number) for number in range(len(array.shape)) if number not in drawn]
     parts += [f"{', '.join(whole)} whole"] if whole else []

@@ -98,9 +98,7 @@ def _hover(program: Breakdown, name: str, size: int | None) -> str:
 def _strips(drawn: Drawn, tops: Sequence[float]) -> list[go.Bar]:
     """Return strips below the arguments that are reused for outputs; the state comes first in both."""
     shared = [
-        (program, top)
-        for (program, _), top in zip(drawn, tops, strict=True)
-        if (program.aliased or 0) > 0
+        (program, top) for (program, _), top in zip(drawn, tops, strict=True) if (program.aliased or 0) > 0
     ]
     if not shared:
         return []

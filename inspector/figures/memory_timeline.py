@@ -64,9 +64,7 @@ def memory_timeline(
     notes, top = [note] if note else [], most / divisor
     if capacity is not None and most >= _LEAST_SHARE * capacity:
         top = max(top, capacity / divisor)
-        traces.append(
-            _line([0, 1], [capacity / divisor] * 2, "dash", f"{chip}: {bytes_text(capacity)}")
-        )
+        traces.append(_line([0, 1], [capacity / divisor] * 2, "dash", f"{chip}: {bytes_text(capacity)}"))
     elif capacity is not None:
         notes.append(f"one {chip} chip has {bytes_text(capacity)}")
     at = places[use.peak]

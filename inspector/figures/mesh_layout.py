@@ -48,8 +48,7 @@ class MeshGrid:
     def sheet(self, mesh: Mesh) -> lattice.Sheet:
         """Return the cells, numbered row by row, with gaps between groups."""
         rows, columns = (
-            lattice.side([[1.0] * mesh.shape[axis] for axis in axes])
-            for axes in (self.rows, self.columns)
+            lattice.side([[1.0] * mesh.shape[axis] for axis in axes]) for axes in (self.rows, self.columns)
         )
         return lattice.sheet(rows, columns)
 
@@ -152,9 +151,7 @@ def alternate(dimensions: Sequence[int]) -> tuple[tuple[int, ...], tuple[int, ..
     return tuple(rows), tuple(columns)
 
 
-def layout(
-    grid: MeshGrid, mesh: Mesh, figure_width_px: float
-) -> tuple[lattice.Sheet, float, float, str]:
+def layout(grid: MeshGrid, mesh: Mesh, figure_width_px: float) -> tuple[lattice.Sheet, float, float, str]:
     """Return (sheet, width, height, note) of a mesh in a figure of this width; a long side is wrapped."""
     width = figure_width_px - SIDES_PX
     unwrapped = grid.sheet(mesh)
@@ -210,9 +207,7 @@ def draw(
     traces = [*cells.heatmaps(sheet, columns, rows, numbers, colors, text, highlight)]
     owners = processes_of(mesh) if borders and not grid.folded else None
     if owners is not None:
-        traces.append(
-            _borders(sheet, columns, rows, np.array([owners[position] for position in positions]))
-        )
+        traces.append(_borders(sheet, columns, rows, np.array([owners[position] for position in positions])))
     devices = [mesh.devices[position] for position in positions]
     traces.append(cells.selection(sheet, columns, rows, devices, hover(positions)))
     return cells.map_figure(
@@ -256,9 +251,7 @@ def processes_text(mesh: Mesh) -> str:
     )
 
 
-def _borders(
-    sheet: lattice.Sheet, columns: cells.Edges, rows: cells.Edges, owners: np.ndarray
-) -> go.Scatter:
+def _borders(sheet: lattice.Sheet, columns: cells.Edges, rows: cells.Edges, owners: np.ndarray) -> go.Scatter:
     """Return thick lines between neighboring cells whose devices belong to different processes."""
     owner = np.where(sheet.cells >= 0, owners[sheet.cells], -1)
     lines = []
@@ -295,6 +288,4 @@ def _ticks(
 def _side_title(mesh: Mesh, axes: tuple[int, ...], arrow: str) -> str:
     if not axes:
         return ""
-    return f"{arrow} " + ", then ".join(
-        f"{mesh.axes[axis].name} ({mesh.axes[axis].size})" for axis in axes
-    )
+    return f"{arrow} " + ", then ".join(f"{mesh.axes[axis].name} ({mesh.axes[axis].size})" for axis in axes)

@@ -97,9 +97,7 @@ def copies_map(
     # A share that rounds to 0% is grey: a step counter on every device is not worth showing.
     step = np.select([copies * 200 < whole, copies >= whole, copies * 2 >= whole], [0, 3, 2], 1)
     # The chosen devices have everything; on a mesh too large to draw they do not prevent folding.
-    grid = mesh_layout.mesh_grid(
-        mesh, [np.where(mine, len(_COLORS) - 1, step)], first=int(np.argmax(mine))
-    )
+    grid = mesh_layout.mesh_grid(mesh, [np.where(mine, len(_COLORS) - 1, step)], first=int(np.argmax(mine)))
     if mesh_layout.cell_count(mesh, grid.folded) > mesh_layout.MOST_CELLS:
         return None
 
@@ -111,9 +109,7 @@ def copies_map(
         text = f"has {size} of {formatting.bytes_text(whole)}"
         if mine[at]:
             text = f"chosen; has {size} of this data"
-        return frame.hover(
-            [f"device {mesh.devices[at]} · {mesh_layout.coordinates_text(mesh, at)}", text]
-        )
+        return frame.hover([f"device {mesh.devices[at]} · {mesh_layout.coordinates_text(mesh, at)}", text])
 
     return mesh_layout.draw(
         mesh,

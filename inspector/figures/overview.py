@@ -136,16 +136,12 @@ def overview(
     height = max(min(high, _ROWS_HEIGHT_PX / len(rows)), low) * len(rows)
     most = max(22, labels.fitting(width_px * 0.36, frame.TICK_PX))
     names = [labels.middle_cut(row.label, most) for row in rows]
-    sizes = [
-        formatting.bytes_text(row.most) if row.bytes is not None else "unknown" for row in rows
-    ]
+    sizes = [formatting.bytes_text(row.most) if row.bytes is not None else "unknown" for row in rows]
     left = 10 + max(labels.width_px(name, frame.TICK_PX) for name in names)
     sizes_px = 14 + max(labels.width_px(size, frame.TICK_PX) for size in sizes)
     right = sizes_px + (_COLORBAR_PX if width_px >= 600 else 8)
     plot_px = width_px - left - right
-    devices = ticks.every_nth(
-        range(mesh.size), list(map(str, mesh.devices)), max(plot_px, 40) / mesh.size
-    )
+    devices = ticks.every_nth(range(mesh.size), list(map(str, mesh.devices)), max(plot_px, 40) / mesh.size)
     body = _TOTALS_PX + _GAP_PX + height
     squares = _SQUARES_PX / max(plot_px, 2 * _SQUARES_PX)
     places, row_range = range(len(rows)), [len(rows) - 0.5, -0.5]
@@ -309,9 +305,6 @@ def _squares(rows: Sequence[Row], styles: Mapping[Spec | None, SpecStyle]) -> go
             "line": {"width": 0.5, "color": frame.MIDDLE_GREY},
         },
         customdata=[folded.first.path for _, folded in single],
-        text=[
-            frame.hover([folded.path, ", ".join(holdings.about(folded.first))])
-            for _, folded in single
-        ],
+        text=[frame.hover([folded.path, ", ".join(holdings.about(folded.first))]) for _, folded in single],
         hovertemplate="%{text}<br>select to see its shard map<extra></extra>",
     )

@@ -46,9 +46,7 @@ def ratio_intervals(
     rows: list[tuple[float, Ratio]] = []
     y = 0.0
     for program in paired_times.PROGRAMS:
-        ratios = [
-            ratio for ratio in paired_times.ratios(times, base, program) if ratio.interval.low > 0
-        ]
+        ratios = [ratio for ratio in paired_times.ratios(times, base, program) if ratio.interval.low > 0]
         if ratios:
             headings.append((y + _HEADING_PX / 2, title(program)))
             y += _HEADING_PX
@@ -60,10 +58,7 @@ def ratio_intervals(
     low, high = _reach([ratio for _, ratio in rows])
     most = min(_NAME_CHARACTERS, labels.fitting(width_px / 3.5, frame.NOTE_PX))
     row_names = [labels.middle_cut(names[ratio.layout], most) for _, ratio in rows]
-    values = [
-        f"{ratio.verdict}\n{ratio_text(ratio.median)} ({_interval_text(ratio)})"
-        for _, ratio in rows
-    ]
+    values = [f"{ratio.verdict}\n{ratio_text(ratio.median)} ({_interval_text(ratio)})" for _, ratio in rows]
     all_names = [*row_names, *(name for _, name in headings)]
     left = 14 + max(labels.width_px(name, frame.NOTE_PX) for name in all_names)
     right = 12 + max(labels.width_px(value, frame.NOTE_PX) for value in values)
@@ -92,9 +87,7 @@ def ratio_intervals(
             tickfont={"size": frame.NOTE_PX},
         ),
         annotations=[
-            frame.annotation(
-                labels.lines(value), 1, place, xref="paper", xshift=6, yanchor="middle"
-            )
+            frame.annotation(labels.lines(value), 1, place, xref="paper", xshift=6, yanchor="middle")
             for (place, _), value in zip(rows, values, strict=True)
         ],
         shapes=[frame.line(1, 1, 0, y, width=1.5, dash="dot") | {"layer": "below"}],
@@ -107,9 +100,7 @@ def _interval_text(ratio: Ratio) -> str:
 
 def _reach(ratios: Sequence[Ratio]) -> tuple[float, float]:
     """Return the range of the axis in powers of ten: all intervals and 1. Some rounds may be outside."""
-    ends = [
-        math.log10(end) for ratio in ratios for end in (ratio.interval.low, ratio.interval.high)
-    ]
+    ends = [math.log10(end) for ratio in ratios for end in (ratio.interval.low, ratio.interval.high)]
     low, high = min(*ends, -_LEAST_REACH), max(*ends, _LEAST_REACH)
     room = (high - low) * 0.08
     return low - room, high + room
@@ -127,9 +118,7 @@ def _rounds(rows: Sequence[tuple[float, Ratio]]) -> go.Scatter:
         y=[height for _, height, *_ in dots],
         mode="markers",
         marker={"size": 5, "opacity": 0.35, "color": [COLORS[ratio.verdict] for *_, ratio in dots]},
-        customdata=[
-            f"round {number + 1}: {ratio_text(ratio)} times as long" for ratio, _, number, _ in dots
-        ],
+        customdata=[f"round {number + 1}: {ratio_text(ratio)} times as long" for ratio, _, number, _ in dots],
         hovertemplate=frame.HOVER_TEXT,
     )
 

@@ -119,9 +119,7 @@ def steps(colors: Iterable[str]) -> Colorscale:
     """Return a colorscale of bands: with zmin −½ and zmax `len(colors)` − ½, z has the color `colors[z]`."""
     colors = tuple(colors)
     return [
-        (edge / len(colors), color)
-        for number, color in enumerate(colors)
-        for edge in (number, number + 1)
+        (edge / len(colors), color) for number, color in enumerate(colors) for edge in (number, number + 1)
     ]
 
 

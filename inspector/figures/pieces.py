@@ -114,9 +114,7 @@ def devices_figure(assembly: Assembly, assembled: Assembled, *, width_px: int = 
     )
 
 
-def array_figure(
-    assembly: Assembly, stage: Stage, title: str, *, width_px: int = 360
-) -> go.Figure | None:
+def array_figure(assembly: Assembly, stage: Stage, title: str, *, width_px: int = 360) -> go.Figure | None:
     """Return a global array block by block, with the numbers read back from its shards.
 
     Return None if the placement of the array is unknown.
@@ -133,9 +131,7 @@ def array_figure(
         place = mesh.devices.index(shown)
         held = stage.contents[place]
         values = np.array(held.values, dtype=np.int64).reshape(held.shape)
-        ranges = list(
-            zip(placement.starts[place].tolist(), placement.stops[place].tolist(), strict=True)
-        )
+        ranges = list(zip(placement.starts[place].tolist(), placement.stops[place].tolist(), strict=True))
         label = f"device{'s' * (len(devices) > 1)} {formatting.devices_text(devices)}"
         differing = [device for device in devices if device in wrong]
         if differing and len(differing) < len(devices):
@@ -173,9 +169,7 @@ def _host_array(assembly: Assembly, assembled: Assembled) -> tuple[list[Tile], i
         part = values[window]
         index = formatting.ranges_text([(span.start, span.stop) for span in window])
         starts, stops = [span.start for span in window], [span.stop for span in window]
-        wrong = placement is not None and bool(
-            np.any(part != pieces.belonging(assembly, starts, stops))
-        )
+        wrong = placement is not None and bool(np.any(part != pieces.belonging(assembly, starts, stops)))
         hover = [index, f"{shape_text(part.shape)} {host.dtype}", _numbers(part.ravel())]
         tiles.append(Tile(index, _origin(assembly, part), as_rows(part), hover, wrong=wrong))
     return tiles, across, f"one {shape_text(values.shape)} {host.dtype} array"

@@ -21,9 +21,7 @@ _SLOWEST = 3.0  # candidates slower than this many times the fastest are left ou
 
 def search_front(result: SearchResult, *, width_px: int = 640) -> go.Figure | None:
     """Return the scatter plot; None without a candidate whose time and memory are known."""
-    known = [
-        candidate for candidate in result.candidates if _seconds(candidate) and _bytes(candidate)
-    ]
+    known = [candidate for candidate in result.candidates if _seconds(candidate) and _bytes(candidate)]
     known = [candidate for candidate in known if candidate.stage != "rejected"]
     if not known:
         return None
@@ -133,9 +131,7 @@ def _hover(candidate: Candidate) -> str:
     )
 
 
-def _capacity(
-    result: SearchResult, near: Sequence[Candidate]
-) -> tuple[list[dict[str, object]], list[str]]:
+def _capacity(result: SearchResult, near: Sequence[Candidate]) -> tuple[list[dict[str, object]], list[str]]:
     """Return a line at the memory of the chip if it is in the plot, and a note about it."""
     if result.chip is None or result.chip not in hardware.CHIPS:
         return [], []
@@ -145,9 +141,7 @@ def _capacity(
     if max(_bytes(candidate) for candidate in near) < 0.6 * capacity:
         return [], [note]
     style = {"color": palette.OKABE_ITO[1], "width": 2, "dash": "dash"}
-    return [frame.line(0, 1, capacity, capacity, **style) | {"xref": "paper"}], [
-        f"{note}, the dashed line"
-    ]
+    return [frame.line(0, 1, capacity, capacity, **style) | {"xref": "paper"}], [f"{note}, the dashed line"]
 
 
 def _seconds(candidate: Candidate) -> float:

@@ -167,9 +167,7 @@ def _heatmap(shown: Sequence[Tile], plan: _Plan) -> go.Heatmap:
     columns, rows = plan.edges()
     positions = plan.sheet.cells
     shape = (len(shown), *positions.shape)
-    at, x, y = cells.panel_places(
-        np.arange(np.prod(shape)).reshape(shape), plan.across, columns, rows
-    )
+    at, x, y = cells.panel_places(np.arange(np.prod(shape)).reshape(shape), plan.across, columns, rows)
     smallest = min(stop - start for start, stop in columns + rows)
     labelled = smallest >= _SMALLEST_LABELLED_PX
     numbers = [np.where(positions >= 0, color_numbers(tile)[positions], _EMPTY) for tile in shown]

@@ -65,9 +65,7 @@ def spec_matrix(
             range=[-0.5, len(names) - 0.5],
             side="top",
             tickvals=list(range(len(names))),
-            ticktext=[
-                "<br>".join(f"<b>{labels.escape(line)}</b>" for line in head) for head in heads
-            ],
+            ticktext=["<br>".join(f"<b>{labels.escape(line)}</b>" for line in head) for head in heads],
             tickangle=0,
             fixedrange=True,
         ),

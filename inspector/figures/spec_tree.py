@@ -175,16 +175,11 @@ def _names(rows: Sequence[Row], names: Sequence[str], left: float) -> go.Scatter
     rooms = [labels.fitting(left - 8 - indent * row.depth, _TEXT_PX) for row in rows]
     return cells.texts(
         [(indent * row.depth, (place + 0.5) * _ROW_PX - 3) for place, row in enumerate(rows)],
-        [
-            labels.escape(labels.middle_cut(name, room))
-            for name, room in zip(names, rooms, strict=True)
-        ],
+        [labels.escape(labels.middle_cut(name, room)) for name, room in zip(names, rooms, strict=True)],
     )
 
 
-def _areas(
-    rows: Sequence[Row], table: Sequence[_Cell], edges: Sequence[float], can_select: bool
-) -> go.Bar:
+def _areas(rows: Sequence[Row], table: Sequence[_Cell], edges: Sequence[float], can_select: bool) -> go.Bar:
     """Return the invisible areas of names and cells, which have the hover texts and are selected."""
     texts = [
         text
@@ -268,8 +263,7 @@ def _bars(table: Sequence[_Cell], places: Sequence[Place], most_px: float) -> go
         width=_BAR_PX,
         marker={
             "color": [
-                style.color if marked else palette.faded(style.color, _FADED)
-                for *_, style, marked in bars
+                style.color if marked else palette.faded(style.color, _FADED) for *_, style, marked in bars
             ],
             "pattern": {
                 "shape": [style.hatch for *_, style, _ in bars],

@@ -137,10 +137,7 @@ def roofline(chip: Chip, points: Iterable[Modelled], *, width_px: int = 480) -> 
     )
     x_scale = plot_width / (x_high - x_low)
     y_scale = _PLOT_PX / (y_high - y_low)
-    pixels = [
-        ((math.log10(x) - x_low) * x_scale, (y_high - math.log10(y)) * y_scale)
-        for _, x, y in placed
-    ]
+    pixels = [((math.log10(x) - x_low) * x_scale, (y_high - math.log10(y)) * y_scale) for _, x, y in placed]
     roofs = [
         (x, (y_high - min(x / x_scale + x_low + math.log10(bandwidth), math.log10(rate))) * y_scale)
         for _, rate in peaks
@@ -265,9 +262,7 @@ def _point_labels(
         start, at = (*off_lines, *free, *places, (0.0, y))[0]
         taken.append((start, start + width, at))
         placed.append(
-            frame.on_paper(
-                labels.escape(text), start / plot_width, 1 - at / _PLOT_PX, yanchor="middle"
-            )
+            frame.on_paper(labels.escape(text), start / plot_width, 1 - at / _PLOT_PX, yanchor="middle")
         )
         if abs(at - y) > _LABEL_PX / 2:  # not next to its point
             near = start if start > x else min(start + width, x)
@@ -290,9 +285,7 @@ def _heights(y: float) -> list[float]:
     return [at for at in heights if _LABEL_PX / 2 <= at <= _PLOT_PX - _LABEL_PX / 2] or [y]
 
 
-def _covers(
-    start: float, at: float, width: float, taken: Sequence[tuple[float, float, float]]
-) -> bool:
+def _covers(start: float, at: float, width: float, taken: Sequence[tuple[float, float, float]]) -> bool:
     return any(
         abs(at - other) < _LABEL_PX * 0.8 and start < right and left < start + width
         for left, right, other in taken

@@ -110,9 +110,7 @@ def logarithmic(
     base = 10.0 if digits else 2.0
     powers = [
         base**power
-        for power in range(
-            math.ceil(low / math.log10(base)), math.floor(high / math.log10(base)) + 1
-        )
+        for power in range(math.ceil(low / math.log10(base)), math.floor(high / math.log10(base)) + 1)
     ]
     multiples = [
         digit * 10.0**power
@@ -127,9 +125,7 @@ def logarithmic(
 
     kept = powers[:: max(math.ceil(room(*powers) / px_per_decade / math.log10(base)), 1)]
     for number in multiples:
-        if all(
-            abs(math.log10(number / other)) * px_per_decade >= room(number, other) for other in kept
-        ):
+        if all(abs(math.log10(number / other)) * px_per_decade >= room(number, other) for other in kept):
             kept.append(number)
     places = sorted(kept)
     return {

@@ -89,9 +89,7 @@ def tiles_figure(
     middles = [((left + right) / 2, (top + bottom) / 2) for left, right, top, bottom in boxes]
     figure = cells.map_figure(
         [
-            *cells.heatmaps(
-                lattice.sheet(rows, columns), column_edges, row_edges, numbers, blocks, text
-            ),
+            *cells.heatmaps(lattice.sheet(rows, columns), column_edges, row_edges, numbers, blocks, text),
             _labels(tiles, boxes),
             cells.hover_points(middles, [frame.hover(tile.hover) for tile in tiles]),
         ],
@@ -166,9 +164,7 @@ def _equal_ranges(blocks: Sequence[np.ndarray], length: int) -> list[tuple[int, 
     return list(itertools.pairwise(sorted(borders)))
 
 
-def _fill(
-    tiles: Sequence[Tile], across: int, down: int, plan: _Plan
-) -> tuple[list[int], list[str]]:
+def _fill(tiles: Sequence[Tile], across: int, down: int, plan: _Plan) -> tuple[list[int], list[str]]:
     """Return the block (−1 for none) and the text of each cell, row by row; labels are empty rows."""
     blocks: list[int] = []
     texts: list[str] = []
@@ -187,9 +183,7 @@ def _fill(
     return blocks, texts
 
 
-def _boxes(
-    count: int, across: int, plan: _Plan, rows: cells.Edges, columns: cells.Edges
-) -> list[Box]:
+def _boxes(count: int, across: int, plan: _Plan, rows: cells.Edges, columns: cells.Edges) -> list[Box]:
     down, wide = 1 + len(plan.rows), len(plan.columns)
     return [
         (

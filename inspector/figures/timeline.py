@@ -114,9 +114,7 @@ def windows(simulated: Simulated, program: Program) -> dict[str, tuple[float, fl
         if not inside:
             continue
         names = " ".join(
-            inner.op_name or ""
-            for name in operation.runs or ()
-            for inner in by_name[name].operations
+            inner.op_name or "" for name in operation.runs or () for inner in by_name[name].operations
         )
         title = "backward" if "transpose(" in names else "forward"
         start = min(span.start for span in inside if span.resource == CORE)
@@ -161,15 +159,12 @@ def timeline(
             width=_BAR,
             marker={
                 "color": COLORS[kind],
-                "opacity": [
-                    1.0 if id(_longest(spans)) in critical else _PALE for spans in bars_of_kind
-                ],
+                "opacity": [1.0 if id(_longest(spans)) in critical else _PALE for spans in bars_of_kind],
                 "line": {"width": 0.5, "color": frame.MIDDLE_GREY},
                 "pattern": {"shape": "/" if kind == "waiting for communication" else ""},
             },
             customdata=[
-                [_picked(spans), _hover(spans, program.schedule, program, critical)]
-                for spans in bars_of_kind
+                [_picked(spans), _hover(spans, program.schedule, program, critical)] for spans in bars_of_kind
             ],
             hovertemplate="%{customdata[1]}<extra></extra>",
         )
@@ -203,9 +198,7 @@ def timeline(
         yaxis=frame.axis(
             fixedrange=True,
             range=[len(resources) - 0.5, -0.5],
-            **ticks.settings(
-                list(resources.values()), [labels.cut(name, _MOST_NAME) for name in resources]
-            ),
+            **ticks.settings(list(resources.values()), [labels.cut(name, _MOST_NAME) for name in resources]),
         ),
     )
 
@@ -271,17 +264,13 @@ def _kind(span: Span, schedule: Schedule) -> str:
     return "copies" if span.resource in ("copies", "host") else "communication"
 
 
-def _hover(
-    spans: Sequence[Span], schedule: Schedule, program: Program, critical: Collection[int]
-) -> str:
+def _hover(spans: Sequence[Span], schedule: Schedule, program: Program, critical: Collection[int]) -> str:
     span = _longest(spans)
     operation = schedule.operation(span.computation, span.position)
     lines = [f"{operation.name}: {seconds_text(span.end - span.start)}, {_BASIS[span.basis]}"]
     if len(spans) > 1:
         together = seconds_text(sum(span.end - span.start for span in spans))
-        return frame.hover(
-            [f"{len(spans):,} operations, {together} together", f"the longest is {lines[0]}"]
-        )
+        return frame.hover([f"{len(spans):,} operations, {together} together", f"the longest is {lines[0]}"])
     if operation.op_name:
         lines.append(labels.middle_cut(operation.op_name, 80))
     if operation.source:

@@ -59,9 +59,7 @@ def timeit_text(measured: Timeit) -> str:
     return f"{mean} ± {deviation} per loop (mean ± std. dev. of {runs}, {loops})"
 
 
-def phases(
-    programs: Iterable[Program], note: str = EMULATED, *, width_px: int = 480
-) -> go.Figure | None:
+def phases(programs: Iterable[Program], note: str = EMULATED, *, width_px: int = 480) -> go.Figure | None:
     """Return the lower, compile and first-run times of each program as bars on a linear scale.
 
     Return None if no program was timed.
@@ -103,9 +101,7 @@ def phase_seconds(program: Program) -> list[tuple[str, float, str]]:
     ]
 
 
-def steps(
-    programs: Iterable[Program], note: str = EMULATED, *, width_px: int = 480
-) -> go.Figure | None:
+def steps(programs: Iterable[Program], note: str = EMULATED, *, width_px: int = 480) -> go.Figure | None:
     """Return every measured step of each program over its box plot; None if no step was measured.
 
     Each program has its own scale, not from zero: it shows the spread, and does not compare programs.
@@ -113,8 +109,7 @@ def steps(
     measured = [
         (title(program.name), values)
         for program in programs
-        if program.seconds is not None
-        and (values := tuple(filter(math.isfinite, program.seconds.steps)))
+        if program.seconds is not None and (values := tuple(filter(math.isfinite, program.seconds.steps)))
     ]
     if not measured:
         return None
@@ -168,8 +163,7 @@ def _add_strip(
             mode="markers",
             marker={"color": palette.LINE, "size": 6, "opacity": 0.8},
             customdata=[
-                f"step {step}: {formatting.seconds_text(value)}"
-                for step, value in enumerate(values)
+                f"step {step}: {formatting.seconds_text(value)}" for step, value in enumerate(values)
             ],
             hovertemplate=frame.HOVER_TEXT,
             **axes,
@@ -196,12 +190,8 @@ def _add_strip(
             ),
         }
     )
-    heading = labels.cut(
-        f"{name}: {statistics_text(spread)}", labels.fitting(width_px, frame.NOTE_PX)
-    )
-    figure.add_annotation(
-        frame.on_paper(labels.escape(heading), 0, upper, xshift=-8, yanchor="top")
-    )
+    heading = labels.cut(f"{name}: {statistics_text(spread)}", labels.fitting(width_px, frame.NOTE_PX))
+    figure.add_annotation(frame.on_paper(labels.escape(heading), 0, upper, xshift=-8, yanchor="top"))
 
 
 def jitter(number: int, reach: float) -> float:
@@ -221,10 +211,7 @@ def operation_times(
     total = trace.seconds * devices
     if not trace.operations or not 0 < total < math.inf or trace.steps < 1:
         return None
-    rows = [
-        (operation.kind, max(operation.seconds, 0), operation.events)
-        for operation in trace.operations
-    ]
+    rows = [(operation.kind, max(operation.seconds, 0), operation.events) for operation in trace.operations]
     if len(rows) > _MOST_ROWS:
         rest = rows[_MOST_ROWS - 1 :]
         rows = rows[: _MOST_ROWS - 1]
@@ -253,9 +240,7 @@ def operation_times(
         "the time of an operation includes its wait for a core",
     ]
     if any(operation.kind in OPS for operation in trace.operations):
-        notes.append(
-            "collectives: time not hidden by other operations, mostly waiting for other devices"
-        )
+        notes.append("collectives: time not hidden by other operations, mostly waiting for other devices")
     return bars.rows_figure([drawn], width_px, heading=f"Operations, {note}", notes=notes)
 
 

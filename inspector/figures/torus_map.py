@@ -18,9 +18,7 @@ _LEGEND_PX = 26  # a row of colors above the panels
 _MOST_HOVER_BYTES = 140_000  # of the hover facts of all chips together
 
 
-def torus_map(
-    mesh: Mesh, *, highlight_axis: str | None = None, width_px: int = 480
-) -> go.Figure | None:
+def torus_map(mesh: Mesh, *, highlight_axis: str | None = None, width_px: int = 480) -> go.Figure | None:
     """Return the devices of the mesh at their places; None if the mesh does not know them.
 
     The colors are the indices along `highlight_axis`, by default the first mesh axis larger than 1. If the
@@ -117,11 +115,7 @@ def _hover(mesh: Mesh, panels: Panels, axis: int, cell_count: int) -> tuple[str,
     only the first facts are kept.
     """
     indices = _indices(mesh)
-    split = [
-        number
-        for number, mesh_axis in enumerate(mesh.axes)
-        if mesh_axis.size > 1 and number != axis
-    ]
+    split = [number for number, mesh_axis in enumerate(mesh.axes) if mesh_axis.size > 1 and number != axis]
     facts = [("device ", np.array(mesh.devices, dtype=np.float64))]
     facts += [
         (f"{_as_template(labels.cut(mesh.axes[number].name, 40))} ", indices[number])
@@ -160,9 +154,7 @@ def _host_outlines(places: Places) -> go.Scatter | None:
                 return None
             left, right = columns[first][0], columns[last][1]
             upper, lower = rows[top][0], rows[bottom][1]
-            lines.append(
-                [(left, upper), (right, upper), (right, lower), (left, lower), (left, upper)]
-            )
+            lines.append([(left, upper), (right, upper), (right, lower), (left, lower), (left, upper)])
     return cells.strokes(lines, 2, "host")
 
 

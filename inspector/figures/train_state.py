@@ -94,8 +94,7 @@ def _amount(live_bytes: LiveBytes | None) -> str:
     if live_bytes is None:
         return "nothing"
     return (
-        f"{formatting.counted(live_bytes.arrays, 'array')}, "
-        f"{formatting.exact_bytes_text(live_bytes.bytes)}"
+        f"{formatting.counted(live_bytes.arrays, 'array')}, {formatting.exact_bytes_text(live_bytes.bytes)}"
     )
 
 

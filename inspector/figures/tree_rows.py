@@ -148,10 +148,7 @@ def _alike(columns: Sequence[Column]) -> Iterator[Array]:
         versions = [arrays.get(path) for arrays in held]
         first = next(array for array in versions if array is not None)
         # `fold` compares logical axes, so everything that must be equal is put there.
-        facts = [
-            "" if array is None else repr(replace(array, path="", shards=None))
-            for array in versions
-        ]
+        facts = ["" if array is None else repr(replace(array, path="", shards=None)) for array in versions]
         marks = [str(path in (column.changed or ())) for column in columns]
         yield replace(first, logical_axes=(*facts, *marks))
 

@@ -108,9 +108,7 @@ def parse_shape(text: str, name: str, max_dimensions: int, max_size: int) -> tup
         raise InvalidInput(f"{name} is {shown(text)}, but must be sizes joined by x, such as 8x4")
     shape = tuple(map(int, parts))
     if len(shape) > max_dimensions:
-        raise InvalidInput(
-            f"{name} has {len(shape)} dimensions, but may have at most {max_dimensions}"
-        )
+        raise InvalidInput(f"{name} has {len(shape)} dimensions, but may have at most {max_dimensions}")
     if not all(1 <= size <= max_size for size in shape):
         raise InvalidInput(f"{name} is {shown(text)}, but each size must be from 1 to {max_size:,}")
     return shape
@@ -163,7 +161,5 @@ def parse_integer(text: str, name: str, least: int, most: int) -> int:
     """Parse an integer from `least` to `most`."""
     number = int(text) if re.fullmatch(r"[0-9]{1,9}", text.strip()) else None
     if number is None or not least <= number <= most:
-        raise InvalidInput(
-            f"{name} is {shown(text)}, but must be an integer from {least} to {most:,}"
-        )
+        raise InvalidInput(f"{name} is {shown(text)}, but must be an integer from {least} to {most:,}")
     return number

@@ -122,12 +122,8 @@ def parse(guide: str, mesh: str, axes: str) -> Parsed[TutorialRequest]:
             None, {"guide": f"request is {shown(guide)}, but must be one of {', '.join(TUTORIALS)}"}
         )
     parser = FieldParser({"mesh": mesh, "axes": axes})
-    shape: tuple[int, ...] = parser.parse(
-        "mesh", lambda text: _parse_mesh(text, TUTORIALS[guide]), ()
-    )
-    names: tuple[str, ...] = parser.parse(
-        "axes", lambda text: layouts.parse_axes(text, shape), (), ("mesh",)
-    )
+    shape: tuple[int, ...] = parser.parse("mesh", lambda text: _parse_mesh(text, TUTORIALS[guide]), ())
+    names: tuple[str, ...] = parser.parse("axes", lambda text: layouts.parse_axes(text, shape), (), ("mesh",))
     if parser.problems:
         return Parsed(None, parser.problems)
     return Parsed(TutorialRequest(guide, shape, names))
@@ -157,9 +153,7 @@ def script(request: TutorialRequest, steps: tuple[Step, ...]) -> str:
         f"axis_names = {request.axis_names}\n"
     ]
     for step in steps:
-        words = textwrap.fill(
-            step.words, COMMENT_COLUMNS, initial_indent="# ", subsequent_indent="# "
-        )
+        words = textwrap.fill(step.words, COMMENT_COLUMNS, initial_indent="# ", subsequent_indent="# ")
         parts.append(f"# %% {step.title}\n{words}\n\n{step.code}\n")
     return "\n".join(parts)
 

@@ -41,9 +41,7 @@ def logical_and_device_axes(layout: Layout) -> Variants:
     """
     if layout.entry.has_rules:
         entry = CATALOGUE[DEVICE]
-        device = replace(
-            layout, model=DEVICE, rules=(), specs=specs_from_rules(entry, layout.rules)
-        )
+        device = replace(layout, model=DEVICE, rules=(), specs=specs_from_rules(entry, layout.rules))
         return Variants("Logical axes, by rules", layout, "Device axes, at the arrays", device)
     entry = CATALOGUE[LOGICAL]
     rules = tuple(rule for rule in entry.rules if set(rule[1]) <= set(layout.axis_names))

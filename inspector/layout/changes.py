@@ -48,9 +48,7 @@ def _is_new(change: Change, seen: set[str]) -> bool:
 
 
 def _identity(layout: Layout) -> str:
-    return layout.key(
-        *("mesh", "axes", "rules", "specs", "state_specs", "unconstrained", "optimizer_axes")
-    )
+    return layout.key(*("mesh", "axes", "rules", "specs", "state_specs", "unconstrained", "optimizer_axes"))
 
 
 def _without_rules(layout: Layout) -> Iterator[Change]:
@@ -67,9 +65,7 @@ def _without_rules(layout: Layout) -> Iterator[Change]:
 def _replicated(layout: Layout) -> Iterator[Change]:
     for place, spec in layout.specs.items():
         whole: Spec = (None,) * len(spec)
-        yield Change(
-            "spec", f"Replicate {place}", replace(layout, specs={**layout.specs, place: whole})
-        )
+        yield Change("spec", f"Replicate {place}", replace(layout, specs={**layout.specs, place: whole}))
     for number, row in enumerate(layout.state_specs):
         rows = list(layout.state_specs)
         rows[number] = SpecRow(row.pattern, ())
@@ -83,9 +79,7 @@ def _without_constraints(layout: Layout) -> Iterator[Change]:
             for constraint in layout.entry.constraints
             if constraint == name or constraint in layout.unconstrained
         )
-        yield Change(
-            "constraint", f"Remove constraint {name}", replace(layout, unconstrained=removed)
-        )
+        yield Change("constraint", f"Remove constraint {name}", replace(layout, unconstrained=removed))
 
 
 def _without_axes(layout: Layout) -> Iterator[Change]:

@@ -55,9 +55,7 @@ _DEFAULT_AXES = {
 NAME = re.compile(r"[A-Za-z_][A-Za-z0-9_]*")
 _ENTRY_SEPARATOR = re.compile(r"[,~;\n]")
 _ROW_SEPARATOR = re.compile(r"[;\n]")
-_FSDP = re.compile(
-    r"\s*fsdp\(\s*(?P<axes>[^,()]*?)\s*(,\s*(min_bytes=)?(?P<least>[0-9]{1,15})\s*)?\)\s*"
-)
+_FSDP = re.compile(r"\s*fsdp\(\s*(?P<axes>[^,()]*?)\s*(,\s*(min_bytes=)?(?P<least>[0-9]{1,15})\s*)?\)\s*")
 
 
 def default_names(count: int) -> tuple[str, ...]:
@@ -86,18 +84,12 @@ def parse_mesh(text: str, most: int = MOST_DEVICES, most_axes: int = MOST_AXES) 
     """
     parts = re.split(r"[x×*]", text.strip().lower())
     if not all(re.fullmatch(r"\s*[0-9]{1,18}\s*", part) for part in parts):
-        raise InvalidInput(
-            f"mesh is {shown(text)}, but must be axis sizes joined by x, such as 2x4"
-        )
+        raise InvalidInput(f"mesh is {shown(text)}, but must be axis sizes joined by x, such as 2x4")
     shape = tuple(int(part) for part in parts)
     if len(shape) > most_axes:
-        raise InvalidInput(
-            f"mesh {print_mesh(shape)} has {len(shape)} axes, at most {most_axes} are allowed"
-        )
+        raise InvalidInput(f"mesh {print_mesh(shape)} has {len(shape)} axes, at most {most_axes} are allowed")
     if min(shape) < 1:
-        raise InvalidInput(
-            f"mesh {print_mesh(shape)} has an axis of size 0, each must be at least 1"
-        )
+        raise InvalidInput(f"mesh {print_mesh(shape)} has an axis of size 0, each must be at least 1")
     if math.prod(shape) > most:
         raise InvalidInput(
             f"mesh {print_mesh(shape)} makes {math.prod(shape):,} devices, at most {most:,} are allowed"
@@ -165,9 +157,7 @@ def left_out_rules(
         return ()
     ruled = {name for name, _ in rules}
     return tuple(
-        (name, axes)
-        for name, axes in model.rules
-        if name not in ruled and not set(axes) <= set(axis_names)
+        (name, axes) for name, axes in model.rules if name not in ruled and not set(axes) <= set(axis_names)
     )
 
 
@@ -297,9 +287,7 @@ def parse_rule(text: str, axis_names: tuple[str, ...]) -> Rule:
     """
     name, separator, rest = _split_entry(text)
     if not separator:
-        raise InvalidInput(
-            f"rules has {shown(text)}, but a rule is a logical axis, =, and mesh axes"
-        )
+        raise InvalidInput(f"rules has {shown(text)}, but a rule is a logical axis, =, and mesh axes")
     check_name(name, "rules", "a logical axis")
     return name, _parse_axes_of_one_dimension(rest, axis_names, f"rule {name}")
 
@@ -339,12 +327,9 @@ def parse_spec(text: str, place: str, model: ModelEntry, axis_names: tuple[str, 
             "joined by commas, such as " + ", ".join(["None"] * len(dimensions))
         )
     spec = tuple(
-        _parse_axes_of_one_dimension(entry, axis_names, f"spec {place}") or None
-        for entry in entries
+        _parse_axes_of_one_dimension(entry, axis_names, f"spec {place}") or None for entry in entries
     )
-    _check_used_once(
-        [axis for axes in spec for axis in axes or ()], f"spec {place} is {shown(text)}"
-    )
+    _check_used_once([axis for axes in spec for axis in axes or ()], f"spec {place} is {shown(text)}")
     return spec
 
 
@@ -380,9 +365,7 @@ def parse_spec_row(text: str, axis_names: tuple[str, ...]) -> SpecRow:
         least = match["least"]
         return SpecRow(pattern, Fsdp(axes) if least is None else Fsdp(axes, int(least)))
     entries = re.split(r"[.,]", spec) if spec.strip() else []
-    parsed = tuple(
-        _parse_axes_of_one_dimension(entry, axis_names, what) or None for entry in entries
-    )
+    parsed = tuple(_parse_axes_of_one_dimension(entry, axis_names, what) or None for entry in entries)
     _check_used_once([axis for axes in parsed for axis in axes or ()], f"{what} has {shown(spec)}")
     return SpecRow(pattern, parsed)
 
@@ -461,9 +444,7 @@ def parse_unsafe_compiler_options(text: str) -> compiler_options.Options:
 
 def _options(entries: list[str], field: str) -> compiler_options.Options:
     if len(entries) > MOST_OPTIONS:
-        raise InvalidInput(
-            f"{field} has {len(entries):,} options, at most {MOST_OPTIONS} are allowed"
-        )
+        raise InvalidInput(f"{field} has {len(entries):,} options, at most {MOST_OPTIONS} are allowed")
     options: dict[str, str] = {}
     for entry in entries:
         match = re.fullmatch(r"\s*(?:--)?([A-Za-z_][A-Za-z0-9_]*)[=.]\s*(\S.*?)\s*", entry)
@@ -473,9 +454,7 @@ def _options(entries: list[str], field: str) -> compiler_options.Options:
                 f"xla_tpu_scoped_vmem_limit_kib=98304, in at most {_LONGEST_TEXT} printable characters"
             )
         if match[1] in options:
-            raise InvalidInput(
-                f"{field} has {shown(match[1])} twice, but must give each option once"
-            )
+            raise InvalidInput(f"{field} has {shown(match[1])} twice, but must give each option once")
         options[match[1]] = match[2]
     return tuple(sorted(options.items()))
 
@@ -526,9 +505,7 @@ def _split_entry(text: str) -> tuple[str, str, str]:
     return text[: match.start()].strip(), match.group(), text[match.end() :].strip()
 
 
-def _parse_axes_of_one_dimension(
-    text: str, axis_names: tuple[str, ...], what: str
-) -> tuple[str, ...]:
+def _parse_axes_of_one_dimension(text: str, axis_names: tuple[str, ...], what: str) -> tuple[str, ...]:
     if text.strip() in ("", "None"):
         return ()
     axes = tuple(part.strip() for part in re.split(r"[+-]", text))
@@ -601,9 +578,7 @@ def parse_size(text: str, size: Size) -> SizeValue:
         if not size.choices:
             return _free_text(text, size)
         if text not in size.choices:
-            raise InvalidInput(
-                f"{size.name} is {shown(text)}, but must be one of {', '.join(size.choices)}"
-            )
+            raise InvalidInput(f"{size.name} is {shown(text)}, but must be one of {', '.join(size.choices)}")
         return text
     return _parse_number(text, size)
 

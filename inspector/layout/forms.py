@@ -224,9 +224,7 @@ def parse(fields: Mapping[str, str]) -> Parsed[Layout]:
         return Parsed(None, parser.problems)
     attributes: dict[str, Any] = {"rules": (), "specs": {}}
     attributes |= {
-        field.attribute or field.name: values[field.name]
-        for field in FIELDS
-        if field.name in values
+        field.attribute or field.name: values[field.name] for field in FIELDS if field.name in values
     }
     attributes["model"] = model.name
     attributes["sizes"] = {size.name: values[size.name] for size in model.sizes}
@@ -265,9 +263,7 @@ def from_json(value: Any, what: str = "the layout") -> Layout:
                 fields[size_name] = _text_of_scalar(size_value, f"{what}: {_named(size_name)}")
         elif name == "mesh" and isinstance(part, list):
             fields[name] = "x".join(_text_of_scalar(size, f"{what}: mesh") for size in part)
-        elif name in ("axes", "axis_types", "unconstrained", "optimizer_axes") and isinstance(
-            part, list
-        ):
+        elif name in ("axes", "axis_types", "unconstrained", "optimizer_axes") and isinstance(part, list):
             fields[name] = ",".join(_text_of_scalar(item, f"{what}: {name}") for item in part)
         elif name == "rules" and isinstance(part, (list, dict)):
             fields[name] = _text_of_rules(part, what)
@@ -306,9 +302,7 @@ def to_query(layout: Layout) -> dict[str, str]:
     return _texts(layout, URL, lambda field, is_default: field.name in always or not is_default)
 
 
-def _texts(
-    layout: Layout, separators: Separators, included: Callable[[Field, bool], bool]
-) -> dict[str, str]:
+def _texts(layout: Layout, separators: Separators, included: Callable[[Field, bool], bool]) -> dict[str, str]:
     values: dict[str, Any] = dict(layout.sizes) | {"model": layout.entry}
     fields = {}
     for field in fields_of(layout.entry):
@@ -335,9 +329,7 @@ def _text_of_rules(value: list[Any] | dict[str, Any], what: str) -> str:
     entries = []
     for pair in pairs:
         if not isinstance(pair, (list, tuple)) or len(pair) != 2 or not isinstance(pair[0], str):
-            raise InvalidInput(
-                f"{what}: rules has {shown(pair)}, but a rule is [logical axis, mesh axes]"
-            )
+            raise InvalidInput(f"{what}: rules has {shown(pair)}, but a rule is [logical axis, mesh axes]")
         name, axes = pair
         texts.check_name(name, f"{what}: rules", "a logical axis")
         entries.append(f"{name}={_text_of_axes(axes, f'{what}: rule {name}')}")
@@ -363,9 +355,7 @@ def _named(name: str) -> str:
 
 def _text_of_spec(value: Any, what: str) -> str:
     if not isinstance(value, list):
-        raise InvalidInput(
-            f"{what} is {shown(value)}, but must be a list with an entry a dimension"
-        )
+        raise InvalidInput(f"{what} is {shown(value)}, but must be a list with an entry a dimension")
     return ".".join(_text_of_axes(entry, what) or "None" for entry in value)
 
 
@@ -395,9 +385,7 @@ def _text_of_axes(value: Any, what: str) -> str:
         return value
     if isinstance(value, list) and all(isinstance(axis, str) for axis in value):
         return "+".join(value)
-    raise InvalidInput(
-        f"{what} is {shown(value)}, but must be a mesh axis, a list of them, or null"
-    )
+    raise InvalidInput(f"{what} is {shown(value)}, but must be a mesh axis, a list of them, or null")
 
 
 def _mesh_for(text: str, target: str) -> tuple[int, ...]:

@@ -136,8 +136,7 @@ class Layout:
             plain["rules"] = [[name, list(axes)] for name, axes in self.rules]
         elif self.entry.state_specs is None:
             plain["specs"] = {
-                place: [list(axes) if axes else None for axes in spec]
-                for place, spec in self.specs.items()
+                place: [list(axes) if axes else None for axes in spec] for place, spec in self.specs.items()
             }
         if self.entry.state_specs is not None:
             plain["state_specs"] = [

@@ -31,6 +31,5 @@ def fitted_spec(spec: str, names: Sequence[str]) -> str:
     """Return the PartitionSpec with None for every entry that has an axis which the mesh lacks."""
     entries = (entry.strip() for entry in spec.split(","))
     return ", ".join(
-        entry if all(axis.strip() in names for axis in entry.split("+")) else "None"
-        for entry in entries
+        entry if all(axis.strip() in names for axis in entry.split("+")) else "None" for entry in entries
     )

@@ -107,10 +107,7 @@ def plan(layout: Layout, state: AbstractState) -> Snapshot:
 
     arrays = [_place(array, spec_of(array), state, mesh) for array in state.arrays]
     findings = [
-        finding
-        for array in arrays
-        if array.shard_shape is None
-        for finding in _indivisible(array, mesh)
+        finding for array in arrays if array.shard_shape is None for finding in _indivisible(array, mesh)
     ]
     findings += _unmatched(layout, state)
     return Snapshot(
@@ -129,9 +126,7 @@ def state_key(layout: Layout) -> str:
     entry = layout.entry
     if entry.has_rules and not entry.own:
         return layout.key("model", "sizes")
-    return layout.key(
-        "model", "sizes", "mesh", "axes", "axis_types", "rules", "specs", "state_specs"
-    )
+    return layout.key("model", "sizes", "mesh", "axes", "axis_types", "rules", "specs", "state_specs")
 
 
 def merged_by_logical_axis(findings: Iterable[Finding]) -> tuple[Finding, ...]:
@@ -233,9 +228,7 @@ def _place(array: AbstractArray, spec: Spec, state: AbstractState, mesh: Mesh) -
         memory_kind=array.memory_kind,
         shard_shape=shard_shape,
         bytes=math.prod(array.shape) * array.itemsize,
-        bytes_per_device=math.prod(shard_shape) * array.itemsize
-        if shard_shape is not None
-        else None,
+        bytes_per_device=math.prod(shard_shape) * array.itemsize if shard_shape is not None else None,
         replicas=mesh.size // math.prod(ways) if fits else None,
     )
 

@@ -251,9 +251,7 @@ def fitting(entry: ModelEntry) -> tuple[Preset, ...]:
     """Return the presets that fit this model, with unique names."""
     everything = (*MLP_PRESETS, *TRANSFORMER_PRESETS, *MOE_PRESETS)
     # A user's model may have the logical axes of two catalogue models.
-    return tuple(
-        {preset.name: preset for preset in everything[::-1] if preset.fits(entry)}.values()
-    )[::-1]
+    return tuple({preset.name: preset for preset in everything[::-1] if preset.fits(entry)}.values())[::-1]
 
 
 def matching(layout: Layout) -> Preset | None:

@@ -90,9 +90,7 @@ class RuleSet(Record):
           InvalidInput: the model of the layout has no rules.
         """
         if not layout.entry.has_rules:
-            raise InvalidInput(
-                f"model {layout.model} has no rules, so a file of rules does not apply"
-            )
+            raise InvalidInput(f"model {layout.model} has no rules, so a file of rules does not apply")
         if keep_mesh is None:
             keep_mesh = set(layout.axis_names) <= set(self.axes)
         names = () if keep_mesh else self._default_axes()
@@ -257,9 +255,7 @@ class _Loader(yaml.SafeLoader):  # type: ignore[misc]  # PyYAML has no types
         if len(getattr(event, "value", "")) > _LONGEST_VALUE:
             raise InvalidInput(f"{where} has a value of more than {_LONGEST_VALUE:,} characters")
         if self._depth == _DEEPEST:
-            raise InvalidInput(
-                f"{where} is nested too deeply: at most {_DEEPEST} levels are allowed"
-            )
+            raise InvalidInput(f"{where} is nested too deeply: at most {_DEEPEST} levels are allowed")
         self._depth += 1
         node = super().compose_node(parent, index)
         self._depth -= 1
@@ -314,9 +310,7 @@ def _of_levanter(trainer: dict[str, Any], name: str) -> Iterator[RuleSet]:
     activation whose batch has taken an axis is not sharded over it twice.
     """
     compute = dict(_mapping(trainer, "axis_resources", name))
-    tensor_parallel = _listed(
-        trainer.get("tensor_parallel_axes"), "trainer.tensor_parallel_axes", name
-    )
+    tensor_parallel = _listed(trainer.get("tensor_parallel_axes"), "trainer.tensor_parallel_axes", name)
     compute |= dict.fromkeys(tensor_parallel, "model")
     batch = _listed(trainer.get("batch_axis", "batch"), "trainer.batch_axis", name)
     compute |= {axis: ["replica", "data"] for axis in batch}
@@ -347,9 +341,7 @@ def _listed(value: Any, field: str, name: str) -> tuple[str, ...]:
     if value is None:
         return ()
     if not isinstance(value, (str, list)):
-        raise InvalidInput(
-            f"{name}: {field} is {shown(value)}, but must be a name or a list of names"
-        )
+        raise InvalidInput(f"{name}: {field} is {shown(value)}, but must be a name or a list of names")
     return _names([value] if isinstance(value, str) else value, name)
 
 
@@ -414,9 +406,7 @@ def _rules(value: Any, name: str) -> tuple[Rule, ...]:
     if not isinstance(value, (list, tuple)):
         raise InvalidInput(f"{name}: rules is {shown(value)}, but must be a list")
     if len(value) > MOST_RULES:
-        raise InvalidInput(
-            f"{name} has a list of {len(value):,} rules, at most {MOST_RULES:,} are allowed"
-        )
+        raise InvalidInput(f"{name} has a list of {len(value):,} rules, at most {MOST_RULES:,} are allowed")
     try:
         rules = tuple(map(rule_of, value))
     except InvalidInput as error:

@@ -102,9 +102,7 @@ _KIB = _whole(0, 2**30)
 _MIB = _whole(0, 2**30)
 _PERCENT = _whole(0, 1_000)  # published runs have up to 150
 _FACTOR = Option(most=1_000, whole=False)
-_PIPELINING = _words(
-    *(f"COLLECTIVE_PIPELINING_MODE_{mode}" for mode in ("DEFAULT", "OFF", "ON", "EXPLICIT"))
-)
+_PIPELINING = _words(*(f"COLLECTIVE_PIPELINING_MODE_{mode}" for mode in ("DEFAULT", "OFF", "ON", "EXPLICIT")))
 # Published with TPU7x runs. The compilers of neither version know them.
 _UNKNOWN = Option(words=_SWITCH, unknown_to=("0.10", "0.12"))
 

@@ -86,9 +86,7 @@ def partitioned_for(snapshot: Snapshot, program: Program, kind: Kind) -> Program
         if record.name == program.name and record.mesh == program.mesh and record.work
     ]
     wanted = [kind] if program.before_compile else [kind, None]
-    return next(
-        (record for platform in wanted for record in known if record.platform == platform), None
-    )
+    return next((record for platform in wanted for record in known if record.platform == platform), None)
 
 
 def partitioned_beside(snapshot: Snapshot) -> tuple[Program, ...]:
@@ -135,9 +133,7 @@ def evidence_of(snapshot: Snapshot, program: Program | None, chip: Chip | None) 
     return evidence_on(program, platform_of(snapshot, program), chip, measured)
 
 
-def evidence_on(
-    program: Program, platform: Platform, chip: Chip | None, measured: bool = False
-) -> Evidence:
+def evidence_on(program: Program, platform: Platform, chip: Chip | None, measured: bool = False) -> Evidence:
     """Return what the figures of a program rest on, if it was made for a kind of machine.
 
     Args:

@@ -84,9 +84,7 @@ class TorusLink(_Explained):
 
     @property
     def name(self) -> str:
-        return " and ".join(
-            f"{'ring' if ring.wraps else 'line'} of {ring.size}" for ring in self.rings
-        )
+        return " and ".join(f"{'ring' if ring.wraps else 'line'} of {ring.size}" for ring in self.rings)
 
 
 @dataclass(frozen=True)
@@ -213,9 +211,7 @@ def _over_torus(operation: Operation, payload: float, link: TorusLink) -> Estima
         hops = sum(ring.hops for ring in link.rings)
     return Estimate(
         max(payload / slowest, latency),
-        lambda: (
-            f"{si_text(payload, 'B')} ÷ {si_text(slowest, 'B/s')}, at least {_hops_text(hops, link)}"
-        ),
+        lambda: f"{si_text(payload, 'B')} ÷ {si_text(slowest, 'B/s')}, at least {_hops_text(hops, link)}",
     )
 
 
@@ -268,17 +264,13 @@ def _over_nodes(operation: Operation, payload: float, link: NodeLink) -> Estimat
             part, rate, per_node = f"{link.nodes - 1}/{link.nodes}", out, " per GPU"
         return Estimate(
             max(inner, outer),
-            lambda: (
-                f"{si_text(payload, 'B')} × {part} ÷ {si_text(rate, 'B/s')}{per_node}{_dense(operation)}"
-            ),
+            lambda: f"{si_text(payload, 'B')} × {part} ÷ {si_text(rate, 'B/s')}{per_node}{_dense(operation)}",
         )
     if link.nodes == 1:
         rate, per_node = link.bytes_per_second, ""
     else:
         rate, per_node = min(out, link.bytes_per_second), " per GPU"
-    return Estimate(
-        payload / rate, lambda: f"{si_text(payload, 'B')} ÷ {si_text(rate, 'B/s')}{per_node}"
-    )
+    return Estimate(payload / rate, lambda: f"{si_text(payload, 'B')} ÷ {si_text(rate, 'B/s')}{per_node}")
 
 
 def _formula_over_nodes(total: float, link: NodeLink, rounds: int) -> str:
@@ -330,9 +322,7 @@ def _between_slices(operation: Operation, payload: float, link: SliceLink) -> Es
         crossing = (link.slices - 1) / link.slices if operation.route == "all-to-all" else 1
         seconds = payload * crossing / link.bytes_per_second
         factor = share = ""
-    part = (
-        f" × {link.slices - 1}/{link.slices}" if operation.route in ("ring", "all-to-all") else ""
-    )
+    part = f" × {link.slices - 1}/{link.slices}" if operation.route in ("ring", "all-to-all") else ""
 
     def formula() -> str:
         rate = si_text(link.bytes_per_second, "B/s")

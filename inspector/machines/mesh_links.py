@@ -28,9 +28,7 @@ from inspector.machines.torus_places import TorusPlaces, places_of
 Axes = tuple[str, ...]
 
 
-def links_of(
-    mesh: Mesh, chip: Chip, wanted: Iterable[Axes] | None = None
-) -> Mapping[Axes, Link | NoLink]:
+def links_of(mesh: Mesh, chip: Chip, wanted: Iterable[Axes] | None = None) -> Mapping[Axes, Link | NoLink]:
     """Return the links of the groups along each of these tuples of mesh axes, on chips of this kind.
 
     If the mesh contains coordinates on a torus like that of the chip, the links are those between them.
@@ -63,9 +61,7 @@ def links_of(
     else:
         first_slice = _one_slice(mesh, slices)
         if first_slice is None:
-            why = (
-                "the slices are not blocks of the mesh, and the places of their devices are unknown"
-            )
+            why = "the slices are not blocks of the mesh, and the places of their devices are unknown"
             return {axes: NoLink(assumption=why) for axes in groups}
         inside = partial(_assumed_link, _assumed_links(groups, first_slice, chip, torus))
     return {axes: _link_of_slices(axes, mesh, chip, slices, inside) for axes in groups}
@@ -128,9 +124,7 @@ def _link_of_slices(
     if (slices[parts] != slices[parts[:, :1]]).any():
         return NoLink(assumption=why)
     if chip.dcn_bytes_per_second is None:
-        return NoLink(
-            assumption=f"{names} crosses slices, and the DCN bandwidth of {chip.title} is unknown"
-        )
+        return NoLink(assumption=f"{names} crosses slices, and the DCN bandwidth of {chip.title} is unknown")
     link = inside(axes, parts)
     if isinstance(link, NoLink):
         return link
@@ -158,9 +152,7 @@ def _one_slice(mesh: Mesh, slices: np.ndarray) -> Mesh | None:
         sizes.append(len(np.unique(places // stride % axis.size)))
     if math.prod(sizes) != len(places):
         return None
-    axes = tuple(
-        MeshAxis(axis.name, size, axis.type) for axis, size in zip(mesh.axes, sizes, strict=True)
-    )
+    axes = tuple(MeshAxis(axis.name, size, axis.type) for axis, size in zip(mesh.axes, sizes, strict=True))
     return Mesh(axes, tuple(range(len(places))))
 
 

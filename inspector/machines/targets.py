@@ -180,9 +180,7 @@ def require_size(target: Target, mesh_shape: Sequence[int]) -> None:
     if size == target.devices:
         return
     per_slice = target.chip.devices
-    how = (
-        f" ({counted(target.chips, 'chip')} with {per_slice} devices each)" if per_slice > 1 else ""
-    )
+    how = f" ({counted(target.chips, 'chip')} with {per_slice} devices each)" if per_slice > 1 else ""
     raise InvalidInput(
         f"mesh {slices.shape_text(tuple(mesh_shape))} has {counted(size, 'device')}, "
         f"but {target.text} has {target.devices:,}{how}"
@@ -228,12 +226,8 @@ def _slice_count(count: str, own: Slice) -> int:
     number = int(count) if _COUNT.fullmatch(count) else 0
     most = most_slices(own)
     if not 2 <= number <= most:
-        allowed = (
-            f"2 to {most}, or absent for one slice" if most > 1 else "absent: it has one slice"
-        )
-        raise InvalidInput(
-            f"number of slices is {shown(count)}, but for {own.topology} it must be {allowed}"
-        )
+        allowed = f"2 to {most}, or absent for one slice" if most > 1 else "absent: it has one slice"
+        raise InvalidInput(f"number of slices is {shown(count)}, but for {own.topology} it must be {allowed}")
     return number
 
 

@@ -168,9 +168,7 @@ class _Links:
             place[:, axis] = stops[:, axis]
         return int(links.max(initial=0))
 
-    def route_side(
-        self, members: np.ndarray, offsets: np.ndarray, axis: int, values: np.ndarray
-    ) -> int:
+    def route_side(self, members: np.ndarray, offsets: np.ndarray, axis: int, values: np.ndarray) -> int:
         """Route along one side of each group's box; return the links of the longest step."""
         place = np.searchsorted(values, offsets[:, axis])
         inner = place < len(values) - 1

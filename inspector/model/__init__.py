@@ -188,9 +188,7 @@ class Model:
     set_mesh: bool | None = None
 
     def __post_init__(self) -> None:
-        object.__setattr__(
-            self, "names", self.names or ("logical" if self.state_specs is None else "mesh")
-        )
+        object.__setattr__(self, "names", self.names or ("logical" if self.state_specs is None else "mesh"))
 
 
 # The PartitionSpec of each place of a model with partitions.

@@ -37,9 +37,7 @@ def by_regex(rows: Iterable[tuple[str, Any]], *, full_match: bool = False) -> Re
     """
     parsed = tuple(_row(row, full_match) for row in rows)
     if len(parsed) > MOST_ROWS:
-        raise InvalidInput(
-            f"state_specs has {len(parsed):,} rows, at most {MOST_ROWS:,} are allowed"
-        )
+        raise InvalidInput(f"state_specs has {len(parsed):,} rows, at most {MOST_ROWS:,} are allowed")
     return RegexTable(parsed)
 
 
@@ -106,9 +104,7 @@ def _row(row: Any, full_match: bool) -> SpecRow:
     if isinstance(row, SpecRow):
         return row
     if not _is_pair(row):
-        raise InvalidInput(
-            f"state_specs has {shown(str(row))}, but a row is (pattern, PartitionSpec)"
-        )
+        raise InvalidInput(f"state_specs has {shown(str(row))}, but a row is (pattern, PartitionSpec)")
     pattern, given = row
     check_pattern(pattern)
     spec = given if isinstance(given, Fsdp) else spec_of(given)

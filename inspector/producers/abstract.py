@@ -145,9 +145,7 @@ def _own_state(layout: Layout, model: Model, key: Any) -> AbstractState:
     abstract_state = _abstract_state(layout, model, (batch, state, output), refused.programs)
     for array in abstract_state.arrays:
         _refuse_other_names(array, layout)
-    return replace(
-        abstract_state, arrays=tuple(_with_given(array, given) for array in abstract_state.arrays)
-    )
+    return replace(abstract_state, arrays=tuple(_with_given(array, given) for array in abstract_state.arrays))
 
 
 def _with_given(array: AbstractArray, given: Mapping[str, Given | None]) -> AbstractArray:
@@ -190,9 +188,7 @@ def _refuse_other_names(array: AbstractArray, layout: Layout) -> None:
         )
     if layout.entry.has_rules:
         if any(len(names or ()) > 1 for names in array.names):
-            raise InvalidInput(
-                f"{where} has two logical axes on one dimension, but only one is allowed"
-            )
+            raise InvalidInput(f"{where} has two logical axes on one dimension, but only one is allowed")
         if layout.entry.rules_semantics == "nnx":
             names = [entry[0] if entry else None for entry in array.names]
             for refusal in nnx.refusals(nnx.partition_spec(names, layout.rules), layout.mesh()):
@@ -201,8 +197,7 @@ def _refuse_other_names(array: AbstractArray, layout: Layout) -> None:
     for axis in (axis for names in array.names for axis in names or ()):
         if axis not in layout.axis_names:
             raise InvalidInput(
-                f"{where} has the mesh axis {shown(axis)}, but the mesh has "
-                f"{', '.join(layout.axis_names)}"
+                f"{where} has the mesh axis {shown(axis)}, but the mesh has {', '.join(layout.axis_names)}"
             )
 
 
@@ -221,8 +216,6 @@ def _array(leaf: Leaf, has_type: bool = False) -> AbstractArray:
         tuple(value.shape),
         str(value.dtype),
         value.dtype.itemsize,
-        dimension_axes(names)
-        if (names := whole_names(leaf.names, value.ndim)) is not None
-        else None,
+        dimension_axes(names) if (names := whole_names(leaf.names, value.ndim)) is not None else None,
         spec_of(value.sharding.spec, value.ndim) if has_type else None,
     )

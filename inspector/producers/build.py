@@ -53,9 +53,7 @@ def build_model(layout: Layout) -> Model:
         options["unconstrained"] = layout.unconstrained
     if layout.entry.has_rules:
         return build(**options)
-    partitions = {
-        place: tuple(jax_entry(axes) for axes in spec) for place, spec in layout.specs.items()
-    }
+    partitions = {place: tuple(jax_entry(axes) for axes in spec) for place, spec in layout.specs.items()}
     return build(**options, partitions=partitions)
 
 
@@ -101,9 +99,7 @@ def make_mesh(layout: Layout) -> Mesh:
 def axis_types(layout: Layout) -> tuple[AxisType, ...]:
     """Return JAX's type of each mesh axis."""
     explicit = layout.explicit_axes
-    return tuple(
-        AxisType.Explicit if name in explicit else AxisType.Auto for name in layout.axis_names
-    )
+    return tuple(AxisType.Explicit if name in explicit else AxisType.Auto for name in layout.axis_names)
 
 
 def abstract_key() -> jax.ShapeDtypeStruct:
@@ -130,9 +126,7 @@ def tracing(layout: Layout, mesh: Mesh | AbstractMesh) -> Iterator[None]:
         yield
 
 
-def traced_under(
-    layout: Layout, mesh: Mesh | AbstractMesh
-) -> contextlib.AbstractContextManager[Any]:
+def traced_under(layout: Layout, mesh: Mesh | AbstractMesh) -> contextlib.AbstractContextManager[Any]:
     """Return a context with the mesh, or without if the model's code fails under one.
 
     Explicit axes always need the mesh.
@@ -238,9 +232,7 @@ def _state_shardings(abstract_state: Any, model: Model, layout: Layout, mesh: An
     before both.
     """
     if model.state_specs is not None or has_named_arrays(abstract_state):
-        given = given_specs(
-            abstract_state, model.state_specs, layout.state_specs, mesh, layout.model
-        )
+        given = given_specs(abstract_state, model.state_specs, layout.state_specs, mesh, layout.model)
         return shardings_by_path(
             abstract_state,
             given,

@@ -70,9 +70,7 @@ def main_mesh(shardings: Iterable[Any], given: Any = None) -> Any:
     """
     if given is not None:
         if not isinstance(given, (Mesh, AbstractMesh)) or given.empty:
-            raise InvalidInput(
-                f"mesh is {shown(str(given))}, but must be a jax.sharding.Mesh with axes"
-            )
+            raise InvalidInput(f"mesh is {shown(str(given))}, but must be a jax.sharding.Mesh with axes")
         return given
     counts: Counter[Any] = Counter()
     meshes: dict[Any, Any] = {}
@@ -115,9 +113,7 @@ class ArrayRecords:
         self.mesh = self._meshes[0] if self._meshes else None
         self.other_meshes = tuple(self._meshes[1:])
         self._places = {_key(jax_mesh): place for place, jax_mesh in enumerate(self._jax_meshes)}
-        self._order = (
-            {} if self.mesh is None else {device: n for n, device in enumerate(self.mesh.devices)}
-        )
+        self._order = {} if self.mesh is None else {device: n for n, device in enumerate(self.mesh.devices)}
         self._placements: dict[tuple[Any, tuple[int, ...]], _Placement] = {}
         self._noted: dict[str, list[str]] = {}
         self._uneven: list[Finding] = []
@@ -154,9 +150,7 @@ class ArrayRecords:
             spec=placement.spec,
             shard_shape=shard_shape,
             bytes=math.prod(shape) * dtype.itemsize,
-            bytes_per_device=None
-            if shard_shape is None
-            else math.prod(shard_shape) * dtype.itemsize,
+            bytes_per_device=None if shard_shape is None else math.prod(shard_shape) * dtype.itemsize,
             replicas=placement.replicas,
             shards=placement.shards,
             box=leaf.box,
@@ -192,9 +186,7 @@ class ArrayRecords:
             self._note(HOST_LOCAL, path)
         return facts
 
-    def mesh_of_program(
-        self, shardings: Iterable[Any]
-    ) -> tuple[Any, snapshot.Mesh | None, int | None]:
+    def mesh_of_program(self, shardings: Iterable[Any]) -> tuple[Any, snapshot.Mesh | None, int | None]:
         """Return the JAX mesh of most of a program's shardings, its record, and its value of `Program.mesh`.
 
         Without a NamedSharding these are those of the main mesh.
@@ -204,8 +196,7 @@ class ArrayRecords:
         counts = Counter(
             place
             for sharding in shardings
-            if isinstance(sharding, NamedSharding)
-            and (place := self._place(sharding.mesh)) is not None
+            if isinstance(sharding, NamedSharding) and (place := self._place(sharding.mesh)) is not None
         )
         place = max(counts, key=lambda key: counts[key], default=0)
         return self._jax_meshes[place], self._meshes[place], _index(place)
@@ -277,9 +268,7 @@ class ArrayRecords:
             shard_shape=largest_shape(shards),
             replicas=copies.pop() if len(copies) == 1 and not placement.unreduced else None,
             shards=tuple(
-                sorted(
-                    shards, key=lambda shard: (self._order.get(shard.device, last), shard.device)
-                )
+                sorted(shards, key=lambda shard: (self._order.get(shard.device, last), shard.device))
             ),
         )
 
@@ -306,7 +295,5 @@ def _key(mesh: Any) -> Any:
 
 def _placement_of(spec: PartitionSpec, **fields: Any) -> _Placement:
     """Return a placement with the unreduced and the reduced mesh axes of a spec, and these fields."""
-    unreduced, reduced = (
-        tuple(sorted(getattr(spec, name, None) or ())) for name in ("unreduced", "reduced")
-    )
+    unreduced, reduced = (tuple(sorted(getattr(spec, name, None) or ())) for name in ("unreduced", "reduced"))
     return _Placement(unreduced=unreduced, reduced=reduced, **fields)

@@ -93,11 +93,7 @@ def restore_state(layout: Layout, folder: Path, report: Report) -> Restored:
     """Restore the checkpoint with this layout's shardings, and compare every shard with the saved values."""
     model, mesh = model_and_mesh(layout, report)
     with tracing(layout, mesh):
-        readers = [
-            signature
-            for signature in signatures(model, layout, mesh)
-            if "state" in signature.inputs
-        ]
+        readers = [signature for signature in signatures(model, layout, mesh) if "state" in signature.inputs]
         if not readers:
             raise InvalidInput(f"{layout.model} has no program that reads the state")
         abstract, shardings = readers[0].inputs["state"]

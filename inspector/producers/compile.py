@@ -74,9 +74,7 @@ def compile_layout(
       InvalidInput: the mesh does not fit the target, a dimension is not divisible, or the compiler fails.
     """
     report("topology")
-    mesh, mesh_of_record = mesh_on(
-        target, layout.mesh_shape, layout.axis_names, order, axis_types(layout)
-    )
+    mesh, mesh_of_record = mesh_on(target, layout.mesh_shape, layout.axis_names, order, axis_types(layout))
     report("build")
     planned = plan(layout, known or abstract_state(layout))
     for finding in planned.findings:
@@ -188,8 +186,7 @@ class AheadOfTimeProgram(CompiledProgram):
             self._short = out_of_memory.shortage(str(error))
             if self._short is None:
                 raise InvalidInput(
-                    f"the compiler for {self._target.text} cannot compile {self.name}: "
-                    f"{compiler_text(error)}"
+                    f"the compiler for {self._target.text} cannot compile {self.name}: {compiler_text(error)}"
                 ) from None
             self._seconds = replace(self._seconds, compile=time.perf_counter() - started)
 
@@ -246,9 +243,7 @@ def _with_compiled_specs(
     for program in programs:
         for sharding in program.shardings:
             # An input of init is an input of the train step too; the last program counts.
-            if sharding.compiled is not None and not (
-                program.name == "init" and sharding.role == "input"
-            ):
+            if sharding.compiled is not None and not (program.name == "init" and sharding.role == "input"):
                 compiled[sharding.path] = sharding.compiled
     return tuple(
         array

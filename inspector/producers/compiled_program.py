@@ -151,9 +151,7 @@ class CompiledProgram:
     def read_compiled(self, mesh: Mesh) -> None:
         """Read work and collectives from the text of the compiled program. `mesh` gives the mesh axes."""
         memory = memory_of(self._executable)
-        self._facts = program_text.read(
-            self._executable.as_text(), mesh, self._shardings, memory, local=True
-        )
+        self._facts = program_text.read(self._executable.as_text(), mesh, self._shardings, memory, local=True)
 
     def first(self, *arguments: Any) -> Any:
         """Run the program for the first time, wait for its result, and return it."""
@@ -191,9 +189,7 @@ class CompiledProgram:
         values = [float(loss) for loss in losses]
         self._losses = [value if math.isfinite(value) else None for value in values]
 
-    def time_it(
-        self, *arguments: Any, next_arguments: NextArguments | None = None
-    ) -> tuple[Any, ...]:
+    def time_it(self, *arguments: Any, next_arguments: NextArguments | None = None) -> tuple[Any, ...]:
         """Time repeated calls as `%%timeit` does: mean and deviation over seven loops.
 
         Return the arguments for another call. All calls have the same arguments if `next_arguments` is None.
@@ -211,9 +207,7 @@ class CompiledProgram:
         self._timeit = Timeit(statistics.fmean(means), statistics.pstdev(means), TIMEIT_RUNS, loops)
         return calls.arguments
 
-    def trace(
-        self, *arguments: Any, next_arguments: NextArguments | None = None
-    ) -> tuple[Any, ...]:
+    def trace(self, *arguments: Any, next_arguments: NextArguments | None = None) -> tuple[Any, ...]:
         """Trace some calls with JAX's profiler. Arguments and result are those of `time_it`."""
         self._report("trace", program=self.name)
         calls = _Calls(self._executable, arguments, next_arguments)

@@ -119,9 +119,7 @@ def function_named(name: str) -> Callable[..., Any]:
             module = importlib.import_module(module_name)
     except InvalidInput as refused:
         cause = refused.__cause__
-        if isinstance(cause, ModuleNotFoundError) and f"{module_name}.".startswith(
-            f"{cause.name}."
-        ):
+        if isinstance(cause, ModuleNotFoundError) and f"{module_name}.".startswith(f"{cause.name}."):
             raise InvalidInput(
                 f"{name} cannot be imported: there is no module {cause.name!r} in the current folder, in "
                 "PYTHONPATH or in the installed packages" + _name_clash(module_name)
@@ -141,9 +139,7 @@ def built(name: str, build: Callable[..., Any], sizes: dict[str, Any]) -> Model:
     with own_code(name):
         model = build(**sizes)
     if not isinstance(model, Model):
-        raise InvalidInput(
-            f"{name} returns {type(model).__name__}, but must return an inspector.model.Model"
-        )
+        raise InvalidInput(f"{name} returns {type(model).__name__}, but must return an inspector.model.Model")
     functions = {field: getattr(model, field) for field in ("init", "batch", "step", "apply")}
     for field, function in (functions | dict(model.programs)).items():
         if field == "batch" and isinstance(function, Mapping):
@@ -185,9 +181,7 @@ def default_mesh(model: Model, name: str) -> tuple[MeshAxis, ...]:
         shape = parse_mesh("x".join(map(str, sizes.values())), MOST_COMPILED_DEVICES)
         names = parse_axes(",".join(sizes), shape)
         parse_axis_types(",".join(texts), names)
-    return tuple(
-        MeshAxis(axis, size, kind) for axis, size, kind in zip(names, shape, texts, strict=True)
-    )
+    return tuple(MeshAxis(axis, size, kind) for axis, size, kind in zip(names, shape, texts, strict=True))
 
 
 def checked_batch(name: str, batch: Any) -> dict[str, Any]:

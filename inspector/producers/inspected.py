@@ -81,9 +81,7 @@ def inspect(
         snapshot = _with_causes(snapshot, lambda: lowered_here.compiler_ir("stablehlo"))
     else:
         if not lowered:
-            raise InvalidInput(
-                f"{name} was not lowered by JAX, so it cannot be compiled for {target}"
-            )
+            raise InvalidInput(f"{name} was not lowered by JAX, so it cannot be compiled for {target}")
         snapshot = _with_ideal(snapshot, lambda: lowered[-1].hlo().as_hlo_text())
         snapshot = _for_target(snapshot, lowered[-1], wanted)
         snapshot = _with_causes(snapshot, lowered[-1].stablehlo)
@@ -101,9 +99,7 @@ def _with_ideal(snapshot: Snapshot, hlo: Callable[[], str]) -> Snapshot:
     except (AttributeError, TypeError, NotImplementedError, jax.errors.JaxRuntimeError):
         return snapshot  # Flax and Equinox wrap what JAX lowers
     ideal = program_text.ideal_work(text)
-    return replace(
-        snapshot, programs=tuple(replace(program, ideal=ideal) for program in snapshot.programs)
-    )
+    return replace(snapshot, programs=tuple(replace(program, ideal=ideal) for program in snapshot.programs))
 
 
 def _with_causes(snapshot: Snapshot, module: Callable[[], Any]) -> Snapshot:
@@ -131,9 +127,7 @@ def _with_names(snapshot: Snapshot, compiled: Any, name: str) -> Snapshot:
     if not isinstance(compiled, jax.stages.Compiled) or arguments is None:
         return snapshot
     names = [arg_name for arg_name in arguments.debug_info.arg_names or () if arg_name]
-    return with_argument_names(
-        snapshot, name, argument_paths(compiled.in_tree, compiled.out_tree, names)
-    )
+    return with_argument_names(snapshot, name, argument_paths(compiled.in_tree, compiled.out_tree, names))
 
 
 @contextlib.contextmanager
@@ -218,9 +212,7 @@ def _for_target(snapshot: Snapshot, lowered: Any, target: targets.Target) -> Sna
 
     used = len(programs.devices_of(lowered))
     if used > target.devices:
-        raise InvalidInput(
-            f"the function uses {used} devices, but {target.text} has {target.devices}"
-        )
+        raise InvalidInput(f"the function uses {used} devices, but {target.text} has {target.devices}")
     # The compiler's devices are numbered from 0, in the order of `jax.devices()`.
     places = {device.id: place for place, device in enumerate(jax.devices())}
     mesh = snapshot.mesh
@@ -230,8 +222,6 @@ def _for_target(snapshot: Snapshot, lowered: Any, target: targets.Target) -> Sna
     settings["partitions"] = getattr(lowered, custom_partitions.ATTRIBUTE, [])
     compiler = TargetCompiler(target)
     try:
-        return compiler(
-            replace(snapshot, mesh=mesh), bytecode.of_module(lowered.stablehlo()), settings
-        )
+        return compiler(replace(snapshot, mesh=mesh), bytecode.of_module(lowered.stablehlo()), settings)
     finally:
         compiler.close()

@@ -52,8 +52,7 @@ class Leaf:
 def all_leaves(model: Model, batch: Any, state: Any, output: Any) -> list[Leaf]:
     """Return the leaves of a model's batch, train state and output."""
     leaves = [
-        Leaf(f"batch/{name}", "batch", value, tuple(model.batch_axes[name]))
-        for name, value in batch.items()
+        Leaf(f"batch/{name}", "batch", value, tuple(model.batch_axes[name])) for name, value in batch.items()
     ]
     leaves += leaves_of(state)
     if model.output_axes is not None:
@@ -140,9 +139,7 @@ def _path(tree: Any, keys: Sequence[Any]) -> str:
                 part = _attribute(node, [child for _, child in children], place) or part
             parts.append(part)
             node = children[place][1]
-    except (
-        Exception
-    ):  # flatten functions of the program can fail, or return other children each time
+    except Exception:  # flatten functions of the program can fail, or return other children each time
         return jax.tree_util.keystr(tuple(keys), simple=True, separator="/")
     return "/".join(parts)
 
@@ -194,9 +191,7 @@ def map_variables(tree: Any, function: Callable[[Any], Any]) -> Any:
     """Replace the value of every nnx variable by `function(variable)`, other leaves by `function(None)`."""
     nnx = sys.modules[_NNX]
     return jax.tree.map(
-        lambda node: (
-            node.replace(function(node)) if isinstance(node, nnx.Variable) else function(None)
-        ),
+        lambda node: node.replace(function(node)) if isinstance(node, nnx.Variable) else function(None),
         tree,
         is_leaf=lambda node: isinstance(node, nnx.Variable),
     )

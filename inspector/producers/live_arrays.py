@@ -49,8 +49,7 @@ def live_array(leaf: Leaf, mesh: Mesh, logical: bool) -> Array:
 def _live_array(leaf: Leaf, rows: Sequence[dict[str, Any]], mesh: Mesh, logical: bool) -> Array:
     value: jax.Array = leaf.value
     shards = tuple(
-        Shard(row["device"], tuple(map(tuple, row["index"])), row["replica"], row["process"])
-        for row in rows
+        Shard(row["device"], tuple(map(tuple, row["index"])), row["replica"], row["process"]) for row in rows
     )
     array = Array(
         path=leaf.path,
@@ -70,9 +69,7 @@ def _live_array(leaf: Leaf, rows: Sequence[dict[str, Any]], mesh: Mesh, logical:
     return _with_shards(array, shards, mesh)
 
 
-def watched_arrays(
-    watched: Iterable[Watched], mesh: Mesh, logical: bool, list_shards: bool
-) -> list[Array]:
+def watched_arrays(watched: Iterable[Watched], mesh: Mesh, logical: bool, list_shards: bool) -> list[Array]:
     """Return the activations and gradients of the train step. If a value was traced twice, keep the first.
 
     `list_shards` says whether to list the shards of a value without a spec, which is slow on many devices.

@@ -40,9 +40,7 @@ def matched(values: Sequence[Value], captured: Sequence[Captured]) -> tuple[Valu
     for output in (False, True):
         own = [(at, value) for at, value in enumerate(values) if value.output == output]
         paths |= _matches(own, captured)
-    return tuple(
-        replace(value, path=paths[at]) if at in paths else value for at, value in enumerate(values)
-    )
+    return tuple(replace(value, path=paths[at]) if at in paths else value for at, value in enumerate(values))
 
 
 def _matches(values: Iterable[tuple[int, Value]], captured: Sequence[Captured]) -> dict[int, str]:

@@ -68,9 +68,7 @@ def mesh_use(model: Model, rules: Iterable[Rule]) -> MeshUse:
     return MeshUse(tuple(axes), True, state or _tried(model, rules, axes or _NO_AXES, False))
 
 
-def _tried(
-    model: Model, rules: tuple[Rule, ...], axes: Iterable[str] | None, all_programs: bool
-) -> Any:
+def _tried(model: Model, rules: tuple[Rule, ...], axes: Iterable[str] | None, all_programs: bool) -> Any:
     """Return the abstract state, or None if a function fails."""
     try:
         return _trace(model, rules, axes, all_programs)
@@ -78,9 +76,7 @@ def _tried(
         return None
 
 
-def _trace(
-    model: Model, rules: tuple[Rule, ...], axes: Iterable[str] | None, all_programs: bool
-) -> Any:
+def _trace(model: Model, rules: tuple[Rule, ...], axes: Iterable[str] | None, all_programs: bool) -> Any:
     """Trace init, and the other programs if asked, and return the abstract state.
 
     Without `axes`, no mesh is set.

@@ -34,10 +34,7 @@ def lower_for(signature: Signature, devices: Sequence[Any], platform: str) -> st
       ValueError: JAX cannot lower it, or its code names another number of devices.
     """
     lowered = (
-        _without_devices(signature)
-        .jitted()
-        .trace(*signature.arguments)
-        .lower(lowering_platforms=(platform,))
+        _without_devices(signature).jitted().trace(*signature.arguments).lower(lowering_platforms=(platform,))
     )
     named = moved_lowering.devices_of(lowered) or tuple(devices)
     if len(named) != len(devices):

@@ -49,9 +49,7 @@ def entries_of(partition_spec: PartitionSpec) -> tuple[Any, ...]:
 
 def dimension_axes(names: Iterable[Any]) -> tuple[tuple[str, ...] | None, ...]:
     """Return a tuple of names, or None, for each of JAX's entries: a name, several names, or None."""
-    return tuple(
-        (name,) if isinstance(name, str) else tuple(name) if name else None for name in names
-    )
+    return tuple((name,) if isinstance(name, str) else tuple(name) if name else None for name in names)
 
 
 def jax_entry(axes: tuple[str, ...] | None) -> str | tuple[str, ...] | None:
@@ -133,8 +131,7 @@ def memory_of(compiled: Any) -> Memory | None:
     if analysis is None:
         return None
     arguments, outputs, aliased, temporaries = (
-        getattr(analysis, f"host_{part}_size_in_bytes", 0)
-        for part in ("argument", "output", "alias", "temp")
+        getattr(analysis, f"host_{part}_size_in_bytes", 0) for part in ("argument", "output", "alias", "temp")
     )
     in_host = arguments + outputs - aliased
     return Memory(

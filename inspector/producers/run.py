@@ -55,9 +55,7 @@ def run_layout(layout: Layout, report: Report, memory: int | None = None) -> Sna
     watched: list[Watched] = []
     with tracing(layout, mesh):
         wanted = signatures(model, layout, mesh)
-        programs = compile_all(
-            wanted, lambda name: CompiledProgram(name, report), mesh_of_record, watched
-        )
+        programs = compile_all(wanted, lambda name: CompiledProgram(name, report), mesh_of_record, watched)
         init, *others = programs
         needed = max(program.bytes_per_device() for program in programs)
         if layout.is_local:

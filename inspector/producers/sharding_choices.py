@@ -73,9 +73,7 @@ class Operation:
     def mesh(self) -> AbstractMesh:
         """Return the mesh of the operands."""
         return next(
-            type_.sharding.mesh
-            for type_ in (*self.types, self.types[0])
-            if not type_.sharding.mesh.empty
+            type_.sharding.mesh for type_ in (*self.types, self.types[0]) if not type_.sharding.mesh.empty
         )
 
 
@@ -159,9 +157,7 @@ def _of_product(operation: Operation) -> Iterator[_Candidate]:
     )
     yield _Candidate(result=by_left)
     yield _Candidate(result=by_right)
-    summed = [
-        axes for a, b in zip(left_sum, right_sum, strict=True) for axes in (left[a], right[b])
-    ]
+    summed = [axes for a, b in zip(left_sum, right_sum, strict=True) for axes in (left[a], right[b])]
     used = {axis for axes in by_left for axis in axes or ()}
     for axes in dict.fromkeys(axes for axes in summed if axes and used.isdisjoint(axes)):
         ways = math.prod(operation.mesh.shape[axis] for axis in axes)
@@ -204,11 +200,7 @@ def _of_gather(operation: Operation) -> Iterator[_Candidate]:
     dropped = (*numbers.collapsed_slice_dims, *numbers.operand_batching_dims)
     shape = operation.types[0].shape
     kept = iter(
-        [
-            operand[d] if slices[d] == shape[d] else None
-            for d in range(len(shape))
-            if d not in dropped
-        ]
+        [operand[d] if slices[d] == shape[d] else None for d in range(len(shape)) if d not in dropped]
     )
     by_index = iter(indices[:-1])
     rank = len(numbers.offset_dims) + len(indices) - 1
@@ -231,9 +223,7 @@ def _equal_operands(operation: Operation) -> Iterator[_Candidate]:
             if number == model or len(shape) != len(spec):
                 continue
             new = tuple(
-                axes
-                if size % math.prod(operation.mesh.shape[axis] for axis in axes or ()) == 0
-                else None
+                axes if size % math.prod(operation.mesh.shape[axis] for axis in axes or ()) == 0 else None
                 for axes, size in zip(spec, shape, strict=True)
             )
             if new != operation.specs[number]:
@@ -243,9 +233,7 @@ def _equal_operands(operation: Operation) -> Iterator[_Candidate]:
         taken = {axis for axes in spec for axis in axes or ()}
         for number in arrays:
             if number != model:
-                new = tuple(
-                    None if axes and taken & set(axes) else axes for axes in operation.specs[number]
-                )
+                new = tuple(None if axes and taken & set(axes) else axes for axes in operation.specs[number])
                 if new != operation.specs[number]:
                     yield _Candidate(((number, new),))
 

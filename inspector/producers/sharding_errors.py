@@ -100,15 +100,11 @@ def _record(error: Exception) -> ShardingError:
     if operation is None:
         return ShardingError(type(error).__name__, text, _function(frames), source=source)
     operands = tuple(
-        OperandType(
-            name, tuple(type_.shape), str(type_.dtype), spec_of(type_.sharding.spec, type_.ndim)
-        )
+        OperandType(name, tuple(type_.shape), str(type_.dtype), spec_of(type_.sharding.spec, type_.ndim))
         for name, type_ in zip(operation.operand_names, operation.types, strict=True)
         if type_.ndim
     )
-    return ShardingError(
-        type(error).__name__, text, operation.name, operands, source, choices(operation)
-    )
+    return ShardingError(type(error).__name__, text, operation.name, operands, source, choices(operation))
 
 
 def _operation(frames: list[FrameType]) -> Operation | None:

@@ -103,9 +103,7 @@ def shardings_by_path(
     return jax.tree.unflatten(jax.tree.structure(state), shardings)
 
 
-def with_optimizer_axes(
-    state: Any, shardings: Any, axes: Sequence[str], mesh: Mesh | AbstractMesh
-) -> Any:
+def with_optimizer_axes(state: Any, shardings: Any, axes: Sequence[str], mesh: Mesh | AbstractMesh) -> Any:
     """Return the pytree of shardings of a state, with more mesh axes for the optimizer state.
 
     Args:
@@ -116,9 +114,7 @@ def with_optimizer_axes(
     for leaf, sharding in zip(leaves_of(state), given, strict=True):
         if leaf.group == "opt_state":
             shape = tuple(leaf.value.shape)
-            spec = on_more_axes(
-                shape, spec_of_jax(sharding.spec, len(shape)), axes, dict(mesh.shape)
-            )
+            spec = on_more_axes(shape, spec_of_jax(sharding.spec, len(shape)), axes, dict(mesh.shape))
             sharding = NamedSharding(
                 mesh, PartitionSpec(*map(jax_entry, spec)), memory_kind=sharding.memory_kind
             )

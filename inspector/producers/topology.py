@@ -70,9 +70,7 @@ def mesh_on(
     """
     targets.require_size(target, mesh_shape)
     if order not in DEVICE_ORDERS:
-        raise InvalidInput(
-            f"device_order is {shown(order)}, but must be one of {', '.join(DEVICE_ORDERS)}"
-        )
+        raise InvalidInput(f"device_order is {shown(order)}, but must be one of {', '.join(DEVICE_ORDERS)}")
     devices = devices_of(target)
     split = False
     if order == "row-major" or target.slice is None:  # all GPUs of a host are equally close
@@ -83,20 +81,14 @@ def mesh_on(
     return mesh, placed_record(target, mesh, order, split)
 
 
-def _on_torus(
-    target: Target, mesh_shape: tuple[int, ...], devices: list[Any]
-) -> tuple[np.ndarray, bool]:
+def _on_torus(target: Target, mesh_shape: tuple[int, ...], devices: list[Any]) -> tuple[np.ndarray, bool]:
     across = _slices_along(target, mesh_shape)
     inside = tuple(size // slices for size, slices in zip(mesh_shape, across, strict=True))
 
     def placed(split: bool) -> np.ndarray:
         if target.slices == 1:
-            return mesh_utils.create_device_mesh(
-                mesh_shape, devices, allow_split_physical_axes=split
-            )
-        return mesh_utils.create_hybrid_device_mesh(
-            inside, across, devices, allow_split_physical_axes=split
-        )
+            return mesh_utils.create_device_mesh(mesh_shape, devices, allow_split_physical_axes=split)
+        return mesh_utils.create_hybrid_device_mesh(inside, across, devices, allow_split_physical_axes=split)
 
     try:
         return placed(False), False
@@ -132,8 +124,6 @@ def placed_record(target: Target, mesh: Mesh, order: str, split: bool) -> snapsh
         split=split,
         topology=target.slice.shape,
         wraps=target.slice.wraps,
-        coordinates=tuple(
-            tuple(device.coords[: len(target.slice.shape)]) for device in mesh.devices.flat
-        ),
+        coordinates=tuple(tuple(device.coords[: len(target.slice.shape)]) for device in mesh.devices.flat),
         cores=tuple(device.core_on_chip for device in mesh.devices.flat),
     )

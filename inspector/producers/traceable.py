@@ -114,11 +114,7 @@ def is_changed(model: Model) -> bool:
 def returns_state(function: Callable[[Any, Any], Any], state: Any, batch: Any) -> bool:
     """Return whether a program with these abstract arguments returns `(state, output)`."""
     result = jax.eval_shape(function, state, batch)
-    return (
-        isinstance(result, tuple)
-        and len(result) == 2
-        and structure_of(result[0]) == structure_of(state)
-    )
+    return isinstance(result, tuple) and len(result) == 2 and structure_of(result[0]) == structure_of(state)
 
 
 def split(tree: Any) -> tuple[Any, Constants | None]:

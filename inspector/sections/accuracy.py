@@ -41,9 +41,7 @@ def section(accuracy: Accuracy, own: Sequence[OwnRun] = (), chip: Chip | None = 
     where = ""
     if chip is not None:
         where = f" on {chip.title}"
-        accuracy = replace(
-            accuracy, rows=tuple(row for row in accuracy.rows if row.chip == chip.name)
-        )
+        accuracy = replace(accuracy, rows=tuple(row for row in accuracy.rows if row.chip == chip.name))
         own = [run for run in own if run.chip == chip.name]
     reproduced = [row for row in accuracy.rows if row.error is not None or row.before_compile]
     others = [row for row in accuracy.rows if row not in reproduced]
@@ -51,18 +49,14 @@ def section(accuracy: Accuracy, own: Sequence[OwnRun] = (), chip: Chip | None = 
     if reproduced:
         blocks += [
             text(introduction(reproduced), quiet=True),
-            Picture.of(
-                "accuracy", "Predicted against measured step times", accuracy_scatter, accuracy
-            ),
+            Picture.of("accuracy", "Predicted against measured step times", accuracy_scatter, accuracy),
             summary(accuracy),
             *estimates(accuracy),
             runs(reproduced),
             *corrections(reproduced),
         ]
     else:
-        blocks.append(
-            text(f"No published run{where} is reproduced, so the accuracy is unknown.", quiet=True)
-        )
+        blocks.append(text(f"No published run{where} is reproduced, so the accuracy is unknown.", quiet=True))
     if chip is not None and (known := interval_of(chip.name)) is not None and known.chip is None:
         blocks.insert(
             1,
@@ -74,16 +68,12 @@ def section(accuracy: Accuracy, own: Sequence[OwnRun] = (), chip: Chip | None = 
         )
     if others:
         blocks.append(
-            Folded(
-                f"{counted(len(others), 'run')} not reproduced, with the reason", (reasons(others),)
-            )
+            Folded(f"{counted(len(others), 'run')} not reproduced, with the reason", (reasons(others),))
         )
     if own:
         blocks += own_runs(own)
     if accuracy.versions:
-        versions = ", ".join(
-            f"{name} {version}" for name, version in sorted(accuracy.versions.items())
-        )
+        versions = ", ".join(f"{name} {version}" for name, version in sorted(accuracy.versions.items()))
         blocks.append(text(f"Compiled with {versions}.", quiet=True))
     return Section("accuracy", "Accuracy", tuple(blocks))
 

@@ -113,9 +113,7 @@ def attributes(array: Array, snapshot: Snapshot) -> Block:
             f"on {counted(facts.devices, 'device')}, {facts.placement}",
             f"{facts.addressable_shards} addressable of {facts.global_shards} global shards",
         )
-        return text(
-            " · ".join(said), " · memory kind ", Code(facts.memory_kind or "unknown"), packed
-        )
+        return text(" · ".join(said), " · memory kind ", Code(facts.memory_kind or "unknown"), packed)
     if array.program is not None:
         return text(
             "A value inside ",

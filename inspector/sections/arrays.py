@@ -59,9 +59,7 @@ def state_arrays(snapshot: Snapshot) -> tuple[Array, ...]:
     return state or snapshot.arrays
 
 
-def bytes_on_devices(
-    snapshot: Snapshot, arrays: Sequence[Array], maps: int | None = None
-) -> Section:
+def bytes_on_devices(snapshot: Snapshot, arrays: Sequence[Array], maps: int | None = None) -> Section:
     """Return the bytes that each device holds of each array, and a small shard map per parameter.
 
     Args:
@@ -84,9 +82,7 @@ def _bytes_on_mesh(
     settings: dict[str, Any] = {} if maps is None else {"most_maps": maps}
     alt = "Small shard maps of the parameters"
     small = Picture.of("small_multiples", alt, small_multiples, parameters, mesh, **settings)
-    first: Block = unknown.unknown(
-        "Bytes per device are unknown: the Snapshot has no bytes of arrays."
-    )
+    first: Block = unknown.unknown("Bytes per device are unknown: the Snapshot has no bytes of arrays.")
     if mesh is not None and any(held(array, mesh) is not None for array in arrays):
         styles = _styles(snapshot, arrays, mesh)
         alt = "Bytes on each device by array"
@@ -128,9 +124,7 @@ def _for_each_mesh(
             title = mesh_title(number, mesh)
             title = f"{title[0].upper()}{title[1:]}"
             blocks = [
-                replace(block, key=_key_on_mesh(block.key, number))
-                if isinstance(block, Picture)
-                else block
+                replace(block, key=_key_on_mesh(block.key, number)) if isinstance(block, Picture) else block
                 for block in blocks_of(mesh, on_mesh)
             ]
             sections.append(Section(f"{key}-{number}", title, tuple(blocks)))
@@ -154,9 +148,7 @@ def _styles(
     return styles_of_specs([array for array in snapshot.arrays if array.mesh == index], mesh)
 
 
-def tree_texts(
-    snapshot: Snapshot, arrays: Sequence[Array], folded: bool = True
-) -> tuple[Block, ...]:
+def tree_texts(snapshot: Snapshot, arrays: Sequence[Array], folded: bool = True) -> tuple[Block, ...]:
     """Return the arrays as a text tree to copy, one tree for each mesh. `folded` joins identical layers."""
     return _for_each_mesh(
         snapshot, arrays, "text-tree", lambda _, these: (Preformatted(text_tree(these, folded)),)
@@ -193,8 +185,7 @@ def largest(snapshot: Snapshot, most: int) -> list[Array]:
     folds = [
         folded
         for folded in fold(parameters or snapshot.arrays)
-        if (mesh := snapshot.mesh_of(folded.first)) is not None
-        and why_no_map(folded.first, mesh) is None
+        if (mesh := snapshot.mesh_of(folded.first)) is not None and why_no_map(folded.first, mesh) is None
     ]
     ranked = sorted(folds, key=lambda folded: -size_of(folded.first) * folded.count)
     return [folded.first for folded in ranked[:most]]

@@ -92,9 +92,7 @@ def while_computing(assessment: Assessment, last: Assessment | None) -> Facts:
         ]
     facts = zip(now, _COMPUTED, computed, final, strict=True)
     return Facts(
-        tuple(
-            fact if is_final else _computing(label, value) for fact, label, value, is_final in facts
-        ),
+        tuple(fact if is_final else _computing(label, value) for fact, label, value, is_final in facts),
         long=True,
     )
 
@@ -142,14 +140,10 @@ def _rests_on(assessment: Assessment) -> tuple[object, ...]:
     return assessment.chip, assessment.basis, assessment.evidence
 
 
-def _change_of_findings(
-    assessment: Assessment, before: Assessment | None
-) -> tuple[str | None, bool | None]:
+def _change_of_findings(assessment: Assessment, before: Assessment | None) -> tuple[str | None, bool | None]:
     if before is None or before.findings is None or assessment.findings is None:
         return None, None
-    then, now = (
-        (counts.error, counts.warning) for counts in (before.findings, assessment.findings)
-    )
+    then, now = ((counts.error, counts.warning) for counts in (before.findings, assessment.findings))
     if then == now:
         return None, None
     return f"{findings_text(before)} → {findings_text(assessment)}", now < then
@@ -286,9 +280,7 @@ def _fits_help(assessment: Assessment) -> str:
     on = ". Choose a chip to see whether it fits"
     if need.capacity_bytes is not None:
         on = f", of the {bytes_text(need.capacity_bytes)} of a device of {where(assessment)}"
-    rejected = (
-        "" if assessment.rejected is None else f" JAX rejects the layout: {assessment.rejected}."
-    )
+    rejected = "" if assessment.rejected is None else f" JAX rejects the layout: {assessment.rejected}."
     return f"{what} on one device{on}.{rejected}"
 
 
@@ -322,8 +314,7 @@ def _traffic_help(assessment: Assessment) -> str:
     if assessment.traffic is None:
         return f"Unknown: {assessment.unknown_traffic}."
     by_axes = ", ".join(
-        f"{_axes_text(axes)} {bytes_text(size)}"
-        for axes, size in assessment.traffic.by_axes.items()
+        f"{_axes_text(axes)} {bytes_text(size)}" for axes, size in assessment.traffic.by_axes.items()
     )
     less = assessment.traffic.at_most
     return (
@@ -337,9 +328,7 @@ def _step_help(assessment: Assessment) -> str:
         return f"Unknown: {assessment.unknown_step}."
     program = f"One run of {noun(assessment.program or '')}"
     if assessment.step.kind == "measured":
-        machine = (
-            "emulated devices of this machine" if assessment.chip is None else where(assessment)
-        )
+        machine = "emulated devices of this machine" if assessment.chip is None else where(assessment)
         return f"{program}, measured on {machine}: the median, and the range of 80% of the steps."
     step = assessment.step
     if step.kind == "at least":
@@ -347,9 +336,7 @@ def _step_help(assessment: Assessment) -> str:
     if step.outside is not None:
         bounds = ""
         if step.least and step.most:
-            bounds = (
-                f" At least {seconds_text(step.least)}, at most about {seconds_text(step.most)}."
-            )
+            bounds = f" At least {seconds_text(step.least)}, at most about {seconds_text(step.most)}."
         return (
             f"{program}, predicted on {where(assessment)}, outside of what was checked: "
             f"{step.outside}.{bounds}"

@@ -39,9 +39,7 @@ from inspector.sections.section import (
 _MOST_ROWS = 200
 
 
-def of_origins(
-    name: str, origins: Sequence[Origin], source: str | None = None
-) -> tuple[Block, ...]:
+def of_origins(name: str, origins: Sequence[Origin], source: str | None = None) -> tuple[Block, ...]:
     """Return the origins of a sharding as a picture, a table, and the operations in between.
 
     Args:
@@ -55,9 +53,7 @@ def of_origins(
             "Mesh axis:code": lambda origin: origin.mesh_axis,
             "Sharding comes from:code": lambda origin: origin.from_,
             "By rule:code": lambda origin: origin.rule,
-            "Over operations:count": lambda origin: (
-                None if origin.steps is None else len(origin.steps)
-            ),
+            "Over operations:count": lambda origin: None if origin.steps is None else len(origin.steps),
         },
     )
     alt = "; ".join(f"{origin.mesh_axis} comes from {origin.from_}" for origin in origins)
@@ -117,9 +113,7 @@ def conflicts(program: Program) -> Section | None:
                 ): lambda group: group.wire_bytes,
                 **shared,
                 "Source": lambda group: group.conflict.source or "unknown",
-                Column("Places", "count", "Operations with the same conflict."): lambda group: (
-                    group.count
-                ),
+                Column("Places", "count", "Operations with the same conflict."): lambda group: group.count,
                 "Resharded": lambda group: "; ".join(map(_change, _changed(group))),
                 "Because of": lambda group: _demand(group),
                 "By": lambda group: ", ".join(
@@ -161,9 +155,7 @@ def of_rule(dependents: Dependents) -> Section:
     )
     if dependents.unknown:
         what = "other collective" if dependents.collectives else "collective"
-        unknown = (
-            f"The sources of {counted(dependents.unknown, what)} are unknown; a plan records them."
-        )
+        unknown = f"The sources of {counted(dependents.unknown, what)} are unknown; a plan records them."
         depending = f"{depending} {unknown}" if dependents.collectives else unknown
     said = text(
         "The rule ",

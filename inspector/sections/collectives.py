@@ -118,9 +118,7 @@ def _why(program: Program) -> tuple[Block, ...]:
         f"why_collectives:{program.name}",
         shown,
         {
-            Column("Sent", "bytes", "Bytes that leave one device in one run."): lambda row: (
-                row.sent
-            ),
+            Column("Sent", "bytes", "Bytes that leave one device in one run."): lambda row: row.sent,
             "Collectives": _alike_text,
             "Why": _why_text,
         },
@@ -140,9 +138,7 @@ def _why_text(row: reasons.Shared) -> tuple[Inline, ...]:
     """Return the reason, then its source lines: on a narrow page, a column of their own would be cut off."""
     parts: list[Inline] = [row.reason or "unknown"]
     lines = dict.fromkeys(
-        (collective.source, collective.library_source)
-        for collective in row.collectives
-        if collective.source
+        (collective.source, collective.library_source) for collective in row.collectives if collective.source
     )
     for source, library in [*lines][:_MOST_SOURCES]:
         parts += [" ", Code(source)]
@@ -173,9 +169,7 @@ def range_text(least: int | None, most: int | None) -> str:
     return texts[0] if least == most or texts[0] == texts[1] else " to ".join(texts)
 
 
-def headline(
-    name: str, collectives: Sequence[Collective], devices: int | None = None
-) -> tuple[Inline, ...]:
+def headline(name: str, collectives: Sequence[Collective], devices: int | None = None) -> tuple[Inline, ...]:
     """Return the sum of a program's collectives in one sentence.
 
     Args:
@@ -195,23 +189,16 @@ def headline(
         dict.fromkeys(axis for traffics in by_axes.values() for axis in traffics[0].mesh_axes or ())
     ):
         parts += [" over " if number == 0 else ", ", Code(axis)]
-    sent = {
-        axes: sum(r.wire_bytes_per_device or 0 for r in traffics)
-        for axes, traffics in by_axes.items()
-    }
+    sent = {axes: sum(r.wire_bytes_per_device or 0 for r in traffics) for axes, traffics in by_axes.items()}
     total = sum(sent.values())
     uncounted = sum(wire_bytes_of_run(collective) is None for collective in collectives)
-    total_known = wire_bytes_of_run(
-        *(one for one in collectives if wire_bytes_of_run(one) is not None)
-    )
+    total_known = wire_bytes_of_run(*(one for one in collectives if wire_bytes_of_run(one) is not None))
     if uncounted and not total_known:
         parts.append(": the bytes that leave each device are unknown")
     else:
         branches = any(collective.conditional for collective in collectives)
         bound = "at least " if uncounted else "up to " if branches else ""
-        known = [
-            collective for collective in collectives if wire_bytes_of_run(collective) is not None
-        ]
+        known = [collective for collective in collectives if wire_bytes_of_run(collective) is not None]
         sent_range = range_text(*range_of_run(known, devices))
         parts += [f": {bound}", Strong(sent_range), " leave each device"]
     largest = max(sent, key=sent.__getitem__)
@@ -219,11 +206,7 @@ def headline(
         parts += [f", {share_text(sent[largest] / total, 0)} of it over ", Code(largest)]
     repeated = wire_bytes_of_iteration(*collectives)
     if repeated is not None:
-        inside = [
-            collective
-            for collective in collectives
-            if collective.executions_per_iteration is not None
-        ]
+        inside = [collective for collective in collectives if collective.executions_per_iteration is not None]
         uncounted -= len(inside)
         parts.append(
             f"; {counted(len(inside), 'collective')} in loops whose trip count is unknown: "
@@ -258,16 +241,14 @@ def each(program: Program, collectives: Sequence[Collective]) -> Table:
             "Why": lambda collective: why.get(collective.name) or "unknown",
             "Source": lambda collective: collective.source or "unknown",
             Column("Executions", "count", executions): lambda collective: collective.executions,
-            Column(
-                "Payload", "bytes", "Bytes of one execution on one device."
-            ): lambda collective: collective.payload_bytes,
+            Column("Payload", "bytes", "Bytes of one execution on one device."): lambda collective: (
+                collective.payload_bytes
+            ),
             "Groups": _groups_short,
             "Phase": phases_text,
             "Module": modules_text,
             "Arrays": _arrays_text,
-            "Inserted by": lambda collective: (
-                "partitioner" if collective.spmd_generated else "unknown"
-            ),
+            "Inserted by": lambda collective: "partitioner" if collective.spmd_generated else "unknown",
             "Asynchronous": lambda collective: "yes" if collective.asynchronous else "no",
             "Conditional": lambda collective: "yes" if collective.conditional else "no",
             "Name:code": lambda collective: collective.name,
@@ -311,9 +292,7 @@ def detail(collective: Collective) -> tuple[Inline, ...]:
     runs = "an unknown number of" if collective.executions is None else f"{collective.executions:,}"
     groups = "Unknown groups of devices"
     if collective.groups is not None and collective.group_size is not None:
-        groups = (
-            f"{counted(collective.groups, 'group')} of {counted(collective.group_size, 'device')}"
-        )
+        groups = f"{counted(collective.groups, 'group')} of {counted(collective.group_size, 'device')}"
     up_to = "up to " if collective.conditional else ""
     times = f"{up_to}{runs} {'execution' if collective.executions == 1 else 'executions'}"
     sent, period = wire_bytes_of_run(collective), "in one run"
@@ -457,16 +436,11 @@ def matching(
     kept = [
         collective
         for collective in collectives
-        if (
-            not axes
-            or axes & (set(collective.mesh_axes) if collective.mesh_axes else {UNKNOWN_AXES})
-        )
+        if (not axes or axes & (set(collective.mesh_axes) if collective.mesh_axes else {UNKNOWN_AXES}))
         and (not wanted or wanted & set(phases(collective)))
     ]
     sent = [wire_bytes_of_run(collective) for collective in kept]
-    order = sorted(
-        range(len(kept)), key=lambda at: -1 if (wire := sent[at]) is None else wire, reverse=True
-    )
+    order = sorted(range(len(kept)), key=lambda at: -1 if (wire := sent[at]) is None else wire, reverse=True)
     return [kept[at] for at in order]
 
 
@@ -526,9 +500,7 @@ def _of_iteration(
     """Return a column of bytes in one iteration, if a row is in a loop whose trip count is unknown."""
     if all(sent(row) is None for row in rows):
         return {}
-    meaning = (
-        "Bytes that leave one device in one iteration of the loops whose trip count is unknown."
-    )
+    meaning = "Bytes that leave one device in one iteration of the loops whose trip count is unknown."
     return {Column("In one iteration", "bytes", meaning): sent}
 
 

@@ -82,9 +82,7 @@ def verdict(named: Named, chip: Chip | None, baseline: int = 0) -> Section:
     """Return the verdict: one sentence, or the answers of a single Snapshot in a line."""
     every = compared(named, chip)
     said = text(Strong(headline(every, baseline)))
-    return Section(
-        "verdict", "Verdict", (said if len(every) > 1 else assessed.verdict(every[0].assessment),)
-    )
+    return Section("verdict", "Verdict", (said if len(every) > 1 else assessed.verdict(every[0].assessment),))
 
 
 def title(named: Named, chip: Chip | None) -> str:
@@ -116,11 +114,7 @@ def _machine(snapshot: Snapshot) -> str:
         return ""
     chip = targets.chip_of(snapshot)
     emulated = "emulated device" if snapshot.source.kind == "cpu" else "device"
-    return (
-        counted(devices, emulated)
-        if chip is None
-        else f"{counted(devices, 'device')} of {chip.title}"
-    )
+    return counted(devices, emulated) if chip is None else f"{counted(devices, 'device')} of {chip.title}"
 
 
 def sentences(named: Named, chip: Chip | None) -> Section:
@@ -178,9 +172,7 @@ def board_rows(rows: Sequence[Question]) -> tuple[list[Question], list[Question]
     return main, [row for row in rows if row not in main]
 
 
-def board_table(
-    key: str, names: Sequence[str], rows: Sequence[Question], baseline: int = 0
-) -> Table:
+def board_table(key: str, names: Sequence[str], rows: Sequence[Question], baseline: int = 0) -> Table:
     """Return a table of questions, grouped by section, with marked answers."""
     headings = [
         f"{name} (baseline)" if place == baseline and len(names) > 1 else name

@@ -48,9 +48,7 @@ def on_host_memory(held: Holdings) -> tuple[tuple[str, str], ...]:
     return (("In host memory", bytes_text(held.host)),)
 
 
-def figures(
-    snapshot: Snapshot, held: Holdings, groups: Sequence[str] | None, note: Block
-) -> Columns:
+def figures(snapshot: Snapshot, held: Holdings, groups: Sequence[str] | None, note: Block) -> Columns:
     """Return the bytes held by group and the devices that hold copies, with a note below.
 
     Args:

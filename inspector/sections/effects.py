@@ -81,9 +81,7 @@ class _Measure:
 
 _SECONDS = _Measure("Predicted time", "predicted time", lambda cost: cost.seconds, seconds_text)
 _WIRE = _Measure("On the wire", "bytes on the wire", lambda cost: cost.wire_total, bytes_text)
-_STATE = _Measure(
-    "Train state", "train state per device", lambda cost: cost.state_bytes, bytes_text
-)
+_STATE = _Measure("Train state", "train state per device", lambda cost: cost.state_bytes, bytes_text)
 
 
 def section(effects: Effects, assessed: Assessment | None = None) -> Section:
@@ -228,9 +226,7 @@ def _measures(effects: Effects) -> tuple[_Measure, ...]:
 
 def _affects(effects: Effects, effect: Effect) -> bool:
     cost = effect.cost
-    return cost is not None and any(
-        measure.change(effects.current, cost) for measure in _measures(effects)
-    )
+    return cost is not None and any(measure.change(effects.current, cost) for measure in _measures(effects))
 
 
 def _bars(effects: Effects, changed: list[Effect], shares: bool) -> Picture:
@@ -245,16 +241,11 @@ def _bars(effects: Effects, changed: list[Effect], shares: bool) -> Picture:
             _hover(effects, effect, shares),
         )
         for effect in changed[:_MOST_BARS]
-        if effect.cost is not None
-        and (change := measure.change(effects.current, effect.cost)) is not None
+        if effect.cost is not None and (change := measure.change(effects.current, effect.cost)) is not None
     ]
-    notes = [
-        f"if one rule, constraint or mesh axis of the layout changes; {_basis(effects, measure)}"
-    ]
+    notes = [f"if one rule, constraint or mesh axis of the layout changes; {_basis(effects, measure)}"]
     if len(changed) > _MOST_BARS:
-        notes.append(
-            f"the {_MOST_BARS} largest of {counted(len(changed), 'change')} with an effect"
-        )
+        notes.append(f"the {_MOST_BARS} largest of {counted(len(changed), 'change')} with an effect")
     heading = f"Change of {measure.noun}, {title(effects.program).lower()}"
     return Picture.of("effect_bars", heading, rows_figure, [rows], heading=heading, notes=notes)
 
@@ -273,17 +264,11 @@ def _hover(effects: Effects, effect: Effect, shares: bool) -> list[str]:
 def _basis(effects: Effects, measure: _Measure) -> str:
     if measure is _SECONDS:
         return f"predicted on {_chip_title(effects)} before a compile"
-    where = (
-        "of one device"
-        if measure is _STATE
-        else f"that one device sends in {run_of(effects.program)}"
-    )
+    where = "of one device" if measure is _STATE else f"that one device sends in {run_of(effects.program)}"
     return f"bytes {where}, partitioned without a compile"
 
 
-def _sentence(
-    effects: Effects, changed: list[Effect], assessed: Assessment | None
-) -> tuple[Inline, ...]:
+def _sentence(effects: Effects, changed: list[Effect], assessed: Assessment | None) -> tuple[Inline, ...]:
     invalid = sum(change.cost is None for change in effects.changes)
     tried = len(effects.changes) - invalid
     if not changed:

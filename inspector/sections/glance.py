@@ -101,9 +101,7 @@ def figure(glance: Glance, width_px: int) -> go.Figure:
 def statement(glance: Glance, measure: Measure) -> str:
     """Return one sentence with the amount of each layout: `Time of a step: FSDP 1.2 s, baseline; …`."""
     each = []
-    for column, amount, answer in zip(
-        glance.columns, measure.amounts, measure.answers, strict=True
-    ):
+    for column, amount, answer in zip(glance.columns, measure.amounts, measure.answers, strict=True):
         said = [f"{column.name} {_amount_text(measure, amount.value, amount.at_least)}"]
         if amount.fits is False:
             said.append("does not fit")
@@ -144,9 +142,7 @@ def _table(glance: Glance, parts: bool = True) -> Table:
             label = "based on, or the reason"
         rows.append((label, *(amount.stage or amount.unknown for amount in measure.amounts)))
     headings = [
-        f"{column.name} (baseline)"
-        if place == glance.baseline and len(glance.columns) > 1
-        else column.name
+        f"{column.name} (baseline)" if place == glance.baseline and len(glance.columns) > 1 else column.name
         for place, column in enumerate(glance.columns)
     ]
     key = "glance_numbers" if parts else "glance_sums"

@@ -66,8 +66,4 @@ def size_text(entries: Sequence[Recorded]) -> str:
 
 
 def _step(recorded: Recorded) -> str:
-    return (
-        "unknown"
-        if recorded.seconds is None
-        else f"{seconds_text(recorded.seconds)} {recorded.basis}"
-    )
+    return "unknown" if recorded.seconds is None else f"{seconds_text(recorded.seconds)} {recorded.basis}"

@@ -64,9 +64,7 @@ class Improvement:
         return self.label == "note" and not self.gain
 
 
-def ranked(
-    snapshot: Snapshot, listed: Sequence[Finding], chip: Chip | None = None
-) -> list[Improvement]:
+def ranked(snapshot: Snapshot, listed: Sequence[Finding], chip: Chip | None = None) -> list[Improvement]:
     """Return findings and improving effects in the order of `ORDER`, those without a known gain last.
 
     Args:
@@ -128,9 +126,7 @@ def _merged(snapshot: Snapshot, chip: Chip | None) -> list[Improvement]:
     return ranked(snapshot, audit.merged_by_logical_axis(snapshot.findings), chip)
 
 
-def summary(
-    rows: Sequence[Improvement], snapshot: Snapshot, chip: Chip | None = None
-) -> Notice | Text:
+def summary(rows: Sequence[Improvement], snapshot: Snapshot, chip: Chip | None = None) -> Notice | Text:
     """Return the number of findings by level, and of changes; without any, what was checked."""
     if snapshot.mesh is None and not rows:
         return notice("unknown", "Nothing can be checked, because the mesh is unknown.")
@@ -162,9 +158,7 @@ def sentence(improvement: Improvement) -> tuple[Inline, ...]:
     return (mark, f": {improvement.message}{array}{gain}")
 
 
-def audited(
-    snapshot: Snapshot, found: Sequence[tuple[Finding, Change | None]]
-) -> tuple[Block, ...]:
+def audited(snapshot: Snapshot, found: Sequence[tuple[Finding, Change | None]]) -> tuple[Block, ...]:
     """Return the ranked list with the fixes of findings, one section each, or the checks if it is empty."""
     checked = audit.questions(snapshot)
     rows = ranked(snapshot, [finding for finding, _ in found])

@@ -105,11 +105,7 @@ def fit_sentence(fit: Fit, snapshot: Snapshot, chip: Chip | None) -> str:
             f"It fits: the compiler for {chip.title} accepted every program, although {noun(program)} "
             f"needs {amounts} by the figures below."
         )
-    rest = (
-        f"{bytes_text(excess)} too much"
-        if excess > 0
-        else f"it fits, with {bytes_text(-excess)} to spare"
-    )
+    rest = f"{bytes_text(excess)} too much" if excess > 0 else f"it fits, with {bytes_text(-excess)} to spare"
     return f"{subject(program)}{_emulated(snapshot)} needs {amounts}: {rest}.{_largest(fit)}"
 
 
@@ -154,11 +150,7 @@ def programs(snapshot: Snapshot, chip: Chip | None) -> tuple[Block, ...]:
     breakdowns = memory.breakdowns(snapshot)
     if not breakdowns:
         source = unknown.source_text(snapshot)
-        return (
-            unknown.unknown(
-                f"The memory of the programs is unknown: {source} does not contain it."
-            ),
-        )
+        return (unknown.unknown(f"The memory of the programs is unknown: {source} does not contain it."),)
     bars = Picture.of(
         "memory_bars",
         "Memory of each program by part",
@@ -177,9 +169,7 @@ def programs(snapshot: Snapshot, chip: Chip | None) -> tuple[Block, ...]:
 
 def _over_time(breakdowns: Sequence[Breakdown], chip: Chip | None) -> Iterator[Block]:
     """Yield the memory over each program, that of the largest one open and the others folded."""
-    known = [
-        breakdown for breakdown in breakdowns if breakdown.use is not None and breakdown.use.points
-    ]
+    known = [breakdown for breakdown in breakdowns if breakdown.use is not None and breakdown.use.points]
     known.sort(key=lambda one: -(one.needed or 0))
     for number, breakdown in enumerate(known):
         assert breakdown.use is not None
@@ -207,9 +197,7 @@ def _before_compile(snapshot: Snapshot, chip: Chip | None) -> Section | None:
     )
     picture = _over_program(estimate.program, use, sentence, chip, "estimated before a compile")
     blocks = (picture, text(sentence), _values_at_peak(estimate.program, use, estimated=True))
-    return Section(
-        "memory_over_program", f"Memory over {noun(estimate.program)}, estimated", blocks
-    )
+    return Section("memory_over_program", f"Memory over {noun(estimate.program)}, estimated", blocks)
 
 
 def over_program(program: Breakdown, chip: Chip | None) -> tuple[Block, ...]:
@@ -220,9 +208,7 @@ def over_program(program: Breakdown, chip: Chip | None) -> tuple[Block, ...]:
     return (_over_program(program.program, use, sentence, chip), text(sentence))
 
 
-def _over_program(
-    name: str, use: MemoryUse, sentence: str, chip: Chip | None, stage: str = ""
-) -> Picture:
+def _over_program(name: str, use: MemoryUse, sentence: str, chip: Chip | None, stage: str = "") -> Picture:
     heading = f"{title(name)} on one device"
     drawn = (use, heading, *_limit(chip), stage)
     return Picture.of(f"memory_over_{name}", sentence, memory_timeline, *drawn, widest_px=WIDEST_PX)
@@ -236,15 +222,11 @@ def _limit(chip: Chip | None) -> tuple[int | None, str]:
 def _peak_sentence(use: MemoryUse) -> str:
     groups = sorted(use.groups, key=lambda one: -one.bytes[use.peak])
     largest = [group for group in groups if group.bytes[use.peak] >= 0.01 * use.peak_bytes]
-    parts = ", ".join(
-        f"{USE_GROUPS[one.group].heading} {bytes_text(one.bytes[use.peak])}" for one in largest
-    )
+    parts = ", ".join(f"{USE_GROUPS[one.group].heading} {bytes_text(one.bytes[use.peak])}" for one in largest)
     phase = _PHASE_NAMES.get(use.phases[use.peak])
     # One instruction can be of two phases, such as an all-reduce of the loss and of gradients.
     later = use.phases[use.peak] == "forward" and any(
-        operation.phase == "backward"
-        for value in use.values
-        for operation in parse_op_name(value.op_name)
+        operation.phase == "backward" for value in use.values for operation in parse_op_name(value.op_name)
     )
     # A program without gradients has no optimizer, and no pass that another one follows.
     trains = "backward" in use.phases
@@ -329,9 +311,7 @@ def duplication(snapshot: Snapshot) -> tuple[Block, ...]:
         blocks.append(_duplication_table("duplication_by_group", "Arrays", groups))
         blocks.append(_duplication_table("duplication_by_array", "Path", arrays))
     elif any(group.duplicated is None for group in groups):
-        said = (
-            "No duplicates among the arrays with known bytes. The bytes of the others are unknown."
-        )
+        said = "No duplicates among the arrays with known bytes. The bytes of the others are unknown."
         blocks.append(text(said, quiet=True))
     else:
         blocks.append(notice("success", "No two devices hold the same data."))

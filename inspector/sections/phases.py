@@ -34,9 +34,7 @@ def share(phase: str, program: str | None, figures: dict[str, Any], compiles: bo
     order += [(stage, name) for name in _PROGRAMS for stage in ("lower", "compile")]
     if not compiles:
         order.append(("first run", "init"))
-        order += [
-            (stage, name) for name in ("train_step", "apply") for stage in ("first run", "steps")
-        ]
+        order += [(stage, name) for name in ("train_step", "apply") for stage in ("first run", "steps")]
         order += [("timeit", "train_step"), ("timeit", "apply"), ("trace", "train_step")]
     order.append(("read", None))
     position = order.index((phase, program)) if (phase, program) in order else 0

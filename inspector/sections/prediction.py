@@ -89,9 +89,7 @@ def needs(program: Program, chips: Sequence[str]) -> list[dict[str, str]]:
             states = "the share of executions that take this branch; without it, a bound"
             rows.append({"option": f"--branch {choice.label}=SHARE", "states": states})
     for target in () if program.work is None else program.work.not_counted:
-        states = (
-            "the cost of this kernel, which the program's text lacks; without it, a lower bound"
-        )
+        states = "the cost of this kernel, which the program's text lacks; without it, a lower bound"
         rows.append({"option": f"--kernel-cost {target}=FLOPS,BYTES", "states": states})
     return rows
 
@@ -115,9 +113,7 @@ def sentence(predicted: Predicted, devices: int) -> Text | Notice:
     """Return the predicted step with its interval in one sentence, or why it is unknown."""
     if predicted.seconds is None:
         reasons = and_text(predicted.unknown[:3]) or "nothing is known about it"
-        return unknown.unknown(
-            f"The predicted time of {noun(predicted.program)} is unknown: {reasons}."
-        )
+        return unknown.unknown(f"The predicted time of {noun(predicted.program)} is unknown: {reasons}.")
     how = "Predicted" if predicted.simulated else "Predicted before a compile,"
     if predicted.at_least:
         how = "A lower bound"
@@ -258,9 +254,7 @@ def operation_blocks(predicted: Predicted, program: Program, name: str) -> tuple
     name: of a span, from `timeline.name_of`.
     """
     assert predicted.simulated is not None and program.schedule is not None
-    spans = [
-        span for span in predicted.simulated.spans if name_of(span) == name and span.basis != "loop"
-    ]
+    spans = [span for span in predicted.simulated.spans if name_of(span) == name and span.basis != "loop"]
     if not spans:
         return ()
     span = spans[0]
@@ -354,9 +348,7 @@ def operations(predicted: Predicted, program: Program) -> Table:
         {
             "Operation": lambda row: row[0].name,
             "Seconds:seconds": lambda row: row[3],
-            "Share": lambda row: share_text(
-                row[3] / _whole(predicted) if _whole(predicted) else None
-            ),
+            "Share": lambda row: share_text(row[3] / _whole(predicted) if _whole(predicted) else None),
             "Executions": lambda row: row[2],
             "Basis": lambda row: _WORDS.get(row[1].basis, row[1].basis),
             "Source": lambda row: row[0].source or "–",
@@ -385,11 +377,7 @@ def basis(predicted: Predicted) -> Block:
 
 def _two_estimates(predicted: Predicted) -> tuple[str, ...]:
     """Return how the prediction follows from the schedule and the partitioned program, if both are known."""
-    if (
-        predicted.propagated_seconds is None
-        or not predicted.schedule_seconds
-        or not predicted.seconds
-    ):
+    if predicted.propagated_seconds is None or not predicted.schedule_seconds or not predicted.seconds:
         return ()
     factor = math.exp(agreement())
     said = (

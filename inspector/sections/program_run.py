@@ -67,9 +67,7 @@ def section(run: ProgramRun) -> Section:
                 quiet=True,
             )
         )
-    blocks += [
-        Notice("warning", (f"The recorder failed: {problem}",)) for problem in run.problems[-1:]
-    ]
+    blocks += [Notice("warning", (f"The recorder failed: {problem}",)) for problem in run.problems[-1:]]
     return Section("program-run", "Compiled programs", tuple(blocks))
 
 
@@ -107,9 +105,7 @@ def state(run: ProgramRun) -> Block:
 def questions(run: ProgramRun) -> Block:
     """Return which functions asked for the platform of a device. A target gives another answer."""
     places = list(map(_place, run.questions))
-    parts: list[Inline] = [
-        "The program asked for the platform or the kind of a device, and got cpu: "
-    ]
+    parts: list[Inline] = ["The program asked for the platform or the kind of a device, and got cpu: "]
     for number, (function, place) in enumerate(places[:_MOST_QUESTIONS]):
         parts += [", "] if number else []
         parts += [Code(function), " at ", Code(place)]
@@ -121,9 +117,7 @@ def questions(run: ProgramRun) -> Block:
 
 def facts(run: ProgramRun) -> Facts:
     """Return how much was compiled, and the size of the live arrays."""
-    compiling = sum(
-        program.compile + (program.lower or 0) + (program.trace or 0) for program in run.programs
-    )
+    compiling = sum(program.compile + (program.lower or 0) + (program.trace or 0) for program in run.programs)
     found: list[LabelAndValue] = [
         ("Compiled programs", f"{len(run.programs)}"),
         ("Time", seconds_text(compiling), "Seconds to trace, lower and compile all of them."),

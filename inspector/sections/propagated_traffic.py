@@ -49,9 +49,7 @@ def sections(snapshot: Snapshot) -> tuple[Section, ...]:
         why = "partitioned or compiled collectives are unknown"
         blocks.append(text(f"Not compared, because {why}: {names}.", quiet=True))
     if rows:
-        blocks.append(
-            Folded("By program, mesh axes and operation", (_table(rows), _meanings(rows)))
-        )
+        blocks.append(Folded("By program, mesh axes and operation", (_table(rows), _meanings(rows))))
     return (Section("propagated-traffic", HEADING, tuple(blocks)),)
 
 
@@ -71,16 +69,12 @@ def headline(pairs: Sequence[Pair]) -> tuple[Block, ...]:
         blocks += (said, Listing(tuple(map(_difference, others))))
     elif len(known) == len(pairs):
         blocks.append(
-            text(
-                "Each compiled program sends over each of its mesh axes what was expected, within 1%."
-            )
+            text("Each compiled program sends over each of its mesh axes what was expected, within 1%.")
         )
     elif known:
         blocks.append(text("The sums that are known are what was expected, within 1%."))
     if unknown := [pair for pair in pairs if not pair.known]:
-        names = and_text(
-            [f"{title(pair.program)} over {_axes_text(pair.mesh_axes)}" for pair in unknown]
-        )
+        names = and_text([f"{title(pair.program)} over {_axes_text(pair.mesh_axes)}" for pair in unknown])
         blocks.append(
             text(f"Not compared, because the number of executions is unknown: {names}.", quiet=True)
         )
@@ -147,9 +141,7 @@ def _table(rows: Sequence[Row]) -> Table:
             ),
             Column("Executions partitioned", "count"): lambda row: row.propagated.executions,
             Column("Executions compiled", "count"): lambda row: row.compiled.executions,
-            "Reason": lambda row: (
-                ", ".join(row.reasons) or ("unknown" if difference(row) < 0 else "equal")
-            ),
+            "Reason": lambda row: ", ".join(row.reasons) or ("unknown" if difference(row) < 0 else "equal"),
         },
     )
 

@@ -40,9 +40,7 @@ def line(snapshot: Snapshot) -> str:
     return _joined(facts(snapshot))
 
 
-def line_of_arrays(
-    made: Iterable[str], mesh: Mesh, versions: Mapping[str, str], processes: int = 1
-) -> str:
+def line_of_arrays(made: Iterable[str], mesh: Mesh, versions: Mapping[str, str], processes: int = 1) -> str:
     """Return one line about arrays without a model: how they were made, mesh, versions and date.
 
     Args:

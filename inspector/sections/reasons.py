@@ -196,9 +196,7 @@ def _of_request(collective: Collective, primitive: str, axes: str) -> str:
             "code calls it."
         )
     if backward:
-        return (
-            f"The backward pass runs {primitive} over {axes}, because the code calls {call} here."
-        )
+        return f"The backward pass runs {primitive} over {axes}, because the code calls {call} here."
     if collective.requested_by is None and "/" not in (collective.op_name or ""):
         return f"{primitive} runs over {axes}: the code calls it here, or autodiff adds it."
     return f"The code calls {call or primitive} over {axes}."

@@ -60,9 +60,7 @@ def plain(snapshot: Snapshot, chip: Chip | None) -> list[dict[str, Any]]:
 
 def _headline(every: Sequence[Reshard]) -> str:
     """Return the bytes of all moves in a sentence."""
-    known = sum(
-        reshard.executions * reshard.moved for reshard in every if reshard.moved is not None
-    )
+    known = sum(reshard.executions * reshard.moved for reshard in every if reshard.moved is not None)
     unknown = sum(reshard.moved is None for reshard in every)
     times = counted(sum(reshard.executions for reshard in every), "time")
     least = "at least " if unknown else ""
@@ -77,22 +75,16 @@ def _table(every: Sequence[Reshard], snapshot: Snapshot, chip: Chip | None) -> T
     between = "Bytes that were not on the same device before, summed over the target devices."
     cells: dict[str | Column, Any] = {
         "Source": lambda reshard: reshard.line or "unknown",
-        Column("Bytes", "bytes", "Bytes of these arrays, each counted once."): lambda reshard: (
-            reshard.bytes
-        ),
+        Column("Bytes", "bytes", "Bytes of these arrays, each counted once."): lambda reshard: reshard.bytes,
         Column("Between devices", "bytes", between): lambda reshard: reshard.moved,
         "Operation": lambda reshard: reshard.operation,
         "From": lambda reshard: _side_text(reshard.source_mesh, reshard.source_devices, snapshot),
         "To": lambda reshard: _side_text(reshard.target_mesh, reshard.target_devices, snapshot),
         Column("Arrays", "count", "Arrays of one execution."): lambda reshard: reshard.count,
-        Column("Executions", "count", "How often the program did this."): lambda reshard: (
-            reshard.executions
-        ),
+        Column("Executions", "count", "How often the program did this."): lambda reshard: reshard.executions,
     }
     if chip is not None:
-        cells[Column("At least", "text", _model_text(chip))] = lambda reshard: _time_text(
-            reshard, chip
-        )
+        cells[Column("At least", "text", _model_text(chip))] = lambda reshard: _time_text(reshard, chip)
     return Table.of("reshards", every, cells)
 
 

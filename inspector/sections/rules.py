@@ -37,9 +37,7 @@ def of_array(
     array: Array, ledger: Ledger, rules: Sequence[Rule], reading: RulesSemantics
 ) -> tuple[Block, ...]:
     """Return the specs of one array and every rule that was tried on it."""
-    linen = (
-        spec_text(ledger.linen) if ledger.linen is not None else f"invalid, {ledger.linen_refusal}"
-    )
+    linen = spec_text(ledger.linen) if ledger.linen is not None else f"invalid, {ledger.linen_refusal}"
     blocks: list[Block] = [
         text(
             f"{logical_text(array.logical_axes)} · actual ",
@@ -53,9 +51,7 @@ def of_array(
     if ledger.follows is False:
         chosen = " The compiler chose it." if array.group in ("activation", "gradient") else ""
         library = LIBRARIES[reading]
-        blocks.append(
-            notice("warning", f"The sharding differs from these rules in {library}.{chosen}")
-        )
+        blocks.append(notice("warning", f"The sharding differs from these rules in {library}.{chosen}"))
     if any(entry.taken_by_linen != entry.taken_by_nnx for entry in ledger.entries):
         refusals = f": {'; '.join(ledger.nnx_refusals)}." if ledger.nnx_refusals else "."
         blocks.append(notice("info", f"Linen and nnx apply these rules differently{refusals}"))
@@ -113,8 +109,6 @@ def table(known: Sequence[tuple[Array, Ledger]]) -> Table:
             "Actual": lambda pair: spec_text(pair[0].spec),
             "Linen": lambda pair: "invalid" if pair[1].linen is None else spec_text(pair[1].linen),
             "Follows": lambda pair: follows[pair[1].follows],
-            "nnx": lambda pair: (
-                spec_text(pair[1].nnx) + (", invalid in JAX" if pair[1].nnx_refusals else "")
-            ),
+            "nnx": lambda pair: spec_text(pair[1].nnx) + (", invalid in JAX" if pair[1].nnx_refusals else ""),
         },
     )

@@ -36,18 +36,13 @@ def section(results: SameResults) -> Section:
         if program.differs:
             blocks.append(notice("error", *_of_program(program)))
         elif program.reason is not None:
-            blocks.append(
-                notice("unknown", Code(program.name), f" cannot be checked: {program.reason}.")
-            )
+            blocks.append(notice("unknown", Code(program.name), f" cannot be checked: {program.reason}."))
     blocks.append(_programs(results))
     for number, program in enumerate(results.programs):
         if program.differing:
             blocks += _results(program, number)
     loose = [
-        value
-        for program in results.programs
-        for value in program.values
-        if value.tolerance > _MEANINGFUL
+        value for program in results.programs for value in program.values if value.tolerance > _MEANINGFUL
     ]
     if loose:
         amount = counted(len(loose), "result")

@@ -182,9 +182,7 @@ def end_text(result: SearchResult) -> str | None:
         if result.objective != "time":
             return f"{_BUDGET_SPENT}; others could be better, as they are not compiled."
         if _all_slower(result):
-            return (
-                f"{_BUDGET_SPENT}; the intervals of all other candidates are above the best step."
-            )
+            return f"{_BUDGET_SPENT}; the intervals of all other candidates are above the best step."
         if result.chip is None:
             return f"{_BUDGET_SPENT}; others could be better, as their times are not measured."
         return f"{_BUDGET_SPENT}; others could be better within their intervals."
@@ -195,9 +193,7 @@ def end_text(result: SearchResult) -> str | None:
 def _all_slower(result: SearchResult) -> bool:
     """Return whether the intervals of the step of all candidates without a compile are above the best one."""
     best = result.best_candidate
-    waiting = [
-        candidate for candidate in result.candidates if candidate.stage in ("planned", "propagated")
-    ]
+    waiting = [candidate for candidate in result.candidates if candidate.stage in ("planned", "propagated")]
     if best is None or not waiting:
         return False
     step = order.value(best, order.examples_of(layout_of(best)), "time")
@@ -261,9 +257,7 @@ def table(result: SearchResult) -> Table:
         TABLE,
         listed(result),
         {
-            "Layout": lambda candidate: (
-                name_of(candidate) + (" (current)" if candidate.current else "")
-            ),
+            "Layout": lambda candidate: name_of(candidate) + (" (current)" if candidate.current else ""),
             "Step": lambda candidate: seconds_text(candidate.step),
             Column(
                 "Memory",
@@ -273,12 +267,10 @@ def table(result: SearchResult) -> Table:
             "Sent:bytes": lambda candidate: _sent(candidate),
             "Rules": rules_text,
             **({"Fields": fields_of} if names else {}),
-            Column(
-                "Interval", "text", "Where eight of ten measured steps are expected"
-            ): interval_text,
-            Column(
-                "Partitioned", "text", "Predicted time of a step before the compile"
-            ): lambda candidate: seconds_text(candidate.propagated_seconds),
+            Column("Interval", "text", "Where eight of ten measured steps are expected"): interval_text,
+            Column("Partitioned", "text", "Predicted time of a step before the compile"): lambda candidate: (
+                seconds_text(candidate.propagated_seconds)
+            ),
             Column(
                 "State and batch",
                 "bytes",
@@ -304,9 +296,7 @@ def why(result: SearchResult, candidate: Candidate) -> Section:
     current = result.current
     if current is None or candidate.current:
         sentences = ["This is the layout that the search began with."] if candidate.current else []
-        return Section(
-            "search_why", "Use of the mesh axes", (listing(*sentences, rules_text(candidate)),)
-        )
+        return Section("search_why", "Use of the mesh axes", (listing(*sentences, rules_text(candidate)),))
     before, after = layout_of(current), layout_of(candidate)
     items = [f"Mesh: {name_of(current)} → {name_of(candidate)}."]
     axes_before, axes_after = axes_of_logical(before), axes_of_logical(after)
@@ -375,9 +365,7 @@ def _traffic(before: Candidate, after: Candidate) -> list[tuple[str, int, int]]:
 def sensitivity_blocks(result: SearchResult) -> tuple[Block, ...]:
     """Return how well the best layout does under other conditions, as a picture, a sentence and a table."""
     sentence = sensitivity_sentence(result)
-    rows = [
-        row for sensitivity in result.sensitivity if (row := _kept_row(sensitivity)) is not None
-    ]
+    rows = [row for sensitivity in result.sensitivity if (row := _kept_row(sensitivity)) is not None]
     picture = Picture.of(
         "search_conditions",
         plain(sentence.parts),
@@ -415,9 +403,7 @@ def _place_text(sensitivity: Sensitivity) -> str:
 
 def sensitivity_sentence(result: SearchResult) -> Text:
     """Return under which conditions the rules of the best layout stay the best."""
-    stays = [
-        sensitivity.condition for sensitivity in result.sensitivity if sensitivity.kept_place == 1
-    ]
+    stays = [sensitivity.condition for sensitivity in result.sensitivity if sensitivity.kept_place == 1]
     others = [
         sensitivity.condition
         for sensitivity in result.sensitivity
@@ -540,9 +526,7 @@ def time_text(candidate: Candidate) -> str:
         return f"{seconds_text(candidate.measured)} measured"
     if candidate.seconds is None:
         least = candidate.at_least
-        return candidate.reason or (
-            "unknown" if least is None else f"at least {seconds_text(least)}"
-        )
+        return candidate.reason or ("unknown" if least is None else f"at least {seconds_text(least)}")
     if candidate.low is None or candidate.high is None:
         return f"{seconds_text(candidate.seconds)}, interval unknown"
     return f"{seconds_text(candidate.seconds)} ({interval_text(candidate)})"

@@ -255,9 +255,7 @@ def plain(parts: Sequence[Inline]) -> str:
 
 def columns(*headings: str | Column) -> tuple[Column, ...]:
     """Return columns from headings. `Bytes:bytes` is the heading `Bytes` and the kind `bytes`."""
-    return tuple(
-        heading if isinstance(heading, Column) else Column(*_split(heading)) for heading in headings
-    )
+    return tuple(heading if isinstance(heading, Column) else Column(*_split(heading)) for heading in headings)
 
 
 def cell_text(cell: Cell, kind: CellKind, *, exact: bool = False) -> str:

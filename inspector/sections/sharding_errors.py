@@ -37,9 +37,7 @@ def sections(snapshot: Snapshot) -> tuple[Section, ...]:
 def refusals(programs: Iterable[Program]) -> list[Block]:
     """Return the errors of these programs. Programs with the same error are named together."""
     names = by_key(
-        (program.sharding_error, program.name)
-        for program in programs
-        if program.sharding_error is not None
+        (program.sharding_error, program.name) for program in programs if program.sharding_error is not None
     )
     return [
         block
@@ -74,18 +72,16 @@ def _refusal(error: ShardingError, names: list[str], number: int) -> Iterable[Bl
         f"refused_choices:{number}",
         error.choices,
         {
-            Column(
-                "Change", "code", "JAX accepts the operation with this change."
-            ): lambda change: Code(change.code),
+            Column("Change", "code", "JAX accepts the operation with this change."): lambda change: Code(
+                change.code
+            ),
             Column("Result", "code", "PartitionSpec of the result."): lambda change: Code(
                 spec_text(change.result)
             ),
             Column(
                 "Collectives", help="Of one execution of the operation, by XLA's partitioner."
             ): _collectives,
-            Column(
-                "Bytes sent", "bytes", "Bytes that leave one device in one execution."
-            ): _bytes_sent,
+            Column("Bytes sent", "bytes", "Bytes that leave one device in one execution."): _bytes_sent,
         },
         wrap=True,
     )

@@ -42,8 +42,7 @@ def totals(snapshot: Snapshot) -> Facts:
     labels, unit = (title, f"{title}{_PER_DEVICE}"), "Bytes"
     if elements is not None:
         once, per_device = (
-            elements_text(count).partition(" element")[0]
-            for count in (state.bytes, state.per_device)
+            elements_text(count).partition(" element")[0] for count in (state.bytes, state.per_device)
         )
         labels, unit = ("Elements", _ELEMENTS_PER_DEVICE), "Elements"
     on_host = f" {bytes_text(state.host)} more are in host memory." if state.host else ""

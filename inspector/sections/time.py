@@ -51,9 +51,7 @@ def section(snapshot: Snapshot, chip: Chip | None) -> Section:
         models = models_of(snapshot, chip)
         inside: list[Block] = []
         for number, program in enumerate(main_first(snapshot)):
-            parts = modelled_step(
-                snapshot, models[program.name], models.values() if not number else ()
-            )
+            parts = modelled_step(snapshot, models[program.name], models.values() if not number else ())
             if program.schedule is not None or program.before_compile:
                 parts = (*_predicted(snapshot, program, chip), *parts)
             inside.append(Section(f"modelled-{program.name}", title(program.name), parts))
@@ -87,9 +85,7 @@ def modelled_step(
       roofline_of: the models in the roofline figure. If empty, the figures are left out.
     """
     if _failed(snapshot, model):
-        reason = (
-            "the program does not fit into the memory of a device, so the compiler produced none"
-        )
+        reason = "the program does not fit into the memory of a device, so the compiler produced none"
         return (unknown.unknown(f"The step time of {noun(model.program)} is unknown: {reason}."),)
     machine = f"{counted(model.devices, 'device')} of {model.chip.title}"
     intensity = model.intensities[0] if model.intensities else None
@@ -182,9 +178,9 @@ def modelled_and_measured(snapshot: Snapshot) -> tuple[Block, ...]:
                 "Predicted step, with the interval that is expected to contain 80% of measured steps",
             ): lambda row: prediction.prediction_text(row[2]),
             "Measured": lambda row: statistics_text(row[1]),
-            Column(
-                "Measured / predicted", "ratio", "Measured median over the predicted step"
-            ): lambda row: row[1].median / row[2].seconds if row[2].seconds else None,
+            Column("Measured / predicted", "ratio", "Measured median over the predicted step"): lambda row: (
+                row[1].median / row[2].seconds if row[2].seconds else None
+            ),
             Column(
                 "Measured / lower bound",
                 "ratio",
@@ -284,9 +280,7 @@ def _formulas(model: Modelled, program: Program | None) -> Folded:
         },
         wrap=True,
     )
-    overlap = (
-        "The step takes at least its longest term (full overlap) and at most the sum of all terms."
-    )
+    overlap = "The step takes at least its longest term (full overlap) and at most the sum of all terms."
     combined = [term for term in model.terms if term.combined not in (0.0, term.seconds)]
     if combined:
         overlap += (
@@ -294,12 +288,8 @@ def _formulas(model: Modelled, program: Program | None) -> Folded:
             "because compilers combine or overlap them."
         )
     if any(term.anywhere is not None for term in model.terms):
-        overlap += (
-            " It counts one hop and all links of a chip: the places of the devices are assumed."
-        )
-    intensities = [
-        f"{intensity.name}: {intensity_text(intensity)}" for intensity in model.intensities
-    ]
+        overlap += " It counts one hop and all links of a chip: the places of the devices are assumed."
+    intensities = [f"{intensity.name}: {intensity_text(intensity)}" for intensity in model.intensities]
     return Folded(
         "Formulas and assumptions",
         (

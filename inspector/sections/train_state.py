@@ -48,9 +48,7 @@ def verdict(snapshot: Snapshot) -> Notice:
     if different:
         total = counted(len(compared), "sharding")
         return notice("error", f"{len(different)} of {total} were compiled differently, marked ≠.")
-    return notice(
-        "success", f"All {counted(len(compared), 'sharding')} were compiled as requested."
-    )
+    return notice("success", f"All {counted(len(compared), 'sharding')} were compiled as requested.")
 
 
 def arrays(snapshot: Snapshot) -> tuple[Block, ...]:
@@ -87,9 +85,7 @@ def shardings(snapshot: Snapshot, program: str) -> Table:
             "Path:code": lambda argument: argument.path,
             "Role": lambda argument: argument.role,
             "Requested": lambda argument: (
-                "chosen by the compiler"
-                if argument.requested is None
-                else spec_text(argument.requested)
+                "chosen by the compiler" if argument.requested is None else spec_text(argument.requested)
             ),
             "Compiled": lambda argument: (
                 spec_text(argument.compiled) if argument.used else "not used by this program"
@@ -111,8 +107,7 @@ def training(snapshot: Snapshot) -> Columns:
     note = "jax.live_arrays() contains only arrays of this run."
     if unowned:
         note = (
-            f"jax.live_arrays() contains {bytes_text(unowned)} on all devices that no part of this run "
-            "holds."
+            f"jax.live_arrays() contains {bytes_text(unowned)} on all devices that no part of this run holds."
         )
     alive = Picture.of("live_map", "Bytes alive on each device", live_map, live, mesh)
     return Columns(((loss,), (alive, text(note, quiet=True))))

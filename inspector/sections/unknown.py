@@ -44,9 +44,7 @@ def no_programs(snapshot: Snapshot, subject: str, *, propagated: bool = False) -
     """
     if any(propagated or not program.before_compile for program in snapshot.programs):
         return None
-    failed = next(
-        (finding for finding in snapshot.findings if finding.code == NOT_PROPAGATED), None
-    )
+    failed = next((finding for finding in snapshot.findings if finding.code == NOT_PROPAGATED), None)
     if propagated and failed is not None:
         return Notice("warning", (f"{_capital(subject)} unknown: {failed.message}",))
     source = imported_from(snapshot)
@@ -65,23 +63,17 @@ def no_programs(snapshot: Snapshot, subject: str, *, propagated: bool = False) -
 
 def no_collectives(program: Program, snapshot: Snapshot) -> str:
     """Return why the collectives of a program are unknown, as a sentence."""
-    return (
-        f"The collectives of {noun(program.name)} are unknown: {_no_collectives(program, snapshot)}"
-    )
+    return f"The collectives of {noun(program.name)} are unknown: {_no_collectives(program, snapshot)}"
 
 
 def _no_collectives(program: Program, snapshot: Snapshot) -> str:
     if program.sharding_error is not None:
         return "JAX refuses the program on explicit mesh axes."
-    too_large = [
-        finding for finding in out_of_memory.findings(snapshot) if finding.program == program.name
-    ]
+    too_large = [finding for finding in out_of_memory.findings(snapshot) if finding.program == program.name]
     if too_large:
         return "the compiler refuses it, because it does not fit into the memory of a device."
     if program.before_compile:
-        failed = next(
-            (finding for finding in snapshot.findings if finding.code == NOT_PROPAGATED), None
-        )
+        failed = next((finding for finding in snapshot.findings if finding.code == NOT_PROPAGATED), None)
         if failed is not None:
             return f"it cannot be partitioned. {failed.message}"
         if snapshot.mesh is None:

@@ -65,9 +65,7 @@ def _same_mesh(planned: Snapshot, found: Snapshot) -> bool:
 def _placement(array: Array) -> dict[str, Any]:
     """Return the fields of an array that a plan has."""
     plain = typed_json.encode(array)
-    return {
-        key: plain[key] for key in plain if key not in ("box", "facts", "program", "memory_kind")
-    }
+    return {key: plain[key] for key in plain if key not in ("box", "facts", "program", "memory_kind")}
 
 
 def _difference(expected: dict[str, Any] | None, actual: dict[str, Any] | None) -> str:

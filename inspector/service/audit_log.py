@@ -45,9 +45,7 @@ class AuditLog:
             try:
                 self._append(b"")
             except OSError as error:
-                raise InvalidInput(
-                    f"the audit log {path} cannot be written: {error.strerror}"
-                ) from None
+                raise InvalidInput(f"the audit log {path} cannot be written: {error.strerror}") from None
             self._thread = threading.Thread(target=self._write_all, name="audit log", daemon=True)
             self._thread.start()
 

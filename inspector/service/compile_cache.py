@@ -90,9 +90,7 @@ class CompileCache:
             return
 
         def write(database: sqlite3.Connection) -> None:
-            database.execute(
-                "INSERT OR REPLACE INTO snapshots VALUES (?, ?, ?)", [key, packed, time.time()]
-            )
+            database.execute("INSERT OR REPLACE INTO snapshots VALUES (?, ?, ?)", [key, packed, time.time()])
             database.execute(
                 "DELETE FROM snapshots WHERE key IN (SELECT key FROM (SELECT key, "
                 "sum(length(packed)) OVER (ORDER BY used DESC, key) AS together FROM snapshots) "

@@ -43,8 +43,7 @@ _WHAT = "the history"  # in errors about what it has
 _OWN = "(? OR owner IS ?)"  # the condition that the user may change a row
 _SIZE = "(length(parameters) + coalesce(length(packed), 0))"
 _ENTRY = (
-    "id, time, kind, title, target, parameters, seconds, basis, peak_bytes, wire_bytes, assessment, "
-    f"{_SIZE}"
+    f"id, time, kind, title, target, parameters, seconds, basis, peak_bytes, wire_bytes, assessment, {_SIZE}"
 )
 
 Kind = Literal["run", "compile", "search", "compare"]
@@ -135,9 +134,7 @@ class History(View):
         entry = hashlib.sha256(text.encode()).hexdigest()[:32]
         chip = hardware.CHIPS.get(board.chip or "")
         figures = _figures(assess(board.snapshots[board.baseline], chip))
-        self._record(
-            "compare", layout, {"board": link}, figures, requester, None, title, entry, grown_from
-        )
+        self._record("compare", layout, {"board": link}, figures, requester, None, title, entry, grown_from)
         return entry
 
     def _record(
@@ -261,9 +258,7 @@ class History(View):
         """Delete the entries that the user may change. Return the number of deleted entries."""
         question = f"DELETE FROM history WHERE id = ? AND {_OWN}"
         with self._writing() as database:
-            return sum(
-                database.execute(question, [entry.id, *self._own()]).rowcount for entry in entries
-            )
+            return sum(database.execute(question, [entry.id, *self._own()]).rowcount for entry in entries)
 
     def _own(self) -> tuple[bool, str | None]:
         """Return the values for `_OWN`."""
@@ -280,9 +275,7 @@ class History(View):
             entry = HistoryEntry(
                 facts[0], _NO_TIME, DAMAGED, "", None, {}, None, None, None, None, None, facts[-1]
             )
-        return replace(
-            entry, owner=owner_name, shared=bool(shared), changeable=self._may_change(owner)
-        )
+        return replace(entry, owner=owner_name, shared=bool(shared), changeable=self._may_change(owner))
 
 
 def _check(entry: HistoryEntry) -> None:
@@ -308,8 +301,7 @@ def _check(entry: HistoryEntry) -> None:
 def _is_query(content: dict[str, Any]) -> bool:
     """Return whether the value can be the parameters of a URL."""
     return all(
-        isinstance(texts, list) and all(isinstance(text, str) for text in texts)
-        for texts in content.values()
+        isinstance(texts, list) and all(isinstance(text, str) for text in texts) for texts in content.values()
     )
 
 
@@ -333,9 +325,7 @@ def older_than(entries: Sequence[HistoryEntry], days: float) -> tuple[HistoryEnt
 def beyond_size(entries: Sequence[HistoryEntry], size: int) -> tuple[HistoryEntry, ...]:
     """Return the oldest changeable entries, so that at most `size` bytes of changeable ones are left."""
     together, found = 0, []
-    for entry in sorted(
-        (entry for entry in entries if entry.changeable), key=lambda entry: entry.time
-    )[::-1]:
+    for entry in sorted((entry for entry in entries if entry.changeable), key=lambda entry: entry.time)[::-1]:
         together += entry.bytes
         if together > size:
             found.append(entry)

@@ -326,9 +326,7 @@ class Inspection:
             if not layout.is_local:  # the worker knows the memory of local devices
                 self._refuse_too_large(planned)
             payload["memory"] = self._memory
-            environment = Environment(
-                layout.devices, variables, layout.processes, local=layout.is_local
-            )
+            environment = Environment(layout.devices, variables, layout.processes, local=layout.is_local)
 
         def remember(result: dict[str, Any]) -> Snapshot:
             found = _snapshot(result)
@@ -371,9 +369,7 @@ class Inspection:
         """Return which of these layouts can be timed together, and why the others cannot."""
         return paired.candidates(snapshots, baseline, self._available())
 
-    def start_timing(
-        self, snapshots: Sequence[Snapshot], rounds: int, baseline: int = 0
-    ) -> Job[PairedTimes]:
+    def start_timing(self, snapshots: Sequence[Snapshot], rounds: int, baseline: int = 0) -> Job[PairedTimes]:
         """Run the layouts in turn in one process. Layouts are numbered as in `snapshots`.
 
         Raises:

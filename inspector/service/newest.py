@@ -43,9 +43,7 @@ class NewestRequest(Generic[Answer]):
 
     def __init__(self, cancels: bool = False) -> None:
         self._cancels = cancels
-        self._running: list[
-            tuple[str, Job[Answer]]
-        ] = []  # at most one, with the key of its request
+        self._running: list[tuple[str, Job[Answer]]] = []  # at most one, with the key of its request
         self._failures: dict[str, str] = {}
         weakref.finalize(self, _cancel, self._running)
 

@@ -80,9 +80,7 @@ class Restoration:
     ) -> None:
         refuse_different(saved_layout, layout)
         sums = state_totals(planned)
-        temporary_folder.refuse_too_large(
-            temporary_folder.bytes_needed(sums.bytes or 0, sums.arrays)
-        )
+        temporary_folder.refuse_too_large(temporary_folder.bytes_needed(sums.bytes or 0, sums.arrays))
         self.saved_layout, self.layout = saved_layout, layout
         self.planned = planned
         self._pool = pool
@@ -209,9 +207,7 @@ def outcome_of(saved: Saved, restored: Restored) -> Outcome:
     )
     found = replace(found, arrays=arrays)
     findings = tuple(
-        Finding("error", UNEQUAL, transfer.unequal_in_words(row), row.path)
-        for row in arrays
-        if row.unequal
+        Finding("error", UNEQUAL, transfer.unequal_in_words(row), row.path) for row in arrays if row.unequal
     )
     snapshot = replace(restored.snapshot, transfer=found, findings=findings)
     return Outcome(saved.snapshot, snapshot, saved.file_bytes, saved.seconds, restored.seconds)

@@ -112,9 +112,7 @@ class SignOuts:
         self._ended |= set(kept)
 
     def _connected(self) -> contextlib.AbstractContextManager[sqlite3.Connection]:
-        return private_database.opened(
-            self.path, _BUSY_SECONDS, lambda database: database.execute(_TABLES)
-        )
+        return private_database.opened(self.path, _BUSY_SECONDS, lambda database: database.execute(_TABLES))
 
 
 @functools.cache

@@ -33,9 +33,7 @@ def program(cycles: int, kernel: float, payload: int) -> Program:
         ScheduledOperation("k", "custom-call", flops=kernel, bytes=8, dtype="bf16"),
         ScheduledOperation("r", "all-reduce", collective=0),
     )
-    collective = Collective(
-        "all-reduce", False, "r", "main", 1, False, ("data",), 16, 1, payload, payload
-    )
+    collective = Collective("all-reduce", False, "r", "main", 1, False, ("data",), 16, 1, payload, payload)
     return Program(
         "train_step",
         collectives=(collective,),
@@ -66,9 +64,7 @@ def test_the_factor_of_measured_runs_is_found(factor):
 def test_a_model_is_predicted_without_its_own_runs():
     strange = runs(Constants(compute_factor=0.8))
     last = strange[-1]
-    strange[-1] = MeasuredProgram(
-        last.name, last.model, CHIP, last.program, MESH, 10 * last.seconds
-    )
+    strange[-1] = MeasuredProgram(last.name, last.model, CHIP, last.program, MESH, 10 * last.seconds)
     # The strange run does not change its own prediction.
     assert fitting.left_out(strange)[last.name] == pytest.approx(last.seconds, rel=0.15)
     assert fitting.fitted(strange[:1], CHIP) == Constants()

@@ -126,8 +126,7 @@ def test_gradients_and_the_optimizer_count_once_in_a_step(tmp_path: Path) -> Non
     chip = hardware.chip("a100")
     programs = [each.program("train_step") for each in found]
     one, two = (
-        predicted(program, each.mesh, chip).totals
-        for each, program in zip(found, programs, strict=True)
+        predicted(program, each.mesh, chip).totals for each, program in zip(found, programs, strict=True)
     )
     assert one is not None and two is not None and one.exposed.keys() == {"data"}
     boundaries = [boundary_seconds(program, chip) for program in programs]

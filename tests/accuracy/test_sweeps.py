@@ -48,9 +48,7 @@ def test_the_order_of_a_sweep(tmp_path, runs):
     assert (found.right, found.pairs) == (1, 2)
 
 
-@pytest.mark.parametrize(
-    "other", [{"chips": 128}, {"model": "another model"}, {"hardware": "TPU v4"}]
-)
+@pytest.mark.parametrize("other", [{"chips": 128}, {"model": "another model"}, {"hardware": "TPU v4"}])
 def test_other_layouts_are_no_published_runs(tmp_path, runs, other):
     found = swept(tmp_path, runs, "fsdp=64", "fsdp=16,tensor=4", **other)
     assert (found.rows, found.known, found.pairs) == (2, (), 0)

@@ -184,9 +184,7 @@ def test_a_search_and_a_comparison_of_its_result_have_the_same_assessments(
     done = inspector("search", *options, "--budget=2", "-o", str(written))
     assert done.returncode == 0, done.stderr
     found = json.loads(written.read_text())["candidates"]
-    compiled = {
-        json.dumps(one["layout"]): one["assessment"] for one in found if one["stage"] == "compiled"
-    }
+    compiled = {json.dumps(one["layout"]): one["assessment"] for one in found if one["stage"] == "compiled"}
     assert len(compiled) >= 2
     assert inspector("compare", str(written), "-o", str(compared)).returncode == 0
     plain = json.loads(compared.read_text())
@@ -206,9 +204,5 @@ def numbers(plain: dict[str, Any]) -> list[str]:
     return [
         *([] if step is None or plain.get("rejected") else [seconds_text(step["seconds"])]),
         *([] if need is None or plain.get("rejected") else [bytes_text(need["peak_bytes"])]),
-        *(
-            []
-            if not sent or not sent["bytes"] or plain.get("rejected")
-            else [bytes_text(sent["bytes"])]
-        ),
+        *([] if not sent or not sent["bytes"] or plain.get("rejected") else [bytes_text(sent["bytes"])]),
     ]

@@ -95,8 +95,7 @@ class Dashboard:
         self.page.wait_for_timeout(POLL_MS)  # for the browser to send it
         state = "document.querySelector('[data-testid=stApp]').dataset"
         self.page.wait_for_function(
-            f"() => {state}.testScriptState === 'notRunning'"
-            " && !document.querySelector('[data-stale=true]')",
+            f"() => {state}.testScriptState === 'notRunning' && !document.querySelector('[data-stale=true]')",
             polling=POLL_MS,  # the default makes the browser draw every frame
         )
 
@@ -356,9 +355,7 @@ class Dashboard:
         """Return the devices in the cells of the block map, in order."""
         figure = self.wait_for_figure("block_map")
         return [
-            re.sub(r"\s+", " ", text.replace("<br>", " "))
-            .removeprefix("devices ")
-            .removeprefix("device ")
+            re.sub(r"\s+", " ", text.replace("<br>", " ")).removeprefix("devices ").removeprefix("device ")
             for text, _, _ in cells(figure)
         ]
 
@@ -375,9 +372,7 @@ class Dashboard:
             "document.querySelector(`[data-testid=${name}]`)?.scrollHeight ?? 0))"
         )
         self.page.mouse.move(0, 0)
-        self.page.set_viewport_size(
-            {"width": before["width"], "height": max(high, before["height"])}
-        )
+        self.page.set_viewport_size({"width": before["width"], "height": max(high, before["height"])})
         self.wait_for_stillness()
         self.page.screenshot(path=artifact(name))
         self.page.set_viewport_size(before)

@@ -76,9 +76,7 @@ class Server:
         if self._popen.poll() is None:
             self.signal(signal.SIGTERM)
         try:
-            processes.until(
-                lambda: not any(map(processes.alive, mine)), "the end of server and workers"
-            )
+            processes.until(lambda: not any(map(processes.alive, mine)), "the end of server and workers")
         except TimeoutError:
             left = [pid for pid in mine if processes.alive(pid)]
             for pid in left:

@@ -92,9 +92,7 @@ def student(story: Story) -> None:
         dashboard.expect_badge("Run on emulated devices")
     with story.step(
         "student_3_why",
-        lambda: (
-            main.get_by_role("row").filter(has_text=re.compile(r"all-gathers? over model")).first
-        ),
+        lambda: main.get_by_role("row").filter(has_text=re.compile(r"all-gathers? over model")).first,
     ):
         dashboard.page.get_by_role("tab", name="Communication").click()
 

@@ -97,9 +97,7 @@ def test_no_dialog_or_menu_has_a_severe_barrier(open_dashboard, page: str) -> No
             dashboard.page.emulate_media(color_scheme=theme)
             dashboard.settle()
             rule = None if theme == "light" else axe.CONTRAST
-            found += [
-                f"{name}, {theme}: {one}" for one in axe.violations(dashboard.page, OPENED, rule)
-            ]
+            found += [f"{name}, {theme}: {one}" for one in axe.violations(dashboard.page, OPENED, rule)]
         dashboard.page.keyboard.press("Escape")
         expect(dashboard.page.locator(OPENED)).to_have_count(0)
     assert not found, "\n".join(found)

@@ -79,9 +79,7 @@ def board(open_dashboard):
 
 
 @pytest.mark.nightly
-def test_three_layouts_are_compared_timed_reported_and_restored(
-    board, open_dashboard, tmp_path: Path
-):
+def test_three_layouts_are_compared_timed_reported_and_restored(board, open_dashboard, tmp_path: Path):
     page = board.page
     # Each layout is compared with the first. The rule that differs is named.
     main = board.main()

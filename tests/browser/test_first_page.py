@@ -75,9 +75,7 @@ def test_every_panel_can_be_read(open_dashboard, theme, size):
 
 
 @pytest.mark.nightly_but_first
-@pytest.mark.parametrize(
-    "query", ["", "?model=transformer", "?model=transformer&target=tpu:v5e:2x4"]
-)
+@pytest.mark.parametrize("query", ["", "?model=transformer", "?model=transformer&target=tpu:v5e:2x4"])
 def test_the_first_screen_has_the_answers_and_few_buttons(open_dashboard, query):
     dashboard = open_dashboard(query)
     dashboard.wait_for_stillness()

@@ -20,8 +20,7 @@ def compare_link(page: Page, title: str):
 
 def entries(page: Page) -> dict[str, str]:
     return page.evaluate(
-        "() => Object.fromEntries(Object.entries(localStorage).filter("
-        "([key]) => key.startsWith('pins')))"
+        "() => Object.fromEntries(Object.entries(localStorage).filter(([key]) => key.startsWith('pins')))"
     )
 
 
@@ -58,9 +57,7 @@ def test_a_reload_and_another_tab_have_the_pins_until_they_are_removed(
         second.click("pin_remove:0")
         second.page.keyboard.press("Escape")
         expect(second.page.get_by_test_id("stPopoverBody")).to_have_count(0)
-        expect(
-            compare_link(second.page, f"Compare ({left})" if left else "Compare")
-        ).to_be_visible()
+        expect(compare_link(second.page, f"Compare ({left})" if left else "Compare")).to_be_visible()
     assert entries(second.page) == {}
     second.open()
     second.settle()
@@ -71,9 +68,7 @@ def test_what_another_program_has_stored_is_dropped(
     open_context: Callable[..., BrowserContext], server: Server
 ) -> None:
     context = open_context(viewport=WIDE, reduced_motion="reduce")
-    context.add_init_script(
-        "localStorage.setItem('pins', 'pin=%00<img src=x>&pin=A~~mesh.0&board=x')"
-    )
+    context.add_init_script("localStorage.setItem('pins', 'pin=%00<img src=x>&pin=A~~mesh.0&board=x')")
     dashboard = Dashboard(context.new_page(), server.url).open(SMALL)
     dashboard.page.wait_for_timeout(500)
     dashboard.settle()

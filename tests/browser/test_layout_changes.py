@@ -16,9 +16,7 @@ def test_512_devices_are_readable(dashboard):
         dashboard.type("Mesh", mesh)
         if mesh == "2x4x8x8":
             dashboard.type("Mesh axes of rule 2", "model + expert")
-        dashboard.wait_for_figure(
-            "mesh_map", lambda figure: sorted(customdata(figure)) == [*range(512)]
-        )
+        dashboard.wait_for_figure("mesh_map", lambda figure: sorted(customdata(figure)) == [*range(512)])
         dashboard.screenshot(f"devices_512_{mesh}")
         for key in ("block_map", "mesh_map"):
             for text in dashboard.texts_drawn(key):

@@ -31,9 +31,7 @@ def test_a_shared_link_opens_the_same_page(open_dashboard):
 
 
 @pytest.mark.nightly_but_first
-@pytest.mark.parametrize(
-    "fields", [("mesh", "batch", "target", MARKUP), ("axes", "rules"), ("model",)]
-)
+@pytest.mark.parametrize("fields", [("mesh", "batch", "target", MARKUP), ("axes", "rules"), ("model",)])
 def test_markup_in_a_link_is_shown_as_text(open_tab, server, fields):
     dashboard = Dashboard(open_tab(), server.url)
     requests = []

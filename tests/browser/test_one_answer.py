@@ -64,9 +64,7 @@ def head(dashboard: Dashboard) -> dict[str, str]:
 
 def test_every_place_has_the_same_figures(layout_page: Dashboard, tmp_path: Path) -> None:
     figures = head(layout_page)
-    assert all(re.fullmatch(r"[\d.,]+ ?(B|[KMG]iB|µs|ms|s)", text) for text in figures.values()), (
-        figures
-    )
+    assert all(re.fullmatch(r"[\d.,]+ ?(B|[KMG]iB|µs|ms|s)", text) for text in figures.values()), figures
     for tab, figure in (("Memory", "memory"), ("Time", "step"), ("Communication", "traffic")):
         layout_page.open_tab(tab)
         layout_page.settle()

@@ -69,9 +69,7 @@ def test_the_mistake_of_the_migration_guide_is_explained(processes_page: Process
     page = processes_page
     toggle = page.page.get_by_text("Convert with host_local_array_to_global_array")
     toggle.click()
-    page.expect_alert(
-        "dimension 0 should be divisible by 8, the devices along x, but it is equal to 4"
-    )
+    page.expect_alert("dimension 0 should be divisible by 8, the devices along x, but it is equal to 4")
     expect(page.main().get_by_test_id("stCode").first).to_contain_text("the dimension size is 4")
     page.settle()
     expect(page.keyed("processes-global_figure")).to_have_count(0)
@@ -100,6 +98,4 @@ def test_processes_of_the_mesh(open_dashboard) -> None:
     dashboard.page.wait_for_url("**processes=4*")
     dashboard.wait_for_figure("mesh_map", lambda figure: "6145" in str(cells(figure)))
     dashboard.type("Mesh", "3x2")
-    expect(dashboard.sidebar()).to_contain_text(
-        "processes is 4, but must divide the 6 devices of mesh 3x2"
-    )
+    expect(dashboard.sidebar()).to_contain_text("processes is 4, but must divide the 6 devices of mesh 3x2")

@@ -37,9 +37,7 @@ _DRAWN = """() => [...document.querySelectorAll('figure[data-figure]')].map(figu
 })"""
 
 
-def test_a_report_works_offline(
-    open_context: Callable[..., BrowserContext], tmp_path: Path
-) -> None:
+def test_a_report_works_offline(open_context: Callable[..., BrowserContext], tmp_path: Path) -> None:
     path = tmp_path / "report.html"
     named = [
         (NAME, hostile.snapshot(NAME)),
@@ -83,9 +81,7 @@ def test_a_report_works_offline(
     assert len(drawn) > 10 and all(same and placed for same, placed in drawn), drawn
     expect(page.get_by_role("heading", level=1)).to_have_text(f"Sharding of {NAME} against after")
     assert NOTE.split("\n")[0] in page.locator(".note").inner_text()
-    texts = page.evaluate(
-        "[...document.querySelectorAll('svg text')].map(one => one.textContent).join()"
-    )
+    texts = page.evaluate("[...document.querySelectorAll('svg text')].map(one => one.textContent).join()")
     assert f"params/{NAME}/W1" in texts and "<br>" not in texts
     page.screenshot(path=artifact("report"))
     assert axe.violations(page) == []

@@ -94,9 +94,7 @@ def test_a_too_large_model_is_refused(open_dashboard, server):
     before = server.workers(devices=8)
     dashboard.start_run()
     expect(dashboard.alerts()).to_have_count(1)
-    dashboard.expect_alert(
-        re.compile(r"needs about [\d.,]+ TiB .* at most [\d.,]+ [GM]iB is allowed")
-    )
+    dashboard.expect_alert(re.compile(r"needs about [\d.,]+ TiB .* at most [\d.,]+ [GM]iB is allowed"))
     assert_one_sentence(dashboard)
     assert server.workers(devices=8) == before, "nothing was started for it"
 
@@ -116,9 +114,7 @@ def test_tabs_share_a_run(open_dashboard):
     expect(stays.keyed("run_button")).to_be_visible()
 
 
-PHASE = re.compile(
-    "Starting|Building|Lowering|Compiling|First run|Measuring|Reading|Waiting for a worker"
-)
+PHASE = re.compile("Starting|Building|Lowering|Compiling|First run|Measuring|Reading|Waiting for a worker")
 
 
 def progress(dashboard):

@@ -72,9 +72,7 @@ def jobs_of(page: Page) -> list[str]:
     return [" ".join(row.split()) for row in rows.all_inner_texts()]
 
 
-def test_without_sign_in_there_is_no_page(
-    open_context: Callable[..., BrowserContext], team: Server
-) -> None:
+def test_without_sign_in_there_is_no_page(open_context: Callable[..., BrowserContext], team: Server) -> None:
     for path in ("/", "/library", "/jobs", "/?model=moe"):
         page = open_context().new_page()
         page.goto(f"{team.url}{path}")
@@ -84,9 +82,7 @@ def test_without_sign_in_there_is_no_page(
         page.context.close()
 
 
-def test_a_user_of_another_domain_is_refused(
-    sign_in: Callable[..., Dashboard], team: Server
-) -> None:
+def test_a_user_of_another_domain_is_refused(sign_in: Callable[..., Dashboard], team: Server) -> None:
     dashboard = sign_in(EVE)
     expect(dashboard.page.get_by_role("alert")).to_contain_text(EVE)
     expect(dashboard.page.get_by_text("Library")).to_have_count(0)
@@ -99,9 +95,7 @@ def test_a_user_of_another_domain_is_refused(
     expect(dashboard.page.get_by_role("button", name="Sign in", exact=True)).to_be_visible()
 
 
-def test_a_sign_out_ends_all_tabs_of_the_browser(
-    sign_in: Callable[..., Dashboard], team: Server
-) -> None:
+def test_a_sign_out_ends_all_tabs_of_the_browser(sign_in: Callable[..., Dashboard], team: Server) -> None:
     first = sign_in(BEN)
     first.wait_for_figure("block_map")
     second = Dashboard(first.page.context.new_page(), team.url).open()
@@ -114,9 +108,7 @@ def test_a_sign_out_ends_all_tabs_of_the_browser(
         second.page.screenshot(path=artifact("team_sign_in"))
 
 
-def test_two_users_run_cancel_share_and_are_refused(
-    sign_in: Callable[..., Dashboard], team: Server
-) -> None:
+def test_two_users_run_cancel_share_and_are_refused(sign_in: Callable[..., Dashboard], team: Server) -> None:
     ann, ben = (sign_in(name, SMALL) for name in (ANN, BEN))
     for dashboard in (ann, ben):
         dashboard.wait_for_figure("block_map")
@@ -151,14 +143,10 @@ def test_two_users_run_cancel_share_and_are_refused(
 
     # Jobs: each has one that runs; Ann's second one waits for her limit, and a third one is refused.
     runs = [ann.page.context.new_page() for _ in range(3)]
-    tabs = [
-        Dashboard(page, team.url).open(ENDLESS.format(8 * n)) for n, page in enumerate(runs, 16)
-    ]
+    tabs = [Dashboard(page, team.url).open(ENDLESS.format(8 * n)) for n, page in enumerate(runs, 16)]
     for tab in tabs[:2]:
         tab.start_run()
-    expect(tabs[1].keyed("run_controls").or_(tabs[1].main())).to_contain_text(
-        "place 1 in the queue"
-    )
+    expect(tabs[1].keyed("run_controls").or_(tabs[1].main())).to_contain_text("place 1 in the queue")
     tabs[2].start_run()
     tabs[2].expect_alert("1 job of yours already waits")
     ben.page.goto(f"{team.url}/{ENDLESS.format(256)}")

@@ -50,9 +50,7 @@ def period(dashboard: Dashboard) -> tuple[float, float]:
 def names(dashboard: Dashboard) -> set[str]:
     """Return the operations that have a bar of their own."""
     data = dashboard.wait_for_figure(KEY)["data"]
-    return {
-        picked for trace in data for picked, _ in trace["customdata"] if isinstance(picked, str)
-    }
+    return {picked for trace in data for picked, _ in trace["customdata"] if isinstance(picked, str)}
 
 
 def wait_for_period(dashboard: Dashboard, low: float, high: float) -> None:

@@ -79,9 +79,7 @@ def snapshots(draw: st.DrawFn) -> Snapshot:
 
 @costly()
 @given(snapshots(), st.randoms(use_true_random=False))
-def test_the_order_of_the_snapshot_does_not_change_the_file(
-    found: Snapshot, chance: random.Random
-) -> None:
+def test_the_order_of_the_snapshot_does_not_change_the_file(found: Snapshot, chance: random.Random) -> None:
     def mixed(things):
         return tuple(chance.sample(list(things), len(things)))
 
@@ -114,9 +112,7 @@ def test_a_changed_array_changes_one_line(found: Snapshot, data: st.DataObject) 
     place = data.draw(st.integers(0, len(found.arrays) - 1))
     old = found.arrays[place]
     new = data.draw(arrays(old.path))
-    changed = dataclasses.replace(
-        found, arrays=(*found.arrays[:place], new, *found.arrays[place + 1 :])
-    )
+    changed = dataclasses.replace(found, arrays=(*found.arrays[:place], new, *found.arrays[place + 1 :]))
     before, after = lock_file.locked(found), lock_file.locked(changed)
     texts = [lock_file.dumps(one).splitlines() for one in (before, after)]
     lines = [line for line in difflib.ndiff(*texts) if line[0] in "+-"]
@@ -197,9 +193,7 @@ def test_an_array_on_another_mesh_is_a_change_although_its_spec_is_the_same() ->
         dataclasses.replace(
             alone,
             other_meshes=(mesh,),
-            arrays=tuple(
-                dataclasses.replace(one, mesh=0) if one is moved else one for one in alone.arrays
-            ),
+            arrays=tuple(dataclasses.replace(one, mesh=0) if one is moved else one for one in alone.arrays),
         )
         for mesh in (half, turned)
     )
@@ -212,16 +206,12 @@ def test_an_array_on_another_mesh_is_a_change_although_its_spec_is_the_same() ->
         assert changed(before, after) == (f"changed array {moved.path}: {words}",)
     lock = lock_file.locked(on_half)
     assert lock_file.from_json(json.loads(lock_file.dumps(lock))) == lock
-    assert '"mesh"' not in json.dumps(
-        json.loads(lock_file.dumps(lock_file.locked(alone)))["arrays"]
-    )
+    assert '"mesh"' not in json.dumps(json.loads(lock_file.dumps(lock_file.locked(alone)))["arrays"])
 
 
 def test_other_versions_and_targets_are_notes() -> None:
     found = samples.snapshot()
-    sources = [
-        dataclasses.replace(found.source, versions={"jax": number}) for number in ("0.10", "0.12")
-    ]
+    sources = [dataclasses.replace(found.source, versions={"jax": number}) for number in ("0.10", "0.12")]
     locks = [lock_file.locked(dataclasses.replace(found, source=one)) for one in sources]
     now = changes(*locks)
     assert now.changed == now.unknown == () and now.noted == ("version of jax: 0.10 → 0.12",)

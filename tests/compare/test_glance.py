@@ -89,9 +89,7 @@ def test_traffic_by_mesh_axes_counts_every_execution() -> None:
 
 @pytest.mark.parametrize("unknown", [sent(None, None), sent(("model",), 8, None)])
 def test_unknown_traffic_is_no_zero(unknown) -> None:
-    traffic = by_kind([planned(sent(("data",), 100)), planned(sent(("data",), 100), unknown)])[
-        "traffic"
-    ]
+    traffic = by_kind([planned(sent(("data",), 100)), planned(sent(("data",), 100), unknown)])["traffic"]
     one = traffic.amounts[1]
     assert one.value is None and one.known == 300 and one.unknown
     assert traffic.answers[1].verdict == "unknown"

@@ -100,8 +100,7 @@ def test_of_the_published_pairs_that_are_called_95_percent_are_right(compiled: b
 
 def test_pairs_are_of_one_model_on_one_chip() -> None:
     rows = [
-        {"model": f"m{n % 7}", "chip": "v5e", "measured": 1.0, "left_out": 1.0 + 0.01 * n}
-        for n in range(30)
+        {"model": f"m{n % 7}", "chip": "v5e", "measured": 1.0, "left_out": 1.0 + 0.01 * n} for n in range(30)
     ]
     assert len(pairs(rows, "left_out")) == sum(k * (k - 1) // 2 for k in (5, 5, 4, 4, 4, 4, 4))
 
@@ -143,9 +142,7 @@ def test_plans_and_compiled_layouts_are_not_compared() -> None:
 def test_a_plan_without_memory_traffic_has_no_verdict() -> None:
     vague = step(1e15)
     (program,) = vague.programs
-    vague = replace(
-        vague, programs=(replace(program, work=replace(program.work, boundary_bytes=None)),)
-    )
+    vague = replace(vague, programs=(replace(program, work=replace(program.work, boundary_bytes=None)),))
     (found,) = verdicts(of(step(1e15), vague))
     assert found.answer == "not comparable" and "memory traffic" in found.reason
 
@@ -165,9 +162,7 @@ def test_other_types_are_the_same_model_but_named() -> None:
 
 def test_separate_runs_on_emulated_devices_are_no_basis() -> None:
     one = compiled(1)
-    emulated = replace(
-        one, source=replace(one.source, kind="cpu", target="cpu"), mesh=planned().mesh
-    )
+    emulated = replace(one, source=replace(one.source, kind="cpu", target="cpu"), mesh=planned().mesh)
     (found,) = verdicts(of(emulated, emulated, chip=None))
     assert found.answer == "not comparable" and "emulated" in found.reason
 

@@ -73,9 +73,7 @@ def test_arrays_not_searched(found: Snapshot) -> None:
         programs=tuple(
             dataclasses.replace(
                 program,
-                collectives=tuple(
-                    dataclasses.replace(one, arrays=None) for one in program.collectives
-                ),
+                collectives=tuple(dataclasses.replace(one, arrays=None) for one in program.collectives),
             )
             for program in found.programs
         ),

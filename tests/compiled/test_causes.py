@@ -48,9 +48,7 @@ def test_collectives_without_recorded_origins_are_unknown() -> None:
 
 
 @pytest.mark.nightly_but_first
-@pytest.mark.parametrize(
-    "name", ["mlp, data and tensor", "mlp, fsdp", "transformer, data and tensor"]
-)
+@pytest.mark.parametrize("name", ["mlp, data and tensor", "mlp, fsdp", "transformer, data and tensor"])
 def test_compiled_collectives_have_the_origins_of_propagated_ones(name: str) -> None:
     layout = layout_of(CASES[name][0])
     rules = {f"{logical} → {' + '.join(axes)}" for logical, axes in layout.rules}

@@ -17,9 +17,7 @@ from tests.figures.samples import mesh
 FULL = ("all-reduce", "all-gather", "reduce-scatter", "all-to-all", "ragged-all-to-all")
 
 
-def collective(
-    op: str, axes: tuple[str, ...] | None, payload: int | None, on: Mesh, **other
-) -> Collective:
+def collective(op: str, axes: tuple[str, ...] | None, payload: int | None, on: Mesh, **other) -> Collective:
     group = None if axes is None else math.prod(on.ways((axis,)) for axis in axes)
     given_ = {
         "asynchronous": False, "name": op, "computation": "main", "executions": 1,
@@ -45,9 +43,7 @@ def programs(draw: st.DrawFn) -> tuple[Mesh, list[Collective]]:
         )
     )
     return on, [
-        collective(
-            op, tuple(a for a in on.axis_names if a in axes), payload, on, executions=executions
-        )
+        collective(op, tuple(a for a in on.axis_names if a in axes), payload, on, executions=executions)
         for op, axes, payload, executions in several
     ]
 
@@ -66,9 +62,7 @@ def test_device_sends_its_wire_bytes(
 
 
 @given(programs(), st.data())
-def test_bytes_stay_inside_groups(
-    program: tuple[Mesh, list[Collective]], data: st.DataObject
-) -> None:
+def test_bytes_stay_inside_groups(program: tuple[Mesh, list[Collective]], data: st.DataObject) -> None:
     on, several = program
     for one in several[:1]:
         sent = device_traffic([one], on).sent
@@ -103,9 +97,7 @@ def test_all_to_all() -> None:
 def test_permute_and_broadcast() -> None:
     on = mesh(data=4)
     pairs = ((0, 1), (1, 2), (3, 3))
-    permute = collective(
-        "collective-permute", ("data",), 10, on, executions=3, source_target_pairs=pairs
-    )
+    permute = collective("collective-permute", ("data",), 10, on, executions=3, source_target_pairs=pairs)
     assert device_traffic([permute], on).sent.tolist() == [
         [0, 30, 0, 0], [0, 0, 30, 0], [0, 0, 0, 0], [0, 0, 0, 0],
     ]  # fmt: skip

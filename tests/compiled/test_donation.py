@@ -52,9 +52,7 @@ def test_donatable_bytes_are_those_that_the_compiler_aliases(mesh, inputs, outpu
 
     def step(given):
         total = sum(jnp.sum(one) for one in given)
-        return [
-            jnp.full((size, 32), n + total, dtype) for n, (size, _, dtype) in enumerate(outputs)
-        ]
+        return [jnp.full((size, 32), n + total, dtype) for n, (size, _, dtype) in enumerate(outputs)]
 
     wanted = [NamedSharding(mesh, spec) for _, spec, _ in outputs]
     found = program(jax.jit(step, out_shardings=wanted), values)
@@ -83,9 +81,7 @@ def test_only_the_donation_that_cannot_be_used_is_named(mesh) -> None:
     assert cast.memory.aliased == 0 and unused.bytes == 64 * 32 * 2 // 4
     assert unused.path == "scaled/input/state"
     assert "bfloat16" in unused.reason and "float32" in unused.reason
-    spread = program(
-        jax.jit(scaled, donate_argnums=0, out_shardings=NamedSharding(mesh, P())), whole
-    )
+    spread = program(jax.jit(scaled, donate_argnums=0, out_shardings=NamedSharding(mesh, P())), whole)
     (unused,) = spread.donation.unused
     assert spread.memory.aliased == 0 and "8.0 KiB" in unused.reason
 

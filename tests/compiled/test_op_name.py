@@ -146,11 +146,7 @@ def test_matrix_products_have_the_path_of_their_kernel() -> None:
         return jax.tree.map(lambda p, g: p - jnp.sqrt(g), params, jax.grad(loss)(params, x))
 
     text = jax.jit(train_step).lower(params, x).compile().as_text()
-    places = [
-        place
-        for name in set(re.findall(r'op_name="([^"]*)"', text))
-        for place in parse_op_name(name)
-    ]
+    places = [place for name in set(re.findall(r'op_name="([^"]*)"', text)) for place in parse_op_name(name)]
     kernels = {
         jax.tree_util.keystr(path[1:-1], simple=True, separator="/")
         for path, _ in jax.tree_util.tree_leaves_with_path(params)
@@ -159,8 +155,6 @@ def test_matrix_products_have_the_path_of_their_kernel() -> None:
     for phase in ("forward", "backward"):
         products = {p.module for p in places if p.primitive == "dot_general" and p.phase == phase}
         assert products == kernels
-    recomputed = {
-        p.module for p in places if p.phase == "rematerialised" and p.primitive == "dot_general"
-    }
+    recomputed = {p.module for p in places if p.phase == "rematerialised" and p.primitive == "dot_general"}
     assert recomputed and recomputed <= {path for path in kernels if not path.startswith("Block_0")}
     assert {p.phase for p in places if p.primitive == "sqrt"} == {"optimizer"}

@@ -21,9 +21,7 @@ def run(fields: dict[str, str]) -> Snapshot:
 
 def products(program: Program) -> tuple[float, float]:
     """Return the FLOPs of matrix products on one device, and before partitioning."""
-    return sum(one.flops for one in program.work.matmul), sum(
-        one.flops for one in program.ideal.matmul
-    )
+    return sum(one.flops for one in program.work.matmul), sum(one.flops for one in program.ideal.matmul)
 
 
 # A step has three products of batch × depth × depth per weight, except the gradient of the first input.

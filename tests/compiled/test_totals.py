@@ -86,9 +86,7 @@ def programs(draw: Any) -> tuple[Program, Program]:
         if collective.op != "all-reduce" and source.random() < 0.8:
             line = source.choice((collective.source, "f.py:0"))
             sides = (ConflictSide("operand 0", (8,), "f32", (("a",),), (None,)),)
-            conflicts.append(
-                Conflict("dot_general", sides, (collective.name,), collective.op_name, line)
-            )
+            conflicts.append(Conflict("dot_general", sides, (collective.name,), collective.op_name, line))
     return (
         Program("step", stage="partitioned", collectives=tuple(before), conflicts=tuple(conflicts)),
         Program("step", collectives=tuple(_as_compiled(before, source))),

@@ -38,9 +38,7 @@ def body(x):
 
 
 def until(x, limit):
-    return jax.lax.while_loop(
-        lambda pair: pair[0] < limit, lambda pair: (pair[0] + 1, body(pair[1])), (0, x)
-    )
+    return jax.lax.while_loop(lambda pair: pair[0] < limit, lambda pair: (pair[0] + 1, body(pair[1])), (0, x))
 
 
 def fixed(times):
@@ -97,9 +95,7 @@ def test_a_step_is_linear_in_the_trip_count_and_its_bound_is_below() -> None:
     bound = predicted(unknown, RECORD, V5E, platform="tpu")
     assert bound.at_least and bound.interval is None
     times = [
-        predicted(
-            assume(unknown, Assumed({loop.name: number})), RECORD, V5E, platform="tpu"
-        ).seconds
+        predicted(assume(unknown, Assumed({loop.name: number})), RECORD, V5E, platform="tpu").seconds
         for number in (1, 11, 21)
     ]
     assert bound.seconds <= times[0] < times[1] < times[2]

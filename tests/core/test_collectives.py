@@ -6,9 +6,7 @@ from inspector.core.collectives import Traffic, traffic
 from inspector.core.snapshot import Collective
 
 
-def collective(
-    op: str, axes: tuple[str, ...] | None, times: int | None, payload: int | None, **other
-):
+def collective(op: str, axes: tuple[str, ...] | None, times: int | None, payload: int | None, **other):
     fields = {"conditional": False, "wire_bytes_per_device": payload} | other
     return Collective(
         op=op, asynchronous=False, name="x", computation="main", executions=times, mesh_axes=axes,

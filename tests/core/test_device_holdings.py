@@ -41,9 +41,7 @@ def pieces_of_jax(one: Array) -> dict[int, tuple]:
     entries = [axes if axes is None or len(axes) > 1 else axes[0] for axes in one.spec]
     where = NamedSharding(mesh, PartitionSpec(*entries)).devices_indices_map(one.shape)
     return {
-        device.id: tuple(
-            part.indices(size)[:2] for part, size in zip(index, one.shape, strict=True)
-        )
+        device.id: tuple(part.indices(size)[:2] for part, size in zip(index, one.shape, strict=True))
         for device, index in where.items()
     }
 
@@ -78,9 +76,7 @@ def test_copies_agree_with_holdings(all_specs) -> None:
         copies = device_holdings.copies_of(found, [device])
         assert copies[at] == held.bytes
         for other, size in zip(MESH.devices, copies.tolist(), strict=True):
-            shared = sum(
-                piece.bytes for piece in held.pieces if other == device or other in piece.holders
-            )
+            shared = sum(piece.bytes for piece in held.pieces if other == device or other in piece.holders)
             assert size == shared
 
 
@@ -127,9 +123,7 @@ def test_invalid_requests() -> None:
         device_holdings.holdings(found, [9])
     with pytest.raises(InvalidInput, match="at least one device"):
         device_holdings.holdings(found, [])
-    with pytest.raises(
-        InvalidInput, match="process is 2, but must be one of those in the Snapshot: 0, 1"
-    ):
+    with pytest.raises(InvalidInput, match="process is 2, but must be one of those in the Snapshot: 0, 1"):
         device_holdings.devices_of_process(found, 2)
     with pytest.raises(InvalidInput, match="no mesh"):
         device_holdings.copies_of(Snapshot(found.source, None, None, ()), [0])

@@ -94,9 +94,7 @@ def test_no_control_groups(tmp_path):
 
 
 def test_memory_of_a_process_and_its_child():
-    code = (
-        f"x = bytearray({64 * MIB}); x[::4096] = bytes({64 * MIB // 4096}).replace(b'\\0', b'x');"
-    )
+    code = f"x = bytearray({64 * MIB}); x[::4096] = bytes({64 * MIB // 4096}).replace(b'\\0', b'x');"
     child = subprocess.Popen(
         [sys.executable, "-c", f"{code} print(flush=True); input()"],
         stdin=subprocess.PIPE,

@@ -23,9 +23,7 @@ READERS: list[Callable[[Any], Any]] = [
 
 
 @pytest.mark.parametrize("read", READERS)
-def test_a_pipe_and_a_device_are_refused_at_once(
-    read: Callable[[Any], Any], tmp_path: Path
-) -> None:
+def test_a_pipe_and_a_device_are_refused_at_once(read: Callable[[Any], Any], tmp_path: Path) -> None:
     os.mkfifo(tmp_path / "pipe")
     start = time.monotonic()
     for path in (str(tmp_path / "pipe"), "/dev/zero"):

@@ -124,9 +124,7 @@ def test_absent_keys_are_not_written() -> None:
         ("findings", "remedy", {"text": "Do."}),
     ],
 )
-def test_a_wrong_type_is_refused_with_the_name_of_the_field(
-    place: str, key: str, value: object
-) -> None:
+def test_a_wrong_type_is_refused_with_the_name_of_the_field(place: str, key: str, value: object) -> None:
     wrong = WRITTEN | {place: [WRITTEN[place][0] | {key: value}]}
     with pytest.raises(InvalidInput, match=rf"{place}\[0\]\.{key}.* must be"):
         snapshot.from_json(wrong)

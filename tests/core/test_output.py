@@ -40,14 +40,10 @@ def test_a_new_file_has_the_permissions_of_any_new_file(tmp_path: Path) -> None:
     ordinary = tmp_path / "ordinary"
     ordinary.touch()
     output.write_text("x", tmp_path / "written")
-    assert stat.S_IMODE((tmp_path / "written").stat().st_mode) == stat.S_IMODE(
-        ordinary.stat().st_mode
-    )
+    assert stat.S_IMODE((tmp_path / "written").stat().st_mode) == stat.S_IMODE(ordinary.stat().st_mode)
 
 
-def test_a_path_relative_to_the_present_folder(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_path_relative_to_the_present_folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.chdir(tmp_path)
     output.write_text("x", "a.txt")
     assert contents(tmp_path) == ["a.txt"]
@@ -232,9 +228,7 @@ def test_the_next_write_removes_what_a_process_left_that_was_killed_before_the_r
     assert target.read_text() == "new" and contents(tmp_path) == [written.name, target.name]
 
 
-def test_what_a_killed_process_left_is_removed_later(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_what_a_killed_process_left_is_removed_later(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """Test file systems that have no files without a name."""
     target = tmp_path / "a.json"
     killed_while_writing(target, "named")

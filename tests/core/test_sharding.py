@@ -87,9 +87,7 @@ def computed_shards(shape: tuple[int, ...], spec: Spec, mesh: Mesh) -> tuple[Sha
 
 
 @given(placements(divisible=True), st.sampled_from(DTYPES))
-def test_shards_are_those_of_a_real_jax_array(
-    case: tuple[tuple[int, ...], Spec, Mesh], dtype: str
-) -> None:
+def test_shards_are_those_of_a_real_jax_array(case: tuple[tuple[int, ...], Spec, Mesh], dtype: str) -> None:
     shape, spec, mesh = case
     expected = jax_sharding(spec, mesh)
     array = jax.device_put(np.zeros(shape, dtype=jax.numpy.dtype(dtype)), expected)
@@ -97,8 +95,7 @@ def test_shards_are_those_of_a_real_jax_array(
 
     assert sharding.shard_shape(shape, spec, mesh) == expected.shard_shape(shape)
     assert {shard.device: shard.index for shard in computed} == {
-        device.id: ranges(index, shape)
-        for device, index in expected.devices_indices_map(shape).items()
+        device.id: ranges(index, shape) for device, index in expected.devices_indices_map(shape).items()
     }
     bytes_per_device = math.prod(sharding.shard_shape(shape, spec, mesh)) * array.dtype.itemsize
     assert {(shard.device, shard.index, shard.replica, bytes_per_device) for shard in computed} == {
@@ -291,9 +288,7 @@ def test_published_case_of_jax(case: dict) -> None:
         if "is_fully_replicated" in answer:
             assert (sharding.place(shape, spec, mesh).blocks == 1) == answer["is_fully_replicated"]
     if "index_of_shard_0_and_1" in expected:
-        assert [s.index for s in found[:2]] == [
-            whole(i) for i in expected["index_of_shard_0_and_1"]
-        ]
+        assert [s.index for s in found[:2]] == [whole(i) for i in expected["index_of_shard_0_and_1"]]
         assert [s.replica for s in found] == expected["replica_ids_by_device_0_to_7"]
     assert {str(s.device): s.index for s in found} == {
         device: whole(index) for device, index in ran["index_by_device_id"].items()

@@ -55,9 +55,7 @@ VALIDATOR = Draft202012Validator(SCHEMA)
 # What every key may be, drawn from each field's own annotation, and then made to fit together.
 
 texts = st.text(st.characters(exclude_categories=("Cs",)), max_size=8)
-naturals = st.one_of(
-    st.integers(0, 9), st.integers(0, 2**20)
-)  # whose sums and products are allowed
+naturals = st.one_of(st.integers(0, 9), st.integers(0, 2**20))  # whose sums and products are allowed
 numbers = st.floats(allow_nan=False, allow_infinity=False)
 plain = st.recursive(
     st.one_of(st.none(), st.booleans(), st.integers(), numbers, texts),
@@ -327,9 +325,7 @@ REPLACEMENTS = st.one_of(
     st.sampled_from(
         [None, True, False, 0, 1, -1, 2, 8, 2**63 - 1, 2**63, 10**400, 1.5, -0.5, 1e308, "", "x"]
     ),
-    st.sampled_from(
-        ["data", "params", "cpu", "plan", "error", "auto", "sharding-snapshot", "<b>\n"]
-    ),
+    st.sampled_from(["data", "params", "cpu", "plan", "error", "auto", "sharding-snapshot", "<b>\n"]),
     st.sampled_from([[], {}, [None], [[]], [1], [[0, 1]], ["model"], [["model"]], [{}], {"a": 1}]),
     plain,
 )
@@ -365,9 +361,7 @@ EXACT_VALIDATOR = jsonschema.validators.extend(
         {
             # The type check also enforces the maximum.
             "integer": lambda _, value: type(value) is int and abs(value) <= sys.float_info.max,
-            "number": lambda _, value: (
-                type(value) in (int, float) and abs(value) <= sys.float_info.max
-            ),
+            "number": lambda _, value: type(value) in (int, float) and abs(value) <= sys.float_info.max,
         }
     ),
 )(SCHEMA)
@@ -409,9 +403,7 @@ def test_a_file_with_bytes_changed_is_read_or_refused(text: str, data: st.DataOb
     content = bytearray(text.encode())
     for _ in range(data.draw(st.integers(1, 3))):
         position = data.draw(st.integers(0, len(content) - 1))
-        content[position : position + data.draw(st.integers(0, 2))] = data.draw(
-            st.binary(max_size=3)
-        )
+        content[position : position + data.draw(st.integers(0, 2))] = data.draw(st.binary(max_size=3))
     try:
         snapshot.from_json(strict_json.parse(bytes(content), "a.json"), "a.json")
     except InvalidInput as refused:
@@ -479,15 +471,11 @@ def collective(key: str, to: Any) -> Any:
         (changed("arrays", 0, "group", to="weights"), ["arrays[0].group is 'weights'", "params"]),
         (changed("arrays", 1, "shards", 0, "index", to=[[0, 1]]), ["shards[0].index", "0:1"]),
         (
-            changed(
-                "arrays", 0, "shards", to=[{"device": 0, "index": [[0, 5], [0, 8]], "replica": 0}]
-            ),
+            changed("arrays", 0, "shards", to=[{"device": 0, "index": [[0, 5], [0, 8]], "replica": 0}]),
             ["shards[0].index is '[0:5, 0:8]'", "(4, 8)"],
         ),
         (
-            changed(
-                "arrays", 0, "shards", to=[{"device": 0, "index": [[2, 1], [0, 8]], "replica": 0}]
-            ),
+            changed("arrays", 0, "shards", to=[{"device": 0, "index": [[2, 1], [0, 8]], "replica": 0}]),
             ["shards[0].index is '[2:1, 0:8]'"],
         ),
         (
@@ -567,9 +555,7 @@ def test_a_file_that_cannot_be_opened_is_refused(tmp_path: Path) -> None:
         (b"[]", "not a sharding-snapshot file"),
     ],
 )
-def test_a_file_that_is_no_snapshot_is_refused_by_name(
-    tmp_path: Path, content: bytes, words: str
-) -> None:
+def test_a_file_that_is_no_snapshot_is_refused_by_name(tmp_path: Path, content: bytes, words: str) -> None:
     path = tmp_path / "a.json"
     path.write_bytes(content)
     with pytest.raises(InvalidInput) as refused:
@@ -589,9 +575,7 @@ def test_a_snapshot_that_cannot_be_written_leaves_nothing(tmp_path: Path) -> Non
 
 def test_a_wrong_path_suggests_similar_paths() -> None:
     assert EXAMPLE.array("step") is EXAMPLE.arrays[1]
-    with pytest.raises(
-        InvalidInput, match=r"no array 'params/kernle'; similar paths: 'params/kernel'"
-    ):
+    with pytest.raises(InvalidInput, match=r"no array 'params/kernle'; similar paths: 'params/kernel'"):
         EXAMPLE.array("params/kernle")
     with pytest.raises(InvalidInput, match=r"no array '§§§'$"):
         EXAMPLE.array("§§§")

@@ -34,13 +34,9 @@ def _imported(folder: Path, *names: str) -> tuple[list[str], dict[str, str | Non
     tool.mkdir(exist_ok=True)
     (tool / "prints.py").write_text(PRINTS)
     variables = start.variables()
-    variables["PYTHONPATH"] = os.pathsep.join(
-        [str(tool), *variables.get("PYTHONPATH", "").split(os.pathsep)]
-    )
+    variables["PYTHONPATH"] = os.pathsep.join([str(tool), *variables.get("PYTHONPATH", "").split(os.pathsep)])
     command = start.command("prints", *names)
-    done = subprocess.run(
-        command, cwd=folder, env=variables, capture_output=True, text=True, timeout=100
-    )
+    done = subprocess.run(command, cwd=folder, env=variables, capture_output=True, text=True, timeout=100)
     assert done.returncode == 0, done.stderr
     path, files = json.loads(done.stdout)
     return path, files
@@ -78,9 +74,7 @@ def test_the_folder_of_a_named_model_comes_last(folder: Path) -> None:
     path, files = _imported(folder, "mine", "msgspec", "colorsys")
     assert path[-1] == str(folder)
     assert files["mine"] == str(folder / "mine.py")
-    assert [name for name, file in files.items() if Path(file or "").is_relative_to(folder)] == [
-        "mine"
-    ]
+    assert [name for name, file in files.items() if Path(file or "").is_relative_to(folder)] == ["mine"]
     assert not (folder / "executed").exists()
 
 
@@ -97,9 +91,7 @@ def test_the_command_of_a_checkout_obeys_the_environment(folder: Path) -> None:
     done = subprocess.run([command, "show", "×.json"], cwd=folder, capture_output=True)
     assert (done.returncode, "×" in done.stderr.decode("utf-8")) == (2, True)
     variables = os.environ | {"PYTHONIOENCODING": "latin-1"}
-    done = subprocess.run(
-        [command, "show", "×.json"], cwd=folder, env=variables, capture_output=True
-    )
+    done = subprocess.run([command, "show", "×.json"], cwd=folder, env=variables, capture_output=True)
     assert (done.returncode, b"\xd7.json" in done.stderr) == (2, True)
     assert not (folder / "executed").exists()
 

@@ -53,9 +53,7 @@ OWN_TABLE = {
         *(
             pytest.param(
                 name,
-                marks=pytest.mark.skipif(
-                    not FILE.exists(), reason="needs the cases of public rule tables"
-                ),
+                marks=pytest.mark.skipif(not FILE.exists(), reason="needs the cases of public rule tables"),
             )
             for name in ("easylm_llama", "easydel_llama_2025_01")
         ),

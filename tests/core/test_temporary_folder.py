@@ -160,9 +160,7 @@ def test_error_names_the_needed_and_the_allowed_bytes() -> None:
     temporary_folder.refuse_too_large(needed, free=300 << 20)
 
 
-def test_error_if_the_folder_cannot_be_created(
-    temporary: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_error_if_the_folder_cannot_be_created(temporary: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(tempfile, "tempdir", str(temporary / "missing"))
     with pytest.raises(InvalidInput, match="cannot be created: No such file"):
         TemporaryFolder()

@@ -45,8 +45,7 @@ def test_totals_count_elements_if_dtypes_are_unknown() -> None:
     untyped = replace(
         planned,
         arrays=tuple(
-            replace(array, dtype="unknown", bytes=None, bytes_per_device=None)
-            for array in planned.arrays
+            replace(array, dtype="unknown", bytes=None, bytes_per_device=None) for array in planned.arrays
         ),
     )
     elements, known = state_totals(in_elements(untyped)), state_totals(planned)

@@ -136,9 +136,7 @@ def test_an_integer_is_accepted_for_a_float() -> None:
 
 def test_missing_keys_have_their_defaults() -> None:
     needed = {key: CAR[key] for key in ("name", "weight", "electric", "colour", "wheels")}
-    assert typed_json.decode(Car, needed) == Car(
-        "a", 1.5, True, "red", typed_json.decode(Car, CAR).wheels
-    )
+    assert typed_json.decode(Car, needed) == Car("a", 1.5, True, "red", typed_json.decode(Car, CAR).wheels)
 
 
 @pytest.mark.parametrize(
@@ -200,9 +198,7 @@ def test_a_value_that_is_no_object_is_refused(value: Any) -> None:
         typed_json.decode(Car, value)
 
 
-@given(
-    st.dictionaries(st.sampled_from([*CAR, "x"]), plain, max_size=4), st.sampled_from([Car, Wheel])
-)
+@given(st.dictionaries(st.sampled_from([*CAR, "x"]), plain, max_size=4), st.sampled_from([Car, Wheel]))
 def test_any_value_is_decoded_or_refused(change: dict[str, Any], kind: type) -> None:
     value = (CAR if kind is Car else {"inches": 1}) | change
     try:

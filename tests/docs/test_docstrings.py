@@ -17,9 +17,7 @@ from tests.paths import ROOT
 from tests.xla_flags import FAST_COMPILES
 
 PAGE = ROOT / "docs/reference/api.md"
-OBJECTS = re.findall(
-    r"^\.\. auto(?:function|class):: ([\w.]+)$", PAGE.read_text(encoding="utf-8"), re.M
-)
+OBJECTS = re.findall(r"^\.\. auto(?:function|class):: ([\w.]+)$", PAGE.read_text(encoding="utf-8"), re.M)
 # Arguments: names of objects. The status is the number of examples that failed.
 RUN = """
 import doctest, importlib, sys

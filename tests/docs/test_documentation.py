@@ -91,19 +91,13 @@ def test_commands_run(page: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatc
 
 
 @pytest.mark.parametrize("page", pages_with("console", "yaml"), ids=name_of)
-def test_other_commands_have_valid_arguments(
-    page: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_other_commands_have_valid_arguments(page: Path, capsys: pytest.CaptureFixture[str]) -> None:
     for arguments in commands(page, "console", "yaml"):
         # An unknown option ends with status 2; `--help` behind it ends with 0 before anything runs.
         # After the script of `run` or `same`, it would belong to the script.
         end = len(arguments)
         if arguments[0] in ("run", "same"):
-            end = next(
-                n
-                for n, one in enumerate(arguments)
-                if one == "-m" or one.endswith((".py", ".json"))
-            )
+            end = next(n for n, one in enumerate(arguments) if one == "-m" or one.endswith((".py", ".json")))
         with pytest.raises(SystemExit) as ended:
             main([*arguments[:end], "--help"])
         assert ended.value.code == 0, capsys.readouterr().err

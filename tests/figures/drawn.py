@@ -29,9 +29,7 @@ def matrix(value: Any) -> np.ndarray:
         shape = tuple(int(part) for part in str(value["shape"]).split(","))
         flat = np.frombuffer(base64.b64decode(value["bdata"]), dtype=value["dtype"])
         return flat.reshape(shape).astype(float)
-    return np.array(
-        [[np.nan if cell is None else cell for cell in row] for row in value], dtype=float
-    )
+    return np.array([[np.nan if cell is None else cell for cell in row] for row in value], dtype=float)
 
 
 def cells(figure: go.Figure) -> list[tuple[float, ...]]:
@@ -48,9 +46,7 @@ def cells(figure: go.Figure) -> list[tuple[float, ...]]:
 
 def at(found: list[tuple[float, ...]], x: float, y: float) -> float:
     """Return the z of the one of these `cells` at a place."""
-    (number,) = [
-        z for left, right, top, bottom, z in found if left < x < right and top < y < bottom
-    ]
+    (number,) = [z for left, right, top, bottom, z in found if left < x < right and top < y < bottom]
     return number
 
 

@@ -74,9 +74,7 @@ def mlp_state(on: Mesh = DEFAULT_MESH, layers: int = 4, depth: int = 1024) -> tu
     for prefix in ("params", "opt_state/0/mu", "opt_state/0/nu"):
         for layer in range(layers):
             block = f"{prefix}/DotReluDot_{layer}"
-            arrays.append(
-                array(f"{block}/Dense_0/kernel", (depth, depth), W1, on, ("embed", "hidden"))
-            )
+            arrays.append(array(f"{block}/Dense_0/kernel", (depth, depth), W1, on, ("embed", "hidden")))
             arrays.append(array(f"{block}/W2", (depth, depth), W2, on, ("hidden", "embed")))
     arrays.append(array("opt_state/0/count", (), (), on, dtype="int32"))
     return tuple(arrays)

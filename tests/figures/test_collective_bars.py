@@ -64,9 +64,7 @@ def test_segments_are_the_bytes_of_each_operation() -> None:
 
 
 def test_unknown_bytes_are_named_and_have_no_length() -> None:
-    known_by_half = collective_bars(
-        traffic([*program(), collective("all-gather", ("model",), None, ON)])
-    )
+    known_by_half = collective_bars(traffic([*program(), collective("all-gather", ("model",), None, ON)]))
     assert "model  3.0 KiB + 1 collective unknown" in headings(known_by_half)
     unknown = collective_bars(traffic(program(executions=None)))
     assert "model  unknown" in headings(unknown)

@@ -77,9 +77,7 @@ def arrays(draw: st.DrawFn) -> Array:
     shape = draw(st.none() | st.tuples(*[st.integers(0, 6)] * rank))
     entries = st.none() | st.lists(NAMES, max_size=2).map(tuple)
     index = st.tuples(*[st.tuples(st.integers(0, 4), st.integers(0, 6))] * draw(st.integers(0, 3)))
-    shards = st.lists(
-        st.builds(Shard, st.integers(0, 9), index, st.integers(0, 2)), max_size=8
-    ).map(tuple)
+    shards = st.lists(st.builds(Shard, st.integers(0, 9), index, st.integers(0, 2)), max_size=8).map(tuple)
     return Array(
         path=draw(TEXTS),
         group=draw(st.sampled_from(["params", "opt_state", "other", "batch", "unheard-of"])),
@@ -172,9 +170,7 @@ def test_figures_of_devices(mesh: Mesh, size: int) -> None:
 
 def test_figures_of_held_bytes() -> None:
     mesh = samples.DEFAULT_MESH
-    damaged = [
-        dataclasses.replace(one, bytes=-5, bytes_per_device=-1) for one in samples.mlp_state(mesh)
-    ]
+    damaged = [dataclasses.replace(one, bytes=-5, bytes_per_device=-1) for one in samples.mlp_state(mesh)]
     snapshot = Snapshot(Source("cpu", None, "2026-01-01"), None, mesh, tuple(damaged))
     check(holding_bars(device_holdings.holdings(snapshot, [0])))
 

@@ -24,13 +24,9 @@ PATH = "params/DotReluDot_0/Dense_0/kernel"
 
 
 def picture(snapshots: list[Snapshot], baseline: int = 0, width_px: int = 960):
-    found = measures(
-        compared([(f"layout {n}", one) for n, one in enumerate(snapshots)], CHIP), baseline
-    )
+    found = measures(compared([(f"layout {n}", one) for n, one in enumerate(snapshots)], CHIP), baseline)
     columns = [
-        Column(
-            f"layout {number}", one.mesh, (next((a for a in one.arrays if a.path == PATH), None),)
-        )
+        Column(f"layout {number}", one.mesh, (next((a for a in one.arrays if a.path == PATH), None),))
         for number, one in enumerate(snapshots)
     ]
     return found, glance(found, columns, baseline, [PATH], width_px=width_px)
@@ -53,9 +49,7 @@ def stacks(figure, yaxis: str) -> dict[int, float]:
 @pytest.mark.parametrize("count", range(2, 9))
 @pytest.mark.parametrize("width_px", [1140, 720])
 def test_two_to_eight_layouts_are_drawn_to_scale(count: int, width_px: int) -> None:
-    snapshots = [
-        planned(sent(("data",), 1000 * (n + 1)), flops=1e9 * (n + 1)) for n in range(count)
-    ]
+    snapshots = [planned(sent(("data",), 1000 * (n + 1)), flops=1e9 * (n + 1)) for n in range(count)]
     found, figure = picture(snapshots, width_px=width_px)
     assert figure.layout.width == width_px
     for number, measure in enumerate(found):
@@ -73,19 +67,13 @@ def test_two_to_eight_layouts_are_drawn_to_scale(count: int, width_px: int) -> N
 def test_an_unknown_amount_is_a_dashed_box() -> None:
     bare = samples.snapshot(arrays=())
     _, figure = picture([planned(sent(("data",), 1000)), bare])
-    boxes = [
-        shape
-        for shape in figure.layout.shapes
-        if shape.type == "rect" and shape.line.dash == "dash"
-    ]
+    boxes = [shape for shape in figure.layout.shapes if shape.type == "rect" and shape.line.dash == "dash"]
     assert [(box.x0 + box.x1) / 2 for box in boxes] == [1, 1, 1]
     assert [one.text for one in figure.layout.annotations].count("unknown") == 3
 
 
 def test_known_parts_of_an_unknown_amount_are_below_the_box() -> None:
-    _, figure = picture(
-        [planned(sent(("data",), 1000)), planned(sent(("data",), 500), sent(None, None))]
-    )
+    _, figure = picture([planned(sent(("data",), 1000)), planned(sent(("data",), 500), sent(None, None))])
     (traffic,) = [
         shape
         for shape in figure.layout.shapes
@@ -99,9 +87,7 @@ def test_the_memory_of_the_chip_is_a_line_if_the_bars_come_near() -> None:
     limit = CHIP.allocatable_bytes
 
     def lines(figure):
-        return [
-            one.y0 for one in figure.layout.shapes if one.type == "line" and one.line.width == 3
-        ]
+        return [one.y0 for one in figure.layout.shapes if one.type == "line" and one.line.width == 3]
 
     assert lines(picture([compiled(1), compiled(2)])[1]) == []
     found, figure = picture([compiled(1), compiled(limit)])
@@ -118,9 +104,7 @@ def test_the_baseline_and_the_verdicts_need_no_color() -> None:
     for one in traffic.answers:
         assert any(mark(one) in text for text in texts)
     assert mark(traffic.answers[1], words=False) == "▼ −50%"
-    shaded = next(
-        one for one in figure.layout.shapes if one.type == "rect" and one.layer == "below"
-    )
+    shaded = next(one for one in figure.layout.shapes if one.type == "rect" and one.layer == "below")
     assert shaded.x0 < 0 < shaded.x1 < 1
 
 

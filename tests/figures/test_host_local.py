@@ -89,9 +89,7 @@ def exchanged(wanted: HostLocal) -> Exchanged:
         places = [place for place, process in enumerate(mesh.processes) if process == number]
         held = []
         for place in places:
-            index = tuple(
-                zip(placement.starts[place].tolist(), placement.stops[place].tolist(), strict=True)
-            )
+            index = tuple(zip(placement.starts[place].tolist(), placement.stops[place].tolist(), strict=True))
             extents = [stop - start for start, stop in index]
             numbers = np.full(extents, 100 * number + place)
             held.append(Held(mesh.devices[place], index, tuple(numbers.ravel().tolist())))
@@ -145,9 +143,7 @@ def test_local_arrays_have_the_colors_of_their_processes() -> None:
         ({"spec": "", "local": "2x2"}, ["0:2 processes 0, 1"], [[2, 2]] * 2),
     ],
 )
-def test_the_global_array_names_the_addressing_processes(
-    fields: dict, ticks: list, owners: list
-) -> None:
+def test_the_global_array_names_the_addressing_processes(fields: dict, ticks: list, owners: list) -> None:
     wanted = processes.parse(fields).unwrap()
     made = exchanged(wanted)
     figure = host_local.global_figure(made)

@@ -50,17 +50,14 @@ def maps_of(held: list[tuple[Array | None, Mesh | None]], cut: Cut | None = None
 )
 def test_blocks_are_on_the_right_devices_and_axes_match(shape, specs) -> None:
     held = [
-        (samples.array("params/w", shape, spec, mesh), mesh)
-        for spec, mesh in zip(specs, MESHES, strict=True)
+        (samples.array("params/w", shape, spec, mesh), mesh) for spec, mesh in zip(specs, MESHES, strict=True)
     ]
     panels, figure = maps_of(held)
     for one in panels:
         placement = sharding.place_array(one.array, one.mesh)
         grid = one.grid
         pieces = [side.cuts[0] if side.cuts else ((0, 1),) for side in (grid.rows, grid.columns)]
-        dimensions = [
-            side.dimensions[0] if side.dimensions else None for side in (grid.rows, grid.columns)
-        ]
+        dimensions = [side.dimensions[0] if side.dimensions else None for side in (grid.rows, grid.columns)]
         for row, column in itertools.product(*(range(len(each)) for each in pieces)):
             # The middle of each cell, and the devices that hold that element, one by one.
             element = np.array([grid.at.get(d, 0) for d in range(len(shape))], dtype=int)
@@ -70,8 +67,7 @@ def test_blocks_are_on_the_right_devices_and_axes_match(shape, specs) -> None:
             holders = tuple(
                 device
                 for place, device in enumerate(one.mesh.devices)
-                if (placement.starts[place] <= element).all()
-                and (element < placement.stops[place]).all()
+                if (placement.starts[place] <= element).all() and (element < placement.stops[place]).all()
             )
             assert grid.holders[grid.block[row, column]] == holders
     layout = drawn(figure)["layout"]
@@ -89,15 +85,11 @@ def test_a_panel_without_a_map_says_why() -> None:
     whole = samples.kernel()
     flat = samples.array(whole.path, (1024,), (None,), mesh)
     unknown = replace(whole, shape=None, shard_shape=None)
-    panels, figure = maps_of(
-        [(whole, mesh), (None, mesh), (whole, None), (flat, mesh), (unknown, mesh)]
-    )
+    panels, figure = maps_of([(whole, mesh), (None, mesh), (whole, None), (flat, mesh), (unknown, mesh)])
     reasons = ["", "no array", "mesh is unknown", "has 1 dimension", "shape is unknown"]
     for one, reason in zip(panels, reasons, strict=True):
         assert reason in one.absent and bool(one.absent) == bool(reason)
-    said = " ".join(one["text"] for one in drawn(figure)["layout"]["annotations"]).replace(
-        "<br>", " "
-    )
+    said = " ".join(one["text"] for one in drawn(figure)["layout"]["annotations"]).replace("<br>", " ")
     assert all(one.absent in said for one in panels)
 
 

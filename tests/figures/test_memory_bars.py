@@ -100,10 +100,7 @@ def test_bars_are_contiguous(width: int) -> None:
     bars = [bar for bar in figure.data if bar.type == "bar" and bar.name != SHARED]
     for row in {y for bar in bars for y in bar.y}:
         stretches = sorted(
-            (bar.base[i], bar.base[i] + bar.x[i])
-            for bar in bars
-            for i, y in enumerate(bar.y)
-            if y == row
+            (bar.base[i], bar.base[i] + bar.x[i]) for bar in bars for i, y in enumerate(bar.y) if y == row
         )
         assert all(end == start for (_, end), (start, _) in itertools.pairwise(stretches))
     ends = [b + x for bar in bars for b, x in zip(bar.base, bar.x, strict=True)]
@@ -134,9 +131,7 @@ def test_invisible_segments_have_no_legend_entry() -> None:
 
 
 def test_the_strip_has_the_length_of_shared_outputs() -> None:
-    (strip,) = [
-        t for t in memory_bars([program(), program("apply", aliased=0)]).data if t.name == SHARED
-    ]
+    (strip,) = [t for t in memory_bars([program(), program("apply", aliased=0)]).data if t.name == SHARED]
     assert list(strip.x) == [12 * MIB]
     assert SHARED not in [t.name for t in memory_bars([program(aliased=0)]).data]
 
@@ -147,27 +142,19 @@ def test_the_capacity_crosses_every_bar_and_no_heading() -> None:
     bars = [bar for bar in figure.data if bar.type == "bar"]
     for bar in bars:
         for y in bar.y:
-            assert any(
-                start < y - bar.width / 2 and stop > y + bar.width / 2 for start, stop in stretches
-            )
+            assert any(start < y - bar.width / 2 and stop > y + bar.width / 2 for start, stop in stretches)
     headings = [
-        note.y
-        for note in figure.layout.annotations
-        if note.text.startswith(("Train step", "Inference"))
+        note.y for note in figure.layout.annotations if note.text.startswith(("Train step", "Inference"))
     ]
     assert len(headings) == 2
     half_a_line_px = 8
     for y in headings:
-        assert not any(
-            start < y + half_a_line_px and stop > y - half_a_line_px for start, stop in stretches
-        )
+        assert not any(start < y + half_a_line_px and stop > y - half_a_line_px for start, stop in stretches)
 
 
 def test_hatched_segments_have_no_text() -> None:
     refused = Breakdown("train_step", (), (), None, None, None, 96 * 2**30, False, None)
-    (bar,) = [
-        one for one in memory_bars([refused], 16 * 2**30, "TPU v5e").data if one.type == "bar"
-    ]
+    (bar,) = [one for one in memory_bars([refused], 16 * 2**30, "TPU v5e").data if one.type == "bar"]
     assert bar.name == NEEDED and bar.marker.pattern.shape == "/" and bar.text is None
 
 

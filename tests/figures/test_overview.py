@@ -36,9 +36,7 @@ def test_names_from_files_are_drawn_as_text(draw: str) -> None:
     figure = {
         "overview": overview.overview,
         "small_multiples": small_multiples.small_multiples,
-        "spec_tree": lambda arrays, on: spec_tree(
-            [Column("", arrays)], palette.styles_of_specs(arrays, on)
-        ),
+        "spec_tree": lambda arrays, on: spec_tree([Column("", arrays)], palette.styles_of_specs(arrays, on)),
     }[draw](arrays, samples.DEFAULT_MESH)
     assert figure is not None
     # A click returns the path itself, which is never drawn.
@@ -126,16 +124,12 @@ def test_small_maps_color_devices_by_block() -> None:
     for tile in tiles:
         numbers = small_multiples.color_numbers(tile)
         same_color = numbers[:, None] == numbers[None]
-        index = [
-            shard.index for shard in sharding.shards(tile.fold.first, samples.DEFAULT_MESH) or ()
-        ]
+        index = [shard.index for shard in sharding.shards(tile.fold.first, samples.DEFAULT_MESH) or ()]
         assert same_color.tolist() == [[one == other for other in index] for one in index]
 
 
 def test_small_maps_of_60_arrays_on_512_devices_are_one_small_figure() -> None:
-    figure = small_multiples.small_multiples(
-        samples.many(60, samples.LARGE_MESH), samples.LARGE_MESH
-    )
+    figure = small_multiples.small_multiples(samples.many(60, samples.LARGE_MESH), samples.LARGE_MESH)
     assert figure is not None
     assert len(figure.data) == 3
     assert drawn.size_bytes(figure) < 150_000

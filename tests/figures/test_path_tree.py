@@ -21,13 +21,9 @@ MESH = samples.DEFAULT_MESH
 @st.composite
 def some_arrays(draw: st.DrawFn) -> list[Array]:
     """Arrays with few different layouts and paths full of numbers, each path once."""
-    segment = st.sampled_from(
-        ["layer_0", "layer_1", "layer_2", "layer_10", "0", "1", "w", "01", "x2y3"]
-    )
+    segment = st.sampled_from(["layer_0", "layer_1", "layer_2", "layer_10", "0", "1", "w", "01", "x2y3"])
     paths = draw(st.lists(st.lists(segment, min_size=1, max_size=4).map("/".join), unique=True))
-    shapes = st.sampled_from(
-        [((8,), (None,)), ((8, 4), (None, ("model",))), ((8, 4), (("model",), None))]
-    )
+    shapes = st.sampled_from([((8,), (None,)), ((8, 4), (None, ("model",))), ((8, 4), (("model",), None))])
     return [samples.array(path, *draw(shapes), MESH) for path in paths]
 
 
@@ -74,9 +70,7 @@ def test_no_two_folds_could_be_joined_at_a_single_number(arrays: list[Array]) ->
         left, right = (re.split(r"([0-9]+)", array.path) for array in (one, other))
         if len(left) == len(right):
             differing = [
-                place
-                for place, pair in enumerate(zip(left, right, strict=True))
-                if len(set(pair)) > 1
+                place for place, pair in enumerate(zip(left, right, strict=True)) if len(set(pair)) > 1
             ]
             assert not (len(differing) == 1 and differing[0] % 2 == 1)
 

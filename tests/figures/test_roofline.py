@@ -80,8 +80,7 @@ def test_programs_without_a_point_are_named() -> None:
     (marks,) = traces(figure, "markers")
     assert len(marks["x"]) == 1
     assert (
-        "not drawn: Initialization (no matrix products), odd (unknown)"
-        in figure.layout.annotations[0].text
+        "not drawn: Initialization (no matrix products), odd (unknown)" in figure.layout.annotations[0].text
     )
 
 

@@ -50,9 +50,7 @@ def owner_of_elements(array: Array, mesh: Mesh) -> np.ndarray:
 
 
 @pytest.mark.nightly_but_first
-@pytest.mark.parametrize(
-    "sizes", [(4, 16, 8), (64, 16), (4, 128, 8), (64, 64), (96, 96), (4096,)], ids=str
-)
+@pytest.mark.parametrize("sizes", [(4, 16, 8), (64, 16), (4, 128, 8), (64, 64), (96, 96), (4096,)], ids=str)
 def test_a_mesh_of_thousands_of_devices_has_a_limited_height(sizes: tuple[int, ...]) -> None:
     mesh = samples.mesh(**dict(zip("abc", sizes, strict=False)))
     rows = 4 * sizes[0]
@@ -230,9 +228,7 @@ def test_arrays_without_a_map_say_why() -> None:
     cases = {
         "is unknown": dataclasses.replace(whole, spec=None),
         "size 6 is not divisible by 4 \\(x\\)": dataclasses.replace(whole, spec=(("x",), None)),
-        "no shard on some devices": dataclasses.replace(
-            whole, shards=(Shard(0, ((0, 6), (0, 4)), 0),)
-        ),
+        "no shard on some devices": dataclasses.replace(whole, shards=(Shard(0, ((0, 6), (0, 4)), 0),)),
         "overlap": dataclasses.replace(
             whole, shards=tuple(Shard(d, ((0, 3 + d % 2), (0, 4)), 0) for d in range(4))
         ),
@@ -275,9 +271,7 @@ def test_a_highlight_fades_the_other_blocks() -> None:
         figure = draw(samples.kernel(), samples.DEFAULT_MESH, highlight=2)
         assert figure is not None
         for heatmap in drawn.traces(figure, "heatmap"):
-            blocks = set(
-                np.unique(drawn.matrix(heatmap["z"])[~np.isnan(drawn.matrix(heatmap["z"]))])
-            )
+            blocks = set(np.unique(drawn.matrix(heatmap["z"])[~np.isnan(drawn.matrix(heatmap["z"]))]))
             faint = heatmap["colorscale"][0][1].startswith("rgba")
             assert blocks == ({0, 1, 3} if faint else {2})
 

@@ -158,12 +158,8 @@ def test_a_subtree_closes_and_opens() -> None:
     key = next(row.key for row in rows if row.node.fold is None and row.depth == 1)
     below = [row.key for row in rows if row.key.startswith(key)]
     closed = rows_of(columns, [key])
-    assert [row.key for row in closed] == [
-        row.key for row in rows if row.key == key or row.key not in below
-    ]
-    marks = next(
-        trace.text for trace in spec_tree(columns, STYLES, toggled=[key]).data if trace.text
-    )
+    assert [row.key for row in closed] == [row.key for row in rows if row.key == key or row.key not in below]
+    marks = next(trace.text for trace in spec_tree(columns, STYLES, toggled=[key]).data if trace.text)
     assert [text[0] for text in marks].count("▸") == 1
     static = spec_tree(columns, STYLES)
     assert not any(text[0] in "▸▾" for text in texts(static) if text)

@@ -19,14 +19,10 @@ WORK = Work(1e12, (MatmulFlops("bfloat16", 1e12),), 1e9)
 
 
 def collective(axis: str, executions: int | None = 2) -> Collective:
-    return Collective(
-        "all-reduce", False, "r", "main", executions, False, (axis,), 4, 2, 10**7, 15 * 10**6
-    )
+    return Collective("all-reduce", False, "r", "main", executions, False, (axis,), 4, 2, 10**7, 15 * 10**6)
 
 
-PROGRAM = Program(
-    "train_step", collectives=(collective("data"), collective("model")), work=WORK, ideal=WORK
-)
+PROGRAM = Program("train_step", collectives=(collective("data"), collective("model")), work=WORK, ideal=WORK)
 V5P = chip("v5p")
 
 
@@ -39,9 +35,7 @@ def test_bars_have_the_length_of_their_seconds() -> None:
     found = modelled(PROGRAM, MESH, V5P)
     figure = step_model(found)
     drawn_seconds = {y: x for bar in figure.data for x, y in zip(bar.x, bar.y, strict=True)}
-    assert [drawn_seconds[y] for y in sorted(drawn_seconds)] == [
-        term.seconds for term in found.terms
-    ]
+    assert [drawn_seconds[y] for y in sorted(drawn_seconds)] == [term.seconds for term in found.terms]
     assert figure.layout.xaxis.range == (0, found.lower_seconds * 1.02)
     for term, row in zip(found.terms, rows(figure), strict=True):
         assert row.startswith(term.name)

@@ -42,9 +42,7 @@ def test_powers_are_evenly_spaced(digits: tuple[int, ...] | None, length_px: flo
     steps = {round(math.log10(other / one), 6) for one, other in itertools.pairwise(places)}
     assert len(places) > 1 and len(steps) == 1
     base = 10 if digits else 2
-    assert all(
-        math.log(place, base) == pytest.approx(round(math.log(place, base))) for place in places
-    )
+    assert all(math.log(place, base) == pytest.approx(round(math.log(place, base))) for place in places)
 
 
 def test_memory_has_whole_powers_of_two() -> None:

@@ -27,9 +27,7 @@ def state(shape: tuple[int, ...], spec, first: int = 0) -> Snapshot:
 def change(old: tuple[int, ...], new: tuple[int, ...], first: int = 0) -> Transfer:
     """Rows over all devices become columns over all devices: everybody sends to everybody."""
     axes = ("a", "b")
-    return transfer(
-        state(old, (axes[: len(old)], None)), state(new, (None, axes[: len(new)]), first)
-    )
+    return transfer(state(old, (axes[: len(old)], None)), state(new, (None, axes[: len(new)]), first))
 
 
 CHANGES = {
@@ -64,12 +62,7 @@ def test_each_pair_of_few_devices_is_a_cell() -> None:
     assert cells.sources == ((0,), (1,), (2,), (3,)) and len(cells.targets) == 8
     assert (cells.moved + cells.kept).tolist() == dense(found).tolist()
     figure = transfer_map(found, width_px=1000)
-    texts = {
-        text
-        for heatmap in drawn.traces(figure, "heatmap")
-        for row in heatmap["text"]
-        for text in row
-    }
+    texts = {text for heatmap in drawn.traces(figure, "heatmap") for row in heatmap["text"] for text in row}
     assert texts - {""} == {formatting.bytes_text(512 * 1024 * 4 // 32)}
     hovers = [text for text in drawn.texts(figure) if "→" in text]
     assert "<b>device 0 → device 1</b><br>64.0 KiB (65,536 bytes) moves" in hovers
@@ -78,9 +71,7 @@ def test_each_pair_of_few_devices_is_a_cell() -> None:
 
 def test_the_title_is_text_and_parts_are_in_the_hover_text() -> None:
     found = CHANGES["4 to 8"]
-    texts = drawn.texts(
-        transfer_map(found, title="params/<b>w</b>", parts={(0, 1): ((0, 128), (128, 256))})
-    )
+    texts = drawn.texts(transfer_map(found, title="params/<b>w</b>", parts={(0, 1): ((0, 128), (128, 256))}))
     assert "params/&lt;b&gt;w&lt;/b&gt;" in texts
     (hover,) = [text for text in texts if "index" in text]
     assert hover.startswith("<b>device 0 → device 1</b>")

@@ -55,19 +55,14 @@ def test_leaves_are_equal_if_their_placement_is_equal() -> None:
     layout = small(mesh="1x8")
     left = planned(layout)
     respelled = tuple(
-        replace(a, spec=(("data",), *a.spec[1:])) if a.spec and a.spec[0] is None else a
-        for a in left.arrays
+        replace(a, spec=(("data",), *a.spec[1:])) if a.spec and a.spec[0] is None else a for a in left.arrays
     )
     assert all(
-        one.same_placement
-        for one in leaf_pairs(left, replace(left, arrays=respelled), variants.GROUPS)
+        one.same_placement for one in leaf_pairs(left, replace(left, arrays=respelled), variants.GROUPS)
     )
     moved = replace(left.mesh, devices=left.mesh.devices[::-1])
     assert (
-        all(
-            one.same_placement
-            for one in leaf_pairs(left, replace(left, mesh=moved), variants.GROUPS)
-        )
+        all(one.same_placement for one in leaf_pairs(left, replace(left, mesh=moved), variants.GROUPS))
         is False
     )
 

@@ -123,9 +123,7 @@ def several(found: list[Snapshot]) -> Iterator[View]:
     compared = _cached(
         lambda: [
             (name, each)
-            for (name, _), each in zip(
-                named, aligned([audit.audited(each) for each in found]), strict=True
-            )
+            for (name, _), each in zip(named, aligned([audit.audited(each) for each in found]), strict=True)
         ]
     )
     yield "compare", lambda: _draw(comparison.sections(compared(), CHIP))
@@ -265,11 +263,7 @@ def _dependents(found: Snapshot) -> None:
 
 def _fixes(found: Snapshot) -> None:
     changes = audit.audited(found).findings
-    _draw(
-        improvements.audited(
-            found, [(each, None) for each in audit.merged_by_logical_axis(changes)]
-        )
-    )
+    _draw(improvements.audited(found, [(each, None) for each in audit.merged_by_logical_axis(changes)]))
 
 
 def _lock(found: Snapshot) -> None:

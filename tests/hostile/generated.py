@@ -65,9 +65,7 @@ def _python(draw: random.Random) -> str:
 
 def _pair(draw: random.Random) -> str:
     axes = [draw.choice(_AXES) for _ in range(draw.choice((0, 1, 1, 2, 3, 80)))]
-    value = draw.choice(
-        (repr(axes), repr(tuple(axes)), repr(axes[0] if axes else None), "f(x)", "{}", "1")
-    )
+    value = draw.choice((repr(axes), repr(tuple(axes)), repr(axes[0] if axes else None), "f(x)", "{}", "1"))
     return f"({draw.choice(_LOGICAL)!r}, {value})"
 
 
@@ -115,9 +113,7 @@ _TYPES = (
 def stablehlo(draw: random.Random, largest: int) -> str:
     """Return a module of one kind that is large in one way, with at most about `largest` operations."""
     count = draw.randint(1, largest)
-    body = draw.choice((_many_arguments, _many_constants, _many_functions, _deep_regions))(
-        draw, count
-    )
+    body = draw.choice((_many_arguments, _many_constants, _many_functions, _deep_regions))(draw, count)
     sizes = ", ".join(
         f'"{name}"={draw.choice((1, 2, 3, 8, 4096))}' for name in ("x", "y")[: draw.choice((1, 2))]
     )
@@ -134,9 +130,7 @@ _MLIR_PIECES = (
 
 
 def _sharding(draw: random.Random) -> str:
-    first, second = (
-        draw.choice(('{"x"}', '{"y"}', "{}", "{?}", '{"x", "y"}', '{"z"}')) for _ in "ab"
-    )
+    first, second = (draw.choice(('{"x"}', '{"y"}', "{}", "{?}", '{"x", "y"}', '{"z"}')) for _ in "ab")
     return f"<@{draw.choice(('mesh', 'mesh', 'mesh', 'absent'))}, [{first}, {second}]>"
 
 
@@ -229,13 +223,9 @@ def archive(draw: random.Random, contents: Sequence[bytes]) -> bytes:
             entry = zipfile.ZipInfo("x")
             entry.filename = name.replace("\udcff", "\\udcff")
             entry.orig_filename = entry.filename
-            entry.compress_type = draw.choice(
-                (zipfile.ZIP_STORED, zipfile.ZIP_DEFLATED, zipfile.ZIP_BZIP2)
-            )
+            entry.compress_type = draw.choice((zipfile.ZIP_STORED, zipfile.ZIP_DEFLATED, zipfile.ZIP_BZIP2))
             entry.external_attr = draw.choice(_MODES) << 16 if draw.random() < 0.4 else 0
-            content = draw.choice(
-                (*contents, b"", b"\0" * 3_000_000, buffer.getvalue()[:2000], b"x")
-            )
+            content = draw.choice((*contents, b"", b"\0" * 3_000_000, buffer.getvalue()[:2000], b"x"))
             try:
                 packed.writestr(entry, content)
             except (ValueError, IndexError, UnicodeError):  # zipfile cannot write it
@@ -253,12 +243,7 @@ def _damage_headers(raw: bytearray, draw: random.Random) -> None:
     marks = [b"PK\x01\x02", b"PK\x03\x04", b"PK\x05\x06"]
     for _ in range(draw.choice((1, 1, 2, 4))):
         places = (
-            [
-                at
-                for mark in marks
-                for at in range(len(raw))
-                if raw[at : at + 4] == mark and at < 500_000
-            ]
+            [at for mark in marks for at in range(len(raw)) if raw[at : at + 4] == mark and at < 500_000]
             if len(raw) < 100_000
             else [raw.rfind(marks[0]), raw.find(marks[1])]
         )

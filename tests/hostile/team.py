@@ -178,17 +178,13 @@ class Tab:
 
 def exceptions(messages: list[ForwardMsg]) -> list[str]:
     """Return the exceptions that the messages draw on the page."""
-    elements = [
-        one.delta.new_element for one in messages if one.delta.WhichOneof("type") == "new_element"
-    ]
+    elements = [one.delta.new_element for one in messages if one.delta.WhichOneof("type") == "new_element"]
     return [one.exception.message for one in elements if one.WhichOneof("type") == "exception"]
 
 
 def alerts(messages: list[ForwardMsg]) -> list[str]:
     """Return the texts of the alerts that the messages draw on the page."""
-    elements = [
-        one.delta.new_element for one in messages if one.delta.WhichOneof("type") == "new_element"
-    ]
+    elements = [one.delta.new_element for one in messages if one.delta.WhichOneof("type") == "new_element"]
     return [one.alert.body for one in elements if one.WhichOneof("type") == "alert"]
 
 

@@ -121,9 +121,7 @@ def test_no_command_of_a_page_runs_a_module_of_the_folder(tmp_path: Path, page: 
 def _small(words: list[str]) -> list[str]:
     """Return the arguments of a command that takes seconds and needs no accelerator."""
     # What follows a program is its own.
-    end = next(
-        (n for n, word in enumerate(words) if word.endswith(".py") or word == "-m"), len(words)
-    )
+    end = next((n for n, word in enumerate(words) if word.endswith(".py") or word == "-m"), len(words))
     end = end if words[0] in ("run", "same") else len(words)
     result, rest = [], words[:end]
     while rest:
@@ -169,9 +167,7 @@ def _write_inputs(command: Path, folder: Path) -> None:
         for block in blocks(page, "toml"):
             for name in "sharding.toml", "policy.toml":
                 (folder / name).write_text(block)
-    (folder / "base.yml").write_text(
-        "logical_axis_rules: [['batch', ['data']], ['embed', ['fsdp']]]\n"
-    )
+    (folder / "base.yml").write_text("logical_axis_rules: [['batch', ['data']], ['embed', ['fsdp']]]\n")
     (folder / "partitioning.py").write_text("rules = [('batch', 'data'), ('embed', 'model')]\n")
     (folder / "secrets.toml").write_text(
         '[auth]\nredirect_uri = "https://shards.my.org/oauth2callback"\n'
@@ -180,9 +176,7 @@ def _write_inputs(command: Path, folder: Path) -> None:
     )
 
 
-def _end(
-    command: Path, words: list[str], folder: Path, path: str | None, allowed: set[int]
-) -> None:
+def _end(command: Path, words: list[str], folder: Path, path: str | None, allowed: set[int]) -> None:
     done = subprocess.run(
         [command, *words], cwd=folder, env=_variables(folder, path), capture_output=True, text=True,
         timeout=300,

@@ -46,9 +46,7 @@ def damage(path: Path, table: str, draw: random.Random) -> None:
                 value = damaged_text(before, draw)
             new = "CAST(x'61ff' AS TEXT)" if draw.random() < 0.1 else "?"
             with contextlib.suppress(sqlite3.Error, UnicodeEncodeError):
-                database.execute(
-                    f"UPDATE {table} SET {column} = {new}", [value] if new == "?" else []
-                )
+                database.execute(f"UPDATE {table} SET {column} = {new}", [value] if new == "?" else [])
 
 
 @examples(30)

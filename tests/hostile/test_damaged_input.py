@@ -43,9 +43,7 @@ PLAIN = WHOLE.to_json()
 LAYOUTS = [
     PLAIN["layout"],
     layouts.parse({"model": "mlp", "specs": "W1=None.model"}).unwrap().to_json(),
-    layouts.parse({"model": "transformer", "target": "tpu:v5e:4x4", "mesh": "4x4"})
-    .unwrap()
-    .to_json(),
+    layouts.parse({"model": "transformer", "target": "tpu:v5e:4x4", "mesh": "4x4"}).unwrap().to_json(),
 ]
 RULE_FILES = {
     "a.yml": "mesh_axes: [data, fsdp]\nici_fsdp_parallelism: -1\nlogical_axis_rules: [[embed, [fsdp]], "
@@ -191,9 +189,7 @@ def test_links_to_boards(draw: random.Random) -> None:
 @examples(40)
 @given(randoms)
 def test_policies(draw: random.Random) -> None:
-    text = damaged_text(
-        EVERY_RULE, draw, ("[", "]", "=", '"', "1e-999999999", "9" * 5000, "*", "[[a]]")
-    )
+    text = damaged_text(EVERY_RULE, draw, ("[", "]", "=", '"', "1e-999999999", "9" * 5000, "*", "[[a]]"))
     demands = accepted(lambda: policy.parse(text, "p.toml"))
     if demands is not None:
         demands.check(WHOLE)
@@ -236,9 +232,7 @@ def test_files_of_rules(draw: random.Random) -> None:
 @given(randoms)
 def test_records_of_runs(draw: random.Random) -> None:
     run = program_run.ProgramRun(("train.py",), "2026-01-01T00:00:00Z", "exit 0", 3.0)
-    content = damaged_json(
-        typed_json.encode_file(run, program_run.FORMAT, program_run.VERSION), draw
-    )
+    content = damaged_json(typed_json.encode_file(run, program_run.FORMAT, program_run.VERSION), draw)
     accepted(
         lambda: typed_json.decode_file(
             program_run.ProgramRun, strict_json.parse(content, "a"), "a", program_run.FORMAT, 1

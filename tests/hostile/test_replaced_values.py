@@ -97,9 +97,7 @@ def toml_text(tables: Any) -> str:
     for name, value in tables.items():
         if not isinstance(value, (dict, list)):
             lines.insert(0, f"{name} = {json.dumps(value)}")
-        for table in (
-            value if isinstance(value, list) else [value] if isinstance(value, dict) else ()
-        ):
+        for table in value if isinstance(value, list) else [value] if isinstance(value, dict) else ():
             if not isinstance(table, dict):
                 lines.insert(0, f"{name} = [{json.dumps(table)}]")
                 continue
@@ -155,9 +153,7 @@ CASES = {
         toml_text,
         TOML,
     ),
-    "lock file": Case(
-        json.loads(lock_file.dumps(lock_file.locked(WHOLE))), json_of(lock_file.from_json)
-    ),
+    "lock file": Case(json.loads(lock_file.dumps(lock_file.locked(WHOLE))), json_of(lock_file.from_json)),
     "board": Case(
         board.Board().pinned("A", snapshot.from_json(SMALL)).to_json(),
         lambda text: board.parse(text.encode(), "a.json"),
@@ -171,9 +167,7 @@ CASES = {
             )
         ),
     ),
-    "golden of MaxText": Case(
-        GOLDEN, in_file(maxtext.NAMED, lambda path: maxtext.read(path, "it"))
-    ),
+    "golden of MaxText": Case(GOLDEN, in_file(maxtext.NAMED, lambda path: maxtext.read(path, "it"))),
     "sharding of Orbax": Case(test_sharding_file.NAMED, read_sharding),
 }
 
@@ -316,10 +310,6 @@ def test_lists_that_belong_together_have_one_length(path: tuple[Any, ...]) -> No
 
 
 def test_the_sentence_names_the_field_and_its_partner() -> None:
-    plain = changed(
-        PLAIN, ("programs", 1, "conflicts", 0, "sides", 1, "spec"), lambda _: [None] * 60
-    )
-    with pytest.raises(
-        InvalidInput, match=r"conflicts\[0\]\.sides\[1\]\.spec has 60 entries.* 2 dim"
-    ):
+    plain = changed(PLAIN, ("programs", 1, "conflicts", 0, "sides", 1, "spec"), lambda _: [None] * 60)
+    with pytest.raises(InvalidInput, match=r"conflicts\[0\]\.sides\[1\]\.spec has 60 entries.* 2 dim"):
         snapshot.from_json(plain, "a.json")

@@ -165,9 +165,7 @@ def test_a_user_can_upload_only_with_the_token_and_to_a_session(ben: Client) -> 
     files = {"file": ("../../x.json", b"{}")}
     token = {"X-Xsrftoken": ben.cookies[XSRF_COOKIE_NAME]}
     assert ben.request("PUT", path, files=files).status_code == 403
-    assert (
-        ben.request("PUT", path, headers={"X-Xsrftoken": "2|0|0|0"}, files=files).status_code == 403
-    )
+    assert ben.request("PUT", path, headers={"X-Xsrftoken": "2|0|0|0"}, files=files).status_code == 403
     absent = "/_stcore/upload_file/no-session/1"
     assert ben.request("PUT", absent, headers=token, files=files).status_code == 400
     assert ben.request("PUT", path, headers=token, content=b"no form").status_code == 400
@@ -339,9 +337,7 @@ def test_damaged_links(server: Server, ben: Client, tmp_path: Path) -> None:
         begin = time.monotonic()
         messages = tab.open_page(query, page)
         assert not team.exceptions(messages), (page, query)
-        assert not query.startswith(options) or any(
-            "compiler" in one for one in team.alerts(messages)
-        )
+        assert not query.startswith(options) or any("compiler" in one for one in team.alerts(messages))
         assert time.monotonic() - begin < team.SECONDS
         tab.close()
     assert not dumped.exists()

@@ -93,9 +93,7 @@ COLLECTIVES = (
     _collective("all-gather", executions=None, conditional=True),
     _collective("reduce-scatter", mesh_axes=("data", "model"), group_size=8, groups=1),
     _collective("all-to-all", mesh_axes=None, device_groups=((0, 1, 2, 3), (4, 5, 6, 7))),
-    _collective(
-        "collective-permute", group_size=None, groups=None, source_target_pairs=((0, 1), (1, 0))
-    ),
+    _collective("collective-permute", group_size=None, groups=None, source_target_pairs=((0, 1), (1, 0))),
     _collective(
         "all-gather",
         name="all-gather.2",
@@ -164,9 +162,7 @@ def _program(name: str) -> Program:
             KernelWork(1e9, 8e8),
         ),
         ideal=Work(1.6e10, (MatmulFlops("bf16", 1.2e10),), 8e8),
-        trace=Trace(
-            3, 0.03, (OperationTime("dot", 24, 0.1), OperationTime("all-reduce", 24, 0.05))
-        ),
+        trace=Trace(3, 0.03, (OperationTime("dot", 24, 0.1), OperationTime("all-reduce", 24, 0.05))),
         stage="compiled",
         prediction=Prediction(0.01, 0.009, 0.012, "v5e", 0.008, {"data": 0.001}),
         schedule=SCHEDULE,
@@ -174,13 +170,9 @@ def _program(name: str) -> Program:
         donation=Donation(64, (UnusedDonation("batch/x", 64, "no output has its size"),)),
         large_constants=(LargeConstant("constant.1", "f32[128,256]", 131072, "m.py:3"),),
         uneven_gathers=(UnevenGather("loss", "all-gather.1", 0, 10, 4, 64, "m.py:3"),),
-        kept_gathers=(
-            KeptGather("all-gather.1", 4096, 1024, ("params/DotReluDot_0/W2",), "m.py:3"),
-        ),
+        kept_gathers=(KeptGather("all-gather.1", 4096, 1024, ("params/DotReluDot_0/W2",), "m.py:3"),),
         devices=8,
-        conflicts=(
-            Conflict("dot_general", (side, side), ("all-reduce.1",), "jit(f)/dot", "m.py:3"),
-        ),
+        conflicts=(Conflict("dot_general", (side, side), ("all-reduce.1",), "jit(f)/dot", "m.py:3"),),
         sharding_error=ShardingError(
             "ShardingTypeError",
             "the contraction is ambiguous",
@@ -195,9 +187,7 @@ def _program(name: str) -> Program:
 def _arrays(mesh: Mesh) -> tuple[Array, ...]:
     facts = ArrayFacts(True, True, False, "one process", 8, 8, 8, "device")
     kernel, *others = (
-        one
-        for one in samples.mlp_state(mesh, layers=1, depth=64)
-        if one.path != "opt_state/0/count"
+        one for one in samples.mlp_state(mesh, layers=1, depth=64) if one.path != "opt_state/0/count"
     )
     activation = dataclasses.replace(
         samples.array("x", (8, 64), SPEC, mesh, ("batch", None)),
@@ -229,9 +219,7 @@ def _arrays(mesh: Mesh) -> tuple[Array, ...]:
     partial = dataclasses.replace(
         batch, path="gradient/x", group="gradient", unreduced=("model",), reduced=()
     )
-    stages = dataclasses.replace(
-        samples.array("params/stages", (8, 4), (("stage",), None), STAGES), mesh=0
-    )
+    stages = dataclasses.replace(samples.array("params/stages", (8, 4), (("stage",), None), STAGES), mesh=0)
     return (
         kernel, boxed, *others[1:], on_host, batch, activation, uneven, inside, partial, stages,
     )  # fmt: skip

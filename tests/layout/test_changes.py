@@ -41,9 +41,7 @@ def test_every_rule_constraint_axis_and_swap_is_changed_once() -> None:
 
 
 def test_an_axis_moves_to_the_largest_other_one_and_leaves_its_rules() -> None:
-    layout = layout_of(
-        mesh="2x4x1", axes="a,b,c", rules="batch=a+b,embed=a,hidden=b,layer=", target="plan"
-    )
+    layout = layout_of(mesh="2x4x1", axes="a,b,c", rules="batch=a+b,embed=a,hidden=b,layer=", target="plan")
     found = by_label(layout)
     moved = found["Move axis a into b (b 8 × c 1)"]
     assert moved.rules == (("batch", ("b",)), ("hidden", ("b",)), ("layer", ()))
@@ -93,8 +91,7 @@ def test_nnx_rules_are_changed_to_none() -> None:
 
 def test_swaps_are_limited() -> None:
     rules = ",".join(
-        f"embed={axes}"
-        for axes in ("a", "b", "c", "a+b", "b+a", "a+c", "c+a", "b+c", "c+b", "a+b+c")
+        f"embed={axes}" for axes in ("a", "b", "c", "a+b", "b+a", "a+c", "c+a", "b+c", "c+b", "a+b+c")
     )
     found, left_out = changes.changes(layout_of(mesh="2x2x2", axes="a,b,c", rules=rules))
     assert sum(one.kind == "swap" for one in found) == changes.MOST_SWAPS
@@ -127,8 +124,6 @@ def test_each_optimizer_axis_is_removed_alone() -> None:
     layout = layout_of(mesh="2x4", optimizer_axes="model,data")
     found = by_label(layout)
     kept = [(axes,) for axes in ("data", "model")]
-    removed = [
-        one for one in found.values() if one.optimizer_axes in kept and one.rules == layout.rules
-    ]
+    removed = [one for one in found.values() if one.optimizer_axes in kept and one.rules == layout.rules]
     assert removed == [replace(layout, optimizer_axes=axes) for axes in kept]
     assert found["Leave axis data unused"].optimizer_axes == ("model",)

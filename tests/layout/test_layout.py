@@ -98,10 +98,7 @@ def layout_values(draw: st.DrawFn) -> Layout:
     counts = [n for n in layouts.PROCESS_COUNTS if math.prod(shape) % n == 0]
     return Layout(
         model=entry.name,
-        sizes={
-            size.name: draw(st.one_of(st.just(size.default), size_values(size)))
-            for size in entry.sizes
-        },
+        sizes={size.name: draw(st.one_of(st.just(size.default), size_values(size))) for size in entry.sizes},
         mesh_shape=shape,
         axis_names=axis_names,
         rules=rule_list,
@@ -116,9 +113,7 @@ def layout_values(draw: st.DrawFn) -> Layout:
         device_order=draw(st.sampled_from(layouts.DEVICE_ORDERS)),
         optimizer_axes=tuple(draw(st.lists(st.sampled_from(axis_names), unique=True))),
         compiler_options=draw(
-            st.dictionaries(
-                st.sampled_from(sorted(OPTIONS)), st.integers(0, 10**6), max_size=3
-            ).map(
+            st.dictionaries(st.sampled_from(sorted(OPTIONS)), st.integers(0, 10**6), max_size=3).map(
                 lambda options: tuple(
                     sorted((name, option_value(name, number)) for name, number in options.items())
                 )
@@ -195,8 +190,7 @@ def test_default_specs_are_the_default_rules_on_each_place(layout: Layout) -> No
     assume(layout.entry.partitions)
     on_mesh = [rule for rule in layout.entry.rules if set(rule[1]) <= set(layout.axis_names)]
     assert layouts.default_specs(layout.entry, layout.axis_names) == {
-        place: rules.partition_spec(axes, on_mesh)
-        for place, axes in layout.entry.partitions.items()
+        place: rules.partition_spec(axes, on_mesh) for place, axes in layout.entry.partitions.items()
     }
 
 
@@ -493,9 +487,7 @@ def test_any_json_is_a_layout_or_refused_in_a_sentence(value: Any) -> None:
         ({"colour": "red"}, ["'colour'", "not a field"]),
     ],
 )
-def test_a_layout_file_that_is_wrong_is_refused_by_field(
-    change: dict[str, Any], words: list[str]
-) -> None:
+def test_a_layout_file_that_is_wrong_is_refused_by_field(change: dict[str, Any], words: list[str]) -> None:
     with pytest.raises(InvalidInput) as refused:
         layouts.from_json(change, "a.json")
     for word in ("a.json", *words):
@@ -506,9 +498,7 @@ def test_a_layout_file_may_say_everything_as_text_or_little() -> None:
     assert layouts.from_json({}) == layouts.parse({}).unwrap()
     written = {"mesh": [4, 2], "axes": "data,model", "rules": {"batch": "data", "embed": None}}
     said = {"mesh": "4x2", "rules": "batch=data,embed="}
-    assert (
-        layouts.from_json(written | {"batch": 16}) == layouts.parse(said | {"batch": "16"}).unwrap()
-    )
+    assert layouts.from_json(written | {"batch": 16}) == layouts.parse(said | {"batch": "16"}).unwrap()
 
 
 def test_axis_types_are_in_the_mesh_and_in_the_json_of_the_layout() -> None:
@@ -548,9 +538,7 @@ def test_each_process_has_an_equal_range_of_device_ids() -> None:
         ("cpu", (2, 4)),
     ],
 )
-def test_the_default_mesh_of_a_target_has_all_its_devices(
-    target: str, shape: tuple[int, ...]
-) -> None:
+def test_the_default_mesh_of_a_target_has_all_its_devices(target: str, shape: tuple[int, ...]) -> None:
     layout = layouts.parse({"target": target}).unwrap()
     assert layout.mesh_shape == shape
     assert layout.machine is None or math.prod(shape) == layout.machine.devices

@@ -75,9 +75,7 @@ def test_moments_follow_their_parameters_and_the_step_is_everywhere() -> None:
     params = {a.path.removeprefix("params/"): a for a in found.arrays if a.group == "params"}
     for moment in ("mu", "nu"):
         prefix = f"opt_state/0/{moment}/"
-        moments = {
-            a.path.removeprefix(prefix): a for a in found.arrays if a.path.startswith(prefix)
-        }
+        moments = {a.path.removeprefix(prefix): a for a in found.arrays if a.path.startswith(prefix)}
         assert moments.keys() == params.keys()
         for path, array in moments.items():
             assert (array.shape, array.spec) == (params[path].shape, params[path].spec)

@@ -50,9 +50,7 @@ def test_a_preset_makes_a_layout_that_parses(model: str, chosen: presets.Preset)
         assert layouts.parse(layouts.to_fields(layout)).unwrap() == layout
         assert layout.devices == devices
         assert presets.matching(layout) == chosen
-    assert set(itertools.chain.from_iterable(axes for _, axes in chosen.rules)) <= set(
-        chosen.axis_names
-    )
+    assert set(itertools.chain.from_iterable(axes for _, axes in chosen.rules)) <= set(chosen.axis_names)
 
 
 @pytest.mark.parametrize("model", CATALOGUE)
@@ -127,9 +125,7 @@ def test_presets_of_transformers_keep_their_promise(
     assert output.bytes == output.bytes_per_device * parts_of_output
 
 
-def test_tensor_parallelism_of_a_transformer_can_run_with_fewer_heads_of_keys_than_devices() -> (
-    None
-):
+def test_tensor_parallelism_of_a_transformer_can_run_with_fewer_heads_of_keys_than_devices() -> None:
     found = planned("Tensor", "transformer")
     assert [axis.size for axis in found.mesh.axes] == [8]
     assert not [finding for finding in found.findings if finding.level == "error"]
@@ -145,9 +141,7 @@ def test_two_axes_are_as_square_as_the_count_allows(devices: int) -> None:
     first, second = mesh_shapes.mesh_shape(devices, 2)
     assert first * second == devices and first <= second
     # There is no divisor between the two.
-    assert not [
-        size for size in range(first + 1, second) if devices % size == 0 and size * size <= devices
-    ]
+    assert not [size for size in range(first + 1, second) if devices % size == 0 and size * size <= devices]
 
 
 @given(st.integers(1, 512), st.integers(1, layouts.LARGE_AXES))
@@ -214,10 +208,7 @@ ACTIVATIONS = {
     "MaxText": {
         "seq": "activation_length",
         "head_dim": "activation_kv",
-        **{
-            name: f"activation_{name}"
-            for name in ("batch", "embed", "mlp", "heads", "kv_heads", "vocab")
-        },
+        **{name: f"activation_{name}" for name in ("batch", "embed", "mlp", "heads", "kv_heads", "vocab")},
     },
 }
 CONSTRAINED = [

@@ -89,6 +89,4 @@ def test_each_dimension_has_one_taken_rule_and_each_other_rule_one_cause(
         if trial.busy_axis is not None:
             # The rule that holds the axis was taken before, and names the axis.
             assert trial.busy_rule < trial.rule and trial.busy_axis in rules[trial.busy_rule][1]
-            assert any(
-                t.rule == trial.busy_rule and t.dimension == trial.busy_dimension for t in taken
-            )
+            assert any(t.rule == trial.busy_rule and t.dimension == trial.busy_dimension for t in taken)

@@ -59,9 +59,7 @@ def test_every_list_of_maxtext_is_read(cases: list[dict], least: int) -> None:
         lines += [f"{key}: {value}" for key, value in case.get("parallelism", {}).items()]
         lines += [f"logical_axis_rules: {json.dumps(written)}  # as in base.yml"]
         (found,) = rule_files.rule_sets("\n".join(lines), "base.yml")
-        expected = [
-            [name, [axes] if isinstance(axes, str) else list(axes or [])] for name, axes in written
-        ]
+        expected = [[name, [axes] if isinstance(axes, str) else list(axes or [])] for name, axes in written]
         assert plain(found.rules) == expected
         assert found.axes == tuple(case["mesh_axes"])
     assert len(cases) >= least
@@ -86,9 +84,7 @@ gin_rules: LogicalAxisRules = (('length', 'data'),)
 
 
 def test_rules_among_python_code_are_read() -> None:
-    sets = {
-        rule_set.name: rule_set for rule_set in rule_files.rule_sets(OWN_PYTHON, "partitioning.py")
-    }
+    sets = {rule_set.name: rule_set for rule_set in rule_files.rule_sets(OWN_PYTHON, "partitioning.py")}
     expected = {
         "rules": [
             ["batch", ["data"]],
@@ -131,9 +127,7 @@ def test_mappings_of_an_own_file_in_levanters_form() -> None:
 
 
 @needs_cases
-@pytest.mark.parametrize(
-    ("case", "preset"), [("act1_param1", "T5X, 1D"), ("act2_param2", "T5X, 2D")]
-)
+@pytest.mark.parametrize(("case", "preset"), [("act1_param1", "T5X, 1D"), ("act2_param2", "T5X, 2D")])
 def test_rules_of_t5x_are_those_of_the_preset(case, preset) -> None:
     written = json.loads((FOLDER / "other_frameworks_rules.json").read_text())["t5x"][case]
     text = "import os\nos.abort()\ndef standard():\n  rules = [\n"

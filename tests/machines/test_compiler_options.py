@@ -75,9 +75,7 @@ def test_the_compilers_have_the_options_of_the_attack():
         timeout=120,
         check=False,
     ).stderr
-    listed = dict(
-        re.findall(r"^\s*--(xla_\w+)=.*?\s(bool|string|int32|int64|float)\s", printed, re.M)
-    )
+    listed = dict(re.findall(r"^\s*--(xla_\w+)=.*?\s(bool|string|int32|int64|float)\s", printed, re.M))
     assert len(listed) > 60 and listed["xla_gpu_cuda_data_dir"] == "string"
     assert not {name for name, kind in listed.items() if kind == "string"} & {
         name for name, option in OPTIONS.items() if not option.words
@@ -260,9 +258,7 @@ def test_a_layout_has_only_allowed_options(name: str, value: str):
             assert not re.search(r"[/\\:;\s]|\.\.", text)
 
 
-@given(
-    st.dictionaries(names, st.one_of(values, st.integers(), st.floats(), st.booleans(), st.none()))
-)
+@given(st.dictionaries(names, st.one_of(values, st.integers(), st.floats(), st.booleans(), st.none())))
 def test_a_file_has_only_allowed_options(options: dict[str, Any]):
     try:
         layout = layouts.from_json(LAYOUT.to_json() | {"compiler_options": options})

@@ -86,9 +86,7 @@ def snapshots(draw) -> Snapshot:
     flops = draw(st.sampled_from([1e9, 1e12, 1e15]))
     wires = [draw(SIZES) for _ in range(2)]
     plan = planned(*(sent(("data",), wire) for wire in wires), flops=flops)
-    beside = [
-        partitioned(draw(SIZES), kind) for kind in draw(st.sets(st.sampled_from(["tpu", "gpu"])))
-    ]
+    beside = [partitioned(draw(SIZES), kind) for kind in draw(st.sets(st.sampled_from(["tpu", "gpu"])))]
     ran = replace(emulated(*beside), arrays=plan.arrays)
     own = replace(compiled(draw(SIZES), *plan.programs[0].collectives), arrays=plan.arrays)
     return draw(st.sampled_from([plan, replace(plan, propagated=tuple(beside) or None), ran, own]))

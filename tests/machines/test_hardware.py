@@ -13,9 +13,7 @@ from tests.paths import CASES
 
 PROBLEMS = CASES / "numeric" / "problems.json"
 NAMES_IN_THE_TABLE = {"v4p": "v4"}
-needs_table = pytest.mark.skipif(
-    not PROBLEMS.is_file(), reason="needs ../shared/cases/numeric/problems.json"
-)
+needs_table = pytest.mark.skipif(not PROBLEMS.is_file(), reason="needs ../shared/cases/numeric/problems.json")
 
 
 def published() -> dict:
@@ -140,9 +138,7 @@ def test_nvlink_bandwidth_is_the_sum_of_its_links(name: str, generation: str) ->
 
 
 @needs_table
-@pytest.mark.parametrize(
-    ("row", "name"), [("H100", "h100"), ("B200", "b200"), ("GB200_NVL72", "gb200")]
-)
+@pytest.mark.parametrize(("row", "name"), [("H100", "h100"), ("B200", "b200"), ("GB200_NVL72", "gb200")])
 def test_node_bandwidth_is_the_published_one(row: str, name: str) -> None:
     nodes = chip(name).network
     assert isinstance(nodes, Nodes)

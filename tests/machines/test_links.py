@@ -249,6 +249,5 @@ def test_the_torus_of_a_slice_can_be_the_bound() -> None:
         assert collective_time(op, 1e9, fast).seconds == collective_time(op, 1e9, torus).seconds
     # Half of an all-to-all stays in the slice.
     assert (
-        collective_time("all-to-all", 1e9, fast).seconds
-        == collective_time("all-to-all", 5e8, torus).seconds
+        collective_time("all-to-all", 1e9, fast).seconds == collective_time("all-to-all", 5e8, torus).seconds
     )

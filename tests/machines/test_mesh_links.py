@@ -205,9 +205,7 @@ def test_shared_links_are_counted_hop_by_hop(lengths, wraps, inner) -> None:
 def test_any_order_is_no_faster_than_the_links_of_a_chip(lengths, wraps, shuffling, data) -> None:
     count = math.prod(lengths)
     inner = data.draw(st.sampled_from([n for n in range(1, count + 1) if count % n == 0]))
-    chips = [
-        (x, y, z) for x in range(lengths[0]) for y in range(lengths[1]) for z in range(lengths[2])
-    ]
+    chips = [(x, y, z) for x in range(lengths[0]) for y in range(lengths[1]) for z in range(lengths[2])]
     shuffling.shuffle(chips)
     these = torus.on_torus(lengths, wraps, [count // inner, inner], chips)
     for axes, link in links_of(these, V5P).items():
@@ -222,9 +220,7 @@ def test_torus_order_and_row_major_order() -> None:
     lengths, wraps = (4, 4, 4), (True, True, True)
     torus_order = [(x, y, z) for z in range(4) for y in range(4) for x in range(4)]
     ordered = torus.on_torus(lengths, wraps, (16, 4), torus_order)
-    by_hosts = torus.on_torus(
-        lengths, wraps, (16, 4), torus.by_hosts(lengths), device_order="row-major"
-    )
+    by_hosts = torus.on_torus(lengths, wraps, (16, 4), torus.by_hosts(lengths), device_order="row-major")
     model, same = (links_of(one, V5P)["model",] for one in (ordered, by_hosts))
     assert model.name == "ring of 4" and same.name == "line of 2 and line of 2"
     assert model.assumption == "The device order (torus) puts model (4) on x: a ring of 4."
@@ -288,9 +284,7 @@ def test_chips_of_two_slices_with_equal_coordinates() -> None:
     v5e = CHIPS["v5e"]
     one = torus.on_torus((4, 4), (False, False), (4, 4))
     two = torus.on_slices(2, one, (2, 4, 4))
-    links = links_of(
-        two, v5e, [("data",), ("model",), ("seq",), ("data", "model"), ("model", "seq")]
-    )
+    links = links_of(two, v5e, [("data",), ("model",), ("seq",), ("data", "model"), ("model", "seq")])
     alone = links_of(one, v5e, [("data",), ("model",), ("data", "model")])
     # Inside of a slice nothing changes: links are not shared with the other slice.
     for axes, same in (

@@ -75,9 +75,7 @@ def test_invalid_target(text: str, said: str) -> None:
         targets.parse(text)
 
 
-@given(
-    st.text(max_size=30) | st.from_regex(r"(tpu|gpu):[a-z0-9]{0,6}:[0-9x*]{0,9}", fullmatch=True)
-)
+@given(st.text(max_size=30) | st.from_regex(r"(tpu|gpu):[a-z0-9]{0,6}:[0-9x*]{0,9}", fullmatch=True))
 def test_arbitrary_text(text: str) -> None:
     try:
         target = targets.parse(text)

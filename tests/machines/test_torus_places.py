@@ -34,9 +34,7 @@ def test_topology_defaults_to_the_bounding_box() -> None:
 
 @pytest.mark.parametrize("name", ["coordinates", "wraps", "cores"])
 def test_missing_field(name: str) -> None:
-    assert (
-        places_of(replace(MESH, **{name: None})) is None
-    )  # without cores, two devices have one place
+    assert places_of(replace(MESH, **{name: None})) is None  # without cores, two devices have one place
 
 
 COORDINATES, CORES = MESH.coordinates, MESH.cores

@@ -78,9 +78,7 @@ def groups(mesh: Mesh, axes: Iterable[str]) -> list[list[Chip]]:
     found: dict[tuple[int, ...], list[Chip]] = {}
     everywhere = itertools.product(*(range(axis.size) for axis in mesh.axes))
     for place, chip in zip(everywhere, mesh.coordinates, strict=True):
-        key = tuple(
-            index for index, axis in zip(place, mesh.axes, strict=True) if axis.name not in axes
-        )
+        key = tuple(index for index, axis in zip(place, mesh.axes, strict=True) if axis.name not in axes)
         found.setdefault(key, []).append(tuple(chip))
     return list(found.values())
 
@@ -107,9 +105,7 @@ def is_ring(mesh: Mesh, group: Sequence[Chip]) -> bool:
     """Return whether all chips are on one axis, each one hop from the next, cyclically."""
     moving = [axis for axis, values in enumerate(zip(*group, strict=True)) if len(set(values)) > 1]
     around = itertools.pairwise([*group, group[0]])
-    return (
-        len(moving) == 1 and len(group) > 2 and all(len(way(mesh, *pair)) == 1 for pair in around)
-    )
+    return len(moving) == 1 and len(group) > 2 and all(len(way(mesh, *pair)) == 1 for pair in around)
 
 
 def side_by_side(mesh: Mesh, every: Sequence[Sequence[Chip]], axis: int) -> tuple[int, int]:

@@ -37,13 +37,9 @@ hostile_texts = st.one_of(
 def snapshot(text: str, spec_of_w2: tuple = (None, None)) -> Snapshot:
     """A run in which `text` is a part of every name."""
     axis = f"model{text}"
-    mesh = dataclasses.replace(
-        samples.mesh(data=2, model=2), axes=(MeshAxis("data", 2), MeshAxis(axis, 2))
-    )
+    mesh = dataclasses.replace(samples.mesh(data=2, model=2), axes=(MeshAxis("data", 2), MeshAxis(axis, 2)))
     arrays = (
-        samples.array(
-            f"params/{text}/W1", (8, 8), (None, (axis,)), mesh, ("embed", f"hidden{text}")
-        ),
+        samples.array(f"params/{text}/W1", (8, 8), (None, (axis,)), mesh, ("embed", f"hidden{text}")),
         samples.array(f"params/{text}/W2", (8, 8), spec_of_w2, mesh, (f"hidden{text}", "embed")),
     )
     collective = Collective(

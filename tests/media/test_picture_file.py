@@ -25,9 +25,7 @@ NAME = "<img src=x onerror=window.hacked=1>$x^2$</text><script>"
 @pytest.fixture(scope="module")
 def figure():
     found = hostile.snapshot(NAME)
-    return stamp.stamped_with(
-        overview(found.arrays, found.mesh, width_px=800), [provenance.line(found)]
-    )
+    return stamp.stamped_with(overview(found.arrays, found.mesh, width_px=800), [provenance.line(found)])
 
 
 def test_a_png_has_twice_the_pixels_of_the_figure(figure) -> None:
@@ -59,9 +57,7 @@ def test_a_missing_browser_is_an_error(figure, monkeypatch: pytest.MonkeyPatch) 
         picture_file.picture(figure, "pdf")
 
 
-def test_a_browser_that_hangs_is_killed(
-    figure, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
-) -> None:
+def test_a_browser_that_hangs_is_killed(figure, monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     pid = tmp_path / "pid"
     hanging = tmp_path / "chrome"
     hanging.write_text(f"#!/bin/sh\necho $$ > {pid}\nexec sleep 600\n")

@@ -72,9 +72,7 @@ def every_block(name: str) -> section.Section:
     )
     kinds = ("info", "unknown", "success", "warning", "error")
     notices = tuple(section.Notice(kind, (f"{kind} about {name}",)) for kind in kinds)
-    return section.Section(
-        "fact", f"Heading {name}", (*notices, section.Section("nested", "Nested", inner))
-    )
+    return section.Section("fact", f"Heading {name}", (*notices, section.Section("nested", "Nested", inner)))
 
 
 class Elements(HTMLParser):
@@ -237,9 +235,7 @@ def test_plain_text_is_aligned_and_one_line_per_row() -> None:
     assert header.index("Note") == row.index("see layer_0")
     assert row.index("4.0 MiB") + len("4.0 MiB") == header.index("Bytes") + len("Bytes")
     assert text.endswith("\n") and not any(line != line.rstrip() for line in lines)
-    long = section.Table(
-        "long", (section.Column("Path"), section.Column("Spec")), (("p" * 300, "s" * 300),)
-    )
+    long = section.Table("long", (section.Column("Path"), section.Column("Spec")), (("p" * 300, "s" * 300),))
     assert len(terminal.text([long]).splitlines()) == 2
 
 

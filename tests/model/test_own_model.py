@@ -222,9 +222,7 @@ def test_a_model_of_mesh_axes_is_planned(module) -> None:
     assert found.array("params").spec == (("data",), None)
     assert disagreements(plan(layout, abstract_state(layout)), found) == ()
     other = layouts.parse({"model": f"{name}:build", "mesh": "8", "axes": "fsdp"}).unwrap()
-    with pytest.raises(
-        InvalidInput, match="params has the mesh axis 'data', but the mesh has fsdp"
-    ):
+    with pytest.raises(InvalidInput, match="params has the mesh axis 'data', but the mesh has fsdp"):
         abstract_state(other)
 
 
@@ -285,9 +283,7 @@ def test_mesh_axes_come_from_the_rules_of_the_model(module, tmp_path, capsys) ->
     assert layout.axis_names == ("dp", "fsdp")
     every = layout_of(name)
     assert every.axis_names == ("dp", "fsdp", "tp", "sp", "ep") and every.devices == 8
-    assert not [
-        one for one in audited(plan(every, abstract_state(every))).findings if one.code == LEFT_OUT
-    ]
+    assert not [one for one in audited(plan(every, abstract_state(every))).findings if one.code == LEFT_OUT]
     found = audited(plan(layout, abstract_state(layout)))
     (left,) = [one for one in found.findings if one.code == LEFT_OUT]
     assert left.level == "warning"
@@ -430,9 +426,7 @@ def test_code_is_never_named_by_a_layout(name) -> None:
 
 @pytest.mark.parametrize("name", ["a:b:c", "a/b:c", "a b:c", ".a:b", "a:", ":b", "a;b:c", "é:b\n"])
 def test_a_name_is_a_module_and_a_function(name) -> None:
-    with pytest.raises(
-        InvalidInput, match=r"must be the name of a model, or package\.module:function"
-    ):
+    with pytest.raises(InvalidInput, match=r"must be the name of a model, or package\.module:function"):
         registration.register_own(name)
 
 

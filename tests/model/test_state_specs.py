@@ -125,8 +125,7 @@ def test_each_form_gives_its_specs(folder) -> None:
         "up": column, "down": row, "bias": "P('mp',)", "rest": whole,
     }  # fmt: skip
     unmatched = [
-        [one.array for one in each.findings if one.code == UNMATCHED]
-        for each in (table, function, tree)
+        [one.array for one in each.findings if one.code == UNMATCHED] for each in (table, function, tree)
     ]
     assert unmatched == [["params/rest"], ["params/bias", "params/rest"], ["params/rest"]]
     assert table.array("params/down").pattern == "down"
@@ -164,9 +163,7 @@ def test_the_default_mesh_is_that_of_the_model(folder) -> None:
     explicit = layout_of("everything")
     assert explicit.explicit_axes == ("dp", "mp")
     mesh = AbstractMesh((2, 4), ("dp", "mp"), axis_types=(AxisType.Explicit,) * 2)
-    assert [axis.type for axis in explicit.mesh().axes] == [
-        kind.name.lower() for kind in mesh.axis_types
-    ]
+    assert [axis.type for axis in explicit.mesh().axes] == [kind.name.lower() for kind in mesh.axis_types]
     auto = layout_of("everything", axis_types="auto")
     assert auto.explicit_axes == ()
     assert layouts.from_json(auto.to_json()) == auto
@@ -225,9 +222,7 @@ def test_the_mesh_of_a_model_without_set_mesh_is_not_set(folder) -> None:
     layout = layout_of("function")
     module = sys.modules["without_boxes"]
     original = module.of_path
-    module.of_path = lambda *given: (
-        seen.append(jax.sharding.get_abstract_mesh()) or original(*given)
-    )
+    module.of_path = lambda *given: seen.append(jax.sharding.get_abstract_mesh()) or original(*given)
     try:
         abstract_state(layout)
     finally:

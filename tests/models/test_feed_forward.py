@@ -33,9 +33,7 @@ def test_the_layer_is_its_formula(activation: str, gated: bool) -> None:
     act = ACTIVATIONS[activation]
     hidden = act(x @ params["gate"]) * (x @ params["up"]) if gated else act(x @ params["up"])
     assert params.keys() == {"up", "down"} | ({"gate"} if gated else set())
-    np.testing.assert_allclose(
-        layer.apply({"params": params}, x), hidden @ params["down"], atol=1e-5
-    )
+    np.testing.assert_allclose(layer.apply({"params": params}, x), hidden @ params["down"], atol=1e-5)
 
 
 @pytest.mark.nightly

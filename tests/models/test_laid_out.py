@@ -93,9 +93,7 @@ def test_constrained_activations_have_the_specs_of_linen(model: str, preset: str
 def test_a_constraint_that_is_off_is_said_to_be_off() -> None:
     layout = small("transformer", mesh="4x2", layers="1", steps="1", unconstrained="query,logits")
     found = run_layout(layout, lambda *_, **__: None)
-    names = {
-        a.path.rsplit("/")[-1]: a.logical_axes for a in found.arrays if a.group == "activation"
-    }
+    names = {a.path.rsplit("/")[-1]: a.logical_axes for a in found.arrays if a.group == "activation"}
     assert names["query"] is None and names["logits"] is None
     assert names["key"] == ("batch", "seq", "kv_heads", "head_dim")
 
@@ -109,7 +107,5 @@ def test_tokens_go_to_their_experts_and_back_all_to_all(preset: str) -> None:
     assert sum(one.executions for one in moves) == 2 * int(SMALL["layers"])
     # Experts do not move: no all-gather over their axis alone is as large as one expert's matrix.
     matrix = int(SMALL["embed"]) * int(SMALL["mlp"]) * 4
-    gathers = [
-        one for one in collectives if one.op == "all-gather" and one.mesh_axes == ("expert",)
-    ]
+    gathers = [one for one in collectives if one.op == "all-gather" and one.mesh_axes == ("expert",)]
     assert all(one.payload_bytes < matrix for one in gathers)

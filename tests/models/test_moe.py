@@ -62,9 +62,7 @@ def test_load_balance_ranges_from_one_to_the_number_of_experts() -> None:
 
 
 @given(st.integers(1, 300), st.integers(1, 16), st.floats(0.01, 40))
-def test_capacity_is_between_one_place_and_the_sequence(
-    seq: int, experts: int, factor: float
-) -> None:
+def test_capacity_is_between_one_place_and_the_sequence(seq: int, experts: int, factor: float) -> None:
     places = capacity(seq, experts, 1, factor)
     assert 1 <= places <= seq
     assert places == seq or places * experts >= seq * factor * 0.999999

@@ -22,9 +22,7 @@ PUBLISHED = {
     "Mixtral-8x7B": 46_702_792_704,
 }
 ALL = [(name, preset) for name, entry in CATALOGUE.items() for preset in entry.presets]
-every_preset = pytest.mark.parametrize(
-    ("model", "preset"), ALL, ids=lambda p: getattr(p, "name", p)
-)
+every_preset = pytest.mark.parametrize(("model", "preset"), ALL, ids=lambda p: getattr(p, "name", p))
 
 
 def sized(model: str, preset: SizePreset, mesh: str = "8x8") -> Layout:

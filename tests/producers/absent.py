@@ -111,9 +111,7 @@ def compiled_alone(payload: dict[str, Any], report: Callable[..., None]) -> dict
     )
     rows, columns = (NamedSharding(mesh, PartitionSpec(*spec)) for spec in (("x", "y"), ("y",)))
     shape = jax.ShapeDtypeStruct((256, 256), jnp.float32)
-    compiled = (
-        jax.jit(lambda a, b: a @ b, in_shardings=(rows, columns)).lower(shape, shape).compile()
-    )
+    compiled = jax.jit(lambda a, b: a @ b, in_shardings=(rows, columns)).lower(shape, shape).compile()
     return {"mesh": typed_json.encode(kept), "devices": list(kept.devices), **_seen(compiled)}
 
 

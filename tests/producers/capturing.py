@@ -80,10 +80,7 @@ def captured(payload, report):
         "program": program.to_json(),
         "same": len({json.dumps(one) for one in distributed.gathered(_said(plain))}) == 1,
         "untouched": distributed.gathered(before == after),
-        "asked": [
-            [one.path, one.spec, one.shard_shape, one.bytes_per_device, one.replicas]
-            for one in asked
-        ],
+        "asked": [[one.path, one.spec, one.shard_shape, one.bytes_per_device, one.replicas] for one in asked],
     }
 
 

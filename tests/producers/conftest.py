@@ -15,7 +15,5 @@ from tests.producers.readers import dumped
 def placements(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """Return a folder with a dump, captures and JAX's own placements of programs with every kind of them."""
     folder = tmp_path_factory.mktemp("placements")
-    subprocess.run(
-        [sys.executable, str(dumped.__file__), str(folder)], check=True, capture_output=True
-    )
+    subprocess.run([sys.executable, str(dumped.__file__), str(folder)], check=True, capture_output=True)
     return folder

@@ -16,9 +16,9 @@ def place(payload: dict[str, Any], report: Callable[..., None]) -> dict[str, Any
     return {
         "meshes": [
             typed_json.encode(
-                topology.mesh_on(
-                    targets.parse(target), tuple(sizes), ("data", "model")[: len(sizes)], order
-                )[1]
+                topology.mesh_on(targets.parse(target), tuple(sizes), ("data", "model")[: len(sizes)], order)[
+                    1
+                ]
             )
             for target, sizes, order in payload["wanted"]
         ]

@@ -44,9 +44,7 @@ def global_array() -> jax.Array:
 def facts(payload, report):
     """Return facts of each process after a collective over all of them."""
     array = global_array()
-    total = jax.jit(
-        lambda x: x.sum(), out_shardings=NamedSharding(array.sharding.mesh, PartitionSpec())
-    )
+    total = jax.jit(lambda x: x.sum(), out_shardings=NamedSharding(array.sharding.mesh, PartitionSpec()))
     mine = {
         "pid": os.getpid(),
         "index": jax.process_index(),

@@ -80,8 +80,7 @@ def test_every_way_gives_the_same_array_as_jax(way: str, name: str) -> None:
             assert list(contents.values) == np.asarray(shard.data).ravel().tolist()
             mine = next(one for one in placed if one.device == shard.device.id)
             bounds = tuple(
-                part.indices(size)[:2]
-                for part, size in zip(indices[shard.device], want.shape, strict=True)
+                part.indices(size)[:2] for part, size in zip(indices[shard.device], want.shape, strict=True)
             )
             assert (mine.index, mine.replica) == (bounds, shard.replica_id)
         assert pieces.wrong_elements(asked, stage) == {}
@@ -337,9 +336,7 @@ def run_alone(folder, asked: Assembly) -> subprocess.CompletedProcess[str]:
     path = folder / "assembled.py"
     path.write_text(script(asked), encoding="utf-8")
     kept = {key: value for key, value in os.environ.items() if key in ("PATH", "HOME", "TMPDIR")}
-    return subprocess.run(
-        [sys.executable, str(path)], cwd=folder, env=kept, capture_output=True, text=True
-    )
+    return subprocess.run([sys.executable, str(path)], cwd=folder, env=kept, capture_output=True, text=True)
 
 
 def assert_prints(printed: str, made: Assembled) -> None:

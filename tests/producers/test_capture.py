@@ -157,10 +157,7 @@ def test_every_array_has_the_shards_of_jax(drawn) -> None:
     for path, value in state.items():
         theirs = {
             shard.device.id: (
-                tuple(
-                    part.indices(size)[:2]
-                    for part, size in zip(shard.index, value.shape, strict=True)
-                ),
+                tuple(part.indices(size)[:2] for part, size in zip(shard.index, value.shape, strict=True)),
                 shard.replica_id,
             )
             for shard in value.addressable_shards
@@ -234,9 +231,7 @@ def test_unreduced_and_unconstrained_specs() -> None:
             "host": jax.device_put(
                 np.ones(8), NamedSharding(explicit, P("data"), memory_kind="unpinned_host")
             ),
-            "uneven": jax.ShapeDtypeStruct(
-                (3,), "int8", sharding=NamedSharding(explicit, P("data"))
-            ),
+            "uneven": jax.ShapeDtypeStruct((3,), "int8", sharding=NamedSharding(explicit, P("data"))),
             "unknown": jax.ShapeDtypeStruct((3,), "int8"),
         },
         mesh=explicit,
@@ -284,9 +279,7 @@ def test_an_abstract_mesh_has_axes_and_no_devices() -> None:
     found = capture({"a": jax.ShapeDtypeStruct((8,), "float32", sharding=spec)})
     assert (found.mesh.device_kind, found.mesh.processes) == (None, None)
     assert codes(found) == ["abstract-mesh"]
-    with_devices = capture(
-        {"a": jax.ShapeDtypeStruct((8,), "float32", sharding=spec), "b": put(jnp.ones(8))}
-    )
+    with_devices = capture({"a": jax.ShapeDtypeStruct((8,), "float32", sharding=spec), "b": put(jnp.ones(8))})
     assert with_devices.array("a").spec == (("data",),)
     assert with_devices.mesh.processes == (0,) * 8
 

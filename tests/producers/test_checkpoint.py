@@ -114,16 +114,12 @@ def test_a_changed_value_is_reported(tmp_path: Path) -> None:
     values[5, 7] ^= 1  # the lowest bit of the mantissa
     values[40, 0] ^= 1 << 31
     values.tofile(file)
-    outcome = outcome_of(
-        saved, checkpoint.restore_state(layout_of({"mesh": "4x2"}), tmp_path, quiet)
-    )
+    outcome = outcome_of(saved, checkpoint.restore_state(layout_of({"mesh": "4x2"}), tmp_path, quiet))
     wrong = [row for row in outcome.snapshot.transfer.arrays if row.unequal]
     assert [(row.path, row.unequal, row.first_unequal) for row in wrong] == [(changed, 2, (5, 7))]
     (finding,) = outcome.snapshot.findings
     assert (finding.level, finding.code, finding.array) == ("error", UNEQUAL, changed)
-    assert finding.message == (
-        f"{changed} has 2 of 2,304 values unequal to those saved, the first at [5, 7]"
-    )
+    assert finding.message == (f"{changed} has 2 of 2,304 values unequal to those saved, the first at [5, 7]")
     assert transfer.verdict(outcome.snapshot.transfer, "A → B") == (
         "1 of 14 arrays, 2 of 27,650 values, are not equal after restoring A → B."
     )
@@ -133,9 +129,7 @@ def test_a_changed_value_is_reported(tmp_path: Path) -> None:
 @pytest.mark.parametrize("spec", [PartitionSpec(), PartitionSpec("a"), PartitionSpec(None, "b")])
 def test_values_are_compared_bit_by_bit(dtype: str, spec: PartitionSpec, tmp_path: Path) -> None:
     mesh = jax.sharding.Mesh(np.array(jax.devices()[:4]).reshape(2, 2), ("a", "b"))
-    bits = np.random.default_rng(0).integers(
-        0, 256, (4, 6, np.dtype(jax.numpy.dtype(dtype)).itemsize)
-    )
+    bits = np.random.default_rng(0).integers(0, 256, (4, 6, np.dtype(jax.numpy.dtype(dtype)).itemsize))
     if dtype == "bool":
         bits %= 2
     whole = bits.astype(np.uint8).view(jax.numpy.dtype(dtype))[..., 0]

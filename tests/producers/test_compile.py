@@ -68,9 +68,7 @@ def layout_of(fields: dict[str, str]) -> layouts.Layout:
     return layouts.parse(SMALL | fields).unwrap()
 
 
-def look(
-    pool: Pool, target: str, fields: dict[str, str], **payload: Any
-) -> tuple[Snapshot, dict[str, Any]]:
+def look(pool: Pool, target: str, fields: dict[str, str], **payload: Any) -> tuple[Snapshot, dict[str, Any]]:
     answer = result(start(pool, "look", target, layout=layout_of(fields).to_json(), **payload))
     return snapshot.from_json(answer["snapshot"]), answer["seen"]
 
@@ -247,9 +245,7 @@ def test_a_mesh_axis_follows_an_axis_of_the_torus(pool: Pool) -> None:
         order: result(start(pool, "compiled_alone", "tpu:v5p:4x4x4", mesh=[16, 4], order=order))
         for order in ("row-major", "torus")
     }
-    places = {
-        order: np.array(one["mesh"]["coordinates"]).reshape(16, 4, 3) for order, one in made.items()
-    }
+    places = {order: np.array(one["mesh"]["coordinates"]).reshape(16, 4, 3) for order, one in made.items()}
     assert sorted(made["torus"]["devices"]) == sorted(made["row-major"]["devices"])
     assert made["torus"]["devices"] != made["row-major"]["devices"]
     # Number of coordinates that differ in a row of four: one along an axis of the torus.
@@ -315,9 +311,7 @@ def test_gpu_program_that_does_not_fit_has_a_finding(pool: Pool) -> None:
         ),
     ],
 )
-def test_invalid_requests_are_refused(
-    pool: Pool, target: str, payload: dict[str, Any], said: str
-) -> None:
+def test_invalid_requests_are_refused(pool: Pool, target: str, payload: dict[str, Any], said: str) -> None:
     fields = {"mesh": "2x2"} | payload.pop("fields", {})
     job = start(pool, "look", target, layout=layout_of(fields).to_json(), **payload)
     job.wait()

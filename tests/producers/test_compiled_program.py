@@ -132,9 +132,7 @@ def test_a_killed_compiler_is_an_error_and_the_next_one_works(service: Inspectio
         ({"target": "tpu:v5e:2x4", "mesh": "2x2"}, "mesh 2x2 has 4 devices, but tpu:v5e:2x4 has 8"),
     ],
 )
-def test_an_invalid_target_is_refused_before_a_worker_starts(
-    fields: dict[str, str], said: str
-) -> None:
+def test_an_invalid_target_is_refused_before_a_worker_starts(fields: dict[str, str], said: str) -> None:
     with pytest.raises(InvalidInput) as refused:
         layouts.parse(fields).unwrap()
     assert said in str(refused.value) and "\n" not in str(refused.value)

@@ -116,9 +116,7 @@ def test_unsafe_options_of_a_command(tmp_path):
 
 
 @pytest.mark.nightly
-@pytest.mark.skipif(
-    "tpu" not in xla_options.installed(), reason="the TPU compiler is not installed"
-)
+@pytest.mark.skipif("tpu" not in xla_options.installed(), reason="the TPU compiler is not installed")
 def test_a_compile_with_unsafe_options_is_not_cached(tmp_path):
     machine = (*SMALL, "--target", "tpu:v5e:1x1", "--mesh", "1")
     unsafe = (compiler_options.UNSAFE_FLAG, "xla_tpu_verify_matmul=true")
@@ -172,9 +170,7 @@ def test_unsafe_options_that_are_refused(options: tuple[str, ...]):
     assert done.returncode == 2 and done.stderr.count("\n") == 1 and not done.stdout
 
 
-@pytest.mark.skipif(
-    "gpu" not in xla_options.installed(), reason="the GPU compiler is not installed"
-)
+@pytest.mark.skipif("gpu" not in xla_options.installed(), reason="the GPU compiler is not installed")
 def test_a_compile_starts_no_program_of_the_current_folder(tmp_path, monkeypatch):
     """XLA looks for ptxas in `cuda_sdk_lib` of the current folder, unless it is given another one."""
     ran = tmp_path / "ran"

@@ -234,9 +234,7 @@ def test_too_little_memory_is_refused_and_workers_stay(service) -> None:
     run(service, layout)
     before = {seat.pid for seat in service.pool.workers(lanes.RUNS)}
     payload = {"layout": layout.to_json(), "memory": 10_000}
-    job = service.pool.submit("run", payload, Environment(8, processes=2), lane=lanes.RUNS).wait(
-        PATIENCE
-    )
+    job = service.pool.submit("run", payload, Environment(8, processes=2), lane=lanes.RUNS).wait(PATIENCE)
     assert job.error.startswith("this layout as compiled needs about")
     run(service, layout)
     assert {seat.pid for seat in service.pool.workers(lanes.RUNS)} == before

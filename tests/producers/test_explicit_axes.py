@@ -142,9 +142,7 @@ MISTAKES = {
 
 @pytest.mark.nightly_but_first
 @pytest.mark.parametrize("name", MISTAKES)
-def test_an_example_with_a_mistake(
-    name: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_an_example_with_a_mistake(name: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     old, new, operation, line_has, code = MISTAKES[name]
     model = changed(tmp_path, name, old, new, monkeypatch)
     layout = layout_of(model, EXAMPLES[name])
@@ -165,9 +163,7 @@ def test_an_example_with_a_mistake(
         run_layout(layout, lambda *_, **__: None)
 
 
-def refused(
-    function: Any, *arguments: Any, axes: str = "data:explicit,model:explicit"
-) -> ShardingError:
+def refused(function: Any, *arguments: Any, axes: str = "data:explicit,model:explicit") -> ShardingError:
     layout = layouts.parse({"axes": axes}).unwrap()
     mesh = arguments[0].sharding.mesh
     with (
@@ -249,8 +245,7 @@ def test_jax_accepts_each_choice(name: str) -> None:
         expected = values[0][values[1]]
     with jax.set_mesh(mesh):
         arrays = [
-            jax.device_put(value, each.sharding.spec)
-            for value, each in zip(values, operands, strict=True)
+            jax.device_put(value, each.sharding.spec) for value, each in zip(values, operands, strict=True)
         ]
         for choice in error.choices:
             if "reshard" in choice.code:
@@ -290,9 +285,7 @@ def test_the_cost_of_a_choice_is_that_of_the_compiled_operation() -> None:
     choices = {one.code: one for one in refused(function, *operands).choices}
     mesh = real_mesh(("data", "model"))
     with jax.set_mesh(mesh):
-        arrays = [
-            jax.device_put(np.ones(each.shape, each.dtype), each.sharding.spec) for each in operands
-        ]
+        arrays = [jax.device_put(np.ones(each.shape, each.dtype), each.sharding.spec) for each in operands]
         lowered = jax.jit(resolve(P("data", None))).lower(*arrays)
     compiled = program_text.read(lowered.compile().as_text(), mesh_record(mesh)).collectives
     assert wire_bytes(choices["out_sharding=P('data', None)"].collectives) == wire_bytes(compiled)
@@ -334,8 +327,7 @@ def test_errors_without_shardings_pass_unchanged() -> None:
 @pytest.mark.parametrize("model", ["logical_mlp", "mlp"])
 def test_a_built_in_model_without_its_constraint_is_refused(model: str) -> None:
     layout = layouts.parse(
-        {"model": model, "axes": "data:explicit,model:explicit", "depth": "64"}
-        | {"unconstrained": "z"}
+        {"model": model, "axes": "data:explicit,model:explicit", "depth": "64"} | {"unconstrained": "z"}
     ).unwrap()
     # Shapes do not depend on the types of the axes.
     assert plan(layout, abstract_state(layout)).array("output").shape == (8, 64)

@@ -162,9 +162,7 @@ def test_any_exchange_equals_the_arithmetic(service, mesh, spec, local, data, co
     placement = sharding.place(shape, wanted.spec, wanted.mesh())
     held = {part.device: part for view in made.views for part in view.addressable}
     for place, device in enumerate(wanted.mesh().devices):
-        index = tuple(
-            zip(placement.starts[place].tolist(), placement.stops[place].tolist(), strict=True)
-        )
+        index = tuple(zip(placement.starts[place].tolist(), placement.stops[place].tolist(), strict=True))
         assert held[device].index == index
     for number, view in enumerate(made.views):
         assert view.returned == view.given == tuple(wanted.given(number).ravel().tolist())
@@ -197,9 +195,9 @@ def test_four_processes(service) -> None:
 @pytest.mark.nightly
 def test_a_request_for_other_devices_is_refused(service) -> None:
     payload = {"host_local": asked().to_json()}
-    job = service.pool.submit(
-        "exchange", payload, Environment(4, processes=2), lane=lanes.RUNS
-    ).wait(PATIENCE)
+    job = service.pool.submit("exchange", payload, Environment(4, processes=2), lane=lanes.RUNS).wait(
+        PATIENCE
+    )
     assert "for 8 devices in 2 processes" in job.error
 
 

@@ -70,9 +70,7 @@ def twice(x: jax.Array) -> jax.Array:
 @pytest.mark.nightly
 @needs_libtpu
 def test_inspect_compiles_a_kernel_for_the_target_only(mesh: Mesh) -> None:
-    mapped = jax.shard_map(
-        twice, mesh=mesh, in_specs=P("rows"), out_specs=P("rows"), check_vma=False
-    )
+    mapped = jax.shard_map(twice, mesh=mesh, in_specs=P("rows"), out_specs=P("rows"), check_vma=False)
 
     @functools.partial(jax.jit, donate_argnames="state", static_argnames="power")
     def step(state: Any, unused: Any, key: Any, power: int) -> Any:
@@ -114,9 +112,7 @@ def test_inspect_compiles_a_collective_that_the_cpu_lacks(mesh: Mesh) -> None:
         return jax.lax.ragged_all_to_all(x, out, starts, send, places, received, axis_name="rows")
 
     specs = (P("rows"), P("rows"))
-    mapped = jax.shard_map(
-        dispatch, mesh=mesh, in_specs=specs, out_specs=P("rows"), check_vma=False
-    )
+    mapped = jax.shard_map(dispatch, mesh=mesh, in_specs=specs, out_specs=P("rows"), check_vma=False)
     found = inspector.inspect(
         mapped, on(mesh, (128, 128), "rows"), on(mesh, (8, 8), "rows", dtype="int32"), target=TARGET
     )

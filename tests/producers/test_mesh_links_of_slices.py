@@ -51,14 +51,10 @@ def meshes() -> Iterator[dict[str, Mesh]]:
         pytest.skip(lacking)
     with Pool(workers=1, jobs="tests.producers.placed") as pool:
         wanted = [(target, sizes, order) for target, sizes, order, _ in CASES.values()]
-        job = pool.submit(
-            "place", {"wanted": wanted}, Environment(1, targets.environment(machine)), PATIENCE
-        )
+        job = pool.submit("place", {"wanted": wanted}, Environment(1, targets.environment(machine)), PATIENCE)
         job.wait()
         assert job.state == "done", job.error
-        yield dict(
-            zip(CASES, (typed_json.decode(Mesh, one) for one in job.result["meshes"]), strict=True)
-        )
+        yield dict(zip(CASES, (typed_json.decode(Mesh, one) for one in job.result["meshes"]), strict=True))
 
 
 @pytest.mark.parametrize("case", CASES)
@@ -72,9 +68,7 @@ def test_links_are_those_between_the_coordinates(case: str, meshes: dict[str, Me
         assert link.name == names[axes[0]] and link.size == mesh.ways(axes)
         # Each device of a chip has a share of the chip's links.
         every = [sorted(set(group)) for group in torus.groups(mesh, axes)]
-        moving = [
-            axis for axis, values in enumerate(zip(*every[0], strict=True)) if len(set(values)) > 1
-        ]
+        moving = [axis for axis, values in enumerate(zip(*every[0], strict=True)) if len(set(values)) > 1]
         in_mesh_order = torus.groups(mesh, axes)
         rings = [ring for ring in link.rings if len(moving) == 1 and ring.wraps]
         assert all(torus.is_ring(mesh, group) == bool(rings) for group in in_mesh_order)

@@ -93,9 +93,7 @@ def test_bytes_of_each_device_are_those_of_jax(state: dict[str, NamedSharding]) 
     assert bytes_by_device(found, found.arrays) == expected
     sums = totals(found, ("params",))
     assert (sums.per_device, sums.everywhere) == (max(expected.values()), expected.total())
-    assert number_of_devices(found) == len(
-        {device for one in found.meshes for device in one.devices}
-    )
+    assert number_of_devices(found) == len({device for one in found.meshes for device in one.devices})
     for device, held in expected.items():
         assert device_holdings.holdings(found, [device]).bytes == held
     assert snapshot.from_json(json.loads(snapshot.dumps(found))) == found

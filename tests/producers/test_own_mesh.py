@@ -193,8 +193,7 @@ def test_a_compile_for_a_target_is_that_of_constraints_without_devices(service) 
     if missing is not None:
         pytest.skip(missing)
     found, expected = (
-        service.start_run(layout, service.plan(layout)).wait().answer()
-        for layout in (by_devices, by_names)
+        service.start_run(layout, service.plan(layout)).wait().answer() for layout in (by_devices, by_names)
     )
     assert found.mesh == expected.mesh
     assert found.arrays == expected.arrays
@@ -219,9 +218,7 @@ def test_values_on_a_mesh_with_other_sizes_have_the_shards_of_jax(service) -> No
     assert array.bytes_per_device == math.prod(array.shard_shape) * 4
     assert array.replicas == 1
     indices = {
-        device.id: tuple(
-            part.indices(size)[:2] for part, size in zip(index, array.shape, strict=True)
-        )
+        device.id: tuple(part.indices(size)[:2] for part, size in zip(index, array.shape, strict=True))
         for device, index in theirs.devices_indices_map(array.shape).items()
     }
     assert {shard.device: shard.index for shard in array.shards} == indices

@@ -53,9 +53,7 @@ def layers(x: jax.Array, ws: jax.Array) -> jax.Array:
 
 @pytest.fixture(scope="module")
 def scanned() -> tuple[Trace, str]:
-    run, text = compiled(
-        layers, placed((64, 512), "data", "model"), placed((4, 512, 512), None, "model")
-    )
+    run, text = compiled(layers, placed((64, 512), "data", "model"), placed((4, 512, 512), None, "model"))
     found = traced(run, STEPS, text)
     assert found is not None
     return found, text
@@ -124,9 +122,7 @@ def test_unknown_operations_have_the_kind_other() -> None:
 # --- Failures and limits -------------------------------------------------------------------------
 
 
-def test_a_trace_runs_all_steps_and_leaves_no_files(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_trace_runs_all_steps_and_leaves_no_files(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(tempfile, "tempdir", str(tmp_path))
     run, text = compiled(jnp.cos, placed((64, 64)))
     calls = []

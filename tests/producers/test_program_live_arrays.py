@@ -139,9 +139,7 @@ def test_a_split_function_has_the_names_of_its_own_parameters(module: str, passe
     ("module", "passed"),
     [("equinox._jit", as_filter_jit), ("haliax.partitioning", as_named_jit)],
 )
-def test_a_second_compile_of_a_split_function_names_its_static_leaf(
-    module: str, passed: Any
-) -> None:
+def test_a_second_compile_of_a_split_function_names_its_static_leaf(module: str, passed: Any) -> None:
     def static(keep: bool, **more: Any) -> dict[str, Any]:
         arguments = passed({"w": put((8,)), "keep": keep, **more}, put((8, 8)))
         return hook._static_leaves(hook._split(module, arguments), arguments[2])

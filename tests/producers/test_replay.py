@@ -174,9 +174,7 @@ def test_state_boxes_rules_and_timing(take: Take, tutorial: TutorialRequest) -> 
     trained = step(result, "A train step").output
     assert trained.startswith("step 0 → 1 replicated: P()")
     assert trained.count(": True") == 2
-    assert step(result, "Logical axes").output == (
-        "W1: P('embed', 'hidden')\nW2: P('hidden', 'embed')"
-    )
+    assert step(result, "Logical axes").output == ("W1: P('embed', 'hidden')\nW2: P('hidden', 'embed')")
     ruled = step(result, "Rules").output.splitlines()
     assert ruled == [
         f"W1: P(None, '{model}')",
@@ -219,10 +217,7 @@ def test_printed_facts_of_arrays(take: Take, tutorial: TutorialRequest) -> None:
     replicated = step(result, "Replicated").output
     assert "fully replicated: True" in replicated
     assert f"replicas: {' '.join(map(str, range(count)))}" in replicated
-    assert (
-        "committed: False + True → True"
-        in step(result, "Uncommitted and committed operands").output
-    )
+    assert "committed: False + True → True" in step(result, "Uncommitted and committed operands").output
     bytes_of_all = 4 * count * count
     part = bytes_of_all // tutorial.mesh_shape[0]
     alive = [
@@ -257,9 +252,7 @@ def test_jax_raises_the_errors_of_the_guides(take: Take) -> None:
 def test_the_references_shapes(take: Take, tutorial: TutorialRequest) -> None:
     result = take(tutorial)
     as_reference = tutorial.mesh_shape == (2, 4)
-    joined, batch, resharded = (
-        drawn(result, name).array for name in ("joined", "batch", "resharded")
-    )
+    joined, batch, resharded = (drawn(result, name).array for name in ("joined", "batch", "resharded"))
     assert joined.shape == ((8, 8) if as_reference else (9, 8))
     assert joined.shard_shape == ((4, 2) if as_reference else (3, 4))
     # Two rows of 32 features on each device.
@@ -431,9 +424,7 @@ def test_progress_is_reported_before_each_step_and_can_cancel() -> None:
 def test_a_process_of_another_size_is_refused() -> None:
     tutorial = TutorialRequest("pieces", (2, 4), ("x", "y"))
     assert math.prod(tutorial.mesh_shape) != jax.device_count()
-    with pytest.raises(
-        InvalidInput, match=f"has 8 devices, but this process has {jax.device_count()}"
-    ):
+    with pytest.raises(InvalidInput, match=f"has 8 devices, but this process has {jax.device_count()}"):
         replay.replay({"tutorial": tutorial.to_json()}, lambda *_, **__: None)
     with pytest.raises(InvalidInput, match="the tutorial"):
         replay.replay({}, lambda *_, **__: None)

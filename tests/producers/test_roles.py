@@ -51,16 +51,12 @@ def by_hand(state, x):
 
 def groups(found: Snapshot) -> dict[str, str]:
     return {
-        array.path.partition("/input/")[2]: array.group
-        for array in found.arrays
-        if "/input/" in array.path
+        array.path.partition("/input/")[2]: array.group for array in found.arrays if "/input/" in array.path
     }
 
 
 def test_roles_in_a_train_step_follow_from_use_and_not_from_names(mesh) -> None:
-    state = {name: model(mesh) for name in ("net", "a", "b")} | {
-        "step": placed(mesh, (), dtype="int32")
-    }
+    state = {name: model(mesh) for name in ("net", "a", "b")} | {"step": placed(mesh, (), dtype="int32")}
     x = placed(mesh, (16, DEPTH), "fsdp", None)
     found = groups(inspect(by_hand, state, x))
     expected = {"state/step": "other", "x": "batch"}
@@ -73,9 +69,7 @@ def test_roles_in_a_train_step_follow_from_use_and_not_from_names(mesh) -> None:
 def test_the_same_roles_are_read_from_the_text_alone(mesh, tmp_path) -> None:
     from inspector.producers.readers import hlo_text
 
-    state = {name: model(mesh) for name in ("net", "a", "b")} | {
-        "step": placed(mesh, (), dtype="int32")
-    }
+    state = {name: model(mesh) for name in ("net", "a", "b")} | {"step": placed(mesh, (), dtype="int32")}
     x = placed(mesh, (16, DEPTH), "fsdp", None)
     file = tmp_path / "step.txt"
     file.write_text(jax.jit(by_hand).lower(state, x).compile().as_text())
@@ -106,9 +100,7 @@ def test_a_replicated_weight_is_found_under_any_name(mesh, key: str) -> None:
 
 
 def test_a_large_array_without_a_role_is_found_too(mesh) -> None:
-    found = inspect(
-        lambda table, x: x * table.sum(), placed(mesh, (4096, DEPTH)), placed(mesh, (8,))
-    )
+    found = inspect(lambda table, x: x * table.sum(), placed(mesh, (4096, DEPTH)), placed(mesh, (8,)))
     (finding,) = [one for one in found.findings if one.code == "replicated-array"]
     assert finding.bytes == 4096 * DEPTH * 4 * 3 // 4
 
@@ -187,9 +179,7 @@ def test_one_array_per_tree_is_matched_by_its_shape(mesh) -> None:
     """A parameter that is one array has no key that its moment could share."""
     w = jax.device_put(jnp.ones((256, 64)), NamedSharding(mesh, P("fsdp", None)))
     for state in (w + 1, optax.adam(1e-3).init(w), {"momentum": w + 1}):
-        state = jax.tree.map(
-            lambda leaf: jax.device_put(leaf, w.sharding) if leaf.ndim else leaf, state
-        )
+        state = jax.tree.map(lambda leaf: jax.device_put(leaf, w.sharding) if leaf.ndim else leaf, state)
         found = audit.audited(capture({"params": w, "opt_state": state}))
         assert "state-larger-than-parameters" not in [one.code for one in found.findings]
         whole = jax.device_put(state, NamedSharding(mesh, P()))
@@ -215,8 +205,7 @@ def test_one_key_on_one_device_silences_nothing(mesh) -> None:
 def test_an_array_on_another_mesh_is_named_as_not_checked(mesh) -> None:
     wide = jax.make_mesh((2, 2), ("data", "model"), axis_types=(AxisType.Auto,) * 2)
     params = {
-        f"w{n}": jax.device_put(jnp.ones((256, 256)), NamedSharding(wide, P("data", None)))
-        for n in range(4)
+        f"w{n}": jax.device_put(jnp.ones((256, 256)), NamedSharding(wide, P("data", None))) for n in range(4)
     }
     other = jax.device_put(jnp.ones((256, 256)), NamedSharding(mesh, P("fsdp")))
     found = audit.audited(capture({"params": params | {"other": other}}))
@@ -227,9 +216,7 @@ def test_an_array_on_another_mesh_is_named_as_not_checked(mesh) -> None:
 
 
 def test_compiled_programs_have_roles(mesh) -> None:
-    state = {name: model(mesh) for name in ("net", "a", "b")} | {
-        "step": placed(mesh, (), dtype="int32")
-    }
+    state = {name: model(mesh) for name in ("net", "a", "b")} | {"step": placed(mesh, (), dtype="int32")}
     compiled = jax.jit(by_hand).lower(state, placed(mesh, (16, DEPTH), "fsdp")).compile()
     found = groups(capture_compiled(compiled))
     assert sorted(found.values()).count("params") == 3

@@ -88,9 +88,7 @@ def test_every_optimizer_moves_the_parameters(optimizer: str) -> None:
         batch = model.batch(jax.random.key(0))
         state = model.init(jax.random.key(0), batch)
         after, _ = jax.jit(model.step)(state, batch)
-    for before, now in zip(
-        jax.tree.leaves(state.params), jax.tree.leaves(after.params), strict=True
-    ):
+    for before, now in zip(jax.tree.leaves(state.params), jax.tree.leaves(after.params), strict=True):
         assert (before != now).any()
 
 
@@ -98,15 +96,11 @@ def test_programs_have_memory_figures_and_every_step(default: Snapshot) -> None:
     found = default
     assert [program.name for program in found.programs] == ["init", "train_step", "apply"]
     for program in found.programs:
-        assert (
-            program.seconds.lower > 0 and program.seconds.compile > 0 and program.seconds.first > 0
-        )
+        assert program.seconds.lower > 0 and program.seconds.compile > 0 and program.seconds.first > 0
         assert len(program.seconds.steps) == (0 if program.name == "init" else 3)
     step = found.program("train_step")
     held = sum(
-        a.bytes_per_device
-        for a in found.arrays
-        if a.group in ("params", "opt_state", "other", "batch")
+        a.bytes_per_device for a in found.arrays if a.group in ("params", "opt_state", "other", "batch")
     )
     assert step.memory.arguments == held
 
@@ -114,9 +108,7 @@ def test_programs_have_memory_figures_and_every_step(default: Snapshot) -> None:
 def test_a_live_array_without_a_named_sharding_keeps_its_shards() -> None:
     layout = layouts.parse({"mesh": "2x4"}).unwrap()
     mesh = jax.sharding.Mesh([jax.devices()[1]], ("one",))
-    value = jax.device_put(
-        jax.numpy.zeros((4, 2)), jax.sharding.SingleDeviceSharding(mesh.devices[0])
-    )
+    value = jax.device_put(jax.numpy.zeros((4, 2)), jax.sharding.SingleDeviceSharding(mesh.devices[0]))
     array = live_arrays.live_array(Leaf("x", "other", value, None), layout.mesh(), logical=True)
     assert array.spec is None
     assert [(s.device, s.index, s.replica) for s in array.shards] == [(1, ((0, 4), (0, 2)), 0)]
@@ -168,8 +160,7 @@ def compiled_with_watching(layout: Layout, watching: bool) -> tuple[Any, dict[st
     mesh = build.make_mesh(layout)
     with build.tracing(layout, mesh):
         batch_sharding = {
-            name: build.named_sharding(axes, model, layout, mesh)
-            for name, axes in model.batch_axes.items()
+            name: build.named_sharding(axes, model, layout, mesh) for name, axes in model.batch_axes.items()
         }
         key = jax.random.key(0)
         batch = jax.eval_shape(model.batch, key)
@@ -186,14 +177,8 @@ def compiled_with_watching(layout: Layout, watching: bool) -> tuple[Any, dict[st
             return output, gradients
 
         watched: dict[str, Watched] = {}
-        with (
-            listening(lambda value: watched.setdefault(value.path, value))
-            if watching
-            else nullcontext()
-        ):
-            lowered = jax.jit(both, in_shardings=(state_sharding, batch_sharding)).lower(
-                state, batch
-            )
+        with listening(lambda value: watched.setdefault(value.path, value)) if watching else nullcontext():
+            lowered = jax.jit(both, in_shardings=(state_sharding, batch_sharding)).lower(state, batch)
             return lowered.compile(), watched
 
 
@@ -227,9 +212,7 @@ def test_watching_adds_no_instruction() -> None:
         text = compiled_with_watching(layout, watching)[0].as_text()
         # Numbers in names and tables of source lines differ between compiles.
         lines = [line for line in text.splitlines() if " = " in line and not line[0].isdigit()]
-        return sorted(
-            re.sub(r"metadata=\{[^}]*\}|\.\d+|channel_id=\d+", "", line) for line in lines
-        )
+        return sorted(re.sub(r"metadata=\{[^}]*\}|\.\d+|channel_id=\d+", "", line) for line in lines)
 
     assert instructions(True) == instructions(False) != []
 
@@ -247,9 +230,7 @@ def test_constrained_activations_have_the_specs_of_linen() -> None:
 @pytest.mark.first_jax_is_enough
 def test_a_disabled_constraint_is_recorded() -> None:
     found = run({"unconstrained": "z"})
-    names = {
-        a.path.rsplit("/")[-1]: a.logical_axes for a in found.arrays if a.group == "activation"
-    }
+    names = {a.path.rsplit("/")[-1]: a.logical_axes for a in found.arrays if a.group == "activation"}
     assert names == {"y": ("batch", "hidden"), "z": None}
     assert found.layout["unconstrained"] == ["z"]
 
@@ -266,9 +247,7 @@ def test_facts_equal_those_of_the_arrays(default: Snapshot) -> None:
     kernel = default.array("params/DotReluDot_0/W2")
     assert (kernel.facts.committed, kernel.facts.fully_addressable) == (True, True)
     assert (kernel.facts.fully_replicated, kernel.facts.placement) == (False, "one process")
-    assert (
-        kernel.facts.devices == kernel.facts.addressable_shards == kernel.facts.global_shards == 8
-    )
+    assert kernel.facts.devices == kernel.facts.addressable_shards == kernel.facts.global_shards == 8
     assert kernel.box.kind == "LogicallyPartitioned" and kernel.box.names == (
         ("hidden",),
         ("embed",),
@@ -315,9 +294,7 @@ def test_a_donated_state_is_overwritten_in_every_step(
     donated = run({"donate": "true", "timeit": "true"})
     step = donated.program("train_step")
     state = sum(
-        array.bytes_per_device
-        for array in donated.arrays
-        if array.group in ("params", "opt_state", "other")
+        array.bytes_per_device for array in donated.arrays if array.group in ("params", "opt_state", "other")
     )
     assert kept.memory.aliased == 0 and step.memory.aliased == state
     assert donated.program("apply").memory.aliased == 0

@@ -84,9 +84,7 @@ def test_too_little_memory_is_refused() -> None:
     wanted = {0: parsed(mesh="2x1"), 1: parsed(mesh="1x2")}
     phases: list[str] = []
     with pytest.raises(InvalidInput, match=r"at least two layouts .*needs about"):
-        time_together.time_layouts(
-            wanted, ROUNDS, lambda phase, **_: phases.append(phase), memory=10_000
-        )
+        time_together.time_layouts(wanted, ROUNDS, lambda phase, **_: phases.append(phase), memory=10_000)
     assert "first run" not in phases
 
 

@@ -35,9 +35,7 @@ def test_defaults_have_the_mesh_of_the_guide(guide: str) -> None:
         ("scale_up", "2x4", "a, b'] + [", "axes", "must be ASCII letters, digits and _"),
     ],
 )
-def test_errors_belong_to_a_field(
-    guide: str, mesh: str, axes: str, field: str, sentence: str
-) -> None:
+def test_errors_belong_to_a_field(guide: str, mesh: str, axes: str, field: str, sentence: str) -> None:
     parsed = tutorials.parse(guide, mesh, axes)
     assert parsed.value is None
     assert list(parsed.problems) == [field]
@@ -97,8 +95,6 @@ def test_the_script_has_the_mesh_and_a_cell_per_step() -> None:
         "# %% Second",
     ]
     assert max(map(len, text.splitlines())) <= tutorials.COMMENT_COLUMNS
-    assert (
-        text.index("size = mesh_shape[0]") < text.index("# %% Second") < text.index("print(size)")
-    )
+    assert text.index("size = mesh_shape[0]") < text.index("# %% Second") < text.index("print(size)")
     one_axis = tutorials.script(TutorialRequest("arrays", (2,), ("x",)), ())
     assert "mesh_shape = (2,)\naxis_names = ('x',)\n" in one_axis

@@ -23,9 +23,7 @@ PROPAGATED = Row("b", "v5e", "m", 8, 1.0, before_compile=0.8)
         ((PROPAGATED,) * 2, ("0 published runs ", "2 more runs, ")),
     ],
 )
-def test_runs_with_an_unknown_time_are_counted_apart(
-    rows: tuple[Row, ...], counts: tuple[str, ...]
-) -> None:
+def test_runs_with_an_unknown_time_are_counted_apart(rows: tuple[Row, ...], counts: tuple[str, ...]) -> None:
     said = introduction(rows)
     assert all(count in said for count in counts)
     assert ("unknown" in said) == (PROPAGATED in rows)

@@ -25,9 +25,7 @@ def mesh() -> jax.sharding.Mesh:
 
 def captured(mesh: jax.sharding.Mesh, *specs: P) -> Snapshot:
     """A product whose operands have these specs: arrays and the compiled program, of the values alone."""
-    first, second = (
-        jax.device_put(jnp.ones((64, 64)), NamedSharding(mesh, spec)) for spec in specs
-    )
+    first, second = (jax.device_put(jnp.ones((64, 64)), NamedSharding(mesh, spec)) for spec in specs)
     compiled = jax.jit(lambda a, b: a @ b).lower(first, second).compile()
     return capture({"first": first, "second": second}, programs={"product": compiled})
 
@@ -71,8 +69,7 @@ def test_an_axis_shards_nothing_only_if_no_array_and_no_input_uses_it(mesh) -> N
         (P(None, "y"), P("x"), []),
     ):
         weights, batch = (
-            jax.device_put(jnp.ones((64, 64)), NamedSharding(mesh, spec))
-            for spec in (of_weights, of_batch)
+            jax.device_put(jnp.ones((64, 64)), NamedSharding(mesh, spec)) for spec in (of_weights, of_batch)
         )
         compiled = jax.jit(apply).lower(weights, batch).compile()
         found = capture({"weights": weights}, programs={"apply": compiled})
@@ -83,9 +80,7 @@ def test_an_axis_shards_nothing_only_if_no_array_and_no_input_uses_it(mesh) -> N
         assert not (unused and sends)
         # Data parallelism over an axis needs an input that the axis shards.
         parallel = {
-            one.message.split()[2].rstrip(":")
-            for one in findings
-            if "plain data parallelism" in one.message
+            one.message.split()[2].rstrip(":") for one in findings if "plain data parallelism" in one.message
         }
         named = {"x", "y"} - {axis for entry in of_weights for axis in (entry or ())}
         assert parallel <= named & {axis for entry in of_batch for axis in (entry or ())}

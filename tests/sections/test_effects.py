@@ -75,10 +75,7 @@ def test_unknown_figures_stay_unknown() -> None:
 
 
 def test_without_a_chip_bytes_are_shown_and_order_the_changes() -> None:
-    without = [
-        replace(one, cost=one.cost and replace(one.cost, seconds=None))
-        for one in (LESS, MORE, SAME)
-    ]
+    without = [replace(one, cost=one.cost and replace(one.cost, seconds=None)) for one in (LESS, MORE, SAME)]
     effects = effects_of(*without, current=replace(NOW, seconds=None), chip=None)
     assert [one.label for one in effects.changes] == [MORE.label, LESS.label, SAME.label]
     headings = [one.heading for one in block(effects, Table).columns]
@@ -105,9 +102,7 @@ def test_texts_and_bars_fit_beside_each_other(width_px: int) -> None:
 
 
 def test_the_figure_shows_the_largest_changes() -> None:
-    many = [
-        replace(LESS, label=f"Remove {n}", cost=replace(LESS.cost, seconds=n)) for n in range(30)
-    ]
+    many = [replace(LESS, label=f"Remove {n}", cost=replace(LESS.cost, seconds=n)) for n in range(30)]
     figure = block(effects_of(*many), Picture).build(600)
     assert len(figure.data[0].x) == 12 and max(figure.data[0].x) == pytest.approx(29, abs=0.01)
 

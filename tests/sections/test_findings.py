@@ -23,8 +23,6 @@ def test_what_is_not_checked_is_named_until_the_programs_are_known() -> None:
     assert "all-reduced" not in str(improvements.audited(known, []))
     # A Snapshot without a mesh has no problem only because nothing is checked.
     nothing = replace(known, mesh=None)
-    assert "No problems" not in str(
-        improvements.audited(nothing, []) + improvements.section(nothing).blocks
-    )
+    assert "No problems" not in str(improvements.audited(nothing, []) + improvements.section(nothing).blocks)
     # Only a plan can be propagated or run.
     assert findings.not_checked(plan) != findings.not_checked(checkpoint)

@@ -57,10 +57,7 @@ def effects_of(costs: dict[str, LayoutCost | None], now: LayoutCost = NOW) -> Ef
 
 
 def _changes(costs):
-    return (
-        (name, None, cost, None if cost else "8 is not divisible by 3")
-        for name, cost in costs.items()
-    )
+    return ((name, None, cost, None if cost else "8 is not divisible by 3") for name, cost in costs.items())
 
 
 @pytest.fixture
@@ -101,9 +98,7 @@ def test_the_list_has_the_same_order_and_words_everywhere(known) -> None:
         "report": report.content([("a", known)], ".html").replace("&#43;", "+"),
         "markdown": report.content([("a", known)], ".md"),
         "show": render.text([improvements.section(known)]),
-        "audit": render.text(
-            improvements.audited(known, [(finding, None) for finding in known.findings])
-        ),
+        "audit": render.text(improvements.audited(known, [(finding, None) for finding in known.findings])),
     }
     for medium, text in drawn.items():
         text = " ".join(text.replace("\\", "").split())
@@ -128,9 +123,7 @@ def test_an_empty_list_says_what_was_checked_and_what_cannot_be_seen(known) -> N
 
 
 def test_a_report_of_several_has_the_ranked_list_of_each(known) -> None:
-    parts = [
-        block for block in short([("a", known), ("b", known)], None) if isinstance(block, Folded)
-    ]
+    parts = [block for block in short([("a", known), ("b", known)], None) if isinstance(block, Folded)]
     lists = [part for part in parts if part.summary.startswith(("a: ", "b: "))]
     rows = improvements.ranked(known, known.findings)
     for part, name in zip(lists, "ab", strict=True):

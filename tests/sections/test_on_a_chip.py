@@ -93,9 +93,7 @@ def test_only_a_program_with_gradients_has_an_optimizer(sorted_values: Snapshot)
     assert breakdown.use is not None
     points = len(breakdown.use.points)
     for others, named in (("unknown", False), ("backward", True)):
-        phases = tuple(
-            "optimizer" if point == breakdown.use.peak else others for point in range(points)
-        )
+        phases = tuple("optimizer" if point == breakdown.use.peak else others for point in range(points))
         use = replace(breakdown.use, phases=phases)
         (_, said) = memory.over_program(replace(breakdown, use=use), None)
         assert ("in the optimizer" in str(said)) == named

@@ -16,9 +16,7 @@ from tests.machines.prediction import schedules
 
 
 @pytest.mark.parametrize(("flops", "short"), [(1e9, True), (1e16, False)])
-def test_the_share_of_communication_is_named_only_where_it_is_used(
-    flops: float, short: bool
-) -> None:
+def test_the_share_of_communication_is_named_only_where_it_is_used(flops: float, short: bool) -> None:
     one = replace(test_fitting.program(1, flops, 10**6), stage="propagated")
     found = before_compile(one, test_fitting.MESH, test_fitting.CHIP)
     assert (found.interval is None) == short
@@ -33,9 +31,7 @@ def test_an_unknown_interval_comes_from_no_runs() -> None:
     found = before_compile(one, test_fitting.MESH, test_fitting.CHIP)
     assert interval_text(found).startswith("The interval comes from")
     unknown = replace(found, interval=None, compiled_for="TPUs")
-    assert (
-        interval_text(unknown) == "Compiled for TPUs, not for this chip: the interval is unknown."
-    )
+    assert interval_text(unknown) == "Compiled for TPUs, not for this chip: the interval is unknown."
 
 
 def test_the_joined_names_of_merged_operations_are_cut_in_the_table() -> None:

@@ -16,9 +16,7 @@ def record(*reasons: Reason) -> CompiledRecord:
 
 def test_equal_differences_are_one_reason() -> None:
     same = [Reason("sharding", name, "P()", "P('a')") for name in ("x", "y", "z")]
-    run = ProgramRun(
-        ("train.py",), "2026", programs=(record(), record(*same, Reason("dtype", "x")))
-    )
+    run = ProgramRun(("train.py",), "2026", programs=(record(), record(*same, Reason("dtype", "x"))))
     table = program_run.table(run)
     headings = [column.heading for column in table.columns]
     rows = [dict(zip(headings, row, strict=True)) for row in table.rows]

@@ -76,9 +76,7 @@ def test_who_asks_for_a_collective_of_the_backward_pass(
 def test_a_gathered_operand_has_both_shardings() -> None:
     side = ConflictSide("operand 1", (8, 8), "f32", (("data",), None), (None, None))
     one = replace(ONE, op="all-gather", arrays=("params/w",))
-    program = Program(
-        "step", collectives=(one,), conflicts=(Conflict("dot_general", (side,), (one.name,)),)
-    )
+    program = Program("step", collectives=(one,), conflicts=(Conflict("dot_general", (side,), (one.name,)),))
     found = reason(program, one)
     assert found is not None
     assert "params/w" in found and "P('data', None)" in found and "P(None, None)" in found
@@ -106,9 +104,7 @@ def test_the_collectives_of_all_layers_are_one_row() -> None:
         for layer in range(3)
     ]
     alone = replace(ONE, name="sum")
-    other = replace(
-        ONE, op="all-gather", name="gather.9", mesh_axes=("model",), arrays=("params/b_7",)
-    )
+    other = replace(ONE, op="all-gather", name="gather.9", mesh_axes=("model",), arrays=("params/b_7",))
     unexplained = replace(ONE, name="sum.2", op_name=None)
     program = Program("step", collectives=(alone, *layers, other, unexplained))
     rows = {row.collectives: row for row in shared(program)}

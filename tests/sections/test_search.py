@@ -50,8 +50,7 @@ def test_the_table_has_the_fields_in_which_candidates_differ() -> None:
     plain = {"model": "transformer", "mesh": "4x2", "axes": "data,tensor", "rules": "batch=data"}
     changes = ({}, {"donate": "true"}, {"remat": "full"}, {"optimizer_axes": "data,tensor"})
     candidates = tuple(
-        Candidate("propagated", layout=layouts.parse(plain | each).unwrap().to_json())
-        for each in changes
+        Candidate("propagated", layout=layouts.parse(plain | each).unwrap().to_json()) for each in changes
     )
     found = SearchResult("plan", None, "now", Counts(), candidates, None)
     names = [column.heading for column in search.table(found).columns]
@@ -78,9 +77,7 @@ def test_a_spent_budget_names_candidates_that_were_predicted_to_be_better() -> N
     compiled = candidate("8", "compiled", 3.0, 1.0)
     faster, slower = candidate("4x2", "propagated", 2.0, 2.0), candidate("2x4", "propagated", 4, 4)
 
-    def found(
-        *others: Candidate, finished: str = "budget", objective: Objective = "time"
-    ) -> SearchResult:
+    def found(*others: Candidate, finished: str = "budget", objective: Objective = "time") -> SearchResult:
         counts = Counts(considered=2, propagated=2, compiled=1)
         candidates = (compiled, *others)
         return SearchResult("cpu", None, "now", counts, candidates, 0, objective, finished)

@@ -50,8 +50,6 @@ def test_a_bound_below_its_longest_term_has_the_reason(number: int, said: bool) 
     """Two collectives of one operation wait for the hops of the links once if a compiler combines them."""
     small = Collective("all-reduce", False, "r", "main", 1, False, ("data",), 2, 1, 8, 8)
     step = Program("train_step", stage="propagated", collectives=(small,) * number, work=work(1.0))
-    found = Snapshot(
-        Source("plan", None, "2026-01-01T00:00:00Z", {}), None, MESH, (), programs=(step,)
-    )
+    found = Snapshot(Source("plan", None, "2026-01-01T00:00:00Z", {}), None, MESH, (), programs=(step,))
     written = render(section(found, CHIPS["v5e"]).blocks)
     assert ("collectives of one operation over the same mesh axes as one" in written) == said

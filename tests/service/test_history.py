@@ -133,9 +133,7 @@ def test_users_see_their_own_and_shared_entries(history: History) -> None:
     assert History(history.path, ANN).delete([entry]) == 1 and history.entries() == ()
 
 
-def test_the_oldest_entries_of_an_owner_make_room(
-    history: History, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_the_oldest_entries_of_an_owner_make_room(history: History, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(histories, "MOST_ENTRIES_OF_OWNER", 3)
     history.record_answer(LAYOUT, run(), BOB)
     for _ in range(5):

@@ -84,8 +84,7 @@ def test_a_disagreement_names_the_array_and_both_figures(service: Inspection) ->
     planned = service.plan(small())
     path = "params/DotReluDot_0/W2"
     wrong = tuple(
-        replace(a, spec=(None, None), replicas=8) if a.path == path else a
-        for a in planned.arrays[1:]
+        replace(a, spec=(None, None), replicas=8) if a.path == path else a for a in planned.arrays[1:]
     )
     found = disagreements(planned, replace(planned, arrays=wrong))
     assert [finding.array for finding in found] == ["batch/x", path]
@@ -96,9 +95,7 @@ def test_a_disagreement_names_the_array_and_both_figures(service: Inspection) ->
 
 def test_a_plan_that_does_not_divide_is_not_run(service: Inspection) -> None:
     layout = small(mesh="2x3")
-    with pytest.raises(
-        InvalidInput, match=r"hidden of size 32 is not divisible by 3 .* more arrays"
-    ):
+    with pytest.raises(InvalidInput, match=r"hidden of size 32 is not divisible by 3 .* more arrays"):
         service.start_run(layout, service.plan(layout))
 
 
@@ -108,9 +105,7 @@ def test_too_large_a_state_is_refused_with_estimate_and_limit() -> None:
         layout = small(depth="256")
         # 4 matrices of 256² float32 are 1 MiB; with both moments 3 MiB, in 2 copies, before and after
         # a step, 12 MiB; 2 MiB of gradients.
-        with pytest.raises(
-            InvalidInput, match=r"needs about 14\.1 MiB .* at most 781 KiB is allowed"
-        ):
+        with pytest.raises(InvalidInput, match=r"needs about 14\.1 MiB .* at most 781 KiB is allowed"):
             service.start_run(layout, plan(layout, abstract_state(layout)))
     finally:
         service.close()
@@ -136,9 +131,7 @@ def test_the_estimate_is_at_least_what_the_compiler_counts_for_the_state(
 
     memory = found.program("train_step").memory
     state_in_and_out = (memory.arguments + memory.outputs) * 8
-    assert (
-        machine.state_bytes_in_a_step(plan(layout, service.known_state(layout))) >= state_in_and_out
-    )
+    assert machine.state_bytes_in_a_step(plan(layout, service.known_state(layout))) >= state_in_and_out
 
 
 def test_a_target_is_compiled_for_once_and_remembered(tmp_path: Path) -> None:

@@ -121,9 +121,7 @@ def test_a_killed_worker_ends_it_in_a_sentence_and_leaves_no_file(
 
 
 @pytest.mark.nightly
-def test_a_checkpoint_that_is_damaged_ends_it_in_a_sentence(
-    service: Inspection, temporary: Path
-) -> None:
+def test_a_checkpoint_that_is_damaged_ends_it_in_a_sentence(service: Inspection, temporary: Path) -> None:
     restoration = start(service, small(**LARGE), small(mesh="4x1", **LARGE))
     until(is_at(restoration, "restore", "start"), "the second worker")
     (folder,) = temporary.iterdir()

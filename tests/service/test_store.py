@@ -99,9 +99,7 @@ def test_each_earlier_version_is_moved(tmp_path: Path, view: type[View], version
     with contextlib.closing(sqlite3.connect(path)) as database:
         database.row_factory = sqlite3.Row
         table = "snapshots" if view is Library else "history"
-        before = [
-            dict(row) for row in database.execute(f"SELECT * FROM {table} ORDER BY packed, 1")
-        ]
+        before = [dict(row) for row in database.execute(f"SELECT * FROM {table} ORDER BY packed, 1")]
     for _ in range(2):  # the second use has nothing to move
         seen = view(tmp_path / NAME).entries()
         assert len(seen) == 3 and {path.name for path in tmp_path.iterdir()} == {"source", NAME}
@@ -109,8 +107,7 @@ def test_each_earlier_version_is_moved(tmp_path: Path, view: type[View], version
         columns = ", ".join(name for name in before[0] if (view, name) != (Library, "id"))
         moved = database.execute(f"SELECT {columns} FROM {table} ORDER BY packed, 1").fetchall()
     assert sorted(moved) == sorted(
-        tuple(value for name, value in row.items() if (view, name) != (Library, "id"))
-        for row in before
+        tuple(value for name, value in row.items() if (view, name) != (Library, "id")) for row in before
     )
     has_owners = (view, version) != (Library, 1)
     assert {entry.owner for entry in seen} == {ANN.name if has_owners else None}
@@ -257,19 +254,14 @@ def test_a_damaged_file_is_left_and_stops_only_its_view(
     if view is Library:
         aside = Library(tmp_path / NAME).move_aside()
         assert digest(aside) == before and aside.name.startswith("library-aside-")
-        assert (
-            Library(tmp_path / NAME).entries() == ()
-            and len(History(tmp_path / NAME).entries()) == 4
-        )
+        assert Library(tmp_path / NAME).entries() == () and len(History(tmp_path / NAME).entries()) == 4
         with pytest.raises(InvalidInput):
             Library(tmp_path / NAME).move_aside()  # from a page that was drawn before
 
 
 @pytest.mark.parametrize("view", [Library, History])
 @pytest.mark.parametrize("application", [0, 0x12345678])
-def test_the_file_of_another_program_is_left(
-    tmp_path: Path, view: type[View], application: int
-) -> None:
+def test_the_file_of_another_program_is_left(tmp_path: Path, view: type[View], application: int) -> None:
     path = tmp_path / name_of(view)
     with contextlib.closing(sqlite3.connect(path)) as database:
         database.execute("PRAGMA journal_mode = WAL")

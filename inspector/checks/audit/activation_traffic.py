@@ -74,8 +74,7 @@ def _moves_activations(collective: Collective, groups: Mapping[str, str]) -> boo
     if collective.arrays is None or in_optimizer(collective):
         return False
     return not any(
-        groups.get(path, path.partition("/")[0]) in (*STATE_GROUPS, "gradient")
-        for path in collective.arrays
+        groups.get(path, path.partition("/")[0]) in (*STATE_GROUPS, "gradient") for path in collective.arrays
     )
 
 

@@ -313,9 +313,7 @@ def audit(snapshot: Snapshot) -> tuple[Finding, ...]:
                 unequal.append((mesh.size, frozenset(mesh.devices), len(ranked)))
             rank = _rank(finding, on_mesh)
             if snapshot.other_meshes:
-                where = (
-                    f"mesh {number} ({one_mesh_text(mesh)})" if mesh.axes else one_mesh_text(mesh)
-                )
+                where = f"mesh {number} ({one_mesh_text(mesh)})" if mesh.axes else one_mesh_text(mesh)
                 message = f"On {where}: {finding.message}"
                 finding = replace(finding, message=message)
             if context.in_elements:

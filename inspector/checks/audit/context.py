@@ -190,9 +190,7 @@ def finest_split(
 
 
 @functools.lru_cache(maxsize=4096)
-def _finest(
-    parts: tuple[int, ...], free: tuple[tuple[str, int], ...]
-) -> tuple[int, tuple[str, ...]]:
+def _finest(parts: tuple[int, ...], free: tuple[tuple[str, int], ...]) -> tuple[int, tuple[str, ...]]:
     best: tuple[int, tuple[str, ...]] = (1, ())
     for count in range(1, len(free) + 1):
         for chosen in itertools.combinations(free, count):
@@ -208,9 +206,7 @@ def _fits(parts: tuple[int, ...], sizes: tuple[int, ...]) -> bool:
         return True
     first, *rest = sizes
     return any(
-        part
-        and part % first == 0
-        and _fits((*parts[:at], part // first, *parts[at + 1 :]), tuple(rest))
+        part and part % first == 0 and _fits((*parts[:at], part // first, *parts[at + 1 :]), tuple(rest))
         for at, part in enumerate(parts)
     )
 

@@ -39,6 +39,4 @@ def _of_program(context: AuditContext, program: Program) -> Iterator[Finding]:
     rest = ranked[_MOST_OF_A_PROGRAM:]
     if rest:
         message = f"{who} writes no output over {counted(len(rest), 'more donated argument')}."
-        yield finding(
-            "warning", UNUSED, message, saved=sum(donation.bytes or 0 for donation in rest)
-        )
+        yield finding("warning", UNUSED, message, saved=sum(donation.bytes or 0 for donation in rest))

@@ -180,9 +180,7 @@ def _changed(now: Snapshot, after: Snapshot) -> int:
     """Return the number of arrays of the train state whose bytes per device differ."""
     sizes = {array.path: array.bytes_per_device for array in now.arrays}
     return sum(
-        array.bytes_per_device != sizes[array.path]
-        for array in after.arrays
-        if array.group in STATE_GROUPS
+        array.bytes_per_device != sizes[array.path] for array in after.arrays if array.group in STATE_GROUPS
     )
 
 
@@ -196,9 +194,7 @@ def _loses_rows(array: Array) -> bool:
 _Key = tuple[Naming, tuple[int, ...], int | None, bool]
 
 
-def _score(
-    candidate: Candidate, arrays: Counter[_Key], layout: Layout, mesh: Mesh
-) -> tuple[int, ...] | None:
+def _score(candidate: Candidate, arrays: Counter[_Key], layout: Layout, mesh: Mesh) -> tuple[int, ...] | None:
     """Return a rank, lower is better: changed rules or specs, state bytes per device, size of the change.
 
     Return None if JAX would reject the layout.

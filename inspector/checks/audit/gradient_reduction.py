@@ -52,9 +52,7 @@ def findings(context: AuditContext) -> Iterator[Finding]:
         )
         on_tpus = (context.mesh.device_kind or "").startswith("TPU")
         remedy = f"{_REMEDY} {_ON_TPUS}" if on_tpus else _REMEDY
-        yield finding(
-            "note", CODE, message, folds=folds, remedy=remedy, axes=(axis,), wire_bytes=sent
-        )
+        yield finding("note", CODE, message, folds=folds, remedy=remedy, axes=(axis,), wire_bytes=sent)
 
 
 def applies(context: AuditContext) -> bool:

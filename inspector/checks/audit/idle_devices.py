@@ -28,9 +28,7 @@ def findings(snapshot: Snapshot) -> Iterator[Finding]:
         f"Place the arrays on a mesh of all {devices} devices with `NamedSharding`; jitted functions then "
         "run on all of them."
     )
-    yield finding(
-        "warning" if one else "note", CODE, message, remedy=remedy, ratio=devices / len(used)
-    )
+    yield finding("warning" if one else "note", CODE, message, remedy=remedy, ratio=devices / len(used))
 
 
 def applies(snapshot: Snapshot) -> bool:

@@ -128,12 +128,8 @@ def _of_axis(context: AuditContext, axis: MeshAxis) -> Finding | None:
         "programs."
     )
     if unclear:
-        unknown += (
-            f" {counted(len(unclear), 'array')} without a PartitionSpec could not be checked."
-        )
-    moments = sum(
-        _saved(context, array, axis.name) for array in repeated if array.group == "opt_state"
-    )
+        unknown += f" {counted(len(unclear), 'array')} without a PartitionSpec could not be checked."
+    moments = sum(_saved(context, array, axis.name) for array in repeated if array.group == "opt_state")
     only = (
         f" Sharding only the optimizer state over it, as ZeRO-1 does, saves {context.amount(moments)}."
         if moments
@@ -158,8 +154,7 @@ def _of_axis(context: AuditContext, axis: MeshAxis) -> Finding | None:
         + only
         + unknown,
         saved=saved,
-        remedy=f"Shard a large dimension of {what} over {axis.name} with a {context.decided_by}"
-        f"{instead}.",
+        remedy=f"Shard a large dimension of {what} over {axis.name} with a {context.decided_by}{instead}.",
         axes=(axis.name,),
         count=len(repeated),
     )
@@ -168,11 +163,7 @@ def _of_axis(context: AuditContext, axis: MeshAxis) -> Finding | None:
 def _in_programs(context: AuditContext, axis: str) -> bool:
     """Return whether a program shards an input or output over the axis, or communicates over it."""
     for program in context.snapshot.programs:
-        specs = [
-            sharding.compiled or sharding.requested
-            for sharding in program.shardings
-            if sharding.used
-        ]
+        specs = [sharding.compiled or sharding.requested for sharding in program.shardings if sharding.used]
         if any(axis in (axes or ()) for spec in specs for axes in spec or ()):
             return True
         if any(axis in (collective.mesh_axes or ()) for collective in program.collectives or ()):

@@ -67,11 +67,7 @@ def constant_findings(context: AuditContext) -> Iterator[Finding]:
     """Yield a warning per constant that is worth it: a live array of its type is closed over, for example."""
     for program in context.snapshot.programs:
         who = subject(program.name)
-        large = [
-            constant
-            for constant in program.large_constants or ()
-            if constant.bytes >= context.least
-        ]
+        large = [constant for constant in program.large_constants or () if constant.bytes >= context.least]
         for constant in large[:_MOST_OF_A_PROGRAM]:
             message = (
                 f"{who} contains the constant {constant.variable or constant.name}, {constant.shape}: "
@@ -91,9 +87,7 @@ def constant_findings(context: AuditContext) -> Iterator[Finding]:
         if len(large) > _MOST_OF_A_PROGRAM:
             rest = large[_MOST_OF_A_PROGRAM:]
             message = f"{who} contains {counted(len(rest), 'more large constant')}."
-            yield finding(
-                "warning", CONSTANT, message, saved=sum(constant.bytes for constant in rest)
-            )
+            yield finding("warning", CONSTANT, message, saved=sum(constant.bytes for constant in rest))
 
 
 def cache_findings(context: AuditContext) -> Iterator[Finding]:
@@ -149,9 +143,7 @@ def whole_findings(context: AuditContext) -> Iterator[Finding]:
                 )
                 whole = collective.payload_bytes or 0
                 saved = whole - whole // layers
-                yield finding(
-                    "warning", WHOLE_STACK, message, saved=saved, remedy=_GATHER_INSIDE, **facts
-                )
+                yield finding("warning", WHOLE_STACK, message, saved=saved, remedy=_GATHER_INSIDE, **facts)
             elif {name.primitive for name in parse_op_name(collective.op_name)} & _LOOKUPS:
                 table = f"the whole table {array.path} ({gather})"
                 message = f"{who} gathers {table} before it looks up rows."
@@ -165,9 +157,7 @@ def kept_findings(context: AuditContext) -> Iterator[Finding]:
         kept = program.kept_gathers or ()
         whole = sum(gather.bytes for gather in kept)
         # The backward pass needs one at a time.
-        saved = whole - max(
-            (min(gather.bytes, gather.gathered_bytes or 0) for gather in kept), default=0
-        )
+        saved = whole - max((min(gather.bytes, gather.gathered_bytes or 0) for gather in kept), default=0)
         if saved < context.least:
             continue
         largest = kept[0]
@@ -238,9 +228,7 @@ def work_findings(context: AuditContext) -> Iterator[Finding]:
             part_of_all = f"at least {math.floor(share * 100)}% of the FLOPs of all devices"
             message = f"{who}: {part_of_all} are repeated. {kinds}"
             if program.work.not_counted:
-                message += (
-                    f" Not counted: {and_text(program.work.not_counted)}, whose FLOPs are unknown."
-                )
+                message += f" Not counted: {and_text(program.work.not_counted)}, whose FLOPs are unknown."
             yield finding(
                 "note", REPEATED_WORK, message, remedy=_not_repeated(parts[0]), ratio=1 / (1 - share),
                 axes=parts[0].axes or (), source=parts[0].source,
@@ -308,10 +296,7 @@ def has_kept(context: AuditContext) -> bool:
 
 def has_caches(context: AuditContext) -> bool:
     """Return whether a program with known collectives has a cache."""
-    return any(
-        program.collectives is not None and _caches(program)
-        for program in context.snapshot.programs
-    )
+    return any(program.collectives is not None and _caches(program) for program in context.snapshot.programs)
 
 
 def repeated(program: Program, devices: int) -> float | None:

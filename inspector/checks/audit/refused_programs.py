@@ -16,6 +16,4 @@ def findings(context: AuditContext) -> Iterator[Finding]:
     """Yield a finding for each program that JAX refuses."""
     for program in context.snapshot.programs:
         if program.sharding_error is not None:
-            yield Finding(
-                "error", CODE, f"{title(program.name)}: {sentence(program.sharding_error)}"
-            )
+            yield Finding("error", CODE, f"{title(program.name)}: {sentence(program.sharding_error)}")

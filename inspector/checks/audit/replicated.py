@@ -72,9 +72,7 @@ def _single(context: AuditContext, code: str, saved: int, folded: Fold) -> Findi
     elif parameter is None:
         same = [array for array in context.of_group("params") if array.shape == folded.first.shape]
         shape = and_text([other.path for other in fold(same)], "or") or "no parameter"
-        message = (
-            f"Optimizer state {fold_text(folded)} is {everywhere}. It has the shape of {shape}."
-        )
+        message = f"Optimizer state {fold_text(folded)} is {everywhere}. It has the shape of {shape}."
     else:
         message = (
             f"Optimizer state of {folded.path} ({counted(folded.count, 'array')}) is {everywhere}, as is the "

@@ -64,25 +64,18 @@ class _Search:
             if array.group in STATE_GROUPS:
                 self._parameters |= dict.fromkeys((*stack, naming.name))
         self._activations = [
-            place
-            for place in layout.entry.partitions
-            if place not in self._parameters and place != STACK
+            place for place in layout.entry.partitions if place not in self._parameters and place != STACK
         ]
 
     def changes(self) -> Iterator[_Entries]:
         """Yield spots with new mesh axes, changes of fewer partitions first."""
         for place in self._places:
             spots = [(place, at) for at in range(len(self._names(place)))]
-            for axes in itertools.product(
-                *([self._now(spot), *self._other(spot)] for spot in spots)
-            ):
+            for axes in itertools.product(*([self._now(spot), *self._other(spot)] for spot in spots)):
                 yield dict(zip(spots, axes, strict=True))
         for parameter, other in itertools.combinations(self._parameters, 2):
             for pair in itertools.product(
-                *(
-                    [(place, at) for at in range(len(self._names(place)))]
-                    for place in (parameter, other)
-                )
+                *([(place, at) for at in range(len(self._names(place)))] for place in (parameter, other))
             ):
                 for axes in itertools.product(*map(self._other, pair)):
                     yield dict(zip(pair, axes, strict=True))
@@ -101,9 +94,7 @@ class _Search:
             used = [axis for axes in spec or () for axis in axes or ()]
             if len(set(used)) != len(used):
                 return False
-        together = [
-            [spot for spot in equal if spot[0] in self._activations] for equal in self._equal()
-        ]
+        together = [[spot for spot in equal if spot[0] in self._activations] for equal in self._equal()]
         if any(len({_entry(changed, spot) for spot in spots}) > 1 for spots in together):
             return False
         return all(
@@ -151,9 +142,7 @@ def _entry(layout: Layout, spot: tuple[str, int]) -> tuple[str, ...]:
 
 def _changed(layout: Layout, entries: _Entries) -> dict[str, Spec]:
     return {
-        place: tuple(
-            (entries.get((place, at), axes or ()) or None) for at, axes in enumerate(spec or ())
-        )
+        place: tuple((entries.get((place, at), axes or ()) or None) for at, axes in enumerate(spec or ()))
         for place, spec in layout.specs.items()
     }
 
@@ -164,14 +153,9 @@ def _candidate(layout: Layout, changed: Layout) -> Candidate:
         for place, old in layout.specs.items()
         if old != changed.specs[place]
     ]
-    texts = [
-        f"of {place} from {spec_text(old)} to {spec_text(new)}" for place, old, new in changed_specs
-    ]
+    texts = [f"of {place} from {spec_text(old)} to {spec_text(new)}" for place, old, new in changed_specs]
     entries = [
-        axes or ()
-        for _, old, new in changed_specs
-        for was, axes in zip(old, new, strict=True)
-        if was != axes
+        axes or () for _, old, new in changed_specs for was, axes in zip(old, new, strict=True) if was != axes
     ]
     words = f"change the PartitionSpec{'s' if len(texts) > 1 else ''} {and_text(texts)}"
     return Candidate(changed, words, len(texts), (len(entries), sum(map(len, entries))))

@@ -30,9 +30,7 @@ _INSIDE_STEP = ("activation", "gradient")
 
 def findings(context: AuditContext) -> Iterator[Finding]:
     """Yield arrays that JAX rejects, values that the compiler pads, and shards of different sizes."""
-    reported = {
-        finding.array for finding in context.snapshot.findings if finding.code == INDIVISIBLE
-    }
+    reported = {finding.array for finding in context.snapshot.findings if finding.code == INDIVISIBLE}
     uneven = [
         array
         for array in context.arrays
@@ -47,10 +45,7 @@ def findings(context: AuditContext) -> Iterator[Finding]:
             yield _rejected(context, folded)
     padded = fold(array for array in uneven if array.group in _INSIDE_STEP)
     single, _ = largest(
-        (
-            (sum(_padding_bytes(array, context) for array in folded.arrays), folded)
-            for folded in padded
-        ),
+        ((sum(_padding_bytes(array, context) for array in folded.arrays), folded) for folded in padded),
         context.least,
     )
     remedy = "Make its size a multiple of the number of parts."
@@ -83,10 +78,7 @@ def _rejected(context: AuditContext, fold: Fold) -> Finding:
 
 def _of_different_sizes(context: AuditContext) -> Iterator[Finding]:
     for folded in fold(array for array in context.arrays if array.shards):
-        shapes = {
-            tuple(stop - start for start, stop in shard.index)
-            for shard in folded.first.shards or ()
-        }
+        shapes = {tuple(stop - start for start, stop in shard.index) for shard in folded.first.shards or ()}
         sizes = [math.prod(shape) for shape in shapes]
         itemsize = (folded.first.bytes or 0) / (folded.first.elements or 1)
         more = round((max(sizes) - min(sizes)) * itemsize) * folded.count

@@ -88,8 +88,7 @@ def _source(
         if other == name or any(own != places for _, own in arrays.values()):
             continue
         if all(
-            path in arrays and arrays[path][0].bytes == array.bytes
-            for path, (array, _) in placed.items()
+            path in arrays and arrays[path][0].bytes == array.bytes for path, (array, _) in placed.items()
         ):
             return other
     return None

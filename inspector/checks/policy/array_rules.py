@@ -50,9 +50,7 @@ def replicated(fields: Fields) -> Check:
             mesh = mesh_of(snapshot, array)
             wanted = set(larger_axes(mesh))
             unsplit = unsplit_axes(array, mesh)
-            how = [
-                f"not sharded over {name(axis)}" for axis in along or () if axis in (unsplit or ())
-            ]
+            how = [f"not sharded over {name(axis)}" for axis in along or () if axis in (unsplit or ())]
             if along is None and wanted and wanted <= set(unsplit or ()):
                 how.append(f"replicated on all {counted(mesh.size, 'device')}")
             if unsplit is None or (how and array.bytes is None):
@@ -60,8 +58,7 @@ def replicated(fields: Fields) -> Check:
                 continue
             size, limit = exact_bytes_text(array.bytes), exact_bytes_text(over)
             violations += [
-                Violation(f"{name(array.path)}: {size} {words} (limit {limit})", array.path)
-                for words in how
+                Violation(f"{name(array.path)}: {size} {words} (limit {limit})", array.path) for words in how
             ]
         return violations, unknown_text("placement or size", unknown)
 
@@ -83,9 +80,7 @@ def duplicated(fields: Fields) -> Check:
         everywhere = {
             array.path: memory.bytes_everywhere(array, mesh_of(snapshot, array)) for array in arrays
         }
-        missing = [
-            array.path for array in arrays if array.bytes is None or everywhere[array.path] is None
-        ]
+        missing = [array.path for array in arrays if array.bytes is None or everywhere[array.path] is None]
         if missing:
             return [], unknown_text("bytes", missing)
         again = {array.path: (everywhere[array.path] or 0) - (array.bytes or 0) for array in arrays}
@@ -130,9 +125,7 @@ def not_fully_sharded(fields: Fields) -> Check:
         if unknown:
             return [], unknown_text("placement", unknown)
         by_bytes = all(array.bytes is not None for array in arrays.values())
-        sizes = {
-            path: array.bytes if by_bytes else array.elements for path, array in arrays.items()
-        }
+        sizes = {path: array.bytes if by_bytes else array.elements for path, array in arrays.items()}
         weight = {path: size for path, size in sizes.items() if size is not None}
         if len(weight) < len(sizes):
             return [], unknown_text("size", [path for path in sizes if path not in weight])

@@ -107,8 +107,7 @@ def check_known(value: str, allowed: Collection[str], what: str) -> None:
         known = [shown(choice) for choice in list(allowed)[:_MAX_CHOICES]]
         more = ", …" if len(allowed) > _MAX_CHOICES else ""
         raise InvalidInput(
-            f"{what} is {shown(value)}, but must be one of {', '.join(known)}{more}"
-            f"{nearest(value, allowed)}"
+            f"{what} is {shown(value)}, but must be one of {', '.join(known)}{more}{nearest(value, allowed)}"
         )
 
 

@@ -73,17 +73,11 @@ def collectives(fields: Fields) -> Check:
             for collective in program.collectives
             if op in (None, collective.op) and collective.executions != 0
         ]
-        unplaced = [
-            collective for collective in of_op if collective.mesh_axes is None and axis is not None
-        ]
+        unplaced = [collective for collective in of_op if collective.mesh_axes is None and axis is not None]
         selected = [
-            collective
-            for collective in of_op
-            if axis is None or axis in (collective.mesh_axes or ())
+            collective for collective in of_op if axis is None or axis in (collective.mesh_axes or ())
         ]
-        missing = (
-            f"unknown mesh axes of {_first_name(unplaced)} in {name(wanted)}" if unplaced else None
-        )
+        missing = f"unknown mesh axes of {_first_name(unplaced)} in {name(wanted)}" if unplaced else None
         if all(limit is None for _, _, limit in limits):
             return [_forbidden(row, wanted) for row in traffic(selected)], missing
         violations, unknown = [], None
@@ -93,9 +87,7 @@ def collectives(fields: Fields) -> Check:
                 for collective in selected
                 if None not in (collective.executions, getattr(collective, field))
             ]
-            total = sum(
-                (collective.executions or 0) * getattr(collective, field) for collective in known
-            )
+            total = sum((collective.executions or 0) * getattr(collective, field) for collective in known)
             whole = len(known) == len(selected)
             if limit is not None and total > limit:
                 up_to = "up to " if any(collective.conditional for collective in known) else ""
@@ -107,9 +99,7 @@ def collectives(fields: Fields) -> Check:
                     )
                 )
             elif limit is not None and not whole:
-                first = _first_name(
-                    [collective for collective in selected if collective not in known]
-                )
+                first = _first_name([collective for collective in selected if collective not in known])
                 unknown = f"unknown executions or bytes of {first} in {name(wanted)}"
         return violations, missing if violations else unknown or missing
 
@@ -134,9 +124,7 @@ def _forbidden(row: Traffic, program: str) -> Violation:
 
 def _programs(snapshot: Snapshot, wanted: str | None) -> tuple[Program, ...]:
     if not snapshot.programs:
-        raise InvalidInput(
-            "the Snapshot has no program: make it with `inspect`, `run` or `import hlo`"
-        )
+        raise InvalidInput("the Snapshot has no program: make it with `inspect`, `run` or `import hlo`")
     if wanted is None:
         return snapshot.programs
     check_known(wanted, [program.name for program in snapshot.programs], "program")

@@ -54,9 +54,7 @@ def search(fields: Fields) -> Check:
     return check
 
 
-def _seconds(
-    snapshot: Snapshot, result: SearchResult, best: Candidate
-) -> tuple[float, float] | None:
+def _seconds(snapshot: Snapshot, result: SearchResult, best: Candidate) -> tuple[float, float] | None:
     """Return the step of the Snapshot and of the best layout, from the same stage; None if unknown."""
     program = snapshot.program(_PROGRAM)
     if program is None or snapshot.mesh is None or result.chip not in hardware.CHIPS:

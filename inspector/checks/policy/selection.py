@@ -39,9 +39,7 @@ class Selection:
         for pattern in self.patterns:
             if not any(fnmatchcase(array.path, pattern) for array in grouped):
                 similar = nearest(pattern, [array.path for array in grouped])
-                raise InvalidInput(
-                    f"no array of {', '.join(self.groups)} matches {shown(pattern)}{similar}"
-                )
+                raise InvalidInput(f"no array of {', '.join(self.groups)} matches {shown(pattern)}{similar}")
         return tuple(array for array in grouped if self.includes(array.path, array.group))
 
     def includes(self, path: str, group: str) -> bool:

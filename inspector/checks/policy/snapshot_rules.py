@@ -48,11 +48,7 @@ def specs(fields: Fields) -> Check:
         expected = lock_file.read(fields.folder / same_as)
     except InvalidInput as error:
         raise InvalidInput(f"{fields.where} same_as: {error}") from None
-    others = {
-        array.path: array
-        for array in expected.arrays
-        if selection.includes(array.path, array.group)
-    }
+    others = {array.path: array for array in expected.arrays if selection.includes(array.path, array.group)}
 
     def check(snapshot: Snapshot) -> tuple[list[Violation], str | None]:
         lock = lock_file.locked(snapshot)
@@ -70,8 +66,7 @@ def specs(fields: Fields) -> Check:
             elif own.spec == other.spec and own.shards != other.shards:
                 difference = f"other shards per device than in {file}"
             elif own.shards == other.shards and (
-                own.spec == other.spec
-                or _split(own, lock.mesh) == _split(other, expected.mesh) is not None
+                own.spec == other.spec or _split(own, lock.mesh) == _split(other, expected.mesh) is not None
             ):
                 continue
             else:

@@ -90,9 +90,7 @@ class Causes:
                 yield from self.mesh
         else:
             activation = after.group == "activation"
-            yield from rules or self.of_kind(
-                "sharding constraint" if activation else "PartitionSpec"
-            )
+            yield from rules or self.of_kind("sharding constraint" if activation else "PartitionSpec")
 
     def _mesh_explains(self, dimension: int, before: Array, after: Array) -> bool:
         """Return whether both specs agree on all axes that exist in both meshes."""
@@ -103,8 +101,7 @@ class Causes:
         larger = {name for name, _ in (*larger_axes(old), *larger_axes(new))}
         common = larger & old.sizes.keys() & new.sizes.keys()
         was, now = (
-            [name for name in axes_of(array, dimension) if name in common]
-            for array in (before, after)
+            [name for name in axes_of(array, dimension) if name in common] for array in (before, after)
         )
         return was == now
 
@@ -155,8 +152,7 @@ def renamed_axes(snapshot: Snapshot, names: Mapping[str, str]) -> Snapshot:
         collectives = program.collectives
         if collectives is not None:
             collectives = tuple(
-                replace(collective, mesh_axes=renamed(collective.mesh_axes))
-                for collective in collectives
+                replace(collective, mesh_axes=renamed(collective.mesh_axes)) for collective in collectives
             )
         return replace(program, collectives=collectives)
 

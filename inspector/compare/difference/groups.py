@@ -81,9 +81,7 @@ def groups(differences: Sequence[ArrayDifference], causes: Causes) -> tuple[Grou
         found = known[path]
         if not found and path.startswith("gradient/"):  # gradients are placed as their parameters
             found = known.get(f"params/{path.removeprefix('gradient/')}", ())
-        members.setdefault((found, frozenset() if found else _changes(difference)), []).append(
-            difference
-        )
+        members.setdefault((found, frozenset() if found else _changes(difference)), []).append(difference)
     partial: Counter[_Key] = Counter()
     for key in sorted(members, key=lambda key: len(members[key])):
         if host := _host(key, members):

@@ -73,9 +73,7 @@ def row_text(row: Question, parts: Sequence[str] = ()) -> str:
 def _known_in_one(difference: ArrayDifference, before: Snapshot, after: Snapshot) -> bool:
     """Return whether the other Snapshot cannot know this array, as it was not compiled."""
     lacks = [
-        each
-        for array, each in ((difference.before, before), (difference.after, after))
-        if array is None
+        each for array, each in ((difference.before, before), (difference.after, after)) if array is None
     ]
     return difference.either.group in INSIDE_STEP and not all(map(knows_inside_step, lacks))
 
@@ -126,9 +124,7 @@ def _group(group: Group, why: Causes) -> str:
     headline = why.mesh if why.moves else ()
     own = [cause.text for cause in group.causes if cause not in headline]
     lead = _joined([*own, *["mesh"] * (len(own) < len(group.causes))]) or "Unknown cause"
-    common = [
-        difference for difference in group.differences if difference.before and difference.after
-    ]
+    common = [difference for difference in group.differences if difference.before and difference.after]
     parts = []
     if common:
         partial = [f"{group.partial:,} of them only in part"] if group.partial else []

@@ -52,9 +52,7 @@ def spec_rows(snapshots: Sequence[Snapshot]) -> tuple[SpecRow, ...]:
         )
         by_cells.setdefault(cells, []).append(path)
     rows = [_row(cells, paths, by_path) for cells, paths in by_cells.items()]
-    return tuple(
-        sorted(rows, key=lambda row: (not row.differs, row.specs.count(None), -len(row.paths)))
-    )
+    return tuple(sorted(rows, key=lambda row: (not row.differs, row.specs.count(None), -len(row.paths))))
 
 
 def title(arrays: Sequence[Array]) -> str:
@@ -78,20 +76,15 @@ def _cell(array: Array | None, mesh: Mesh | None, trim: bool) -> _Cell:
     return spec_text(spec), tuple(parts(axes) for axes in split)
 
 
-def _row(
-    cells: tuple[_Cell, ...], paths: list[str], by_path: dict[str, list[Array | None]]
-) -> SpecRow:
+def _row(cells: tuple[_Cell, ...], paths: list[str], by_path: dict[str, list[Array | None]]) -> SpecRow:
     known = {cell for cell in cells if cell}
     repeated = [text for text, _ in known]
     texts = tuple(
-        cell and cell[0] + (_parts_text(cell[1]) if repeated.count(cell[0]) > 1 else "")
-        for cell in cells
+        cell and cell[0] + (_parts_text(cell[1]) if repeated.count(cell[0]) > 1 else "") for cell in cells
     )
     arrays = [next(array for array in by_path[path] if array is not None) for path in paths]
     logical = dict.fromkeys(logical_text(array.logical_axes) for array in arrays)
-    return SpecRow(
-        title(arrays), tuple(paths), texts, len(set(cells)) > 1, tuple(filter(None, logical))
-    )
+    return SpecRow(title(arrays), tuple(paths), texts, len(set(cells)) > 1, tuple(filter(None, logical)))
 
 
 def _parts_text(ways: tuple[int, ...] | None) -> str:

@@ -22,13 +22,9 @@ def runs_of(snapshot: Snapshot) -> tuple[OwnRun, ...]:
     """
     chip, mesh = targets.chip_of(snapshot), snapshot.mesh
     if snapshot.source.kind != "local" or mesh is None:
-        raise InvalidInput(
-            "the Snapshot is not one of a run on devices of this machine (target `local`)"
-        )
+        raise InvalidInput("the Snapshot is not one of a run on devices of this machine (target `local`)")
     if chip is None:
-        raise InvalidInput(
-            f"the chip {mesh.device_kind} is unknown, so that nothing is predicted for it"
-        )
+        raise InvalidInput(f"the chip {mesh.device_kind} is unknown, so that nothing is predicted for it")
     found = []
     for program in snapshot.programs:
         steps = statistics(program.seconds.steps) if program.seconds else None
@@ -67,8 +63,6 @@ def add(snapshot: Snapshot) -> tuple[OwnRun, ...]:
         try:
             file.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
         except OSError as error:
-            raise InvalidInput(
-                f"the folder {file.parent} cannot be created: {error.strerror}"
-            ) from None
+            raise InvalidInput(f"the folder {file.parent} cannot be created: {error.strerror}") from None
         output.write_text(typed_json.dumps(plain), file)
     return new

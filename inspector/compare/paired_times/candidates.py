@@ -50,9 +50,7 @@ def candidates(snapshots: Sequence[Snapshot], baseline: int, available: int) -> 
             untimed.append(Untimed(number, str(refused)))
             continue
         layouts[number], needed = layout, with_this
-    return Candidates(
-        dict(sorted(layouts.items())), tuple(sorted(untimed, key=lambda entry: entry.layout))
-    )
+    return Candidates(dict(sorted(layouts.items())), tuple(sorted(untimed, key=lambda entry: entry.layout)))
 
 
 def refuse_rounds(rounds: int) -> None:
@@ -80,18 +78,13 @@ def _layout_to_run(snapshot: Snapshot) -> Layout:
     unsafe = snapshot.source.unsafe_compiler_options
     if unsafe is not None:
         raise InvalidInput(
-            f"it was compiled with {shown(unsafe)}, which only the command line takes "
-            f"({UNSAFE_FLAG})"
+            f"it was compiled with {shown(unsafe)}, which only the command line takes ({UNSAFE_FLAG})"
         )
     if layout.target != "cpu":
         raise InvalidInput(f"its target is {shown(layout.target)}, but must be cpu")
     if layout.processes > 1:
-        raise InvalidInput(
-            f"it has {layout.processes} processes, but all layouts are timed in one process"
-        )
-    uneven = next(
-        (finding.message for finding in snapshot.findings if finding.code == INDIVISIBLE), None
-    )
+        raise InvalidInput(f"it has {layout.processes} processes, but all layouts are timed in one process")
+    uneven = next((finding.message for finding in snapshot.findings if finding.code == INDIVISIBLE), None)
     if uneven is not None:
         raise InvalidInput(uneven)
     return layout

@@ -62,9 +62,7 @@ class PairedTimes(Record):
 
     def seconds(self, layout: int, program: str) -> tuple[float, ...]:
         """Return the time of each round, or an empty tuple if the layout was not timed."""
-        return tuple(
-            turn.seconds for turn in self.turns if turn.layout == layout and turn.program == program
-        )
+        return tuple(turn.seconds for turn in self.turns if turn.layout == layout and turn.program == program)
 
     def reason(self, layout: int) -> str | None:
         """Return why the layout was not timed, or None if it was."""
@@ -113,9 +111,7 @@ def chosen(times: PairedTimes, places: Sequence[int | None], absent: str) -> Pai
         times,
         layouts=len(places),
         turns=tuple(
-            replace(turn, layout=renumbered[turn.layout])
-            for turn in times.turns
-            if turn.layout in renumbered
+            replace(turn, layout=renumbered[turn.layout]) for turn in times.turns if turn.layout in renumbered
         ),
         untimed=(
             *(
@@ -130,27 +126,17 @@ def chosen(times: PairedTimes, places: Sequence[int | None], absent: str) -> Pai
 
 def _refuse_incomplete(times: PairedTimes, what: str) -> None:
     for turn in times.turns:
-        if (
-            turn.layout >= times.layouts
-            or turn.round >= times.rounds
-            or turn.program not in PROGRAMS
-        ):
+        if turn.layout >= times.layouts or turn.round >= times.rounds or turn.program not in PROGRAMS:
             raise InvalidInput(
                 f"{what} have a run of {shown(turn.program)} of layout {turn.layout} in round {turn.round}, "
                 f"but must have layouts below {times.layouts}, rounds below {times.rounds}, and the "
                 f"programs {' and '.join(PROGRAMS)}"
             )
         if turn.seconds <= 0:
-            raise InvalidInput(
-                f"{what} have a run of {turn.seconds} seconds, but it must be above 0"
-            )
+            raise InvalidInput(f"{what} have a run of {turn.seconds} seconds, but it must be above 0")
     for layout in times.timed:
         for program in PROGRAMS:
-            seen = [
-                turn.round
-                for turn in times.turns
-                if turn.layout == layout and turn.program == program
-            ]
+            seen = [turn.round for turn in times.turns if turn.layout == layout and turn.program == program]
             if seen and seen != list(range(times.rounds)):
                 raise InvalidInput(
                     f"{what} must have one run of {program} of layout {layout} in every round, in order"

@@ -244,8 +244,7 @@ def _step(every: Sequence[Compared], baseline: int) -> Row:
         where = "emulated devices" if chip is None else chip.title
         texts.append(f"{step.text}, {step.kind} on {where}")
     values = [
-        None if compared.assessment.step is None else compared.assessment.step.seconds
-        for compared in every
+        None if compared.assessment.step is None else compared.assessment.step.seconds for compared in every
     ]
     answers = tuple(
         time_answer(every[baseline], compared, value, text)

@@ -129,23 +129,17 @@ class Row:
         Answers that are known before, because more than the numbers decides, stay as they are.
         """
         if self.answers is not None:
-            return Question(
-                self.section, self.title, self.better, self.answers, self.note, self.program
-            )
+            return Question(self.section, self.title, self.better, self.answers, self.note, self.program)
         answers = []
         for place, statement in enumerate(self.statements):
             verdict: Verdict = "baseline"
             change, remark = "", statement.excluded
             if place != baseline:
-                verdict, change, remark = _verdict(
-                    statement, self.statements[baseline], self.better
-                )
+                verdict, change, remark = _verdict(statement, self.statements[baseline], self.better)
                 if not remark and remarks is not None and verdict not in ("unknown", "equal"):
                     remark = remarks[place]
             answers.append(Answer(statement.value, statement.text, verdict, change, remark))
-        return Question(
-            self.section, self.title, self.better, tuple(answers), self.note, self.program
-        )
+        return Question(self.section, self.title, self.better, tuple(answers), self.note, self.program)
 
 
 def without_rejected(rows: Iterable[Row], snapshots: Sequence[Snapshot]) -> list[Row]:
@@ -187,9 +181,7 @@ def change_text(before: float, after: float) -> str:
     return f"{sign}{size:.{digits}f}%"
 
 
-def _verdict(
-    statement: Statement, reference: Statement, better: Better | None
-) -> tuple[Verdict, str, str]:
+def _verdict(statement: Statement, reference: Statement, better: Better | None) -> tuple[Verdict, str, str]:
     for side, prefix in ((statement, ""), (reference, "the baseline: ")):
         if side.excluded:
             return "not comparable", "", prefix + side.excluded

@@ -41,10 +41,7 @@ def questions(every: Sequence[Compared], baseline: int = 0) -> tuple[Question, .
         text or ("another compiler" if snapshot.source.kind != reference.source.kind else "")
         for text, snapshot in zip(remarks, snapshots, strict=True)
     ]
-    layout = [
-        Row(LAYOUT, title, None, [ask(snapshot) for snapshot in snapshots])
-        for title, ask in _LAYOUT
-    ]
+    layout = [Row(LAYOUT, title, None, [ask(snapshot) for snapshot in snapshots]) for title, ask in _LAYOUT]
     findings = [_findings(level, every) for level in LEVELS]
     models = [other_model(every[baseline], compared) or "" for compared in every]
     return tuple(

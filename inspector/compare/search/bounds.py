@@ -113,14 +113,10 @@ def alike_key(amounts: Amounts | None, layout: Layout) -> str | None:
     return repr((mesh, used, renamed(layout.optimizer_axes), others))
 
 
-def _least_program(
-    amounts: Amounts | None, layout: Layout, mesh: Mesh, state_bytes: int
-) -> Program:
+def _least_program(amounts: Amounts | None, layout: Layout, mesh: Mesh, state_bytes: int) -> Program:
     if amounts is None:
         work = Work(None, (), None, boundary_bytes=float(state_bytes))
-        return Program(
-            "least", stage="partitioned", flops_per_device=None, collectives=(), work=work
-        )
+        return Program("least", stage="partitioned", flops_per_device=None, collectives=(), work=work)
     shared = _Shared(layout, mesh)
     flops: dict[str, float] = {}
     for (dtype, dimensions), number in amounts.products.items():
@@ -128,9 +124,7 @@ def _least_program(
     attention = sum(number / shared.ways(each) for each, number in amounts.attention.items())
     fused = None
     if amounts.traffic is not None:
-        fused = _TRAFFIC * sum(
-            number / shared.ways(each) for each, number in amounts.traffic.items()
-        )
+        fused = _TRAFFIC * sum(number / shared.ways(each) for each, number in amounts.traffic.items())
     work = Work(
         None,
         tuple(MatmulFlops(dtype, number) for dtype, number in flops.items()),
@@ -141,9 +135,7 @@ def _least_program(
         fusions=amounts.fusions,
         attention=KernelWork(attention, attention * amounts.attention_share) if attention else None,
     )
-    return Program(
-        amounts.name, stage="partitioned", flops_per_device=None, collectives=(), work=work
-    )
+    return Program(amounts.name, stage="partitioned", flops_per_device=None, collectives=(), work=work)
 
 
 def _with_transfers(
@@ -228,16 +220,13 @@ class _Shared:
             return self._devices
         none: frozenset[str] = frozenset()
         axes = (
-            self._everywhere.union(*(self.axes.get(name, none) for name in names))
-            for names in dimensions
+            self._everywhere.union(*(self.axes.get(name, none) for name in names)) for names in dimensions
         )
         return _ways(tuple(axes), self._sizes, self._devices)
 
 
 @functools.lru_cache(maxsize=65536)
-def _ways(
-    dimensions: tuple[frozenset[str], ...], sizes: tuple[tuple[str, int], ...], devices: int
-) -> int:
+def _ways(dimensions: tuple[frozenset[str], ...], sizes: tuple[tuple[str, int], ...], devices: int) -> int:
     """Return the most parts of an array whose dimensions these mesh axes can shard.
 
     Two dimensions of one axis, such as the positions of queries and of keys, can both be sharded: XLA's

@@ -84,9 +84,7 @@ def sensitivity(
 
 def use(layout: Layout) -> str:
     """Return text that two layouts share if axes of the same names shard the same dimensions."""
-    plain = replace(
-        layout.on_mesh((1,) * len(layout.axis_names), layout.axis_names), target="plan", sizes={}
-    )
+    plain = replace(layout.on_mesh((1,) * len(layout.axis_names), layout.axis_names), target="plan", sizes={})
     names = ",".join(layout.axis_names)
     return f"{names} {identity(plain)}"
 

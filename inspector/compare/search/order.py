@@ -155,9 +155,7 @@ def least_to_compile(figures: Sequence[Figure], objective: Objective) -> float:
             for figure in figures
             if figure.propagated is not None
             and figure.propagated.stage == "propagated"
-            and 0
-            < (figure_value := value(figure.propagated, figure.examples, objective))
-            < math.inf
+            and 0 < (figure_value := value(figure.propagated, figure.examples, objective)) < math.inf
         ]
         low = min(known, default=0.0)
     return limit / low if low else math.inf
@@ -250,11 +248,7 @@ def _ratios(figures: Iterable[Figure], objective: Objective) -> list[float]:
     """Return the logarithm of compiled over propagated figure of each compiled candidate."""
     ratios = []
     for figure in figures:
-        if (
-            figure.compiled is None
-            or figure.propagated is None
-            or figure.compiled.stage != "compiled"
-        ):
+        if figure.compiled is None or figure.propagated is None or figure.compiled.stage != "compiled":
             continue
         before = value(figure.propagated, figure.examples, objective)
         after = value(figure.compiled, figure.examples, objective)

@@ -167,9 +167,7 @@ def from_plain(value: Any, what: str) -> SearchResult:
     if not isinstance(version, int) or isinstance(version, bool) or version < 1:
         raise InvalidInput(f"{what}: version is {shown(version)}, but must be {VERSION}")
     if version > VERSION:
-        raise InvalidInput(
-            f"{what} has version {shown(version)}, but this program reads up to {VERSION}"
-        )
+        raise InvalidInput(f"{what} has version {shown(version)}, but this program reads up to {VERSION}")
     plain = {key: part for key, part in value.items() if key not in ("format", "version")}
     result = typed_json.decode(SearchResult, plain, what)
     if result.best is not None and result.best >= len(result.candidates):

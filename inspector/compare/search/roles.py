@@ -69,9 +69,7 @@ def logical_axes_of(entry: ModelEntry, state: AbstractState) -> LogicalAxes:
         for name in dict.fromkeys(filter(None, names)):
             bytes_of[name] = bytes_of.get(name, 0) + size
     experts = tuple(name for name in bytes_of if name in _EXPERTS)
-    kept = {
-        name: size for name, size in bytes_of.items() if name not in (*experts, *_STACKED, batch)
-    }
+    kept = {name: size for name, size in bytes_of.items() if name not in (*experts, *_STACKED, batch)}
     # Of two equal ones, the dimension that the input has too.
     width = max(kept, key=lambda name: (kept[name], name in inside), default=None)
     names_of = [frozenset(filter(None, names)) for names, _ in parameters]
@@ -80,9 +78,7 @@ def logical_axes_of(entry: ModelEntry, state: AbstractState) -> LogicalAxes:
     return LogicalAxes(batch, sequence, experts, width, parallel)
 
 
-def _named_arrays(
-    entry: ModelEntry, state: AbstractState
-) -> list[tuple[str, tuple[str | None, ...], int]]:
+def _named_arrays(entry: ModelEntry, state: AbstractState) -> list[tuple[str, tuple[str | None, ...], int]]:
     """Return the group, the logical axes and the bytes of each array with names."""
     if entry.partitions:
         paths = {place: ends for ends, place in entry.partition_paths.items()}

@@ -93,9 +93,7 @@ class Space:
                 for axis in self._with_optimizer_axes((seed,)):
                     yield Group(axis)
             for names, rules in self._uses():
-                layouts = tuple(
-                    self._candidate(layout, names, shape, rules) for shape in self._shapes(names)
-                )
+                layouts = tuple(self._candidate(layout, names, shape, rules) for shape in self._shapes(names))
                 if layouts:
                     for axis in self._with_optimizer_axes(layouts):
                         yield Group(axis)
@@ -176,9 +174,7 @@ class Space:
             }
             sizes = zip(self.layout.axis_names, self.layout.mesh_shape, strict=True)
             # The role of an axis of size 1 changes nothing, so it has one.
-            yield from itertools.product(
-                *(roles[name][: 1 if size == 1 else None] for name, size in sizes)
-            )
+            yield from itertools.product(*(roles[name][: 1 if size == 1 else None] for name, size in sizes))
             return
         for count in range(1, LARGE_AXES + 1):
             for names in itertools.combinations(every, count):
@@ -200,9 +196,7 @@ class Space:
         if any(fixed.get(name, least) < least for name in names):
             return
         free = [name for name in names if name not in fixed]
-        left, rest = divmod(
-            self.layout.devices, math.prod(fixed[name] for name in names if name in fixed)
-        )
+        left, rest = divmod(self.layout.devices, math.prod(fixed[name] for name in names if name in fixed))
         if rest or (not free and left != 1):
             return
         for shape in factorings(left, len(free), least) if free else [()]:
@@ -270,15 +264,11 @@ def without_single_axes(layout: Layout) -> Layout:
     if not kept or len(kept) == len(sizes):
         return layout
     changed = layout.on_mesh(tuple(kept.values()), tuple(kept))
-    rules = tuple(
-        (name, tuple(axis for axis in axes if axis in kept)) for name, axes in layout.rules
-    )
+    rules = tuple((name, tuple(axis for axis in axes if axis in kept)) for name, axes in layout.rules)
     if layout.entry.rules_semantics == "linen":
         # A rule to no axis is final, which a rule that lost its axes was not.
         rules = tuple(
-            rule
-            for rule, (_, before) in zip(rules, layout.rules, strict=True)
-            if rule[1] or not before
+            rule for rule, (_, before) in zip(rules, layout.rules, strict=True) if rule[1] or not before
         )
     specs = {
         place: tuple(tuple(axis for axis in axes or () if axis in kept) or None for axes in spec)
@@ -333,9 +323,7 @@ def _locks(texts: Sequence[str], layout: Layout, axes: LogicalAxes | None) -> Lo
     return locks
 
 
-def _vary(
-    texts: Sequence[str], layout: Layout, axes: LogicalAxes | None
-) -> dict[str, tuple[str, ...]]:
+def _vary(texts: Sequence[str], layout: Layout, axes: LogicalAxes | None) -> dict[str, tuple[str, ...]]:
     choices: dict[str, tuple[str, ...]] = {}
     allowed = (*VARIED, *layout.sizes)
     for text in texts:
@@ -400,9 +388,7 @@ def identity(layout: Layout) -> str:
         plain.pop(name, None)
     plain["optimizer_axes"] = [place[name] for name in layout.optimizer_axes]
     if layout.entry.has_rules:
-        renamed = tuple(
-            (name, tuple(place.get(axis, axis) for axis in axes)) for name, axes in layout.rules
-        )
+        renamed = tuple((name, tuple(place.get(axis, axis) for axis in axes)) for name, axes in layout.rules)
         plain["use"] = _use(renamed, tuple(layout.entry.logical_axes), layout.entry.rules_semantics)
     else:
         plain["use"] = [

@@ -90,9 +90,7 @@ class Costs:
     def of(self, transfer: Transfer) -> float:
         """Return the seconds that all executions of a transfer add to the step."""
         seconds = self.transfer(transfer.op, transfer.axes, transfer.payload)
-        return self.exposed_share * transfer.executions * seconds + self.traffic(
-            transfer.more_traffic
-        )
+        return self.exposed_share * transfer.executions * seconds + self.traffic(transfer.more_traffic)
 
 
 def least_transfers(

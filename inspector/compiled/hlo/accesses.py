@@ -105,9 +105,7 @@ def accessed_by_fusion(fused: Computation) -> int | None:
         return sum_known([bytes_of(source.shape_text) for source in (*sources.values(), root)])
     updates, written = _written(fused, root)
     users = _users(fused)
-    return sum_known(
-        [written, *(_read(fused, users, updates, source) for source in sources.values())]
-    )
+    return sum_known([written, *(_read(fused, users, updates, source) for source in sources.values())])
 
 
 def _part(computation: Computation, instruction: Instruction) -> int | None:

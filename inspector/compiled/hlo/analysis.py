@@ -80,9 +80,7 @@ class Analysis:
         return runs
 
 
-def _runs_of(
-    module: Module, name: str, sites: CallSites, loops: Loops, runs: Mapping[str, Runs]
-) -> Runs:
+def _runs_of(module: Module, name: str, sites: CallSites, loops: Loops, runs: Mapping[str, Runs]) -> Runs:
     count: int | None = 1 if name == module.entry else 0
     if module.truncated and name != module.entry:
         count = None

@@ -88,8 +88,6 @@ def chains(module: Module) -> Chains:
         elif key in ends or channel is not None:
             pieces[key] = chain
     carried_on = {
-        key: tuple(begins.get(chain, ()))
-        for key, chain in pieces.items()
-        if key in ends or chain in begins
+        key: tuple(begins.get(chain, ())) for key, chain in pieces.items() if key in ends or chain in begins
     }
     return Chains(frozenset(starts), carried_on)

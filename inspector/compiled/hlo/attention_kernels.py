@@ -34,9 +34,7 @@ def kernel(instruction: Instruction) -> str | None:
 
 def flops(name: str, operands: Sequence[Shape | None]) -> tuple[int | None, str | None]:
     """Return the FLOPs of one execution of a kernel, and the operand type. None if unknown."""
-    arrays = [
-        operand for operand in operands if operand is not None and (operand.element_bits or 0) >= 16
-    ]
+    arrays = [operand for operand in operands if operand is not None and (operand.element_bits or 0) >= 16]
     arrays = [array for array in arrays if len(array.dimensions) >= 3]
     if len(arrays) < 2:
         return None, None
@@ -63,9 +61,7 @@ def share_of_products(seq: int) -> float:
 
 def _visited(operands: Sequence[Shape | None], seq_q: int, seq_kv: int) -> float:
     """Return the share of blocks that a causal mask leaves; 1 if it cannot be causal."""
-    mask = next(
-        (operand for operand in operands if operand is not None and operand.dtype == "s8"), None
-    )
+    mask = next((operand for operand in operands if operand is not None and operand.dtype == "s8"), None)
     if mask is None or len(mask.dimensions) < 2 or seq_q != seq_kv:
         return 1.0
     blocks = mask.dimensions[-2]

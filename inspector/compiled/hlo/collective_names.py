@@ -21,9 +21,7 @@ _MOST_USERS = 64  # that are looked at for the name of one collective
 _PASS_ON = SAME_DATA | {"get-tuple-element", "pad"}
 
 
-def metadata_of(
-    analysis: Analysis, computation: Computation, instruction: Instruction
-) -> Mapping[str, str]:
+def metadata_of(analysis: Analysis, computation: Computation, instruction: Instruction) -> Mapping[str, str]:
     """Return the metadata. Of a collective with the name of an argument, the name is that of its first user.
 
     The partitioner of JAX 0.12 gives what it inserts the name of the value that it moves, that of JAX 0.10

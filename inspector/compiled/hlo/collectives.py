@@ -110,9 +110,7 @@ def _expanded(
     devices = module.replicas, module.partitions
     try:
         flag = attributes.get("use_global_device_ids", "false") == "true"
-        mode = replica_groups.mode(
-            "channel_id" in attributes, flag if operation.global_ids else None
-        )
+        mode = replica_groups.mode("channel_id" in attributes, flag if operation.global_ids else None)
         if operation.route == "pairs":
             if not replica_groups.pairs(written):
                 # No device sends. The partitioner writes this for a halo that no shard needs.
@@ -162,9 +160,7 @@ def _positions(
     return replica_groups.participants(groups, mode, replicas, partitions)
 
 
-def _payload_bytes(
-    computation: Computation, instruction: Instruction, group: int | None
-) -> int | None:
+def _payload_bytes(computation: Computation, instruction: Instruction, group: int | None) -> int | None:
     """Return the bytes of one execution on one device by the operation's payload rule; None if unknown."""
     operation = BY_OPCODE[instruction.opcode]
     result = begun(instruction).shape
@@ -244,9 +240,7 @@ def _pairs(pairs: Groups | None) -> tuple[tuple[int, int], ...] | None:
     return None if pairs is None else tuple((pair[0], pair[1]) for pair in pairs)
 
 
-def _between_slices(
-    analysis: Analysis, transfer: Transfer, mesh: Mesh | None, room: Room
-) -> Collective:
+def _between_slices(analysis: Analysis, transfer: Transfer, mesh: Mesh | None, room: Room) -> Collective:
     operation = OPERATIONS.get(transfer.op)
     groups, pairs = transfer.positions(mesh), None
     members: Sequence[Sequence[object]] = transfer.groups

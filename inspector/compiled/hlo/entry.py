@@ -109,14 +109,11 @@ def _in_memory(values: Sequence[EntryValue], laid_out: Sequence[Shape]) -> tuple
     if len(values) != len(laid_out):
         return tuple(values)
     return tuple(
-        replace(value, memory_space=shape.memory_space)
-        for value, shape in zip(values, laid_out, strict=True)
+        replace(value, memory_space=shape.memory_space) for value, shape in zip(values, laid_out, strict=True)
     )
 
 
-def _values(
-    instruction: Instruction, meshes: Mapping[str, NamedMesh], name: str = ""
-) -> list[EntryValue]:
+def _values(instruction: Instruction, meshes: Mapping[str, NamedMesh], name: str = "") -> list[EntryValue]:
     shape = instruction.shape
     parts = [shape] if shape is None or shape.parts is None else list(shape.parts)
     attributes = instruction.attributes

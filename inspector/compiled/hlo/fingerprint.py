@@ -51,17 +51,13 @@ def _of_computation(computation: Computation, called: Mapping[str, str]) -> str:
         names = operand_names(instruction)
         unused -= set(names)
         unused.add(instruction.name)
-        digests[instruction.name] = _of_instruction(
-            instruction, [digests.get(n, "") for n in names], called
-        )
+        digests[instruction.name] = _of_instruction(instruction, [digests.get(n, "") for n in names], called)
     root = computation.root
     last = "" if root is None else digests[root.name]
     return _digest(last, *sorted(digests[name] for name in unused))
 
 
-def _of_instruction(
-    instruction: Instruction, operands: list[str], called: Mapping[str, str]
-) -> str:
+def _of_instruction(instruction: Instruction, operands: list[str], called: Mapping[str, str]) -> str:
     attributes = instruction.attributes
     return _digest(
         instruction.opcode,

@@ -35,9 +35,7 @@ _NAME = rf"%?+({text.NAME})"
 _COUNT = r"(\d{1,18})\b"
 _LIST = r"\{([\d,\s]*+)\}"
 # In the backend_config of a library call, as JSON or as a string of JSON.
-_CONTRACTED_BY_LIBRARY = re.compile(
-    r'\\?"lhs_contracting_dimensions\\?"\s*+:\s*+\[([\d,\s"\\]*+)\]'
-)
+_CONTRACTED_BY_LIBRARY = re.compile(r'\\?"lhs_contracting_dimensions\\?"\s*+:\s*+\[([\d,\s"\\]*+)\]')
 _TRANSPOSED = re.compile(r'\\?"transpose_a\\?"\s*+:\s*+true')
 _NUMBER = re.compile(r"\d{1,18}")
 _SIGNED = re.compile(r"-?\d{1,18}\Z")
@@ -168,8 +166,7 @@ def _convolution(instruction: Instruction, lhs: Shape, rhs: Shape, result: Shape
     if window is None or not {"b", "f"} <= of_lhs.keys() or "f" not in of_result:
         return None
     features, batches = (
-        int(_written(instruction, f"{kind}_group_count", _COUNT) or 1)
-        for kind in ("feature", "batch")
+        int(_written(instruction, f"{kind}_group_count", _COUNT) or 1) for kind in ("feature", "batch")
     )
     if not features or not batches:
         return None
@@ -222,8 +219,7 @@ def _window(instruction: Instruction, rank: int) -> list[_Dimension] | None:
     """
     fields = text.fields(instruction.attributes.get("window", ""))
     columns = [
-        fields[key].split("x") if key in fields else [default] * rank
-        for key, default in _WINDOW.items()
+        fields[key].split("x") if key in fields else [default] * rank for key, default in _WINDOW.items()
     ]
     if any(len(column) != rank for column in columns):
         return None

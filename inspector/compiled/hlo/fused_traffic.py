@@ -89,9 +89,7 @@ class FusedTraffic:
     bytes: dict[str, float] = field(default_factory=lambda: defaultdict(float))
     fusions: int = 0
     attention: dict[str, float] = field(default_factory=dict)
-    parts: dict[tuple[str, ...], list[float]] = field(
-        default_factory=lambda: defaultdict(lambda: [0.0, 0.0])
-    )
+    parts: dict[tuple[str, ...], list[float]] = field(default_factory=lambda: defaultdict(lambda: [0.0, 0.0]))
 
     @property
     def is_whole(self) -> bool:
@@ -233,9 +231,7 @@ class _Reader:
                 return result
         return _leaves(instruction.name, instruction.shape)
 
-    def _updated(
-        self, computation: Computation, instruction: Instruction, operands: list[_Tree]
-    ) -> _Tree:
+    def _updated(self, computation: Computation, instruction: Instruction, operands: list[_Tree]) -> _Tree:
         """Count an update in place: it reads the new part and writes it."""
         at = _UPDATES[instruction.opcode]
         base = self._in_memory(operands[:1])[0]
@@ -247,9 +243,7 @@ class _Reader:
         self._add({value: part * (2 if instruction.opcode == "scatter" else 1)})
         return value
 
-    def _sliced(
-        self, computation: Computation, instruction: Instruction, operands: list[_Tree]
-    ) -> _Tree:
+    def _sliced(self, computation: Computation, instruction: Instruction, operands: list[_Tree]) -> _Tree:
         """Return a slice. Its reader reads that share of each array."""
         whole = total_bytes(operand_shapes(computation, instruction)[:1])
         part = None if instruction.shape is None else instruction.shape.bytes

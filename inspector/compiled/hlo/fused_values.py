@@ -90,9 +90,7 @@ class _Reader(live_values.Reader):
             if parameter is not None:
                 self._join(self._trees[parameter.name], leaf)
 
-    def _record(
-        self, instruction: Instruction, operands: Sequence[Tree], tree: Tree, position: int
-    ) -> None:
+    def _record(self, instruction: Instruction, operands: Sequence[Tree], tree: Tree, position: int) -> None:
         if isinstance(tree, _Fused) or instruction.opcode in ORDERS:
             return  # it runs as a part of the instructions that read its result
         if instruction.opcode in _SHRINKS:
@@ -169,9 +167,7 @@ class _Reader(live_values.Reader):
         return ()
 
 
-def written_shape(
-    instruction: Instruction, users: Mapping[str, Sequence[Instruction]]
-) -> Shape | None:
+def written_shape(instruction: Instruction, users: Mapping[str, Sequence[Instruction]]) -> Shape | None:
     """Return the shape that a product writes: that of the conversion that alone reads its result."""
     at = instruction
     while True:

@@ -42,7 +42,5 @@ def stated(instruction: Instruction) -> KernelCost | None:
 
 def operand_type(operands: list[Shape | None]) -> str | None:
     """Return the widest type of at least 16 bits among the operands: that of the kernel's products."""
-    floats = [
-        operand for operand in operands if operand is not None and (operand.element_bits or 0) >= 16
-    ]
+    floats = [operand for operand in operands if operand is not None and (operand.element_bits or 0) >= 16]
     return max(floats, key=lambda operand: operand.element_bits or 0).dtype if floats else None

@@ -144,9 +144,7 @@ class Reader:
             if to is not None and source is not None:
                 self._join(to, source)
 
-    def _computation(
-        self, computation: Computation, given: Sequence[Tree] | None, depth: int
-    ) -> Tree:
+    def _computation(self, computation: Computation, given: Sequence[Tree] | None, depth: int) -> Tree:
         """Follow the instructions of a computation and return the tree of its result.
 
         given: the trees of its parameters; None for the entry.
@@ -168,9 +166,7 @@ class Reader:
         root = computation.root
         return trees.get(root.name, []) if root is not None else []
 
-    def _record(
-        self, instruction: Instruction, operands: Sequence[Tree], tree: Tree, position: int
-    ) -> None:
+    def _record(self, instruction: Instruction, operands: Sequence[Tree], tree: Tree, position: int) -> None:
         """Record that an instruction at this position reads its operands and writes its result."""
         passes_on = instruction.opcode in _PASS_ON
         for leaf in leaves_of(list(operands)) if not passes_on else ():
@@ -372,10 +368,7 @@ def _reuse_results(buffers: Sequence[Buffer]) -> None:
     results = [
         buffer
         for buffer in buffers
-        if buffer.result is not None
-        and buffer.parameter is None
-        and buffer.first > 0
-        and buffer.bytes
+        if buffer.result is not None and buffer.parameter is None and buffer.first > 0 and buffer.bytes
     ]
     results.sort(key=lambda result: result.bytes)
     # By memory: the bytes of each result, and the times at which its memory is taken.
@@ -409,8 +402,7 @@ def _updated_parameters(fused: Computation) -> Iterator[tuple[Path, int]]:
     outputs: list[tuple[Path, Instruction | None]] = [((), root)]
     if root.opcode == "tuple":
         outputs = [
-            ((number,), fused.by_name.get(name or ""))
-            for number, name in enumerate(operand_names(root))
+            ((number,), fused.by_name.get(name or "")) for number, name in enumerate(operand_names(root))
         ]
     for path, output in outputs:
         at, updated = output, False

@@ -18,9 +18,7 @@ from inspector.core.collectives import OPERATIONS
 from inspector.core.typed_json import LARGEST
 
 # In the backend_config, as JSON or as a string of JSON.
-_KNOWN_TRIP_COUNT = re.compile(
-    r'\\?"known_trip_count\\?"\s*+:\s*+\{\s*+\\?"n\\?"\s*+:\s*+\\?"?(\d{1,18})\b'
-)
+_KNOWN_TRIP_COUNT = re.compile(r'\\?"known_trip_count\\?"\s*+:\s*+\{\s*+\\?"n\\?"\s*+:\s*+\\?"?(\d{1,18})\b')
 _INTEGER = re.compile(r"[({\s]*+(-?\d{1,20})[)}\s]*+\Z")
 # Instructions with the value of their first operand.
 _SAME_VALUE = frozenset({
@@ -162,9 +160,7 @@ class Loops:
             return None
         return after.constant
 
-    def _comparison(
-        self, frame: _Frame, instruction: Instruction
-    ) -> tuple[Linear, Linear, str, str] | None:
+    def _comparison(self, frame: _Frame, instruction: Instruction) -> tuple[Linear, Linear, str, str] | None:
         """(left, right, direction, type) of the comparison that a condition comes down to."""
         self._go_deeper(instruction)
         try:
@@ -195,17 +191,13 @@ class Loops:
         finally:
             self._depth -= 1
 
-    def _instruction(
-        self, frame: _Frame, instruction: Instruction, number: int | None
-    ) -> Instruction | None:
+    def _instruction(self, frame: _Frame, instruction: Instruction, number: int | None) -> Instruction | None:
         """Return the instruction that is an operand; None if the text lacks it."""
         operands = instruction.operands
         name = operands[number].name if number is not None and number < len(operands) else None
         return frame.computation.by_name.get(name) if name else None
 
-    def _operand(
-        self, frame: _Frame, instruction: Instruction, number: int, path: Path
-    ) -> Linear | None:
+    def _operand(self, frame: _Frame, instruction: Instruction, number: int, path: Path) -> Linear | None:
         source = self._instruction(frame, instruction, number)
         return self._value(frame, source, path) if source else None
 
@@ -223,9 +215,7 @@ class Loops:
                 return self._operand(frame, instruction, path[0], path[1:]) if path else None
             if opcode == "get-tuple-element":
                 index = instruction.tuple_index
-                return (
-                    None if index is None else self._operand(frame, instruction, 0, (index, *path))
-                )
+                return None if index is None else self._operand(frame, instruction, 0, (index, *path))
             if opcode == "copy-start":  # (copy, original, context)
                 if not path or path[0] > 1:
                     return None

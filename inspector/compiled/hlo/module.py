@@ -108,9 +108,7 @@ class Instruction(NamedTuple):
             for key, value in self.attributes.items()
             if key in _CALLED
             for role, first in (_CALLED[key],)
-            for number, name in enumerate(
-                text.items(value) if value.startswith("{") else [value], first
-            )
+            for number, name in enumerate(text.items(value) if value.startswith("{") else [value], first)
         )
 
 
@@ -204,9 +202,7 @@ class Module:
             for instruction in computation.instructions:
                 yield computation, instruction
 
-    def complete_entry(
-        self, scheduled: bool = False, largest: int | None = None
-    ) -> Computation | None:
+    def complete_entry(self, scheduled: bool = False, largest: int | None = None) -> Computation | None:
         """Return the entry; None if the text is truncated.
 
         Args:
@@ -273,9 +269,7 @@ class Module:
             if file := text.unquoted(names.get(_count(location.get("file_name_id")) or 0, "")):
                 # Parent ids are printed plus 1; 0 means none.
                 outer = (_count(row.get("parent_frame_id")) or 0) - 1
-                frame = Frame(
-                    file, _count(location.get("line")) or None, _count(location.get("column"))
-                )
+                frame = Frame(file, _count(location.get("line")) or None, _count(location.get("column")))
                 held = frame, outer if 0 < outer < number else None
             self._frames[number] = held
         return self._frames[number]
@@ -342,8 +336,7 @@ def operand_shapes(computation: Computation, instruction: Instruction) -> list[S
 def result_sizes(computation: Computation) -> dict[str, int | None]:
     """Return the bytes of each instruction's result by its name."""
     return {
-        instruction.name: shapes.bytes_of(instruction.shape_text)
-        for instruction in computation.instructions
+        instruction.name: shapes.bytes_of(instruction.shape_text) for instruction in computation.instructions
     }
 
 

@@ -203,9 +203,7 @@ class _Search:
             if value.instruction.opcode == "parameter" and number is not None:
                 yield number
 
-    def _behind(
-        self, starts: Sequence[_Value], elementwise: bool, seen: set[_Key]
-    ) -> Iterator[_Value]:
+    def _behind(self, starts: Sequence[_Value], elementwise: bool, seen: set[_Key]) -> Iterator[_Value]:
         """Yield all values from which these are made, including these, each once."""
         waiting = list(starts)
         while waiting:
@@ -347,12 +345,8 @@ class _Search:
             if called.role == role and called.computation in by_name
         ]
 
-    def _at(
-        self, frame: _Frame, instruction: Instruction, which: slice, path: Path
-    ) -> list[_Value]:
-        return [
-            _Value(frame, operand, path) for operand in self._operands(frame, instruction)[which]
-        ]
+    def _at(self, frame: _Frame, instruction: Instruction, which: slice, path: Path) -> list[_Value]:
+        return [_Value(frame, operand, path) for operand in self._operands(frame, instruction)[which]]
 
     def _operands(self, frame: _Frame, instruction: Instruction) -> list[Instruction]:
         """Return the instructions of all operands; none if one is missing in the text."""

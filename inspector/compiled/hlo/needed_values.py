@@ -57,10 +57,7 @@ class _Reader:
         return self._needed
 
     def _need(self, computation: Computation, instruction: Instruction | None) -> None:
-        if (
-            instruction is not None
-            and (key := (computation.name, instruction.name)) not in self._needed
-        ):
+        if instruction is not None and (key := (computation.name, instruction.name)) not in self._needed:
             self._needed.add(key)
             self._waiting.append((computation, instruction))
 

@@ -55,9 +55,7 @@ def parse(text: str) -> tuple[Module, ...]:
         with_reduce_scatters(_Reader(piece, line).module()) for line, piece in lexical.pieces(text)
     )
     if not modules:
-        raise InvalidInput(
-            "the text is not HLO: it has neither an HloModule line nor a computation"
-        )
+        raise InvalidInput("the text is not HLO: it has neither an HloModule line nor a computation")
     return modules
 
 
@@ -187,9 +185,7 @@ def _with_elements(instructions: list[Instruction]) -> list[Instruction]:
                 shape = parts[int(index)] if int(index) < len(parts) else None
                 known.add(element)
                 complete.append(
-                    Instruction(
-                        element, "get-tuple-element", shape, f"(%{name})", f", index={index}", False
-                    )
+                    Instruction(element, "get-tuple-element", shape, f"(%{name})", f", index={index}", False)
                 )
         complete.append(instruction)
     return complete

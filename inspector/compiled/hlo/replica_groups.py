@@ -127,9 +127,7 @@ def mode(has_channel: bool, use_global_device_ids: bool | None) -> Mode:
     """
     if not has_channel:
         if use_global_device_ids:
-            raise InvalidInput(
-                "use_global_device_ids is true, but must be false without a channel_id"
-            )
+            raise InvalidInput("use_global_device_ids is true, but must be false without a channel_id")
         return "cross_replica"
     if use_global_device_ids is None:
         return "cross_partition"
@@ -146,9 +144,7 @@ def participants(groups: Groups, mode: Mode, replicas: int, partitions: int) -> 
     # Each device occurs at most once in groups, and at most twice in pairs.
     factor = {"cross_partition": replicas, "flattened_id": 1}.get(mode, partitions)
     if factor * sum(map(len, groups)) > 2 * MAX_POSITIONS:
-        raise InvalidInput(
-            f"replica_groups or pairs contain more than {2 * MAX_POSITIONS} positions"
-        )
+        raise InvalidInput(f"replica_groups or pairs contain more than {2 * MAX_POSITIONS} positions")
     if mode == "flattened_id":
         if not groups:
             raise InvalidInput(
@@ -193,9 +189,7 @@ def _iota_groups(text: str) -> Groups:
     match = _IOTA.match(text)
     shape = _integers(match[1], text) if match else []
     if match is None or len(shape) != 2:
-        raise InvalidInput(
-            f"replica_groups is {shown(text)}, but must be an iota such as [2,2]<=[4]"
-        )
+        raise InvalidInput(f"replica_groups is {shown(text)}, but must be an iota such as [2,2]<=[4]")
     ids = _iota(match[2], match[3], text)
     if math.prod(shape) != ids.size:
         raise _invalid(text, f"has {ids.size} devices, but its groups have {math.prod(shape)}")
@@ -213,9 +207,7 @@ def _iota(dimensions: str, permutation: str | None, text: str) -> np.ndarray:
         )
     order = _integers(permutation, text) if permutation else list(range(len(sizes)))
     if sorted(order) != list(range(len(sizes))):
-        raise _invalid(
-            text, f"has T({permutation}), but must have each of {len(sizes)} dimensions once"
-        )
+        raise _invalid(text, f"has T({permutation}), but must have each of {len(sizes)} dimensions once")
     return np.arange(math.prod(sizes)).reshape(sizes).transpose(order).reshape(-1)
 
 
@@ -313,15 +305,11 @@ def _device_ids(written: str | None, count: int, text: str) -> np.ndarray:
             f"has device_ids {shown(written)}, but must have ids such as 1,0 or an iota such as [2,4]T(1,0)",
         )
     if ids.size != count:
-        raise _invalid(
-            text, f"has {ids.size} device_ids, but must have one for each of {count} devices"
-        )
+        raise _invalid(text, f"has {ids.size} device_ids, but must have one for each of {count} devices")
     return ids
 
 
-def _named_axes(
-    inner: str, names: list[str], sizes: list[int], text: str
-) -> list[tuple[int, int, int]]:
+def _named_axes(inner: str, names: list[str], sizes: list[int], text: str) -> list[tuple[int, int, int]]:
     """Return (axis, product of the parts before, size) of each axis or sub-axis, in text order."""
     axes, at = [], 0
     while at < len(inner.rstrip()):
@@ -355,8 +343,7 @@ def _axis_number(name: str, names: list[str], text: str) -> int:
         )
     if len(name) > 2 or int(name) >= len(names):
         raise InvalidInput(
-            f"replica_groups {shown(text)}: axis {name} is out of bounds for mesh axes "
-            f"0 to {len(names) - 1}"
+            f"replica_groups {shown(text)}: axis {name} is out of bounds for mesh axes 0 to {len(names) - 1}"
         )
     return int(name)
 
@@ -364,7 +351,5 @@ def _axis_number(name: str, names: list[str], text: str) -> int:
 def _integers(written: str, text: str) -> list[int]:
     numbers = [part.strip() for part in written.split(",")] if written.strip() else []
     if not all(number.isdecimal() and len(number) <= 18 for number in numbers):
-        raise InvalidInput(
-            f"replica_groups is {shown(text)}, but must have integers between its commas"
-        )
+        raise InvalidInput(f"replica_groups is {shown(text)}, but must have integers between its commas")
     return [int(number) for number in numbers]

@@ -49,8 +49,7 @@ def schedule(analysis: Analysis, collectives: Iterable[Collective]) -> Schedule 
     if entry is None:
         return None
     positions = {
-        (collective.computation, collective.name): number
-        for number, collective in enumerate(collectives)
+        (collective.computation, collective.name): number for number, collective in enumerate(collectives)
     }
     reader = _Reader(analysis, positions)
     computations: dict[str, ScheduledComputation] = {}
@@ -181,9 +180,7 @@ class _Reader:
         if instruction.opcode not in ("fusion", "async-start"):
             return []
         return [
-            key
-            for called in instruction.called
-            for key in self._by_computation.get(called.computation, ())
+            key for called in instruction.called for key in self._by_computation.get(called.computation, ())
         ]
 
     def _ended(self, instruction: Instruction, inside: list[Key]) -> list[Key]:
@@ -197,9 +194,7 @@ class _Reader:
         return []
 
 
-def _beginning(
-    computation: Computation, instruction: Instruction, places: Mapping[str, int]
-) -> int | None:
+def _beginning(computation: Computation, instruction: Instruction, places: Mapping[str, int]) -> int | None:
     """Return the place of the `-start` of a `-done`; None if it is in another computation."""
     for _ in range(_MOST_STEPS):
         source = computation.operand(instruction)

@@ -36,12 +36,8 @@ _NAMED = re.compile(
     r"\s*+,?+(.*)\}\s*+\Z",
     re.S,
 )
-_SDY = re.compile(
-    r"#?sdy\.sharding<\s*+(?:@([\w.$-]++)|@\"([^\"]*+)\"|(mesh<.*?>))\s*+,(.*)>\s*+\Z", re.S
-)
-_SDY_MESH = re.compile(
-    r"mesh<\s*+\[(.*?)\]\s*+(?:,\s*+device_ids\s*+=\s*+\[([\d,\s]*+)\])?+\s*+>", re.S
-)
+_SDY = re.compile(r"#?sdy\.sharding<\s*+(?:@([\w.$-]++)|@\"([^\"]*+)\"|(mesh<.*?>))\s*+,(.*)>\s*+\Z", re.S)
+_SDY_MESH = re.compile(r"mesh<\s*+\[(.*?)\]\s*+(?:,\s*+device_ids\s*+=\s*+\[([\d,\s]*+)\])?+\s*+>", re.S)
 _SDY_MESHES = re.compile(r'(?:\b|")([\w.$-]++)"?\s*+=\s*+"?#sdy\.(mesh<.*?>(?=["},\s]|\Z))', re.S)
 _SDY_AXIS = re.compile(r'"((?:[^"\\]|\\.)*)"\s*=\s*(\d{1,9})')
 _ENTRIES = re.compile(r"\s*+\[((?:[^\[\]{}]++|\{[^{}]*+\})*+)\]", re.S)
@@ -132,11 +128,7 @@ class HloSharding:
     @property
     def parts(self) -> Iterable[Part]:
         """All parts of all dimensions."""
-        return (
-            part
-            for dimension in (*self.dimensions, self.unreduced, self.manual)
-            for part in dimension
-        )
+        return (part for dimension in (*self.dimensions, self.unreduced, self.manual) for part in dimension)
 
 
 @functools.lru_cache(maxsize=4096)
@@ -414,9 +406,7 @@ def _spec_of_places(sharding: HloSharding, mesh: NamedMesh) -> Spec | None:
     for dimension in range(rank):
         column = tiles[:, dimension]
         steps = {
-            name: int(column[strides[name]])
-            for name, size in mesh.axes
-            if size > 1 and column[strides[name]]
+            name: int(column[strides[name]]) for name, size in mesh.axes if size > 1 and column[strides[name]]
         }
         expected = np.zeros(mesh.size, np.int64)
         for name, step in steps.items():
@@ -450,9 +440,7 @@ def _on_mesh(mesh: NamedMesh, rest: str) -> HloSharding:
         tuple(_part(mesh, *axis) for axis in extra.get("manual", ())),
         open=any("?" in entry for entry in written),
         mesh=mesh,
-        spec=tuple(tuple(name for name, _, _ in entry) or None for entry in axes)
-        if is_whole
-        else None,
+        spec=tuple(tuple(name for name, _, _ in entry) or None for entry in axes) if is_whole else None,
     )
 
 
@@ -480,9 +468,7 @@ def _listed(ids: str, written: str, count: int) -> DeviceOrder | None:
     """Return the listed positions, None if they are 0, 1, 2 …"""
     order = tuple(_integers(ids, written))
     if sorted(order) != list(range(count)):
-        raise InvalidInput(
-            f"sharding {shown(written)} must have each of the devices 0 to {count - 1} once"
-        )
+        raise InvalidInput(f"sharding {shown(written)} must have each of the devices 0 to {count - 1} once")
     return None if order == tuple(range(count)) else DeviceOrder(order)
 
 

@@ -32,9 +32,7 @@ _GROUP = re.compile(r"\{(\d{1,18}+(?:,\d{1,18}+)*+)\}")
 _PAIR = re.compile(r"\{(\d{1,18}+)->(\d{1,18}+)\}")
 _RANGE = re.compile(r"(\d{1,9})(?::(\d{1,9}))?+\Z")
 # Operations that return their operand, in another shape or place.
-_SAME_DATA = frozenset(
-    {"bitcast", "copy", "copy-done", "get-tuple-element", "reshape", "recv-done"}
-)
+_SAME_DATA = frozenset({"bitcast", "copy", "copy-done", "get-tuple-element", "reshape", "recv-done"})
 
 # A device by its id, or as (slice from 1, number in its slice).
 Member = int | tuple[int, int]
@@ -149,9 +147,7 @@ def _numbers(text: str) -> range | list[int]:
     return numbers
 
 
-def _metadata(
-    computation: Computation, send: Instruction, receive: Instruction | None
-) -> Mapping[str, str]:
+def _metadata(computation: Computation, send: Instruction, receive: Instruction | None) -> Mapping[str, str]:
     """Return the metadata of the operation that makes the data, or else of the first one that uses it."""
     source: Instruction | None = send
     while source is not None:

@@ -99,9 +99,7 @@ def without_comments(text: str) -> str:
     """Remove all comments except `/*index=5*/`; keep the number of lines."""
     if not _OTHER_COMMENT.search(text):
         return text
-    return _COMMENT_OR_STRING.sub(
-        lambda match: "\n" * match[1].count("\n") if match[1] else match[0], text
-    )
+    return _COMMENT_OR_STRING.sub(lambda match: "\n" * match[1].count("\n") if match[1] else match[0], text)
 
 
 @kept

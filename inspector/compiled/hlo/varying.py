@@ -42,9 +42,7 @@ _ENTERS = frozenset({TO_LOCAL, _TO_LOCAL_GSPMD})
 _SDY_FIELD = r"xla\.sdy\.{}\s*+=\s*+(\"(?:[^\"\\]++|\\.)*+\")"
 _IN_SHARDINGS = re.compile(_SDY_FIELD.format("in_shardings"), re.S)
 _MANUAL_AXES = re.compile(_SDY_FIELD.format("manual_axes"), re.S)
-_SHARDING = re.compile(
-    r"<\s*+@(?:[\w.$-]++|\"[^\"]*+\")\s*+,\s*+\[(?:[^\[\]{}]++|\{[^{}]*+\})*+\][^<>]*+>"
-)
+_SHARDING = re.compile(r"<\s*+@(?:[\w.$-]++|\"[^\"]*+\")\s*+,\s*+\[(?:[^\[\]{}]++|\{[^{}]*+\})*+\][^<>]*+>")
 _AXIS = re.compile(r'"((?:[^"\\]|\\.)*)"')
 # Each device has its own.
 _OF_THE_DEVICE = frozenset({
@@ -110,9 +108,7 @@ class Places:
         wanted = {name.partition(":")[0] for name in names}
         if not wanted <= self.axes:
             return self.everywhere
-        return frozenset(
-            digit for digit, name in zip(self.digits, self.names, strict=True) if name in wanted
-        )
+        return frozenset(digit for digit, name in zip(self.digits, self.names, strict=True) if name in wanted)
 
     def of_groups(self, groups: Sequence[Sequence[int]] | None) -> Digits | None:
         """Return the digits that differ inside of groups; None if digits do not form them."""
@@ -366,8 +362,7 @@ class _Evaluation:
             joined = _joined(state, new)
             if isinstance(joined, tuple):
                 joined = tuple(
-                    part if number in constant else _with(part, within)
-                    for number, part in enumerate(joined)
+                    part if number in constant else _with(part, within) for number, part in enumerate(joined)
                 )
             else:
                 joined = _with(joined, within)

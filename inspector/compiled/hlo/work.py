@@ -381,9 +381,7 @@ class Count:
         if results is None or moves_nothing(opcode):
             return
         run.instructions += 1
-        moved = (
-            accessed(computation, instruction, results) if fused is None else self._fusion(fused)
-        )
+        moved = accessed(computation, instruction, results) if fused is None else self._fusion(fused)
         run.bytes.add(1, moved)
         # Of a slice of an array in VMEM the whole array is subtracted, so that this is a lower bound.
         outside = self._outside(computation, written)

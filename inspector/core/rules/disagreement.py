@@ -30,9 +30,7 @@ class Disagreement:
     cause: Cause
 
 
-def disagreements(
-    logical_axes: Sequence[str | None], rules: Sequence[Rule]
-) -> tuple[Disagreement, ...]:
+def disagreements(logical_axes: Sequence[str | None], rules: Sequence[Rule]) -> tuple[Disagreement, ...]:
     """Return the dimensions that Linen and nnx would shard differently."""
     by_name = nnx.partition_spec(logical_axes, rules)
     try:
@@ -54,8 +52,6 @@ def disagreements(
 
     return tuple(
         Disagreement(dimension, name, first or (), second or (), cause(dimension))
-        for dimension, (name, first, second) in enumerate(
-            zip(logical_axes, in_order, by_name, strict=True)
-        )
+        for dimension, (name, first, second) in enumerate(zip(logical_axes, in_order, by_name, strict=True))
         if name is not None and first != second
     )

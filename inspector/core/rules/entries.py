@@ -71,13 +71,10 @@ def ledger_of(
         refusal = str(error)
     in_nnx = nnx.ledger(names, rules)
     entries = [
-        _entry(trial, in_linen.get((trial.rule, trial.dimension)), array, mesh, rules)
-        for trial in in_nnx
+        _entry(trial, in_linen.get((trial.rule, trial.dimension)), array, mesh, rules) for trial in in_nnx
     ]
     ruled = {trial.dimension for trial in in_nnx}
-    entries += [
-        _unruled(dimension, name) for dimension, name in enumerate(names) if dimension not in ruled
-    ]
+    entries += [_unruled(dimension, name) for dimension, name in enumerate(names) if dimension not in ruled]
     by_name = nnx.partition_spec(names, rules)
     return Ledger(
         tuple(entries),

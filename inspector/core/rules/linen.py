@@ -55,17 +55,11 @@ def partition_spec(logical_axes: Sequence[str | None], rules: Sequence[Rule]) ->
 
 @functools.lru_cache(maxsize=4096)
 def _partition_spec(logical_axes: tuple[str | None, ...], rules: tuple[Rule, ...]) -> Spec:
-    axes_of = {
-        trial.dimension: rules[trial.rule][1]
-        for trial in ledger(logical_axes, rules)
-        if trial.taken
-    }
+    axes_of = {trial.dimension: rules[trial.rule][1] for trial in ledger(logical_axes, rules) if trial.taken}
     return tuple(axes_of.get(dimension) or None for dimension in range(len(logical_axes)))
 
 
-def rule_behind(
-    logical_axes: Sequence[str | None], mesh_axis: str, rules: Sequence[Rule]
-) -> str | None:
+def rule_behind(logical_axes: Sequence[str | None], mesh_axis: str, rules: Sequence[Rule]) -> str | None:
     """Return the rule that shards one of these dimensions over a mesh axis: `embed → fsdp`.
 
     Return None if there is none, or if a logical axis occurs twice.
@@ -74,9 +68,7 @@ def rule_behind(
 
 
 @functools.lru_cache(maxsize=1024)
-def _rule_behind(
-    logical_axes: tuple[str | None, ...], mesh_axis: str, rules: tuple[Rule, ...]
-) -> str | None:
+def _rule_behind(logical_axes: tuple[str | None, ...], mesh_axis: str, rules: tuple[Rule, ...]) -> str | None:
     try:
         spec = partition_spec(logical_axes, rules)
     except ValueError:

@@ -31,9 +31,7 @@ def ledger(logical_axes: Sequence[str | None], rules: Sequence[Rule]) -> tuple[T
 def partition_spec(logical_axes: Sequence[str | None], rules: Sequence[Rule]) -> Spec:
     """Return the mesh axes of each dimension. A name without a rule is a mesh axis itself."""
     table = dict(rules)
-    return tuple(
-        None if name is None else table.get(name, (name,)) or None for name in logical_axes
-    )
+    return tuple(None if name is None else table.get(name, (name,)) or None for name in logical_axes)
 
 
 def composed(context: Sequence[Rule], local: Sequence[Rule]) -> tuple[Rule, ...]:

@@ -48,9 +48,7 @@ def outcome(trial: Trial, logical_axes: Sequence[str | None], rules: Sequence[Ru
     """Return whether a rule applied, and why: `Taken: rule 2, hidden → model.`"""
     rule = rule_words(trial.rule, rules)
     if trial.taken:
-        return (
-            f"Taken: {rule}." if rules[trial.rule][1] else f"Taken: {rule}, which leaves it whole."
-        )
+        return f"Taken: {rule}." if rules[trial.rule][1] else f"Taken: {rule}, which leaves it whole."
     return f"Passed over: {rule}; {_hindrance(trial, logical_axes, rules)}."
 
 
@@ -65,9 +63,7 @@ def of_the_mesh(axes: Sequence[str], size: int | None, mesh: Mesh) -> list[str]:
     """Return the problems of a dimension of `size` (None if unknown) that is sharded over `axes`."""
     sizes = {axis.name: axis.size for axis in mesh.axes}
     said = [f"The mesh has no axis {axis}." for axis in axes if axis not in sizes]
-    said += [
-        f"Mesh axis {axis} has size 1 and splits nothing." for axis in axes if sizes.get(axis) == 1
-    ]
+    said += [f"Mesh axis {axis} has size 1 and splits nothing." for axis in axes if sizes.get(axis) == 1]
     ways = mesh.ways(tuple(axis for axis in axes if axis in sizes))
     if size is not None and size % ways:
         said.append(f"Its size {size} is not divisible by {ways}, which JAX refuses.")

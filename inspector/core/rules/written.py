@@ -31,17 +31,13 @@ def parse(text: str) -> tuple[Rule, ...]:
     """
     text = text.removeprefix("\ufeff").strip()
     if len(text) > MOST_CHARACTERS:
-        raise InvalidInput(
-            f"rules has {len(text):,} characters, at most {MOST_CHARACTERS:,} are allowed"
-        )
+        raise InvalidInput(f"rules has {len(text):,} characters, at most {MOST_CHARACTERS:,} are allowed")
     text = _NAME.sub("", text, count=1) if _NAME.match(text) else text
     pairs = _parsed(text) if text[:1] in ("[", "(", "{") else _short(text)
     if isinstance(pairs, dict):
         pairs = list(pairs.items())
     if not isinstance(pairs, (list, tuple)):
-        raise InvalidInput(
-            f"rules is {shown(repr(pairs))}, but must be a list of [logical axis, mesh axes]"
-        )
+        raise InvalidInput(f"rules is {shown(repr(pairs))}, but must be a list of [logical axis, mesh axes]")
     if len(pairs) > MOST_RULES:
         raise InvalidInput(f"rules has {len(pairs):,} entries, at most {MOST_RULES:,} are allowed")
     rules = tuple(rule_of(pair) for pair in pairs)
@@ -62,9 +58,7 @@ def _parsed(text: str) -> Any:
         except ValueError:
             if "'" not in text and "(" not in text:
                 raise refused from None
-    raise InvalidInput(
-        "rules cannot be read: it must be a list of ['logical axis', ['mesh axis', …]]"
-    )
+    raise InvalidInput("rules cannot be read: it must be a list of ['logical axis', ['mesh axis', …]]")
 
 
 def _short(text: str) -> list[tuple[str, list[str]]]:
@@ -74,9 +68,7 @@ def _short(text: str) -> list[tuple[str, list[str]]]:
         if not entry.strip():
             continue
         if not separator:
-            raise InvalidInput(
-                f"rules has {shown(entry)}, but a rule is a logical axis, =, and mesh axes"
-            )
+            raise InvalidInput(f"rules has {shown(entry)}, but a rule is a logical axis, =, and mesh axes")
         pairs.append((name.strip(), [axis.strip() for axis in axes.split("+") if axis.strip()]))
     return pairs
 
@@ -97,9 +89,7 @@ def rule_of(pair: Any) -> Rule:
       InvalidInput: the value is not such a pair.
     """
     if not isinstance(pair, (list, tuple)) or len(pair) != 2 or not isinstance(pair[0], str):
-        raise InvalidInput(
-            f"rules has {shown(repr(pair))}, but a rule is [logical axis, mesh axes]"
-        )
+        raise InvalidInput(f"rules has {shown(repr(pair))}, but a rule is [logical axis, mesh axes]")
     name, axes = pair
     axes = [axes] if isinstance(axes, str) else [] if axes is None else axes
     if not isinstance(axes, (list, tuple)) or not all(isinstance(axis, str) for axis in axes):
@@ -108,7 +98,5 @@ def rule_of(pair: Any) -> Rule:
             "but must go to a mesh axis, a list of them or null"
         )
     if len(axes) > MOST_AXES:
-        raise InvalidInput(
-            f"rule {shown(name)} has {len(axes):,} mesh axes, at most {MOST_AXES} are allowed"
-        )
+        raise InvalidInput(f"rule {shown(name)} has {len(axes):,} mesh axes, at most {MOST_AXES} are allowed")
     return name, tuple(axis for axis in axes if axis != "None")

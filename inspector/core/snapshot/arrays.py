@@ -10,9 +10,7 @@ from typing import Literal
 from inspector.core.snapshot.origins import Origin
 from inspector.core.typed_json import OMIT_DEFAULT, OMIT_NONE, NonNegativeInt, PositiveInt, Record
 
-Group = Literal[
-    "params", "opt_state", "batch", "output", "activation", "gradient", "cache", "other"
-]
+Group = Literal["params", "opt_state", "batch", "output", "activation", "gradient", "cache", "other"]
 
 # One entry per dimension: the mesh axes that shard it, major first, or None if it is not sharded.
 Spec = tuple[tuple[str, ...] | None, ...]
@@ -59,9 +57,7 @@ class Mesh(Record):
     device_kind: str | None = None
     abstract: bool = field(default=False, metadata=OMIT_DEFAULT)
     # Of thousands of devices. `devices` is enough for the hash.
-    slice_index: tuple[NonNegativeInt, ...] | None = field(
-        default=None, metadata=OMIT_NONE, hash=False
-    )
+    slice_index: tuple[NonNegativeInt, ...] | None = field(default=None, metadata=OMIT_NONE, hash=False)
     device_order: str | None = field(default=None, metadata=OMIT_NONE)
     split: bool | None = field(default=None, metadata=OMIT_NONE)
     topology: tuple[NonNegativeInt, ...] | None = field(default=None, metadata=OMIT_NONE)
@@ -218,9 +214,7 @@ class Array(Record):
     unreduced: tuple[str, ...] = field(default=(), metadata=OMIT_DEFAULT)
     reduced: tuple[str, ...] = field(default=(), metadata=OMIT_DEFAULT)
     sharding: str | None = field(default=None, metadata=OMIT_NONE)
-    mesh_axes: dict[str, NonNegativeInt] | None = field(
-        default=None, metadata=OMIT_NONE, hash=False
-    )
+    mesh_axes: dict[str, NonNegativeInt] | None = field(default=None, metadata=OMIT_NONE, hash=False)
     shard_map: ShardMap | None = field(default=None, metadata=OMIT_NONE)
     deleted: bool = field(default=False, metadata=OMIT_DEFAULT)
 

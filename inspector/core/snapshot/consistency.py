@@ -98,12 +98,8 @@ def _check_other_meshes(snapshot: Snapshot, what: str) -> None:
     for key, those in records.items():
         for i, record in enumerate(those):
             if record.mesh is not None and record.mesh >= count:
-                allowed = (
-                    f"an index from 0 to {count - 1}" if count else "null without other_meshes"
-                )
-                raise InvalidInput(
-                    f"{what}: {key}[{i}].mesh is {record.mesh}, but must be {allowed}"
-                )
+                allowed = f"an index from 0 to {count - 1}" if count else "null without other_meshes"
+                raise InvalidInput(f"{what}: {key}[{i}].mesh is {record.mesh}, but must be {allowed}")
 
 
 # --- Arrays ---------------------------------------------------------------------------------------
@@ -135,9 +131,7 @@ def _check_arrays(snapshot: Snapshot, what: str) -> None:
         used = [axis for entry in array.spec or () for axis in entry or ()]
         for axis in used:
             if axis not in names:
-                raise InvalidInput(
-                    f"{where} is sharded over {shown(axis)}, but the mesh has no such axis"
-                )
+                raise InvalidInput(f"{where} is sharded over {shown(axis)}, but the mesh has no such axis")
         if len(set(used)) != len(used):
             raise InvalidInput(f"{where} has a mesh axis twice in its spec, but may use it once")
         _check_shards(array, where)
@@ -154,8 +148,7 @@ def _check_shards(array: Array, where: str) -> None:
         return
     for i, shard in enumerate(array.shards or ()):
         if len(shard.index) != len(array.shape) or not all(
-            start <= stop <= size
-            for (start, stop), size in zip(shard.index, array.shape, strict=True)
+            start <= stop <= size for (start, stop), size in zip(shard.index, array.shape, strict=True)
         ):
             ranges = ", ".join(f"{start}:{stop}" for start, stop in shard.index)
             raise InvalidInput(
@@ -173,14 +166,11 @@ def _check_program(program: Program, mesh: Mesh | None, where: str) -> None:
         _check_collective(collective, mesh, f"{where}.collectives[{i}]")
     for label in ("payload_bytes", "wire_bytes_per_device"):
         every = (
-            (collective.executions or 0) * (getattr(collective, label) or 0)
-            for collective in collectives
+            (collective.executions or 0) * (getattr(collective, label) or 0) for collective in collectives
         )
         devices = mesh.size if mesh else 1
         _check_sum(every, f"{where}.collectives", f"executions × {label} on all devices", devices)
-    _check_sum(
-        (collective.executions for collective in collectives), f"{where}.collectives", "executions"
-    )
+    _check_sum((collective.executions for collective in collectives), f"{where}.collectives", "executions")
     if program.memory is not None:
         memory = program.memory
         parts = (memory.arguments, memory.outputs, memory.temporaries, memory.code)
@@ -213,24 +203,18 @@ def _check_rank(shape: tuple[int, ...], spec: Spec, where: str) -> None:
 
 def _check_memory_use(use: MemoryUse, where: str) -> None:
     points = len(use.points)
-    if list(use.points) != sorted(set(use.points)) or (
-        points and use.points[-1] >= use.instructions
-    ):
+    if list(use.points) != sorted(set(use.points)) or (points and use.points[-1] >= use.instructions):
         raise InvalidInput(
             f"{where}.points must have different positions below {use.instructions}, in ascending order"
         )
     if use.peak >= max(points, 1):
-        raise InvalidInput(
-            f"{where}.peak is {use.peak}, but must be the index of one of {points} points"
-        )
+        raise InvalidInput(f"{where}.peak is {use.peak}, but must be the index of one of {points} points")
     for label, count in [
         ("phases", len(use.phases)),
         *((f"groups[{i}].bytes", len(group.bytes)) for i, group in enumerate(use.groups)),
     ]:
         if count != points:
-            raise InvalidInput(
-                f"{where}.{label} has {count} entries, but must have {points}, as points has"
-            )
+            raise InvalidInput(f"{where}.{label} has {count} entries, but must have {points}, as points has")
     if len({group.group for group in use.groups}) != len(use.groups) or (points and not use.groups):
         raise InvalidInput(f"{where}.groups must have each group once, and at least one")
     _check_sum((max(group.bytes, default=0) for group in use.groups), f"{where}.groups", "bytes")

@@ -262,18 +262,14 @@ class Snapshot(Record):
             return (self,)
 
         def on(programs: tuple[Program, ...], index: int | None) -> tuple[Program, ...]:
-            return tuple(
-                replace(program, mesh=None) for program in programs if program.mesh == index
-            )
+            return tuple(replace(program, mesh=None) for program in programs if program.mesh == index)
 
         return tuple(
             replace(
                 self,
                 mesh=mesh,
                 other_meshes=(),
-                arrays=tuple(
-                    replace(array, mesh=None) for array in self.arrays if array.mesh == index
-                ),
+                arrays=tuple(replace(array, mesh=None) for array in self.arrays if array.mesh == index),
                 programs=on(self.programs, index),
                 findings=self.findings if index is None else (),
                 live=self.live if index is None else None,

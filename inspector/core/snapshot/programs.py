@@ -707,9 +707,7 @@ class Program(Record):
     uneven_gathers: tuple[UnevenGather, ...] | None = field(default=None, metadata=OMIT_NONE)
     kept_gathers: tuple[KeptGather, ...] | None = field(default=None, metadata=OMIT_NONE)
     pipelines: tuple[Pipeline, ...] | None = field(default=None, metadata=OMIT_NONE)
-    rematerializations: tuple[Rematerialization, ...] | None = field(
-        default=None, metadata=OMIT_NONE
-    )
+    rematerializations: tuple[Rematerialization, ...] | None = field(default=None, metadata=OMIT_NONE)
     sharding_error: ShardingError | None = field(default=None, metadata=OMIT_NONE)
     mesh: NonNegativeInt | None = field(default=None, metadata=OMIT_NONE)
     devices: NonNegativeInt | None = field(default=None, metadata=OMIT_NONE)

@@ -79,9 +79,7 @@ def window(start: Sequence[int], stop: Sequence[int]) -> tuple[slice, ...]:
 def wrong_elements(assembly: Assembly, stage: Stage) -> dict[int, np.ndarray]:
     """Return a mask of the wrong numbers for each device that has some, in the shape of its shard."""
     by_device = {}
-    for shard, held in zip(
-        sharding.shards(stage.array, assembly.mesh()) or (), stage.contents, strict=True
-    ):
+    for shard, held in zip(sharding.shards(stage.array, assembly.mesh()) or (), stage.contents, strict=True):
         starts, stops = zip(*shard.index, strict=True) if shard.index else ((), ())
         right = belonging(assembly, starts, stops)
         mask = np.array(held.values).reshape(held.shape) != right
@@ -130,8 +128,7 @@ def verdict(assembly: Assembly, assembled: Assembled) -> str:
         )
     if assembled.joined.array.dtype != DTYPE:
         return (
-            "JAX made the array, and every number is right, but its dtype is "
-            f"{assembled.joined.array.dtype}."
+            f"JAX made the array, and every number is right, but its dtype is {assembled.joined.array.dtype}."
         )
     if any(piece.dtype != DTYPE for piece in assembled.pieces):
         return f"JAX made the array, and silently changed it to {DTYPE}; every number is right."
@@ -242,9 +239,7 @@ def _faults_of_values(assembly: Assembly, assembled: Assembled) -> list[Fault]:
     placed = sharding.place_array(assembled.joined.array, assembly.mesh())
     assert placed is not None  # the array is on every device
     sentences = []
-    for held, start, stop in zip(
-        assembled.joined.contents, placed.starts, placed.stops, strict=True
-    ):
+    for held, start, stop in zip(assembled.joined.contents, placed.starts, placed.stops, strict=True):
         if held.device not in wrong:
             continue
         index = ranges_text(list(zip(start, stop, strict=True)))

@@ -80,9 +80,7 @@ MISTAKES: Mapping[str, Mistake] = {
     "dtype": Mistake("A wrong dtype", ("callback", "pieces", "device_put")),
     "copies": Mistake("Copies that differ", ("callback", "pieces")),
     "global_shape": Mistake("A global shape that the pieces do not make"),
-    "indivisible": Mistake(
-        "A shape that the mesh does not divide", ("callback", "pieces", "device_put")
-    ),
+    "indivisible": Mistake("A shape that the mesh does not divide", ("callback", "pieces", "device_put")),
 }
 
 
@@ -147,18 +145,14 @@ def parse(fields: Mapping[str, str]) -> Parsed[Assembly]:
     target = None
     if loading == "reshard":
         target = read("target", lambda text: parse_spec(text, "target", len(shape), axes), None)
-    mistake = read(
-        "mistake", lambda text: parse_choice(text, "mistake", tuple(MISTAKES)), NO_MISTAKE
-    )
+    mistake = read("mistake", lambda text: parse_choice(text, "mistake", tuple(MISTAKES)), NO_MISTAKE)
     last = math.prod(mesh_shape) - 1
     if "device" not in fields:
         texts["device"] = str(min(int(DEFAULTS["device"]), last))
     device = read("device", lambda text: parse_integer(text, "device", 0, last), 0)
     if not problems:
         try:
-            return Parsed(
-                _checked(Assembly(way, mesh_shape, axes, shape, spec, target, mistake, device))
-            )
+            return Parsed(_checked(Assembly(way, mesh_shape, axes, shape, spec, target, mistake, device)))
         except InvalidInput as refused:
             problems["mistake" if "mistake" in str(refused) else "shape"] = str(refused)
     return Parsed(None, problems)
@@ -184,9 +178,7 @@ def from_json(value: Any) -> Assembly:
     return _checked(request)
 
 
-def recipe(
-    rows: int, features: int, batch_axes: tuple[str, ...], mesh: Mesh
-) -> tuple[tuple[int, ...], Spec]:
+def recipe(rows: int, features: int, batch_axes: tuple[str, ...], mesh: Mesh) -> tuple[tuple[int, ...], Spec]:
     """Return the global shape and the PartitionSpec of a data-parallel batch.
 
     Every device gets `rows` rows; devices along the batch axes get different rows.
@@ -235,9 +227,7 @@ def given_shape(assembly: Assembly) -> tuple[int, ...]:
 def _read_recipe(read: Any, axes: tuple[str, ...], mesh_shape: tuple[int, ...]) -> Any:
     rows = read("rows", lambda text: parse_integer(text, "rows", 1, MOST_ELEMENTS), 1)
     features = read("features", lambda text: parse_integer(text, "features", 1, MOST_ELEMENTS), 1)
-    batch_axes = read(
-        "batch_axes", lambda text: parse_axes_of_dimension(text, "batch_axes", axes), ()
-    )
+    batch_axes = read("batch_axes", lambda text: parse_axes_of_dimension(text, "batch_axes", axes), ())
     mesh = Assembly("pieces", mesh_shape, axes, (1,), (None,)).mesh()
     shape, spec = recipe(rows, features, batch_axes, mesh)
 
@@ -253,9 +243,7 @@ def _read_recipe(read: Any, axes: tuple[str, ...], mesh_shape: tuple[int, ...]) 
 def _checked(assembly: Assembly) -> Assembly:
     """Return the request, or raise InvalidInput if its fields contradict each other."""
     if assembly.mistake not in MISTAKES:
-        raise InvalidInput(
-            f"mistake is {shown(assembly.mistake)}, but must be one of {', '.join(MISTAKES)}"
-        )
+        raise InvalidInput(f"mistake is {shown(assembly.mistake)}, but must be one of {', '.join(MISTAKES)}")
     for spec in (assembly.spec, assembly.target):
         if spec is not None:
             held = assembly.elements * sharding.replicas(spec, assembly.mesh())
@@ -271,9 +259,7 @@ def _checked(assembly: Assembly) -> Assembly:
             f"only {', '.join(possible)} can be made"
         )
     if not 0 <= assembly.device < assembly.devices:
-        raise InvalidInput(
-            f"device is {assembly.device}, but must be from 0 to {assembly.devices - 1}"
-        )
+        raise InvalidInput(f"device is {assembly.device}, but must be from 0 to {assembly.devices - 1}")
     return assembly
 
 

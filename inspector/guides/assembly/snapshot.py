@@ -25,6 +25,4 @@ def snapshot(assembly: Assembly, assembled: Assembled) -> Snapshot:
         error,
         assembled.versions,
     )
-    return replace(
-        result, assembly={"asked": assembly.to_json(), "made": typed_json.encode(assembled)}
-    )
+    return replace(result, assembly={"asked": assembly.to_json(), "made": typed_json.encode(assembled)})

@@ -145,7 +145,5 @@ def ways(axes: tuple[str, ...] | None, request: HostLocal, sizes: tuple[int, ...
 
 def _parse_processes(text: str, shape: tuple[int, ...]) -> int:
     if text.strip() not in map(str, PROCESS_COUNTS):
-        raise InvalidInput(
-            f"processes is {shown(text)}, but must be {' or '.join(map(str, PROCESS_COUNTS))}"
-        )
+        raise InvalidInput(f"processes is {shown(text)}, but must be {' or '.join(map(str, PROCESS_COUNTS))}")
     return layouts.parse_processes(text, shape)

@@ -113,9 +113,7 @@ def _explanation(request: HostLocal, local: str) -> str:
     if not request.convert:
         given = f"jit takes global shapes, and was given each process's own {local}"
         convert = "Convert it first with host_local_array_to_global_array"
-        for dimension, (size, axes) in enumerate(
-            zip(request.local_shape, request.spec, strict=True)
-        ):
+        for dimension, (size, axes) in enumerate(zip(request.local_shape, request.spec, strict=True)):
             count = ways(axes, request, request.mesh_shape)
             if size % count:
                 makes = global_shape(request)

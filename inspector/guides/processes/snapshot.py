@@ -26,6 +26,4 @@ def snapshot(request: HostLocal, exchanged: Exchanged) -> Snapshot:
         exchanged.versions,
         request.processes,
     )
-    return replace(
-        result, host_local={"asked": request.to_json(), "made": typed_json.encode(exchanged)}
-    )
+    return replace(result, host_local={"asked": request.to_json(), "made": typed_json.encode(exchanged)})

@@ -74,9 +74,7 @@ def transfer(saved: Snapshot, restored: Snapshot) -> Transfer:
         moving = known[key] * itemsize
         matrix += moving
         kept = int(moving[_same_device(old_mesh, new_mesh)].sum())
-        records.append(
-            ArrayTransfer(path, elements, elements * itemsize, kept, int(moving.sum()) - kept)
-        )
+        records.append(ArrayTransfer(path, elements, elements * itemsize, kept, int(moving.sum()) - kept))
     return Transfer(
         saved_layout=saved.layout,
         sources=old_mesh.devices,
@@ -176,9 +174,7 @@ def in_words(transfer: Transfer) -> str:
     """Return the totals in a sentence."""
     sums = totals(transfer)
     if not sums.moved:
-        return (
-            f"Nothing has to move: each device already holds its part ({_on_all(transfer, sums)})."
-        )
+        return f"Nothing has to move: each device already holds its part ({_on_all(transfer, sums)})."
     by_device = received(transfer)
     most = max(by_device.values())
     busiest = [device for device, size in by_device.items() if size == most]
@@ -233,9 +229,7 @@ def _mesh(snapshot: Snapshot, which: str) -> Mesh:
     if snapshot.mesh is None:
         raise InvalidInput(f"the mesh of the {which} train state is unknown")
     if any(array.mesh is not None for array in snapshot.arrays if array.group in STATE_GROUPS):
-        raise InvalidInput(
-            f"the {which} train state is on {len(snapshot.meshes)} meshes, but must be on one"
-        )
+        raise InvalidInput(f"the {which} train state is on {len(snapshot.meshes)} meshes, but must be on one")
     return snapshot.mesh
 
 
@@ -268,9 +262,7 @@ def _itemsize(array: Array, elements: int) -> int:
 def _placed(array: Array, mesh: Mesh, which: str) -> Placement:
     placement = sharding.place_array(array, mesh)
     if placement is None or not _is_partition(placement, array.elements):
-        raise InvalidInput(
-            f"the placement of {shown(array.path, 200)} in the {which} layout is unknown"
-        )
+        raise InvalidInput(f"the placement of {shown(array.path, 200)} in the {which} layout is unknown")
     return placement
 
 

@@ -107,10 +107,7 @@ def simplified(text: str, known: tuple[tuple[str, bool], ...]) -> str:
             lines = text.split("\n")
             if isinstance(node, ast.Expr) and _is_hook(node.value):
                 kept = []
-            elif (
-                isinstance(node, ast.If)
-                and (truth := truths.get(ast.unparse(node.test))) is not None
-            ):
+            elif isinstance(node, ast.If) and (truth := truths.get(ast.unparse(node.test))) is not None:
                 kept = [line[_INDENT:] for line in _branch(lines, node, truth)]
             else:
                 continue

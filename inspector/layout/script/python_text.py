@@ -51,9 +51,7 @@ def by_regex(rows: Iterable[SpecRow]) -> str:
     parts = []
     for row in rows:
         if isinstance(row.spec, Fsdp):
-            spec = call(
-                "fsdp", {"axis": spec_entry(row.spec.axes), "min_bytes": row.spec.min_bytes}
-            )
+            spec = call("fsdp", {"axis": spec_entry(row.spec.axes), "min_bytes": row.spec.min_bytes})
         else:
             spec = literal(tuple(map(spec_entry, row.spec)))
         parts.append(f"({row.pattern!r}, {spec})")
@@ -82,9 +80,7 @@ def import_lines(statements: Mapping[str, str], body: str) -> str:
     lines += [f"from {module} import {', '.join(names)}" for module, names in from_modules.items()]
     # `import X` comes before `from X import Y`, and each group is sorted by module.
     lines.sort(key=lambda line: (line.startswith("from"), line))
-    standard = [
-        line for line in lines if line.split()[1].partition(".")[0] in sys.stdlib_module_names
-    ]
+    standard = [line for line in lines if line.split()[1].partition(".")[0] in sys.stdlib_module_names]
     others = [line for line in lines if line not in standard]
     return "\n\n".join("\n".join(group) for group in (standard, others) if group)
 

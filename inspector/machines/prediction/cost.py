@@ -35,9 +35,7 @@ def compute_time(flops: float, chip: Chip, dtype: str) -> Estimate:
     peak = chip.peak(dtype)
     if peak is None:
         known = ", ".join(chip.flops_per_second)
-        raise InvalidInput(
-            f"dtype is {shown(dtype)}, but the peak of {chip.title} is known for {known}"
-        )
+        raise InvalidInput(f"dtype is {shown(dtype)}, but the peak of {chip.title} is known for {known}")
     return Estimate(
         flops / peak.flops_per_second,
         lambda: (

@@ -62,7 +62,5 @@ def critical_path(spans: Sequence[Span]) -> frozenset[int]:
             time = first.start
             resources = {spans[n].resource for n in own}
             awaited = [
-                n
-                for n in ending_at(time)
-                if spans[n].resource in resources and time - spans[n].start > same
+                n for n in ending_at(time) if spans[n].resource in resources and time - spans[n].start > same
             ]

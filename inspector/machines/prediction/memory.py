@@ -124,15 +124,12 @@ class Breakdown:
         code = [(CODE, self.code)] if self.code_on_device and self.code else []
         if self.use is not None and self.use.points:
             shares = [
-                (USE_GROUPS[group.group].heading, group.bytes[self.use.peak])
-                for group in self.use.groups
+                (USE_GROUPS[group.group].heading, group.bytes[self.use.peak]) for group in self.use.groups
             ]
             return _adding_up((*shares, *code), needed)
         if self.peak is None:
             return tuple(segments(self))
-        arguments = [
-            (part.name, part.bytes) for part in self.arguments if part.bytes and not part.in_host
-        ]
+        arguments = [(part.name, part.bytes) for part in self.arguments if part.bytes and not part.in_host]
         known = (*arguments, *code)
         rest = needed - sum(size for _, size in known)
         if not arguments or rest < 0:
@@ -423,9 +420,7 @@ def fit(snapshot: Snapshot, chip: Chip | None) -> Fit:
         return Fit(None if capacity is None else needed <= capacity, "peak", needed, capacity, name)
     least = _held(snapshot)
     if least is None and not _of_programs(snapshot).arrays and estimate(snapshot) is not None:
-        least = (
-            0  # the programs take no array that is known, and their estimate has their arguments
-        )
+        least = 0  # the programs take no array that is known, and their estimate has their arguments
     if least is None:
         return Fit(None, "unknown", None, capacity)
     if capacity is not None and least > capacity:
@@ -541,9 +536,7 @@ def _packed(snapshot: Snapshot) -> Snapshot:
     return dataclasses.replace(snapshot, arrays=arrays)
 
 
-def _parts(
-    snapshot: Snapshot, program: Program, role: str, counted: int | None
-) -> tuple[Part, ...]:
+def _parts(snapshot: Snapshot, program: Program, role: str, counted: int | None) -> tuple[Part, ...]:
     by_path, mesh = {array.path: array for array in snapshot.arrays}, snapshot.mesh_of(program)
     sizes: dict[tuple[str, bool], list[int]] = defaultdict(list)
     for sharding in program.shardings:

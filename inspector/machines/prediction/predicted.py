@@ -138,16 +138,12 @@ class Predicted:
     @property
     def low(self) -> float | None:
         """Lower end of the interval in seconds."""
-        return (
-            None if self.seconds is None or not self.interval else self.seconds * self.interval.low
-        )
+        return None if self.seconds is None or not self.interval else self.seconds * self.interval.low
 
     @property
     def high(self) -> float | None:
         """Upper end of the interval in seconds."""
-        return (
-            None if self.seconds is None or not self.interval else self.seconds * self.interval.high
-        )
+        return None if self.seconds is None or not self.interval else self.seconds * self.interval.high
 
     @property
     def runs_text(self) -> str:
@@ -281,9 +277,7 @@ def _with_open_choices(program: Program, predict: Callable[[Program], Predicted]
             f"on data, and a program that was compiled for {largest.compiled_for} gives no bound"
         )
         return replace(largest, seconds=None, at_least=(), unknown=(why,))
-    reasons = [
-        f"the loop {choice.label} counts once: its trip count is unknown" for choice in loops
-    ]
+    reasons = [f"the loop {choice.label} counts once: its trip count is unknown" for choice in loops]
     if largest.seconds != smallest.seconds:
         reasons += [f"the branches of {choice.label} do not count" for choice in branches]
     iterations = []

@@ -142,9 +142,7 @@ def scaled(simulated: Simulated, factor: float) -> Simulated:
     """Return the simulated step with all of its times multiplied by a factor."""
     totals = Totals()
     totals.add(simulated.totals, factor)
-    spans = tuple(
-        replace(span, start=span.start * factor, end=span.end * factor) for span in simulated.spans
-    )
+    spans = tuple(replace(span, start=span.start * factor, end=span.end * factor) for span in simulated.spans)
     seconds = None if simulated.seconds is None else simulated.seconds * factor
     return Simulated(seconds, totals, spans, simulated.unknown, simulated.at_least)
 
@@ -323,9 +321,7 @@ class _Machine:
         self._record(computation, position, CORE, self.now, self.now + seconds, basis)
         self.now += seconds
 
-    def _wait(
-        self, computation: ScheduledComputation, position: int, operation: ScheduledOperation
-    ) -> None:
+    def _wait(self, computation: ScheduledComputation, position: int, operation: ScheduledOperation) -> None:
         assert operation.awaits is not None
         end = self._ends.get((computation.name, operation.awaits))
         if operation.awaits >= len(computation.operations):
@@ -366,9 +362,7 @@ class _Machine:
         axes = self._axes(number)
         collective = self._collectives[number] if number < len(self._collectives) else None
         shift = None if collective is None else shift_of(collective)
-        return tuple(
-            f"{axis} {sign}" for axis in axes for sign in (SIGNS if shift is None else shift)
-        )
+        return tuple(f"{axis} {sign}" for axis in axes for sign in (SIGNS if shift is None else shift))
 
     def _axes(self, number: int) -> tuple[str, ...]:
         collective = self._collectives[number] if number < len(self._collectives) else None
@@ -459,9 +453,7 @@ class _Machine:
         awaited: tuple[str, ...] = (),
     ) -> None:
         if self._recording and end > start:
-            self.spans.append(
-                Span(computation.name, position, resource, start, end, basis, awaited)
-            )
+            self.spans.append(Span(computation.name, position, resource, start, end, basis, awaited))
 
 
 def _kernel_name(operation: ScheduledOperation) -> str:

@@ -40,9 +40,7 @@ EMULATED_BYTES = (
     "HBM bytes are those of the program as the CPU compiler fused it; the chip's compiler fuses differently, "
     "mostly into fewer bytes"
 )
-NOT_FUSED = (
-    "nothing is fused before a compile, so the bytes that a chip reads and writes are unknown"
-)
+NOT_FUSED = "nothing is fused before a compile, so the bytes that a chip reads and writes are unknown"
 NOT_COUNTED = "the Snapshot does not contain the FLOPs and bytes of the program"
 
 
@@ -164,9 +162,7 @@ def modelled(
         wire_bytes=sum_known(term.wire_bytes for term in communication),
         ideal_flops=ideal,
         wasted=1 - ideal / done if ideal is not None and done else None,
-        utilisation=(
-            ideal / (mesh.size * peak * lower) if ideal is not None and peak and lower else None
-        ),
+        utilisation=(ideal / (mesh.size * peak * lower) if ideal is not None and peak and lower else None),
         ruling=max(terms, key=lambda term: term.least or 0) if lower else None,
         lower_seconds=lower,
         upper_seconds=sum(known) if whole else None,
@@ -202,9 +198,7 @@ def bound_text(model: Modelled) -> str:
     return f"{lower}{bound}" if lower == upper else f"{lower} to {upper}{bound}"
 
 
-def _compute(
-    program: Program, chip: Chip
-) -> tuple[Term, float | None, tuple[str, ...], tuple[str, ...]]:
+def _compute(program: Program, chip: Chip) -> tuple[Term, float | None, tuple[str, ...], tuple[str, ...]]:
     """Return the term, the average peak, the operand types of the peaks, and the assumptions."""
     products = program.work.matmul if program.work else None
     if program.work is None or products is None:
@@ -278,9 +272,7 @@ def _memory(program: Program, mesh: Mesh, chip: Chip) -> Term:
     if count is None:
         return Term("HBM", "memory", None, "", NOT_COUNTED)
     time = hbm_time(count, chip)
-    return Term(
-        "HBM", "memory", time.seconds, time.formula, EMULATED_BYTES if is_emulated(mesh) else ""
-    )
+    return Term("HBM", "memory", time.seconds, time.formula, EMULATED_BYTES if is_emulated(mesh) else "")
 
 
 def _communication(
@@ -311,9 +303,7 @@ def _communication(
     return tuple(terms)
 
 
-def _along(
-    axes: tuple[str, ...], collectives: tuple[Collective, ...], link: Link | NoLink | None
-) -> Term:
+def _along(axes: tuple[str, ...], collectives: tuple[Collective, ...], link: Link | NoLink | None) -> Term:
     name = f"communication over {mesh_axes_text(axes)}"
     rows = traffic(collectives)
     wire = sum_known(row.wire_bytes_per_device for row in rows)
@@ -339,9 +329,7 @@ def _along(
             whole = collective_time(*key, link)
             times[key] = whole, levels_of(whole, *key, link)
         time, by_level = times[key]
-        seconds[collective.op] = (
-            seconds.get(collective.op, 0.0) + collective.executions * time.seconds
-        )
+        seconds[collective.op] = seconds.get(collective.op, 0.0) + collective.executions * time.seconds
         inside += collective.executions * by_level[0]
         between += collective.executions * by_level[1]
         runs = collective.op, collective.executions, shift_of(collective)

@@ -64,9 +64,7 @@ class Page:
     def render(self, blocks: Iterable[Block], level: int = 2) -> Markup:
         """Return the blocks as HTML. `level` is the heading level of their sections."""
         macros = environment().get_template("blocks.html.j2").module
-        rendered = (
-            getattr(macros, type(block).__name__.lower())(block, self, level) for block in blocks
-        )
+        rendered = (getattr(macros, type(block).__name__.lower())(block, self, level) for block in blocks)
         return Markup("").join(rendered)
 
     def half(self) -> Page:

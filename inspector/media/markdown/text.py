@@ -51,9 +51,7 @@ def code(text: str) -> str:
     return f"<code>{entities}</code>"
 
 
-def table(
-    headings: Sequence[str], rows: Iterable[Sequence[str]], numbers: Iterable[int] = ()
-) -> str:
+def table(headings: Sequence[str], rows: Iterable[Sequence[str]], numbers: Iterable[int] = ()) -> str:
     """Return a table whose cells are Markdown. `numbers` are the columns aligned to the right."""
     right = set(numbers)
     rules = ["---:" if column in right else "---" for column in range(len(headings))]

@@ -112,9 +112,7 @@ def _drawn(wanted: str, limit: float, folder: str) -> bytes:
     try:
         content, errors = process.communicate(wanted.encode(), timeout=limit)
     except subprocess.TimeoutExpired:
-        raise InvalidInput(
-            f"the picture was not drawn within {limit:.0f} seconds; try again"
-        ) from None
+        raise InvalidInput(f"the picture was not drawn within {limit:.0f} seconds; try again") from None
     finally:
         if process.poll() is None:
             _end(process)
@@ -123,9 +121,7 @@ def _drawn(wanted: str, limit: float, folder: str) -> bytes:
     if process.returncode or not content:
         lines = errors.decode("utf-8", "replace").split("\n")
         last = next((line for line in reversed(lines) if line.strip()), "unknown reason")
-        raise InvalidInput(
-            f"the picture could not be drawn: {' '.join(last.split())[:_LAST_WORDS]}"
-        )
+        raise InvalidInput(f"the picture could not be drawn: {' '.join(last.split())[:_LAST_WORDS]}")
     return content
 
 

@@ -145,7 +145,6 @@ def _substitute(error: UnicodeError) -> tuple[str, int]:
         raise error
     text = error.object[error.start : error.end]
     escaped = (
-        _SUBSTITUTES.get(character) or character.encode("unicode_escape").decode()
-        for character in text
+        _SUBSTITUTES.get(character) or character.encode("unicode_escape").decode() for character in text
     )
     return "".join(escaped), error.end

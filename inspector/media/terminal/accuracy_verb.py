@@ -34,9 +34,7 @@ from inspector.service.inspection import Inspection
         help="published runs in JSON; each layout is compiled and predicted, which takes minutes for a large "
         "one. Without it, the table of this version",
     ),
-    argument(
-        "--only", metavar="TEXT", help="with --runs: only the runs whose id contains this text"
-    ),
+    argument("--only", metavar="TEXT", help="with --runs: only the runs whose id contains this text"),
     argument(
         "--snapshots",
         metavar="FOLDER",

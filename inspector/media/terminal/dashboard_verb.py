@@ -73,9 +73,7 @@ def _pass_on_other_options(parser: argparse.ArgumentParser) -> None:
         "%(prog)s [--address ADDRESS] [--port PORT] [--model PACKAGE.MODULE:FUNCTION]... [--run FOLDER] "
         "[--worker-memory SIZE] [STREAMLIT OPTIONS]"
     )
-    parser.epilog = (
-        "All other options go to `streamlit run`, for example --server.fileWatcherType none."
-    )
+    parser.epilog = "All other options go to `streamlit run`, for example --server.fileWatcherType none."
     # `main` puts the options here that the verb does not know.
     parser.set_defaults(unknown=[])
 
@@ -122,9 +120,7 @@ def refuse_taken(address: str, port: int) -> None:
             probe.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
             probe.bind((address, port))
     except OSError as error:
-        raise InvalidInput(
-            f"the server cannot listen on {address}, port {port}: {error.strerror}"
-        ) from None
+        raise InvalidInput(f"the server cannot listen on {address}, port {port}: {error.strerror}") from None
 
 
 @verb(

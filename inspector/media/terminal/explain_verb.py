@@ -122,9 +122,7 @@ def _largest(snapshot: Snapshot) -> Answer:
         blocks = [text("No program has a collective.")]
     if snapshot.arrays:
         largest = max(snapshot.arrays, key=lambda array: array.bytes_per_device or 0)
-        answer = (
-            _propagated if largest.origins is not None else functools.partial(_placed, snapshot)
-        )
+        answer = _propagated if largest.origins is not None else functools.partial(_placed, snapshot)
         plain["array"], of_array = answer(largest)
         blocks += of_array
     if not blocks:

@@ -94,9 +94,7 @@ def _answer(kept: History, entry: HistoryEntry) -> str:
             return text
     if entry.kind == DAMAGED:
         raise InvalidInput(f"the entry {shown(entry.id)} of the history is damaged")
-    raise InvalidInput(
-        f"the result of this {section.KINDS[entry.kind].lower()} is not saved any more"
-    )
+    raise InvalidInput(f"the result of this {section.KINDS[entry.kind].lower()} is not saved any more")
 
 
 def _days(text: str) -> int:

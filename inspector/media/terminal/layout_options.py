@@ -136,9 +136,7 @@ def _fields(options: argparse.Namespace) -> dict[str, str]:
     fields: dict[str, str] = {}
     if options.layout is not None:
         fields = layouts.to_fields(shared.read_layout(options.layout))
-    given = {
-        name: getattr(options, name) for name in _OPTIONS if getattr(options, name) is not None
-    }
+    given = {name: getattr(options, name) for name in _OPTIONS if getattr(options, name) is not None}
     if "axes" in given:
         fields.pop("axis_types", None)  # an axis without a type is auto
     if options.sizes is not None:
@@ -151,9 +149,7 @@ def _fields(options: argparse.Namespace) -> dict[str, str]:
                 f"--set is {shown(pair)}, but {name} is not a size of the model: use --{option}"
             )
         if not separator:
-            raise InvalidInput(
-                f"--set is {shown(pair)}, but must be SIZE=VALUE, such as --set depth=512"
-            )
+            raise InvalidInput(f"--set is {shown(pair)}, but must be SIZE=VALUE, such as --set depth=512")
         given[name] = value
     path = given.get("rules", "")
     rule_files.check_exists(path, "--rules")
@@ -163,9 +159,7 @@ def _fields(options: argparse.Namespace) -> dict[str, str]:
         layout = layouts.parse(fields | given).unwrap()
         return layouts.to_fields(_with_rules(layout, path, options.rule_set, keep_mesh))
     if options.rule_set is not None:
-        raise InvalidInput(
-            f"--rule-set is {shown(options.rule_set)}, but --rules must be a file for it"
-        )
+        raise InvalidInput(f"--rule-set is {shown(options.rule_set)}, but --rules must be a file for it")
     return fields | given
 
 

@@ -32,9 +32,7 @@ def _actions(parser: argparse.ArgumentParser) -> None:
                 SNAPSHOT,
                 argument("--name", required=True),
                 argument("--note", default=""),
-                argument(
-                    "--replace", action="store_true", help="replace a Snapshot with this name"
-                ),
+                argument("--replace", action="store_true", help="replace a Snapshot with this name"),
             ),
         ),
         (

@@ -93,8 +93,7 @@ def _run_progress(status: Status) -> str:
     argument(
         "path",
         metavar="PATH",
-        help="; ".join(f"{kind}: {READERS[kind].path}" for kind in IMPORT_KINDS)
-        + "; or a zip file of it",
+        help="; ".join(f"{kind}: {READERS[kind].path}" for kind in IMPORT_KINDS) + "; or a zip file of it",
     ),
     argument("--step", metavar="N", help="the step of an Orbax checkpoint; the latest by default"),
     argument("--mesh", metavar="2x4", help="sizes of the mesh axes, if HLO text names no mesh"),
@@ -109,9 +108,7 @@ def import_(options: argparse.Namespace) -> None:
             names = ", ".join(reader.name for reader in READERS.values() if reader.has_steps)
             raise InvalidInput(f"--step is {shown(options.step)}, but only {names} has steps")
         step = shared.number(options.step, "--step", "the number of a step, such as 1000")
-    mesh = layouts.parse_given_mesh(
-        options.mesh, options.axes, limits.MOST_DEVICES, limits.MOST_AXES
-    )
+    mesh = layouts.parse_given_mesh(options.mesh, options.axes, limits.MOST_DEVICES, limits.MOST_AXES)
     if mesh is not None and not READERS[options.kind].takes_mesh:
         names = and_text([reader.name for reader in READERS.values() if reader.takes_mesh])
         raise InvalidInput(f"--mesh is {shown(options.mesh)}, but is only for {names}")

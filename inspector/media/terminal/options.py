@@ -136,9 +136,7 @@ def _real(value: str, option: str, allowed: str, most: float) -> float:
 
 def output_to(metavar: str) -> Argument:
     """Return the option -o for a file that replaces standard output."""
-    return argument(
-        "-o", "--output", metavar=metavar, help="write to this file instead of standard output"
-    )
+    return argument("-o", "--output", metavar=metavar, help="write to this file instead of standard output")
 
 
 def own_model(purpose: str) -> Argument:
@@ -170,9 +168,7 @@ def add_program(parser: argparse.ArgumentParser, program: str) -> None:
     """Add a program and its arguments, which end the options. `program` says what it can be."""
     parser.allow_abbrev = False  # the program can have an option with such a beginning
     rest = argparse.REMAINDER
-    parser.add_argument(
-        "-m", dest="module", nargs=rest, metavar="MODULE", help="a module, as `python -m`"
-    )
+    parser.add_argument("-m", dest="module", nargs=rest, metavar="MODULE", help="a module, as `python -m`")
     parser.add_argument("program", nargs=rest, metavar="SCRIPT.py ARGS", help=program)
 
 
@@ -236,9 +232,7 @@ def read_layout(path: str) -> Layout:
             raise InvalidInput(f"{path} is a Snapshot without a layout")
         unsafe = source.get("unsafe_compiler_options") if isinstance(source, dict) else None
         if unsafe is not None:
-            ignored = (
-                f"{path}: its compiler options {shown(unsafe, 200)} are not part of the layout"
-            )
+            ignored = f"{path}: its compiler options {shown(unsafe, 200)} are not part of the layout"
             print(one_line(f"{ignored}, and are ignored"), file=sys.stderr)
     return layouts.from_json(plain, path)
 

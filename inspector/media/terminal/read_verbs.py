@@ -210,9 +210,7 @@ def audit(options: argparse.Namespace) -> None:
     if options.json:
         shared.print_json([_plain(*row) for row in rows])
     else:
-        render.show(
-            [*improvements.audited(snapshot, rows), *_next(Path(options.snapshot), snapshot)]
-        )
+        render.show([*improvements.audited(snapshot, rows), *_next(Path(options.snapshot), snapshot)])
 
 
 def _plain(finding: Finding, change: Change | None) -> dict[str, Any]:

@@ -57,9 +57,7 @@ def _options(parser: argparse.ArgumentParser) -> None:
         ),
     ),
     argument("-o", "--output", metavar="FOLDER", help="default: the name of the program and -run"),
-    argument(
-        "--open", action="store_true", help="show the run in a dashboard until the program ends"
-    ),
+    argument("--open", action="store_true", help="show the run in a dashboard until the program ends"),
     _options,
 )
 def run(options: argparse.Namespace) -> int:
@@ -227,9 +225,7 @@ def _summary(run: ProgramRun, folder: Path) -> str:
             result = f"only {counted(run.operations, 'operation')} of JAX ran, outside of any jit"
     else:
         arrays = sum(run.live.names.values()) if run.live is not None else 0
-        result = (
-            f"recorded {counted(len(run.programs), 'program')} and {counted(arrays, 'live array')}"
-        )
+        result = f"recorded {counted(len(run.programs), 'program')} and {counted(arrays, 'live array')}"
     ended = "" if run.ended == "exit 0" else f"; the program ended with {run.ended}"
     problems = "; parts could not be recorded, see problems.txt" if run.problems else ""
     if run.questions:

@@ -108,9 +108,7 @@ def _program_of_layout(options: argparse.Namespace, path: Path) -> _Program:
     shared.register_own_model(options.model)
     layout = shared.read_layout(subject)
     if options.model not in (None, layout.model):
-        raise InvalidInput(
-            f"--model is {shown(options.model)}, but the model of {subject} is {layout.model}"
-        )
+        raise InvalidInput(f"--model is {shown(options.model)}, but the model of {subject} is {layout.model}")
     if layout.devices == 1:
         raise InvalidInput(f"the mesh of {subject} has one device")
     reason = why_not_emulated(layout.devices)

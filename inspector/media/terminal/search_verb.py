@@ -85,18 +85,14 @@ _SECONDS_BETWEEN_LINES = 10.0
         help="run on the Dask cluster of this scheduler, such as tcp://scheduler:8786",
     ),
     argument("--workers", metavar="N", help="tasks at once; by default one for each core"),
-    argument(
-        "-o", "--output", metavar="RESULT.json", help="also write all candidates to this file"
-    ),
+    argument("-o", "--output", metavar="RESULT.json", help="also write all candidates to this file"),
     JSON,
 )
 def search(options: argparse.Namespace) -> None:
     """Search, and print the best layouts."""
     if options.output is not None:
         output.refuse_unwritable(options.output)
-    budget = shared.number(
-        options.budget, "--budget", f"a number from 0 to {MOST_BUDGET:,}", 0, MOST_BUDGET
-    )
+    budget = shared.number(options.budget, "--budget", f"a number from 0 to {MOST_BUDGET:,}", 0, MOST_BUDGET)
     workers = None
     if options.workers is not None:
         workers = shared.number(options.workers, "--workers", "a number from 1 to 1,000", 1, 1000)
@@ -146,8 +142,7 @@ def _chip(layout: Layout, chosen: Chip | None, budget: int) -> Chip | None:
     if layout.target == "cpu" or (layout.target == "plan" and not budget):
         return chosen
     raise InvalidInput(
-        f"target is {layout.target}, but must be cpu, plan with --budget 0, or a machine such as "
-        "tpu:v5e:4x4"
+        f"target is {layout.target}, but must be cpu, plan with --budget 0, or a machine such as tpu:v5e:4x4"
     )
 
 

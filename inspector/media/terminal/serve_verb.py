@@ -109,9 +109,7 @@ def serve(options: argparse.Namespace) -> None:
         jobs_per_user=_count(options.jobs_per_user, "--jobs-per-user"),
         queued_per_user=_count(options.queued_per_user, "--queued-per-user"),
         shutdown_seconds=float(
-            number(
-                options.shutdown_seconds, "--shutdown-seconds", "seconds from 0 to 86400", 0, 86400
-            )
+            number(options.shutdown_seconds, "--shutdown-seconds", "seconds from 0 to 86400", 0, 86400)
         ),
         audit_log=audit_log,
         json_log=options.log_format == "json",
@@ -152,9 +150,7 @@ def _in_brackets(host: str) -> str:
 def _host(name: str) -> str:
     parts = urlsplit(f"//{name}")
     if not name or parts.netloc != name or not parts.hostname or "@" in name or _has_port(name):
-        raise InvalidInput(
-            f"--host is {shown(name)}, but must be a host name such as shards.my.org"
-        )
+        raise InvalidInput(f"--host is {shown(name)}, but must be a host name such as shards.my.org")
     return name
 
 
@@ -163,14 +159,8 @@ def _has_port(name: str) -> bool:
 
 
 def _domain(name: str) -> str:
-    if (
-        "." not in name
-        or name.startswith(".")
-        or not name.replace(".", "").replace("-", "").isalnum()
-    ):
-        raise InvalidInput(
-            f"--allow-domain is {shown(name)}, but must be the part after @ such as my.org"
-        )
+    if "." not in name or name.startswith(".") or not name.replace(".", "").replace("-", "").isalnum():
+        raise InvalidInput(f"--allow-domain is {shown(name)}, but must be the part after @ such as my.org")
     return name.lower()
 
 
@@ -218,9 +208,7 @@ def _read_auth(path: str) -> dict[str, Any]:
 def _providers(auth: Mapping[str, Any]) -> tuple[str, ...]:
     """Return the names of the complete providers in `[auth]`; `default` is the section itself."""
     sections = {"default": auth} | {
-        name: section
-        for name, section in auth.items()
-        if isinstance(section, dict) and "_" not in name
+        name: section for name, section in auth.items() if isinstance(section, dict) and "_" not in name
     }
     return tuple(
         name

@@ -143,8 +143,6 @@ def _factor(ours: Any, theirs: Any) -> float | None:
     return factor if close and abs(factor - 1) > _LEAST_FACTOR else None
 
 
-def _at(
-    first: Any, second: Any, distance: Any, relative: float, factor: float | None
-) -> Difference:
+def _at(first: Any, second: Any, distance: Any, relative: float, factor: float | None) -> Difference:
     index = tuple(map(int, np.unravel_index(int(np.argmax(distance)), first.shape)))
     return Difference(relative, index, (str(first[index]), str(second[index])), factor)

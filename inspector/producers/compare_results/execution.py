@@ -80,9 +80,7 @@ class Executable:
         self._devices = tuple(devices[place] for place in settings["devices"])
         self._shapes = _result_shapes(module)
         with _errors("the compiler fails"):
-            self._executable = compile_module(
-                bytecode.of_module(module), list(self._devices), settings
-            )
+            self._executable = compile_module(bytecode.of_module(module), list(self._devices), settings)
         self._inputs = self._executable.get_parameter_shardings()
         self._outputs = self._executable.get_output_shardings()
 
@@ -142,7 +140,5 @@ def _result_shapes(module: Any) -> list[tuple[int, ...]]:
 
     from inspector.producers.propagation.walk import main_function
 
-    kind = ir.FunctionType(
-        ir.TypeAttr(main_function(module.operation).attributes["function_type"]).value
-    )
+    kind = ir.FunctionType(ir.TypeAttr(main_function(module.operation).attributes["function_type"]).value)
     return [tuple(ir.RankedTensorType(result).shape) for result in kind.results]

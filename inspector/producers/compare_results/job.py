@@ -111,9 +111,7 @@ def _with_unequal_replicas(payload: dict[str, Any], report: Any) -> ComparedProg
     sharded = _Written.read(payload["sharded"])
     results = Executable(sharded.module, sharded.record["settings"])(sharded.arguments)
     paths = sharded.record["results"]
-    values = [
-        _compared_value(path, value, None, 0.0) for path, value in zip(paths, results, strict=True)
-    ]
+    values = [_compared_value(path, value, None, 0.0) for path, value in zip(paths, results, strict=True)]
     return ComparedProgram(
         payload["name"],
         sharded.record["source"],

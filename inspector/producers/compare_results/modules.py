@@ -130,9 +130,7 @@ class Candidate:
         return 4 * _size(self.value)
 
 
-def candidates(
-    first: Any, second: Any, outputs: Sequence[int], by_order: bool = True
-) -> Iterator[Candidate]:
+def candidates(first: Any, second: Any, outputs: Sequence[int], by_order: bool = True) -> Iterator[Candidate]:
     """Yield the results from which some outputs are computed, in the order of the sharded module.
 
     Args:
@@ -226,9 +224,7 @@ def _matched(first: Any, second: Any, by_order: bool) -> dict[Any, Any]:
                 matched_others.add(other_start + step)
     for operation, other in pairs:
         values.update(zip(operation.results, other.results, strict=True))
-    pairs.append(
-        (_return_of(main_function(first.operation)), _return_of(main_function(second.operation)))
-    )
+    pairs.append((_return_of(main_function(first.operation)), _return_of(main_function(second.operation))))
     for operation, other in pairs:
         if len(operation.operands) == len(other.operands):
             for value, other_value in zip(operation.operands, other.operands, strict=True):
@@ -258,9 +254,7 @@ def _inside_shard_maps(mapped: Sequence[Any], rest: Sequence[Any]) -> dict[Any, 
       rest: the operations of the module of one device that correspond to none outside of them.
     """
     groups: dict[Any, tuple[list[Any], list[Any]]] = {}
-    bodies = (
-        inner.operation for outer in mapped for inner in outer.regions[0].blocks[0].operations
-    )
+    bodies = (inner.operation for outer in mapped for inner in outer.regions[0].blocks[0].operations)
     for place, group in enumerate((bodies, rest)):
         for operation in group:
             name, (_, file, line), _ = _token(operation)

@@ -485,9 +485,7 @@ def _use_vmap():
         def mapped(*arguments, **keywords):
             values = tuple(arguments[place] for place in sorted(static) if place < len(arguments))
             if values not in jitted:
-                jitted[values] = jax.jit(
-                    one_device(dict(zip(sorted(static), values, strict=False)))
-                )
+                jitted[values] = jax.jit(one_device(dict(zip(sorted(static), values, strict=False))))
             dynamic = [value for place, value in enumerate(arguments) if place not in static]
             return jitted[values](*dynamic, **keywords)
 
@@ -496,9 +494,7 @@ def _use_vmap():
             def dynamic_only(*arguments, **keywords):
                 rest = iter(arguments)
                 count = len(arguments) + len(fixed)
-                return function(
-                    *(fixed[n] if n in fixed else next(rest) for n in range(count)), **keywords
-                )
+                return function(*(fixed[n] if n in fixed else next(rest) for n in range(count)), **keywords)
 
             axes = in_axes
             if isinstance(axes, (tuple, list)):
@@ -737,8 +733,6 @@ def _forget_results():
 
 def _taken_out():
     names = [
-        module
-        for module in list(sys.modules)
-        if module == "inspector" or module.startswith("inspector.")
+        module for module in list(sys.modules) if module == "inspector" or module.startswith("inspector.")
     ]
     return {name: sys.modules.pop(name) for name in names}

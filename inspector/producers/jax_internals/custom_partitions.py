@@ -51,9 +51,7 @@ def watch(infos: Sequence[Any], keys: Sequence[str], platform: str) -> list[dict
     return calls
 
 
-def _recording(
-    info: Any, partition: Any, key: str, platform: str, calls: list[dict[str, Any]]
-) -> Any:
+def _recording(info: Any, partition: Any, key: str, platform: str, calls: list[dict[str, Any]]) -> Any:
     @functools.wraps(partition)
     def recording(*arguments: Any) -> Any:
         chosen = partition(*arguments)
@@ -73,8 +71,7 @@ def _record(
     from jax._src.interpreters import mlir
 
     arguments, results = (
-        tree.flatten_up_to(shapes)
-        for tree, shapes in zip((info.in_tree, info.out_tree), asked, strict=True)
+        tree.flatten_up_to(shapes) for tree, shapes in zip((info.in_tree, info.out_tree), asked, strict=True)
     )
     mesh, lower, of_results, of_arguments = chosen
     shardings = [
@@ -156,9 +153,7 @@ class Answers:
         del custom_partitioning  # imported, so that its own registration is in the list
         callbacks = xla_bridge._plugin_callbacks
         callbacks[:] = [
-            callback
-            for callback in callbacks
-            if getattr(callback, "keywords", {}).get("name") != NAME
+            callback for callback in callbacks if getattr(callback, "keywords", {}).get("name") != NAME
         ]
         register = functools.partial(
             xc.register_custom_call_partitioner,
@@ -173,9 +168,7 @@ class Answers:
     def _unchanged(self, sharding: Any, shape: Any, key: bytes) -> Any:
         return sharding
 
-    def _infer(
-        self, shapes: Sequence[Any], shardings: Sequence[Any], result: Any, key: bytes
-    ) -> Any:
+    def _infer(self, shapes: Sequence[Any], shardings: Sequence[Any], result: Any, key: bytes) -> Any:
         return _results(result, self._call(key, None))
 
     def _partition(
@@ -187,9 +180,7 @@ class Answers:
         key: bytes,
     ) -> tuple[bytes, list[Any], Any]:
         results = [of_result] if not result.is_tuple() else of_result.tuple_elements()
-        given = [
-            _text(sharding) if sharding is not None else None for sharding in (*shardings, *results)
-        ]
+        given = [_text(sharding) if sharding is not None else None for sharding in (*shardings, *results)]
         call = self._call(key, given)
         count = call["arguments"]
         chosen = [_parsed(text) for text in call["shardings"][:count]]

@@ -13,6 +13,4 @@ from jaxlib import _jax
 
 def listen_on(host: str) -> None:
     """Exchange arrays through this host name or IP address. Must be called before JAX starts."""
-    _jax.make_gloo_tcp_collectives = functools.partial(
-        _jax.make_gloo_tcp_collectives, hostname=host
-    )
+    _jax.make_gloo_tcp_collectives = functools.partial(_jax.make_gloo_tcp_collectives, hostname=host)

@@ -17,9 +17,7 @@ def to_hlo(module: str) -> Any:
     Raises:
       ValueError, RuntimeError: HLO has no form of the module, as for dynamic shapes.
     """
-    return _jax.mlir.mlir_module_to_xla_computation(
-        module, use_tuple_args=False, return_tuple=False
-    )
+    return _jax.mlir.mlir_module_to_xla_computation(module, use_tuple_args=False, return_tuple=False)
 
 
 def to_stablehlo(hlo: Any) -> bytes:

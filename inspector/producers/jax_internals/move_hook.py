@@ -127,11 +127,7 @@ class Moves:
                     for array, after in zip(arrays, shardings, strict=True):
                         before = array.sharding
                         # Their specs are equal: JAX refuses other arguments.
-                        if (
-                            before is not after
-                            and array._committed
-                            and before.device_set != after.device_set
-                        ):
+                        if before is not after and array._committed and before.device_set != after.device_set:
                             key = (before, after, tuple(array.shape), array.dtype)
                             moved[key] = moved.get(key, 0) + 1
                     if moved:

@@ -22,9 +22,7 @@ def devices_of(lowered: stages.Lowered) -> tuple[Any, ...]:
     return tuple(computation._device_list or ())
 
 
-def moved(
-    lowered: stages.Lowered, devices: Sequence[Any], move: Callable[[Any], Any]
-) -> stages.Lowered:
+def moved(lowered: stages.Lowered, devices: Sequence[Any], move: Callable[[Any], Any]) -> stages.Lowered:
     """Return the lowered program for other devices.
 
     Args:

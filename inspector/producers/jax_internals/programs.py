@@ -51,9 +51,7 @@ def results(compiled: Any) -> Any:
         return compiled.out_info
     except AssertionError:
         avals = compiled._executable.out_avals
-        return compiled.out_tree.unflatten(
-            [jax.ShapeDtypeStruct(aval.shape, aval.dtype) for aval in avals]
-        )
+        return compiled.out_tree.unflatten([jax.ShapeDtypeStruct(aval.shape, aval.dtype) for aval in avals])
 
 
 def is_chosen(sharding: Any) -> bool:

@@ -60,9 +60,7 @@ def compile_lowered(payload: dict[str, Any], report: Any) -> dict[str, Any]:
     except jax.errors.JaxRuntimeError as error:
         short = out_of_memory.shortage(str(error))
         if short is None:
-            raise InvalidInput(
-                f"the compiler for {target.text} fails: {compiler_text(error)}"
-            ) from None
+            raise InvalidInput(f"the compiler for {target.text} fails: {compiler_text(error)}") from None
         return _too_large(emulated, target, devices, short).to_json()
     seconds = time.perf_counter() - started
     report("read")
@@ -145,9 +143,7 @@ def _snapshot(
     return with_donation(with_roles(Snapshot(source, None, mesh, arrays, (program,), findings)))
 
 
-def _mesh(
-    snapshot: Snapshot, target: Target, devices: list[Any]
-) -> tuple[Mesh | None, snapshot.Mesh | None]:
+def _mesh(snapshot: Snapshot, target: Target, devices: list[Any]) -> tuple[Mesh | None, snapshot.Mesh | None]:
     """Return the program's mesh on the devices of the target, for JAX and as a record."""
     if snapshot.mesh is None:
         return None, None
@@ -172,23 +168,17 @@ def _chosen_specs(
         ("input", executable.get_parameter_shardings(), settings["inputs_chosen"]),
         ("output", executable.get_output_shardings(), settings["outputs_chosen"]),
     ):
-        values = [
-            argument for argument in program.shardings if argument.role == role and argument.used
-        ]
+        values = [argument for argument in program.shardings if argument.role == role and argument.used]
         # Each element of a tuple has a sharding; constants of the module come first.
         given = list(shardings or ())[-len(values) :] if values else []
-        for value, sharding, is_free in zip(
-            values, given, list(free)[-len(values) :], strict=False
-        ):
+        for value, sharding, is_free in zip(values, given, list(free)[-len(values) :], strict=False):
             if is_free and value.path in shapes:
                 spec = hlo_shardings.spec_of(sharding, mesh)
                 chosen[value.path] = spec_of(spec, len(shapes[value.path] or ()))
     return chosen
 
 
-def _placed(
-    array: Array, mesh: snapshot.Mesh | None, devices: list[Any], chosen: dict[str, Spec]
-) -> Array:
+def _placed(array: Array, mesh: snapshot.Mesh | None, devices: list[Any], chosen: dict[str, Spec]) -> Array:
     """Return the array on the devices of the target."""
     if array.path in chosen and mesh is not None:
         return with_spec(replace(array, shards=None), chosen[array.path], mesh)

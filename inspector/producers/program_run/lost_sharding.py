@@ -34,9 +34,7 @@ def lost_sharding(computation: Any, executable: Any) -> dict[str, Any] | None:
     size, result = max(results, key=lambda row: row[0], default=(0, None))
     operands = [
         (_bytes(sharding.shard_shape(aval.shape), aval), aval, sharding)
-        for aval, sharding in zip(
-            executable.in_avals, programs.input_shardings(executable), strict=False
-        )
+        for aval, sharding in zip(executable.in_avals, programs.input_shardings(executable), strict=False)
         if isinstance(sharding, jax.sharding.NamedSharding) and not sharding.is_fully_replicated
     ]
     shard_bytes, operand, sharding = max(operands, key=lambda row: row[0], default=(0, None, None))

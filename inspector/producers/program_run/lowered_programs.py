@@ -75,9 +75,7 @@ class Recorder:
         }
         if self._writes_values and len(devices) > 1:
             try:
-                record["values"], record["reason"] = self._write_values(
-                    stem, computation, arguments
-                )
+                record["values"], record["reason"] = self._write_values(stem, computation, arguments)
             except Exception as error:  # such as an argument that another process has a part of
                 record["reason"] = f"its arguments cannot be read: {type(error).__name__}: {error}"
         output.write_text(json.dumps(record), self._raw / f"{stem}.json")

@@ -117,9 +117,7 @@ class Recorder:
         meta = {
             "name": name,
             "source": source,
-            "called": None
-            if self._hook.moves is None
-            else self._hook.moves.place(sys._getframe(1))[1],
+            "called": None if self._hook.moves is None else self._hook.moves.place(sys._getframe(1))[1],
             "constants": _constants(traced),
             "at": time.time() - self._started,
             "seconds": seconds,
@@ -181,9 +179,7 @@ class Recorder:
             return {"error": target}
         output.write_bytes(bytecode.of_module(target.stablehlo()), self._raw / f"{stem}.mlirbc")
         # Emulated devices are numbered from 0, in the order of `jax.devices()`.
-        settings = lowered_settings(
-            target, {device.id: device.id for device in programs.devices_of(target)}
-        )
+        settings = lowered_settings(target, {device.id: device.id for device in programs.devices_of(target)})
         return settings | {"partitions": getattr(target, custom_partitions.ATTRIBUTE, [])}
 
     def _write_json(self, name: str, meta: dict[str, Any], snapshot: Any) -> None:
@@ -377,9 +373,7 @@ def _compiled(computation: Any, executable: Any, traced: Any) -> tuple[Any, Any]
     avals = arguments.in_avals[constants:]
     kept = sorted(computation.compile_args["kept_var_idx"])
     donated = set(itertools.compress(kept, programs.donated(computation)))
-    information = [
-        jax.stages.ArgInfo(aval, place + constants in donated) for place, aval in enumerate(avals)
-    ]
+    information = [jax.stages.ArgInfo(aval, place + constants in donated) for place, aval in enumerate(avals)]
     names = tuple(arguments.debug_info.arg_names or ())[constants:]
     if traced is not None and traced.argument_names is not None:
         names = traced.argument_names
@@ -388,9 +382,7 @@ def _compiled(computation: Any, executable: Any, traced: Any) -> tuple[Any, Any]
         in_tree = jax.tree.structure((tuple(information), {}))
     if out_tree is None or out_tree.num_leaves != len(executable.out_avals):
         out_tree = jax.tree.structure([0] * len(executable.out_avals))
-    compiled = _WithoutText(
-        executable, computation.const_args, in_tree.unflatten(information), out_tree
-    )
+    compiled = _WithoutText(executable, computation.const_args, in_tree.unflatten(information), out_tree)
     compiled.split = None if traced is None else traced.split
     return compiled, argument_paths(in_tree, out_tree, names, compiled.split)
 

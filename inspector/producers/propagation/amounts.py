@@ -107,9 +107,7 @@ def _tables(module: Module) -> set[str]:
     return tables
 
 
-def _dimensions(
-    shape: Shape | None, known: Shardable
-) -> tuple[tuple[int, frozenset[str]], ...] | None:
+def _dimensions(shape: Shape | None, known: Shardable) -> tuple[tuple[int, frozenset[str]], ...] | None:
     """Return the size of each dimension with the axes that can shard it; None if no value has this shape."""
     if shape is None or shape.parts is not None or None in shape.dimensions:
         return None

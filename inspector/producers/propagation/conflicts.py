@@ -153,9 +153,7 @@ def _gathered(
     return None
 
 
-def conflict(
-    conflicting: Conflicting, origins: bool, history: History, sources: Sources
-) -> Conflict:
+def conflict(conflicting: Conflicting, origins: bool, history: History, sources: Sources) -> Conflict:
     """Return the record of a conflict.
 
     origins: whether the sources of shardings were recorded.

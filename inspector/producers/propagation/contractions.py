@@ -43,9 +43,7 @@ class _Path:
     bytes: int
 
 
-def contractions(
-    every: Sequence[Any], names: Callable[[Any, int], frozenset[str]]
-) -> list[Contraction]:
+def contractions(every: Sequence[Any], names: Callable[[Any, int], frozenset[str]]) -> list[Contraction]:
     """Return the matrix products among operations with sharding rules. Equal ones are one.
 
     Args:
@@ -61,8 +59,7 @@ def contractions(
     runs: Counter[Contraction] = Counter()  # layers outside of a loop have equal products
     for contraction, ends in found:
         arrays = tuple(
-            replace(array, users=users[end])
-            for array, end in zip(contraction.arrays, ends, strict=True)
+            replace(array, users=users[end]) for array, end in zip(contraction.arrays, ends, strict=True)
         )
         runs[replace(contraction, arrays=arrays, runs=1)] += contraction.runs
     return [replace(contraction, runs=count) for contraction, count in runs.items() if count]

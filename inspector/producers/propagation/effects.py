@@ -66,9 +66,7 @@ class _Variant:
     without: str = ""  # the place of the removed constraint
 
 
-def layout_effects(
-    layout: Layout, program: str, chip: Chip | None, report: Callable[..., None]
-) -> Effects:
+def layout_effects(layout: Layout, program: str, chip: Chip | None, report: Callable[..., None]) -> Effects:
     """Partition the program under the layout and under each change of it.
 
     The changes with the largest effect on the bounds of the step come first. A change that shards no array in
@@ -119,11 +117,7 @@ def _constraints_in_code(layout: Layout, program: str) -> list[_Variant]:
         return []
     module = _named(template_of(layout), program).module
     places = dict.fromkeys(named_at(constraint.location)[1] for constraint in _constraints(module))
-    return [
-        _Variant("constraint", f"Remove constraint {place}", None, place)
-        for place in places
-        if place
-    ]
+    return [_Variant("constraint", f"Remove constraint {place}", None, place) for place in places if place]
 
 
 def _cost(variant: _Variant, current: Layout, program: str, chip: Chip | None) -> LayoutCost:
@@ -143,14 +137,10 @@ def _cost(variant: _Variant, current: Layout, program: str, chip: Chip | None) -
     )
 
 
-def _least_effect(
-    changed: Layout, layout: Layout, amounts: Amounts | None, chip: Chip | None
-) -> float:
+def _least_effect(changed: Layout, layout: Layout, amounts: Amounts | None, chip: Chip | None) -> float:
     """Return the share by which a change moves the bound of the step or the state of a device."""
     before, after = (_least(each, amounts, chip) for each in (layout, changed))
-    return max(
-        (abs(new - old) / old for old, new in zip(before, after, strict=True) if old), default=0.0
-    )
+    return max((abs(new - old) / old for old, new in zip(before, after, strict=True) if old), default=0.0)
 
 
 def _least(layout: Layout, amounts: Amounts | None, chip: Chip | None) -> tuple[float, float]:

@@ -37,9 +37,7 @@ _MOST_STEPS = 24  # of one path
 _MOST_OPERATIONS = 64  # without a note, followed backwards
 
 _STEP = re.compile(r"step-(\d+) = \[((?:\{[^{}]*\}(?:, )?)*)\]")
-_EDGE = re.compile(
-    r'\{"((?:[^"\\]|\\.)*)"(?::\(\d+\)\d+)? = (operand|result)-(\d+) -> \[([^\]]*)\]\}'
-)
+_EDGE = re.compile(r'\{"((?:[^"\\]|\\.)*)"(?::\(\d+\)\d+)? = (operand|result)-(\d+) -> \[([^\]]*)\]\}')
 
 
 class Place(NamedTuple):
@@ -208,10 +206,7 @@ class History:
         """Return the steps that brought a mesh axis to a value, each with its operation."""
         if value not in self._arrived:
             self._arrived[value] = [
-                (edge, site)
-                for site in _sites(value)
-                for edge in site.edges()
-                if site.place in edge.targets
+                (edge, site) for site in _sites(value) for edge in site.edges() if site.place in edge.targets
             ]
         return self._arrived[value]
 

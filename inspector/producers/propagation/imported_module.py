@@ -280,9 +280,7 @@ def _values(main: Any, propagated: Any, meshes: dict[str, NamedMesh], key: str) 
     return values
 
 
-def _dropped(
-    main: Any, propagated: Any, meshes: dict[str, NamedMesh], name: str
-) -> Iterator[Finding]:
+def _dropped(main: Any, propagated: Any, meshes: dict[str, NamedMesh], name: str) -> Iterator[Finding]:
     """Yield a note for each argument that XLA does not shard over all mesh axes that the program asks for.
 
     XLA gives an argument only shards of equal size.

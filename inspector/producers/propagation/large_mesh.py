@@ -93,8 +93,7 @@ def on_large_mesh(first: Module, second: Module, meshes: SmallerMeshes) -> Modul
     for computation, other in zip(first.computations, second.computations, strict=True):
         others = _by_operation(other)
         instructions = tuple(
-            _scaled(before, others.get(key), meshes)
-            for key, before in _by_operation(computation).items()
+            _scaled(before, others.get(key), meshes) for key, before in _by_operation(computation).items()
         )
         computations.append(
             Computation(computation.name, computation.entry, instructions, computation.complete)

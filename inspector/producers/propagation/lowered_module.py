@@ -114,9 +114,7 @@ def partitioned_module(
         propagated = shardy.propagate(lowered.numbered.module, origins, export=True)
     partitioned = partitioned_program(lowered, setting, logical=False)
     described = with_causes(partitioned, propagated, lowered, setting, origins, watched=True)
-    return PartitionedModule(
-        propagated.module, described.program, described.arrays, described.on_platforms
-    )
+    return PartitionedModule(propagated.module, described.program, described.arrays, described.on_platforms)
 
 
 def _prepared(module: ir.Module) -> ir.Module:

@@ -163,9 +163,7 @@ def restore(outlined: Outlined) -> None:
     for number in reversed(range(len(kept))):
         block.erase_argument(number)
     types = [argument.type for argument in block.arguments]
-    _set_signature(
-        function, types, [value.type for value in _return(block).operands], arguments, results
-    )
+    _set_signature(function, types, [value.type for value in _return(block).operands], arguments, results)
 
 
 def _kept(stand_ins: list[Any], kept: bool = True) -> list[int]:
@@ -251,9 +249,7 @@ def _name_sources(outlined: Outlined) -> None:
         if value is not None and NAME in value.attributes:
             names[ir.StringAttr(value.attributes[NAME]).value] = f"input: {number}"
     for kind, stand_ins in (("input", outlined.values), ("output", outlined.readers)):
-        names |= {
-            f"{kind}: {place}": f"{kind}: {number}" for place, number in enumerate(_kept(stand_ins))
-        }
+        names |= {f"{kind}: {place}": f"{kind}: {number}" for place, number in enumerate(_kept(stand_ins))}
     if not names:
         return
     renamed: dict[Any, Any] = {}

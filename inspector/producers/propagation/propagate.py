@@ -180,9 +180,7 @@ class Setting:
         """Return an estimate of the memory of a program; None if it is unknown."""
         if self.offloads or lowered.offloads:
             return None
-        return estimated_use(
-            analysis, lowered.inputs, lowered.outputs, self.donate, self.kernel_square
-        )
+        return estimated_use(analysis, lowered.inputs, lowered.outputs, self.donate, self.kernel_square)
 
     def traffic(self, analysis: Analysis) -> FusedTraffic | None:
         """Return an estimate of the HBM traffic of a program; None if it is unknown."""
@@ -192,9 +190,7 @@ class Setting:
         """Return the buffers that a program will probably need; None if they are unknown."""
         if self.offloads or lowered.offloads:
             return None
-        return estimated_values(
-            analysis, lowered.inputs, lowered.outputs, self.donate, self.kernel_square
-        )
+        return estimated_values(analysis, lowered.inputs, lowered.outputs, self.donate, self.kernel_square)
 
 
 def propagate(payload: dict[str, Any], report: Callable[..., None]) -> dict[str, Any]:
@@ -566,9 +562,7 @@ def kernel_work(products: float, kernel_square: int | None) -> KernelWork | None
     return KernelWork(products, products * attention_kernels.share_of_products(kernel_square))
 
 
-def _arrays(
-    history: History, origins: bool, sources: Sources, setting: Setting, program: str
-) -> list[Array]:
+def _arrays(history: History, origins: bool, sources: Sources, setting: Setting, program: str) -> list[Array]:
     """Return the activations and gradients of a program; of repeated ones the first."""
     logical, mesh = setting.has_rules, setting.mesh
     arrays: dict[str, Array] = {}

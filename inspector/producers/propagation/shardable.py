@@ -81,10 +81,7 @@ def shardable(module: Any) -> Shardable | None:
                 for number, size in enumerate(sizes):
                     by_size[size] |= named.get(classes.first(value, number), set())
         return Shardable(
-            {
-                sizes: tuple(frozenset(by_size[size]) for size in sizes)
-                for sizes, by_size in by_sizes.items()
-            },
+            {sizes: tuple(frozenset(by_size[size]) for size in sizes) for sizes, by_size in by_sizes.items()},
             tuple(given),
             tuple(
                 contractions(

@@ -127,8 +127,7 @@ def spec_of(axes: Sequence[Sequence[Axis]]) -> Spec:
     A part of an axis is written as Shardy does: `model:(2)4` for the 4 parts of each half of `model`.
     """
     return tuple(
-        tuple(name if part is None else f"{name}:({part[0]}){part[1]}" for name, part in axis)
-        or None
+        tuple(name if part is None else f"{name}:({part[0]}){part[1]}" for name, part in axis) or None
         for axis in axes
     )
 

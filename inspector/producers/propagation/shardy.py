@@ -180,9 +180,7 @@ def _pipelines(origins: bool) -> tuple[str, str]:
     for note in _NOTES if origins else ():  # also `sink-` of it, which moves the notes to values
         text = text.replace(f"{note}=false", f"{note}=true")
     before, _, _ = text.partition("func.func(sdy-insert-explicit-reshards{")
-    propagation, constraint, export = before.partition(
-        "func.func(sdy-sharding-constraint-to-reshard)"
-    )
+    propagation, constraint, export = before.partition("func.func(sdy-sharding-constraint-to-reshard)")
     return (
         f"builtin.module({propagation.rstrip(',')})",
         f"builtin.module({constraint}{export.rstrip(',')})",

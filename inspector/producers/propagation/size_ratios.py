@@ -47,9 +47,7 @@ def are_distinct(powers: Mapping[str, int]) -> bool:
 
 def resized(mesh: Mesh, powers: Mapping[str, int]) -> Mesh:
     """Return a mesh with the sizes of its axes multiplied by powers of two, on devices from 0."""
-    axes = tuple(
-        replace(axis, size=int(axis.size * 2.0 ** powers.get(axis.name, 0))) for axis in mesh.axes
-    )
+    axes = tuple(replace(axis, size=int(axis.size * 2.0 ** powers.get(axis.name, 0))) for axis in mesh.axes)
     count = math.prod(axis.size for axis in axes)
     return Mesh(axes, tuple(range(count)), None, mesh.device_kind)
 

@@ -147,9 +147,7 @@ def template_of_program(like: Layout, layout: Layout, name: str) -> Template:
     Raises:
       InvalidInput: the model cannot be built or traced.
     """
-    return (
-        template_of(like) if template_key(like) == template_key(layout) else _lowered(layout, name)
-    )
+    return template_of(like) if template_key(like) == template_key(layout) else _lowered(layout, name)
 
 
 def _lowered(layout: Layout, only: str | None = None) -> Template:
@@ -205,14 +203,10 @@ def _lower(signature: Signature, logical: bool, watched: bool) -> Lowered:
             note_logical_axes(module.operation)
     results = lowered.out_info
     inputs = tuple(_paths(zip(signature.inputs, signature.arguments, strict=True)))
-    outputs = tuple(
-        _paths(zip(signature.outputs, (results,) if len(wanted) == 1 else results, strict=True))
-    )
+    outputs = tuple(_paths(zip(signature.outputs, (results,) if len(wanted) == 1 else results, strict=True)))
     names = dict(shardy.names_of_arguments(module, inputs, outputs)) if logical else {}
     kinds = {getattr(leaf, "memory_kind", None) for leaf in jax.tree.leaves((wanted, shardings))}
-    return Lowered(
-        signature.name, module, inputs, outputs, names, not kinds.isdisjoint((PINNED, UNPINNED))
-    )
+    return Lowered(signature.name, module, inputs, outputs, names, not kinds.isdisjoint((PINNED, UNPINNED)))
 
 
 def note_logical_axes(module: Any) -> None:

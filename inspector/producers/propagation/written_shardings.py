@@ -52,9 +52,7 @@ def with_sdy(module: ir.Module, given: NamedMesh | None = None) -> ir.Module | N
         raise
     # Attributes of other kinds, text that MLIR cannot parse, and shardings of more dimensions than the value.
     except (ir.MLIRError, ValueError, TypeError, IndexError, RuntimeError) as error:
-        raise InvalidInput(
-            f"the shardings of the program cannot be read: {reason(str(error))}"
-        ) from None
+        raise InvalidInput(f"the shardings of the program cannot be read: {reason(str(error))}") from None
 
 
 def _with_sdy(module: ir.Module, given: NamedMesh | None) -> ir.Module | None:
@@ -79,9 +77,7 @@ def _with_sdy(module: ir.Module, given: NamedMesh | None) -> ir.Module | None:
     if mesh is None:
         raise InvalidInput("no mesh expresses the shardings of the program; give it with --mesh")
     if mesh.size != devices:
-        raise InvalidInput(
-            f"--mesh has {counted(mesh.size, 'device')}, but the program runs on {devices:,}"
-        )
+        raise InvalidInput(f"--mesh has {counted(mesh.size, 'device')}, but the program runs on {devices:,}")
     known = {text: _attribute(sharding, mesh) for text, sharding in parsed.items()}
     with copy.context, ir.Location.unknown():
         with ir.InsertionPoint.at_block_begin(copy.body):

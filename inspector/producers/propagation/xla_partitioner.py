@@ -59,9 +59,7 @@ _LOG = "log"
 _MEMORY = Path("/dev/shm")  # of Linux: files in memory
 # The last result, in the type and the operands of the root, and in the layout of the entry.
 _LAST = r", (?:/\*index=\d+\*/)?"
-_ROOT = re.compile(
-    rf"^(  ROOT \S+ = )\((.*){_LAST}u32\[\]\) tuple\((.*){_LAST}%?([^\s,()]+)\)", re.M
-)
+_ROOT = re.compile(rf"^(  ROOT \S+ = )\((.*){_LAST}u32\[\]\) tuple\((.*){_LAST}%?([^\s,()]+)\)", re.M)
 _LAYOUT = re.compile(rf"\A(HloModule [^\n]*->\(.*){_LAST}u32\[\]\)\}}")
 _ENTRY = re.compile(r"^ENTRY ", re.M)
 _LINE = re.compile(r"[^\n]*?\(%?([^\s,()]*)\)[^\n]*\n")
@@ -219,9 +217,7 @@ def _add_end(module: ir.Module) -> None:
     attributes = signature_attributes(main, "res_attrs", len(kind.results))
     set_signature_attributes(main, "res_attrs", [*attributes, {}])
     last = block.operations[len(block.operations) - 1].operation
-    ir.Operation.create(
-        "func.return", operands=[*last.operands, end.results[1]], ip=ir.InsertionPoint(last)
-    )
+    ir.Operation.create("func.return", operands=[*last.operands, end.results[1]], ip=ir.InsertionPoint(last))
     last.erase()
     for name in _LAYOUTS:
         if name in module.operation.attributes:

@@ -48,9 +48,7 @@ class _BoundedFile(io.BufferedReader):
         return super().read(size)
 
 
-def unpack(
-    path: str | os.PathLike[str], folder: Path, what: str, report: Report = no_report
-) -> None:
+def unpack(path: str | os.PathLike[str], folder: Path, what: str, report: Report = no_report) -> None:
     """Unpack a zip file into an empty folder.
 
     Raises:
@@ -132,9 +130,7 @@ def safe_path(name: str, what: str) -> PurePosixPath:
     return PurePosixPath(*parts)
 
 
-def _places(
-    entries: list[zipfile.ZipInfo], what: str
-) -> list[tuple[zipfile.ZipInfo, PurePosixPath]]:
+def _places(entries: list[zipfile.ZipInfo], what: str) -> list[tuple[zipfile.ZipInfo, PurePosixPath]]:
     """Return each entry with its path. All are checked before the first one is written."""
     places = []
     files: set[str] = set()

@@ -102,9 +102,7 @@ def read_bytes(path: str | os.PathLike[str], most: int, what: str) -> bytes:
     return content
 
 
-def read_json(
-    path: str | os.PathLike[str], what: str, most_values: int = limits.MOST_JSON_VALUES
-) -> Any:
+def read_json(path: str | os.PathLike[str], what: str, most_values: int = limits.MOST_JSON_VALUES) -> Any:
     """Return the strict JSON in a file."""
     return parse_json(read_bytes(path, limits.MOST_JSON_BYTES, what), what, most_values)
 
@@ -117,9 +115,7 @@ def parse_json(raw: bytes, what: str, most_values: int = limits.MOST_JSON_VALUES
 def array_entries(plain: Any, what: str, expected: str) -> dict[str, Any]:
     """Return parsed JSON if it is an object with an entry per array. `expected` names such a file."""
     if not isinstance(plain, dict) or not plain:
-        raise InvalidInput(
-            f"{what} is {shown(plain)}, but must be an object with an entry per array"
-        )
+        raise InvalidInput(f"{what} is {shown(plain)}, but must be an object with an entry per array")
     if isinstance(plain.get("format"), str):
         raise InvalidInput(f"{what} is a {shown(plain['format'])} file, not {expected}")
     refuse_many_arrays(len(plain), what)
@@ -134,9 +130,7 @@ def refuse_many_arrays(count: int, what: str) -> None:
 
 def size_list(plain: Any, what: str) -> tuple[int, ...]:
     """Return the shape that a JSON list of sizes contains."""
-    if not isinstance(plain, list) or not all(
-        type(size) is int and 0 <= size <= LARGEST for size in plain
-    ):
+    if not isinstance(plain, list) or not all(type(size) is int and 0 <= size <= LARGEST for size in plain):
         raise InvalidInput(f"{what} has the shape {shown(plain)}, but must have a list of sizes")
     return tuple(plain)
 
@@ -169,9 +163,7 @@ def unpack_gzip(content: bytes, most: int, what: str) -> tuple[bytes, bool]:
             parts.append(part)
             size += len(part)
             if size > most:
-                raise InvalidInput(
-                    f"{what} unpacks to more than {bytes_text(most)}, the most that is read"
-                )
+                raise InvalidInput(f"{what} unpacks to more than {bytes_text(most)}, the most that is read")
             rest = stream.unconsumed_tail
             if not part and not rest and not stream.eof:
                 return b"".join(parts), False

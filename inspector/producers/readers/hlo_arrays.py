@@ -164,9 +164,7 @@ class HloArrays:
 
     def _add(self, path: str, value: _Value, program: str) -> None:
         given = value.shard or value.whole
-        dtype = (
-            UNKNOWN_DTYPE if given is None or given.shape is None else jax_dtype(given.shape.dtype)
-        )
+        dtype = UNKNOWN_DTYPE if given is None or given.shape is None else jax_dtype(given.shape.dtype)
         space = given.memory_space if given is not None else 0
         saved = self._saved(value)
         kind = MEMORY_KINDS.get(space, f"memory space {space}")

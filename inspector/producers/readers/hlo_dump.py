@@ -96,9 +96,7 @@ def device_assignment(path: Path | None) -> tuple[int, ...] | None:
     if path is None:
         return None
     try:
-        written = content.read_bytes(path, _MOST_OPTIONS_BYTES, path.name).decode(
-            "utf-8", "replace"
-        )
+        written = content.read_bytes(path, _MOST_OPTIONS_BYTES, path.name).decode("utf-8", "replace")
     except InvalidInput:
         return None
     start = _ASSIGNMENT.search(written)

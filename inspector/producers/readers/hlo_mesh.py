@@ -18,9 +18,7 @@ from inspector.producers.readers import limits
 
 # XLA invents axes named `axis_0`, which differ between instructions.
 _INVENTED_AXIS = re.compile(r"_?axis_\d+")
-_GROUPS = re.compile(
-    r"replica_groups\s*+=\s*+(mesh\[[^\]]*+\](?:,\s*+device_ids=\([^()]*+\))?+)\s*+\{"
-)
+_GROUPS = re.compile(r"replica_groups\s*+=\s*+(mesh\[[^\]]*+\](?:,\s*+device_ids=\([^()]*+\))?+)\s*+\{")
 # Meshes in replica groups, of which a hostile text could have many.
 _MOST_GROUP_MESHES = 1_000
 
@@ -68,9 +66,7 @@ def find_mesh(
     if not sizes:  # a header without the number of devices
         sizes = [s.devices for s in unnamed if s.devices is not None and s.device is None]
     devices = max(sizes, default=None)
-    counts = {
-        mesh: count for mesh, count in named.items() if devices is None or mesh.size == devices
-    }
+    counts = {mesh: count for mesh, count in named.items() if devices is None or mesh.size == devices}
     if counts:
         best = max(counts, key=lambda mesh: (mesh.order is None, counts[mesh]))
         return found_mesh(best, "named", assignments)
@@ -104,9 +100,7 @@ def _written(modules: Iterable[Module]) -> tuple[Counter[NamedMesh], list[HloSha
                 unnamed.append(sharding)
         for mesh in _meshes_of_groups(module):
             if _is_invented(mesh):
-                parts = tuple(
-                    (shardings.Part(size, mesh.strides[name]),) for name, size in mesh.axes
-                )
+                parts = tuple((shardings.Part(size, mesh.strides[name]),) for name, size in mesh.axes)
                 unnamed.append(HloSharding(parts, mesh.size, mesh.order))
             else:
                 named[mesh] += 1

@@ -109,8 +109,7 @@ def read(
     findings += [Finding("warning", CUT, f"{text.cut}.") for text in texts if text.cut is not None]
     names = numbered(module.name or text.name for text, module in modules)
     programs = [
-        ProgramText(name, module, text.before)
-        for name, (text, module) in zip(names, modules, strict=True)
+        ProgramText(name, module, text.before) for name, (text, module) in zip(names, modules, strict=True)
     ]
     found_mesh = find_mesh(
         [module for program in programs for module in program.modules],
@@ -238,9 +237,7 @@ def _program(
     fits = found_mesh is not None and devices in (None, found_mesh.mesh.size)
     shardings: tuple[ProgramArray, ...] = ()
     if fits or found_mesh is None:
-        shardings = arrays.add(
-            text, found_mesh.mesh.size if fits and found_mesh is not None else devices
-        )
+        shardings = arrays.add(text, found_mesh.mesh.size if fits and found_mesh is not None else devices)
     collectives = work = before_partitioning = scheduled = used = kept = stages = None
     uses: dict[str, ArgumentUse] = {}
     gradients: frozenset[str] = frozenset()
@@ -250,16 +247,12 @@ def _program(
     try:
         analysis = Analysis(module)
         mesh = (
-            found_mesh.record
-            if fits and found_mesh is not None and found_mesh.mesh.order is None
-            else None
+            found_mesh.record if fits and found_mesh is not None and found_mesh.mesh.order is None else None
         )
         collectives = program_text.collectives_of(module, mesh, shardings, analysis, room)
         if module.entry is not None and module.truncated is None:
             if partitioned:
-                work = program_text.with_repeated(
-                    hlo.work(module, analysis), analysis, mesh, shardings
-                )
+                work = program_text.with_repeated(hlo.work(module, analysis), analysis, mesh, shardings)
             else:
                 before_partitioning = hlo.work_of_all_devices(module)
             scheduled = schedule(analysis, collectives)

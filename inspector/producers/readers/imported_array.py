@@ -139,9 +139,7 @@ class ImportedArrays:
             array = replace(array, replicas=None, unreduced=tuple(saved.unreduced))
         return _with_shard_shape(array, itemsize, max(pieces, key=math.prod)), None
 
-    def _shards(
-        self, shape: tuple[int, ...] | None, spec: Spec, mesh: Mesh
-    ) -> tuple[Shard, ...] | None:
+    def _shards(self, shape: tuple[int, ...] | None, spec: Spec, mesh: Mesh) -> tuple[Shard, ...] | None:
         """Return the shards on another mesh, None if the shape is unknown or there are too many."""
         if shape is None or mesh.size > self._shards_left:
             return None

@@ -28,9 +28,7 @@ SHAPES_UNKNOWN = "shapes-unknown"
 
 _ACTIVATIONS = "Activation Sharding Dump"
 # `.params/['params']/['decoder']/[0]`: JAX's key paths, in older files without slashes.
-_KEY = re.compile(
-    r"/?(?:\.([^/.\[\]'\"]+)|\[(\d+)\]|\['((?:[^'\\]|\\.)*)'\]|\[\"((?:[^\"\\]|\\.)*)\"\])"
-)
+_KEY = re.compile(r"/?(?:\.([^/.\[\]'\"]+)|\[(\d+)\]|\['((?:[^'\\]|\\.)*)'\]|\[\"((?:[^\"\\]|\\.)*)\"\])")
 # `attentions/query: bfloat16[192,2048,64,64]`
 _VALUE = re.compile(r"(.+?):\s*(\w+)\[((?:\d+(?:,\s*\d+)*)?)\]", re.S)
 # `P('fsdp', None)`, `P(('fsdp', 'expert'), None)`, `('activation_batch', None)`
@@ -66,9 +64,7 @@ def read(path: Path, what: str, step: int | None = None, report: Report = no_rep
         _add_activations(file.with_name(INPUT), arrays)
     without = sum(stored.shape is None for stored in stored_arrays.values())
     if without:
-        note = (
-            f"The golden lacks the shape of {counted(without, 'array')}, so their size is unknown."
-        )
+        note = f"The golden lacks the shape of {counted(without, 'array')}, so their size is unknown."
         findings.append(Finding("warning", SHAPES_UNKNOWN, note))
     note = "A golden has no types and no devices: bytes are unknown, devices are numbered in mesh order."
     findings.append(Finding("note", "types-and-devices-unknown", note))
@@ -123,34 +119,26 @@ def _folder(given: Path, what: str) -> Path:
     if not paths:
         raise InvalidInput(f"{what} contains no {NAMED}, so it is not a MaxText golden")
     if len(paths) > 1:
-        raise InvalidInput(
-            f"{what} contains {len(paths)} files {NAMED}: give the folder of one of them"
-        )
+        raise InvalidInput(f"{what} contains {len(paths)} files {NAMED}: give the folder of one of them")
     return paths[0].parent
 
 
 def _object(path: Path, what: str) -> dict[str, Any]:
     plain = content.read_json(path, what)
     if isinstance(plain, dict) and _ACTIVATIONS in plain:
-        raise InvalidInput(
-            f"{what} contains only activations: give the {NAMED} next to it, or the folder"
-        )
+        raise InvalidInput(f"{what} contains only activations: give the {NAMED} next to it, or the folder")
     return content.array_entries(plain, what, "a MaxText golden")
 
 
 def _named(value: Any, where: str, meshes: Meshes) -> tuple[Stored, SavedSharding]:
     if not isinstance(value, dict) or "partition_spec" not in value:
-        raise InvalidInput(
-            f"{where} is {shown(value)}, but must have partition_spec, shape and mesh"
-        )
+        raise InvalidInput(f"{where} is {shown(value)}, but must have partition_spec, shape and mesh")
     if "mesh" not in value:
         raise InvalidInput(f"{where} has no mesh, as in a {LOGICAL}: give the {NAMED} next to it")
     plain = value["mesh"]
     shape = _shape(value, where)
     if not isinstance(plain, dict) or not isinstance(plain.get("shape"), dict):
-        raise InvalidInput(
-            f"{where} has the mesh {shown(plain)}, but must have axis_names and shape"
-        )
+        raise InvalidInput(f"{where} has the mesh {shown(plain)}, but must have axis_names and shape")
     names, sizes = plain.get("axis_names"), plain["shape"]
     try:
         if not isinstance(names, list) or sorted(map(str, names)) != sorted(sizes):

@@ -132,9 +132,7 @@ def _tree(folder: Path, what: str) -> _Tree:
             if entries.cut is not None:
                 tree.findings.append(Finding("warning", sharding_file.CUT, entries.cut))
         except InvalidInput as refused:
-            tree.findings.append(
-                Finding("warning", UNREADABLE, f"{refused}: shardings are unknown.")
-            )
+            tree.findings.append(Finding("warning", UNREADABLE, f"{refused}: shardings are unknown."))
     if has_tree:
         leaves = orbax_leaves.read(folder / TREE, f"{what}/{TREE}")
         tree.paths, tree.on_host = leaves.paths, leaves.on_host
@@ -172,13 +170,10 @@ def _checkpoint_metadata(folders: CheckpointFolders) -> dict[str, Any]:
     return plain if isinstance(plain, dict) else {}
 
 
-def _uncommitted(
-    folders: CheckpointFolders, checkpoint: dict[str, Any], what: str
-) -> list[Finding]:
+def _uncommitted(folders: CheckpointFolders, checkpoint: dict[str, Any], what: str) -> list[Finding]:
     """Return a finding for each unfinished item, and one if the checkpoint began but never ended."""
     messages = [
-        f"{what} has the item {shown(name)}, which was never committed."
-        for name in folders.unfinished
+        f"{what} has the item {shown(name)}, which was never committed." for name in folders.unfinished
     ]
     began = checkpoint.get("init_timestamp_nsecs")
     ended = checkpoint.get("commit_timestamp_nsecs")

@@ -78,9 +78,7 @@ def paths_of(keys: Mapping[str, Sequence[str]]) -> dict[str, str]:
 
 def _printable(text: str) -> str:
     """Replace characters that cannot be printed by Python escapes."""
-    return "".join(
-        c if c.isprintable() else c.encode("unicode_escape").decode("ascii") for c in text
-    )
+    return "".join(c if c.isprintable() else c.encode("unicode_escape").decode("ascii") for c in text)
 
 
 def _keys(entry: Any, where: str) -> list[str]:

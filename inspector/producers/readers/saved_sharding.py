@@ -25,9 +25,7 @@ _WITHOUT_SPEC = {
 }
 # How JAX and its plugins print a device: `TFRT_CPU_3`, `cpu:3`, `cuda:0`, `METAL:0`,
 # `TPU_3(process=0,(1,0,0,0))`, `CudaDevice(id=0)`.
-_DEVICE = re.compile(
-    r"(?:TFRT_CPU_|TPU_|[a-z]\w{0,40}Device\(id=|[a-z]\w{0,20}:)(\d{1,9})\b", re.IGNORECASE
-)
+_DEVICE = re.compile(r"(?:TFRT_CPU_|TPU_|[a-z]\w{0,40}Device\(id=|[a-z]\w{0,20}:)(\d{1,9})\b", re.IGNORECASE)
 # The devices of a mesh as Orbax writes them. In a string, the quotes would be escaped.
 _GRID = re.compile(r'\{"mesh":\s*(\[(?:[\[\],\s]++|\{"id":\s*\d{1,18}\})*+)\}')
 _REPLACED = 0  # replaces a grid in the text
@@ -96,9 +94,7 @@ def read_text(text: str, what: str, meshes: Meshes) -> SavedSharding:
     return read(content.parse_json(text.encode(), what), meshes)
 
 
-def read(
-    plain: Any, meshes: Meshes | None = None, devices: tuple[int, ...] | None = None
-) -> SavedSharding:
+def read(plain: Any, meshes: Meshes | None = None, devices: tuple[int, ...] | None = None) -> SavedSharding:
     """Read the parsed JSON of a sharding. If it cannot be used, return one with a `problem`.
 
     Args:
@@ -132,9 +128,7 @@ def spec_of(entries: Any, mesh: Mesh, what: str = "partition_spec") -> Spec:
     for entry in entries:
         axes = [entry] if isinstance(entry, str) else [] if entry is None else entry
         if not isinstance(axes, list) or not all(isinstance(axis, str) for axis in axes):
-            raise InvalidInput(
-                f"{what} has {shown(entry)}, but must have null, an axis or a list of axes"
-            )
+            raise InvalidInput(f"{what} has {shown(entry)}, but must have null, an axis or a list of axes")
         for axis in axes:
             if axis not in mesh.axis_names:
                 raise InvalidInput(f"{what} has the axis {shown(axis)}, which the mesh lacks")
@@ -154,9 +148,7 @@ def mesh_axes(names: Any, sizes: Any, types: Any = None) -> tuple[MeshAxis, ...]
     if not isinstance(sizes, list) or not all(type(size) is int and size > 0 for size in sizes):
         raise InvalidInput(f"the mesh shape is {shown(sizes)}, but must be a list of sizes from 1")
     if len(names) > limits.MOST_AXES:
-        raise InvalidInput(
-            f"the mesh has {len(names):,} axes, but at most {limits.MOST_AXES} are allowed"
-        )
+        raise InvalidInput(f"the mesh has {len(names):,} axes, but at most {limits.MOST_AXES} are allowed")
     if len(sizes) != len(names):
         raise InvalidInput(f"the mesh has {len(names)} names, but {len(sizes)} sizes")
     if math.prod(sizes) > limits.MOST_DEVICES:
@@ -188,9 +180,7 @@ def key_of(mesh: Mesh) -> Any:
     return tuple((axis.name, axis.size) for axis in mesh.axes), mesh.devices
 
 
-def _mesh(
-    plain: dict[str, Any], meshes: Meshes, devices: tuple[int, ...] | None
-) -> tuple[Mesh, bool]:
+def _mesh(plain: dict[str, Any], meshes: Meshes, devices: tuple[int, ...] | None) -> tuple[Mesh, bool]:
     """Return the mesh, and whether the file contains its device ids."""
     axes = mesh_axes(plain.get("axis_names"), plain.get("shape"), plain.get("axis_types"))
     size = math.prod(axis.size for axis in axes)

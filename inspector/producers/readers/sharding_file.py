@@ -24,9 +24,7 @@ from inspector.producers.readers.saved_sharding import Meshes, SavedSharding
 
 _BASE64 = re.compile(r"[\w\-]{4,}={0,2}")
 # One member of the object: two JSON strings, and the character after them.
-_MEMBER = re.compile(
-    r'\s*("(?:[^"\\\x00-\x1f]|\\.)*")\s*:\s*("(?:[^"\\\x00-\x1f]|\\.)*")\s*([,}])', re.S
-)
+_MEMBER = re.compile(r'\s*("(?:[^"\\\x00-\x1f]|\\.)*")\s*:\s*("(?:[^"\\\x00-\x1f]|\\.)*")\s*([,}])', re.S)
 # The beginning of a member, as at the end of a file that was cut off.
 _CUT_MEMBER = re.compile(
     r'\s*(?:"(?:[^"\\\x00-\x1f]|\\.)*(?:\\|"\s*(?::\s*(?:"(?:[^"\\\x00-\x1f]|\\.)*(?:\\|"\s*)?)?)?)?)?',

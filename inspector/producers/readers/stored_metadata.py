@@ -38,9 +38,7 @@ def stored_metadata(folder: Path, what: str, names: Collection[str] = ()) -> Sto
     if parts:
         # Each process writes a database. Orbax merges them when the checkpoint is complete.
         merged: dict[str, bytes] = {}
-        problems = [
-            f"{what} has no merged {OCDBT}, so the databases of {len(parts)} processes were read"
-        ]
+        problems = [f"{what} has no merged {OCDBT}, so the databases of {len(parts)} processes were read"]
         for part in parts:
             metadata, problem = _read_database(part, what)
             merged |= metadata

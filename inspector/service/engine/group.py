@@ -56,9 +56,7 @@ class Group:
     for the server, or None if no run is affected. `details` is text for a log.
     """
 
-    def __init__(
-        self, table: str, processes: int, broken: Callable[[bytes | None, str], None]
-    ) -> None:
+    def __init__(self, table: str, processes: int, broken: Callable[[bytes | None, str], None]) -> None:
         self._broken = broken
         self._lock = threading.Condition()  # notified whenever anything below changes
         self._run: int | None = None  # the run that all execute
@@ -145,13 +143,9 @@ class Group:
     def _watch(self) -> None:
         with self._lock:
             while True:
-                self._lock.wait_for(
-                    lambda: self._any_ended() or self._any_failed() or self._all_done()
-                )
+                self._lock.wait_for(lambda: self._any_ended() or self._any_failed() or self._all_done())
                 if not self._any_ended() and not self._all_done():
-                    self._lock.wait_for(
-                        lambda: self._any_ended() or self._all_finished(), CAUSE_SECONDS
-                    )
+                    self._lock.wait_for(lambda: self._any_ended() or self._all_finished(), CAUSE_SECONDS)
                 if not self._any_ended() and (self._all_done() or self._all_refused()):
                     self._settled = self._warm = True
                     self._own = None
@@ -172,17 +166,13 @@ class Group:
         return any(follower.ended for follower in self._followers)
 
     def _any_failed(self) -> bool:
-        return any(
-            outcome is not None and outcome["kind"] != "done" for outcome in self._outcomes()
-        )
+        return any(outcome is not None and outcome["kind"] != "done" for outcome in self._outcomes())
 
     def _all_finished(self) -> bool:
         return None not in self._outcomes()
 
     def _all_done(self) -> bool:
-        return all(
-            outcome is not None and outcome["kind"] == "done" for outcome in self._outcomes()
-        )
+        return all(outcome is not None and outcome["kind"] == "done" for outcome in self._outcomes())
 
     def _all_refused(self) -> bool:
         return all(outcome is not None and _is_refusal(outcome) for outcome in self._outcomes())
@@ -203,9 +193,7 @@ class Group:
                 error = follower.process.explain_end(name, follower.phase, new="new ones")
                 return protocol.encode("unusable", error=error), follower.process.stderr()
         outcomes = self._outcomes()
-        failures = [
-            outcome for outcome in outcomes if outcome is not None and outcome["kind"] != "done"
-        ]
+        failures = [outcome for outcome in outcomes if outcome is not None and outcome["kind"] != "done"]
         # A refusal explains the failures of the others.
         cause = min(failures, key=lambda failure: not _is_refusal(failure))
         error = cause["error"]

@@ -24,9 +24,7 @@ from inspector.core.formatting import bytes_text
 VARIABLE = "SHARDING_INSPECTOR_WORKER_MEMORY"
 OPTION = "--worker-memory"
 LEAST = 512 * 1024**2  # bytes
-WORKER = (
-    300 * 1024**2
-)  # bytes of a worker that has imported JAX and Flax, measured with JAX 0.10 and 0.12
+WORKER = 300 * 1024**2  # bytes of a worker that has imported JAX and Flax, measured with JAX 0.10 and 0.12
 # Of the memory of the machine or container, what one worker may use. The compiler of a large model needs it.
 SHARE = 0.75
 # Bytes that a job may use to parse a file, beyond those of its worker: less than 1 GB together. On a machine

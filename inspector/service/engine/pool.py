@@ -63,9 +63,7 @@ class Worker:
     unusable: str | None = None  # why JAX did not start in it
     used_before: int = 0  # bytes in memory when its run began; 0 if unknown
     answered: bool = False  # it has sent a message
-    idle_since: float = field(
-        default_factory=time.monotonic
-    )  # its start, or the end of its last run
+    idle_since: float = field(default_factory=time.monotonic)  # its start, or the end of its last run
     topics: deque[str] = field(default_factory=lambda: deque(maxlen=TOPICS))  # of its last runs
 
     def due(self) -> float:
@@ -86,9 +84,7 @@ class Worker:
         if run.memory is not None and self.process.ran_out_of_memory():
             return memory_limit.exceeded_by_job(run.memory, run.phase)
         if run.memory is not None and self.process.crashed():  # only a job that parses has a limit
-            return self.process.explain_unreadable(
-                str(run.payload.get("name", "The input")), run.phase
-            )
+            return self.process.explain_unreadable(str(run.payload.get("name", "The input")), run.phase)
         if processes > 1:
             name = process_name(0, processes)
             return self.process.explain_end(name, run.phase, new="new ones")
@@ -304,9 +300,7 @@ class Pool:
         """Return all workers of these lanes that are not being stopped; without lanes, those of all."""
         with self._lock:
             return tuple(
-                WorkerStatus(
-                    worker.process.pid, worker.environment, worker.run is not None, worker.answered
-                )
+                WorkerStatus(worker.process.pid, worker.environment, worker.run is not None, worker.answered)
                 for worker in self._workers
                 if not worker.stopping and (not lanes or worker.lane in lanes)
             )
@@ -314,15 +308,11 @@ class Pool:
     def jobs(self) -> tuple[Listed, ...]:
         """Return the runs of each listed lane: the running ones, then the queued ones as they begin."""
         with self._lock:
-            return tuple(
-                job for name, lane in self._lanes.items() if lane.listed for job in self._jobs(name)
-            )
+            return tuple(job for name, lane in self._lanes.items() if lane.listed for job in self._jobs(name))
 
     def _jobs(self, lane: str) -> list[Listed]:
         now = time.monotonic()
-        running = sorted(
-            (run for run in self._running() if run.lane == lane), key=lambda run: run.number
-        )
+        running = sorted((run for run in self._running() if run.lane == lane), key=lambda run: run.number)
         return [
             Listed(
                 lane,
@@ -341,9 +331,7 @@ class Pool:
     def _pids(self, run: Run) -> tuple[int, ...]:
         through = self._lanes[run.lane].through
         return tuple(
-            worker.process.pid
-            for worker in self._workers
-            if worker.run is run or worker.lane in through
+            worker.process.pid for worker in self._workers if worker.run is run or worker.lane in through
         )
 
     def cancel(self, number: int, owner: str) -> None:
@@ -360,9 +348,7 @@ class Pool:
             own = [caller for caller in run.callers if caller.requester.owner == owner]
             if run.callers and not own:
                 names = list(dict.fromkeys(caller.requester.name for caller in run.callers))
-                raise InvalidInput(
-                    f"job {number} belongs to {and_text(names)}, who alone can cancel it"
-                )
+                raise InvalidInput(f"job {number} belongs to {and_text(names)}, who alone can cancel it")
             for caller in own:
                 self._cancel(caller)
             if not own:
@@ -446,15 +432,11 @@ class Pool:
             if caller.cancelled is not None:
                 return caller.cancelled
             run = caller.run
-            return run.status(
-                self._in_turn(run.lane).index(run) + 1 if run.state == "queued" else None
-            )
+            return run.status(self._in_turn(run.lane).index(run) + 1 if run.state == "queued" else None)
 
     def _wait(self, caller: Caller, timeout: float | None) -> None:
         with self._lock:
-            self._lock.wait_for(
-                lambda: caller.cancelled is not None or caller.run.finished, timeout
-            )
+            self._lock.wait_for(lambda: caller.cancelled is not None or caller.run.finished, timeout)
 
     def _cancel(self, caller: Caller) -> None:
         with self._lock:
@@ -578,8 +560,7 @@ class Pool:
         while self._to_warm and not any(run.lane == self._to_warm[0][0] for run in self._queue):
             lane, environment = self._to_warm[0]
             if not any(
-                (w.lane, w.environment) == (lane, environment) and not w.stopping
-                for w in self._workers
+                (w.lane, w.environment) == (lane, environment) and not w.stopping for w in self._workers
             ):
                 try:
                     worker = self._free_worker(lane, environment)
@@ -615,9 +596,7 @@ class Pool:
                 break
             self._send(worker, run)
 
-    def _free_worker(
-        self, lane: str, environment: Environment, topic: str | None = None
-    ) -> Worker | None:
+    def _free_worker(self, lane: str, environment: Environment, topic: str | None = None) -> Worker | None:
         """Return an idle worker of this lane for this environment, or None if there is none yet.
 
         A worker that has run a job of this topic is preferred, then the most recently used one.
@@ -626,9 +605,7 @@ class Pool:
         end calls `_assign` again. Raises OSError or ValueError if no process can be started.
         """
         idle = [worker for worker in self._workers if worker.run is None and not worker.stopping]
-        fitting = [
-            worker for worker in idle if (worker.lane, worker.environment) == (lane, environment)
-        ]
+        fitting = [worker for worker in idle if (worker.lane, worker.environment) == (lane, environment)]
         if fitting:
             return max(fitting, key=lambda worker: (topic in worker.topics, worker.last_used))
         count = Counter(worker.lane for worker in self._workers)
@@ -650,8 +627,7 @@ class Pool:
         spare = [
             worker
             for worker in idle
-            if worker.lane == lane
-            or (not full and count[worker.lane] > self._lanes[worker.lane].kept)
+            if worker.lane == lane or (not full and count[worker.lane] > self._lanes[worker.lane].kept)
         ]
         if spare and not any(worker.stopping for worker in self._workers):
             self._stop(min(spare, key=lambda worker: worker.last_used))
@@ -677,9 +653,7 @@ class Pool:
                 worker.topics.remove(run.topic)
             worker.topics.append(run.topic)
         worker.process.send(
-            protocol.encode(
-                "run", run=run.number, job=run.kind, payload=run.payload, memory=run.memory
-            )
+            protocol.encode("run", run=run.number, job=run.kind, payload=run.payload, memory=run.memory)
         )
 
     def _fail(self, run: Run, error: str, details: str | None = None) -> None:
@@ -834,8 +808,7 @@ class Pool:
                 if self._closed:
                     return
                 busy = [
-                    (worker, worker.run, self._allowed(worker))
-                    for worker in filter(_is_busy, self._workers)
+                    (worker, worker.run, self._allowed(worker)) for worker in filter(_is_busy, self._workers)
                 ]
             for worker, run, allowed in busy:
                 # Without the lock, because the kernel can take milliseconds to count.

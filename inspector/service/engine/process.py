@@ -35,9 +35,7 @@ FATAL = (
     re.compile(r"^F\d{4} .*?\] (?P<message>.+)"),
     re.compile(r"^\s*what\(\):\s*(?P<message>.+)"),
     re.compile(r"^LLVM ERROR: (?P<message>.+)"),
-    re.compile(
-        r"^(?P<message>terminate called .+|.*: Assertion .+ failed.*|free\(\): .+|malloc.+)"
-    ),
+    re.compile(r"^(?P<message>terminate called .+|.*: Assertion .+ failed.*|free\(\): .+|malloc.+)"),
     re.compile(r"^Fatal Python error: (?P<message>.+)"),
     re.compile(r"^(?P<message>[\w.]*(Error|Exception): .+)"),
 )
@@ -173,10 +171,7 @@ class Process:
         killed = self._popen.returncode == -signal.SIGKILL
         # The kernel does this to the process that uses most, workers first (`end_before_others`).
         smaller = ", with smaller sizes if the machine had no memory left" if killed else ""
-        return (
-            f"{name} {self._ending_during(phase)}; nothing was saved, run again to start {new}"
-            f"{smaller}."
-        )
+        return f"{name} {self._ending_during(phase)}; nothing was saved, run again to start {new}{smaller}."
 
     def explain_unreadable(self, what: str, phase: str) -> str:
         """Return one sentence on a file whose parser this process was when it crashed during `phase`."""

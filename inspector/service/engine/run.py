@@ -98,9 +98,7 @@ class Run:
             place=place,
             phase=self.phase if self.phases else None,
             progress=self.progress,
-            phases=tuple(
-                (name, end - began) for (name, began), end in zip(self.phases, ends, strict=False)
-            ),
+            phases=tuple((name, end - began) for (name, began), end in zip(self.phases, ends, strict=False)),
             elapsed=now - self.began if self.phases else 0.0,
             result=self.result,
             error=self.error,

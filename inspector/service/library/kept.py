@@ -114,9 +114,7 @@ class Library(View):
             for kept in ("name", "owner", "owner_name", "shared"):
                 del entry[kept]
             changes = ", ".join(f"{column} = ?" for column in entry)
-            database.execute(
-                f"UPDATE snapshots SET {changes} WHERE id = ?", [*entry.values(), taken.id]
-            )
+            database.execute(f"UPDATE snapshots SET {changes} WHERE id = ?", [*entry.values(), taken.id])
             return self._entry(database, taken.id)
 
     def entries(self, search: str = "") -> tuple[Entry, ...]:
@@ -174,9 +172,7 @@ class Library(View):
         """
         with self._connected() as database:
             number = self._row(database, name).id
-            (content,) = database.execute(
-                "SELECT packed FROM snapshots WHERE id = ?", [number]
-            ).fetchone()
+            (content,) = database.execute("SELECT packed FROM snapshots WHERE id = ?", [number]).fetchone()
         return unpacked(content, MOST_BYTES, f"the Snapshot {shown(name)} in the library")
 
     def annotate(self, name: str, note: str) -> Entry:
@@ -283,9 +279,7 @@ class Library(View):
         for row in [row for row in ordered if named.setdefault(row.name, row) is not row]:
             name = f"{row.name} ({row.owner_name or 'without owner'})"
             counted = (f"{name} ({count})" for count in itertools.count(2))
-            named[next(free for free in itertools.chain([name], counted) if free not in named)] = (
-                row
-            )
+            named[next(free for free in itertools.chain([name], counted) if free not in named)] = row
         return named
 
     def _row(self, database: sqlite3.Connection, name: str) -> _Row:

@@ -91,7 +91,5 @@ def _with_work(snapshot: Snapshot, compiled: Program, partitioned: Program) -> S
     ideal = partitioned.ideal or compiled.ideal
     return replace(
         snapshot,
-        programs=(
-            replace(compiled, ideal=ideal, rematerializations=partitioned.rematerializations),
-        ),
+        programs=(replace(compiled, ideal=ideal, rematerializations=partitioned.rematerializations),),
     )

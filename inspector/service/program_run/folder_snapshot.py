@@ -36,11 +36,7 @@ def read(folder: Path) -> Snapshot:
     run = program_run.read(folder)
     live = folder / program_run.SNAPSHOT
     found = snapshot.read(live) if live.is_file() else None
-    compiled = [
-        (program, program.target_file)
-        for program in run.programs
-        if program.target_file is not None
-    ]
+    compiled = [(program, program.target_file) for program in run.programs if program.target_file is not None]
     if compiled:
         merged = _of_programs(compiled, folder)
         if found is not None:
@@ -53,9 +49,7 @@ def read(folder: Path) -> Snapshot:
             raise InvalidInput(
                 f"{folder} has no Snapshot: the program {state} compiled no function, and no array was found"
             )
-        found = audit.audited(
-            _of_programs([(program, program.file) for program in run.programs], folder)
-        )
+        found = audit.audited(_of_programs([(program, program.file) for program in run.programs], folder))
     findings = (*_failure(run), *_lost_shardings(run), *found.findings)
     source = replace(found.source, file=run.program)
     return replace(found, source=source, findings=findings, reshards=run.reshards)
@@ -105,9 +99,7 @@ def _named(snapshot: Snapshot, record: CompiledRecord) -> Snapshot:
     )
 
 
-def _devices_of_target(
-    compiled: Sequence[tuple[CompiledRecord, str]], folder: Path
-) -> dict[int, int]:
+def _devices_of_target(compiled: Sequence[tuple[CompiledRecord, str]], folder: Path) -> dict[int, int]:
     """Return the device of the target for each emulated device that a program runs on."""
     devices: dict[int, int] = {}
     for record, file in compiled:
@@ -146,9 +138,7 @@ def _on_target(live: Snapshot, target: Snapshot, devices: Mapping[int, int]) -> 
     )
     return replace(
         there,
-        programs=tuple(
-            with_live_paths(program, there.mesh_of(program), there) for program in programs
-        ),
+        programs=tuple(with_live_paths(program, there.mesh_of(program), there) for program in programs),
         findings=(*target.findings, *([Finding("note", LEFT_OUT, message)] if missing else ())),
     )
 
@@ -157,9 +147,7 @@ def _moved(
     array: Array, mesh: Mesh | None, target: Snapshot, meshes: MeshList, devices: Mapping[int, int]
 ) -> Array:
     """Return a live array on the devices of the target, with the index of its mesh in `meshes`."""
-    shards = array.shards and tuple(
-        replace(shard, device=devices[shard.device]) for shard in array.shards
-    )
+    shards = array.shards and tuple(replace(shard, device=devices[shard.device]) for shard in array.shards)
     if array.spec is None:
         # The array has a list of its shards, so any mesh with its devices will do.
         held = {shard.device for shard in shards or ()}
@@ -176,9 +164,7 @@ def _moved(
         placed = tuple(devices[device] for device in mesh.devices)
         processes = tuple(owners[one] for one in placed) if owners else None
         kind = None if target.mesh is None else target.mesh.device_kind
-        index = meshes.index_of(
-            replace(mesh, devices=placed, processes=processes, device_kind=kind)
-        )
+        index = meshes.index_of(replace(mesh, devices=placed, processes=processes, device_kind=kind))
     return replace(array, mesh=index, shards=shards)
 
 

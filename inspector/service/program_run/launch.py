@@ -63,9 +63,7 @@ class Program:
         }
         environment["PYTHONPATH"] = os.pathsep.join(filter(None, (str(_STARTUP), before)))
         environment[VARIABLE] = json.dumps(all_settings)
-        self._handled = [
-            number for number in _PASSED_ON if signal.getsignal(number) is not signal.SIG_IGN
-        ]
+        self._handled = [number for number in _PASSED_ON if signal.getsignal(number) is not signal.SIG_IGN]
         # If the parent process ignores SIGCHLD, the kernel announces no end of a child and keeps no status.
         self._ignores_children = signal.getsignal(signal.SIGCHLD) is signal.SIG_IGN
         if self._ignores_children:

@@ -48,9 +48,7 @@ def _differences(before: Mapping[str, Any], after: Mapping[str, Any]) -> Iterato
     for name in static.keys() | current.keys():
         old, new = static.get(name), current.get(name)
         if old != new:
-            yield Reason(
-                "static", name, None if old is None else old[0], None if new is None else new[0]
-            )
+            yield Reason("static", name, None if old is None else old[0], None if new is None else new[0])
 
 
 def _type(value: Mapping[str, Any]) -> str:

@@ -82,9 +82,7 @@ class Folder:
         self._raw = path / "raw"
         self._read: list[_Read] = []
         self._live: Snapshot | None = None
-        self._own_names: dict[
-            str, str
-        ] = {}  # of live arrays -> the names that a library gives them
+        self._own_names: dict[str, str] = {}  # of live arrays -> the names that a library gives them
         self._changed = False
 
     def create(self) -> None:
@@ -142,9 +140,7 @@ class Folder:
         self.run = replace(self.run, programs=tuple(entry.record for entry in self._read))
         problems = self.path / "problems.txt"
         lines = problems.read_text(errors="replace").splitlines() if problems.exists() else []
-        self.run = replace(
-            self.run, ended=ended, seconds=seconds, problems=tuple(lines[:1] + lines[-2:-1])
-        )
+        self.run = replace(self.run, ended=ended, seconds=seconds, problems=tuple(lines[:1] + lines[-2:-1]))
         if self.run.live is not None and self.run.live.when != "at the end":
             self._write_snapshot()
         self.run = replace(self.run, analysis_seconds=time.monotonic() - started)
@@ -177,9 +173,7 @@ class Folder:
             self.path.rmdir()
             return
         if not program_run_file.is_file():
-            raise InvalidInput(
-                f"{self.path} exists already and is not the folder of an earlier run"
-            )
+            raise InvalidInput(f"{self.path} exists already and is not the folder of an earlier run")
         program_run.read(self.path)
         shutil.rmtree(self.path)
 
@@ -215,9 +209,7 @@ class Folder:
         module = path.with_suffix(".mlirbc")
         later = None
         if self._for_target is not None and "target" in meta:
-            later = partial(
-                self._compiled_for_target, found=found, settings=meta["target"], module=module
-            )
+            later = partial(self._compiled_for_target, found=found, settings=meta["target"], module=module)
         for done in (path, text):
             done.unlink(missing_ok=True)
         program = found.programs[0]
@@ -322,8 +314,7 @@ class Folder:
             return
         meshes = MeshList(self._live.meshes)
         by_live_paths = [
-            with_live_paths(entry.program, entry.mesh, self._live, self._outputs)
-            for entry in self._read
+            with_live_paths(entry.program, entry.mesh, self._live, self._outputs) for entry in self._read
         ]
         programs = tuple(
             replace(program, name=entry.record.name, mesh=meshes.index_of(entry.mesh))
@@ -443,16 +434,12 @@ def _completed(snapshot: Snapshot, record: CompiledRecord, hlo: str | None) -> S
     from inspector.compiled.donation import with_donation
 
     (program,) = snapshot.programs
-    facts = program_text.read(
-        hlo, snapshot.mesh_of(program), program.shardings, program.memory, local=True
-    )
+    facts = program_text.read(hlo, snapshot.mesh_of(program), program.shardings, program.memory, local=True)
     known = [seconds for seconds in (record.trace, record.lower) if seconds is not None]
     program = replace(
         facts.added_to(program),
         devices=record.devices,
-        shardings=program_text.with_uses(
-            program.shardings, facts.uses, facts.gradients, facts.reused
-        ),
+        shardings=program_text.with_uses(program.shardings, facts.uses, facts.gradients, facts.reused),
         seconds=Seconds(lower=sum(known) if known else None, compile=record.compile),
     )
     completed = replace(
@@ -518,12 +505,8 @@ def with_live_paths(
         if sharding.role == "output":
             # A train step returns the state that it takes: output `0/params/w` is `state/params/w`.
             found = below.get(path) or below.get(path.partition("/")[2]) or []
-            if (
-                sharding.use == "gradient"
-            ):  # it has the path of its parameter below another variable
-                found = [
-                    one for one in found if one not in taken and specs[one] == sharding.compiled
-                ]
+            if sharding.use == "gradient":  # it has the path of its parameter below another variable
+                found = [one for one in found if one not in taken and specs[one] == sharding.compiled]
             path = found[0] if len(found) == 1 else (outputs or {}).get(sharding.path, "")
         same = path in specs and specs[path] == sharding.compiled
         if same:

@@ -56,9 +56,7 @@ def _reshards(move: Mapping[str, Any], meshes: list[Mesh]) -> list[Reshard]:
         if before.on.devices == after.on.devices and _same(before.placement, after.placement):
             continue
         size = int(np.prod(shape, dtype=float)) * arrays["itemsize"]
-        record = ReshardedArrays(
-            arrays["count"], shape, arrays["dtype"], size, before.spec, after.spec
-        )
+        record = ReshardedArrays(arrays["count"], shape, arrays["dtype"], size, before.spec, after.spec)
         key = (before.mesh, before.on.devices, after.mesh, after.on.devices)
         groups.setdefault(key, []).append((record, before, after))
     place = move["place"]

@@ -97,9 +97,7 @@ def _records(folder: Path) -> list[tuple[str, dict[str, Any]]]:
     return [(str(path.with_suffix("")), strict_json.read(path)) for path in paths]
 
 
-def _refuse_unusable(
-    subject: str, records: Sequence[tuple[str, dict[str, Any]]], folder: Path
-) -> None:
+def _refuse_unusable(subject: str, records: Sequence[tuple[str, dict[str, Any]]], folder: Path) -> None:
     """Raise InvalidInput if a program is not recorded, or if none runs on several devices."""
     problems = folder / "problems.txt"
     if problems.exists():  # a program that is not recorded would be missing in the comparison

@@ -91,9 +91,7 @@ class Watched:
             self._run(self)
         except Exception as error:  # a bug must not leave the page waiting
             known = isinstance(error, InvalidInput)
-            self.error = (
-                str(error) if known else f"the search failed: {type(error).__name__}: {error}"
-            )
+            self.error = str(error) if known else f"the search failed: {type(error).__name__}: {error}"
             raise
         finally:
             self._ended.set()
@@ -168,9 +166,7 @@ class Searches:
         )
         subject = Subject(layout_title(layout), layout.target, digest(layout))
         watched = Watched(search, layout, self._run)
-        watched = self._pool.coordinate(
-            "search", request.key(), watched, requester, subject, lanes.SEARCHES
-        )
+        watched = self._pool.coordinate("search", request.key(), watched, requester, subject, lanes.SEARCHES)
         with self._lock:
             self._known[request.key()] = watched
         return watched

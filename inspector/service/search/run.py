@@ -62,9 +62,7 @@ from inspector.service.search.executors import ClusterExecutor
 
 DEFAULT_BUDGET = 8  # compiles
 MOST_BUDGET = 10_000
-LISTED = (
-    20  # candidates that are the best of all; a search with a larger budget of compiles lists more
-)
+LISTED = 20  # candidates that are the best of all; a search with a larger budget of compiles lists more
 # Rounds in which single rules of the best candidate are changed.
 _MOST_IMPROVEMENTS = 3
 _BETTER = 1e-3  # by which share a changed candidate must be better
@@ -158,9 +156,7 @@ class Search:
             self._bound("bound", itertools.chain(*(each.layouts for each in self.space.groups())))
             self._partition("propagate")
             if self.kept_use is not None:
-                same = [
-                    key for key, each in self._entries.items() if use(each.layout) == self.kept_use
-                ]
+                same = [key for key, each in self._entries.items() if use(each.layout) == self.kept_use]
                 self._partition("propagate", same, listed=1)
             self._settled = min(self.listed, len(list(self._ranked_values(self._entries))))
             if self.improve:
@@ -380,9 +376,7 @@ class Search:
         capacity = capacity_of(self.chip) if self.chip and self.space.layout.machine else None
         while done < self.budget:
             most = min(self.round_size, self.budget - done)
-            chosen = next_to_compile(
-                self._figures(), self.objective, capacity, most, self.compile_all
-            )
+            chosen = next_to_compile(self._figures(), self.objective, capacity, most, self.compile_all)
             if not done:
                 # The current layout comes first: the others are compared with it.
                 chosen = self._with_current(chosen, most)
@@ -442,18 +436,12 @@ class Search:
             listed = None if found.listed is None else inner.listed
             if found.counts.excluded == 0:
                 listed = len(layouts)
-            self._sensitivity.append(
-                sensitivity(condition, before, list(found.candidates), layouts, listed)
-            )
+            self._sensitivity.append(sensitivity(condition, before, list(found.candidates), layouts, listed))
 
     def _with_current(self, chosen: list[Figure], most: int) -> list[Figure]:
         current = identity(self.space.layout)
         own = [figure for figure in self._figures() if figure.key == current]
-        valid = [
-            figure
-            for figure in own
-            if figure.propagated and figure.propagated.stage == "propagated"
-        ]
+        valid = [figure for figure in own if figure.propagated and figure.propagated.stage == "propagated"]
         return [*valid, *(figure for figure in chosen if figure.key != current)][: max(most, 1)]
 
     # --- Tasks ------------------------------------------------------------------------------------
@@ -465,9 +453,7 @@ class Search:
         """
         if self.unsafe and request[0] == "compile":
             return _Task(layouts, None, request, self._submitted(request), None)
-        key = compile_cache.key_of(
-            {"search": json.dumps(request), "versions": compile_cache.versions()}
-        )
+        key = compile_cache.key_of({"search": json.dumps(request), "versions": compile_cache.versions()})
         kept = self.store.get(key)
         if kept is not None:
             try:
@@ -614,9 +600,7 @@ class Search:
             if self._settled is None
             else sum(1 for one, other in costs if one and one.stage == "planned" and not other),
             compiled=sum(1 for _, one in costs if one and one.stage == "compiled"),
-            rejected=sum(
-                1 for one, other in costs if (last := other or one) and last.stage == "rejected"
-            ),
+            rejected=sum(1 for one, other in costs if (last := other or one) and last.stage == "rejected"),
         )
 
     def _why_none(self, figures: Sequence[Figure]) -> str | None:

@@ -33,9 +33,7 @@ def snapshots_of(
     for candidate in chosen[:most]:
         layout = layout_of(candidate)
         # On emulated devices a search for a chip runs layouts too; the median is in no result then.
-        snapshot = known_results.compiled(layout) or known_results.measured(
-            layout, candidate.measured
-        )
+        snapshot = known_results.compiled(layout) or known_results.measured(layout, candidate.measured)
         lost += snapshot is None and candidate.stage == "compiled"
         made.append(snapshot or service.with_programs(service.plan(layout), layout))
         name = mesh_sizes_text(layout.axis_names, layout.mesh_shape)

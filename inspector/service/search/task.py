@@ -41,9 +41,7 @@ _own: Pool | None = None  # of this process; started when it is first needed
 _shared: Pool | None = None  # of the server
 _running: dict[str, set[Job[Any]]] = {}  # by search
 _stopped: set[str] = set()
-_unsafe: dict[
-    str, Options
-] = {}  # options of the compiler by search, never from the request of a task
+_unsafe: dict[str, Options] = {}  # options of the compiler by search, never from the request of a task
 
 
 def bound(search: str, layouts: list[dict[str, Any]], chip: str | None) -> list[dict[str, Any]]:
@@ -99,11 +97,7 @@ def cost_of(snapshot: Snapshot, chip: Chip | None) -> Evaluated:
     if not short and (step_program(snapshot) is None or snapshot.mesh is None):
         return rejected("it has no program", state_bytes=state)
     assessment = assess(snapshot, chip)
-    if (
-        chip is None
-        and not short
-        and (assessment.step is None or assessment.step.kind != "measured")
-    ):
+    if chip is None and not short and (assessment.step is None or assessment.step.kind != "measured"):
         return rejected("its steps were not measured", state_bytes=state)
     cost = of_assessment(assessment, "compiled", state)
     return replace(cost, reason=short[0].message) if short else cost

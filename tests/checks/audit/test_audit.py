@@ -73,9 +73,7 @@ def made(mesh: dict[str, int], *arrays: Array, rules: object = None, **more: obj
     )  # fmt: skip
 
 
-def array(
-    path: str, shape: tuple[int, ...], spec, ways: int = 1, devices: int = 8, **more: object
-) -> Array:
+def array(path: str, shape: tuple[int, ...], spec, ways: int = 1, devices: int = 8, **more: object) -> Array:
     """A float32 array in `ways` parts."""
     size = 4
     for extent in shape:
@@ -92,9 +90,7 @@ def test_default_layouts_have_no_problems() -> None:
     assert codes(planned(model="mlp")) == []
     # Plain data parallelism over one of two axes is a note.
     note = the(planned(), "state-repeated-over-axis")
-    state = sum(
-        one.bytes_per_device for one in planned().arrays if one.group in ("params", "opt_state")
-    )
+    state = sum(one.bytes_per_device for one in planned().arrays if one.group in ("params", "opt_state"))
     # All but Adam's count, which is a scalar.
     assert note.level == "note" and note.bytes == (state - 4) // 2
 
@@ -107,9 +103,7 @@ def test_a_dropped_logical_axis_is_found_and_explained() -> None:
     assert one.rule == 2 and one.logical_axis == "hidden"
     assert one.axes == ("data",) and "hidden to data" in one.remedy
     # Every matrix of the train state can also be sharded over data, which halves it.
-    state = sum(
-        a.bytes_per_device for a in found.arrays if len(a.shape) == 2 and "batch" not in a.path
-    )
+    state = sum(a.bytes_per_device for a in found.arrays if len(a.shape) == 2 and "batch" not in a.path)
     state -= found.array("output").bytes_per_device
     assert one.bytes == state // 2
     assert one.array in {a.path for a in found.arrays}
@@ -187,14 +181,8 @@ def test_large_state_without_a_parameter_is_a_note() -> None:
 
 def test_moments_find_their_parameter() -> None:
     arrays = [
-        *(
-            array(path, (4,), (None,))
-            for path in ("params/norm/scale", "params/block_0/norm/scale")
-        ),
-        *(
-            array(path, (4,), (None,))
-            for path in ("opt/mu/norm/scale", "opt/mu/block_0/norm/scale")
-        ),
+        *(array(path, (4,), (None,)) for path in ("params/norm/scale", "params/block_0/norm/scale")),
+        *(array(path, (4,), (None,)) for path in ("opt/mu/norm/scale", "opt/mu/block_0/norm/scale")),
         array("opt/mu/other/scale", (5,), (None,)),
         replace(array("params/x", (6,), (None,)), path=".params/['params']/['x']"),
         replace(array("opt/x", (6,), (None,)), path=".opt_state/[0]/.mu/['params']/['x']"),
@@ -258,9 +246,7 @@ def test_linen_never_takes_a_shadowed_rule() -> None:
 
 
 def test_uneven_shards_and_imbalance_are_found() -> None:
-    shards = tuple(
-        Shard(device, ((0, 700) if device == 0 else (700, 1000), (0, 64)), 0) for device in (0, 1)
-    )
+    shards = tuple(Shard(device, ((0, 700) if device == 0 else (700, 1000), (0, 64)), 0) for device in (0, 1))
     uneven = dataclasses.replace(
         array("params/w", (1000, 64), None, devices=2), shards=shards, bytes_per_device=700 * 256
     )
@@ -271,9 +257,7 @@ def test_uneven_shards_and_imbalance_are_found() -> None:
 
 
 def test_an_indivisible_dimension_is_reported_once() -> None:
-    odd = dataclasses.replace(
-        array("params/w", (6, 4096), (("data",), None)), bytes_per_device=None
-    )
+    odd = dataclasses.replace(array("params/w", (6, 4096), (("data",), None)), bytes_per_device=None)
     found = made({"data": 4}, odd)
     assert the(found, "indivisible").level == "error"
     reported = replace(found, findings=(Finding("error", "indivisible", "so it is", "params/w"),))

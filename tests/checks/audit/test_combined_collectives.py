@@ -91,9 +91,7 @@ def test_only_the_part_of_a_gradient_is_its_all_reduce() -> None:
     weight = parameter("params/w", (4096, 64), (("fsdp",), None))
     own = 4 * 4096 * 64
     parts = (CollectivePart(own, (), (weight.path,)), CollectivePart(10 * own))
-    (finding,) = found(
-        snapshot_of(combined("all-reduce", 1, *parts), weight), "gradient-all-reduced"
-    )
+    (finding,) = found(snapshot_of(combined("all-reduce", 1, *parts), weight), "gradient-all-reduced")
     assert finding.wire_bytes == 2 * own * 7 // 8
 
 

@@ -15,9 +15,7 @@ from inspector.producers.inspected import inspect
 
 pytestmark = [pytest.mark.usefixtures("inspect_shares_a_worker"), pytest.mark.close_to_jax]
 
-MESH = Mesh(
-    np.array(jax.devices()[:8]).reshape(4, 2), ("fsdp", "tensor"), axis_types=(AxisType.Auto,) * 2
-)
+MESH = Mesh(np.array(jax.devices()[:8]).reshape(4, 2), ("fsdp", "tensor"), axis_types=(AxisType.Auto,) * 2)
 LAYERS, WIDTH, HIDDEN = 4, 64, 128
 UP, DOWN = ("fsdp", "tensor"), ("tensor", "fsdp")
 
@@ -69,9 +67,7 @@ def test_gradients_of_scanned_layers_lose_an_axis_without_a_constraint(constrain
 
 def test_a_program_that_returns_gathered_weights_has_no_gradients() -> None:
     def gather(params: Any) -> Any:
-        return jax.tree.map(
-            lambda w: jax.lax.with_sharding_constraint(w, NamedSharding(MESH, P())), params
-        )
+        return jax.tree.map(lambda w: jax.lax.with_sharding_constraint(w, NamedSharding(MESH, P())), params)
 
     found = inspect(jax.jit(gather), PARAMETERS)
     assert not [finding for finding in found.findings if finding.code == "gradient-sharding-lost"]

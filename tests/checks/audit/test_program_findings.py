@@ -41,9 +41,7 @@ def test_a_constraint_that_does_not_divide_gives_a_replicated_result(mesh, rows,
     key = jax.ShapeDtypeStruct((), jax.random.key(0).dtype, sharding=NamedSharding(mesh, P()))
     try:
         compiled = jax.jit(init).lower(key).compile()
-    except (
-        ValueError
-    ) as error:  # JAX 0.12 fails on the sharding that XLA chooses for the key's words
+    except ValueError as error:  # JAX 0.12 fails on the sharding that XLA chooses for the key's words
         with pytest.raises(type(error)):
             inspect(init, key)
         return
@@ -63,9 +61,7 @@ def test_a_slice_that_the_program_asks_for_is_no_finding(mesh) -> None:
         whole = jax.lax.with_sharding_constraint(w * 2, NamedSharding(mesh, P()))
         return whole[:1000]
 
-    found = inspect(
-        jax.jit(first, out_shardings=NamedSharding(mesh, P())), placed(mesh, (4096, 8), "x")
-    )
+    found = inspect(jax.jit(first, out_shardings=NamedSharding(mesh, P())), placed(mesh, (4096, 8), "x"))
     assert of(found, "uneven-result-gathered") == []
 
 
@@ -86,8 +82,7 @@ BATCH, LENGTH, HEADS, QUERIES, WIDTH = 8, 256, 2, 8, 64
 
 def decode(kept, q, new, at):
     kept = {
-        name: jax.lax.dynamic_update_slice(one, new[:, None], (0, at, 0, 0))
-        for name, one in kept.items()
+        name: jax.lax.dynamic_update_slice(one, new[:, None], (0, at, 0, 0)) for name, one in kept.items()
     }
     grouped = q.reshape(BATCH, HEADS, QUERIES // HEADS, WIDTH)
     scores = jnp.einsum("bkgh,bskh->bkgs", grouped, kept["k"]) / 8
@@ -216,11 +211,7 @@ def test_gathered_weights_that_wait_for_the_backward_pass_are_noted(mesh, form: 
     assert finding.bytes == (kept - 1) * weight
     assert sum(one.bytes for one in found.programs[0].kept_gathers) == kept * weight
     temporaries = [
-        jax.jit(with_checkpoint(on))
-        .lower(*arguments)
-        .compile()
-        .memory_analysis()
-        .temp_size_in_bytes
+        jax.jit(with_checkpoint(on)).lower(*arguments).compile().memory_analysis().temp_size_in_bytes
         for on in (False, True)
     ]
     if form == "scan":  # which also keeps up to three activations of each layer

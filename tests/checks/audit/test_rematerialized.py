@@ -16,9 +16,7 @@ from inspector.producers.inspected import inspect
 
 pytestmark = [pytest.mark.usefixtures("inspect_shares_a_worker"), pytest.mark.close_to_jax]
 
-MESH = Mesh(
-    np.array(jax.devices()[:8]).reshape(2, 4), ("data", "stage"), axis_types=(AxisType.Auto,) * 2
-)
+MESH = Mesh(np.array(jax.devices()[:8]).reshape(2, 4), ("data", "stage"), axis_types=(AxisType.Auto,) * 2)
 
 
 def on(*axes: Any) -> NamedSharding:

@@ -136,9 +136,7 @@ def test_a_pmap_repeats_nothing() -> None:
 
     devices = jax.devices()[:8]
     rows = jnp.ones((8, 16, WIDTH))
-    found = inspect(
-        jax.pmap(step, axis_name="i", devices=devices), jnp.ones((8, WIDTH, WIDTH)), rows
-    )
+    found = inspect(jax.pmap(step, axis_name="i", devices=devices), jnp.ones((8, WIDTH, WIDTH)), rows)
     assert ideal(found) == done(found) == 8 * 2 * (2 * 16 * WIDTH * WIDTH)
     assert repeated(found) == []
 

@@ -107,10 +107,7 @@ def test_the_remedy_mends_what_it_is_for_and_saves_what_it_says(
         assert plain == layout.to_json()
     assert of(current, code)
     if words:
-        assert any(
-            smallest_change(before, one, layout).words.startswith(words)
-            for one in of(current, code)
-        )
+        assert any(smallest_change(before, one, layout).words.startswith(words) for one in of(current, code))
 
 
 def test_a_finding_gives_the_bytes_that_its_fix_saves() -> None:

@@ -55,9 +55,7 @@ def test_replicas_agree_with_jax(case: tuple[Snapshot, NamedSharding]) -> None:
     (array,) = found.arrays
     size = sharding.mesh.size
     held = sharding.devices_indices_map(array.shape)
-    assert bool(sentences("[replicated]\nover = 0", found)) == (
-        size > 1 and sharding.is_fully_replicated
-    )
+    assert bool(sentences("[replicated]\nover = 0", found)) == (size > 1 and sharding.is_fully_replicated)
     # The share of the bytes on all devices that are further copies.
     shard_bytes = 4 * math.prod(sharding.shard_shape(array.shape))
     distinct = len({str(index) for index in held.values()})
@@ -99,9 +97,7 @@ def test_explicit_shards_give_the_same_result_as_a_spec(
         )
         for device, index in held.items()
     )
-    without = dataclasses.replace(
-        array, spec=None, shards=shards, bytes_per_device=None, replicas=None
-    )
+    without = dataclasses.replace(array, spec=None, shards=shards, bytes_per_device=None, replicas=None)
     assert unsplit_axes(without, mesh) == unsplit_axes(array, mesh)
     only_shards = dataclasses.replace(found, arrays=(without,))
     for text in (
@@ -123,9 +119,7 @@ def test_the_default_mlp_agrees_with_a_count_by_hand() -> None:
         "(limit 1.0 MiB (1,048,576 bytes))"
     )
     (share,) = sentences("[duplicated]\nmost_percent = 49.9\ngroups = 'params'", found)
-    assert share.startswith(
-        "50.00% of the bytes on all devices are duplicates, 32.0 MiB of 64.0 MiB"
-    )
+    assert share.startswith("50.00% of the bytes on all devices are duplicates, 32.0 MiB of 64.0 MiB")
     # Two scalars are on every device. The printed share must exceed the limit.
     (close,) = sentences("[duplicated]\nmost_percent = 50", found)
     assert close.startswith("50.00001% of the bytes on all devices")
@@ -134,9 +128,7 @@ def test_the_default_mlp_agrees_with_a_count_by_hand() -> None:
     assert sentences("[not_fully_sharded]\nmost_percent = 2\naxes = 'model'", found) == []
     # 24 shards of 1 MiB, and two scalars.
     (fullest,) = sentences("[bytes_per_device]\nmost = '24 MiB'", found)
-    assert fullest.startswith(
-        "24.0 MiB (25,165,832 bytes) of params, opt_state, other on each device"
-    )
+    assert fullest.startswith("24.0 MiB (25,165,832 bytes) of params, opt_state, other on each device")
     assert sentences("[bytes_per_device]\nmost = 25165832", found) == []
 
 
@@ -145,9 +137,7 @@ def test_groups_and_patterns_select_arrays() -> None:
     rule = "[replicated]\nover = 0\nalong = 'data'\n"
     assert len(sentences(rule + "arrays = 'params/*_1/*'", found)) == 2
     assert len(sentences(rule + "except = ['*/W2']", found)) == 4
-    assert (
-        len(sentences(rule + "groups = ['opt_state']\narrays = ['*/mu/*', '*/nu/*']", found)) == 16
-    )
+    assert len(sentences(rule + "groups = ['opt_state']\narrays = ['*/mu/*', '*/nu/*']", found)) == 16
     assert sentences(rule + "except = '*'", found) == []
 
 

@@ -41,10 +41,7 @@ def test_an_operation_over_an_axis_is_forbidden() -> None:
     ):
         assert sentences(NONE, with_collectives(other)) == []
     # Without an operation or axis, all collectives count.
-    assert (
-        len(sentences("[collectives]\naxis = 'data'", with_collectives(collective("all-reduce"))))
-        == 1
-    )
+    assert len(sentences("[collectives]\naxis = 'data'", with_collectives(collective("all-reduce")))) == 1
     assert len(sentences("[collectives]", with_collectives(collective(axes=None)))) == 1
 
 
@@ -76,9 +73,7 @@ def test_bytes_are_summed_over_executions(which: str) -> None:
 def test_a_limit_counts_known_bytes() -> None:
     found = with_collectives(collective(executions=None), collective())
     rule = f"{NONE}\nmost_wire_bytes = "
-    assert "unknown executions or bytes of all-gather.1" in (
-        outcome(f"{rule}512", found).unknown or ""
-    )
+    assert "unknown executions or bytes of all-gather.1" in (outcome(f"{rule}512", found).unknown or "")
     (said,) = sentences(f"{rule}511", found)
     assert "at least 512 B on the wire" in said
     sizeless = with_collectives(collective(payload=None))
@@ -103,9 +98,7 @@ def test_memory_is_that_of_the_compiler() -> None:
     found = dataclasses.replace(found, programs=programs)
     step = "[memory]\nprogram = 'train_step'\n"
     assert sentences(f"{step}most = 130", found) == []
-    assert sentences(f"{step}most = 129", found) == [
-        "train_step: peak memory 130 B per device (limit 129 B)"
-    ]
+    assert sentences(f"{step}most = 129", found) == ["train_step: peak memory 130 B per device (limit 129 B)"]
     # 100 + 60 + 30 − 40; the code of an emulated device is not in its memory.
     assert sentences(f"{step}figure = 'total'\nmost = 150", found) == []
     assert sentences(f"{step}figure = 'total'\nmost = 149", found)
@@ -132,9 +125,7 @@ def test_specs_are_compared_with_a_snapshot_or_lock_file(tmp_path) -> None:
             f"params/new: P(None, 'model'), but missing in {name}",
             f"step: missing, but P() in {name}",
         ]
-        (lost,) = rules.check(
-            dataclasses.replace(found, arrays=(_unknown(first), *found.arrays[2:]))
-        )
+        (lost,) = rules.check(dataclasses.replace(found, arrays=(_unknown(first), *found.arrays[2:])))
         assert "unknown spec of params/DotReluDot_0/Dense_0/kernel here" in (lost.unknown or "")
 
 
@@ -144,16 +135,12 @@ def _unknown(array):
 
 def test_mesh_axes_of_size_1_do_not_count(tmp_path) -> None:
     on, bare = samples.mesh(data=2, model=4, tensor=1), samples.DEFAULT_MESH
-    golden = samples.snapshot(
-        on, (samples.array("params/w", (8, 8), (("data", "tensor"), None), on),)
-    )
+    golden = samples.snapshot(on, (samples.array("params/w", (8, 8), (("data", "tensor"), None), on),))
     snapshot.write(golden, tmp_path / "golden.json")
     (tmp_path / "p.toml").write_text("[specs]\nsame_as = 'golden.json'\narrays = 'params/*'")
     rules = policy.read(tmp_path / "p.toml")
     for spec, holds in (((("data",), None), True), ((None, ("data",)), False)):
-        (only,) = rules.check(
-            samples.snapshot(bare, (samples.array("params/w", (8, 8), spec, bare),))
-        )
+        (only,) = rules.check(samples.snapshot(bare, (samples.array("params/w", (8, 8), spec, bare),)))
         assert only.holds == holds
 
 

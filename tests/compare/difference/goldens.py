@@ -27,8 +27,7 @@ def read(folder: Path) -> Snapshot:
     for key, entry in named.items():
         shape = tuple(entry["shape"])
         spec = [
-            (one,) if isinstance(one, str) else tuple(one) if one else None
-            for one in entry["partition_spec"]
+            (one,) if isinstance(one, str) else tuple(one) if one else None for one in entry["partition_spec"]
         ]
         spec += [None] * (len(shape) - len(spec))
         names = list(logical[key]["partition_spec"])

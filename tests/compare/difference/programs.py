@@ -14,9 +14,7 @@ from inspector.core.snapshot import (
 )
 
 
-def collective(
-    op: str, axes: tuple[str, ...] | None, wire: int | None, times: int | None = 1
-) -> Collective:
+def collective(op: str, axes: tuple[str, ...] | None, wire: int | None, times: int | None = 1) -> Collective:
     """Return one instruction that sends `wire` bytes per execution."""
     return Collective(op, False, f"{op}.1", "main", times, False, axes, 2, 4, wire, wire)  # fmt: skip
 

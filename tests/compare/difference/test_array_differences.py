@@ -56,9 +56,7 @@ def one(before: tuple[Mesh, Array], after: tuple[Mesh, Array]) -> difference.Arr
 def placed(draw: st.DrawFn, names: str = "abcd") -> tuple[Mesh, Array]:
     """A mesh of 16 devices, some of its axes of size 1, and an array split by some of them."""
     sizes = draw(
-        st.sampled_from(
-            [(16,), (4, 4), (2, 8), (8, 2), (2, 2, 4), (4, 1, 4), (1, 16), (2, 2, 2, 2)]
-        )
+        st.sampled_from([(16,), (4, 4), (2, 8), (8, 2), (2, 2, 4), (4, 1, 4), (1, 16), (2, 2, 2, 2)])
     )
     chosen = draw(st.permutations(names))[: len(sizes)]
     on = mesh(**dict(zip(chosen, sizes, strict=True)))
@@ -108,9 +106,7 @@ def test_nothing_differs_from_itself(it: tuple[Mesh, Array]) -> None:
 
 def test_axes_of_size_1_split_nothing() -> None:
     plain, idle = mesh(x=4), mesh(x=4, y=1)
-    found = one(
-        (plain, array(plain, (("x",), None, None))), (idle, array(idle, (("x",), ("y",), None)))
-    )
+    found = one((plain, array(plain, (("x",), None, None))), (idle, array(idle, (("x",), ("y",), None))))
     assert found.changed == () and found.placement == "same"
 
 

@@ -113,15 +113,11 @@ def test_two_models_can_read_the_same_rules_differently() -> None:
     assert f"R{reader[1:]}: " not in " ".join(compare(alike, alike, LINEN, NNX))
     # A rule that changed as well is named if it matters to the second model.
     after = "batch=data,hidden=data,hidden=,embed="
-    rest = effect(
-        compare(rules, after, LINEN, NNX), "Rule hidden → model changed to hidden → none and "
-    )
+    rest = effect(compare(rules, after, LINEN, NNX), "Rule hidden → model changed to hidden → none and ")
     assert reader in rest and "hidden from data 2 to unsharded" in rest
 
 
-RULE = st.tuples(
-    st.sampled_from(["batch", "embed", "hidden"]), st.sampled_from(["", "data", "model"])
-)
+RULE = st.tuples(st.sampled_from(["batch", "embed", "hidden"]), st.sampled_from(["", "data", "model"]))
 RULES = st.lists(RULE, max_size=5)
 
 
@@ -141,9 +137,7 @@ def test_causes_name_exactly_the_logical_axes_that_flax_maps_differently(before,
         moved = {name for name, a, b in zip(names, was, becomes, strict=True) if name and a != b}
         found = why.of(one)
         assert bool(found) == bool(moved)
-        assert {
-            name for name in names if name and any(f" {name}" in c.text for c in found)
-        } == moved
+        assert {name for name in names if name and any(f" {name}" in c.text for c in found)} == moved
 
 
 def test_arrays_without_logical_axes_can_differ_with_mesh_and_rules() -> None:

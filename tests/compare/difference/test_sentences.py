@@ -24,9 +24,7 @@ from tests.paths import CASES
 from tests.producers.readers import own_goldens
 
 GOLDENS = CASES / "maxtext_goldens"
-needs_goldens = pytest.mark.skipif(
-    not GOLDENS.is_dir(), reason="needs MaxText's goldens in ../shared/cases"
-)
+needs_goldens = pytest.mark.skipif(not GOLDENS.is_dir(), reason="needs MaxText's goldens in ../shared/cases")
 
 
 def compare(before: dict[str, str], after: dict[str, str]) -> tuple[str, ...]:
@@ -38,9 +36,7 @@ def unchanged(cause: str) -> tuple[str, ...]:
 
 
 def test_equal_snapshots_give_one_sentence() -> None:
-    assert compare({}, {}) == (
-        f"No differences. Compared: {len(planned().arrays)} arrays, mesh, layout.",
-    )
+    assert compare({}, {}) == (f"No differences. Compared: {len(planned().arrays)} arrays, mesh, layout.",)
 
 
 def test_a_mesh_change_gives_amounts_and_dimensions() -> None:
@@ -55,9 +51,7 @@ def test_a_mesh_change_gives_amounts_and_dimensions() -> None:
 def test_no_sentence_says_that_a_layout_that_jax_rejects_is_better() -> None:
     sharded = {"mesh": "4x4", "rules": "batch=data+model,embed=data+model,hidden="}
     works, rejected = planned(mesh="4x4", batch="16"), planned(**sharded, batch="8")
-    assert any(
-        "better" in one for one in difference.sentences(works, planned(**sharded, batch="16"))
-    )
+    assert any("better" in one for one in difference.sentences(works, planned(**sharded, batch="16")))
     for pair in ((works, rejected), (rejected, works)):
         said = " ".join(difference.sentences(*pair))
         assert "better" not in said and "worse" not in said and "JAX rejects" in said
@@ -70,9 +64,7 @@ def test_renamed_mesh_axes_change_no_array() -> None:
     )
     assert sentences == unchanged("mesh axis name data → x, mesh axis name model → y")
     device_axes = [{"model": "mlp", "axes": axes} for axes in ("data,model", "data,tensor")]
-    specs = [
-        {"specs": f"W1=None.{axis},W2={axis}.None,y=data.{axis}"} for axis in ("model", "tensor")
-    ]
+    specs = [{"specs": f"W1=None.{axis},W2={axis}.None,y=data.{axis}"} for axis in ("model", "tensor")]
     assert compare(*(one | two for one, two in zip(device_axes, specs, strict=True))) == unchanged(
         "mesh axis name model → tensor"
     )
@@ -135,9 +127,7 @@ def test_arrays_inside_a_step_that_one_cannot_know_are_no_difference() -> None:
 
 def test_programs_of_one_snapshot_only_are_named() -> None:
     bare = dataclasses.replace(ran(planned()), arrays=(), mesh=None, layout=None)
-    other = dataclasses.replace(
-        bare, programs=(dataclasses.replace(bare.programs[0], name="jit_f"),)
-    )
+    other = dataclasses.replace(bare, programs=(dataclasses.replace(bare.programs[0], name="jit_f"),))
     assert difference.sentences(bare, other) == (
         "Programs only in the first: Train step.",
         "Programs only in the second: jit_f.",
@@ -184,9 +174,7 @@ def test_renamed_axes_of_the_optimizer_and_of_state_specs_are_no_change() -> Non
     (only,) = difference.sentences(before, after)
     assert only.startswith("No difference") or "optimizer" not in only, only
     rows = [["w1/kernel", [["data"], None]], [".*", "fsdp(data, 1024)"], ["data", []]]
-    renamed = renamed_axes(
-        dataclasses.replace(before, layout={"state_specs": rows}), {"data": "fsdp"}
-    )
+    renamed = renamed_axes(dataclasses.replace(before, layout={"state_specs": rows}), {"data": "fsdp"})
     assert renamed.layout == {
         "state_specs": [["w1/kernel", [["fsdp"], None]], [".*", "fsdp(fsdp, 1024)"], ["data", []]]
     }
@@ -207,9 +195,7 @@ def test_new_and_resolved_findings() -> None:
 
 def test_equal_programs_on_a_chip_do_not_differ() -> None:
     before = ran(planned(), collective("all-reduce", ("data",), 8))
-    assert difference.sentences(before, before, hardware.chip("v5e"))[0].startswith(
-        "No differences"
-    )
+    assert difference.sentences(before, before, hardware.chip("v5e"))[0].startswith("No differences")
 
 
 # --- Goldens, our own and MaxText's ---------------------------------------------------------------
@@ -223,9 +209,7 @@ OWN = {f"{path.parent.name}/{path.name}": path for path in own_goldens.folders()
 
 
 def test_two_own_goldens_give_three_sentences() -> None:
-    before, after = (
-        goldens.read(OWN[f"mixture/rule_{name}"]) for name in ("default", "experts-on-fsdp")
-    )
+    before, after = (goldens.read(OWN[f"mixture/rule_{name}"]) for name in ("default", "experts-on-fsdp"))
     headline, experts, rest = difference.sentences(before, after)
     assert "Mesh fsdp 16 → fsdp 4 × expert 2 (16 → 8 devices)" in headline
     # The experts take the axis that embed has had.
@@ -233,18 +217,8 @@ def test_two_own_goldens_give_three_sentences() -> None:
     assert "3 arrays" in experts and rest.startswith("Mesh: 16 arrays")
     # In a third of the state: the embedding, norm, two of the MLP, experts and router. Then the step.
     held = [
-        3
-        * (
-            512 * 64 // 16
-            + 64 * 4
-            + 2 * 64 * 4 * 256 // 16
-            + 8 * 4 * 64 * 32 // 16
-            + 64 * 4 * 8 // 16
-        )
-        + 1,
-        3
-        * (512 * 64 // 8 + 64 * 4 + 2 * 64 * 4 * 256 // 8 + 8 * 4 * 64 * 32 // 4 + 64 * 4 * 8 // 8)
-        + 1,
+        3 * (512 * 64 // 16 + 64 * 4 + 2 * 64 * 4 * 256 // 16 + 8 * 4 * 64 * 32 // 16 + 64 * 4 * 8 // 16) + 1,
+        3 * (512 * 64 // 8 + 64 * 4 + 2 * 64 * 4 * 256 // 8 + 8 * 4 * 64 * 32 // 4 + 64 * 4 * 8 // 8) + 1,
     ]
     assert f"{held[0]:,} → {held[1]:,} (+{100 * held[1] / held[0] - 100:.0f}%, worse)" in headline
     counted = [sum(elements_held(array) for array in golden.arrays) for golden in (before, after)]
@@ -268,9 +242,7 @@ def test_own_goldens_of_two_models_are_compared() -> None:
 @needs_goldens
 def test_two_goldens_give_three_sentences() -> None:
     by_rule = {path.name.split("_ici")[0]: path for path in folders() if "deepseek" in str(path)}
-    before, after = (
-        goldens.read(by_rule[name]) for name in ("rule_default", "rule_shard-exp-on-fsdp")
-    )
+    before, after = (goldens.read(by_rule[name]) for name in ("rule_default", "rule_shard-exp-on-fsdp"))
     found = difference.sentences(before, after)
     assert len(found) == 3
     headline, experts, rest = found
@@ -332,9 +304,7 @@ def test_arrays_without_a_known_shape_are_compared() -> None:
     vague = dataclasses.replace(
         found,
         layout=None,
-        arrays=tuple(
-            Array(one.path, one.group, None, "unknown", spec=one.spec) for one in found.arrays
-        ),
+        arrays=tuple(Array(one.path, one.group, None, "unknown", spec=one.spec) for one in found.arrays),
     )
     assert difference.sentences(found, vague)[0].startswith("No differences")
     moved = dataclasses.replace(

@@ -173,8 +173,7 @@ NOT_REPRODUCIBLE = {
     "a strange policy": changed("remat", policy="see elsewhere"),
     "a strange compiler flag": ROW | {"xla_flags": ["FASTER"]},
     "an option that starts a program": ROW | {"xla_flags": ["--xla_gpu_cuda_data_dir=/tmp/a"]},
-    "a value outside of the range": ROW
-    | {"xla_flags": ["--xla_latency_hiding_scheduler_rerun=99"]},
+    "a value outside of the range": ROW | {"xla_flags": ["--xla_latency_hiding_scheduler_rerun=99"]},
     "nothing": {"id": "nothing"},
     "wrong types": {"id": "wrong", "hardware": [], "model": 3, "measured": "x", "layout": None},
 }

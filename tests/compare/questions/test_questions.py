@@ -29,9 +29,7 @@ from tests.compare.difference.programs import collective, ran
 
 def rows(*snapshots: Snapshot, baseline: int = 0, chip: str | None = None) -> dict[str, Question]:
     names = [f"layout {number}" for number in range(len(snapshots))]
-    every = compared(
-        list(zip(names, snapshots, strict=True)), hardware.chip(chip) if chip else None
-    )
+    every = compared(list(zip(names, snapshots, strict=True)), hardware.chip(chip) if chip else None)
     found = questions(every, baseline)
     titles = [row.title for row in found]
     assert len(set(titles)) == len(titles)
@@ -63,9 +61,7 @@ def test_bytes_are_what_devices_hold() -> None:
 
 
 def test_collectives_are_summed_by_axes_with_loops_counted() -> None:
-    before = ran(
-        planned(), collective("all-reduce", ("data",), 100, 3), collective("all-gather", None, 7)
-    )
+    before = ran(planned(), collective("all-reduce", ("data",), 100, 3), collective("all-gather", None, 7))
     after = ran(planned(), collective("all-reduce", ("data",), 100, 2))
     found = rows(before, after)
     assert [one.value for one in found["Train step, all"].answers] == [307, 200]
@@ -170,9 +166,7 @@ VALUES = st.one_of(st.integers(0, 10**15), st.floats(0, 1e6, allow_nan=False))
 @given(VALUES, VALUES)
 def test_verdicts_mirror(one: float, other: float) -> None:
     there, back = (
-        Row("s", "t", "less", [Statement(str(value), value) for value in pair])
-        .compared(0)
-        .answers[1]
+        Row("s", "t", "less", [Statement(str(value), value) for value in pair]).compared(0).answers[1]
         for pair in ((one, other), (other, one))
     )
     mirror = {"better": "worse", "worse": "better", "equal": "equal"}
@@ -180,9 +174,9 @@ def test_verdicts_mirror(one: float, other: float) -> None:
     assert (there.verdict == "better") <= (other < one)
     # A difference below 0.1% is none.
     assert bool(there.change) == (there.verdict != "equal")
-    assert (there.verdict == "equal") == (
-        abs(one - other) < 0.001 * min(one, other) or one == other
-    ) or (abs(one - other) < 0.0011 * max(one, other))
+    assert (there.verdict == "equal") == (abs(one - other) < 0.001 * min(one, other) or one == other) or (
+        abs(one - other) < 0.0011 * max(one, other)
+    )
 
 
 @pytest.mark.parametrize(

@@ -57,9 +57,7 @@ def test_the_place_is_that_of_the_same_rules_on_any_mesh():
     same = begun.on_mesh((8, 2), ("fsdp", "tensor"))
     listed = [other, same, begun]
     costs = [Evaluated("propagated", seconds=1.0 + number) for number in range(3)]
-    ordered = [
-        candidate(one, cost, cost, False, False) for one, cost in zip(listed, costs, strict=True)
-    ]
+    ordered = [candidate(one, cost, cost, False, False) for one, cost in zip(listed, costs, strict=True)]
     found = sensitivity(first, begun, ordered, listed, 3)
     assert (found.seconds, found.kept_seconds, found.kept_place) == (1.0, 2.0, 2)
     assert found.kept == same.to_json()

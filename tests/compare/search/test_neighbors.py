@@ -13,9 +13,7 @@ AXES = ("fsdp", "tensor")
 
 def uses(layout) -> dict[str, tuple[str, ...]]:
     """The mesh axes of each logical axis alone, as Flax applies the rules."""
-    return {
-        name: partition_spec([name], layout.rules)[0] or () for name in layout.entry.logical_axes
-    }
+    return {name: partition_spec([name], layout.rules)[0] or () for name in layout.entry.logical_axes}
 
 
 def test_neighbors_differ_in_one_logical_axis_and_reach_every_use_of_two_mesh_axes():

@@ -26,9 +26,7 @@ sizes = st.integers(1, 2**40)
 
 
 def propagated(number: float, state: int = 1) -> Evaluated:
-    return Evaluated(
-        "propagated", seconds=number, low=number * 0.8, high=number * 1.3, state_bytes=state
-    )
+    return Evaluated("propagated", seconds=number, low=number * 0.8, high=number * 1.3, state_bytes=state)
 
 
 def compiled(number: float, peak: int = 1, fits: bool | None = True) -> Evaluated:
@@ -44,9 +42,7 @@ def figures(draw) -> list[Figure]:
     found = []
     for number in range(draw(st.integers(1, 12))):
         before = draw(
-            st.one_of(
-                st.builds(propagated, seconds, sizes), st.just(rejected("it does not divide"))
-            )
+            st.one_of(st.builds(propagated, seconds, sizes), st.just(rejected("it does not divide")))
         )
         after = None
         if before.stage == "propagated":
@@ -61,9 +57,7 @@ def test_the_front_has_every_candidate_that_no_other_beats_in_both(found):
     fits = [one for one in found if one.compiled and one.compiled.fits is not False]
     chosen = fits or [one for one in found if one.cost and one.cost.stage != "rejected"]
     points = {
-        one.key: (value(one.cost, 1, "time"), value(one.cost, 1, "memory"))
-        for one in chosen
-        if one.cost
+        one.key: (value(one.cost, 1, "time"), value(one.cost, 1, "memory")) for one in chosen if one.cost
     }
     front = pareto(found)
     for key, (time, memory) in points.items():

@@ -126,17 +126,13 @@ def test_layouts_with_other_names_of_mesh_axes_are_equal():
     assert identity(first) != identity(layout(mesh="16", axes="x", rules="embed=x,batch=x"))
 
 
-@pytest.mark.parametrize(
-    "lock", ["tensor=3", "tensor=32", "unknown=2", "tensor=0", "tensor", "mlp"]
-)
+@pytest.mark.parametrize("lock", ["tensor=3", "tensor=32", "unknown=2", "tensor=0", "tensor", "mlp"])
 def test_bad_locks_are_named(lock):
     with pytest.raises(InvalidInput, match=lock.partition("=")[0]):
         space_of(layout(), STATE, [lock])
 
 
-@pytest.mark.parametrize(
-    "locks", [("mesh", "rules"), ("mesh", "tensor=4"), ("tensor=4", "tensor=2")]
-)
+@pytest.mark.parametrize("locks", [("mesh", "rules"), ("mesh", "tensor=4"), ("tensor=4", "tensor=2")])
 def test_contradictory_locks_are_refused(locks):
     with pytest.raises(InvalidInput, match=r"contradict|nothing to search"):
         space_of(layout(), STATE, locks)
@@ -158,9 +154,7 @@ def test_bad_varied_fields_are_refused(vary):
 @pytest.mark.parametrize(("lock", "meshes"), [("mesh", 1), ("rules", 5)])
 def test_axes_of_size_1_of_a_long_mesh_keep_it(lock, meshes):
     names = ",".join(f"a{number}" for number in range(13))
-    long = layout(
-        mesh="1x4x" + "1x" * 10 + "4", axes=names, rules="batch=a1,embed=a1,mlp=a12,heads=a2"
-    )
+    long = layout(mesh="1x4x" + "1x" * 10 + "4", axes=names, rules="batch=a1,embed=a1,mlp=a12,heads=a2")
     space = space_of(long, STATE, [lock])
     found = {one.mesh_shape for one in every(space)}
     assert len(every(space)) == space.count()

@@ -64,9 +64,7 @@ def own_modules() -> list[dict[str, Any]]:
     texts = {path.name: path.read_text(encoding="utf-8") for path in sorted(OWN.glob("*.hlo"))}
     texts |= {name: own_programs.text(name) for name in own_programs.NAMES}
     return [
-        {"id": name, "module": module}
-        for name, text in texts.items()
-        for module in text.split("// -----")
+        {"id": name, "module": module} for name, text in texts.items() for module in text.split("// -----")
     ]
 
 

@@ -25,9 +25,7 @@ SHAPES = {"tpu": (2, 4), "gpu": (2, 4), "slices": (1, 16)}
 # Small sums, of which the compiler for several slices scatters other parts than the passes do.
 _NOT_ON_SLICES = frozenset({"few rows of a sum", "part of a vector"})
 # Parts of a text that no pass reads.
-_NOT_READ = re.compile(
-    r", (?:metadata|sharding|frontend_attributes)=\{(?:[^{}\"]|\"[^\"]*\"|\{[^{}]*\})*\}"
-)
+_NOT_READ = re.compile(r", (?:metadata|sharding|frontend_attributes)=\{(?:[^{}\"]|\"[^\"]*\"|\{[^{}]*\})*\}")
 
 
 def programs(mesh: Any) -> dict[str, tuple[Any, list[Any]]]:

@@ -20,9 +20,7 @@ LAYERS = 12
 
 
 def _compiled(function: Callable, mesh: Mesh, shapes: list, specs: list, result: Any) -> str:
-    mapped = jax.shard_map(
-        function, mesh=mesh, in_specs=tuple(specs), out_specs=result, check_vma=False
-    )
+    mapped = jax.shard_map(function, mesh=mesh, in_specs=tuple(specs), out_specs=result, check_vma=False)
     arguments = [
         jax.ShapeDtypeStruct(shape, jnp.float32, sharding=NamedSharding(mesh, spec))
         for shape, spec in zip(shapes, specs, strict=True)
@@ -114,9 +112,7 @@ def _cond() -> str:
 
 def _permuted_mesh() -> str:
     mesh = Mesh(np.array(jax.devices()[:8])[::-1].reshape(4, 2), ("a", "b"))
-    return _compiled(
-        lambda x: lax.psum(jnp.tanh(x), "b"), mesh, [(64, 32)], [P("a", "b")], P("a", None)
-    )
+    return _compiled(lambda x: lax.psum(jnp.tanh(x), "b"), mesh, [(64, 32)], [P("a", "b")], P("a", None))
 
 
 _PROGRAMS = {

@@ -76,15 +76,11 @@ def test_abbreviated_asynchronous_operation(name: str, contexts: str) -> None:
     assert moved[0] == moved[1]
 
 
-@pytest.mark.parametrize(
-    "started", ["f32[64]", "((f32[64]), f32[64])", "((f32[64]), f32[64], s32[])"]
-)
+@pytest.mark.parametrize("started", ["f32[64]", "((f32[64]), f32[64])", "((f32[64]), f32[64], s32[])"])
 def test_both_forms_of_an_all_reduce_start(started: str) -> None:
     """GPU compilers of 2025 and 2026 write different shapes. The text lacks the operand `lost`."""
     rest = "channel_id=1, replica_groups=[1,4]<=[4], use_global_device_ids=true, to_apply=add"
-    found = entry(
-        f"s = {started} all-reduce-start(lost), {rest}", "ROOT r = f32[64] all-reduce-done(s)"
-    )
+    found = entry(f"s = {started} all-reduce-start(lost), {rest}", "ROOT r = f32[64] all-reduce-done(s)")
     (reduction,) = hlo.collectives(found)
     assert (reduction.payload_bytes, reduction.wire_bytes_per_device) == (256, 384)
     assert work(found).flops == 64

@@ -20,8 +20,7 @@ GROUPS = "channel_id=1, replica_groups={{0,1}}, use_global_device_ids=true"
 def collective_of(body: str) -> Collective:
     """Return the collective of a program of two parameters and a batch that returns both parameters."""
     arrays = [
-        ProgramArray("input", path, None, None, None)
-        for path in ("params/p", "params/q", "batch/x")
+        ProgramArray("input", path, None, None, None) for path in ("params/p", "params/q", "batch/x")
     ] + [ProgramArray("output", path, None, None, None) for path in ("params/p", "params/q")]
     (collective,) = program_text.read(HEAD + body, MESH, arrays).collectives or ()
     return collective
@@ -55,9 +54,7 @@ def test_parts_of_a_combined_sum() -> None:
     assert [part.inputs for part in parts] == [("batch/x",)] * 3
     assert [part.outputs for part in parts] == [("params/p",), ("params/q",), ()]
     # Operations that make the operands; the text names one of them.
-    assert [part.op_name for part in parts] == [
-        f"jit(step)/{name}" for name in ("first", "second", "third")
-    ]
+    assert [part.op_name for part in parts] == [f"jit(step)/{name}" for name in ("first", "second", "third")]
 
 
 def test_what_parts_send_adds_up() -> None:
@@ -65,9 +62,7 @@ def test_what_parts_send_adds_up() -> None:
     sent = parts_of(collective)
     assert [part.payload_bytes for part in sent] == [16, 32, 8]
     assert [part.wire_bytes_per_device for part in sent] == [16, 32, 8]
-    assert sum(part.wire_bytes_per_device or 0 for part in sent) == (
-        collective.wire_bytes_per_device
-    )
+    assert sum(part.wire_bytes_per_device or 0 for part in sent) == (collective.wire_bytes_per_device)
     assert [part.arrays for part in sent] == [
         ("batch/x", "params/p"),
         ("batch/x", "params/q"),

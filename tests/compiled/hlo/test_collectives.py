@@ -30,9 +30,7 @@ GRID = mesh(data=2, model=4)
 
 def found(name: str, on: Mesh | None = GRID) -> list[Collective]:
     return [
-        collective
-        for module in hlo.parse(given.text(name))
-        for collective in hlo.collectives(module, on)
+        collective for module in hlo.parse(given.text(name)) for collective in hlo.collectives(module, on)
     ]
 
 
@@ -134,9 +132,7 @@ def test_op_name_and_source_of_our_programs() -> None:
     assert gather.op_name.startswith("jit(") and gather.op_name.endswith("/all_gather")
     # The name of an instruction can differ from its opcode. XLA's text has it before the opcode.
     printed = dict(
-        re.findall(
-            r"%(\S+) = \S+ (all-reduce|collective-permute)\(", given.text("own every collective")
-        )
+        re.findall(r"%(\S+) = \S+ (all-reduce|collective-permute)\(", given.text("own every collective"))
     )
     names = {c.name: c.op for c in found("own every collective") if c.name in printed}
     assert names == printed and not any(name.startswith("all-reduce") for name in names)
@@ -355,9 +351,7 @@ def test_groups_and_bytes(instruction: str, expected: tuple) -> None:
     ],
 )
 def test_meaning_of_ids(flags: str, groups: str, header: str, expected: tuple) -> None:
-    got = one(
-        f"r = f32[64] all-reduce(a), {flags} replica_groups={groups}", f"HloModule m, {header}"
-    )
+    got = one(f"r = f32[64] all-reduce(a), {flags} replica_groups={groups}", f"HloModule m, {header}")
     assert (got.group_size, got.groups) == expected
 
 
@@ -400,9 +394,7 @@ def test_wire_bytes_of_a_ring(payload: int, group: int) -> None:
     steps = {"all-reduce": 2 * (group - 1), "reduce-scatter": group - 1, "all-gather": group - 1}
     for op, sent in steps.items():
         got = OPERATIONS[op].wire_bytes(payload, group)
-        assert (
-            math.floor(sent * payload / group * (1 - 1e-12)) <= got <= sent * part + 1e-3 * payload
-        )
+        assert math.floor(sent * payload / group * (1 - 1e-12)) <= got <= sent * part + 1e-3 * payload
     gather, exchange = OPERATIONS["all-gather"], OPERATIONS["all-to-all"]
     assert exchange.wire_bytes(payload, group) == gather.wire_bytes(payload, group)
 

@@ -112,9 +112,7 @@ def of(function: Callable[..., Any], *arguments: jax.ShapeDtypeStruct) -> tuple[
 def test_scan_over_layers_multiplies_executions(count: int) -> None:
     single = executed(of(layer, X, W))
     assert single
-    scanned = of(
-        lambda x, ws: lax.scan(lambda c, w: (layer(c, w), None), x, ws)[0], X, weights(count)
-    )
+    scanned = of(lambda x, ws: lax.scan(lambda c, w: (layer(c, w), None), x, ws)[0], X, weights(count))
     assert executed(scanned) == times(count, single)
     assert {c.executions for c in scanned} == {count}
 
@@ -223,9 +221,7 @@ def test_collective_in_shard_map(
     whole = sharded((2 * ROWS, 4 * COLUMNS), "data", "model")
     if function is all_gather:  # one dimension more
         spec_out = P(None, "data", "model")
-        mapped = jax.shard_map(
-            function, mesh=GRID, in_specs=spec, out_specs=spec_out, check_vma=False
-        )
+        mapped = jax.shard_map(function, mesh=GRID, in_specs=spec, out_specs=spec_out, check_vma=False)
     (collective,) = of(mapped, whole)
     assert (collective.op, collective.mesh_axes) == (op, axes)
     assert (collective.payload_bytes, collective.wire_bytes_per_device) == (payload, wire)
@@ -280,9 +276,7 @@ def test_instruction_counts_match_xla(name: str) -> None:
     (ours,) = hlo.parse(executable.as_text())
     expected = {
         computation.name: Counter(
-            re.sub(
-                r"(?<=[a-z0-9])(?=[A-Z])", "-", str(i.opcode).removeprefix("HloOpcode.k")
-            ).lower()
+            re.sub(r"(?<=[a-z0-9])(?=[A-Z])", "-", str(i.opcode).removeprefix("HloOpcode.k")).lower()
             for i in computation.instructions()
         )
         for computation in theirs.computations()

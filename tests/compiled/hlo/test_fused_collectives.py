@@ -9,9 +9,7 @@ from inspector.compiled.hlo.moved_arrays import Moved, moved_arrays
 from inspector.core.snapshot import Collective, Mesh, MeshAxis
 
 MESH = Mesh((MeshAxis("fsdp", 4),), (0, 1, 2, 3))
-NAMED = (
-    'metadata={op_name="jit(step)/transpose(jvp())/dot_general" source_file="t.py" source_line=9}'
-)
+NAMED = 'metadata={op_name="jit(step)/transpose(jvp())/dot_general" source_file="t.py" source_line=9}'
 ATTRIBUTES = "channel_id=1, replica_groups={{0,1,2,3}}, use_global_device_ids=true, to_apply=%sum"
 PLACE = """%id = u32[] partition-id()
   %size = u32[] constant(2)

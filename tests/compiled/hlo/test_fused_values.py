@@ -10,12 +10,8 @@ from inspector.compiled.hlo.fused_values import fused_values
 from inspector.compiled.hlo.live_values import LiveValues
 
 # Dimensions of the products of attention, on queries (batch, seq, heads, group, head) and keys without group.
-SCORES = (
-    "lhs_batch_dims={0,2}, rhs_batch_dims={0,2}, lhs_contracting_dims={4}, rhs_contracting_dims={3}"
-)
-VALUES = (
-    "lhs_batch_dims={0,1}, rhs_batch_dims={0,2}, lhs_contracting_dims={4}, rhs_contracting_dims={1}"
-)
+SCORES = "lhs_batch_dims={0,2}, rhs_batch_dims={0,2}, lhs_contracting_dims={4}, rhs_contracting_dims={3}"
+VALUES = "lhs_batch_dims={0,1}, rhs_batch_dims={0,2}, lhs_contracting_dims={4}, rhs_contracting_dims={1}"
 
 
 def read(text: str, **options: Any) -> LiveValues:

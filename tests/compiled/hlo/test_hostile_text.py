@@ -81,9 +81,7 @@ def test_mutated_program(text: str) -> None:
 @for_all(st.one_of(st.text(), st.lists(st.sampled_from(PIECES)).map("".join)))
 def test_garbage(text: str) -> None:
     read(text)
-    read(
-        f"HloModule m\nENTRY e {{\n  a = f32[8] parameter(0)\n  b = f32[8] all-reduce(a), {text}\n}}\n"
-    )
+    read(f"HloModule m\nENTRY e {{\n  a = f32[8] parameter(0)\n  b = f32[8] all-reduce(a), {text}\n}}\n")
 
 
 def test_groups_of_too_many_devices_are_kept_as_written() -> None:
@@ -108,6 +106,4 @@ def test_groups_of_too_many_devices_are_kept_as_written() -> None:
         assert {(one.group_size, one.groups) for one in found} == {(2, 32)}
         assert {one.wire_bytes_per_device for one in found} == {16}
         for one in found:
-            assert (one.device_groups is None) == (
-                str(one.written_groups).startswith("[32,2]<=[2,")
-            )
+            assert (one.device_groups is None) == (str(one.written_groups).startswith("[32,2]<=[2,"))

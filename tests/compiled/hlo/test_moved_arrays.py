@@ -66,9 +66,7 @@ def test_reductions_of_gradients_name_their_parameters(preset: str, model: str, 
             held = sum(known[path].bytes_per_device for path in one.arrays) * ways
             assert one.payload_bytes * one.executions - held in (0, 4)
         elif one.op == "all-reduce":
-            assert one.arrays == (), (
-                "what the other axis reduces is activations and their gradients"
-            )
+            assert one.arrays == (), "what the other axis reduces is activations and their gradients"
     has_data = batch_axis in found.mesh.axis_names
     assert sorted(reduced) == (sorted(known) if has_data else [])
 
@@ -99,9 +97,7 @@ def test_argument_order() -> None:
     """Compare with the names of arguments that JAX writes into the text."""
     mesh = Mesh(np.array(jax.devices()[:4]), ("data",))
     whole = NamedSharding(mesh, P())
-    state = {
-        name: jax.ShapeDtypeStruct((8, 8), jnp.float32, sharding=whole) for name in ("a", "b", "c")
-    }
+    state = {name: jax.ShapeDtypeStruct((8, 8), jnp.float32, sharding=whole) for name in ("a", "b", "c")}
     # JAX drops the unused second argument.
     compiled = jax.jit(lambda x: x["a"] @ x["c"]).lower(state).compile()
     (module,) = hlo.parse(compiled.as_text())
@@ -125,10 +121,7 @@ def specs_of_moved(specs: Mapping[str, Any]) -> dict[str, set[str]]:
     """Return the operations on each of three parameters in a train step, with the batch over `x`."""
     mesh = Mesh(np.array(jax.devices()[:4]).reshape(2, 2), ("x", "y"))
     shardings = {name: NamedSharding(mesh, spec) for name, spec in specs.items()}
-    state = {
-        name: jax.ShapeDtypeStruct((16, 16), jnp.float32, sharding=shardings[name])
-        for name in specs
-    }
+    state = {name: jax.ShapeDtypeStruct((16, 16), jnp.float32, sharding=shardings[name]) for name in specs}
     batch = jax.ShapeDtypeStruct((8, 16), jnp.float32, sharding=NamedSharding(mesh, P("x")))
 
     def loss(state: dict[str, jax.Array], batch: jax.Array) -> jax.Array:
@@ -175,18 +168,14 @@ def test_resharding_one_parameter_changes_only_its_collectives(changed: str) -> 
         shared("hlo_llama3_8b_bf16_activation_offloading_1x8.hlo", (16, 12), 2, "all-reduce"),
     ],
 )
-def test_train_step_with_loops(
-    name: str, counts: tuple[int, int], element_bytes: int, op: str
-) -> None:
+def test_train_step_with_loops(name: str, counts: tuple[int, int], element_bytes: int, op: str) -> None:
     """All layers together gather the elements of the argument, and reduce those of the result.
 
     counts: the gathers, and the reductions of gradients, of operation `op`.
     """
     (module,) = hlo.parse(text(name))
     entry = module.by_name[module.entry]
-    arguments = {
-        int(i.operands_text[1:-1]): i.shape for i in entry.instructions if i.opcode == "parameter"
-    }
+    arguments = {int(i.operands_text[1:-1]): i.shape for i in entry.instructions if i.opcode == "parameter"}
     results = entry.root.shape.parts
     paths = [f"argument {n}" for n in range(len(arguments))]
     outputs = [f"params/{n}" for n in range(len(results))]
@@ -329,9 +318,7 @@ ENTRY e {
     assert moved(body, ["params/p"], ["output"]) is None
 
 
-@pytest.mark.parametrize(
-    "name", ["own scan and gradient", shared("scan_12_layers_grad.compiled.hlo")]
-)
+@pytest.mark.parametrize("name", ["own scan and gradient", shared("scan_12_layers_grad.compiled.hlo")])
 @given(st.data())
 def test_mutated_program_never_raises(name: str, data: st.DataObject) -> None:
     whole = text(name)

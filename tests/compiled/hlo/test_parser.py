@@ -72,9 +72,7 @@ def test_modules_agree_with_the_parser_of_xla(source: str) -> None:
         except Exception:  # XLA raises its own error type
             continue
         expected = Counter(
-            re.sub(
-                "(?<!^)(?=[A-Z])", "-", str(instruction.opcode).removeprefix("HloOpcode.k")
-            ).lower()
+            re.sub("(?<!^)(?=[A-Z])", "-", str(instruction.opcode).removeprefix("HloOpcode.k")).lower()
             for computation in theirs.computations()
             for instruction in computation.instructions()
         )
@@ -161,9 +159,7 @@ def test_origin_recovery_table_is_skipped() -> None:
     ],
     ids=["own", "shared"],
 )
-def test_several_modules(
-    counts: dict[str, int], programs: tuple[str, str], names: tuple[str, str]
-) -> None:
+def test_several_modules(counts: dict[str, int], programs: tuple[str, str], names: tuple[str, str]) -> None:
     assert {name: len(hlo.parse(given.text(name))) for name in counts} == counts
     text, other = map(given.text, programs)
     both = hlo.parse(text + other + text)
@@ -333,9 +329,7 @@ def test_bytes_of_a_shape(text: str, size: int | None) -> None:
     assert shapes.parse(text).bytes == size
 
 
-@pytest.mark.parametrize(
-    "text", ["", "f32", "f32[", "(f32[2]", "f32[2])", "f32[a]", "f32[2] f32[3]"]
-)
+@pytest.mark.parametrize("text", ["", "f32", "f32[", "(f32[2]", "f32[2])", "f32[a]", "f32[2] f32[3]"])
 def test_invalid_shape(text: str) -> None:
     assert shapes.parse(text) is None
 

@@ -156,9 +156,7 @@ def test_flops_of_splash_attention():
 def test_flops_and_bytes_of_all_operations_add_up_to_those_of_the_program():
     mesh = Mesh(jax.devices()[:4], ("data",))
     x = jax.ShapeDtypeStruct((16, 32), jnp.float32, sharding=NamedSharding(mesh, P("data")))
-    w = jax.ShapeDtypeStruct(
-        (5, 32, 32), jnp.float32, sharding=NamedSharding(mesh, P(None, "data"))
-    )
+    w = jax.ShapeDtypeStruct((5, 32, 32), jnp.float32, sharding=NamedSharding(mesh, P(None, "data")))
 
     def loss(w, x):
         return jnp.sum(jax.lax.scan(lambda x, w: (jnp.tanh(x @ w), None), x, w)[0])

@@ -174,9 +174,7 @@ def all_gather(groups: str) -> str:
         ("{{0,1},{2,3}}", TWO, None, ((0, 1), (2, 3), (4, 5), (6, 7))),
     ],
 )  # fmt: skip
-def test_groups_inside_of_the_slices(
-    groups: str, on: Mesh, axes: tuple | None, parts: tuple | None
-) -> None:
+def test_groups_inside_of_the_slices(groups: str, on: Mesh, axes: tuple | None, parts: tuple | None) -> None:
     (one,) = collectives(all_gather(groups), on=on)
     assert (one.mesh_axes, one.device_groups, one.network) == (axes, parts, None)
     assert one.groups * one.group_size == 8  # of both slices

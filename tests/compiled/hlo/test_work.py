@@ -276,9 +276,7 @@ def test_convolution_matches_xla(
 
 
 @for_all(*(st.integers(1, 12) for _ in range(6)), st.integers(-4, 14))
-def test_convolution_positions_match_brute_force(
-    inputs, kernel, outputs, stride, base, window, low
-) -> None:
+def test_convolution_positions_match_brute_force(inputs, kernel, outputs, stride, base, window, low) -> None:
     met = sum(
         at % base == 0 and 0 <= at // base < inputs
         for k, o in itertools.product(range(kernel), range(outputs))
@@ -362,9 +360,7 @@ def test_instructions_of_a_loop_count_as_often_as_they_run() -> None:
 
 def test_in_place_update() -> None:
     def filled(cache: jax.Array, rows: jax.Array) -> jax.Array:
-        def put(
-            cache: jax.Array, row_and_at: tuple[jax.Array, jax.Array]
-        ) -> tuple[jax.Array, None]:
+        def put(cache: jax.Array, row_and_at: tuple[jax.Array, jax.Array]) -> tuple[jax.Array, None]:
             row, at = row_and_at
             return lax.dynamic_update_slice(cache, row[None], (at, 0)), None
 
@@ -379,9 +375,7 @@ def test_in_place_update() -> None:
 def test_loop_with_dynamic_limit_has_unknown_work() -> None:
     end = array(dtype=jnp.int32)
     w = array(128, 128)
-    found = compiled_work(
-        lambda n, x, w: lax.fori_loop(0, n, lambda _, c: layer(c, w), x), end, H, w
-    )
+    found = compiled_work(lambda n, x, w: lax.fori_loop(0, n, lambda _, c: layer(c, w), x), end, H, w)
     sizes = [each.size * each.dtype.itemsize for each in (end, H, w, H)]
     assert replace(found, parts=()) == replace(UNKNOWN, boundary_bytes=sum(sizes))
     inside = [part for part in found.parts if any(":" not in name for name in part.within)]
@@ -439,9 +433,7 @@ def test_scan_before_and_after_partitioning() -> None:
 
 @pytest.mark.parametrize("layers", [scanned, unrolled])
 @pytest.mark.parametrize(("axis", "devices"), [("data", 1), (None, 8)])
-def test_replication_repeats_work(
-    layers: Callable[..., Any], axis: str | None, devices: int
-) -> None:
+def test_replication_repeats_work(layers: Callable[..., Any], axis: str | None, devices: int) -> None:
     """All devices together compute the ideal if the batch is split, and eight times that otherwise."""
     mesh = Mesh(DEVICES, ("data",))
 
@@ -726,9 +718,7 @@ ATTRIBUTES = [
     st.lists(st.sampled_from(ATTRIBUTES), max_size=4),
 )
 def test_arbitrary_operation(what, shapes, operands, attributes) -> None:
-    head = "".join(
-        f"{name} = {shape} parameter(0)\n" for name, shape in zip("pqr", shapes, strict=False)
-    )
+    head = "".join(f"{name} = {shape} parameter(0)\n" for name, shape in zip("pqr", shapes, strict=False))
     last = f"ROOT x = {shapes[3]} {what}({', '.join(operands)}){''.join(attributes)}\n"
     read(f"a {{\n{head}{last}}}\nENTRY e {{\n{head}{last}}}\n")
 

@@ -18,6 +18,5 @@ def as_rule(name: str, target: Any) -> Rule:
 def normal(spec: Any) -> Spec:
     """Return a PartitionSpec, or a list from a file, with tuples of mesh axes or None as entries."""
     return tuple(
-        None if not entry else (entry,) if isinstance(entry, str) else tuple(entry)
-        for entry in spec
+        None if not entry else (entry,) if isinstance(entry, str) else tuple(entry) for entry in spec
     )

@@ -47,9 +47,7 @@ def rule_lists(draw: st.DrawFn) -> list[tuple[str, Any]]:
     ),
     rule_lists(),
 )
-def test_specs_are_those_of_linen(
-    logical_axes: list[str | None], rule_list: list[tuple[str, Any]]
-) -> None:
+def test_specs_are_those_of_linen(logical_axes: list[str | None], rule_list: list[tuple[str, Any]]) -> None:
     expected = linen.logical_to_mesh_axes(tuple(logical_axes), rule_list)
     assert isinstance(expected, PartitionSpec)
     found = rules.partition_spec(logical_axes, [as_rule(*rule) for rule in rule_list])
@@ -81,9 +79,7 @@ def published() -> list[Any]:
         for case in content["linen_logical_to_mesh_axes"]
     ]
     found += [
-        pytest.param(
-            case["rules"], case["axes"], case["expected"], id=f"fallback {case['fallback']}"
-        )
+        pytest.param(case["rules"], case["axes"], case["expected"], id=f"fallback {case['fallback']}")
         for case in content["linen_fallback"]
         if case["fallback"].startswith("AXIS_IS_UNSHARDED")
     ]
@@ -98,9 +94,7 @@ def published() -> list[Any]:
 @pytest.mark.parametrize(("rule_list", "logical_axes", "expected"), published())
 def test_published_case_of_linen(rule_list: list, logical_axes: list, expected: list) -> None:
     ours = [as_rule(*rule) for rule in rule_list if rule[1] != UNCONSTRAINED]
-    found = rules.partition_spec(
-        [None if name == UNCONSTRAINED else name for name in logical_axes], ours
-    )
+    found = rules.partition_spec([None if name == UNCONSTRAINED else name for name in logical_axes], ours)
     # UNCONSTRAINED leaves a dimension to the compiler, so these dimensions are not compared.
     for ours_entry, entry in zip(found, normal(expected), strict=True):
         assert ours_entry == (None if entry == (UNCONSTRAINED,) else entry)

@@ -99,9 +99,7 @@ def test_refusals_agree_with_jax(names: list[str | None], rules: list[tuple[str,
 
 
 @given(names_of_dimensions, rule_lists)
-def test_disagreements_agree_with_flax(
-    names: list[str | None], rules: list[tuple[str, Any]]
-) -> None:
+def test_disagreements_agree_with_flax(names: list[str | None], rules: list[tuple[str, Any]]) -> None:
     second = normal(nnx.get_partition_spec(variable(names, rules)).get_value())
     found = disagreements(names, [as_rule(*rule) for rule in rules])
     try:

@@ -67,8 +67,7 @@ def made_by_jax(assembly: assemblies.Assembly, listed: list) -> Assembled:
             Array("batch", "batch", array.shape, str(array.dtype), spec=assembly.spec),
             str(array.sharding),
             tuple(
-                Contents(one.device.id, one.data.shape, tuple(map(int, np.ravel(one.data))))
-                for one in shards
+                Contents(one.device.id, one.data.shape, tuple(map(int, np.ravel(one.data)))) for one in shards
             ),
         )
     return Assembled(assembly.shape, given, joined, None, (), refusal)

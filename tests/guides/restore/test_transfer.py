@@ -114,9 +114,7 @@ def counted_routes(old_shards: list, new_shards: list, shape: tuple[int, ...]) -
 @given(changes())
 def test_routes_agree_with_jax_element_by_element(case) -> None:
     shape, old, old_spec, new, new_spec = case
-    found = transfer(
-        held_state(old, array(shape, old_spec)), held_state(new, array(shape, new_spec))
-    )
+    found = transfer(held_state(old, array(shape, old_spec)), held_state(new, array(shape, new_spec)))
     old_shards, new_shards = jax_shards(shape, old_spec, old), jax_shards(shape, new_spec, new)
     expected = counted_routes(old_shards, new_shards, shape)
     assert {(s, t): size for s, t, size in found.routes} == {

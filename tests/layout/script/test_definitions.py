@@ -68,8 +68,6 @@ def test_definitions_come_before_those_that_use_them() -> None:
     definitions.add("inspector.model.built_in.moe", "mixture_of_experts")
     text = definitions.text()
     assert "watch" not in names_in(text)
-    order = [
-        text.index(f"class {name}(") for name in ("Layer", "Attention", "Block", "Transformer")
-    ]
+    order = [text.index(f"class {name}(") for name in ("Layer", "Attention", "Block", "Transformer")]
     assert order == sorted(order)
     assert definitions.imports["optax"] == "import optax"

@@ -119,9 +119,7 @@ def test_what_python_cannot_import_by_a_statement_is_refused(
     name: str, part: str, chosen: list[Layout], monkeypatch
 ) -> None:
     monkeypatch.setitem(catalogue.CATALOGUE, name, replace(chosen[0].entry, name=name))
-    with pytest.raises(
-        InvalidInput, match=f"model is {name}, but a script .* and '{part}' is not one"
-    ):
+    with pytest.raises(InvalidInput, match=f"model is {name}, but a script .* and '{part}' is not one"):
         script(replace(chosen[0], model=name))
 
 

@@ -161,9 +161,7 @@ def test_branches_that_are_not_taken_are_left_out() -> None:
 
 
 def test_every_model_that_ships_has_a_script() -> None:
-    shipped = [
-        entry for entry in CATALOGUE.values() if entry.build.startswith("inspector.model.built_in.")
-    ]
+    shipped = [entry for entry in CATALOGUE.values() if entry.build.startswith("inspector.model.built_in.")]
     for entry in shipped:
         for preset in entry.presets:
             sizes = {key: layouts.print_size(v) for key, v in entry.sizes_of(preset).items()}

@@ -19,9 +19,7 @@ from inspector.core.snapshot import (
 def schedule(*operations: ScheduledOperation, **others: tuple[ScheduledOperation, ...]) -> Schedule:
     """Return a schedule with these operations in `main`, and `others` in computations of their own."""
     computations = {"main": operations, **others}
-    return Schedule(
-        "main", tuple(ScheduledComputation(name, each) for name, each in computations.items())
-    )
+    return Schedule("main", tuple(ScheduledComputation(name, each) for name, each in computations.items()))
 
 
 def long_step(operations: int = 6_000) -> Snapshot:

@@ -50,9 +50,7 @@ def test_a_step_takes_at_least_its_longest_transfer(payload: int) -> None:
     bound = modelled(one, mesh, chip).lower_seconds
     low, high = (found.low, found.high) if found.interval else (found.least, found.most)
     assert high >= found.seconds >= low >= bound > 0
-    assert (
-        sum(found.totals.exposed.values()) <= found.seconds == pytest.approx(found.totals.seconds)
-    )
+    assert sum(found.totals.exposed.values()) <= found.seconds == pytest.approx(found.totals.seconds)
 
 
 @pytest.mark.parametrize("between", [1, 1.5, 3])
@@ -125,9 +123,7 @@ def test_nothing_hides_the_transfers_of_a_short_step() -> None:
 
 
 def test_a_step_is_short_below_a_tenth_of_the_shortest_published_one() -> None:
-    shortest = min(
-        row["before_compile"] for row in accuracy_table()["rows"] if row.get("before_compile")
-    )
+    shortest = min(row["before_compile"] for row in accuracy_table()["rows"] if row.get("before_compile"))
     chip = CHIPS["v5e"]
     peak = chip.peak("bf16").flops_per_second * before_compile_constants().of(chip)
     for share, short in ((0.09, True), (0.11, False)):

@@ -135,10 +135,7 @@ def test_arguments_of_any_size(dtype: str, shapes: list[list[int]], split: bool)
     mesh = jax.sharding.Mesh(np.array(jax.devices()[:4]), ("x",))
     values, arrays, used = [], [], []
     for number, shape in enumerate(shapes):
-        axes = [
-            "x" if split and number == 0 and i == 0 and n % 4 == 0 else None
-            for i, n in enumerate(shape)
-        ]
+        axes = ["x" if split and number == 0 and i == 0 and n % 4 == 0 else None for i, n in enumerate(shape)]
         sharding = NamedSharding(mesh, PartitionSpec(*axes))
         value = jax.ShapeDtypeStruct(tuple(shape), jnp.dtype(dtype), sharding=sharding)
         itemsize = value.dtype.itemsize
@@ -242,9 +239,7 @@ def test_unused_input_is_not_an_argument() -> None:
     sizes=st.lists(st.integers(1, 4), min_size=1, max_size=3),
     data=st.data(),
 )
-def test_bytes_on_all_devices_are_those_of_all_shards(
-    sizes: list[int], data: st.DataObject
-) -> None:
+def test_bytes_on_all_devices_are_those_of_all_shards(sizes: list[int], data: st.DataObject) -> None:
     names = [f"a{i}" for i in range(len(sizes))]
     mesh = samples.mesh(**dict(zip(names, sizes, strict=True)))
     split = data.draw(
@@ -294,9 +289,7 @@ def test_unknown_bytes() -> None:
 
 
 def needing(total: int, kind: str = "tpu") -> Snapshot:
-    found = with_memory(
-        samples.snapshot(), arguments=total, outputs=0, aliased=0, temporaries=0, code=0
-    )
+    found = with_memory(samples.snapshot(), arguments=total, outputs=0, aliased=0, temporaries=0, code=0)
     return dataclasses.replace(found, source=Source(kind, kind, "now"))
 
 
@@ -343,9 +336,7 @@ def test_fit_of_a_plan_is_a_lower_bound() -> None:
     assert fit.needed == found.program("train_step").memory.arguments
     too_large = dataclasses.replace(
         planned,
-        arrays=tuple(
-            dataclasses.replace(array, bytes_per_device=10**12) for array in planned.arrays
-        ),
+        arrays=tuple(dataclasses.replace(array, bytes_per_device=10**12) for array in planned.arrays),
     )
     fit = memory.fit(too_large, V5E)
     assert fit.fits is False and fit.at_least

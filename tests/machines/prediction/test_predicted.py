@@ -69,9 +69,7 @@ def program(*operations: ScheduledOperation) -> Program:
 )
 def test_a_program_for_another_kind_of_machine_has_no_interval(kind, compiled_for):
     mesh = Mesh((MeshAxis("data", 2),), devices=(0, 1), device_kind=kind)
-    found = predicted(
-        program(ScheduledOperation("a", "fusion", cycles=10**9, flops=1.0)), mesh, CHIPS["v5e"]
-    )
+    found = predicted(program(ScheduledOperation("a", "fusion", cycles=10**9, flops=1.0)), mesh, CHIPS["v5e"])
     assert found.seconds is not None and found.compiled_for == compiled_for
     assert (found.interval is None) == (found.record() is None) == bool(compiled_for)
 
@@ -93,9 +91,7 @@ def test_without_a_schedule_or_operations_the_step_is_unknown():
         (0.5, 1.0, 0.5 * 1.25),
     ],
 )
-def test_a_schedule_confirms_or_corrects_the_estimate_before_a_compile(
-    schedule, propagated, expected
-):
+def test_a_schedule_confirms_or_corrects_the_estimate_before_a_compile(schedule, propagated, expected):
     assert combined(schedule, propagated, math.log(1.25)) == pytest.approx(expected)
 
 
@@ -109,8 +105,7 @@ def test_the_combination_is_the_most_probable_value():
         best = min(
             tried,
             key=lambda one: (
-                abs(math.log(one / propagated)) / scale
-                + math.log(one / schedule) ** 2 / 2 / deviation**2
+                abs(math.log(one / propagated)) / scale + math.log(one / schedule) ** 2 / 2 / deviation**2
             ),
         )
         found = combined(schedule, propagated, deviation**2 / scale)

@@ -60,9 +60,7 @@ def test_a_collective_overlaps_with_what_runs_before_its_end(work, seconds):
 
 
 def test_a_synchronous_collective_and_two_on_the_same_links():
-    both = run(
-        operation("g", "all-gather", collective=0), operation("h", "all-gather", collective=0)
-    )
+    both = run(operation("g", "all-gather", collective=0), operation("h", "all-gather", collective=0))
     assert both.seconds == pytest.approx(2 * GATHER)
     begun = run(BEGIN, BEGIN, operation("d", awaits=0), operation("e", awaits=1))
     assert begun.seconds == pytest.approx(2 * GATHER)

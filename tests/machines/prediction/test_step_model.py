@@ -42,9 +42,7 @@ def collective(
     conditional: bool = False,
 ) -> Collective:
     wire = None if payload is None else 2 * payload * 3 // 4
-    return Collective(
-        op, False, f"{op}.1", "main", executions, conditional, axes, 4, 2, payload, wire
-    )
+    return Collective(op, False, f"{op}.1", "main", executions, conditional, axes, 4, 2, payload, wire)
 
 
 def work(flops: float | None, count: float | None = 1e9, dtype: str = "bfloat16") -> Work:
@@ -52,9 +50,7 @@ def work(flops: float | None, count: float | None = 1e9, dtype: str = "bfloat16"
 
 
 def program(*collectives: Collective, **changes) -> Program:
-    made = Program(
-        "train_step", collectives=collectives, work=work(FLOPS), ideal=work(IDEAL, count=None)
-    )
+    made = Program("train_step", collectives=collectives, work=work(FLOPS), ideal=work(IDEAL, count=None))
     return dataclasses.replace(made, **changes)
 
 
@@ -129,9 +125,7 @@ def test_compute_and_hbm_terms() -> None:
 
 
 def test_the_hbm_bytes_of_a_propagated_program_are_unknown() -> None:
-    found = modelled(
-        program(stage="propagated", work=work(1e12), ideal=work(1e12)), MESH, chip("v5p")
-    )
+    found = modelled(program(stage="propagated", work=work(1e12), ideal=work(1e12)), MESH, chip("v5p"))
     assert found.hbm_bytes is None and found.intensities[0].flops_per_byte is None
     assert term_of(found, "HBM").seconds is None
 

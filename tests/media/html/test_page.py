@@ -127,9 +127,7 @@ def baseline() -> Snapshot:
 
 @pytest.fixture(scope="module")
 def pair(baseline: Snapshot) -> Page:
-    return Page(
-        report.content(pair_named(baseline), ".html", CHIP, {"after": "tried\n<b>this</b>"})
-    )
+    return Page(report.content(pair_named(baseline), ".html", CHIP, {"after": "tried\n<b>this</b>"}))
 
 
 def pair_named(baseline: Snapshot) -> list[tuple[str, Snapshot]]:
@@ -160,8 +158,7 @@ def test_the_policy_allows_only_the_two_scripts(pair: Page) -> None:
     rules = dict(rule.split(" ", 1) for rule in policy.split("; "))
     assert rules["default-src"] == "'none'"
     hashes = {
-        f"'sha256-{base64.b64encode(hashlib.sha256(text.encode()).digest()).decode()}'"
-        for text in pair.code
+        f"'sha256-{base64.b64encode(hashlib.sha256(text.encode()).digest()).decode()}'" for text in pair.code
     }
     assert set(rules["script-src"].split()) == hashes
 
@@ -170,9 +167,7 @@ def test_everything_after_the_first_table_is_folded(pair: Page, baseline: Snapsh
     compared = ("difference", "board", "specs", "differing", "source")
     assert pair.parts == ["h1", "figure", "table", "details", *compared, "snapshot-1", "snapshot-2"]
     for sections in (("summary", "findings"), ("memory", "time", "arrays")):
-        assert {f"snapshot-{n}-{key}" for n in (1, 2) for key in sections} <= set(
-            pair.attributes("id")
-        )
+        assert {f"snapshot-{n}-{key}" for n in (1, 2) for key in sections} <= set(pair.attributes("id"))
     alone = Page(report.content([("alone", baseline)], ".html", CHIP))
     assert alone.parts[:5] == ["h1", "figure", "table", "details", "snapshot-1-summary"]
     for page in (pair, alone):
@@ -226,9 +221,7 @@ def test_many_points_are_drawn_without_webgl(baseline: Snapshot) -> None:
         baseline.programs[1].seconds, steps=tuple(0.01 + n * 1e-6 for n in range(1500))
     )
     program = dataclasses.replace(baseline.programs[1], seconds=steps)
-    page = Page(
-        report.content([("many", dataclasses.replace(baseline, programs=(program,)))], ".html")
-    )
+    page = Page(report.content([("many", dataclasses.replace(baseline, programs=(program,)))], ".html"))
     assert max(len(t.get("customdata") or ()) for f in page.figures for t in f["data"]) == 1500
     assert not [t for f in page.figures for t in f["data"] if t["type"].endswith("gl")]
 

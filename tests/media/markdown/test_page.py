@@ -195,9 +195,7 @@ def test_plain_text_is_displayed_literally(text: str) -> None:
             ),
             *("tr_open", "tr_close", "th_open", "th_close", "td_open", "td_close"),
         }
-        said = [
-            on_one_line(without_joiners(line)) for line in found.said.split("\n") if line.strip()
-        ]
+        said = [on_one_line(without_joiners(line)) for line in found.said.split("\n") if line.strip()]
         assert said == [on_one_line(without_joiners(text))] * (1 + within) or not on_one_line(text)
         assert not CALLED.search(found.said)
 
@@ -213,9 +211,7 @@ def test_a_name_is_code(text: str) -> None:
 
 
 @given(text=hostile.hostile_texts, name=hostile.hostile_texts, note=hostile.hostile_texts)
-@example(
-    text="<img src=x onerror=alert(1)>", name="@team | #1", note="</details>\n\n# <script>\n\n@team"
-)
+@example(text="<img src=x onerror=alert(1)>", name="@team | #1", note="</details>\n\n# <script>\n\n@team")
 def test_names_are_escaped(text: str, name: str, note: str) -> None:
     found = hostile.snapshot(text)
     other = hostile.snapshot(text, (None, (f"model{text}",)))

@@ -60,9 +60,7 @@ def test_inspect_refuses_what_it_cannot_compile() -> None:
 
 
 @pytest.mark.nightly
-@pytest.mark.skipif(
-    targets.missing_compiler(targets.parse("tpu:v5e:2x4")) is not None, reason="needs libtpu"
-)
+@pytest.mark.skipif(targets.missing_compiler(targets.parse("tpu:v5e:2x4")) is not None, reason="needs libtpu")
 def test_inspect_for_a_target_keeps_shardings_and_has_its_devices() -> None:
     found = inspector.inspect(lambda w: (w.T @ w).sum(), WEIGHTS, target="tpu:v5e:2x4")
     assert (found.source.kind, found.mesh.device_kind) == ("tpu", "TPU v5 lite")

@@ -32,9 +32,7 @@ def page(open_page: Callable[..., ScriptedPage]) -> ScriptedPage:
 @pytest.fixture
 def without_programs(monkeypatch: pytest.MonkeyPatch) -> None:
     """Partition no programs, which takes half a second for each layout that a test opens or types."""
-    endless = SimpleNamespace(
-        state="running", finished=False, wait=lambda seconds: None, cancel=lambda: None
-    )
+    endless = SimpleNamespace(state="running", finished=False, wait=lambda seconds: None, cancel=lambda: None)
     monkeypatch.setattr(Inspection, "start_propagation", lambda *_, **__: endless)
 
 
@@ -42,9 +40,7 @@ def without_programs(monkeypatch: pytest.MonkeyPatch) -> None:
 def user_files(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     """An empty folder of the user. Instead of opening another page, buttons keep its name as `went_to`."""
     monkeypatch.setenv(user_folder.VARIABLE, str(tmp_path))
-    monkeypatch.setattr(
-        page_switch, "to", lambda path: st.session_state.__setitem__("went_to", path)
-    )
+    monkeypatch.setattr(page_switch, "to", lambda path: st.session_state.__setitem__("went_to", path))
     return tmp_path
 
 

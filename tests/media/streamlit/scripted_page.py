@@ -86,9 +86,7 @@ class ScriptedPage:
         self._do(self.test)
 
     def choose_preset(self, name: str) -> None:
-        self._do(
-            widget_of([*self.test.button_group, *self.test.selectbox], "preset").set_value(name)
-        )
+        self._do(widget_of([*self.test.button_group, *self.test.selectbox], "preset").set_value(name))
 
     def preset(self) -> str | None:
         """Return the selected preset."""
@@ -111,9 +109,7 @@ class ScriptedPage:
 
     def rules(self) -> list[tuple[str, str]]:
         """Return logical axis and mesh axes of each rule."""
-        texts = [
-            self.value(key) for key in self.field_keys() if re.match(r"rule:\d+:(name|axes)$", key)
-        ]
+        texts = [self.value(key) for key in self.field_keys() if re.match(r"rule:\d+:(name|axes)$", key)]
         return list(zip(texts[::2], texts[1::2], strict=True))
 
     def rule_key(self, position: int, what: str) -> str:

@@ -17,9 +17,7 @@ class Uploads:
 
     def __init__(self, most: int, patience: float, unclaimed: float = 60.0) -> None:
         self.stored: dict[tuple[str, str], int] = {}
-        self.bounded = BoundedUploads(
-            self.read, most, patience, lambda: self.stored, self.drop, unclaimed
-        )
+        self.bounded = BoundedUploads(self.read, most, patience, lambda: self.stored, self.drop, unclaimed)
 
     def drop(self, session: str, file: str) -> None:
         del self.stored[session, file]

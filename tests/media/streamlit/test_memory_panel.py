@@ -148,15 +148,11 @@ def test_copies_have_three_digits_or_all_from_a_thousand_up(factor: float, text:
 
 @pytest.mark.nightly
 def test_savings_of_donation(shown, found: Snapshot) -> None:
-    state = sum(
-        a.bytes_per_device for a in found.arrays if a.group in ("params", "opt_state", "other")
-    )
+    state = sum(a.bytes_per_device for a in found.arrays if a.group in ("params", "opt_state", "other"))
     assert "could be written over arguments" in texts(shown(found).caption)
     (step,) = [one for one in memory.breakdowns(found) if one.program == "train_step"]
     assert step.not_donated == state
-    donating = layouts.parse(
-        {"layers": "2", "depth": "64", "steps": "1", "donate": "true"}
-    ).unwrap()
+    donating = layouts.parse({"layers": "2", "depth": "64", "steps": "1", "donate": "true"}).unwrap()
     said = texts(shown(run_layout(donating, lambda *_, **__: None)).caption)
     assert "donated arguments" in said and "could be written over" not in said
 

@@ -18,9 +18,7 @@ from tests.media.streamlit.drawn_figures import figure_of
 BAD = "\u202eevil\x1b[31m\u2028\u200f"
 # What Streamlit makes something else of: emoji, icons, colors, formulas, code, links, HTML, emphasis.
 MARKUP = ":tada: :material/home: :red[r] $x$ `c` [l](http://e.example/) <b>h</b> *i* ~~d~~ :streamlit: # "
-READ = re.compile(
-    r":[\w+-]+:|:material/|:streamlit|:red\[|\$x\$|\]\(|<b>|\*i\*|~~d|https?://|\be\.example"
-)
+READ = re.compile(r":[\w+-]+:|:material/|:streamlit|:red\[|\$x\$|\]\(|<b>|\*i\*|~~d|https?://|\be\.example")
 SCRIPT = """
 import streamlit as st
 from inspector.core import snapshot

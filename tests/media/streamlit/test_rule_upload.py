@@ -32,9 +32,7 @@ def test_rules_of_a_file_are_applied(page: Any) -> None:
     original = Inspection.start_rules
     with (
         mock.patch.object(rule_files, "rule_sets", side_effect=AssertionError("in the server")),
-        mock.patch.object(
-            Inspection, "start_rules", autospec=True, side_effect=original
-        ) as started,
+        mock.patch.object(Inspection, "start_rules", autospec=True, side_effect=original) as started,
     ):
         upload(page, "base.yml", RULES)
         page.press("rule_set:0")

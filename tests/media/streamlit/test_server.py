@@ -50,9 +50,7 @@ HOSTS = "server.allowedHosts"
 def client():
     before = config.get_option(HOSTS)
     config.set_option(HOSTS, ["localhost", "*.my.org"])
-    app = Starlette(
-        routes=[Route(path, lambda _: PlainTextResponse("here")) for path in ("/page", READY)]
-    )
+    app = Starlette(routes=[Route(path, lambda _: PlainTextResponse("here")) for path in ("/page", READY)])
     yield TestClient(SafeAnswers(app))
     config.set_option(HOSTS, before)
 
@@ -180,9 +178,7 @@ def test_an_allowed_user_gets_everything(team: TestClient) -> None:
 def test_the_page_of_a_stranger_begins_sign_in_with_a_known_provider(
     team: TestClient, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(
-        sign_in_required, "encode_provider_token", lambda name: f"token-{len(name)}"
-    )
+    monkeypatch.setattr(sign_in_required, "encode_provider_token", lambda name: f"token-{len(name)}")
     page = team.get("/", headers={"Accept": "text/html"}).text
     assert page.count("<form") == 2 and "okta &lt;b&gt;" in page and "<b>" not in page
     answer = team.get("/sign-in", params={"provider": "okta <b>"})
@@ -284,9 +280,7 @@ def test_a_log_record_is_one_line_of_json() -> None:
     try:
         raise ValueError("two\nlines")
     except ValueError:
-        record = logging.LogRecord(
-            "name", logging.ERROR, "f.py", 1, "%s\nb", ("a",), sys.exc_info()
-        )
+        record = logging.LogRecord("name", logging.ERROR, "f.py", 1, "%s\nb", ("a",), sys.exc_info())
     line = JsonFormatter().format(record)
     assert "\n" not in line
     plain = json.loads(line)

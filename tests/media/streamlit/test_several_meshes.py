@@ -62,18 +62,14 @@ def found() -> Snapshot:
         target_devices=(4, 5, 6, 7),
         source_mesh=captured.meshes[0],
         target_mesh=captured.meshes[1],
-        arrays=(
-            ReshardedArrays(1, (16, 8), "float32", 512, (("fsdp",), ("tp",)), (None, ("tp",))),
-        ),
+        arrays=(ReshardedArrays(1, (16, 8), "float32", 512, (("fsdp",), ("tp",)), (None, ("tp",))),),
         routes=((0, 4, 64),),
     )
     return dataclasses.replace(captured, reshards=(moved,))
 
 
 @pytest.mark.parametrize(("panel", "view"), PLACES)
-def test_each_panel_is_drawn(
-    shown: Callable[..., AppTest], found: Snapshot, panel: str, view: str
-) -> None:
+def test_each_panel_is_drawn(shown: Callable[..., AppTest], found: Snapshot, panel: str, view: str) -> None:
     page = shown(found, panel=panel, arrays_view=view)
     charts = [chart.key for chart in figures(page)]
     assert len(charts) == len(set(charts))
@@ -95,9 +91,7 @@ def test_programs_have_the_axes_of_their_mesh(found: Snapshot) -> None:
 
 
 @pytest.mark.parametrize("ending", [".html", ".md"])
-def test_a_report_has_both_meshes_and_the_moves(
-    found: Snapshot, tmp_path: Path, ending: str
-) -> None:
+def test_a_report_has_both_meshes_and_the_moves(found: Snapshot, tmp_path: Path, ending: str) -> None:
     path = tmp_path / f"report{ending}"
     report.write([("a", found)], path)
     text = path.read_text()

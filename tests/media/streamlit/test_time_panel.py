@@ -50,9 +50,7 @@ def test_the_predicted_step_comes_first_then_its_bound(shown, found: Snapshot) -
     one = modelled(found.program("train_step"), found.mesh, hardware.chip("v5p"))
     assert f"On 8 devices of TPU v5p: **{bound_text(one)}**" in words(page)
     # Four devices along `model` repeat the same work.
-    assert {metric.label: metric.value for metric in page.metric}[
-        "Repeated matrix products"
-    ] == r"75\.0%"
+    assert {metric.label: metric.value for metric in page.metric}["Repeated matrix products"] == r"75\.0%"
 
 
 def test_without_a_chip_only_measured_times_are_shown(shown, found: Snapshot) -> None:

@@ -70,9 +70,7 @@ def test_every_violation_is_one_line(checked: Checked) -> None:
 def test_a_rule_that_cannot_be_checked_is_an_error(checked: Checked) -> None:
     status, out, err = checked.check("--policy", checked.write(VIOLATED + STEP))
     assert status == 2 and len(out) == 9  # what is known to be violated is said all the same
-    assert err == [
-        "sharding-inspector: cannot be checked: collectives: unknown collectives of train_step"
-    ]
+    assert err == ["sharding-inspector: cannot be checked: collectives: unknown collectives of train_step"]
 
 
 def test_names_are_printed_on_one_line(checked: Checked) -> None:
@@ -155,18 +153,14 @@ def test_the_exit_status_of_a_process_with_a_closed_pipe(checked: Checked) -> No
     closed.stderr.close()
 
 
-def test_a_plan_can_be_checked_and_locked(
-    checked: Checked, tmp_path: Path, service: Inspection
-) -> None:
+def test_a_plan_can_be_checked_and_locked(checked: Checked, tmp_path: Path, service: Inspection) -> None:
     """The example of the README, on a layout as `inspect --target plan` writes it."""
     layout = layouts.parse({"layers": "2", "depth": "64", "target": "plan"}).unwrap()
     planned = service.plan(layout)
     snapshot.write(planned, tmp_path / "plan.json")
     lock = str(tmp_path / "mlp.sharding.json")
     assert checked.check("--write-lock", lock, found="plan.json")[0] == 0
-    policy = checked.write(
-        "[specs]\nsame_as = 'mlp.sharding.json'\n[duplicated]\nmost_percent = 50"
-    )
+    policy = checked.write("[specs]\nsame_as = 'mlp.sharding.json'\n[duplicated]\nmost_percent = 50")
     status, out, _ = checked.check("--policy", policy, "--lock", lock, found="plan.json")
     # Two scalars are on each of eight devices; all else is there twice.
     assert status == 1 and [line.split(":")[0] for line in out] == ["duplicated"]

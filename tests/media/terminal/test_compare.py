@@ -27,25 +27,18 @@ def files(tmp_path: Path) -> list[str]:
     return paths
 
 
-def test_text_has_sentences_table_and_specs(
-    files: list[str], capsys: pytest.CaptureFixture
-) -> None:
+def test_text_has_sentences_table_and_specs(files: list[str], capsys: pytest.CaptureFixture) -> None:
     assert main(["compare", *files, "--chip", "v5e", "--baseline", "2"]) == 0
     printed = capsys.readouterr()
     assert printed.err == ""
-    assert (
-        "tensor compared with data\n- " in printed.out
-        and "wide compared with data\n" in printed.out
-    )
+    assert "tensor compared with data\n- " in printed.out and "wide compared with data\n" in printed.out
     assert "Rule hidden → model added" in printed.out
     assert "Parameters per device" in printed.out and "better" in printed.out
     assert "Equal for all: " in printed.out
     assert max(map(len, printed.out.splitlines()[-6:])) < 240
 
 
-def test_json_holds_everything(
-    files: list[str], tmp_path: Path, capsys: pytest.CaptureFixture
-) -> None:
+def test_json_holds_everything(files: list[str], tmp_path: Path, capsys: pytest.CaptureFixture) -> None:
     out = tmp_path / "all.json"
     assert main(["compare", *files, "-o", str(out)]) == 0
     assert capsys.readouterr().out == ""
@@ -55,12 +48,8 @@ def test_json_holds_everything(
     assert [(one["before"], one["after"]) for one in plain["differences"]] == [(0, 1), (0, 2)]
     for one in plain["differences"]:
         assert one["sentences"] and one["reservations"]
-        assert all(
-            row["changed"] and row.keys() >= {"path", "before", "after"} for row in one["arrays"]
-        )
-    kernel = next(
-        row for row in plain["differences"][0]["arrays"] if row["path"] == "params/DotReluDot_0/W2"
-    )
+        assert all(row["changed"] and row.keys() >= {"path", "before", "after"} for row in one["arrays"])
+    kernel = next(row for row in plain["differences"][0]["arrays"] if row["path"] == "params/DotReluDot_0/W2")
     assert kernel["before"]["spec"] == [["model"], None] and kernel["after"]["spec"] == [None, None]
     assert {len(row["answers"]) for row in plain["questions"]} == {3}
 

@@ -64,17 +64,13 @@ def test_an_option_that_streamlit_refuses_is_one_line(
     monkeypatch: pytest.MonkeyPatch,
     capsys: pytest.CaptureFixture[str],
 ) -> None:
-    monkeypatch.setattr(
-        os, "execve", lambda program, command, variables: pytest.fail("a server was started")
-    )
+    monkeypatch.setattr(os, "execve", lambda program, command, variables: pytest.fail("a server was started"))
     assert main(["dashboard", *options]) == 2
     (line,) = capsys.readouterr().err.splitlines()
     assert words in line
 
 
-def test_address_and_port(
-    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_address_and_port(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> None:
     commands: list[list[str]] = []
     monkeypatch.setattr(os, "execve", lambda program, command, variables: commands.append(command))
     with socket.socket() as taken:

@@ -95,9 +95,7 @@ def test_a_rule_lists_what_depends_on_it(plan: Path, capsys: pytest.CaptureFixtu
     assert {(each["program"], each["name"]) for each in found["collectives"]} == expected
 
 
-def test_a_value_inside_a_program_has_origins(
-    plan: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_a_value_inside_a_program_has_origins(plan: Path, capsys: pytest.CaptureFixture[str]) -> None:
     arrays = json.loads(plan.read_text())["arrays"]
     value = next(each["path"] for each in arrays if each["group"] == "activation")
     assert main(["explain", str(plan), "--array", value, "--json"]) == 0

@@ -45,9 +45,7 @@ def test_a_refused_program_is_in_the_plan_with_everything_else(refused: Path) ->
     assert "sharding-type-error" in {one["code"] for one in plan["findings"]}
 
 
-def test_show_and_reports_have_the_choices(
-    refused: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_show_and_reports_have_the_choices(refused: Path, capsys: pytest.CaptureFixture[str]) -> None:
     choices = json.loads(refused.read_text())["programs"][0]["sharding_error"]["choices"]
     assert main(["show", str(refused)]) == 0
     texts = [capsys.readouterr().out]

@@ -57,9 +57,7 @@ SHARED_GOLDEN = given.GOLDENS[-1].parent if given.GOLDENS else Path()
         given.shared("sharding", given.ORBAX / "trainstate_v1" / "state" / "_sharding", 17, 0),
         given.shared("maxtext", SHARED_GOLDEN, 148, 0),
         given.shared("hlo", given.HLO / "hlo_llama31_70b_bf16_16x8.hlo", 90, 1),
-        given.shared(
-            "stablehlo", given.HLO / "jax_0.10.2_cpu" / "fsdp_tp_mlp.stablehlo.mlir", 6, 1
-        ),
+        given.shared("stablehlo", given.HLO / "jax_0.10.2_cpu" / "fsdp_tp_mlp.stablehlo.mlir", 6, 1),
     ],
     ids=[f"{kind}, {whose}" for whose in ("own", "of others") for kind in KINDS],
 )
@@ -90,9 +88,7 @@ def test_every_kind(
     ],
     ids=["own", "of others"],
 )
-def test_a_zip_is_unpacked_beside_nothing(
-    tmp_path: Path, folder: Callable[[], Path], arrays: int
-) -> None:
+def test_a_zip_is_unpacked_beside_nothing(tmp_path: Path, folder: Callable[[], Path], arrays: int) -> None:
     top, name = folder().parent, folder().name
     packed = shutil.make_archive(str(tmp_path / "given"), "zip", top, name)
     found = imported("orbax", packed, output=tmp_path / "snapshot.json")
@@ -111,9 +107,7 @@ def test_gzip_goes_to_standard_output(tmp_path: Path, capsys: pytest.CaptureFixt
     assert found.programs[0].devices == 2
 
 
-def test_bad_input_is_one_line_and_leaves_no_file(
-    tmp_path: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_bad_input_is_one_line_and_leaves_no_file(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     step, output = tmp_path / "step.hlo", tmp_path / "out.json"
     step.write_text(HLO)
     with zipfile.ZipFile(tmp_path / "bad.zip", "w") as file:

@@ -29,9 +29,7 @@ def test_renamed(file: str) -> None:
     assert main(["library", "rename", "base", "other"]) == 2
 
 
-def test_saved_listed_exported_deleted(
-    file: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_saved_listed_exported_deleted(file: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     assert main(["library", "save", file, "--name", "base", "--note", "why\x1b[2J\nand how"]) == 0
     assert main(["library", "save", file, "--name", "other"]) == 0
     capsys.readouterr()

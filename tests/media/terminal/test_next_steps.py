@@ -75,9 +75,7 @@ def test_explain_answers_for_the_largest(file: str, capsys: pytest.CaptureFixtur
     assert (plain["collective"]["name"], plain["array"]["array"]) == ("all-reduce.2", "x")
 
 
-def test_predict_without_a_chip_lists_what_it_needs(
-    file: str, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_predict_without_a_chip_lists_what_it_needs(file: str, capsys: pytest.CaptureFixture[str]) -> None:
     assert not main(["predict", file, "--json"])
     plain = json.loads(capsys.readouterr().out)
     assert plain["seconds"] is None

@@ -46,16 +46,12 @@ def path(tmp_path: Path) -> str:
     )
     program = Program(
         "train_step",
-        collectives=(
-            Collective("all-reduce", True, "r", "main", 1, False, ("data",), 16, 1, wire, wire),
-        ),
+        collectives=(Collective("all-reduce", True, "r", "main", 1, False, ("data",), 16, 1, wire, wire),),
         schedule=schedule(*operations),
         stage="compiled",
     )
     mesh = Mesh((MeshAxis("data", 16),), devices=tuple(range(16)), device_kind="TPU v5 lite")
-    found = Snapshot(
-        Source("hlo", None, "2026-01-01T00:00:00Z", {}), None, mesh, (), programs=(program,)
-    )
+    found = Snapshot(Source("hlo", None, "2026-01-01T00:00:00Z", {}), None, mesh, (), programs=(program,))
     file = tmp_path / "s.json"
     file.write_text(snapshot.dumps(found))
     return str(file)
@@ -104,9 +100,7 @@ def test_an_operation_names_the_arrays_of_its_collective(path, count, rest):
     _, facts = prediction.operation_blocks(step, program, "main 0")
     (said,) = [text for item in facts.items if "params/w" in (text := plain(item))]
     assert [name for name in names if name in said] == list(names[: count - rest])
-    assert (
-        ("more" in said) == bool(rest) and "-" not in said and (not rest or f"{rest} more" in said)
-    )
+    assert ("more" in said) == bool(rest) and "-" not in said and (not rest or f"{rest} more" in said)
 
 
 def test_the_text_names_the_parts(path, capsys):

@@ -71,9 +71,7 @@ BAD = {
 }
 
 
-@pytest.mark.parametrize(
-    ("option", "value"), [(option, value) for option in BAD for value in BAD[option]]
-)
+@pytest.mark.parametrize(("option", "value"), [(option, value) for option in BAD for value in BAD[option]])
 def test_bad_input_is_one_sentence(option, value, monkeypatch):
     monkeypatch.setattr(executors, "_CONNECT_SECONDS", 1)
     value, _, named = value.partition(" > ")

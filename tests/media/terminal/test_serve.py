@@ -63,9 +63,7 @@ def test_a_loopback_server_needs_no_sign_in(started: list[list[str]]) -> None:
     hosts = ["127.0.0.1", "localhost", "[::1]", "shards.my.org"]
     assert values(command, "--server.allowedHosts") == hosts
     assert "--secrets.files" not in command
-    assert settings() == Serving(
-        team=True, jobs_per_user=2, queued_per_user=3, shutdown_seconds=60.0
-    )
+    assert settings() == Serving(team=True, jobs_per_user=2, queued_per_user=3, shutdown_seconds=60.0)
 
 
 @pytest.mark.parametrize("address", ["0.0.0.0", "::", "192.0.2.7"])

@@ -54,9 +54,7 @@ def test_plan_goes_to_standard_output_and_agrees_with_the_run(ran: Path) -> None
     assert disagreements(planned, snapshot.read(ran)) == ()
 
 
-def test_a_snapshots_layout_and_a_layout_file_can_be_inspected_again(
-    ran: Path, tmp_path: Path
-) -> None:
+def test_a_snapshots_layout_and_a_layout_file_can_be_inspected_again(ran: Path, tmp_path: Path) -> None:
     layout = tmp_path / "layout.json"
     layout.write_text(json.dumps(json.loads(ran.read_text())["layout"]))
     for source in (layout, ran):

@@ -151,9 +151,7 @@ def lowered() -> jax.stages.Lowered:
     def step(params: jax.Array, unused: jax.Array, batch: jax.Array) -> jax.Array:
         return params + batch
 
-    jitted = jax.jit(
-        step, in_shardings=(split, whole, split), out_shardings=split, donate_argnums=0
-    )
+    jitted = jax.jit(step, in_shardings=(split, whole, split), out_shardings=split, donate_argnums=0)
     argument = jax.ShapeDtypeStruct((8,), "float32")
     return jitted.lower(argument, argument, argument)
 
@@ -177,9 +175,7 @@ def test_a_lowered_program_moves_to_other_devices() -> None:
         before, new, lambda one: NamedSharding(Mesh(np.array(new), ("x",)), one.spec)
     ).compile()
     assert after.input_shardings[0][0].device_set == set(new)
-    moved = moved_lowering.moved_gspmd(
-        GSPMDSharding.get_replicated(old), dict(zip(old, new, strict=True))
-    )
+    moved = moved_lowering.moved_gspmd(GSPMDSharding.get_replicated(old), dict(zip(old, new, strict=True)))
     assert moved.device_set == set(new) and moved.is_fully_replicated
 
 

@@ -61,9 +61,7 @@ def test_a_shard_map_keeps_its_own_collectives() -> None:
         return jax.lax.psum(x, "model")
 
     def function(x):
-        mapped = jax.shard_map(
-            body, mesh=ABSTRACT, in_specs=BOTH, out_specs=PartitionSpec("data", None)
-        )
+        mapped = jax.shard_map(body, mesh=ABSTRACT, in_specs=BOTH, out_specs=PartitionSpec("data", None))
         return mapped(x)
 
     # A shard of 4 × 4 floats is summed over the model axis.
@@ -82,9 +80,7 @@ def test_the_operand_of_an_unknown_custom_call_is_gathered() -> None:
 
 def test_a_custom_call_with_several_results_is_propagated() -> None:
     # JAX computes eigenvalues with a custom call whose result is a tuple in HLO.
-    assert ("all-reduce", ("model",)) in sent(
-        xla_form(lowered(lambda x: jnp.linalg.eigh(x @ x.T)[0]))
-    )
+    assert ("all-reduce", ("model",)) in sent(xla_form(lowered(lambda x: jnp.linalg.eigh(x @ x.T)[0])))
 
 
 def test_a_loop_without_a_known_trip_count_has_unknown_executions() -> None:
@@ -125,8 +121,7 @@ def test_the_other_programs_appear_if_one_is_refused(monkeypatch: pytest.MonkeyP
     layout = layouts.parse({"mesh": "2x4", "depth": "64"}).unwrap()
     found = template.template_of(layout)
     broken = [
-        replace(each, module=parsed(TUPLES)) if each.name == "apply" else each
-        for each in found.programs
+        replace(each, module=parsed(TUPLES)) if each.name == "apply" else each for each in found.programs
     ]
     monkeypatch.setattr(propagate, "template_of", lambda _: replace(found, programs=tuple(broken)))
     answer = propagate.propagated_programs(layout)
@@ -136,9 +131,7 @@ def test_the_other_programs_appear_if_one_is_refused(monkeypatch: pytest.MonkeyP
 
 
 def test_a_program_without_a_mesh_is_a_sentence() -> None:
-    text = (
-        "func.func public @main(%0: tensor<8xf32>) -> tensor<8xf32> { return %0 : tensor<8xf32> }"
-    )
+    text = "func.func public @main(%0: tensor<8xf32>) -> tensor<8xf32> { return %0 : tensor<8xf32> }"
     with pytest.raises(InvalidInput) as error:
         xla_form(parsed(text))
     assert "no mesh" in str(error.value)

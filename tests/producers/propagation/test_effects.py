@@ -84,25 +84,18 @@ def compiled(key: str) -> tuple[Counter[tuple[str, ...] | None], int]:
     layout = layouts.from_json(json.loads(key))
     mesh = make_mesh(layout)
     with tracing(layout, mesh):
-        step = next(
-            one for one in signatures(build_model(layout), layout, mesh) if one.name == "train_step"
-        )
+        step = next(one for one in signatures(build_model(layout), layout, mesh) if one.name == "train_step")
         program = step.jitted().lower(*step.arguments).compile()
     read = program_text.read(program.as_text(), mesh_record(mesh))
     state, _ = program.input_shardings[0]
     leaves = zip(jax.tree.leaves(step.arguments[0]), jax.tree.leaves(state), strict=True)
-    held = sum(
-        math.prod(sharding.shard_shape(leaf.shape)) * leaf.dtype.itemsize
-        for leaf, sharding in leaves
-    )
+    held = sum(math.prod(sharding.shard_shape(leaf.shape)) * leaf.dtype.itemsize for leaf, sharding in leaves)
     return wire_bytes(Program("train_step", collectives=read.collectives)), held
 
 
 @pytest.mark.nightly_but_first
 @pytest.mark.parametrize(("fields", "label"), CASES, ids=[label for _, label in CASES])
-def test_a_change_costs_what_two_compiles_differ_by(
-    effects_of, fields: dict[str, str], label: str
-) -> None:
+def test_a_change_costs_what_two_compiles_differ_by(effects_of, fields: dict[str, str], label: str) -> None:
     found = effects_of(fields, label)
     changed = effect(found, label)
     assert changed.cost is not None and changed.layout is not None
@@ -236,9 +229,7 @@ def test_rules_need_no_new_trace(monkeypatch) -> None:
     assert lowered == ["train_step", "train_step"]  # one for each constraint
 
 
-def test_constraints_of_a_model_without_names_are_removed_by_source_line(
-    effects_of, monkeypatch
-) -> None:
+def test_constraints_of_a_model_without_names_are_removed_by_source_line(effects_of, monkeypatch) -> None:
     fields = {**MLP, "rules": "batch=data,embed=data,hidden=model"}
     named = effects_of(fields, "")
     both = layouts.parse({**fields, "unconstrained": "y,z"}).unwrap()

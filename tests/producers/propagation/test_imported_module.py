@@ -29,9 +29,7 @@ MESH = AbstractMesh((2, 4), ("data", "model"), axis_types=(AxisType.Auto,) * 2)
 def opened(path: Path, kind: str | None = None) -> Snapshot:
     payload: dict[str, Any] = {"path": str(path), "name": path.name, "kind": kind, "step": None}
     payload |= {"folder": None, "mesh": None}
-    return snapshot.from_json(
-        json.loads(import_file.import_job(payload, lambda *_, **__: None)["snapshot"])
-    )
+    return snapshot.from_json(json.loads(import_file.import_job(payload, lambda *_, **__: None)["snapshot"]))
 
 
 def lowered(mesh: Any) -> Any:
@@ -46,11 +44,7 @@ def lowered(mesh: Any) -> Any:
         return jax.ShapeDtypeStruct(shape, jnp.float32, sharding=NamedSharding(mesh, P(*spec)))
 
     params = {"up": shape((16, 32), "data", "model"), "down": shape((32, 16), "model", "data")}
-    return (
-        jax.jit(step)
-        .trace({"params": params}, shape((8, 16), "data"))
-        .lower(lowering_platforms=("cpu",))
-    )
+    return jax.jit(step).trace({"params": params}, shape((8, 16), "data")).lower(lowering_platforms=("cpu",))
 
 
 @pytest.fixture(scope="module")
@@ -86,9 +80,7 @@ def test_bytecode_and_text_without_names_have_the_same_shardings(tmp_path: Path,
     (tmp_path / "c.mlir").write_text(text)
     for name in ("a.mlirbc", "b.mlir", "c.mlir"):
         arrays = opened(tmp_path / name).arrays
-        specs.append(
-            [array.spec for array in arrays if array.group not in ("activation", "gradient")]
-        )
+        specs.append([array.spec for array in arrays if array.group not in ("activation", "gradient")])
     assert specs[0] == specs[1] == specs[2] and None not in specs[0]
 
 

@@ -33,16 +33,12 @@ def arrays(layout: Layout) -> tuple[Array, ...]:
     return propagated_programs(layout).arrays
 
 
-def test_products_have_the_shapes_of_the_compiled_program(
-    layout: Layout, arrays: tuple[Array, ...]
-) -> None:
+def test_products_have_the_shapes_of_the_compiled_program(layout: Layout, arrays: tuple[Array, ...]) -> None:
     """XLA may transpose a product, so the sizes are compared in any order."""
     mesh = make_mesh(layout)
     with tracing(layout, mesh):
         signature = next(
-            each
-            for each in signatures(build_model(layout), layout, mesh)
-            if each.name == "train_step"
+            each for each in signatures(build_model(layout), layout, mesh) if each.name == "train_step"
         )
         jitted = jax.jit(
             signature.function,
@@ -58,9 +54,7 @@ def test_products_have_the_shapes_of_the_compiled_program(
 def test_values_are_grouped_by_phase_and_named_by_module(arrays: tuple[Array, ...]) -> None:
     groups = {array.path.partition("/")[0]: array.group for array in arrays}
     assert groups == {"activation": "activation", "gradient": "gradient"}
-    assert {"activation/up/dot_general", "activation/down/dot_general"} <= {
-        array.path for array in arrays
-    }
+    assert {"activation/up/dot_general", "activation/down/dot_general"} <= {array.path for array in arrays}
     assert all(array.program == "train_step" and array.origins is not None for array in arrays)
 
 

@@ -111,8 +111,6 @@ def test_a_shard_map_is_named_by_its_line_as_a_source() -> None:
         return jax.ShapeDtypeStruct(shape, jnp.float32, sharding=NamedSharding(MESH, P(*axes)))
 
     found = inspect(step, placed((64, 32)), placed((16, 64)))
-    sources = [
-        origin.from_ for one in found.programs[0].collectives or () for origin in one.origins or ()
-    ]
+    sources = [origin.from_ for one in found.programs[0].collectives or () for origin in one.origins or ()]
     assert sources and not any(source.endswith(" self") or "mc_0" in source for source in sources)
     assert any("test_manual.py:" in source for source in sources)

@@ -41,8 +41,7 @@ def program(seed: int) -> str:
     count = draw.randint(1, 6)
     values = [f"%a{number}" for number in range(count)]
     arguments = ", ".join(
-        f"{value}: {kind}"
-        + (f" {{sdy.sharding = {sharding(draw)}}}" if draw.random() < 0.7 else "")
+        f"{value}: {kind}" + (f" {{sdy.sharding = {sharding(draw)}}}" if draw.random() < 0.7 else "")
         for value in values
     )
     lines = []
@@ -63,8 +62,7 @@ def program(seed: int) -> str:
         values.append(f"%v{number}")
     results = [draw.choice(values) for _ in range(draw.randint(1, 4))]
     types = ", ".join(
-        kind + (f" {{sdy.sharding = {sharding(draw)}}}" if draw.random() < 0.3 else "")
-        for _ in results
+        kind + (f" {{sdy.sharding = {sharding(draw)}}}" if draw.random() < 0.3 else "") for _ in results
     )
     sizes = ", ".join(f'"{name}"={size}' for name, size in AXES.items())
     body = "\n".join(lines)

@@ -123,9 +123,7 @@ def compiled(layout: Layout, name: str, watched: list[Watched] | None = None) ->
     """The program as XLA compiles it for emulated devices. Its watched values are added to `watched`."""
     mesh = make_mesh(layout)
     with tracing(layout, mesh), listening((watched if watched is not None else []).append):
-        signature = next(
-            each for each in signatures(build_model(layout), layout, mesh) if each.name == name
-        )
+        signature = next(each for each in signatures(build_model(layout), layout, mesh) if each.name == name)
         wanted = tuple(signature.outputs.values())
         jitted = jax.jit(
             signature.function,
@@ -172,9 +170,7 @@ def test_an_initialization_sends_what_is_compiled(name: str) -> None:
 
 @pytest.mark.first_jax_is_enough
 @pytest.mark.nightly_but_first
-@pytest.mark.parametrize(
-    "name", ["mlp, fsdp", "transformer, data and tensor", "moe, data and expert, scan"]
-)
+@pytest.mark.parametrize("name", ["mlp, fsdp", "transformer, data and tensor", "moe, data and expert, scan"])
 def test_activations_and_gradients_are_placed_as_compiled(name: str) -> None:
     layout = layout_of(CASES[name][0])
     arrays = propagated_programs(layout).arrays

@@ -125,9 +125,7 @@ def test_a_result_with_a_layout_of_its_own(mesh: jax.sharding.Mesh) -> None:
     ]
     lowered = jax.jit(step).lower(*shapes)
     record = mesh_record(mesh)
-    found = partitioned_module(
-        lowered.compiler_ir("stablehlo"), "step", record, ["w", "x"], ["gradient"]
-    )
+    found = partitioned_module(lowered.compiler_ir("stablehlo"), "step", record, ["w", "x"], ["gradient"])
     expected = program_text.read(lowered.compile().as_text(), record).collectives
     assert sent(found.program.collectives) == sent(expected)
 
@@ -205,9 +203,7 @@ def test_parts_of_axes_form_the_groups(data: st.DataObject) -> None:
         return
     size = data.draw(st.sampled_from(sizes))
     before = data.draw(
-        st.sampled_from(
-            [d for d in range(1, shape[axis] // size + 1) if shape[axis] % (d * size) == 0]
-        )
+        st.sampled_from([d for d in range(1, shape[axis] // size + 1) if shape[axis] % (d * size) == 0])
     )
     places = np.arange(mesh.size).reshape(
         *shape[:axis], before, size, shape[axis] // before // size, *shape[axis + 1 :]

@@ -76,9 +76,7 @@ def main(folder: Path) -> None:
             )
             return jax.jit(dot)(*map(live, (left, right)))
 
-    def dump(
-        function: Any, arguments: dict[str, Any], results: Any = None, mesh: Any = None
-    ) -> None:
+    def dump(function: Any, arguments: dict[str, Any], results: Any = None, mesh: Any = None) -> None:
         """Compile a function of one dict; with `results`, its outputs are placed like these."""
         shardings = {} if results is None else {"out_shardings": [one.sharding for one in results]}
         name = f"jit_{function.__name__}"

@@ -16,9 +16,7 @@ OWN_GOLDENS = [folder / "named_shardings.json" for folder in own_goldens.folders
 HLO = CASES / "hlo"
 OWN_HLO = OWN_CASES / "hlo"
 
-needs_cases = pytest.mark.skipif(
-    not CASES.is_dir(), reason="the files in ../shared/cases are missing"
-)
+needs_cases = pytest.mark.skipif(not CASES.is_dir(), reason="the files in ../shared/cases are missing")
 
 
 def shared(*values: Any) -> Any:

@@ -82,8 +82,6 @@ def _folder() -> Path:
     with ocp.CheckpointManager(top / "manager", item_names=("state", "meta")) as manager:
         manager.save(
             3,
-            args=ocp.args.Composite(
-                state=ocp.args.PyTreeSave(tree), meta=ocp.args.JsonSave({"epoch": 1})
-            ),
+            args=ocp.args.Composite(state=ocp.args.PyTreeSave(tree), meta=ocp.args.JsonSave({"epoch": 1})),
         )
     return top

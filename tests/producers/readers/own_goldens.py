@@ -98,8 +98,7 @@ def folders() -> tuple[Path, ...]:
                     for key, (shape, names) in leaves.items()
                 },
                 "logical": {
-                    key: {"partition_spec": names, "shape": shape}
-                    for key, (shape, names) in leaves.items()
+                    key: {"partition_spec": names, "shape": shape} for key, (shape, names) in leaves.items()
                 },
                 "input": {"Activation Sharding Dump": dump},
             }

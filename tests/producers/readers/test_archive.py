@@ -40,11 +40,7 @@ def unpack(folder: Path, content: bytes) -> dict[str, bytes]:
     finally:
         assert {path.name for path in folder.iterdir()} == {"inside", "it.zip"}
         assert not any(path.is_symlink() for path in target.rglob("*"))
-    return {
-        str(path.relative_to(target)): path.read_bytes()
-        for path in target.rglob("*")
-        if path.is_file()
-    }
+    return {str(path.relative_to(target)): path.read_bytes() for path in target.rglob("*") if path.is_file()}
 
 
 def linked(name: str, kind: int) -> zipfile.ZipInfo:
@@ -129,9 +125,7 @@ def test_a_name_with_a_zero_byte_is_refused(tmp_path: Path) -> None:
         ([], "empty zip"),
     ],
 )
-def test_unsafe_entries_are_refused(
-    tmp_path: Path, entries: list[tuple[str, bytes]], words: str
-) -> None:
+def test_unsafe_entries_are_refused(tmp_path: Path, entries: list[tuple[str, bytes]], words: str) -> None:
     with pytest.raises(InvalidInput, match=words):
         unpack(tmp_path, packed(entries))
 
@@ -165,9 +159,7 @@ def test_unpacking_stops_at_the_limit(tmp_path: Path, monkeypatch: pytest.Monkey
     assert not any((tmp_path / "inside").iterdir())  # the declared sizes are enough to refuse it
 
 
-def test_a_wrong_declared_size_is_not_trusted(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_wrong_declared_size_is_not_trusted(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(limits, "MOST_UNPACKED_BYTES", 1 << 20)
     content = packed([("a", b"\0" * (8 << 20))])
     said = struct.pack("<I", 8 << 20)
@@ -194,9 +186,7 @@ def test_folders_that_no_entry_names_count(tmp_path: Path, last: str) -> None:
     assert not any((tmp_path / "inside").iterdir())
 
 
-def test_as_many_folders_as_allowed_are_unpacked(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_as_many_folders_as_allowed_are_unpacked(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(limits, "MOST_ENTRIES", 6)
     entries = [("a/b/c/x", b"1"), ("a/b/", b""), ("a/b/y", b"2"), ("a/d/", b"")]
     assert unpack(tmp_path, packed(entries)) == {"a/b/c/x": b"1", "a/b/y": b"2"}

@@ -55,23 +55,17 @@ def test_a_text_has_the_memory_and_the_findings_of_its_program(
     assert program.memory.aliased == figures.alias_size_in_bytes
     assert (program.memory.aliased or 0) > 0 if donated else program.memory.aliased == 0
     of_chip = fit(found, CHIPS["v5e"])
-    least = (
-        figures.argument_size_in_bytes + figures.output_size_in_bytes - figures.alias_size_in_bytes
-    )
+    least = figures.argument_size_in_bytes + figures.output_size_in_bytes - figures.alias_size_in_bytes
     assert of_chip.needed is not None and least - 1024 <= of_chip.needed
 
     def codes(snapshot):  # type: ignore[no-untyped-def]
         return sorted(f.code for f in audit.audited(snapshot).findings if f.level == "warning")
 
-    if (
-        " sharding={" not in compiled.as_text()
-    ):  # JAX 0.12 leaves shardings out of the compiled text
+    if " sharding={" not in compiled.as_text():  # JAX 0.12 leaves shardings out of the compiled text
         assert "sharding-unknown" in {finding.code for finding in found.findings}
         return
     # A compiled text lacks the donated inputs that nothing is written over.
     captured = [
-        code
-        for code in codes(capture_compiled(compiled, name="step"))
-        if code != "donation-not-used"
+        code for code in codes(capture_compiled(compiled, name="step")) if code != "donation-not-used"
     ]
     assert codes(found) == captured != []

@@ -128,9 +128,7 @@ def test_tiles_of_each_device(written: str, tiles: list[list[int]]) -> None:
      "{mesh['a'=2], [{'b'}]}", "{mesh['a'=2], [{'a':(3)2}]}",
      "{devices=[99999999,99999999]<=[99999999,99999999]}"],
 )  # fmt: skip
-def test_text_that_is_not_a_sharding_makes_only_its_array_unknown(
-    tmp_path: Path, written: str
-) -> None:
+def test_text_that_is_not_a_sharding_makes_only_its_array_unknown(tmp_path: Path, written: str) -> None:
     found = read(tmp_path, [written, "{devices=[2,4]<=[8]}"])
     wrong, right = found.arrays[:2]
     assert wrong.spec is None and wrong.shards is None and wrong.shard_shape == (8, 8)

@@ -232,9 +232,7 @@ def test_a_dump_of_xla_itself(tmp_path: Path) -> None:
         ({"module_0001.jit_a.before_optimizations.txt": "x"}, "after optimizations"),
     ],
 )
-def test_a_folder_without_programs_is_refused(
-    tmp_path: Path, files: dict[str, str], words: str
-) -> None:
+def test_a_folder_without_programs_is_refused(tmp_path: Path, files: dict[str, str], words: str) -> None:
     for name, text in files.items():
         (tmp_path / name).write_text(text)
     with pytest.raises(InvalidInput, match=words):

@@ -50,9 +50,7 @@ def test_every_array_equals_its_golden(path: Path) -> None:
         assert {axis.name: axis.size for axis in found.mesh.axes} == entry["mesh"]["shape"]
         names = logical[key]["partition_spec"]
         assert list(array.logical_axes) == [*names, *[None] * (len(spec) - len(names))]
-        ways = [
-            math.prod(entry["mesh"]["shape"][axis] for axis in axes or ()) for axes in array.spec
-        ]
+        ways = [math.prod(entry["mesh"]["shape"][axis] for axis in axes or ()) for axes in array.spec]
         if all(size % way == 0 for size, way in zip(array.shape, ways, strict=True)):
             assert list(array.shard_shape) == [
                 size // way for size, way in zip(array.shape, ways, strict=True)
@@ -60,9 +58,7 @@ def test_every_array_equals_its_golden(path: Path) -> None:
         assert array.bytes is None and array.dtype == "unknown"
 
 
-@pytest.mark.parametrize(
-    "path", [*given.OWN_GOLDENS[-1:], *given.GOLDENS[:2]], ids=given.golden_name
-)
+@pytest.mark.parametrize("path", [*given.OWN_GOLDENS[-1:], *given.GOLDENS[:2]], ids=given.golden_name)
 def test_a_folder_includes_activations(path: Path) -> None:
     rows = json.loads(path.with_name(maxtext.INPUT).read_text())["Activation Sharding Dump"]
     found = read(path.parent)
@@ -166,9 +162,7 @@ def test_key_paths(key: str, path: str) -> None:
         (
             {
                 "named": {KEY: ENTRY},
-                "input": {
-                    "Activation Sharding Dump": [{"a: int8[2]": {"PartitionSpec": "__import__"}}]
-                },
+                "input": {"Activation Sharding Dump": [{"a: int8[2]": {"PartitionSpec": "__import__"}}]},
             },
             "must be like P",
         ),

@@ -106,11 +106,7 @@ def test_a_train_state_has_its_saved_shardings(form: str) -> None:
 @pytest.fixture(params=["own", given.shared("of others")])
 def checkpoint(tmp_path: Path, request: pytest.FixtureRequest) -> Path:
     copy = tmp_path / "checkpoint"
-    whole = (
-        own_checkpoints.saved("zarr3")
-        if request.param == "own"
-        else given.ORBAX / "trainstate_v0_zarr3"
-    )
+    whole = own_checkpoints.saved("zarr3") if request.param == "own" else given.ORBAX / "trainstate_v0_zarr3"
     shutil.copytree(whole, copy, copy_function=shutil.copyfile)
     for path in copy.rglob("*"):
         path.chmod(0o755 if path.is_dir() else 0o644)
@@ -201,9 +197,7 @@ def test_other_folders_are_refused(tmp_path: Path) -> None:
         read(tmp_path / "nested")
     assert "'inner'" in str(refused.value)
     (tmp_path / "around").mkdir()
-    (tmp_path / "100.orbax-checkpoint-tmp-7").rename(
-        tmp_path / "around" / "100.orbax-checkpoint-tmp"
-    )
+    (tmp_path / "100.orbax-checkpoint-tmp-7").rename(tmp_path / "around" / "100.orbax-checkpoint-tmp")
     with pytest.raises(InvalidInput, match="unfinished"):
         read(tmp_path / "around")
 
@@ -230,9 +224,7 @@ def steps(tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, dict[str, jax
     """Save two steps with a manager on a mesh of permuted devices, and return the leaves of the last one."""
     folder = tmp_path_factory.mktemp("orbax") / "steps"
     devices = np.array(jax.devices()[:8])[[0, 4, 2, 6, 1, 5, 3, 7]].reshape(2, 2, 2)
-    mesh = Mesh(
-        devices, ("data", "fsdp", "tensor"), axis_types=(AxisType.Explicit,) + (AxisType.Auto,) * 2
-    )
+    mesh = Mesh(devices, ("data", "fsdp", "tensor"), axis_types=(AxisType.Explicit,) + (AxisType.Auto,) * 2)
     other = Mesh(np.array(jax.devices()[:8]), ("all",))
     leaves = {
         "params/layer_0.attention/kernel": on_mesh(
@@ -256,9 +248,7 @@ def steps(tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, dict[str, jax
         "nothing": None,
     }
     with ocp.CheckpointManager(folder, item_names=("default",)) as manager:
-        manager.save(
-            9, args=ocp.args.Composite(default=ocp.args.PyTreeSave({"small": jnp.ones(2)}))
-        )
+        manager.save(9, args=ocp.args.Composite(default=ocp.args.PyTreeSave({"small": jnp.ones(2)})))
         manager.save(12, args=ocp.args.Composite(default=ocp.args.PyTreeSave(tree)))
     (folder / "100.orbax-checkpoint-tmp-3").mkdir()
     return folder, leaves
@@ -278,9 +268,7 @@ def test_the_latest_step_equals_the_arrays_of_jax(steps: tuple[Path, dict[str, j
         expected = leaf.sharding.devices_indices_map(leaf.shape)
         assert shards.keys() == {device.id for device in expected}
         for device, index in expected.items():
-            ranges = tuple(
-                part.indices(size)[:2] for part, size in zip(index, leaf.shape, strict=True)
-            )
+            ranges = tuple(part.indices(size)[:2] for part, size in zip(index, leaf.shape, strict=True))
             assert shards[device.id].index == ranges
     assert found.array("opt_state/1").spec is None  # on another mesh, so its shards are listed
     assert found.array("host").spec is None and found.array("host").shape == (2, 2)

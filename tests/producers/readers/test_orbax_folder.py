@@ -40,9 +40,7 @@ def test_numbered_items_are_not_steps(tmp_path: Path) -> None:
 def test_an_unfinished_item_is_skipped_with_a_finding(tmp_path: Path) -> None:
     with ocp.CheckpointManager(tmp_path / "run") as manager:
         tree = {"w": jnp.ones(4)}
-        manager.save(
-            3, args=ocp.args.Composite(a=ocp.args.PyTreeSave(tree), b=ocp.args.PyTreeSave(tree))
-        )
+        manager.save(3, args=ocp.args.Composite(a=ocp.args.PyTreeSave(tree), b=ocp.args.PyTreeSave(tree)))
         manager.wait_until_finished()
     step = tmp_path / "run" / "3"
     (step / "b").rename(step / "b.orbax-checkpoint-tmp-7")
@@ -78,9 +76,7 @@ def test_array_folders_next_to_a_msgpack_file_are_read(tmp_path: Path) -> None:
         (tmp_path / "old" / name).unlink()
     (tmp_path / "old" / "checkpoint").write_bytes(b"\x81\xa6params\x81\xa1w\xa1x")
     found = read(tmp_path / "old")
-    assert [(one.path, one.shape, one.dtype) for one in found.arrays] == [
-        ("params/w", (3,), "float32")
-    ]
+    assert [(one.path, one.shape, one.dtype) for one in found.arrays] == [("params/w", (3,), "float32")]
     assert codes(found) == ["file-missing"] * 2
     shutil.rmtree(tmp_path / "old" / "params.w")
     for place in (tmp_path / "old", tmp_path):  # alone and as an item

@@ -68,14 +68,10 @@ def test_every_key_is_read(tmp_path: Path, database: bool) -> None:
 
 @pytest.mark.parametrize("database", [True, False])
 @pytest.mark.parametrize("tree", ["alone", "an empty key"])
-def test_a_leaf_without_a_key_has_the_name_of_a_capture(
-    tmp_path: Path, database: bool, tree: str
-) -> None:
+def test_a_leaf_without_a_key_has_the_name_of_a_capture(tmp_path: Path, database: bool, tree: str) -> None:
     array = on_mesh(8, 4)
     found = saved(array if tree == "alone" else {"": array}, tmp_path, use_ocdbt=database)
-    assert [(one.path, one.shape, one.bytes_per_device) for one in found.arrays] == [
-        ("array", (8, 4), 16)
-    ]
+    assert [(one.path, one.shape, one.bytes_per_device) for one in found.arrays] == [("array", (8, 4), 16)]
     assert not found.findings
 
 

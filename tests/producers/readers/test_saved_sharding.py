@@ -58,9 +58,7 @@ def test_equal_meshes_are_stored_once(tmp_path: Path) -> None:
     st.sampled_from([None, 0, 1]),
     st.sampled_from([",", ", "]),
 )
-def test_a_cached_grid_gives_the_same_sharding_as_the_whole_text(
-    grid: Any, more: Any, comma: str
-) -> None:
+def test_a_cached_grid_gives_the_same_sharding_as_the_whole_text(grid: Any, more: Any, comma: str) -> None:
     device_mesh = {"mesh": grid} | ({} if more is None else {"more": more})
     plain = NAMED | {"shape": [2], "axis_names": ["data"], "device_mesh": device_mesh}
     text = json.dumps(plain, separators=(comma, ":" + comma[1:]))
@@ -77,14 +75,11 @@ def test_invalid_json_is_an_error(text: str) -> None:
         saved_sharding.read_text(text, "it", Meshes())
 
 
-def test_devices_of_all_meshes_have_a_limit(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_devices_of_all_meshes_have_a_limit(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(limits, "MOST_DEVICES_TOGETHER", 20)
     plain = {key: NAMED[key] for key in NAMED if key not in ("device_mesh", "partition_spec")}
     entries = {
-        str(size): plain | {"shape": [size, 1], "partition_spec": ["data"]}
-        for size in (9, 8, 9, 7, 8)
+        str(size): plain | {"shape": [size, 1], "partition_spec": ["data"]} for size in (9, 8, 9, 7, 8)
     }
     by_key = sharding_file.read_entries(write(tmp_path / "it", entries), "it").by_key
     assert [one.mesh is None for one in by_key.values()] == [False, False, True]

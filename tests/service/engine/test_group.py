@@ -252,9 +252,7 @@ def test_a_run_works_after_an_idle_process_was_killed(single, number):
 def test_a_process_that_does_not_join(single, number):
     lonely = Environment(8, (("NO_MEETING", str(number)),), processes=2)
     job = single.submit("together", {"acts": ["fine", "fine"]}, lonely).wait(PATIENCE)
-    assert job.error == (
-        f"Process {number} (of 2, counted from 0) failed: RuntimeError: no other process"
-    )
+    assert job.error == (f"Process {number} (of 2, counted from 0) failed: RuntimeError: no other process")
     single.warm(lonely)
     until(lambda: not single.workers(), "the end of those that could not be warmed")
     assert works(single)

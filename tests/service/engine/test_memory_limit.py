@@ -72,9 +72,7 @@ def test_limit_of_a_worker(monkeypatch):
     assert memory_limit.available_bytes() <= 3 * 1024**3
 
 
-@pytest.mark.parametrize(
-    "text", ["", "much", "1", "-2 GiB", "10 MiB", "1e9", "9999999999 TiB", "½ GB"]
-)
+@pytest.mark.parametrize("text", ["", "much", "1", "-2 GiB", "10 MiB", "1e9", "9999999999 TiB", "½ GB"])
 def test_a_limit_that_is_no_size_or_too_small(monkeypatch, text):
     monkeypatch.setenv(memory_limit.VARIABLE, text)
     with pytest.raises(InvalidInput, match=memory_limit.VARIABLE):

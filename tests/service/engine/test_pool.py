@@ -254,9 +254,7 @@ def test_workers_stay_warm_for_their_environment(pool):
 
 def test_a_worker_that_has_run_the_topic_is_preferred(pool, gate):
     doors = {topic: gate(topic) for topic in ("a", "b")}
-    jobs = {
-        topic: pool.submit("gate", door.payload, ONE, topic=topic) for topic, door in doors.items()
-    }
+    jobs = {topic: pool.submit("gate", door.payload, ONE, topic=topic) for topic, door in doors.items()}
     for door in doors.values():
         door.open()
     pids = {topic: job.wait(PATIENCE).result["pid"] for topic, job in jobs.items()}
@@ -427,9 +425,7 @@ def test_a_file_that_ends_its_parser_cannot_be_read(pool, payload):
     job = pool.submit("abort", payload, TWO, memory=2**30).wait(PATIENCE)
     assert job.state == "failed"
     what = payload.get("name", "The input")
-    assert job.error.startswith(
-        f"{what} cannot be read: its parser crashed (SIGABRT) during compile"
-    )
+    assert job.error.startswith(f"{what} cannot be read: its parser crashed (SIGABRT) during compile")
     assert "again" not in job.error
 
 

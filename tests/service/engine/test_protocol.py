@@ -19,9 +19,7 @@ SCALARS = (
 )
 TREES = st.recursive(
     SCALARS,
-    lambda tree: (
-        st.lists(tree, max_size=3) | st.dictionaries(st.text(max_size=4), tree, max_size=3)
-    ),
+    lambda tree: st.lists(tree, max_size=3) | st.dictionaries(st.text(max_size=4), tree, max_size=3),
     max_leaves=8,
 )
 PAYLOADS = st.dictionaries(st.text(max_size=4), TREES, max_size=4)
@@ -45,9 +43,7 @@ def test_what_json_cannot_hold_is_not_sent(value):
         encode("done", result={"deep": [value]})
 
 
-@pytest.mark.parametrize(
-    "line", [b"", b"\n", b"[]\n", b"{}\n", b'{"kind": 1}\n', b"print\n", b"\xff"]
-)
+@pytest.mark.parametrize("line", [b"", b"\n", b"[]\n", b"{}\n", b'{"kind": 1}\n', b"print\n", b"\xff"])
 def test_other_lines_are_not_messages(line):
     with pytest.raises(ValueError):
         decode(line)
@@ -59,9 +55,7 @@ def test_devices_are_a_positive_whole_number(devices):
         Environment(devices)
 
 
-@pytest.mark.parametrize(
-    "pair", [("", "x"), ("A=B", "x"), ("A\0", "x"), ("A", "\0"), ("A", 1), ("A",)]
-)
+@pytest.mark.parametrize("pair", [("", "x"), ("A=B", "x"), ("A\0", "x"), ("A", "\0"), ("A", 1), ("A",)])
 def test_variables_are_pairs_that_a_system_takes(pair):
     with pytest.raises(ValueError, match="`variables` holds"):
         Environment(1, (pair,))

@@ -154,9 +154,7 @@ for number in range(25):
 """
 
 
-def test_two_processes_write_at_once_from_the_first_moment_on(
-    library: Library, tmp_path: Path
-) -> None:
+def test_two_processes_write_at_once_from_the_first_moment_on(library: Library, tmp_path: Path) -> None:
     snapshot.write(FOUND, tmp_path / "found.json")
     writers = [
         subprocess.Popen(
@@ -210,9 +208,7 @@ def test_threads_of_one_server_use_it_at_once(library: Library) -> None:
 
 
 @pytest.mark.parametrize("content", [b"no database at all" * 100, b"SQLite format 3\0" * 9])
-def test_a_damaged_file_is_left_as_it_is_until_it_is_moved_aside(
-    library: Library, content: bytes
-) -> None:
+def test_a_damaged_file_is_left_as_it_is_until_it_is_moved_aside(library: Library, content: bytes) -> None:
     library.path.write_bytes(content)
     for use in (library.entries, library.bytes, lambda: library.save("a", "", FOUND)):
         with pytest.raises(Unreadable, match="damaged or not a library"):
@@ -226,9 +222,7 @@ def test_a_damaged_file_is_left_as_it_is_until_it_is_moved_aside(
 
 def test_a_file_damaged_in_the_middle_is_refused_with_a_sentence(library: Library) -> None:
     for number in range(20):
-        library.save(
-            f"{number}", "", dataclasses.replace(FOUND, extra={"n": os.urandom(9000).hex()})
-        )
+        library.save(f"{number}", "", dataclasses.replace(FOUND, extra={"n": os.urandom(9000).hex()}))
     with sqlite3.connect(library.path) as database:
         database.execute("PRAGMA wal_checkpoint(TRUNCATE)")
     content = library.path.read_bytes()

@@ -32,8 +32,7 @@ def test_each_user_sees_what_is_theirs_shared_or_has_no_owner(path: Path) -> Non
     ann.save("shared", "", FOUND)
     assert ann.share("shared", True).shared
     assert {
-        one: set(names(library))
-        for one, library in zip("labg", (local, ann, ben, guest), strict=True)
+        one: set(names(library)) for one, library in zip("labg", (local, ann, ben, guest), strict=True)
     } == {
         "l": {"local", "hers", "shared"},
         "a": {"local", "hers", "shared"},
@@ -109,9 +108,7 @@ def test_each_user_has_names_of_their_own(path: Path) -> None:
 NAMES = st.sampled_from(["a", "b", "a (ann@my.org)", "a (without owner)"])
 STEPS = st.lists(
     st.tuples(
-        st.sampled_from(
-            ["save", "replace", "rename", "annotate", "share", "delete", "open", "list"]
-        ),
+        st.sampled_from(["save", "replace", "rename", "annotate", "share", "delete", "open", "list"]),
         NAMES,
         NAMES,
     ),

@@ -37,8 +37,7 @@ ENDINGS = {
         "jax.config.update('jax_traceback_filtering', 'off')\njax.jit(jax.grad(lambda x: 1 / 0))(x)"
     ),
     "interrupt_in_traced_code": (
-        "def interrupted(x):\n    raise KeyboardInterrupt('while traced')\n"
-        "busy()\njax.jit(interrupted)(x)"
+        "def interrupted(x):\n    raise KeyboardInterrupt('while traced')\nbusy()\njax.jit(interrupted)(x)"
     ),
     "exit_with_a_reason": "busy()\nsys.exit('a reason')",
     "exit_in_a_thread": (

@@ -110,9 +110,7 @@ def test_a_recorded_program_is_compiled_for_a_gpu_as_it_is_here(tmp_path: Path) 
 
 def test_an_inspected_function_is_compiled_for_a_gpu(tmp_path: Path) -> None:
     (tmp_path / "look.py").write_text(SOURCE + INSPECTS)
-    ended = call(
-        tmp_path, "-c", f"import sys; sys.path.insert(0, {ROOT!r}); exec(open('look.py').read())"
-    )
+    ended = call(tmp_path, "-c", f"import sys; sys.path.insert(0, {ROOT!r}); exec(open('look.py').read())")
     assert ended.returncode == 0, ended.stderr
     for name, expected in EXPECTED.items():
         plain = json.loads((tmp_path / f"{name}.json").read_text())

@@ -151,24 +151,17 @@ def test_each_program_has_the_axes_of_its_own_mesh(two: Any) -> None:
     name = two.run.programs[0].name
     for program in found.programs:
         mesh = found.mesh_of(program)
-        assert (
-            mesh is not None
-            and mesh.devices == devices["step" if program.name == name else "generate"]
-        )
+        assert mesh is not None and mesh.devices == devices["step" if program.name == name else "generate"]
         assert program.collectives is not None
         for one in program.collectives:
             assert one.mesh_axes is not None and set(one.mesh_axes) <= set(mesh.axis_names)
             assert one.group_size == mesh.ways(one.mesh_axes)
 
 
-def test_each_partitioned_program_has_the_mesh_of_its_compiled_one(
-    two: Any, tmp_path: Path
-) -> None:
+def test_each_partitioned_program_has_the_mesh_of_its_compiled_one(two: Any, tmp_path: Path) -> None:
     for recorded in (two.snapshot, folder_snapshot.read(without_live_arrays(two, tmp_path))):
         meshes = {program.name: recorded.mesh_of(program) for program in recorded.programs}
-        assert {
-            program.name: recorded.mesh_of(program) for program in recorded.propagated
-        } == meshes
+        assert {program.name: recorded.mesh_of(program) for program in recorded.propagated} == meshes
         assert len(set(meshes.values())) == 2
         for part in recorded.on_each_mesh():
             assert [program.name for program in part.propagated] == [
@@ -265,9 +258,7 @@ def test_live_arrays_without_a_device_of_the_target_are_named(two: Any, tmp_path
     program_run.write(replace(run, programs=run.programs[:1]), folder)
     found = folder_snapshot.read(folder)
     (mesh,) = found.meshes
-    on_mesh = {
-        a.path for a in two.snapshot.arrays if set(_devices(two.snapshot, a)) <= {0, 1, 2, 3}
-    }
+    on_mesh = {a.path for a in two.snapshot.arrays if set(_devices(two.snapshot, a)) <= {0, 1, 2, 3}}
     assert {array.path for array in found.arrays} == on_mesh
     assert all(set(_devices(found, array)) <= set(mesh.devices) for array in found.arrays)
     (note,) = (one for one in found.findings if one.code == folder_snapshot.LEFT_OUT)

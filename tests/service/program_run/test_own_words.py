@@ -150,9 +150,7 @@ def test_autodiff_asks_for_a_collective_that_the_line_lacks(words: Any) -> None:
 
 
 def test_autodiff_transposes_a_collective_of_the_code(words: Any) -> None:
-    assert requested(words, "scatters", "all-gather") >= {
-        ("code", "all_gather", line("jax.lax.all_gather"))
-    }
+    assert requested(words, "scatters", "all-gather") >= {("code", "all_gather", line("jax.lax.all_gather"))}
     assert requested(words, "scatters", "reduce-scatter") == {
         ("autodiff", "all_gather", line("jax.lax.all_gather"))
     }
@@ -165,9 +163,7 @@ def test_a_derivative_rule_may_ask_for_a_collective(words: Any) -> None:
 def test_programs_of_one_name_have_their_lines(words: Any) -> None:
     names = {record.name for record in words.run.programs if record.function == "<lambda>"}
     assert {f"<lambda> at {line('double =')}", f"<lambda> at {line('triple =')}"} <= names
-    assert {record.called for record in words.run.programs if record.function == "mean"} == {
-        line("kept =")
-    }
+    assert {record.called for record in words.run.programs if record.function == "mean"} == {line("kept =")}
 
 
 def test_arrays_have_the_names_of_attributes_and_variables(words: Any) -> None:

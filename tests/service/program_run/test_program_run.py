@@ -122,9 +122,9 @@ def test_state_of_a_short_program_is_captured_or_named_as_missing(tmp_path: Path
     run = program_run.read(tmp_path / "recorded")
     found = folder_snapshot.read(tmp_path / "recorded")
     assert run.problems == ()
-    (missing,) = [
-        one for one in found.findings if one.code == records.MISSING and "step" in one.message
-    ] or [None]
+    (missing,) = [one for one in found.findings if one.code == records.MISSING and "step" in one.message] or [
+        None
+    ]
     totals = [array for array in found.arrays if array.shape == () and array.dtype == "float32"]
     captured = [array for array in found.arrays if array.shape == (64, 64)]
     if how == "cycle":

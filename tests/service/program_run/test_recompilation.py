@@ -31,9 +31,7 @@ def test_each_difference_is_a_reason() -> None:
     assert reasons([X, meta(value("x", (4,)), value("y"), static=X["static"])]) == (
         Reason("shape", "x", "[8]", "[4]"),
     )
-    other = meta(
-        value("x", dtype="int8", weak=True), value("y", sharding="P('a')"), static=X["static"]
-    )
+    other = meta(value("x", dtype="int8", weak=True), value("y", sharding="P('a')"), static=X["static"])
     assert {(one.kind, one.argument) for one in reasons([X, other])} == {
         ("dtype", "x"),
         ("weak type", "x"),

@@ -31,11 +31,7 @@ def test_programs_that_compute_the_same(tmp_path: Path) -> None:
     assert [program.reason for program in results.programs] == [None] * 8, results
     assert status == 0 and results.same
     starts = ("gradient =", "draw =", "    product =", "jax.jit(lambda x: jnp.linalg")
-    lines = [
-        number
-        for number, line in enumerate(programs.RIGHT.splitlines(), 1)
-        if line.startswith(starts)
-    ]
+    lines = [number for number, line in enumerate(programs.RIGHT.splitlines(), 1) if line.startswith(starts)]
     first, second, third, fourth = (f"<lambda> at script.py:{line}" for line in lines)
     names = ["auto", "mapped", first, second, "total", third, fourth, "each"]
     assert [program.name for program in results.programs] == names
@@ -67,9 +63,7 @@ def test_a_forgotten_psum(wrong: Any) -> None:
     parts = (2 * x).reshape(4, 2, 16).sum(1)  # what each row of the mesh has
     whole = parts.sum(0)
     (place,) = value.index
-    assert np.allclose(
-        [float(text) for text in value.values], [parts[0][place] + 1, whole[place] + 1]
-    )
+    assert np.allclose([float(text) for text in value.values], [parts[0][place] + 1, whole[place] + 1])
     difference = np.linalg.norm(parts[0] - whole)
     expected = difference / max(np.linalg.norm(parts[0] + 1), np.linalg.norm(whole + 1))
     assert value.difference == pytest.approx(expected, rel=1e-5)

@@ -36,9 +36,7 @@ def space(service) -> Space:
 def search(space: Space, store: Path, address: str | None, on_progress=None) -> SearchResult:
     with executors.local(1) if address is None else executors.dask(address) as executor:
         kept = CompileCache(store / "search.sqlite3")
-        return Search(
-            space, CHIPS["v5e"], executor, 0, store=kept, on_progress=on_progress, workers=2
-        ).run()
+        return Search(space, CHIPS["v5e"], executor, 0, store=kept, on_progress=on_progress, workers=2).run()
 
 
 def costs(found: SearchResult) -> list[object]:
@@ -77,9 +75,7 @@ def _impatient(monkeypatch: pytest.MonkeyPatch) -> None:
 
 @pytest.mark.nightly
 @pytest.mark.usefixtures("_impatient")
-def test_a_killed_scheduler_ends_the_search_with_a_sentence_and_it_continues(
-    space, cluster, tmp_path, capfd
-):
+def test_a_killed_scheduler_ends_the_search_with_a_sentence_and_it_continues(space, cluster, tmp_path, capfd):
     def kill(progress) -> None:
         if progress.done:
             cluster.end(cluster.scheduler)

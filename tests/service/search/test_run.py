@@ -53,9 +53,7 @@ def search(
 ) -> SearchResult:
     with ThreadPoolExecutor(workers) as threads:
         options = {"budget": 0, "chip": CHIP} | options
-        return Search(
-            space, executor=executor or threads, store=store, workers=workers, **options
-        ).run()
+        return Search(space, executor=executor or threads, store=store, workers=workers, **options).run()
 
 
 def layouts_of(found: SearchResult) -> list[object]:
@@ -103,9 +101,7 @@ def test_partitioning_all_candidates_gives_the_same_best_ones(space, store, monk
 
 
 @pytest.mark.nightly
-def test_one_and_two_workers_give_the_same_result_and_a_second_search_reads_it(
-    space, store, tmp_path
-):
+def test_one_and_two_workers_give_the_same_result_and_a_second_search_reads_it(space, store, tmp_path):
     one = search(space, CompileCache(tmp_path / "another.sqlite3"), workers=1)
     two = search(space, store, workers=2)
     assert layouts_of(one) == layouts_of(two)
@@ -132,9 +128,7 @@ def test_single_rules_of_the_best_candidate_are_changed(service, store):
 
 @pytest.mark.nightly
 def test_compiled_candidates_are_measured_and_the_best_is_the_fastest(service, store, monkeypatch):
-    layout = layouts.parse(
-        {"mesh": "2", "axes": "data", "depth": "32", "layers": "1", "steps": "2"}
-    ).unwrap()
+    layout = layouts.parse({"mesh": "2", "axes": "data", "depth": "32", "layers": "1", "steps": "2"}).unwrap()
     space = space_of(layout, service.start_state(layout).wait().answer())
     found = search(space, store, chip=None, budget=2)
     compiled = [one for one in found.candidates if one.stage == "compiled"]

@@ -13,9 +13,7 @@ from inspector.compiled.hlo.module import Computation, Instruction, operand_name
 # Their text between parentheses is a number or a literal.
 _WITHOUT_OPERANDS = frozenset({"parameter", "constant"})
 # Instructions that stay although nothing uses them.
-_KEPT = frozenset(
-    {"parameter", "infeed", "outfeed", "send", "recv", "custom-call", "while", "call"}
-)
+_KEPT = frozenset({"parameter", "infeed", "outfeed", "send", "recv", "custom-call", "while", "call"})
 
 
 class EditedComputation:
@@ -129,9 +127,7 @@ class EditedComputation:
         self.changed = True
         return instruction
 
-    def replace(
-        self, old: Instruction, new: Instruction, users: Sequence[Instruction] | None = None
-    ) -> None:
+    def replace(self, old: Instruction, new: Instruction, users: Sequence[Instruction] | None = None) -> None:
         """Let the users of one instruction use another one. Remove what nothing uses any more.
 
         users: only these; by default all but the new one.
@@ -200,9 +196,7 @@ class EditedComputation:
             for name in (*following.get(original.name, ()), original.name):
                 if name in self.instructions:
                     self._append(name, order)
-        instructions = tuple(
-            self.instructions[name]._replace(root=name == self._root) for name in order
-        )
+        instructions = tuple(self.instructions[name]._replace(root=name == self._root) for name in order)
         return Computation(
             self._computation.name,
             self._computation.entry,

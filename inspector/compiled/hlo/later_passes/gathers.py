@@ -43,9 +43,7 @@ def fold_gathers(passes: Passes, outer: Instruction) -> None:
     (first,), (second,) = dimensions_of(inner), dimensions_of(outer)
     counts = len(outer_groups[0]), len(groups[0])
     own = metadata(outer)
-    before = edited.insert(
-        "reshape", array.resized([1, *array.sizes]).text, [value.name], own, outer
-    )
+    before = edited.insert("reshape", array.resized([1, *array.sizes]).text, [value.name], own, outer)
     gathered = edited.insert(
         "all-gather",
         array.resized([counts[0] * counts[1], *array.sizes]).text,
@@ -68,9 +66,7 @@ def gather_again(passes: Passes) -> None:
     edited = passes.edited
     places = {name: number for number, name in enumerate(edited.instructions)}
     gathers = [
-        instruction
-        for instruction in edited.instructions.values()
-        if instruction.opcode == "all-gather"
+        instruction for instruction in edited.instructions.values() if instruction.opcode == "all-gather"
     ]
     for collective in gathers:
         chain = [collective]  # up to the value that several instructions use

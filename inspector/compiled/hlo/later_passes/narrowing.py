@@ -100,9 +100,7 @@ def _multiplies_as_bfloat16(user: Instruction) -> bool:
         return False
     attributes = user.attributes
     # An algorithm names the types of the operands.
-    return "algorithm" not in attributes and not _HIGHER.search(
-        attributes.get("operand_precision", "")
-    )
+    return "algorithm" not in attributes and not _HIGHER.search(attributes.get("operand_precision", ""))
 
 
 def _narrow(passes: Passes, collective: Instruction, value: Instruction) -> None:

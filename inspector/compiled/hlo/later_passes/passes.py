@@ -231,9 +231,7 @@ def with_dimension(attributes_text: str, dimension: int) -> str:
 
 def scattered_attributes(attributes_text: str, dimension: int) -> str:
     """Return the attributes of a reduce-scatter in the groups of an all-reduce."""
-    return _TO_APPLY.sub(
-        lambda match: f", dimensions={{{dimension}}}{match[0]}", attributes_text, count=1
-    )
+    return _TO_APPLY.sub(lambda match: f", dimensions={{{dimension}}}{match[0]}", attributes_text, count=1)
 
 
 def gathered_attributes(attributes_text: str, dimension: int) -> str:
@@ -243,11 +241,7 @@ def gathered_attributes(attributes_text: str, dimension: int) -> str:
 
 def renamed(name: str, opcode: str) -> str:
     """Return the name of the operation that replaces an all-reduce: `all-gather.7` for `all-reduce.7`."""
-    return (
-        opcode + name.removeprefix("all-reduce")
-        if name.startswith("all-reduce")
-        else f"{opcode}.{name}"
-    )
+    return opcode + name.removeprefix("all-reduce") if name.startswith("all-reduce") else f"{opcode}.{name}"
 
 
 def product_of_groups(inner: Groups | None, outer: Groups | None) -> Groups | None:

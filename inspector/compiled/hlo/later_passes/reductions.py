@@ -224,9 +224,7 @@ def _kept_slice(passes: Passes, collective: Instruction) -> tuple[Instruction | 
     return user, reshaped
 
 
-def _is_scattered(
-    passes: Passes, part: Instruction, dimensions: Sequence[int], groups: Groups
-) -> bool:
+def _is_scattered(passes: Passes, part: Instruction, dimensions: Sequence[int], groups: Groups) -> bool:
     """Return whether each device of a group takes the slice of its number in the group."""
     edited = passes.edited
     whole, own = array_of(edited.operand(part)), array_of(part)

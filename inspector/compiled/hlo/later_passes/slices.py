@@ -77,9 +77,7 @@ def reduce_in_slices(passes: Passes, collective: Instruction) -> None:
     value, elements = edited.operand(collective), collective.shape.elements or 0
     count = len(levels.inside[0])
     if (collective.shape.bytes or 0) < count * _TILE_BYTES or elements % count:
-        reduced = edited.insert(
-            "all-reduce", array.text, [value.name], inside, collective, f"{name}.inside"
-        )
+        reduced = edited.insert("all-reduce", array.text, [value.name], inside, collective, f"{name}.inside")
         edited.set_operands(edited.set_attributes(collective, between), [reduced.name])
         passes.changed("between-slices", (name,), (reduced.name, name))
         return
@@ -173,9 +171,7 @@ def permute_in_slices(passes: Passes, collective: Instruction) -> None:
     # A device that receives nothing has zeros.
     result = moved[0]
     for other in moved[1:]:
-        result = edited.insert(
-            "add", shape, [result.name, other.name], metadata(collective), collective
-        )
+        result = edited.insert("add", shape, [result.name, other.name], metadata(collective), collective)
     edited.replace(collective, result)
     edited.rename(moved[0], name)
     passes.changed("between-slices", (name,), (name, *(op.name for op in moved[1:])))

@@ -58,9 +58,7 @@ def show(board: Board) -> None:
             _sentences(named, chip, board.baseline, width_px)
 
 
-def _sentences(
-    named: comparison.Named, chip: hardware.Chip | None, baseline: int, width_px: int
-) -> None:
+def _sentences(named: comparison.Named, chip: hardware.Chip | None, baseline: int, width_px: int) -> None:
     """Draw few sentences, so that the table stays on the page."""
     most = 1 if len(named) - 1 > _MOST_COLUMNS else _MOST_SENTENCES
     against = Strong(named[baseline][0])
@@ -74,9 +72,7 @@ def _sentences(
 def _kept(rows: Sequence[Question], count: int) -> list[Question]:
     """Draw the choices for the table, and return its rows."""
     programs = list(dict.fromkeys(row.program for row in rows if row.program))
-    with screenshot_mode.controls(
-        "table", horizontal=True, vertical_alignment="center", gap="medium"
-    ):
+    with screenshot_mode.controls("table", horizontal=True, vertical_alignment="center", gap="medium"):
         chosen = _choose_program(programs)
         everything = st.toggle(
             "Show equal rows",

@@ -103,9 +103,7 @@ def _cut(lead: Array, held: list[tuple[Array, Mesh]]) -> Cut:
     if rank < 3:
         return at_first
     key = f"board_dimensions:{lead.path}"
-    with screenshot_mode.controls(
-        "map_cut", horizontal=True, vertical_alignment="bottom", gap="medium"
-    ):
+    with screenshot_mode.controls("map_cut", horizontal=True, vertical_alignment="bottom", gap="medium"):
         chosen = st.multiselect(
             "Drawn dimensions",
             range(rank),

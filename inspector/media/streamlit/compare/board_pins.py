@@ -47,9 +47,7 @@ def _menu(board: Board, place: int) -> None:
     with st.container(horizontal=True, gap="small"):
         last = len(board.pins) - 1
         _button("Move left", "arrow_back", place, lambda board: board.moved(place, -1), place == 0)
-        _button(
-            "Move right", "arrow_forward", place, lambda board: board.moved(place, 1), place == last
-        )
+        _button("Move right", "arrow_forward", place, lambda board: board.moved(place, 1), place == last)
         _button("Remove", "delete", place, lambda board: board.without(place))
 
 

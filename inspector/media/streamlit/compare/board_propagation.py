@@ -47,9 +47,7 @@ def known(board: Board) -> Board | None:
 
 def show(service: Inspection, board: Board) -> None:
     """Propagate the plans without programs, say so, and rerun the page whenever those of a plan are known."""
-    waiting = {
-        pin.name: layout for pin in board.pins if (layout := _missing(pin.snapshot)) is not None
-    }
+    waiting = {pin.name: layout for pin in board.pins if (layout := _missing(pin.snapshot)) is not None}
     if waiting:
         st.fragment(_poll, run_every=POLL_SECONDS)(service, waiting)
 
@@ -79,7 +77,5 @@ def _missing(snapshot: Snapshot) -> Layout | None:
     return board_link.layout_of(snapshot)
 
 
-def _outcome(
-    service: Inspection, layout: Layout, start: bool = False
-) -> Outcome[PropagatedPrograms]:
+def _outcome(service: Inspection, layout: Layout, start: bool = False) -> Outcome[PropagatedPrograms]:
     return propagation.of_programs(_NEWEST, service, layout, layout.entry.programs, start)

@@ -212,9 +212,7 @@ class Editor:
             ("mesh", "Mesh", current_layout.change_mesh, "2x4"),
             ("axes", "Axis names", current_layout.change_axes, "data, model"),
         ):
-            kept_field.draw(
-                row.text_input, label, key=f"field:{name}", on_change=change, placeholder=example
-            )
+            kept_field.draw(row.text_input, label, key=f"field:{name}", on_change=change, placeholder=example)
         for name in ("mesh", "axes"):
             _show_problem(self._problems.get(name))
         slot = st.empty()
@@ -247,9 +245,7 @@ class Editor:
             st.warning(plain(audit.left_out_text(left, names)), icon=":material/rule:")
         _add_button("Add rule", current_layout.add_rule)
 
-    def _draw_rule(
-        self, row: current_layout.RuleRow, position: int, names: tuple[str, ...]
-    ) -> None:
+    def _draw_rule(self, row: current_layout.RuleRow, position: int, names: tuple[str, ...]) -> None:
         self._draw_row(row, position, ("Logical axis", "Mesh axes", "rule", "logical axis"))
         try:
             rule = layouts.parse_rule(row.text(), names)
@@ -259,9 +255,7 @@ class Editor:
             slot = st.empty()
             self._rule_slots.append((rule, lambda text: _show_problem(text, slot)))
 
-    def _draw_row(
-        self, row: current_layout.RuleRow, position: int, words: tuple[str, str, str, str]
-    ) -> None:
+    def _draw_row(self, row: current_layout.RuleRow, position: int, words: tuple[str, str, str, str]) -> None:
         """Draw the two fields of a row and its menu. `words` are the labels, the row and a placeholder."""
         left, right, noun, placeholder = words
         key = f"{row.table}_menu:{row.number}"
@@ -284,9 +278,7 @@ class Editor:
                 icon=":material/more_vert:",
                 type="tertiary",
                 key=key,
-                on_click=lambda: current_layout.act_on_rule(
-                    position, st.session_state[key], row.table
-                ),
+                on_click=lambda: current_layout.act_on_rule(position, st.session_state[key], row.table),
             )
 
     def _draw_state_specs(self, entry: ModelEntry) -> None:

@@ -8,9 +8,7 @@ from typing import Any
 import streamlit as st
 
 
-def draw(
-    label: str, key: str, icon: str, act: Callable[..., Any], *arguments: Any, **settings: Any
-) -> None:
+def draw(label: str, key: str, icon: str, act: Callable[..., Any], *arguments: Any, **settings: Any) -> None:
     """Draw a button that calls `act` with the arguments before the next run of the page.
 
     Args:

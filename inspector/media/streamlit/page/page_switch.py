@@ -16,9 +16,7 @@ _NEXT = "page_of_next_run"
 
 def page(url_path: str) -> StreamlitPage:
     """Return the page with this path. Streamlit identifies a registered page by its path alone."""
-    return st.Page(
-        _unregistered, title="page", url_path=url_path or None, default=url_path == LAYOUT
-    )
+    return st.Page(_unregistered, title="page", url_path=url_path or None, default=url_path == LAYOUT)
 
 
 def to(url_path: str) -> NoReturn:
@@ -43,9 +41,7 @@ def join_entries(on_back: Callable[[], None]) -> None:
     Args:
       on_back: a callback for when *Back* or *Forward* of the browser has changed the URL of the same page.
     """
-    page_files.component("page_switch")(
-        key="page_switch", width=1, height=1, on_back_change=on_back
-    )
+    page_files.component("page_switch")(key="page_switch", width=1, height=1, on_back_change=on_back)
 
 
 def _unregistered() -> None:

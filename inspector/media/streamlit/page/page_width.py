@@ -43,9 +43,7 @@ def halves() -> tuple[Any, Any]:
     return left, right
 
 
-def beside(
-    widths: Sequence[int], align: Literal["top", "center", "bottom"] = "bottom"
-) -> Sequence[Any]:
+def beside(widths: Sequence[int], align: Literal["top", "center", "bottom"] = "bottom") -> Sequence[Any]:
     """Return places of these relative widths, below each other on a narrow page."""
     if content_px() < NARROW_PX:
         return [st.container() for _ in widths]
@@ -55,6 +53,4 @@ def beside(
 def measure() -> None:
     """Draw the invisible component, at the end of a page."""
     data = {"reported": content_px(), "usual": USUAL_PX, "step": _STEP_PX}
-    page_files.component("page_width")(
-        data=data, key="page_width", height=1, on_width_change=lambda: None
-    )
+    page_files.component("page_width")(data=data, key="page_width", height=1, on_width_change=lambda: None)

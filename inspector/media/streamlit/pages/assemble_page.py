@@ -237,12 +237,8 @@ def _show_reshard(assembly: Assembly, assembled: Assembled) -> None:
                 "Kept": st.column_config.NumberColumn(
                     format="%d B", help="Bytes that were already on the device."
                 ),
-                "Received": st.column_config.NumberColumn(
-                    format="%d B", help="Bytes from other devices."
-                ),
-                "From": st.column_config.TextColumn(
-                    help="First device that held the bytes, and how many."
-                ),
+                "Received": st.column_config.NumberColumn(format="%d B", help="Bytes from other devices."),
+                "From": st.column_config.TextColumn(help="First device that held the bytes, and how many."),
             },
         )
 
@@ -264,9 +260,7 @@ def _show_mistake(fields: Fields, assembly: Assembly) -> tuple[Assembly, Assembl
             format_func=lambda name: assemblies.MISTAKES[name].title,
             width=2 * FIELD_PX + COLUMN_PX // 2,
         )
-        has_device = mistake in ABOUT_ONE_DEVICE and not (
-            assembly.way == "device_put" and mistake == "dtype"
-        )
+        has_device = mistake in ABOUT_ONE_DEVICE and not (assembly.way == "device_put" and mistake == "dtype")
         device = fields.draw(
             st.number_input,
             "device",

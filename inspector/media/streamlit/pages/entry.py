@@ -41,9 +41,7 @@ if not sign_in.passed():
     st.stop()
 
 
-def page_of(
-    name: str, icon: str, title: str | None = None, *, hidden: bool = False
-) -> StreamlitPage:
+def page_of(name: str, icon: str, title: str | None = None, *, hidden: bool = False) -> StreamlitPage:
     """Return the page of the module `NAME_page`, which is imported when the page is opened."""
 
     def show() -> None:

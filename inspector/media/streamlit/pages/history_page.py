@@ -57,9 +57,7 @@ def _show_chosen(entry: HistoryEntry) -> None:
     with st.container(border=True):
         st.markdown(f"#### {section.KINDS.get(entry.kind, entry.kind)}: {plain(entry.title)}")
         when = datetime.fromisoformat(entry.time)
-        st.caption(
-            f"{when:%Y-%m-%d %H:%M} UTC" + (f" · {plain(entry.owner)}" if entry.owner else "")
-        )
+        st.caption(f"{when:%Y-%m-%d %H:%M} UTC" + (f" · {plain(entry.owner)}" if entry.owner else ""))
         if entry.kind == DAMAGED:
             st.error("This entry cannot be read: delete it.", icon=":material/error:")
         with st.container(horizontal=True, gap="small"):
@@ -77,9 +75,7 @@ def _show_chosen(entry: HistoryEntry) -> None:
                 buttons.draw(label, "history_share", icon, _share, entry, type="tertiary")
             if entry.changeable:
                 entries = (entry,)
-                buttons.draw(
-                    "Delete entry", "history_delete", "delete", _delete, entries, type="tertiary"
-                )
+                buttons.draw("Delete entry", "history_delete", "delete", _delete, entries, type="tertiary")
         with st.expander("Parameters", key="history_parameters"):
             st.json(entry.parameters)
 

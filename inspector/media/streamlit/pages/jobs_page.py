@@ -64,9 +64,7 @@ def _rules() -> str:
 
 def _show_jobs() -> None:
     last_problem.show()
-    listed = sorted(
-        inspection.shared().pool.jobs(), key=lambda job: (job.status.place or 0, -job.age)
-    )
+    listed = sorted(inspection.shared().pool.jobs(), key=lambda job: (job.status.place or 0, -job.age))
     if not listed:
         st.info("No job runs or waits.", icon=":material/check_circle:")
         return

@@ -131,18 +131,12 @@ def _draw_main(
         draw_link = summary_panel.show(
             snapshot,
             layout,
-            lambda: run_panel.show(
-                service, (layout, planned), ran=run is not None, rejected=rejected
-            ),
+            lambda: run_panel.show(service, (layout, planned), ran=run is not None, rejected=rejected),
             computing=run is None and not programs.ended,
         )
         if run is None and not programs.ended and not propagates:
             propagation.watch(service, layout)  # for the head; the figures come first
-        if (
-            layout.explicit_axes
-            and not programs.ended
-            and st.session_state.get("panel") not in panels
-        ):
+        if layout.explicit_axes and not programs.ended and st.session_state.get("panel") not in panels:
             propagation.show(service, layout)  # JAX may refuse the programs
     figures = None if run is None else assess(snapshot, chip_choice.chosen_chip())
     return planned, figures, draw_link
@@ -166,9 +160,7 @@ def _panels_of_plan(
             propagation.show(service, layout)
             return
         # Above the collectives, because what is missing is below and in their details.
-        propagation.show(
-            service, layout, "Then causes of collectives and a comparison are added below."
-        )
+        propagation.show(service, layout, "Then causes of collectives and a comparison are added below.")
         collectives_panel.show(snapshot, layout)
 
     if snapshot.source.kind != "plan":  # to compare with the compiled programs

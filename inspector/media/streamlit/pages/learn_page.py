@@ -72,9 +72,7 @@ def _draw_fields(guide: str) -> TutorialRequest | None:
         sizes = f"Sizes of the mesh axes joined by x; at most {tutorials.MOST_DEVICES} devices. "
         help = sizes + "A change runs the tutorial again."
         fields.draw_mesh(st.text_input, "Mesh", _change_mesh, help, guide, width=FIELD_PX)
-        fields.draw(
-            st.text_input, "axes", "Axis names", width=FIELD_PX, help=guide_form.AXIS_NAMES_HELP
-        )
+        fields.draw(st.text_input, "axes", "Axis names", width=FIELD_PX, help=guide_form.AXIS_NAMES_HELP)
         for problem in parsed.problems.values():
             st.markdown(f":red[:material/error: :small[{plain(problem)}]]", width="content")
     return parsed.value
@@ -112,9 +110,7 @@ def _show_tutorial(taken: Taken) -> None:
 def _run_text(taken: Taken) -> str:
     request, versions = taken.request, taken.result.versions
     names = {"jax": "JAX", "flax": "Flax"}
-    ran = ", ".join(
-        f"{title} {versions[name]}" for name, title in names.items() if name in versions
-    )
+    ran = ", ".join(f"{title} {versions[name]}" for name, title in names.items() if name in versions)
     mesh = mesh_sizes_text(request.axis_names, request.mesh_shape)
     return plain(f"Run on mesh {mesh}, emulated on this machine, with {ran}.")
 

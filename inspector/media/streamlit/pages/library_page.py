@@ -142,9 +142,7 @@ def _show_chosen(library: Library, entry: Entry) -> None:
         named = opened.named if isinstance(opened, Board) else ((entry.name, opened),)
         lines = provenance.lines(named) if board else (provenance.line(named[0][1]),)
         st.caption("  \n".join(map(plain, lines)))
-        st.markdown(
-            "  \n".join(plain(line) for line in entry.note.splitlines()) or ":gray[*No note*]"
-        )
+        st.markdown("  \n".join(plain(line) for line in entry.note.splitlines()) or ":gray[*No note*]")
         if board is None:
             _show_amounts(entry)
         with st.container(horizontal=True, gap="small", vertical_alignment="center"):
@@ -181,9 +179,7 @@ def _draw_open(entry: Entry, opened: Snapshot | Board) -> None:
     layout = board_link.layout_of(opened)
     if layout is not None:
         help = "Open its layout on the Layout page."
-        buttons.draw(
-            "Edit layout", "library_edit", "edit", _edit, layout, type="tertiary", help=help
-        )
+        buttons.draw("Edit layout", "library_edit", "edit", _edit, layout, type="tertiary", help=help)
 
 
 @uninterrupted()
@@ -205,9 +201,7 @@ def _edit(layout: Layout) -> None:
 
 
 def _draw_note(entry: Entry) -> None:
-    with st.popover(
-        "Note", icon=":material/edit_note:", type="tertiary", key="library_note_popover"
-    ):
+    with st.popover("Note", icon=":material/edit_note:", type="tertiary", key="library_note_popover"):
         # Each entry has its own field, so that no note goes to another Snapshot.
         key = f"library_note:{entry.name}:{entry.saved}"
         st.text_area("Note", value=entry.note, key=key, max_chars=LONGEST_NOTE, height=160)
@@ -224,18 +218,14 @@ def _draw_share(entry: Entry) -> None:
 
 
 def _draw_rename(entry: Entry) -> None:
-    with st.popover(
-        "Rename", icon=":material/edit:", type="tertiary", key="library_rename_popover"
-    ):
+    with st.popover("Rename", icon=":material/edit:", type="tertiary", key="library_rename_popover"):
         key = f"library_name:{entry.name}:{entry.saved}"
         st.text_input("New name", value=entry.name, key=key, max_chars=LONGEST_NAME)
         st.button("Save name", key="library_rename", on_click=_rename, args=(entry, key))
 
 
 def _draw_delete(entry: Entry) -> None:
-    with st.popover(
-        "Delete", icon=":material/delete:", type="tertiary", key="library_delete_popover"
-    ):
+    with st.popover("Delete", icon=":material/delete:", type="tertiary", key="library_delete_popover"):
         st.markdown(f"{plain(entry.name)} cannot be recovered.")
         buttons.draw("Delete entry", "library_delete", "delete_forever", _delete, entry)
 

@@ -137,9 +137,7 @@ def _mesh_fields(columns: Sequence[Any], kind: str | None) -> tuple[str, str]:
         disabled=disabled,
         help="Sizes of the mesh axes. Set it only for HLO text that names no mesh.",
     )
-    axes = columns[1].text_input(
-        "Mesh axes", key="open_axes", placeholder="data, model", disabled=disabled
-    )
+    axes = columns[1].text_input("Mesh axes", key="open_axes", placeholder="data, model", disabled=disabled)
     return ("", "") if disabled else (mesh or "", axes or "")
 
 
@@ -203,8 +201,7 @@ def _progress(name: str, status: Status) -> Progress:
 
 def _show_formats() -> None:
     rows = "".join(
-        f"| **{reader.title}** | {reader.upload} | {reader.contains} |\n"
-        for reader in READERS.values()
+        f"| **{reader.title}** | {reader.upload} | {reader.contains} |\n" for reader in READERS.values()
     )
     st.markdown(f"| Format | File | Contents |\n|---|---|---|\n{rows}")
     st.caption(

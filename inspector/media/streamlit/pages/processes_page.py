@@ -130,9 +130,7 @@ def _show_figures(request: HostLocal, exchanged: Exchanged) -> None:
     if exchanged.array is not None:
         drawn["global"] = figures.global_figure(exchanged, width_px=COLUMN_PX)
     if all(view.returned is not None for view in exchanged.views):
-        drawn["returned"] = figures.local_figure(
-            request, exchanged.views, returned=True, width_px=COLUMN_PX
-        )
+        drawn["returned"] = figures.local_figure(request, exchanged.views, returned=True, width_px=COLUMN_PX)
     guide_form.draw_figures(drawn, "processes:{}_figure", COLUMN_PX)
     if exchanged.array is not None:
         st.caption(f"One color per process; hover for devices. Sharding: `{exchanged.sharding}`")

@@ -167,9 +167,7 @@ def _last_field(saved: Layout) -> str:
 
 def _texts(saved: Layout, fields: Fields) -> dict[str, str]:
     """Return the fields of the saved layout with the typed ones: both layouts have one model."""
-    return layouts.to_fields(saved) | {
-        name: fields[name] for name in ("mesh", "axes", _last_field(saved))
-    }
+    return layouts.to_fields(saved) | {name: fields[name] for name in ("mesh", "axes", _last_field(saved))}
 
 
 def _three_fields(layout: Layout) -> dict[str, str]:
@@ -264,9 +262,7 @@ def _draw_verdict(outcome: Outcome, saved: Layout, new: Layout) -> None:
     )
 
 
-def _draw_transfer(
-    moved: Transfer, outcome: Outcome | None, before: Snapshot, after: Snapshot
-) -> None:
+def _draw_transfer(moved: Transfer, outcome: Outcome | None, before: Snapshot, after: Snapshot) -> None:
     with st.container(horizontal=True, vertical_alignment="center", gap="small"):
         if outcome is None:
             st.badge("Planned: nothing run", icon=":material/architecture:", color="blue")

@@ -293,8 +293,7 @@ def _show_result(result: SearchResult, layout: Layout) -> None:
     def pick(row: int | None) -> None:
         if row is None and result.best is not None:
             st.caption(
-                "The best layout. Select another (Shift+Space) to see why it differs, to open or compare "
-                "it."
+                "The best layout. Select another (Shift+Space) to see why it differs, to open or compare it."
             )
             row = listed.index(result.candidates[result.best])
         if row is not None:
@@ -317,9 +316,7 @@ def _show_one(candidate: Candidate, result: SearchResult, layout: Layout) -> Non
         st.markdown(f"**{plain(name)}**")
         render.show([section.why(result, candidate)])
         with st.container(horizontal=True, gap="small"):
-            buttons.draw(
-                "Open", "search_open", "open_in_new", _open, chosen, result.chip, type="primary"
-            )
+            buttons.draw("Open", "search_open", "open_in_new", _open, chosen, result.chip, type="primary")
             pin = st.button("Compare", key="search_pin", icon=":material/view_column:")
             code_panel.draw_button(chosen)
         if pin:

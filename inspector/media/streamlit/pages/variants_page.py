@@ -159,6 +159,4 @@ def _show_costs(pair: Variants, left: Snapshot, right: Snapshot) -> None:
     titles = ("", pair.left_title, pair.right_title, "Ratio")
     columns = zip(*variant_costs.rows(left, right), strict=True)
     table.show(dict(zip(titles, columns, strict=True)), "variant_costs")
-    st.caption(
-        "Emulated on this machine, one after the other. Ratio: right over left; near 1 is noise."
-    )
+    st.caption("Emulated on this machine, one after the other. Ratio: right over left; near 1 is noise.")

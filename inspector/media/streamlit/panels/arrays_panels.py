@@ -31,9 +31,7 @@ PARTS = {
 }
 
 
-def show(
-    snapshot: Snapshot, layout: Layout | None, instead: Mapping[str, View] | None = None
-) -> None:
+def show(snapshot: Snapshot, layout: Layout | None, instead: Mapping[str, View] | None = None) -> None:
     """Draw the choice of a view, and the view. `instead` has views that the page draws in another way."""
     view = kept_field.draw_one_of("View", view_link.VIEWS, selection.VIEW_KEY)
     {**VIEWS, **(instead or {})}[view](snapshot, layout)

@@ -15,9 +15,7 @@ HEIGHT_PX = 520
 
 def draw_button(layout: Layout) -> None:
     """Draw the button, and the dialog if it is open."""
-    open_dialog.draw(
-        "Code", "code", "Code", lambda: show(layout), "code", key="code_button", width="large"
-    )
+    open_dialog.draw("Code", "code", "Code", lambda: show(layout), "code", key="code_button", width="large")
 
 
 def show(layout: Layout) -> None:

@@ -59,9 +59,7 @@ def _show_each(snapshot: Snapshot, program: Program, every: Sequence[Collective]
         format_func=plain,
         key=f"collective_axes:{program.name}",
     )
-    wanted = right.pills(
-        "Phase", phases, selection_mode="multi", key=f"collective_phases:{program.name}"
-    )
+    wanted = right.pills("Phase", phases, selection_mode="multi", key=f"collective_phases:{program.name}")
     shown = collectives.matching(every, along or (), wanted or ())
     if not shown:
         st.info("No collective matches these filters.", icon=":material/search_off:")

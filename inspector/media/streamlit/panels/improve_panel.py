@@ -158,9 +158,7 @@ def _draw(
             if layout is not None and (goal or may_fix):
                 _draw_apply(f"{key}:apply", improvement, snapshot, layout)
             if in_full and goal is not None and current is not None:
-                _draw_compare(
-                    f"{key}:compare", current, fix.words if fix else improvement.title, goal
-                )
+                _draw_compare(f"{key}:compare", current, fix.words if fix else improvement.title, goal)
             if in_full and finding and finding.array in {array.path for array in snapshot.arrays}:
                 st.button(
                     "Array",

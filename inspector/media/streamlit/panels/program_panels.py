@@ -120,9 +120,7 @@ def _show_prediction(snapshot: Snapshot, name: str, chip: Chip) -> None:
     if predicted.interval is not None or predicted.outside is not None:
         st.page_link(
             page_switch.page(page_switch.ACCURACY),
-            label=plain(
-                f"Interval from {predicted.runs_text}" if predicted.interval else "Published runs"
-            ),
+            label=plain(f"Interval from {predicted.runs_text}" if predicted.interval else "Published runs"),
             icon=":material/target:",
             query_params={chip_choice.KEY: chip.name},
         )

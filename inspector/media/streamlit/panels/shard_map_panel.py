@@ -72,9 +72,7 @@ def _show_shards(array: Array, snapshot: Snapshot) -> None:
     drawer = st.expander("Shards by device", key="shards_drawer", on_change="rerun")
     if drawer.open:
         with drawer:
-            render.show(
-                [array_section.attributes(array, snapshot), array_section.shards(array, snapshot)]
-            )
+            render.show([array_section.attributes(array, snapshot), array_section.shards(array, snapshot)])
 
 
 def prepare(snapshot: Snapshot) -> None:
@@ -151,9 +149,7 @@ def _arrangement(array: Array, mesh: Mesh) -> Arrangement:
         )
         for dimension in split:
             if dimension not in drawn:
-                at[dimension] = st.slider(
-                    f"Index along {plain(names[dimension])}", 0, shape[dimension] - 1
-                )
+                at[dimension] = st.slider(f"Index along {plain(names[dimension])}", 0, shape[dimension] - 1)
     if drawn == default:
         return Arrangement()
     # The last dimension runs along the lines of the page, as in printed arrays.

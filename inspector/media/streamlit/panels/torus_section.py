@@ -20,7 +20,5 @@ def show(snapshot: Snapshot) -> None:
     st.markdown(plain(target.sentence))
     names = machine.axes(snapshot)
     label = "Color by the index along"
-    axis = kept_field.choose(
-        label, names, "torus_axis", format_func=plain, label_visibility="visible"
-    )
+    axis = kept_field.choose(label, names, "torus_axis", format_func=plain, label_visibility="visible")
     render.show(machine.blocks(snapshot, target, axis))

@@ -35,9 +35,7 @@ def compare(
         page_switch.to(page_switch.BOARD)
 
 
-def _with_pair(
-    service: Inspection, current: Layout, name: str, other: Layout, searched: bool
-) -> Board:
+def _with_pair(service: Inspection, current: Layout, name: str, other: Layout, searched: bool) -> Board:
     """Return the board with the current layout, as the baseline, and the other one.
 
     Raises:

@@ -61,9 +61,7 @@ _part: ContextVar[_Part | None] = ContextVar("part", default=None)
 
 
 @contextlib.contextmanager
-def of(
-    lines: Callable[[], Sequence[str]], *, key: str = "pictures", alone: bool = False
-) -> Iterator[None]:
+def of(lines: Callable[[], Sequence[str]], *, key: str = "pictures", alone: bool = False) -> Iterator[None]:
     """Draw a menu below the figures of the `with` block, which saves them as pictures.
 
     Args:

@@ -11,9 +11,7 @@ from inspector.core import snapshot as snapshots
 from inspector.core.snapshot import Snapshot
 
 
-def draw(
-    label: str, data: str | Callable[[], Any], file_name: str, key: str, **settings: Any
-) -> None:
+def draw(label: str, data: str | Callable[[], Any], file_name: str, key: str, **settings: Any) -> None:
     """Draw a button for one file, which is JSON unless `mime` says otherwise."""
     defaults = {"mime": "application/json", "type": "tertiary", "icon": ":material/download:"}
     st.download_button(label, data, file_name, key=key, on_click="ignore", **(defaults | settings))

@@ -44,9 +44,7 @@ def show(
     )
 
 
-def _show_fields(
-    kept: Kept, suggested_name: str, key: str, then: Callable[[str, Any], None] | None
-) -> None:
+def _show_fields(kept: Kept, suggested_name: str, key: str, then: Callable[[str, Any], None] | None) -> None:
     state, noun = st.session_state, "comparison" if isinstance(kept, Board) else "Snapshot"
     if f"{key}:saved" in state:
         st.rerun()  # closes the dialog

@@ -40,9 +40,7 @@ def show(
         )
 
 
-def _show_buttons(
-    figures: Mapping[str, tuple[go.Figure, str]], lines: Callable[[], Sequence[str]]
-) -> None:
+def _show_buttons(figures: Mapping[str, tuple[go.Figure, str]], lines: Callable[[], Sequence[str]]) -> None:
     for key, (figure, description) in figures.items():
         st.caption(plain(description))
         draw(partial(_stamped, figure, lines), f"picture:{key}", description)

@@ -109,9 +109,7 @@ def _label(fact: section.Fact) -> str:
     return f"{plain(name)}, [{plain(interval)}]({address})"
 
 
-def _places(
-    block: section.Block, page: _Page
-) -> Iterator[tuple[DeltaGenerator, section.Block, _Page]]:
+def _places(block: section.Block, page: _Page) -> Iterator[tuple[DeltaGenerator, section.Block, _Page]]:
     """Yield an empty container for the block, or for each block in its columns if they have figures."""
     if not isinstance(block, section.Columns) or not _has_figure(block):
         yield st.container(), block, page
@@ -257,9 +255,7 @@ def _part(part: section.Inline) -> str:
         case section.Code(text):
             # section.Text that would end the code it is in is written without code formatting.
             return (
-                plain(text)
-                if set(text) & {"`", "|"} or not text.isprintable() or not text
-                else f"`{text}`"
+                plain(text) if set(text) & {"`", "|"} or not text.isprintable() or not text else f"`{text}`"
             )
         case section.Strong(text):
             return f"**{plain(text)}**" if text.strip() else ""

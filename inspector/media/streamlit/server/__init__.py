@@ -54,9 +54,7 @@ async def lifespan(_: st.App) -> AsyncIterator[None]:
     tabs = ClosedTabs(
         service.pool,
         opened=opened_files.shared(),
-        close=lambda session: loop.call_soon_threadsafe(
-            runtime.get_instance().close_session, session
-        ),
+        close=lambda session: loop.call_soon_threadsafe(runtime.get_instance().close_session, session),
     )
     tabs.start()
     if settings.shutdown_seconds is not None:

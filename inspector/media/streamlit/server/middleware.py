@@ -50,9 +50,7 @@ class SafeAnswers:
                 headers = MutableHeaders(scope=message)
                 for name, value in _HEADERS.items():
                     headers.setdefault(name, value)
-                if message["status"] == 200 and headers.get("content-type", "").startswith(
-                    "text/html"
-                ):
+                if message["status"] == 200 and headers.get("content-type", "").startswith("text/html"):
                     headers.setdefault("Link", _PRELOAD)
             await send(message)
 

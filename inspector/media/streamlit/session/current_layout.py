@@ -340,9 +340,7 @@ def claimed() -> Assessment | None:
     return state.get(_CLAIM) if last_layout() == state.get("url_layout") else None
 
 
-def write_url(
-    planned: Snapshot | None, tabs: Collection[str], assessed: Assessment | None = None
-) -> None:
+def write_url(planned: Snapshot | None, tabs: Collection[str], assessed: Assessment | None = None) -> None:
     """Write the last valid layout to the URL, with the open tab, the array and the program.
 
     Args:

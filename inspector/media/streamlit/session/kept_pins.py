@@ -35,9 +35,7 @@ def draw() -> None:
         st.rerun()
     requester = user.current()
     data = {"key": _key(requester), "text": _text(), "session": requester.session_digest}
-    page_files.component("kept_pins")(
-        data=data, key=_KEY, width=1, height=1, on_kept_change=_receive
-    )
+    page_files.component("kept_pins")(data=data, key=_KEY, width=1, height=1, on_kept_change=_receive)
 
 
 def _text() -> str | None:

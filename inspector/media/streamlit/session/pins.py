@@ -237,9 +237,7 @@ def _snapshot(service: Inspection, pin: LinkedPin, before: Board) -> Snapshot:
         with contextlib.suppress(InvalidInput):
             if (last := user.history().last_run(pin.layout)) is not None:
                 return last
-    return planning.traced(
-        service, pin.layout, f"Planning {pin.name}: tracing the model with JAX …"
-    )
+    return planning.traced(service, pin.layout, f"Planning {pin.name}: tracing the model with JAX …")
 
 
 def _merged(before: Board, linked: list[Pin], baseline: str | None, wrong: list[str]) -> Board:

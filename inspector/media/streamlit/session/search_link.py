@@ -94,9 +94,7 @@ def _value(key: str, text: str) -> Any:
     if key == BUDGET:
         digits = text.isascii() and text.isdecimal() and len(text) <= len(str(MOST_BUDGET))
         if not digits or int(text) > MOST_BUDGET:
-            raise InvalidInput(
-                f"{name} is {shown(text)}, but must be a number from 0 to {MOST_BUDGET}"
-            )
+            raise InvalidInput(f"{name} is {shown(text)}, but must be a number from 0 to {MOST_BUDGET}")
         return int(text)
     if len(text) > _MOST_CHARACTERS:
         raise InvalidInput(f"{name} has {len(text):,} characters, at most {_MOST_CHARACTERS:,}")

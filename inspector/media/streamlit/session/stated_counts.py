@@ -18,11 +18,7 @@ def applied(snapshot: Snapshot) -> Snapshot:
         program.name: program.open_choices for program in snapshot.programs if program.open_choices
     }
     stated: dict[str, float] = st.session_state.get(_STATED, {})
-    known = {
-        choice.label: choice.kind
-        for program in snapshot.programs
-        for choice in program.open_choices
-    }
+    known = {choice.label: choice.kind for program in snapshot.programs for choice in program.open_choices}
     trips = {name: int(stated[name]) for name in known if known[name] == "loop" and name in stated}
     shares = {name: stated[name] for name in known if known[name] != "loop" and name in stated}
     return with_assumed([snapshot], Assumed(trips, shares))[0]

@@ -95,8 +95,7 @@ def test_all_functions_make_the_same_array(page: AssemblePage, way: str) -> None
 def test_the_global_shape_of_a_batch_is_explained(page: AssemblePage) -> None:
     page.press("loading", "batch")
     assert (
-        "Global shape **(16, 32)**, per device **(2, 32)**: "
-        "2 rows × 8 devices along the batch = 16 rows."
+        "Global shape **(16, 32)**, per device **(2, 32)**: 2 rows × 8 devices along the batch = 16 rows."
     ) in page.texts()
     page.put("batch_axes", "y")
     page.put("rows", 3)
@@ -187,9 +186,7 @@ def test_a_mesh_of_another_rank_changes_axis_names(page: AssemblePage) -> None:
     page.put("mesh", "8")
     assert widget_of(page.test.text_input, "assemble:axes").value == "x"
     assert widget_of(page.test.text_input, "assemble:spec").value == "x, None"
-    assert page.said() == [] and "Global shape **(8, 8)**, per device **(1, 8)**" in str(
-        page.texts()
-    )
+    assert page.said() == [] and "Global shape **(8, 8)**, per device **(1, 8)**" in str(page.texts())
 
 
 def test_each_mistake_is_run_once(page: AssemblePage, monkeypatch: pytest.MonkeyPatch) -> None:

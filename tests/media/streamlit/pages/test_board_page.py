@@ -79,9 +79,7 @@ def _own_cache(service: Inspection, tmp_path: Path, monkeypatch: pytest.MonkeyPa
 def page_of(tmp_path: Path):
     """The page as a new session that has this board, or that opened this link."""
 
-    def show(
-        board: Board | None = None, query: dict[str, list[str]] | None = None, **state
-    ) -> AppTest:
+    def show(board: Board | None = None, query: dict[str, list[str]] | None = None, **state) -> AppTest:
         page = AppTest.from_string(PAGE, default_timeout=PATIENCE)
         if board is not None:
             (tmp_path / "board.json").write_text(boards.dumps(board))
@@ -190,9 +188,7 @@ def test_plans_of_a_link_get_their_propagated_programs(page_of) -> None:
     # The table of the picture has the same bytes as the board's table.
     (numbers,) = (one.value for one in page.markdown if one.value.startswith("| Amount"))
     traffic = table_of(page)["Train step, all"]
-    (row,) = [
-        line for line in numbers.replace("\\", "").splitlines() if "Traffic of a step" in line
-    ]
+    (row,) = [line for line in numbers.replace("\\", "").splitlines() if "Traffic of a step" in line]
     for cell in traffic:
         assert cell.split(" in ")[0].strip() in row
 
@@ -367,9 +363,7 @@ def test_an_uploaded_file_is_opened_or_rejected(page_of, monkeypatch: pytest.Mon
 
 def test_screenshot_mode_shows_the_provenance(page_of) -> None:
     page = page_of(three())
-    assert "2026-01-01" not in " ".join(
-        caption.value.replace("\\", "") for caption in page.caption[-2:]
-    )
+    assert "2026-01-01" not in " ".join(caption.value.replace("\\", "") for caption in page.caption[-2:])
     page.button(key="enter_screenshot_mode").click()
     checked(page.run())
     assert page.query_params["screenshot"] in ("1", ["1"])
@@ -420,10 +414,7 @@ def test_the_layout_page_has_the_pin_button(open_page) -> None:
     page.press("pin")
     board: Board = page.test.session_state["board"]
     assert board.names == ("Data + tensor 2x4",)
-    assert (
-        board_link.layout_of(board.snapshots[0])
-        == layouts.parse({"depth": "64", "layers": "2"}).unwrap()
-    )
+    assert board_link.layout_of(board.snapshots[0]) == layouts.parse({"depth": "64", "layers": "2"}).unwrap()
 
 
 def test_a_board_that_grows_is_one_entry_of_the_history(page_of, user_files: Path):

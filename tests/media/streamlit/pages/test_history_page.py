@@ -71,9 +71,7 @@ def test_a_search_is_reopened_with_its_result(history: History) -> None:
 
 
 @pytest.mark.parametrize("kind", ["run", "search", "candidate"])
-def test_an_entry_with_a_layout_that_is_not_valid_opens_as_a_sentence(
-    history: History, kind: str
-) -> None:
+def test_an_entry_with_a_layout_that_is_not_valid_opens_as_a_sentence(history: History, kind: str) -> None:
     if kind == "run":
         history.record_answer(LAYOUT, run(), LOCAL)
     else:

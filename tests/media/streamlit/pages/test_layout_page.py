@@ -166,9 +166,7 @@ def test_a_preset_keeps_the_number_of_devices(open_page, preset, model):
     page = open_page(model=model, mesh="4x4", batch="16")
     page.choose_preset(preset.name)
     assert not page.problems() and not page.warnings()
-    wanted = preset.applied_to(
-        layouts.parse({"model": model, "mesh": "4x4", "batch": "16"}).unwrap()
-    )
+    wanted = preset.applied_to(layouts.parse({"model": model, "mesh": "4x4", "batch": "16"}).unwrap())
     shown = layouts.parse(page.query()).unwrap()
     assert shown == wanted
     assert shown.devices == 16

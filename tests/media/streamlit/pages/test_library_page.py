@@ -182,9 +182,7 @@ def test_a_user_of_a_team_changes_and_shares_only_what_is_theirs(
     assert "belongs to" in page.said("error") and library.entry("hers").shared
 
 
-def test_no_user_of_a_team_moves_the_library(
-    library: Library, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_no_user_of_a_team_moves_the_library(library: Library, monkeypatch: pytest.MonkeyPatch) -> None:
     library.path.write_bytes(b"nothing that SQLite knows " * 50)
     monkeypatch.setattr(serving, "current", lambda: Serving(team=True))
     page = Page(page_script)

@@ -234,7 +234,5 @@ def test_every_panel_reports_unknown_values(
     ids=given.golden_name,
 )
 @pytest.mark.parametrize(("panel", "view"), [*PLACES[:4], ("Memory", "Table")])
-def test_every_panel_of_a_golden(
-    shown: Callable[..., AppTest], golden: Path, panel: str, view: str
-) -> None:
+def test_every_panel_of_a_golden(shown: Callable[..., AppTest], golden: Path, panel: str, view: str) -> None:
     shown(maxtext.read(golden.parent, "it"), panel=panel, arrays_view=view)

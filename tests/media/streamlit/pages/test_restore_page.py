@@ -34,9 +34,7 @@ class RestorePage(LonePage):
     def __init__(self, **fields: str) -> None:
         # The state that the Layout page leaves.
         layout = layouts.parse(SMALL | fields).unwrap()
-        super().__init__(
-            AppTest.from_function(script, default_timeout=PATIENCE), last_layout=layout
-        )
+        super().__init__(AppTest.from_function(script, default_timeout=PATIENCE), last_layout=layout)
 
     def type(self, name: str, text: str) -> None:
         widget_of(self.test.text_input, f"restore:{name}").set_value(text)
@@ -80,9 +78,7 @@ def test_the_transfer_is_planned_without_a_run(open_restore) -> None:
     assert (page.value("mesh"), page.value("axes")) == ("4x2", "data, model")
     assert page.value("rules") == "batch=data, hidden=model"
     service = inspection.shared()
-    plans = [
-        service.plan(layouts.parse(SMALL | fields).unwrap()) for fields in ({}, {"mesh": "4x2"})
-    ]
+    plans = [service.plan(layouts.parse(SMALL | fields).unwrap()) for fields in ({}, {"mesh": "4x2"})]
     found = transfer.transfer(*plans)
     assert transfer.in_words(found) in page.said()
     assert "Planned" in page.said()
@@ -151,9 +147,7 @@ def test_the_page_works_after_cancel(open_restore, temporary: Path) -> None:
         ),
     ],
 )
-def test_an_invalid_field_is_reported_and_stays(
-    open_restore, field: str, text: str, sentence: str
-) -> None:
+def test_an_invalid_field_is_reported_and_stays(open_restore, field: str, text: str, sentence: str) -> None:
     page = open_restore()
     page.type(field, text)
     assert sentence in page.said() and page.value(field) == text
@@ -163,9 +157,7 @@ def test_an_invalid_field_is_reported_and_stays(
 def test_an_indivisible_mesh_is_reported(open_restore) -> None:
     page = open_restore()
     page.type("mesh", "2x3")
-    assert "hidden of size 64 is not divisible by 3 (model)" in page.test.error[0].value.replace(
-        "\\", ""
-    )
+    assert "hidden of size 64 is not divisible by 3 (model)" in page.test.error[0].value.replace("\\", "")
     assert not page.metrics()
 
 

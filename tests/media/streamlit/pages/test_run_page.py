@@ -23,9 +23,7 @@ FOUND = Snapshot(
     (Array("state/w", "params", (4, 2), "float32", spec=(("data",), None), bytes=32),),
     (Program("step"),),
 )  # fmt: skip
-COMPILED = CompiledRecord(
-    "step", "step", "step at train.py:3", "programs/1.json", 1.0, 0.2, 0.5, 2.0, 4, 2
-)
+COMPILED = CompiledRecord("step", "step", "step at train.py:3", "programs/1.json", 1.0, 0.2, 0.5, 2.0, 4, 2)
 
 
 def test_a_running_program_is_followed(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

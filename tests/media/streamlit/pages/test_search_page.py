@@ -47,9 +47,7 @@ def url(page: AppTest) -> dict[str, str]:
 def started(monkeypatch: pytest.MonkeyPatch) -> list[registry.Request]:
     """The searches that are started, and are not run."""
     requests: list[registry.Request] = []
-    monkeypatch.setattr(
-        registry.Searches, "start", lambda _, request, *__: requests.append(request)
-    )
+    monkeypatch.setattr(registry.Searches, "start", lambda _, request, *__: requests.append(request))
     return requests
 
 

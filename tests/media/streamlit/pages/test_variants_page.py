@@ -24,18 +24,13 @@ variants_page.show()
 def test_equal_leaves_are_counted() -> None:
     page = variants_of("depth=64&layers=2")
     assert not page.exception
-    assert [alert.value for alert in page.success] == [
-        "All 16 leaves have the same sharding, as planned."
-    ]
+    assert [alert.value for alert in page.success] == ["All 16 leaves have the same sharding, as planned."]
 
 
 def test_the_trees_list_all_counted_leaves() -> None:
     page = variants_of("depth=64&layers=2")
     for tree in page.dataframe:
-        listed = [
-            int(shape.partition(" of ")[0]) if " of " in shape else 1
-            for shape in tree.value["Shape"]
-        ]
+        listed = [int(shape.partition(" of ")[0]) if " of " in shape else 1 for shape in tree.value["Shape"]]
         assert sum(listed) == 16
 
 

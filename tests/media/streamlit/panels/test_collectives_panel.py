@@ -51,8 +51,7 @@ def texts(elements) -> str:
 
 def with_collectives(found: Snapshot, collectives: tuple[Collective, ...] | None) -> Snapshot:
     programs = tuple(
-        dataclasses.replace(program, collectives=collectives, schedule=None)
-        for program in found.programs
+        dataclasses.replace(program, collectives=collectives, schedule=None) for program in found.programs
     )
     return dataclasses.replace(found, programs=programs)
 
@@ -144,9 +143,7 @@ def test_collectives_of_one_array(shown, found: Snapshot) -> None:
     (table,) = page.dataframe
     assert list(table.value["Op"]) == ["all-reduce"] and list(table.value["Mesh axes"]) == ["data"]
     # Its own part of a combined all-reduce of several gradients.
-    assert table.value["Payload"][0] == bytes_text(
-        found.array("params/DotReluDot_0/W2").bytes_per_device
-    )
+    assert table.value["Payload"][0] == bytes_text(found.array("params/DotReluDot_0/W2").bytes_per_device)
     none = shown(found, of="opt_state/0/count")
     assert "No collective is known to move this array" in texts(none.caption)
     planned = shown(plan(LAYOUT, abstract_state(LAYOUT)), of="params/DotReluDot_0/W2")

@@ -159,9 +159,7 @@ def test_a_pair_is_pinned_with_the_current_layout_as_the_baseline(page, fake, mo
         start = Board()
         for _ in range(2):  # the second time, both are on the board
             pinned.append(
-                board_pair._with_pair(
-                    service, layout, effect.label, layouts.from_json(effect.layout), False
-                )
+                board_pair._with_pair(service, layout, effect.label, layouts.from_json(effect.layout), False)
             )
             assert pinned[-1].names == ("Current layout", "Remove hidden → model")
             assert pinned[-1].baseline == 0

@@ -36,10 +36,7 @@ def test_the_machine_and_every_axis(shown) -> None:
     page = shown(machine())
     said = texts(page)
     assert parse("tpu:v5p:4x4x4").sentence in said
-    assert (
-        "data**: ring of 4 and ring of 4. The device order (torus) puts data (16) on x and y"
-        in said
-    )
+    assert "data**: ring of 4 and ring of 4. The device order (torus) puts data (16) on x and y" in said
     assert "model**: ring of 4. The device order (torus) puts model (4) on z: a ring of 4." in said
     assert len(figures(page)) == 1
 

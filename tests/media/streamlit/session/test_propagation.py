@@ -204,9 +204,7 @@ def asked(monkeypatch) -> list[tuple[str, ...]]:
     return asked
 
 
-def test_the_train_step_is_propagated_first_and_the_chosen_program_with_it(
-    open_page, asked, monkeypatch
-):
+def test_the_train_step_is_propagated_first_and_the_chosen_program_with_it(open_page, asked, monkeypatch):
     monkeypatch.setattr(propagation, "REST_AFTER_SECONDS", math.inf)  # the machine may be busy
     page = open_page(**SMALL, learning_rate="0.5")  # a layout of this test only
     page.open_panel("Communication")

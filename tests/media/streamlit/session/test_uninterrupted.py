@@ -58,9 +58,7 @@ st.text(layout.model)
 def test_a_click_in_the_middle_waits() -> None:
     page = AppTest.from_string(TWO_CHANGES, default_timeout=PATIENCE).run()
     page.button[0].click().run()
-    assert (
-        "part 1" in page.session_state and "part 2" not in page.session_state
-    )  # Streamlit's own way
+    assert "part 1" in page.session_state and "part 2" not in page.session_state  # Streamlit's own way
     runs = page.session_state["runs"]
     page.button[1].click().run()
     assert all(key in page.session_state for key in ("whole 1", "whole 2", "after"))

@@ -66,9 +66,7 @@ def test_a_link_to_a_layout_has_tab_and_array(open_page) -> None:
     page = open_page(depth="64", layers="2")
     assert not {"tab", "array", "program"} & set(page.test.query_params)
     chosen = page.test.session_state[selection.KEY]
-    array = next(
-        one for one in widget_of(page.test.selectbox, selection.KEY).options if one != chosen
-    )
+    array = next(one for one in widget_of(page.test.selectbox, selection.KEY).options if one != chosen)
     page.choose(selection.KEY, array)
     page.open_panel("Arrays", "Tree")
     assert value(page.test, "tab") == "arrays" and value(page.test, "array") == array
@@ -182,9 +180,7 @@ def test_a_click_before_the_browser_has_the_url_is_no_link(library: Library, tim
     assert value(page, "tab") == "arrays"
 
 
-def test_no_url_on_its_way_to_the_browser_brings_an_earlier_tab_back(
-    library: Library, timed: None
-) -> None:
+def test_no_url_on_its_way_to_the_browser_brings_an_earlier_tab_back(library: Library, timed: None) -> None:
     library.save("mine", "", Board().pinned("one", FOUND))
     page = drawn(BOARD_PAGE, board="mine")
 
@@ -240,8 +236,7 @@ def test_a_snapshot_of_the_library_has_a_link(library: Library) -> None:
 
 def test_all_plans_of_a_board_are_run_at_once(library: Library, service) -> None:
     first, second = (
-        f"mesh.{mesh} axes.data layers.1 depth.8 batch.4 steps.1 rules.batch.data"
-        for mesh in ("1", "2")
+        f"mesh.{mesh} axes.data layers.1 depth.8 batch.4 steps.1 rules.batch.data" for mesh in ("1", "2")
     )
     page = drawn(BOARD_PAGE, pin=[f"a~~{first}", f"b~~{second}"])
     assert {one.source.kind for one in pins_of(page).snapshots} == {"plan"}
