@@ -5,8 +5,6 @@ The passes come with jaxlib. They need no devices: a mesh of names and sizes is 
 
 from __future__ import annotations
 
-import functools
-import re
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
@@ -15,6 +13,7 @@ from jax.extend.mlir import ir, passmanager
 from jax.extend.mlir.dialects import sdy
 
 from inspector.core.errors import InvalidInput
+from inspector.producers.jax_internals.shardy_pipeline import pipelines
 from inspector.producers.propagation.history import History, erase_marks
 from inspector.producers.propagation.origins import (
     Constraint,
@@ -35,9 +34,6 @@ from inspector.producers.propagation.walk import (
     signature_attributes,
     symbols,
 )
-
-# The options with which passes note the source of each mesh axis, and the steps of its propagation.
-_NOTES = ("debug-sharding-origins", "debug-propagation-edge-sharding")
 
 
 @dataclass(frozen=True)
@@ -68,7 +64,7 @@ def propagate(module: Any, origins: bool = True, export: bool = False) -> Propag
     Raises:
       InvalidInput: Shardy refuses the module; the sentence has its own words. Or it cannot record origins.
     """
-    propagation, after = _pipelines(origins)
+    propagation, after = pipelines(origins)
     with (
         module.context,
         ir.Location.unknown(),
@@ -160,31 +156,6 @@ def redirect(operation: Any, values: Mapping[Any, Any], caller: Any) -> None:
         for block in region.blocks:
             for inner in block.operations:
                 redirect(inner.operation, values, caller)
-
-
-@functools.cache
-def _pipelines(origins: bool) -> tuple[str, str]:
-    """Return the pipeline that jaxlib itself runs, in two parts, with notes about origins if wanted.
-
-    After the first, sharding constraints still have their names. The second ends before Shardy would make
-    reshards explicit, which XLA's partitioner does on its own.
-
-    The pipeline's own name takes no options, but its printed form names every pass with its options.
-    """
-    with ir.Context():
-        printed = str(passmanager.PassManager.parse("builtin.module(sdy-propagation-pipeline)"))
-    text = printed.removeprefix("builtin.module(").removesuffix(")")
-    text = text.replace("sdy-save-module,", "").replace("module-dump-directory= ", "")
-    # The canonicalizer would merge equal constraints.
-    text = re.sub(r"canonicalize\{[^{}]*\{[^{}]*\}[^{}]*\},", "", text)
-    for note in _NOTES if origins else ():  # also `sink-` of it, which moves the notes to values
-        text = text.replace(f"{note}=false", f"{note}=true")
-    before, _, _ = text.partition("func.func(sdy-insert-explicit-reshards{")
-    propagation, constraint, export = before.partition("func.func(sdy-sharding-constraint-to-reshard)")
-    return (
-        f"builtin.module({propagation.rstrip(',')})",
-        f"builtin.module({constraint}{export.rstrip(',')})",
-    )
 
 
 def names_of_arguments(

@@ -1,11 +1,8 @@
 """XLA's own SPMD partitioner, run in this process: the program of one device, before any pass for a platform.
 
-A compile on emulated CPU devices writes the module right after the partitioner, as `xla_dump_to` asks it to.
-The passes that follow for CPUs, and the machine code, take most of its time and are not needed. So the module
-has one more result that the first of these passes cannot expand, and the compile ends there. The partitioned
-module is the same without that result, which is removed again.
-
-The emulated devices belong to a separate client, so this process can use any devices of JAX.
+A compile on emulated CPU devices writes the module right after the partitioner, and ends there
+(`jax_internals.partitioner_dump`). The emulated devices belong to a separate client, so this process can use
+any devices of JAX.
 """
 
 from __future__ import annotations
@@ -13,7 +10,6 @@ from __future__ import annotations
 import contextlib
 import functools
 import os
-import re
 import resource
 import shutil
 import tempfile
@@ -28,7 +24,7 @@ from jax.extend.mlir import ir
 
 from inspector.core import host_memory
 from inspector.core.errors import InvalidInput
-from inspector.producers.jax_internals import compiler
+from inspector.producers.jax_internals import compiler, partitioner_dump
 from inspector.producers.jax_internals.cpu_clients import cpu_client
 from inspector.producers.propagation.walk import (
     function_type,
@@ -42,27 +38,9 @@ from inspector.producers.propagation.walk import (
 # Devices of a client. More than the last cannot be emulated: ids of other processes begin there.
 _CLIENTS = (8, 64, 256, 1024, 2048)
 MOST_DEVICES = _CLIENTS[-1]
-_OPTIONS: dict[str, Any] = {
-    "xla_backend_optimization_level": 0,
-    "xla_cpu_parallel_codegen_split_count": 1,
-    "xla_dump_hlo_pass_re": "spmd-partitioning",
-    "xla_dump_hlo_as_text": True,
-    "xla_dump_large_constants": True,  # tables with a row for each device, which later passes read
-}
-if jax.__version_info__ >= (0, 12):
-    _OPTIONS["xla_dump_compact_gte"] = False  # else elements of tuples are written as `%while#1`
 _OLD = "mhlo.sharding"
-# Layouts of the results, without one for the result that ends the compile.
-_LAYOUTS = ("mhlo.xla_entry_computation_result_layout", "mhlo.xla_entry_computation_result_tiles")
-_WRITTEN = "*.after_spmd-partitioning.*.txt"
 _LOG = "log"
 _MEMORY = Path("/dev/shm")  # of Linux: files in memory
-# The last result, in the type and the operands of the root, and in the layout of the entry.
-_LAST = r", (?:/\*index=\d+\*/)?"
-_ROOT = re.compile(rf"^(  ROOT \S+ = )\((.*){_LAST}u32\[\]\) tuple\((.*){_LAST}%?([^\s,()]+)\)", re.M)
-_LAYOUT = re.compile(rf"\A(HloModule [^\n]*->\(.*){_LAST}u32\[\]\)\}}")
-_ENTRY = re.compile(r"^ENTRY ", re.M)
-_LINE = re.compile(r"[^\n]*?\(%?([^\s,()]*)\)[^\n]*\n")
 
 
 def partitioned(module: ir.Module, devices: int) -> str:
@@ -83,7 +61,7 @@ def prepare(module: ir.Module) -> ir.Module:
     with module.context, ir.Location.unknown():
         _refuse_unknown_sizes(module)
         _remove_old_shardings(module)
-        _add_end(module)
+        partitioner_dump.add_end(module, main_function(module.operation))
     return module
 
 
@@ -107,7 +85,7 @@ def partitioned_prepared(module: ir.Module, devices: int, log: list[str] | None 
             num_replicas=1,
             num_partitions=devices,
             device_assignment=np.array([[device.id for device in used]]),
-            env_options_overrides=_OPTIONS | {"xla_dump_to": folder},
+            env_options_overrides=partitioner_dump.options(folder),
         )
         try:
             with _standard_error_in(Path(folder) / _LOG):
@@ -116,12 +94,12 @@ def partitioned_prepared(module: ir.Module, devices: int, log: list[str] | None 
             reason = str(error).strip().partition("\n")[0][:300]
         if log is not None:
             log.append((Path(folder) / _LOG).read_text(errors="replace"))
-        text = next((path.read_text() for path in Path(folder).glob(_WRITTEN)), None)
+        text = partitioner_dump.text_in(folder)
     finally:
         shutil.rmtree(folder, ignore_errors=True)
     if text is None:
         raise InvalidInput(f"XLA cannot partition this program: {reason}")
-    return _without_end(text)
+    return text
 
 
 @contextlib.contextmanager
@@ -189,54 +167,3 @@ def _remove_old_shardings(module: ir.Module) -> None:
                 for named in listed:
                     named.pop(_OLD, None)
                 set_signature_attributes(operation, key, listed)
-
-
-def _add_end(module: ir.Module) -> None:
-    """Add a result that no pass for CPUs can expand: random numbers from a key of the wrong length."""
-    main = main_function(module.operation)
-    block = main.regions[0].blocks[0]
-    key = ir.RankedTensorType.get([7], ir.IntegerType.get_unsigned(64))
-    number = ir.RankedTensorType.get([], ir.IntegerType.get_unsigned(32))
-    point = ir.InsertionPoint.at_block_begin(block)
-    zeros = ir.Operation.create(
-        "stablehlo.constant",
-        results=[key],
-        attributes={"value": ir.Attribute.parse("dense<0> : tensor<7xui64>")},
-        ip=point,
-    )
-    end = ir.Operation.create(
-        "stablehlo.rng_bit_generator",
-        results=[key, number],
-        operands=list(zeros.results),
-        attributes={"rng_algorithm": ir.Attribute.parse("#stablehlo<rng_algorithm DEFAULT>")},
-        ip=point,
-    )
-    kind = function_type(main)
-    longer = ir.FunctionType.get(list(kind.inputs), [*kind.results, number])
-    main.attributes["function_type"] = ir.TypeAttr.get(longer)
-    attributes = signature_attributes(main, "res_attrs", len(kind.results))
-    set_signature_attributes(main, "res_attrs", [*attributes, {}])
-    last = block.operations[len(block.operations) - 1].operation
-    ir.Operation.create("func.return", operands=[*last.operands, end.results[1]], ip=ir.InsertionPoint(last))
-    last.erase()
-    for name in _LAYOUTS:
-        if name in module.operation.attributes:
-            del module.operation.attributes[name]
-
-
-def _without_end(text: str) -> str:
-    """Return the text without the last result of the program, and without the operation that makes it."""
-    entry = _ENTRY.search(text)
-    root = None if entry is None else _ROOT.search(text, entry.start())
-    if root is None:
-        raise InvalidInput("XLA wrote the partitioned program in a form that is not known here")
-    text = f"{text[: root.start()]}{root[1]}({root[2]}) tuple({root[3]}){text[root.end() :]}"
-    name: str | None = root[4]
-    for _ in range(2):  # the element of a tuple, and the operation
-        at = max(text.rfind(f"\n  {mark}{name} = ") for mark in ("%", ""))
-        line = _LINE.match(text, at + 1)
-        if at < 0 or line is None:
-            break
-        name = line[1]
-        text = text[: line.start()] + text[line.end() :]
-    return _LAYOUT.sub(r"\1)}", text, count=1)

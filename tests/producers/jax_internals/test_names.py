@@ -6,6 +6,7 @@ import ast
 import importlib
 import sys
 import traceback
+from collections import Counter
 from pathlib import Path
 
 import jax
@@ -13,7 +14,7 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 from jax.extend import backend
-from jax.extend.mlir import ir
+from jax.extend.mlir import ir, passmanager
 from jax.extend.sharding import GSPMDSharding
 from jax.interpreters import mlir
 from jax.sharding import AxisType, Mesh, NamedSharding, PartitionSpec
@@ -28,8 +29,11 @@ from inspector.producers.jax_internals import (
     hlo_shardings,
     lowering_hook,
     moved_lowering,
+    partitioner_dump,
     programs,
+    shardy_pipeline,
 )
+from inspector.producers.propagation.walk import main_function
 from tests.paths import ROOT
 
 pytestmark = pytest.mark.close_to_jax
@@ -268,3 +272,71 @@ def test_the_function_that_lowers_is_replaced_and_restored() -> None:
     lowering_hook.use_debug_info(one, other)
     named = getattr(other, "jaxpr", other).debug_info
     assert getattr(one, "jaxpr", one).debug_info is named
+
+
+@pytest.fixture
+def sharded_product() -> ir.Module:
+    """A product whose contracted dimension is sharded over 4 devices, with a constraint on its result."""
+    mesh = Mesh(np.array(jax.devices()[:4]), ("x",))
+    split, whole = NamedSharding(mesh, PartitionSpec("x")), NamedSharding(mesh, PartitionSpec())
+
+    def product(left: jax.Array, right: jax.Array) -> jax.Array:
+        return jax.lax.with_sharding_constraint(left.T @ right, whole) + 1
+
+    argument = jax.ShapeDtypeStruct((8, 16), "float32")
+    return jax.jit(product, in_shardings=(split, split)).lower(argument, argument).compiler_ir("stablehlo")
+
+
+def names_of_operations(module: ir.Module) -> Counter[str]:
+    names: Counter[str] = Counter()
+
+    def visit(operation: ir.Operation) -> ir.WalkResult:
+        names[operation.name] += 1
+        return ir.WalkResult.ADVANCE
+
+    module.operation.walk(visit)
+    return names
+
+
+@pytest.mark.parametrize("origins", [False, True])
+def test_the_pipeline_of_shardy_has_the_passes_at_which_it_is_cut(
+    origins: bool, sharded_product: ir.Module
+) -> None:
+    propagation, export = shardy_pipeline.pipelines(origins)
+    with sharded_product.context, ir.Location.unknown():
+        before = names_of_operations(sharded_product)
+        assert before["sdy.sharding_constraint"] == 1
+        passmanager.PassManager.parse(propagation).run(sharded_product.operation)
+        # Constraints are not merged or replaced yet. Shardy has a name of its own for constants.
+        between = names_of_operations(sharded_product)
+        assert between - before <= Counter({"sdy.constant": 1}) and between.total() == before.total()
+        text = str(sharded_product)
+        assert "sdy.sharding_per_value" in text
+        assert ("sdy.sharding_origins" in text or "sdy.sharding_origin" in text) == origins
+        passmanager.PassManager.parse(export).run(sharded_product.operation)
+        after = names_of_operations(sharded_product)
+        assert after["sdy.sharding_constraint"] == 0 and after["stablehlo.dot_general"] == 1
+        assert after["sdy.all_reduce"] == 0, "the pipeline goes on to explicit reshards"
+
+
+def test_a_compile_writes_the_partitioned_module_and_ends(tmp_path: Path, sharded_product: ir.Module) -> None:
+    devices = cpu_clients.cpu_client(4).devices()
+    options = backend.get_compile_options(
+        num_replicas=1,
+        num_partitions=4,
+        device_assignment=np.array([[device.id for device in devices]]),
+        env_options_overrides=partitioner_dump.options(str(tmp_path)),
+    )
+    assert partitioner_dump.text_in(str(tmp_path)) is None
+    with sharded_product.context, ir.Location.unknown():
+        partitioner_dump.add_end(sharded_product, main_function(sharded_product.operation))
+        sharded_product.operation.verify()
+        with pytest.raises((jax.errors.JaxRuntimeError, NotImplementedError, ValueError)):
+            compiler.compile_uncached(sharded_product, devices, options)
+    # A compile that goes on to its end writes its result, too.
+    assert not list(tmp_path.glob("*after_optimizations*"))
+    text = partitioner_dump.text_in(str(tmp_path))
+    assert text is not None and text.startswith("HloModule jit_product")
+    assert text.count(" all-reduce(") == 1 and text.count(" dot(") == 1 and "f32[2,16]" in text
+    root = next(line for line in reversed(text.splitlines()) if line.startswith("  ROOT"))
+    assert "rng-bit-generator" not in text and "u32[]" not in root + text.splitlines()[0]
