@@ -1,11 +1,14 @@
-"""Compute something once for each Snapshot that is in use."""
+"""Compute something once for each Snapshot that is in use, or for the same objects."""
 
 from __future__ import annotations
 
 import functools
+import threading
 import weakref
-from collections.abc import Callable
-from typing import TypeVar
+from collections.abc import Callable, Hashable
+from typing import Generic, TypeVar
+
+from cachetools import LRUCache
 
 from inspector.core.snapshot import Snapshot
 
@@ -36,3 +39,33 @@ def once_per_snapshot(compute: Callable[[Snapshot], T]) -> Callable[[Snapshot], 
         return results[identity]
 
     return computed
+
+
+class NewestResults(Generic[T]):
+    """Keeps the newest results of a computation, each with what it was computed from.
+
+    Objects are told apart by identity, as in `once_per_snapshot`. An equal request then gets the same
+    Snapshot, so all that is computed once per Snapshot is kept, too.
+
+    >>> sums = NewestResults[list](most=2)
+    >>> numbers = [1, 2]
+    >>> sums.of("sum", (numbers,), lambda: [sum(numbers)]) is sums.of("sum", (numbers,), lambda: [])
+    True
+    >>> sums.of("sum", ([1, 2],), lambda: [])  # an equal list is another object
+    []
+    """
+
+    def __init__(self, most: int) -> None:
+        self._results: LRUCache[Hashable, tuple[tuple[object, ...], T]] = LRUCache(most)
+        self._lock = threading.Lock()
+
+    def of(self, key: Hashable, parts: tuple[object, ...], compute: Callable[[], T]) -> T:
+        """Return the result for a key and the same `parts`, computed at most once while it is kept."""
+        identity = key, tuple(map(id, parts))
+        with self._lock:
+            known = self._results.get(identity)
+        if known is not None:
+            return known[1]
+        result = compute()
+        with self._lock:  # what is kept keeps `parts`, so no other object gets their identities
+            return self._results.setdefault(identity, (parts, result))[1]

@@ -19,6 +19,7 @@ RULES = b"mesh_axes: [data, tensor]\nlogical_axis_rules: [[batch, data], [hidden
 
 
 def upload(page: Any, name: str, content: bytes) -> None:
+    page.open("drawer:Advanced")
     page.test.get("file_uploader")[0].set_value((name, content, "text/plain")).run()
     until = time.monotonic() + PATIENCE
     while page.test.session_state["rule_file_job_task"] is not None and time.monotonic() < until:

@@ -85,6 +85,7 @@ class Editor:
 
     def draw(self) -> None:
         entry = current_layout.model_entry()
+        current_layout.forget_absent_axes()
         left, right = st.columns([3, 2]) if entry.presets else (st.container(), None)
         kept_field.draw(
             left.selectbox,
@@ -151,32 +152,36 @@ class Editor:
     def _draw_advanced(self, entry: ModelEntry) -> None:
         """Draw the fields that few layouts need."""
         fields = ("processes", "axis_types", "optimizer_axes")
-        with self._drawer("Advanced", [], *fields):
-            if entry.has_rules:
-                self._draw_rule_file()
-            if not targets.is_target(st.session_state["field:target"]):
-                kept_field.draw(
-                    st.selectbox,
-                    "Processes",
-                    layouts.PROCESS_COUNTS,
-                    key="field:processes",
-                    help="Processes that share the devices equally, connected by jax.distributed.",
-                )
-            _show_problem(self._problems.get("processes"))
-            self._draw_axes(
-                "explicit",
-                "Explicit axes",
-                "On an explicit axis, JAX checks shardings when it traces the model (`AxisType.Explicit`). "
-                "On the other axes, the compiler chooses them.",
+        with self._drawer("Advanced", [], *fields) as drawer:
+            if drawer.open:
+                self._draw_open_advanced(entry)
+
+    def _draw_open_advanced(self, entry: ModelEntry) -> None:
+        if entry.has_rules:
+            self._draw_rule_file()
+        if not targets.is_target(st.session_state["field:target"]):
+            kept_field.draw(
+                st.selectbox,
+                "Processes",
+                layouts.PROCESS_COUNTS,
+                key="field:processes",
+                help="Processes that share the devices equally, connected by jax.distributed.",
             )
-            _show_problem(self._problems.get("axis_types"))
-            self._draw_axes(
-                "optimizer_axes",
-                "Optimizer state also over",
-                "Shard the optimizer state over more mesh axes than its parameters, as ZeRO-1 does. It takes "
-                "less memory, and the updated parameters are gathered in each step.",
-            )
-            target_picker.draw_more(self._kept)
+        _show_problem(self._problems.get("processes"))
+        self._draw_axes(
+            "explicit",
+            "Explicit axes",
+            "On an explicit axis, JAX checks shardings when it traces the model (`AxisType.Explicit`). "
+            "On the other axes, the compiler chooses them.",
+        )
+        _show_problem(self._problems.get("axis_types"))
+        self._draw_axes(
+            "optimizer_axes",
+            "Optimizer state also over",
+            "Shard the optimizer state over more mesh axes than its parameters, as ZeRO-1 does. It takes "
+            "less memory, and the updated parameters are gathered in each step.",
+        )
+        target_picker.draw_more(self._kept)
 
     def _draw_rule_file(self) -> None:
         """Draw the upload of a file with rules, and a button for each list of rules in it."""
@@ -219,10 +224,8 @@ class Editor:
         self._below_mesh = lambda text: _show_problem(text, slot)
 
     def _draw_axes(self, name: str, label: str, meaning: str) -> None:
-        """Draw a choice of mesh axes, without those that the mesh no longer has, and its problem."""
+        """Draw a choice of mesh axes, and its problem."""
         axes = [*dict.fromkeys(filter(None, current_layout.typed_axes()))]
-        key = f"field:{name}"
-        st.session_state[key] = [axis for axis in st.session_state[key] if axis in axes]
         settings = {"selection_mode": "multi", "format_func": plain, "help": meaning}
         self._draw_checked(st.pills, name, label, axes, **settings)
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 
 import streamlit as st
+from streamlit.delta_generator import DeltaGenerator
 
 from inspector import layout as layouts
 from inspector.core.errors import InvalidInput
@@ -46,22 +47,22 @@ def draw() -> None:
     if target is None:
         return
     if target.slice is not None:
-        _draw_slice(target)
+        _draw_slice(target).caption(plain(target.sentence))
     else:
         _draw_gpus(target)
-    st.caption(plain(target.sentence))
+        st.caption(plain(target.sentence))
     missing = targets.missing_compiler(target)
     if missing is not None:
         st.markdown(f":orange[:material/download: :small[{plain(missing)}]]")
 
 
 def draw_more(cache: CompileCache) -> None:
-    """Draw the number of slices and their device order, for a target with slices, and the compile cache."""
+    """Draw the device order, for a target with slices, and the compile cache."""
     target = chosen()
     if target is None:
         return
     if target.slice is not None:
-        _draw_slices(target)
+        _draw_device_order()
     usage = cache.usage()
     if not usage.count:
         return
@@ -70,7 +71,8 @@ def draw_more(cache: CompileCache) -> None:
     right.button("Clear cache", key="clear_kept", type="tertiary", on_click=cache.clear)
 
 
-def _draw_slice(target: Target) -> None:
+def _draw_slice(target: Target) -> DeltaGenerator:
+    """Draw the generation, the slice and their number. Return the place beside the number."""
     state = st.session_state
     state["target:generation"] = target.chip_name
     assert target.slice is not None, "the target is not of GPUs"
@@ -94,11 +96,6 @@ def _draw_slice(target: Target) -> None:
         key="target:topology",
         on_change=_change_topology,
     )
-
-
-def _draw_slices(target: Target) -> None:
-    assert target.slice is not None
-    left, right = st.columns([2, 3])
     kept_field.draw(
         left.number_input,
         "Slices",
@@ -108,8 +105,12 @@ def _draw_slices(target: Target) -> None:
         on_change=_change_topology,
         help="Equal slices joined by the data center network (DCN). The first mesh axes cross slices.",
     )
+    return right
+
+
+def _draw_device_order() -> None:
     kept_field.draw(
-        right.segmented_control,
+        st.segmented_control,
         "Device order",
         layouts.DEVICE_ORDERS,
         key="field:device_order",

@@ -19,6 +19,7 @@ from inspector.media.streamlit.session import (
     pins,
     run_folder,
     sign_in,
+    state_lookup,
 )
 from inspector.service import own_model_registration, serving
 
@@ -30,6 +31,7 @@ ICON = (
     "</svg>"
 )
 
+state_lookup.install()
 st.set_page_config(
     page_title="Sharding Inspector",
     page_icon=ICON,

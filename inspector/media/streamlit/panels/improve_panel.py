@@ -26,6 +26,7 @@ from inspector.media.streamlit.session import (
     current_layout,
     job_progress,
     pins,
+    planning,
     program_choice,
     selection,
     user,
@@ -117,7 +118,9 @@ def with_known(service: Inspection, snapshot: Snapshot, layout: Layout) -> Snaps
     program = program_choice.chosen("Improve") or _PROGRAMS[0]
     chip = layout.machine.chip if layout.machine else chip_choice.chosen_chip()
     known = service.known_effects(layout, program, None if chip is None else chip.name)
-    return snapshot if known is None else replace(snapshot, effects=known)
+    if known is None:
+        return snapshot
+    return planning.snapshots.of("effects", (snapshot, known), lambda: replace(snapshot, effects=known))
 
 
 def make_way(layout: Layout) -> None:

@@ -200,6 +200,13 @@ def typed_axes() -> list[str]:
     return [name.strip() for name in st.session_state["field:axes"].split(",")]
 
 
+def forget_absent_axes() -> None:
+    """Remove the axes that the mesh no longer has from the choices of axes."""
+    axes = typed_axes()
+    for key in ("field:explicit", "field:optimizer_axes"):
+        st.session_state[key] = [axis for axis in st.session_state[key] if axis in axes]
+
+
 def model_entry() -> ModelEntry:
     return CATALOGUE[st.session_state["field:model"]]
 

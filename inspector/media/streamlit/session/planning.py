@@ -7,6 +7,7 @@ from collections.abc import Callable
 import streamlit as st
 
 from inspector.core.errors import InvalidInput
+from inspector.core.once import NewestResults
 from inspector.core.snapshot import Snapshot
 from inspector.layout import Layout
 from inspector.layout.plan import plan
@@ -15,6 +16,9 @@ from inspector.media.streamlit.session import waiting
 from inspector.service.inspection import Inspection
 
 _TRACING = "Tracing the model with JAX …"
+_MOST_SNAPSHOTS = 32
+# What the pages of all sessions show: plans, and Snapshots with what was added to them.
+snapshots = NewestResults[Snapshot](_MOST_SNAPSHOTS)
 
 
 def planned(
@@ -47,4 +51,5 @@ def traced(
     if state is None:
         before_tracing()
         state = waiting.wait_for(service.start_state(layout), message)
-    return plan(layout, state)
+    shapes = state
+    return snapshots.of(layout.key(), (shapes,), lambda: plan(layout, shapes))

@@ -11,6 +11,7 @@ from inspector.core.snapshot import Snapshot
 from inspector.layout import Layout
 from inspector.layout.plan import not_propagated, programs_key, with_programs, with_propagated
 from inspector.media.streamlit.session import chip_choice, program_choice
+from inspector.media.streamlit.session.planning import snapshots
 from inspector.service.inspection import Inspection
 from inspector.service.newest import NewestRequest, Outcome
 
@@ -70,10 +71,13 @@ def added(snapshot: Snapshot, programs: Outcome[PropagatedPrograms]) -> Snapshot
 
     A plan gets a note if they cannot be partitioned.
     """
-    planned = snapshot.source.kind == "plan"
-    if programs.result is not None:
-        return (with_programs if planned else with_propagated)(snapshot, programs.result)
-    return not_propagated(snapshot, programs.failure) if planned and programs.failure else snapshot
+    planned, result, failure = snapshot.source.kind == "plan", programs.result, programs.failure
+    if result is not None:
+        add = with_programs if planned else with_propagated
+        return snapshots.of(None, (snapshot, result), lambda: add(snapshot, result))
+    if planned and failure:
+        return snapshots.of(failure, (snapshot,), lambda: not_propagated(snapshot, failure))
+    return snapshot
 
 
 def show(service: Inspection, layout: Layout, then: str = "") -> None:

@@ -7,6 +7,7 @@ import streamlit as st
 from inspector.core.assumed import MOST_TRIPS, Assumed, with_assumed
 from inspector.core.snapshot import OpenChoice, Snapshot
 from inspector.media.streamlit.page.plain_text import plain
+from inspector.media.streamlit.session import planning
 
 _STATED, _OPEN = "stated_counts", "open_choices"  # number by line; open choices by program
 _MOST_FIELDS = 6
@@ -21,7 +22,12 @@ def applied(snapshot: Snapshot) -> Snapshot:
     known = {choice.label: choice.kind for program in snapshot.programs for choice in program.open_choices}
     trips = {name: int(stated[name]) for name in known if known[name] == "loop" and name in stated}
     shares = {name: stated[name] for name in known if known[name] != "loop" and name in stated}
-    return with_assumed([snapshot], Assumed(trips, shares))[0]
+    if not trips and not shares:
+        return snapshot
+    stated_here = (*sorted(trips.items()), *sorted(shares.items()))
+    return planning.snapshots.of(
+        stated_here, (snapshot,), lambda: with_assumed([snapshot], Assumed(trips, shares))[0]
+    )
 
 
 def draw(program: str) -> None:

@@ -75,6 +75,7 @@ def test_emulated_devices_limit_the_mesh(open_page):
 
 def test_the_device_order_is_in_the_link(open_page):
     page = open_page(target="tpu:v5e:4x4", device_order="torus")
+    page.open("drawer:Advanced")
     assert widget_of(page.test.button_group, "field:device_order").value == "torus"
     widget_of(page.test.button_group, "field:device_order").set_value("row-major").run()
     assert query(page) == {"target": "tpu:v5e:4x4"}
@@ -110,9 +111,10 @@ def test_the_compile_cache_is_counted_and_cleared(open_page):
     kept = inspection.shared().compiled
     kept.clear()
     page = open_page(target="tpu:v5e:2x4")
+    page.open("drawer:Advanced")
     assert "clear_kept" not in [button.key for button in page.test.button]
     kept.put("an answer", "x" * 1000)
-    page = open_page(target="tpu:v5e:2x4")
+    page.test.run()
     assert "Compile cache: 1 layout" in sidebar_text(page)
     page.press("clear_kept")
     assert kept.usage().count == 0

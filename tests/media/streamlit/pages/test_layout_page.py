@@ -183,6 +183,7 @@ def test_a_changed_rule_clears_the_preset(page):
 
 
 def test_a_chosen_axis_type_stays_when_the_mesh_gets_another_axis(page):
+    page.open("drawer:Advanced")
     page.choose_several("field:explicit", ["data"])
     page.type("field:mesh", "2x2x2")
     assert page.value("field:explicit") == ["data"]
@@ -265,6 +266,7 @@ def test_a_renamed_mesh_axis_is_renamed_in_the_specs(open_page):
 
 
 def test_explicit_axes_are_in_the_link_and_follow_the_names(page):
+    page.open("drawer:Advanced")
     page.choose_several("field:explicit", ["model"])
     assert page.query() == {"axis_types": "auto.explicit"}
     page.type("field:axes", "data, tensor")
@@ -275,6 +277,7 @@ def test_explicit_axes_are_in_the_link_and_follow_the_names(page):
 
 
 def test_optimizer_axes_are_in_the_link_and_follow_the_names(page):
+    page.open("drawer:Advanced")
     page.choose_several("field:optimizer_axes", ["model", "data"])
     assert page.query() == {"optimizer_axes": "model.data"}
     page.type("field:axes", "data, tensor")
@@ -292,6 +295,7 @@ def test_mesh_axes_of_a_rule_are_joined_by_a_plus_or_a_comma(page):
 
 
 def test_axis_names_can_have_types(page):
+    page.open("drawer:Advanced")
     page.type("field:axes", "data:explicit, model")
     assert page.value("field:axes") == "data, model"
     assert page.value("field:explicit") == ["data"]
@@ -301,8 +305,24 @@ def test_axis_names_can_have_types(page):
 
 def test_a_link_opens_explicit_axes(open_page):
     page = open_page(axis_types="explicit.auto", depth="64")
+    assert layouts.parse(page.query()).unwrap().explicit_axes == ("data",)
+    page.open("drawer:Advanced")
     assert page.value("field:explicit") == ["data"]
     assert not page.problems() and not page.warnings()
+
+
+def test_closed_fields_keep_their_values_and_forget_axes_like_open_ones(open_page):
+    page = open_page(processes="2", axis_types="explicit.auto", optimizer_axes="model")
+    assert "field:processes" not in page.field_keys()
+    query = {"processes": "2", "axis_types": "explicit.auto", "optimizer_axes": "model"}
+    assert page.query() == query
+    page.type("field:mesh", "8")
+    page.type("field:mesh", "2x4")
+    layout = layouts.parse(page.query()).unwrap()
+    assert (layout.processes, layout.explicit_axes, layout.optimizer_axes) == (2, ("data",), ())
+    page.open("drawer:Advanced")
+    assert page.value("field:processes") == 2
+    assert (page.value("field:explicit"), page.value("field:optimizer_axes")) == (["data"], [])
 
 
 def test_swapped_axis_names_do_not_change_rules(page):

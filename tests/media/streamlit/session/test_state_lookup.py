@@ -1,0 +1,61 @@
+"""Widgets look their values up in the state of the session, which is not copied."""
+
+from __future__ import annotations
+
+from typing import Any
+from unittest import mock
+
+import pytest
+from streamlit.testing.v1 import AppTest
+
+from inspector.checks.audit import checks
+from inspector.layout import plan as plans
+from inspector.media.streamlit.session import planning, state_lookup
+from tests.media.streamlit.scripted_page import PATIENCE
+
+pytestmark = pytest.mark.usefixtures("without_programs")
+
+FIELDS = """
+import streamlit as st
+for number, widget in enumerate((st.text_input, st.number_input, st.text_area)):
+    st.session_state.setdefault(f"empty:{number}", None)
+    st.session_state.setdefault(f"full:{number}", 3 if widget is st.number_input else "text")
+    widget("Empty", key=f"empty:{number}")
+    widget("Full", key=f"full:{number}")
+st.session_state.setdefault("list", None)
+st.selectbox("Empty", ["a", "b"], key="list")
+st.text(sorted(st.session_state) == sorted(st.session_state.to_dict()))
+"""
+
+
+def values(script: str) -> list[Any]:
+    page = AppTest.from_string(script, default_timeout=PATIENCE).run()
+    assert not page.exception
+    elements = (*page.text_input, *page.number_input, *page.text_area, *page.selectbox)
+    return [*(element.value for element in elements), *(text.value for text in page.text)]
+
+
+def test_fields_have_the_values_that_streamlit_gives_them() -> None:
+    install = "from inspector.media.streamlit.session import state_lookup\nstate_lookup.install()\n"
+    own = state_lookup.SessionState.filtered_state
+    try:
+        state_lookup.SessionState.filtered_state = property(state_lookup._copied)
+        expected = values(FIELDS)
+        assert values(install + FIELDS) == expected == [None, "text", None, 3, None, "text", None, "True"]
+    finally:
+        state_lookup.SessionState.filtered_state = own
+
+
+def test_a_run_without_a_change_copies_plans_and_audits_nothing(page: Any) -> None:
+    with (
+        mock.patch.object(state_lookup, "_copied", side_effect=AssertionError("copied")),
+        mock.patch.object(planning, "plan", wraps=plans.plan) as planned,
+        mock.patch.object(checks, "audit", wraps=checks.audit) as audited,
+    ):
+        page.test.run()
+        page._check()
+        assert (planned.call_count, audited.call_count) == (0, 0)
+        page.type(page.rule_key(1, "axes"), "data")
+        assert (planned.call_count, audited.call_count) == (1, 1)
+        page.type(page.rule_key(1, "axes"), "model")  # as before
+        assert (planned.call_count, audited.call_count) == (1, 1)
