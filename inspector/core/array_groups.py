@@ -1,4 +1,4 @@
-"""The groups of arrays: their headings and their colors, in the order in which they are shown.
+"""The groups of arrays and their headings, in the order in which they are shown.
 
 A new group is added here and to `Group` in `inspector.core.snapshot`. Values that only a program has, such as
 temporaries, have groups of their own.
@@ -15,22 +15,20 @@ class ArrayGroup(NamedTuple):
     """One group of arrays, such as the parameters.
 
     heading: its name in figures, tables and sentences.
-    color: its fill in figures, from the scheme of Okabe and Ito.
     """
 
     heading: str
-    color: str
 
 
 ARRAY_GROUPS = {
-    "params": ArrayGroup("parameters", "#0072B2"),  # blue
-    "opt_state": ArrayGroup("optimizer state", "#E69F00"),  # orange
-    "other": ArrayGroup("step and other state", "#56B4E9"),  # sky blue
-    "batch": ArrayGroup("batch", "#009E73"),  # bluish green
-    "cache": ArrayGroup("caches", "#DDCC77"),  # sand
-    "output": ArrayGroup("output", "#CC79A7"),  # reddish purple
-    "activation": ArrayGroup("activations", "#D55E00"),  # vermilion
-    "gradient": ArrayGroup("gradients", "#F0E442"),  # yellow
+    "params": ArrayGroup("parameters"),
+    "opt_state": ArrayGroup("optimizer state"),
+    "other": ArrayGroup("step and other state"),
+    "batch": ArrayGroup("batch"),
+    "cache": ArrayGroup("caches"),
+    "output": ArrayGroup("output"),
+    "activation": ArrayGroup("activations"),
+    "gradient": ArrayGroup("gradients"),
 }
 
 # The groups of the values in memory while a program runs, in the order in which they are stacked.
@@ -41,11 +39,11 @@ USE_GROUPS: dict[UseGroup, ArrayGroup] = {
     "batch": ARRAY_GROUPS["batch"],
     "cache": ARRAY_GROUPS["cache"],
     "output": ARRAY_GROUPS["output"],
-    "constant": ArrayGroup("constants", "#332288"),  # indigo
+    "constant": ArrayGroup("constants"),
     "activation": ARRAY_GROUPS["activation"],
     "gradient": ARRAY_GROUPS["gradient"],
-    "collective": ArrayGroup("buffers of collectives", "#882255"),  # wine
-    "temporary": ArrayGroup("temporaries", "#BBBBBB"),  # pale grey
+    "collective": ArrayGroup("buffers of collectives"),
+    "temporary": ArrayGroup("temporaries"),
 }
 
 # Keys of a path that name a group, by how certain they are. MaxText and Orbax write them in quotes.

@@ -18,7 +18,7 @@ _NEAR = 1.1  # the dotted lines: 10% more and less
 
 
 def accuracy_scatter(accuracy: Accuracy, *, width_px: int = 640) -> go.Figure | None:
-    """Return the scatter plot with a color and mark for each chip; None if no run is reproduced."""
+    """Return the scatter plot with a mark for each chip; None if no run is reproduced."""
     rows = [(row, value) for row in accuracy.rows if row.measured and (value := _predicted(row))]
     if not rows:
         return None
@@ -30,7 +30,7 @@ def accuracy_scatter(accuracy: Accuracy, *, width_px: int = 640) -> go.Figure | 
             x=ends,
             y=[end * factor for end in ends],
             mode="lines",
-            line={"color": palette.LINE, "width": 2 if factor == 1 else 1, "dash": dash},
+            line={"color": palette.MARK, "width": 2 if factor == 1 else 1, "dash": dash},
             hoverinfo="skip",
             showlegend=False,
         )
@@ -40,7 +40,7 @@ def accuracy_scatter(accuracy: Accuracy, *, width_px: int = 640) -> go.Figure | 
     for number, chip in enumerate(chips):
         own = [(row, value) for row, value in rows if row.chip == chip]
         mark = _MARKS[number % len(_MARKS)]
-        color = palette.OKABE_ITO[number % len(palette.OKABE_ITO)]
+        color = palette.neutrals(len(chips))[number]
         traces.append(
             go.Scatter(
                 x=[row.measured for row, _ in own],

@@ -20,7 +20,7 @@ _ROW_PX = 26
 _LIMIT_LABEL_PX = 20
 _BEYOND_PX = 4  # the line of a limit exceeds each bar by this much
 _NAMES_SHARE = 0.45  # of the width, at most, for the names of rows
-_MORE, _LESS = palette.OKABE_ITO[5], palette.OKABE_ITO[0]
+_MORE, _LESS = palette.BAD, palette.GOOD
 
 
 @dataclass(frozen=True)
@@ -33,6 +33,7 @@ class Segment:
     hover: str  # escaped
     texts: Sequence[str] = ()
     hatch: str = ""
+    over: str = ""  # the color of the hatch; by default that of the page
 
 
 @dataclass(frozen=True)
@@ -161,7 +162,7 @@ def _trace(
         base=[start for _, start, _ in placed],
         y=[top + BAR_PX / 2 for _, _, top in placed],
         width=BAR_PX,
-        marker={"color": first.color, "line": {"width": 0}, "pattern": {"shape": first.hatch}},
+        marker=palette.Fill(first.color, first.hatch, first.over).marker,
         text=texts,
         textposition="inside",
         insidetextanchor="middle",

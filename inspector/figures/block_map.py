@@ -10,7 +10,7 @@ import plotly.graph_objects as go
 
 from inspector.core import formatting
 from inspector.core.snapshot import Array, Mesh
-from inspector.figures import cells, holdings, lattice, ticks
+from inspector.figures import cells, holdings, lattice, palette, ticks
 from inspector.figures.block_grid import (
     BY_DEFAULT,
     Arrangement,
@@ -60,8 +60,9 @@ def block_map(
     row_edges = plan.sheet.rows.edges(plan.height_px)
     text = cell_text(grid, numbers, plan.sheet, column_edges, row_edges)
     hover = holdings.hover_of_blocks(on_mesh)
+    colors = palette.colors_of_blocks(on_mesh.placement.block, mesh)
     traces = [
-        *cells.heatmaps(plan.sheet, column_edges, row_edges, numbers, len(grid.holders), text, highlight),
+        *cells.heatmaps(plan.sheet, column_edges, row_edges, numbers, colors, text, highlight),
         cells.selection(plan.sheet, column_edges, row_edges, numbers, [hover[number] for number in numbers]),
     ]
     return cells.map_figure(

@@ -15,12 +15,6 @@ _BOX_PX, _BOX_HEIGHT_PX, _GAP_PX, _LANE_PX = 150, 44, 26, 62
 _FONT_PX = 11
 _NARROW_PX = 560  # below it, boxes are stacked
 _MOST_STACKED = 7
-_RULE, _SOURCE, _STEP, _TARGET = (
-    palette.OKABE_ITO[2],
-    palette.OKABE_ITO[1],
-    palette.UNKNOWN,
-    palette.OKABE_ITO[5],
-)
 
 
 class _Box(NamedTuple):
@@ -105,12 +99,12 @@ def _stacked(lanes: Sequence[Sequence[_Box]], width_px: float) -> _Places:
 
 def _lane(origin: Origin, target: str, source: str | None, most: int) -> list[_Box]:
     """Return at most `most` boxes; operations in the middle are folded into one."""
-    boxes = []
+    boxes, hue = [], palette.color_of_axis(origin.mesh_axis)
     if origin.rule is not None:
-        boxes.append(_Box(origin.rule, "rule", _RULE, _hover(f"Rule {origin.rule}")))
+        boxes.append(_Box(origin.rule, "rule", hue, _hover(f"Rule {origin.rule}")))
     path, _, place = origin.from_.partition(", ")
     said = place or ("constraint" if path.startswith("constraint ") else "array")
-    boxes.append(_Box(path, said, _SOURCE, _hover(f"Mesh axis {origin.mesh_axis} is here:", origin.from_)))
+    boxes.append(_Box(path, said, hue, _hover(f"Mesh axis {origin.mesh_axis} is here:", origin.from_)))
     room = max(most - len(boxes) - 1, 1)
     steps = list(origin.steps or ())
     if len(steps) <= room:
@@ -119,16 +113,16 @@ def _lane(origin: Origin, target: str, source: str | None, most: int) -> list[_B
         first, last = steps[: room // 2], steps[len(steps) - (room - 1) // 2 :] if room > 2 else []
         hidden = steps[len(first) : len(steps) - len(last)]
         listed = [f"{step.operation} {step.source or ''}" for step in hidden]
-        folded = _Box(f"… {len(hidden)} operations", "", _STEP, _hover(*listed))
+        folded = _Box(f"… {len(hidden)} operations", "", palette.UNKNOWN, _hover(*listed))
         boxes += [*map(_step, first), folded, *map(_step, last)]
-    boxes.append(_Box(target, source or "", _TARGET, _hover(target, source or "")))
+    boxes.append(_Box(target, source or "", hue, _hover(target, source or "")))
     return boxes
 
 
 def _step(step: PropagationStep) -> _Box:
     arrow = {"forward": "→", "backward": "←", "across": "↔"}[step.direction]
     hover = _hover(f"{step.operation}, {step.direction}", step.source or "", step.op_name or "")
-    return _Box(f"{arrow} {step.operation}", step.source or "", _STEP, hover)
+    return _Box(f"{arrow} {step.operation}", step.source or "", palette.UNKNOWN, hover)
 
 
 def _hover(*lines: str) -> str:

@@ -15,6 +15,7 @@ from inspector.figures.ticks import NO_TICKS, Ticks
 # Cells at least this large are separated by a line, through which the page shows.
 _SMALLEST_SEPARATED_PX = 5
 _SEPARATOR_PX = 1.5
+_MOST_COLORS = 256  # of a color scale; of more, equal ones are one
 
 Edges = list[tuple[float, float]]
 
@@ -72,7 +73,7 @@ def heatmaps(
     columns: Edges,
     rows: Edges,
     numbers: Sequence[int],
-    colors: int | Sequence[str],
+    colors: Sequence[str],
     text: Text,
     highlight: int | None = None,
 ) -> list[go.Heatmap]:
@@ -80,27 +81,27 @@ def heatmaps(
 
     Args:
       columns, rows: (start, stop) in pixels of each slot.
-      numbers: the color number of each cell of the sheet; −1 leaves a cell out.
-      colors: the colors, or a number of blocks, which then have the common block colors.
+      numbers: the number of each cell of the sheet; −1 leaves a cell out.
+      colors: the color of each number. Several may be equal.
       highlight: a number to emphasize; all other cells fade.
     """
-    if isinstance(colors, int):
-        coloring = palette.coloring_of_blocks(colors)
-        colors = palette.colors_of_blocks(colors)
-    else:
-        coloring = palette.coloring(colors)
+    distinct = tuple(colors if len(colors) <= _MOST_COLORS else dict.fromkeys(colors))
+    coloring, color_number = palette.coloring(distinct), np.arange(max(len(colors), 1))
+    if len(distinct) < len(colors):
+        place_of = {color: place for place, color in enumerate(distinct)}
+        color_number = np.array([place_of[color] for color in colors])
     x, column_bands = bands(columns)
     y, row_bands = bands(rows)
     at = _spread(sheet.cells, row_bands, column_bands)
     z = np.where(at >= 0, np.append(np.asarray(numbers), -1)[at], -1)
     texts = np.append(np.array([labels.lines(label) for label in text.texts], dtype=object), "")[at]
-    text_colors = np.array([palette.text_on(color) for color in colors], dtype=object)
+    text_colors = np.array([palette.text_on(color) for color in colors] or [""], dtype=object)
     text_color = text_colors[np.where(z >= 0, z, 0)]
     faint = (z != highlight) if highlight is not None else np.zeros(z.shape, dtype=bool)
     text_color[faint] = ""  # the color of the theme, which can be read on faded cells
     separator = separator_px(columns, rows)
     heatmaps = by_text_color(
-        np.where(z >= 0, z, np.nan),
+        np.where(z >= 0, color_number[np.where(z >= 0, z, 0)], np.nan),
         texts,
         text_color,
         text.size_px,

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import itertools
 from collections.abc import Iterable, Sequence
 
 import plotly.graph_objects as go
@@ -11,9 +10,6 @@ from inspector.core.collectives import OPS, Traffic, axes_text
 from inspector.core.formatting import bytes_text, counted, exact_bytes_text
 from inspector.core.grouping import by_key
 from inspector.figures import bars, frame, palette
-
-# Operations beyond the palette reuse its colors; one that `OPS` does not list has `palette.UNKNOWN`.
-COLORS = dict(zip(OPS, itertools.cycle((*palette.OKABE_ITO, "#8C564B")), strict=False))
 
 
 def collective_bars(rows: Iterable[Traffic], *, of: str = "one run", width_px: int = 480) -> go.Figure | None:
@@ -31,15 +27,10 @@ def collective_bars(rows: Iterable[Traffic], *, of: str = "one run", width_px: i
             for axes, together in by_axes.items()
         ],
         width_px,
-        order=sorted({row.op for together in by_axes.values() for row in together}, key=_rank),
+        legend=False,
         heading="Traffic by mesh axes",
         notes=[f"bytes that one device sends in {of}; ring algorithm assumed"],
     )
-
-
-def color_of(op: str) -> str:
-    """Return the color of a collective operation; grey for one that XLA did not have yet."""
-    return COLORS.get(op, palette.UNKNOWN)
 
 
 def grouped(rows: Iterable[Traffic]) -> dict[str, list[Traffic]]:
@@ -68,18 +59,25 @@ def _known(rows: Sequence[Traffic]) -> int:
 
 
 def _segments(axes: str, rows: Sequence[Traffic]) -> list[bars.Segment]:
+    """Return a segment for each operation, in shades of the axes, the strongest first."""
+    known = [
+        row for row in sorted(rows, key=lambda row: _rank(row.op)) if (row.wire_bytes_per_device or 0) > 0
+    ]
     segments = []
-    for row in sorted(rows, key=lambda row: _rank(row.op)):
-        size = max(row.wire_bytes_per_device or 0, 0)
-        if not size:
-            continue
+    for row, color in zip(known, _shades(rows[0], len(known)), strict=True):
+        size = row.wire_bytes_per_device or 0
         runs = "unknown" if row.executions is None else f"{row.executions:,}"
         hover = [
             f"{row.op} over {axes}",
             f"{exact_bytes_text(size)} from each device",
             f"{counted(row.instructions, 'instruction')}, executions: {runs}",
         ]
-        hatch = "" if row.op in COLORS else "/"
-        text = (bytes_text(size),)
-        segments.append(bars.Segment(row.op, size, color_of(row.op), frame.hover(hover), text, hatch))
+        texts = (f"{row.op} {bytes_text(size)}", bytes_text(size), row.op)
+        segments.append(bars.Segment(f"{row.op} over {axes}", size, color, frame.hover(hover), texts))
     return segments
+
+
+def _shades(row: Traffic, count: int) -> Sequence[str]:
+    if not row.mesh_axes:
+        return [palette.UNKNOWN] * count
+    return palette.shades_of(palette.color_of_axes(row.mesh_axes), count)[::-1]

@@ -164,8 +164,7 @@ def _heatmaps(grid: Grid, parts: Parts, across: float, down: float, verb: str) -
     moves = grid.moved > 0
     stays = (grid.kept > 0) & ~moves
     most = int(grid.moved.max(initial=0)) or 1
-    stops = palette.CIVIDIS
-    text_on = np.array([palette.text_on(stop) for stop in stops], dtype=object)
+    text_on = np.array([palette.text_on(stop) for stop in palette.AMOUNTS], dtype=object)
     separator = 1.5 if min(across, down) >= _SEPARATED_PX else 0
     hover = np.full(moves.shape, "", dtype=object)
     for row, column in zip(*np.nonzero(moves | stays), strict=True):
@@ -180,11 +179,12 @@ def _heatmaps(grid: Grid, parts: Parts, across: float, down: float, verb: str) -
     heatmaps = cells.by_text_color(
         np.where(moves, grid.moved, np.nan).astype(np.float32),
         _texts(grid.moved, moves, across, down),
-        text_on[np.rint(grid.moved / most * (len(stops) - 1)).astype(int)],
+        text_on[np.rint(grid.moved / most * (len(text_on) - 1)).astype(int)],
         _TEXT_PX,
-        colorscale=palette.ramp(stops),
         **shared,
     )
+    for heatmap in heatmaps:
+        palette.of_amounts(heatmap)
     if heatmaps and verb:
         texts = [formatting.bytes_text(size) for size in (most // 2, most)]
         colorbar = frame.colorbar(verb, [0, most / 2, most], ["0", *texts])

@@ -12,7 +12,7 @@ from typing import Any
 
 import plotly.graph_objects as go
 
-from inspector.figures import labels
+from inspector.figures import labels, palette
 
 TITLE_PX = 15
 NOTE_PX = 12
@@ -25,7 +25,7 @@ MOST_SAID = 12  # sentences of the text alternative of a figure
 TRANSPARENT = "rgba(0,0,0,0)"
 
 # A grey that can be read on white and on black, for text that does not follow the theme.
-MIDDLE_GREY = "#808890"
+MIDDLE_GREY = palette.MIDDLE_GREY
 
 # A legend below the plot that starts at its left edge. Plotly scrolls one higher than `maxheight` figures.
 LEGEND_BELOW = {

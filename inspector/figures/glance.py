@@ -6,7 +6,6 @@ the theme, and signs and words say what is better, so nothing depends on a color
 
 from __future__ import annotations
 
-import itertools
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 from typing import Any
@@ -17,8 +16,7 @@ from inspector.compare.glance import BOUND, COMPUTE, COPIES, MEASURED, OVERHEAD,
 from inspector.compare.questions import Answer
 from inspector.compare.questions.question import REJECTED
 from inspector.core import sharding
-from inspector.core.array_groups import USE_GROUPS
-from inspector.core.formatting import mesh_text, spec_text
+from inspector.core.formatting import UNKNOWN_AXES, mesh_text, spec_text
 from inspector.core.snapshot import Array, Mesh
 from inspector.figures import cells, frame, labels, memory_bars, mesh_layout, palette
 from inspector.figures.block_map import why_no_map
@@ -60,14 +58,12 @@ _SIGNS = {
     "not comparable": "∅",
 }
 
-_USE_COLORS = {group.heading: group.color for group in USE_GROUPS.values()}
-# Time without communication is grey: each color belongs to a group of arrays or to mesh axes.
-_TIME_STYLES = {
-    COMPUTE: (palette.COMPUTE, ""),
-    COPIES: (palette.COMPUTE, "x"),
-    OVERHEAD: (palette.UNKNOWN, "/"),
-    MEASURED: (palette.COMPUTE, ""),
-    BOUND: (palette.UNKNOWN, ""),
+_TIME_FILLS = {
+    COMPUTE: palette.Fill(palette.COMPUTE),
+    COPIES: palette.Fill(palette.COMPUTE, "x"),
+    OVERHEAD: palette.NOT_KNOWN,
+    MEASURED: palette.Fill(palette.COMPUTE),
+    BOUND: palette.Fill(palette.UNKNOWN),
 }
 
 
@@ -163,10 +159,9 @@ def glance(
     left = _LEFT_PX if beside else _SIDE_PX
     column_px = (width_px - left - _SIDE_PX) / len(columns)
     sheet = _Sheet(columns, baseline, width_px, left, column_px)
-    axes_colors = _colors_of_axes(measures)
     _draw_names(sheet)
     for measure in measures:
-        _draw_measure(sheet, measure, axes_colors)
+        _draw_measure(sheet, measure)
     for number, path in enumerate(paths):
         _draw_maps(sheet, number, path)
     return _figure(sheet)
@@ -219,21 +214,6 @@ def _draws_limit(measure: Measure) -> bool:
     return bool(limits) and _highest(measure) >= memory_bars.LEAST_SHARE * min(limits)
 
 
-def _colors_of_axes(measures: Sequence[Measure]) -> dict[str, tuple[str, str]]:
-    """Return color and hatch by the name of mesh axes."""
-    names = sorted(
-        {
-            part.name
-            for measure in measures
-            for amount in measure.amounts
-            for part in amount.parts
-            if part.axes
-        }
-    )
-    hatches = itertools.product(palette.HATCHES, palette.MESH_AXES)
-    return {name: (color, hatch) for name, (hatch, color) in zip(names, hatches, strict=False)}
-
-
 def _draw_names(sheet: _Sheet) -> None:
     most = labels.fitting(sheet.each - 8, _NAME_PX)
     small = labels.fitting(sheet.each - 8, frame.TICK_PX)
@@ -253,7 +233,7 @@ def _draw_names(sheet: _Sheet) -> None:
     sheet.y += _ROW_GAP_PX
 
 
-def _draw_measure(sheet: _Sheet, measure: Measure, axes: dict[str, tuple[str, str]]) -> None:
+def _draw_measure(sheet: _Sheet, measure: Measure) -> None:
     bars = measure.amounts
     stage, drawn = stage_note(measure), _draws_limit(measure)
     notes = (_NOTES[measure.kind], stage, limit_note(measure))
@@ -279,7 +259,7 @@ def _draw_measure(sheet: _Sheet, measure: Measure, axes: dict[str, tuple[str, st
     axis = sheet.axis(below_px + bar_px + above_px, (-below_px * per_px, (bar_px + above_px) * per_px))
     yaxis = f"y{axis}"
     for name in names:
-        sheet.traces.append(_bar(sheet, measure, name, axes, per_px, yaxis, legend))
+        sheet.traces.append(_bar(sheet, measure, name, per_px, yaxis, legend))
     _draw_intervals(sheet, bars, scale, yaxis)
     _draw_lines(sheet, measure, yaxis, drawn)
     # All labels are at the same height, where no bar and no line reaches.
@@ -321,13 +301,12 @@ def _bar(
     sheet: _Sheet,
     measure: Measure,
     name: str,
-    axes: dict[str, tuple[str, str]],
     per_px: float,
     yaxis: str,
     legend: str,
 ) -> go.Bar:
     """Return the part of this name in all columns."""
-    color, hatch = _style(measure, name, axes)
+    fill = _fill(measure, name)
     places, sizes, bases, texts, hovers = [], [], [], [], []
     room = sheet.each * sheet.bar_share - 6
     for place, amount in enumerate(measure.amounts):
@@ -353,13 +332,13 @@ def _bar(
         y=sizes,
         base=bases,
         width=sheet.bar_share,
-        marker={"color": color, "line": {"width": 0}, "pattern": {"shape": hatch}},
-        text=None if hatch else texts,
+        marker=fill.marker,
+        text=None if fill.hatch else texts,
         textposition="inside",
         insidetextanchor="middle",
         textangle=0,
         constraintext="none",
-        textfont={"size": frame.TICK_PX, "color": palette.text_on(color)},
+        textfont={"size": frame.TICK_PX, "color": palette.text_on(fill.color)},
         customdata=hovers,
         hovertemplate=frame.HOVER_TEXT,
         yaxis=yaxis,
@@ -368,14 +347,15 @@ def _bar(
     )
 
 
-def _style(measure: Measure, name: str, axes: dict[str, tuple[str, str]]) -> tuple[str, str]:
-    """Return the color and the hatch of a part."""
-    if name in axes and (measure.kind != "time" or name not in _TIME_STYLES):
-        return axes[name]
+def _fill(measure: Measure, name: str) -> palette.Fill:
+    """Return the fill of a part, which is one of time, of mesh axes, or of memory."""
+    part = next(part for amount in measure.amounts for part in amount.parts if part.name == name)
+    if part.axes:
+        return palette.fill_of_axes(None if name == UNKNOWN_AXES else name.split(" × "))
     if measure.kind == "time":
-        return _TIME_STYLES.get(name, (palette.UNKNOWN, "/"))
-    color = _USE_COLORS.get(name) or memory_bars.COLORS.get(name, palette.UNKNOWN)
-    return color, "/" if color == palette.UNKNOWN else ""
+        return _TIME_FILLS.get(name, palette.NOT_KNOWN)
+    color = memory_bars.COLORS.get(name, palette.UNKNOWN)
+    return palette.Fill(color, "/" if color == palette.UNKNOWN else "")
 
 
 def _hover(sheet: _Sheet, measure: Measure, place: int, said: str) -> str:
@@ -557,7 +537,8 @@ def _map(array: Array | None, mesh: Mesh | None, width: float, top: float) -> tu
     held = [int(placement.block[place]) for place in grid.position.reshape(-1).tolist()]
     none = Text(("",) * len(held), frame.TICK_PX)
     across = laid.columns.edges(wide)
-    return cells.heatmaps(laid, across, downs, held, placement.blocks, none, None), height
+    colors = palette.colors_of_blocks(placement.block, mesh)
+    return cells.heatmaps(laid, across, downs, held, colors, none, None), height
 
 
 def _figure(sheet: _Sheet) -> go.Figure:

@@ -12,7 +12,7 @@ from inspector.core.device_holdings import Holdings
 from inspector.figures import bars, frame, palette
 
 SHARED, ALONE = "also held elsewhere", "only here"
-_COLORS = {SHARED: palette.OKABE_ITO[4], ALONE: palette.OKABE_ITO[5]}
+_COLORS = {SHARED: palette.REMAINING, ALONE: palette.BAD}
 
 
 def holding_bars(held: Holdings, *, width_px: int = 480) -> go.Figure | None:

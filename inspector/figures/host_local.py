@@ -14,7 +14,7 @@ import plotly.graph_objects as go
 
 from inspector.core import formatting
 from inspector.core.formatting import shape_text
-from inspector.figures import cells, frame, labels, lattice, ticks
+from inspector.figures import cells, frame, labels, lattice, palette, ticks
 from inspector.guides.processes import Exchanged, HostLocal, View
 
 _ROW_PX = (16, 30)  # the minimum and maximum height of a row of numbers
@@ -136,7 +136,7 @@ def _figure(
     text = lattice.fit_text([lambda cell: str(flat[cell])], range(len(flat)), [size] * len(flat))
     return cells.map_figure(
         [
-            *cells.heatmaps(sheet, columns, rows, owners.ravel().tolist(), count, text),
+            *cells.heatmaps(sheet, columns, rows, owners.ravel().tolist(), palette.neutrals(count), text),
             cells.selection(sheet, columns, rows, range(len(flat)), list(map(labels.lines, hover))),
         ],
         width_px,

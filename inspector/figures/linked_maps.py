@@ -15,7 +15,7 @@ import plotly.graph_objects as go
 
 from inspector.core import formatting
 from inspector.core.snapshot import Array, Mesh
-from inspector.figures import block_map, cells, frame, holdings, labels, ticks
+from inspector.figures import block_map, cells, frame, holdings, labels, palette, ticks
 from inspector.figures.block_grid import (
     Arrangement,
     BlockGrid,
@@ -193,7 +193,10 @@ def _map(
     columns, rows = [(0.0, width) for width in widths], [(0.0, height) for height in heights]
     sheet = block_map.sheet_of(grid)
     text = block_map.cell_text(grid, numbers, sheet, columns, rows)
-    heatmaps = cells.heatmaps(sheet, list(column_pieces), list(row_pieces), numbers, len(grid.holders), text)
+    on_mesh = placed(panel.array, panel.mesh) if panel.array and panel.mesh else None
+    assert on_mesh is not None  # it has a grid
+    colors = palette.colors_of_blocks(on_mesh.placement.block, on_mesh.mesh)
+    heatmaps = cells.heatmaps(sheet, list(column_pieces), list(row_pieces), numbers, colors, text)
     separator = cells.separator_px(columns, rows)
     hover = _hover(panel, grid)
     for heatmap in heatmaps:

@@ -7,7 +7,7 @@ from collections.abc import Sequence
 import plotly.graph_objects as go
 
 from inspector.core import formatting
-from inspector.core.array_groups import ARRAY_GROUPS, USE_GROUPS
+from inspector.core.array_groups import USE_GROUPS
 from inspector.core.program_names import title
 from inspector.figures import bars, frame, palette
 from inspector.machines.prediction.memory import (
@@ -27,14 +27,13 @@ LEAST_SHARE = 0.3
 _STRIP_PX = 7
 
 COLORS = {
-    **{style.heading: style.color for style in ARRAY_GROUPS.values()},
-    **{style.heading: style.color for style in USE_GROUPS.values()},
+    **{style.heading: palette.color_of_group(group) for group, style in USE_GROUPS.items()},
     UNSCHEDULED: palette.UNKNOWN,
-    OUTPUTS_AND_TEMPORARIES: USE_GROUPS["temporary"].color,
+    OUTPUTS_AND_TEMPORARIES: palette.color_of_group("temporary"),
     UNEXPLAINED: palette.UNKNOWN,
-    OUTPUTS: ARRAY_GROUPS["output"].color,
-    TEMPORARIES: USE_GROUPS["temporary"].color,
-    CODE: "#999933",  # olive
+    OUTPUTS: palette.color_of_group("output"),
+    TEMPORARIES: palette.color_of_group("temporary"),
+    CODE: palette.UNKNOWN,
 }
 
 

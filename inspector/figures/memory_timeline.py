@@ -10,7 +10,7 @@ import plotly.graph_objects as go
 from inspector.core.array_groups import USE_GROUPS
 from inspector.core.formatting import bytes_text, exact_bytes_text
 from inspector.core.snapshot import MemoryUse
-from inspector.figures import frame
+from inspector.figures import frame, palette
 
 _PLOT_PX = 230
 _LEFT_PX, _RIGHT_PX, _BOTTOM_PX = 64, 12, 88
@@ -54,8 +54,8 @@ def memory_timeline(
             name=USE_GROUPS[group.group].heading,
             stackgroup="memory",
             mode="lines",
-            line={"width": 0.5, "color": USE_GROUPS[group.group].color, "shape": "hv"},
-            fillcolor=USE_GROUPS[group.group].color,
+            line={"width": 0.5, "color": palette.color_of_group(group.group), "shape": "hv"},
+            fillcolor=palette.color_of_group(group.group),
             hovertemplate=f"<b>{USE_GROUPS[group.group].heading}</b><br>%{{y:.3~f}} {unit}<extra></extra>",
         )
         for group in use.groups

@@ -180,7 +180,7 @@ def draw(
     mesh: Mesh,
     grid: MeshGrid,
     values: np.ndarray,
-    colors: int | Sequence[str],
+    colors: Sequence[str],
     forms: Sequence[Callable[[int], str]],
     hover: Callable[[Sequence[int]], Sequence[str]],
     *,

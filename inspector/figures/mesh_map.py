@@ -18,8 +18,8 @@ from inspector.figures.block_grid import PlacedArray, placed
 from inspector.figures.mesh_layout import mesh_grid, processes_of, processes_text
 
 # By share: almost nothing, less than half, half or more, everything. Black text can be read on each.
-_COLORS = (palette.REMAINING, "#BFE3F5", "#8CCBEE", palette.OKABE_ITO[4])
-_CHOSEN = palette.OKABE_ITO[1]
+_COLORS = (palette.REPLICATED, *palette.AMOUNTS[1:4])
+_CHOSEN = palette.CHOSEN
 
 
 def mesh_map(
@@ -38,7 +38,7 @@ def mesh_map(
         mesh,
         grid,
         placement.block,
-        placement.blocks,
+        palette.colors_of_blocks(placement.block, mesh),
         _forms(on_mesh, grid),
         lambda positions: holdings.hover_of_devices(on_mesh, positions, grid.folded),
         heading=f"Mesh {mesh_text(mesh)}",
@@ -57,8 +57,7 @@ def _notes(array: Array, mesh: Mesh, blocks: int) -> list[str]:
     if blocks == 1:
         held = "it holds" if mesh.size == 1 else "all hold"
         return [*notes, f"{held} the whole of {array.path}"]
-    order = "" if blocks <= len(palette.TOL_LIGHT) else ", light to dark"
-    return [*notes, f"colored by the block held: {blocks} blocks{order}"]
+    return [*notes, f"colored by the block held: {blocks} blocks, shades of the axes that cut them"]
 
 
 def _forms(on_mesh: PlacedArray, grid: mesh_layout.MeshGrid) -> list[Callable[[int], str]]:
@@ -120,8 +119,8 @@ def copies_map(
         lambda positions: [hover(at) for at in positions],
         heading="Copies on other devices",
         notes=[
-            f"mesh {mesh_text(mesh)}; orange: the chosen devices; the darker the blue, the "
-            f"more of their {formatting.bytes_text(whole)} a device holds; grey: less than 0.5%"
+            f"mesh {mesh_text(mesh)}; yellow: the chosen devices; the darker, the "
+            f"more of their {formatting.bytes_text(whole)} a device holds; palest: less than 0.5%"
         ],
         width_px=width_px,
     )

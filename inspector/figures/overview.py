@@ -6,7 +6,7 @@ Identical layers share a row. The squares next to the rows, colored by Partition
 from __future__ import annotations
 
 import itertools
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 
 import numpy as np
@@ -15,10 +15,9 @@ import plotly.graph_objects as go
 from inspector.core import formatting
 from inspector.core.folding import Fold, fold
 from inspector.core.memory_kinds import in_host_memory
-from inspector.core.snapshot import Array, Mesh, Spec
+from inspector.core.snapshot import Array, Mesh
 from inspector.figures import frame, holdings, labels, mesh_layout, palette, ticks
 from inspector.figures.block_grid import placed
-from inspector.figures.palette import SpecStyle
 
 _ROW_PX = (14, 24)
 _ROWS_HEIGHT_PX = 560
@@ -113,7 +112,6 @@ def totals(rows: Iterable[Row], mesh: Mesh) -> np.ndarray:
 def overview(
     arrays: Iterable[Array],
     mesh: Mesh,
-    styles: Mapping[Spec | None, SpecStyle] | None = None,
     *,
     most_rows: int = MOST_ROWS,
     width_px: int = 1000,
@@ -127,7 +125,6 @@ def overview(
     arrays = tuple(arrays)
     if not arrays or not mesh_layout.has_devices(mesh):
         return None
-    styles = styles or palette.styles_of_specs(arrays, mesh)
     rows = table(arrays, mesh, most_rows)
     total = totals(rows, mesh)
     most_held = int(total.max())
@@ -149,7 +146,7 @@ def overview(
         [
             _heatmap(rows, runs, mesh, plot_px / len(runs), width_px),
             _bars(total, runs, mesh),
-            _squares(rows, styles),
+            _squares(rows, mesh),
             frame.axis_anchor(yaxis="y3"),
         ],
         width_px,
@@ -236,13 +233,12 @@ def _heatmap(
     hover = None
     if len(rows) * len(runs) <= _MOST_HOVER_TEXTS:
         hover = [[_hover(row, run, mesh) for run in runs] for row in rows]
-    return go.Heatmap(
+    heatmap = go.Heatmap(
         x=[start - 0.5 for start, _ in runs] + [mesh.size - 0.5],
         y=[number - 0.5 for number in range(len(rows) + 1)],
         z=levels.astype(np.float32),  # sent as bytes, a quarter of the length of numbers as text
         zmin=0,
         zmax=max(top + 1, 1),
-        colorscale=palette.ramp(palette.CIVIDIS),
         showscale=width_px >= 600,
         colorbar=frame.colorbar(
             "bytes, log scale", exponents, [formatting.bytes_text(2**power) for power in exponents]
@@ -253,6 +249,7 @@ def _heatmap(
         hovertemplate=frame.HOVER_TEXT if hover else "device %{x}, row %{y}<extra></extra>",
         hoverongaps=True,
     )
+    return palette.of_amounts(heatmap)
 
 
 def _hover(row: Row, run: tuple[int, int], mesh: Mesh) -> str:
@@ -291,7 +288,7 @@ def _bars(total: np.ndarray, runs: Sequence[tuple[int, int]], mesh: Mesh) -> go.
     )
 
 
-def _squares(rows: Sequence[Row], styles: Mapping[Spec | None, SpecStyle]) -> go.Scatter:
+def _squares(rows: Sequence[Row], mesh: Mesh) -> go.Scatter:
     single = [(place, row.folds[0]) for place, row in enumerate(rows) if len(row.folds) == 1]
     return go.Scatter(
         x=[0.5] * len(single),
@@ -301,7 +298,7 @@ def _squares(rows: Sequence[Row], styles: Mapping[Spec | None, SpecStyle]) -> go
         marker={
             "size": 9,
             "symbol": "square",
-            "color": [palette.style_of(folded.first.spec, styles).color for _, folded in single],
+            "color": [palette.fill_of_spec(folded.first.spec, mesh).color for _, folded in single],
             "line": {"width": 0.5, "color": frame.MIDDLE_GREY},
         },
         customdata=[folded.first.path for _, folded in single],

@@ -19,8 +19,8 @@ from inspector.figures import frame, labels, palette, ticks
 from inspector.figures.timings import EMULATED, jitter
 
 COLORS = {
-    "slower": palette.OKABE_ITO[5],
-    "faster": palette.OKABE_ITO[2],
+    "slower": palette.BAD,
+    "faster": palette.GOOD,
     "within noise": palette.UNKNOWN,
 }
 _ROW_PX = 40  # for the two lines at its right

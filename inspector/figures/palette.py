@@ -1,113 +1,240 @@
-"""Colors that color-blind readers can distinguish, and the text color that can be read on each.
+"""The one law of colors: every color of a figure, a page, a report and a terminal comes from here.
 
-* Blocks of an array: Paul Tol's "light" scheme for up to eight, made for filled cells with black labels.
-  For more, his "iridescent" scheme: its lightness falls evenly, so nearby blocks have similar colors
-  (https://sronpersonalpages.nl/~pault/, technical note SRON/EPS/TN/09-002).
-* PartitionSpecs: the scheme of Okabe and Ito (https://jfly.uni-koeln.de/color/), which shares no color
-  with the blocks.
-* Mesh axes: colors that no group of arrays in memory has (see `inspector.core.array_groups`), so that time
-  and traffic can be next to memory. The first three differ in lightness too.
-* Bytes: cividis (Nuñez, Anderton and Renslow 2018, https://doi.org/10.1371/journal.pone.0199239).
-* Data that is the same on every device is always the same grey.
+* **A mesh axis has a hue, decided by its name alone.** So no other axis, layout or page changes it. The names
+  that JAX code commonly uses have hues of their own, and their synonyms share them (`_KNOWN`). Other names
+  take a hue by their last letters or digits, so that `x`, `y`, `z` and `axis_0`, `axis_1` differ. Nine names
+  cannot have eight hues: a second axis of one mesh with the same hue is hatched (`fill_of_axis`).
+* **Several axes together are stripes of their hues**, such as an all-reduce over `fsdp` and `tensor`.
+* **Blocks of an array are shades of the axes that cut it**, from pale to strong along each axis.
+* **What no axis cuts or moves is neutral**: groups of arrays in memory, compute, HBM.
+* **More is stronger**, from the ground of the page, on a light and on a dark page alike.
+
+The hues have at least 3:1 contrast (WCAG 2.2, 1.4.11) with a white and with a dark page. Readers with each
+kind of color vision deficiency can distinguish them; a test simulates it. Black can be read on all shades.
 """
 
 from __future__ import annotations
 
 import functools
-from collections.abc import Iterable, Mapping, Sequence
+import itertools
+import math
+import zlib
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from plotly.colors import hex_to_rgb, sequential
+import numpy as np
+import plotly.graph_objects as go
+from plotly.colors import hex_to_rgb
 
-from inspector.core.snapshot import Array, Mesh, Spec
+from inspector.core.array_groups import USE_GROUPS
+from inspector.core.snapshot import Mesh, Spec
 
-REPLICATED = "#DDDDDD"  # the pale grey of Tol's light scheme
+BLACK, WHITE = "#000000", "#FFFFFF"
+# The grounds of pictures outside of a page, and the text colors on them.
+LIGHT_PAGE, DARK_PAGE = ("#FFFFFF", "#1F2328"), ("#0E1117", "#F0F2F6")
+
+REPLICATED = "#DDDDDD"  # data that is the same on every device
 UNKNOWN = "#8A8F98"
 # What is not concerned, such as bytes that stay: calm on a white and on a black page, under black text.
 REMAINING = "#9BA1A9"
+COMPUTE = "#66707D"
+MIDDLE_GREY = "#808890"  # can be read on white and on black
+MARK = "#5F7A99"  # lines and dots that belong to no axis
+CHOSEN = "#F2C200"
+GOOD, BAD = "#1A8F4C", "#D1242F"  # always together with a word or a sign
 
-TOL_LIGHT = (
-    "#77AADD",  # light blue
-    "#EE8866",  # orange
-    "#EEDD88",  # light yellow
-    "#FFAABB",  # pink
-    "#99DDFF",  # light cyan
-    "#44BB99",  # mint
-    "#BBCC33",  # pear
-    "#AAAA00",  # olive
-)
+# As far apart in OKLab, for readers with each kind of color vision, as contrast with both pages allows.
+HUES = {
+    "blue": "#0868E8",
+    "green": "#007050",
+    "orange": "#E07000",
+    "pink": "#CC1C60",
+    "violet": "#B870F8",
+    "cyan": "#00A0C0",
+    "brown": "#945409",
+    "plum": "#785890",
+}
+_KNOWN = {
+    "blue": ("data", "batch", "dp"),
+    "green": ("fsdp", "zero", "fsdp_transpose"),
+    "orange": ("tensor", "tp", "mp", "tensor_transpose"),
+    "pink": ("model", "mdl", "hidden", "tensor_sequence"),
+    "violet": ("expert", "experts", "ep"),
+    "cyan": ("sequence", "seq", "sp", "context", "cp"),
+    "brown": ("stage", "pipeline", "pipe", "pp", "autoregressive", "context_autoregressive"),
+    "plum": ("replica", "slice", "slices", "dcn", "hosts", "nodes"),
+}
+_HUE_OF = {name: HUES[hue] for hue, names in _KNOWN.items() for name in names}
 
-# Without the three lightest and four darkest steps, which vanish on a white and on a black page.
-TOL_IRIDESCENT = (
-    "#EAF0B5", "#DDECBF", "#D0E7CA", "#C2E3D2", "#B5DDD8", "#A8D8DC", "#9BD2E1", "#8DCBE4",
-    "#81C4E7", "#7BBCE7", "#7EB2E4", "#88A5DD", "#9398D2", "#9B8AC4", "#9D7DB2", "#9A709E",
-)  # fmt: skip
-
-OKABE_ITO = (
-    "#0072B2",  # blue
-    "#E69F00",  # orange
-    "#009E73",  # bluish green
-    "#CC79A7",  # reddish purple
-    "#56B4E9",  # sky blue
-    "#D55E00",  # vermillion
-    "#F0E442",  # yellow
-)
-
-# Of lines and dots: between the two blues of Okabe and Ito; can be seen on white and on black.
-LINE = "#2B8CC4"
-MESH_AXES = (
-    "#8064D0",  # violet
-    "#9ACD32",  # yellow-green
-    "#8C510A",  # brown
-    "#FF5C8A",  # rose
-    "#00A5A5",  # teal
-    "#2F5D1E",  # forest green
-)
-COMPUTE = "#66707D"  # slate
-
-# Plotly's names of hatches, in the order in which they are used when the colors run out.
+# Plotly's names of hatches, in the order in which they are used.
 HATCHES = ("", "/", "x", ".", "-", "+", "|", "\\")
+STRIPES = "/"
 
-BLACK, WHITE = "#000000", "#FFFFFF"
+_PALE = 0.76  # share of white in the palest shade
+SHADES = 64  # of one array, at most: neighbors of more blocks share a shade
+_READABLE = 4.6  # contrast of black on each shade
+_NEUTRALS = "#565E69", "#B9C0C9"  # the ends of the greys
 
-# Lightest first, without the two darkest steps, which vanish on a black page.
-CIVIDIS = tuple(reversed(sequential.Cividis[2:]))
+# Amounts, weakest first: from the ground of a page to what stands out most on it. The text that can be read
+# on a step of one scale is white where that of the other is black.
+AMOUNTS = ("#EDF0F4", "#D3DBE4", "#B4C1D0", "#93A5B9", "#5A6F88", "#43566E", "#2E3F56", "#1B2A40")
+AMOUNTS_DARK = ("#1C232D", "#2A3441", "#3A4758", "#4D5D72", "#8FA3BC", "#AFC0D5", "#CFDBEA", "#F0F5FB")
 
 Colorscale = list[tuple[float, str]]
 
 
 @dataclass(frozen=True)
-class SpecStyle:
-    """The color and the hatch of one PartitionSpec, the same in every figure."""
+class Fill:
+    """A color, with a hatch in `over`, by default in the color of the page."""
 
     color: str
     hatch: str = ""
+    over: str = ""
+
+    @property
+    def marker(self) -> dict[str, Any]:
+        """Return Plotly's settings of bars with this fill."""
+        pattern: dict[str, Any] = {"shape": self.hatch, "fillmode": "overlay"}
+        if self.over:
+            pattern |= {"fgcolor": self.over, "fgopacity": 1, "solidity": 0.5}
+        return {"color": self.color, "line": {"width": 0}, "pattern": pattern}
 
 
-UNKNOWN_STYLE = SpecStyle(UNKNOWN, "/")
+NOT_KNOWN = Fill(UNKNOWN, "/")
 
 
-def style_of(spec: Spec | None, styles: Mapping[Spec | None, SpecStyle]) -> SpecStyle:
-    """Return the style of a spec; a spec that `styles` lacks looks like an unknown one."""
-    return styles.get(without_trailing(spec), UNKNOWN_STYLE)
+@functools.cache
+def color_of_axis(name: str) -> str:
+    """Return the color of a mesh axis. It depends on the name alone.
+
+    >>> color_of_axis("data") == color_of_axis("dp") == HUES["blue"]
+    True
+    """
+    if (known := _HUE_OF.get(name.lower())) is not None:
+        return known
+    stem = name.lower().rstrip("0123456789")
+    number = int(name[len(stem) :][-9:] or 0)
+    if len(stem) == 1:  # neighbors in the alphabet differ
+        number += ord(stem)
+    else:
+        number += zlib.crc32(stem.encode())
+    return list(HUES.values())[number % len(HUES)]
+
+
+def fill_of_axis(name: str, beside: Iterable[str] = ()) -> Fill:
+    """Return the fill of one axis of a mesh; `beside` are all axes of the mesh, which may share its hue."""
+    earlier = itertools.takewhile(lambda other: other != name, beside)
+    same = sum(color_of_axis(other) == color_of_axis(name) for other in earlier)
+    return Fill(color_of_axis(name), ("", *HATCHES[2:])[min(same, len(HATCHES) - 2)])
+
+
+def fill_of_axes(names: Sequence[str] | None, beside: Iterable[str] = ()) -> Fill:
+    """Return the fill of what belongs to several mesh axes: stripes of two hues. None if they are unknown."""
+    if not names:
+        return NOT_KNOWN
+    if len(names) == 1:
+        return fill_of_axis(names[0], tuple(beside))
+    colors = list(dict.fromkeys(map(color_of_axis, names)))
+    return Fill(colors[0], STRIPES, colors[-1]) if len(colors) > 1 else Fill(colors[0], "x")
+
+
+@functools.lru_cache(1024)
+def color_of_axes(names: tuple[str, ...]) -> str:
+    """Return one color for several axes, where stripes cannot be drawn: the mean of their hues."""
+    return _hex(np.mean([_oklab(color_of_axis(name)) for name in names], axis=0)) if names else REPLICATED
+
+
+@functools.lru_cache(256)
+def shades_of(color: str, count: int) -> tuple[str, ...]:
+    """Return shades of a color, from pale to strong."""
+    pale, strong = _ends(color)
+    return tuple(map(_hex, _between(pale, strong, _places(count, SHADES))))
+
+
+def shades_of_axis(name: str, count: int) -> tuple[str, ...]:
+    """Return the colors of the indices along a mesh axis, from pale to strong."""
+    return shades_of(color_of_axis(name), count)
+
+
+def coloring_of_axis(name: str, count: int) -> dict[str, Any]:
+    """Return the settings of a heatmap that give index z the color `shades_of_axis(name, count)[z]`."""
+    if count <= SHADES:
+        return coloring(shades_of_axis(name, count))
+    return {"colorscale": ramp(shades_of_axis(name, SHADES)), "zmin": 0, "zmax": count - 1}
+
+
+def colors_of_blocks(block: np.ndarray, mesh: Mesh) -> tuple[str, ...]:
+    """Return the color of each block of an array: the mean of the shades of the axes that cut it.
+
+    Args:
+      block: (devices,) number of the block of each device in mesh order, as in `Placement`.
+    """
+    if block.size == 0 or not block.any():
+        return (REPLICATED,)
+    axes = [axis for axis in mesh.axes if axis.size > 1]  # a mesh can have more axes than NumPy supports
+    grid = block.reshape([axis.size for axis in axes])
+    cutting = [axis for axis in range(grid.ndim) if (np.diff(grid, axis=axis) != 0).any()]
+    first = np.unique(block, return_index=True)[1]
+    steps = {axis: grid.shape[axis] for axis in cutting}
+    while math.prod(steps.values()) > SHADES and max(steps.values()) > 2:
+        longest = max(steps, key=lambda axis: steps[axis])
+        steps[longest] = -(-steps[longest] // 2)
+    shades = []
+    for axis in cutting:
+        size, stride = grid.shape[axis], int(np.prod(grid.shape[axis + 1 :], dtype=np.int64))
+        index = first // stride % size
+        pale, strong = _ends(color_of_axis(axes[axis].name))
+        shades.append(_between(pale, strong, _places(size, steps[axis])[index]))
+    return tuple(map(_hex, np.mean(shades, axis=0)))
 
 
 @functools.lru_cache(64)
-def colors_of_blocks(count: int) -> tuple[str, ...]:
-    """Return a color for each of `count` blocks. A single block is grey: it is the same everywhere."""
-    if count == 1:
-        return (REPLICATED,)
-    if count <= len(TOL_LIGHT):
-        return TOL_LIGHT[:count]
-    return tuple(_between(TOL_IRIDESCENT, number / (count - 1)) for number in range(count))
+def neutrals(count: int) -> tuple[str, ...]:
+    """Return greys for what no mesh axis cuts, such as processes, from dark to pale."""
+    return tuple(map(_hex, _between(_oklab(_NEUTRALS[0]), _oklab(_NEUTRALS[1]), _places(count, count))))
 
 
-def coloring_of_blocks(count: int) -> dict[str, Any]:
-    """Return the settings of a heatmap that give block z the color `colors_of_blocks(count)[z]`."""
-    if count <= len(TOL_LIGHT):
-        return coloring(colors_of_blocks(count))
-    return {"colorscale": ramp(TOL_IRIDESCENT), "zmin": 0, "zmax": count - 1}
+@functools.cache
+def color_of_group(group: str) -> str:
+    """Return the grey of a group of arrays in memory (`USE_GROUPS`); unknown ones have `UNKNOWN`."""
+    names: list[str] = [*USE_GROUPS]
+    return neutrals(len(names))[names.index(group)] if group in names else UNKNOWN
+
+
+def fill_of_spec(spec: Spec | None, mesh: Mesh | None) -> Fill:
+    """Return the fill of a PartitionSpec: the hues of its mesh axes. It depends on nothing else.
+
+    Replicated specs are light grey. Of two specs with the same axes, a dot pattern marks the one that cuts
+    a later dimension first.
+
+    Args:
+      mesh: its axes of size 1 cut nothing. None to count every axis.
+    """
+    if spec is None:
+        return NOT_KNOWN
+    sizes = {} if mesh is None else {axis.name: axis.size for axis in mesh.axes}
+    cuts = [[name for name in axes or () if sizes.get(name, 2) > 1] for axes in spec]
+    names = [name for axes in cuts for name in axes]
+    if not names:
+        return Fill(REPLICATED)
+    fill = fill_of_axes(names)
+    later = next(place for place, axes in enumerate(cuts) if axes)
+    return Fill(fill.color, ".", BLACK) if later and len(names) == 1 else fill
+
+
+def amounts(dark: bool = False) -> Colorscale:
+    """Return the scale of amounts for a page, weakest first."""
+    return ramp(AMOUNTS_DARK if dark else AMOUNTS)
+
+
+def of_amounts(heatmap: go.Heatmap) -> go.Heatmap:
+    """Give a heat map the scale of amounts, and in its `meta.dark` what a dark page changes."""
+    dark: dict[str, Any] = {"colorscale": amounts(dark=True)}
+    if heatmap.textfont.color in (BLACK, WHITE):
+        other = WHITE if heatmap.textfont.color == BLACK else BLACK
+        dark["textfont"] = heatmap.textfont.to_plotly_json() | {"color": other}
+    return heatmap.update(colorscale=amounts(), meta={"dark": dark})
 
 
 def coloring(colors: Sequence[str]) -> dict[str, Any]:
@@ -142,62 +269,52 @@ def text_on(color: str) -> str:
 
 def contrast(color: str, other: str) -> float:
     """Return the WCAG 2 contrast ratio of two colors, from 1 to 21."""
-    darker, lighter = sorted((_luminance(color), _luminance(other)))
+    darker, lighter = sorted(float(_linear(shade) @ _LUMINANCE) for shade in (color, other))
     return (lighter + 0.05) / (darker + 0.05)
 
 
-def without_trailing(spec: Spec | None) -> Spec | None:
-    """Return the spec without trailing Nones: P('data', None) means P('data')."""
-    if spec is None:
-        return None
-    length = max((place + 1 for place, axes in enumerate(spec) if axes), default=0)
-    return spec[:length]
+@functools.cache
+def _ends(color: str) -> tuple[np.ndarray, np.ndarray]:
+    """Return the palest shade of a color, and the strongest one that black can be read on, in OKLab."""
+    white, base = _oklab(WHITE), _oklab(color)
+    mixed = (base + (white - base) * share for share in np.arange(0, 1, 0.02))
+    strong = next(shade for shade in mixed if contrast(_hex(shade), BLACK) >= _READABLE)
+    return base + (white - base) * _PALE, strong
 
 
-def splits_nothing(spec: Spec, mesh: Mesh | None) -> bool:
-    """Return whether the spec replicates: it names no mesh axis larger than 1."""
-    sizes = {} if mesh is None else {axis.name: axis.size for axis in mesh.axes}
-    return not any(sizes.get(name, 2) > 1 for axes in spec for name in axes or ())
+def _places(count: int, steps: int) -> np.ndarray:
+    """Return (count,) places from 0 to 1, in at most this many steps; a single one is at the strong end."""
+    steps = min(steps, count)
+    return np.arange(count) * steps // count / (steps - 1) if steps > 1 else np.ones(count)
 
 
-def styles_of_specs(arrays: Iterable[Array], mesh: Mesh | None) -> Mapping[Spec | None, SpecStyle]:
-    """Return a style for each PartitionSpec of these arrays, by spec without trailing Nones.
-
-    Compute it once from all arrays of a Snapshot and pass it to every figure: a spec then has the same
-    color everywhere. Replicated specs are light grey, an unknown spec is dark grey. The other specs
-    take the colors of the scheme in the order of their text, and then the same colors with a hatch.
-    """
-    specs = {without_trailing(array.spec) for array in arrays}
-    styles: dict[Spec | None, SpecStyle] = {}
-    splitting = []
-    for spec in specs:
-        if spec is None:
-            styles[spec] = UNKNOWN_STYLE
-        elif splits_nothing(spec, mesh):
-            styles[spec] = SpecStyle(REPLICATED)
-        else:
-            splitting.append(spec)
-    for number, spec in enumerate(sorted(splitting, key=repr)):
-        turn, place = divmod(number, len(OKABE_ITO))
-        styles[spec] = SpecStyle(OKABE_ITO[place], HATCHES[turn % len(HATCHES)])
-    return styles
+def _between(start: np.ndarray, stop: np.ndarray, places: np.ndarray) -> np.ndarray:
+    """Return (places, 3) the colors between two, in OKLab."""
+    mixed: np.ndarray = start + (stop - start) * places[:, None]
+    return mixed
 
 
-def _between(stops: Sequence[str], place: float) -> str:
-    """Return the color at `place`, from 0 to 1, interpolated linearly between the stops."""
-    lower = min(int(place * (len(stops) - 1)), len(stops) - 2)
-    within = place * (len(stops) - 1) - lower
-    mixed = (
-        round(start + (stop - start) * within)
-        for start, stop in zip(hex_to_rgb(stops[lower]), hex_to_rgb(stops[lower + 1]), strict=True)
-    )
-    return "#" + "".join(f"{channel:02X}" for channel in mixed)
+# OKLab, in which equal distances look equal (Björn Ottosson, https://bottosson.github.io/posts/oklab/).
+_TO_CONES = np.array([[0.4122214708, 0.5363325363, 0.0514459929], [0.2119034982, 0.6806995451, 0.1073969566],
+                      [0.0883024619, 0.2817188376, 0.6299787005]])  # fmt: skip
+_TO_LAB = np.array([[0.2104542553, 0.7936177850, -0.0040720468], [1.9779984951, -2.4285922050, 0.4505937099],
+                    [0.0259040371, 0.7827717662, -0.8086757660]])  # fmt: skip
+_LUMINANCE = np.array([0.2126, 0.7152, 0.0722])  # of linear red, green and blue
 
 
-def _luminance(color: str) -> float:
-    def linear(channel: int) -> float:
-        share = channel / 255
-        return share / 12.92 if share <= 0.04045 else ((share + 0.055) / 1.055) ** 2.4
+def _linear(color: str) -> np.ndarray:
+    shares = np.array(hex_to_rgb(color)) / 255
+    linear: np.ndarray = np.where(shares <= 0.04045, shares / 12.92, ((shares + 0.055) / 1.055) ** 2.4)
+    return linear
 
-    red, green, blue = map(linear, hex_to_rgb(color))
-    return 0.2126 * red + 0.7152 * green + 0.0722 * blue
+
+def _oklab(color: str) -> np.ndarray:
+    lab: np.ndarray = _TO_LAB @ np.cbrt(_TO_CONES @ _linear(color))
+    return lab
+
+
+def _hex(lab: np.ndarray) -> str:
+    linear = np.clip(np.linalg.solve(_TO_CONES, np.linalg.solve(_TO_LAB, lab) ** 3), 0, 1)
+    shares = np.where(linear <= 0.0031308, linear * 12.92, 1.055 * linear ** (1 / 2.4) - 0.055)
+    red, green, blue = np.rint(shares * 255).astype(int).tolist()
+    return f"#{red:02X}{green:02X}{blue:02X}"

@@ -14,12 +14,10 @@ import plotly.graph_objects as go
 
 from inspector.core import formatting, sharding
 from inspector.core.formatting import counted, mesh_text, shape_text
-from inspector.figures import lattice
+from inspector.figures import lattice, palette
 from inspector.figures.mesh_layout import mesh_grid
-from inspector.figures.tiles import WRONG, Tile, as_rows, tiles_figure
+from inspector.figures.tiles import Tile, as_rows, tiles_figure
 from inspector.guides.assembly import Assembled, Assembly, Stage, pieces
-
-__all__ = ["WRONG", "array_figure", "devices_figure", "host_figure"]
 
 _MOVED_BY = {
     "pieces": "moved by you, with device_put",
@@ -43,10 +41,12 @@ def host_figure(assembly: Assembly, assembled: Assembled, *, width_px: int = 360
             ],
             wrong=True,
         )
-        return tiles_figure([tile], 1, 1, heading, "no piece was made", width_px, whole=True)
+        return tiles_figure(
+            [tile], 1, (palette.REPLICATED,), heading, "no piece was made", width_px, whole=True
+        )
     if assembly.way == "device_put":
         tiles, across, note = _host_array(assembly, assembled)
-        return tiles_figure(tiles, across, _blocks(assembly), heading, note, width_px)
+        return tiles_figure(tiles, across, _colors(assembly), heading, note, width_px)
     noun = "piece" if assembly.way == "pieces" else "call"
     wrong = _wrong_devices(assembly, assembled)
     tiles = []
@@ -69,7 +69,7 @@ def host_figure(assembly: Assembly, assembled: Assembled, *, width_px: int = 360
         )
     first = next((piece.shape for piece in assembled.pieces if piece.shape is not None), ())
     note = f"{counted(len(tiles), noun)}, each {shape_text(first)}"
-    return tiles_figure(tiles, _across(assembly), _blocks(assembly), heading, note, width_px)
+    return tiles_figure(tiles, _across(assembly), _colors(assembly), heading, note, width_px)
 
 
 def devices_figure(assembly: Assembly, assembled: Assembled, *, width_px: int = 360) -> go.Figure:
@@ -106,7 +106,7 @@ def devices_figure(assembly: Assembly, assembled: Assembled, *, width_px: int = 
     return tiles_figure(
         tiles,
         _across(assembly),
-        _blocks(assembly),
+        _colors(assembly),
         f"2 · On the devices, {mesh_text(mesh)}",
         _MOVED_BY[assembly.way] if any(on_device.values()) else "nothing was moved",
         width_px,
@@ -149,7 +149,7 @@ def array_figure(assembly: Assembly, stage: Stage, title: str, *, width_px: int 
     across = len(set(placement.starts[:, -1].tolist())) if array.shape else 1
     spec = formatting.spec_text(array.spec)
     note = f"{shape_text(array.shape)} {array.dtype} · {spec}"
-    return tiles_figure(tiles, across, _blocks(assembly), title, note, width_px)
+    return tiles_figure(tiles, across, _colors(assembly), title, note, width_px)
 
 
 def _host_array(assembly: Assembly, assembled: Assembled) -> tuple[list[Tile], int, str]:
@@ -189,9 +189,11 @@ def _origin(assembly: Assembly, values: np.ndarray) -> np.ndarray:
     return as_rows(pieces.blocks_of_values(assembly, values))
 
 
-def _blocks(assembly: Assembly) -> int:
+def _colors(assembly: Assembly) -> tuple[str, ...]:
     placement = pieces.placement(assembly)
-    return placement.blocks if placement is not None else 1
+    if placement is None:
+        return (palette.REPLICATED,)
+    return palette.colors_of_blocks(placement.block, assembly.mesh())
 
 
 def _across(assembly: Assembly) -> int:

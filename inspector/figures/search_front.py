@@ -47,12 +47,12 @@ def search_front(result: SearchResult, *, width_px: int = 640) -> go.Figure | No
         (
             "compiled; memory: the compiler's peak",
             lambda candidate: candidate.stage == "compiled" and candidate.fits is not False,
-            {"symbol": "circle", "size": 11, "color": palette.OKABE_ITO[0]},
+            {"symbol": "circle", "size": 11, "color": palette.MARK},
         ),
         (
             "compiled, does not fit",
             lambda candidate: candidate.stage == "compiled" and candidate.fits is False,
-            {"symbol": "x", "size": 10, "color": palette.OKABE_ITO[1]},
+            {"symbol": "x", "size": 10, "color": palette.BAD},
         ),
     ]
     traces: list[go.Scatter] = []
@@ -62,7 +62,7 @@ def search_front(result: SearchResult, *, width_px: int = 640) -> go.Figure | No
             traces.append(_points(name, own, marker))
     for name, candidate, symbol in (("best", best, "star"), ("current", current, "diamond-tall")):
         if candidate is not None and candidate in near:
-            ring = {"symbol": f"{symbol}-open", "size": 20, "color": palette.OKABE_ITO[2]}
+            ring = {"symbol": f"{symbol}-open", "size": 20, "color": palette.GOOD}
             traces.append(_points(name, [candidate], ring))
     shapes, notes = _capacity(result, near)
     left_out = len(known) - len(near)
@@ -140,7 +140,7 @@ def _capacity(result: SearchResult, near: Sequence[Candidate]) -> tuple[list[dic
     note = f"{chip.title} has {bytes_text(capacity)}"
     if max(_bytes(candidate) for candidate in near) < 0.6 * capacity:
         return [], [note]
-    style = {"color": palette.OKABE_ITO[1], "width": 2, "dash": "dash"}
+    style = {"color": palette.BAD, "width": 2, "dash": "dash"}
     return [frame.line(0, 1, capacity, capacity, **style) | {"xref": "paper"}], [f"{note}, the dashed line"]
 
 

@@ -27,10 +27,7 @@ _LABEL_PX = 12
 _SMALLEST_LABELLED_PX = 17  # cells at least this wide and high show the number of their block
 MOST_MAPS = 120  # of more arrays, the largest are drawn
 
-# All maps share these colors: grey, the eight of few blocks, and shades for many.
-_SHADES = 32
-_COLORS = (palette.REPLICATED, *palette.TOL_LIGHT, *palette.colors_of_blocks(_SHADES))
-_EMPTY = 255  # the color number of a gap: above zmax, so it is transparent
+_FEW = 8  # maps of at most this many blocks name the block in each cell
 
 
 @dataclass(frozen=True)
@@ -86,16 +83,6 @@ def tiles(arrays: Iterable[Array], mesh: Mesh) -> tuple[Tile, ...]:
     return tuple(found)
 
 
-def color_numbers(tile: Tile) -> np.ndarray:
-    """Return (devices,) the number of each device's color among the shared colors, uint8."""
-    if tile.blocks == 1:
-        return np.zeros(tile.block.shape, dtype=np.uint8)
-    few = len(palette.TOL_LIGHT)
-    if tile.blocks <= few:
-        return (1 + tile.block).astype(np.uint8)
-    return (1 + few + tile.block * (_SHADES - 1) // (tile.blocks - 1)).astype(np.uint8)
-
-
 def small_multiples(
     arrays: Iterable[Array], mesh: Mesh, *, most_maps: int = MOST_MAPS, width_px: int = 1000
 ) -> go.Figure | None:
@@ -116,13 +103,13 @@ def small_multiples(
     plan = _plan(mesh, drawn, width_px)
     left_out = len(arrays) - sum(tile.fold.count for tile in shown)
     note = f"mesh {mesh_text(mesh)}; within a map, the same color is the same block"
-    if any(tile.blocks > _SHADES for tile in shown):
-        note += f"; beyond {_SHADES} blocks, neighbors share a shade"
+    if any(tile.blocks > palette.SHADES for tile in shown):
+        note += f"; beyond {palette.SHADES} blocks, neighbors share a shade"
     if left_out:
         note += f"; {left_out:,} not drawn"
     width, height = plan.size
     return frame.plot(
-        [_heatmap(shown, plan), _titles(shown, plan), _selection(shown, plan, mesh)],
+        [_heatmap(shown, plan, mesh), _titles(shown, plan), _selection(shown, plan, mesh)],
         width_px,
         height,
         heading="What each device holds of every array",
@@ -163,18 +150,22 @@ def _plan(mesh: Mesh, drawn: Sequence[np.ndarray], width_px: int) -> _Plan:
     return _Plan(sheet, len(drawn), across, tile_px, map_px)
 
 
-def _heatmap(shown: Sequence[Tile], plan: _Plan) -> go.Heatmap:
+def _heatmap(shown: Sequence[Tile], plan: _Plan, mesh: Mesh) -> go.Heatmap:
     columns, rows = plan.edges()
     positions = plan.sheet.cells
     shape = (len(shown), *positions.shape)
     at, x, y = cells.panel_places(np.arange(np.prod(shape)).reshape(shape), plan.across, columns, rows)
     smallest = min(stop - start for start, stop in columns + rows)
     labelled = smallest >= _SMALLEST_LABELLED_PX
-    numbers = [np.where(positions >= 0, color_numbers(tile)[positions], _EMPTY) for tile in shown]
-    z = np.append(np.ravel(numbers), _EMPTY)[at].astype(np.uint8)
-    few = len(palette.TOL_LIGHT)
+    colors: dict[str, int] = {frame.TRANSPARENT: 0}
+    numbers = []
+    for tile in shown:
+        shades = palette.colors_of_blocks(tile.block, mesh)
+        of_block = np.array([colors.setdefault(shade, len(colors)) for shade in shades])
+        numbers.append(np.where(positions >= 0, of_block[tile.block[positions]], 0))
+    z = np.append(np.ravel(numbers), 0)[at].astype(np.uint8 if len(colors) < 256 else np.uint16)
     names = [
-        np.where((positions >= 0) & (tile.blocks <= few), tile.block[positions].astype(str), "")
+        np.where((positions >= 0) & (tile.blocks <= _FEW), tile.block[positions].astype(str), "")
         for tile in shown
     ]
     text = np.append(np.ravel(names).astype(object), "")[at]
@@ -183,7 +174,7 @@ def _heatmap(shown: Sequence[Tile], plan: _Plan) -> go.Heatmap:
         x=x,
         y=y,
         z=z,
-        **palette.coloring((*_COLORS, frame.TRANSPARENT)),
+        **palette.coloring(tuple(colors)),
         showscale=False,
         text=text.tolist() if labelled else None,
         texttemplate="%{text}" if labelled else None,

@@ -26,8 +26,9 @@ ABSENT, _ABSENT_AS_IN_BASELINE = "absent", "–"
 # A spec as Python prints it, and the parts of each dimension if they are known.
 _SPEC = re.compile(r"P\((?P<inside>.*)\)(?:, (?P<parts>[0-9×]+) parts)?")
 _SEVERAL = re.compile(r"\(([^()]*)\)")
-_COLORS = (*palette.OKABE_ITO, *palette.TOL_LIGHT)
-_SAME, _GONE = len(_COLORS), len(_COLORS) + 1  # color numbers: as in the baseline, and absent
+_AXIS = re.compile(r"'([^']*)'")
+# As in the baseline, and absent. The theme's text color can be read on both.
+_SAME, _GONE = palette.faded(palette.UNKNOWN, 0.14), palette.faded(palette.UNKNOWN, 0.4)
 
 
 def spec_matrix(
@@ -35,8 +36,8 @@ def spec_matrix(
 ) -> go.Figure | None:
     """Return a row for arrays with equal specs and a column per layout; None if there are no rows.
 
-    A spec that differs from the baseline has ≠ before it, and the same color in the whole figure. Beyond 15
-    specs the colors repeat. Texts that do not fit are cut; hover texts are complete.
+    A spec that differs from the baseline has ≠ before it, and the color of its mesh axes. Texts that do not
+    fit are cut; hover texts are complete.
     """
     if not rows or not names:
         return None
@@ -99,24 +100,11 @@ def _differs(row: SpecRow, place: int, baseline: int) -> bool:
     return row.specs[place] != row.specs[baseline]
 
 
-def _color_numbers(rows: Sequence[SpecRow], baseline: int) -> np.ndarray:
-    """Return (rows, layouts) color numbers; specs that differ are numbered by frequency."""
-    times: dict[str, int] = {}
-    for row in rows:
-        for place, spec in enumerate(row.specs):
-            if spec is not None and _differs(row, place, baseline):
-                times[spec] = times.get(spec, 0) + 1
-    ranked = sorted(times, key=lambda spec: (-times[spec], spec))
-    numbers = {spec: number % len(_COLORS) for number, spec in enumerate(ranked)}
-
-    def number(row: SpecRow, place: int, spec: str | None) -> int:
-        if not _differs(row, place, baseline):
-            return _SAME
-        return _GONE if spec is None else numbers[spec]
-
-    return np.array(
-        [[number(row, place, spec) for place, spec in enumerate(row.specs)] for row in rows], float
-    )
+def _color(row: SpecRow, place: int, baseline: int) -> str:
+    spec = row.specs[place]
+    if not _differs(row, place, baseline):
+        return _SAME
+    return _GONE if spec is None else palette.color_of_axes(tuple(_AXIS.findall(spec)))
 
 
 def _lines(row: SpecRow, place: int, baseline: int, most: int) -> list[str]:
@@ -141,10 +129,12 @@ def _heatmaps(
     texts: Sequence[Sequence[Sequence[str]]],
     edges: Sequence[float],
 ) -> list[go.Heatmap]:
-    faint = (palette.faded(palette.UNKNOWN, 0.14), palette.faded(palette.UNKNOWN, 0.4))
-    z = _color_numbers(rows, baseline)
-    # The theme's text color can be read on the faint cells.
-    text_colors = np.array([*map(palette.text_on, _COLORS), "", ""], dtype=object)
+    colors = [_color(row, place, baseline) for row in rows for place in range(len(names))]
+    distinct = tuple(dict.fromkeys(colors))
+    z = np.array([distinct.index(color) for color in colors], float).reshape(len(rows), len(names))
+    text_colors = np.array(
+        ["" if color in (_SAME, _GONE) else palette.text_on(color) for color in distinct], dtype=object
+    )
     text = np.empty(z.shape, dtype=object)
     hover = np.empty(z.shape, dtype=object)
     for place in np.ndindex(*z.shape):
@@ -159,7 +149,7 @@ def _heatmaps(
         hover,
         x=list(range(len(names))),
         y=list(edges),
-        **palette.coloring((*_COLORS, *faint)),
+        **palette.coloring(distinct),
         xgap=2,
         ygap=2,
     )

@@ -13,9 +13,9 @@ import plotly.graph_objects as go
 
 from inspector.core import formatting
 from inspector.core.formatting import counted
-from inspector.core.snapshot import Array, Spec
+from inspector.core.snapshot import Array, Mesh
 from inspector.figures import cells, frame, holdings, labels, palette
-from inspector.figures.palette import SpecStyle
+from inspector.figures.palette import Fill
 from inspector.figures.tree_rows import Column, Measure, Row, measure_of, rows_of
 
 CHANGED, GONE = "≠", "absent"
@@ -55,13 +55,13 @@ class _Cell:
     amount: str
     count: str
     mark: bool
-    bars: tuple[tuple[int, SpecStyle, bool], ...]
+    bars: tuple[tuple[int, Fill, bool], ...]
     hover: str
 
 
 def spec_tree(
     columns: Sequence[Column],
-    styles: Mapping[Spec | None, SpecStyle],
+    mesh: Mesh | None,
     *,
     toggled: Collection[str] | None = None,
     width_px: int = 960,
@@ -71,6 +71,7 @@ def spec_tree(
     Selecting gives the path of an array, or that of a subtree and a slash.
 
     Args:
+      mesh: that of the arrays. None if they are on several: then a mesh axis of size 1 has its color, too.
       toggled: the keys of rows that the user has opened or closed; None if this is not possible.
     """
     rows = rows_of(columns, toggled or ())
@@ -87,7 +88,7 @@ def spec_tree(
     lefts = [left + number * column_px for number in range(len(columns))]
     by_path = [{array.path: array for array in column.arrays} for column in columns]
     table = [
-        _cell(row, column, arrays, measure, styles)
+        _cell(row, column, arrays, measure, mesh)
         for row in rows
         for column, arrays in zip(columns, by_path, strict=True)
     ]
@@ -127,16 +128,16 @@ def _cell(
     column: Column,
     by_path: Mapping[str, Array],
     measure: Measure,
-    styles: Mapping[Spec | None, SpecStyle],
+    mesh: Mesh | None,
 ) -> _Cell:
     arrays = tuple(by_path[path] for path in row.paths if path in by_path)
     sizes = [measure.of(array) for array in arrays]
     known = [max(size, 0) for size in sizes if size is not None]
     total = sum(known) if arrays and len(known) == len(arrays) else None
-    parts: dict[tuple[SpecStyle, bool], int] = {}
+    parts: dict[tuple[Fill, bool], int] = {}
     for array, size in zip(arrays, known if total else (), strict=False):
         look = (
-            palette.style_of(array.spec, styles),
+            palette.fill_of_spec(array.spec, mesh),
             column.changed is None or array.path in column.changed,
         )
         parts[look] = parts.get(look, 0) + size
@@ -267,6 +268,7 @@ def _bars(table: Sequence[_Cell], places: Sequence[Place], most_px: float) -> go
             ],
             "pattern": {
                 "shape": [style.hatch for *_, style, _ in bars],
+                "fgcolor": [style.over or frame.MIDDLE_GREY for *_, style, _ in bars],
                 "fillmode": "overlay",
                 "size": 6,
                 "solidity": 0.3,

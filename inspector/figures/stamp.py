@@ -11,15 +11,11 @@ from typing import Any
 
 import plotly.graph_objects as go
 
-from inspector.figures import frame, labels
+from inspector.figures import frame, labels, palette
 
 TEXT_PX = 11
 LINE_PX = 1.3 * TEXT_PX  # Plotly's line spacing
 ABOVE_PX, BELOW_PX, SIDE_PX = 8, 8, 2
-
-# The ground of pictures outside of a page, and the text color on it.
-LIGHT = ("#FFFFFF", "#1F2328")
-DARK = ("#0E1117", "#F0F2F6")
 
 # The maximum width of a character in ems in the fallback fonts of browsers, of which DejaVu Sans is the
 # widest: lowercase letters and digits, capitals, and characters as wide as high.
@@ -66,9 +62,11 @@ def additions(figure: go.Figure, lines: Iterable[str]) -> dict[str, Any]:
 
 
 def on_ground(figure: go.Figure, *, dark: bool = False) -> go.Figure:
-    """Return a copy of the figure with a white or dark ground and a matching text color."""
-    ground, text = DARK if dark else LIGHT
+    """Return a copy of the figure with a white or dark ground, and the colors that fit it."""
+    ground, text = palette.DARK_PAGE if dark else palette.LIGHT_PAGE
     copy = go.Figure(figure)
+    for trace in copy.data if dark else ():
+        trace.update((trace.meta or {}).get("dark", {}))
     copy.update_layout(paper_bgcolor=ground, font={"color": text})
     return copy
 

@@ -16,11 +16,7 @@ from inspector.machines.prediction import step_model as model
 from inspector.machines.prediction.cost import critical_intensity, si_text
 from inspector.machines.prediction.step_model import Modelled, Term
 
-_COLORS = {
-    "compute": palette.OKABE_ITO[0],
-    "memory": palette.OKABE_ITO[1],
-    "communication": palette.OKABE_ITO[2],
-}
+_COLORS = {"compute": palette.neutrals(2)[0], "memory": palette.neutrals(2)[1]}
 _PLOT_PX = 230
 _LEFT_PX, _RIGHT_PX, _BOTTOM_PX = 46, 12, 44
 _LABEL_PX = 17
@@ -59,8 +55,14 @@ def _segments(term: Term) -> tuple[bars.Segment, ...]:
         f"{term.name}: {seconds_text(term.seconds)}, modelled",
         *frame.note_lines([term.formula], 420),
     ]
-    color = _COLORS.get(term.kind, palette.UNKNOWN)
-    return (bars.Segment(term.kind, term.seconds, color, frame.hover(hover)),)
+    fill = (
+        palette.fill_of_axes(term.axes) if term.kind == "communication" else palette.Fill(_COLORS[term.kind])
+    )
+    return (
+        bars.Segment(
+            term.name, term.seconds, fill.color, frame.hover(hover), hatch=fill.hatch, over=fill.over
+        ),
+    )
 
 
 def _notes(modelled: Modelled) -> list[str]:
@@ -101,7 +103,7 @@ def roofline(chip: Chip, points: Iterable[Modelled], *, width_px: int = 480) -> 
                 y=[10**x_low * bandwidth, rate, rate],
                 mode="lines",
                 line={
-                    "color": palette.LINE,
+                    "color": palette.MARK,
                     "width": 2,
                     "dash": ("solid", "dash", "dot")[number % 3],
                 },
@@ -126,7 +128,7 @@ def roofline(chip: Chip, points: Iterable[Modelled], *, width_px: int = 480) -> 
             x=[x for _, x, _ in placed],
             y=[y for _, _, y in placed],
             mode="markers",
-            marker={"size": _POINT_PX, "color": palette.OKABE_ITO[5]},
+            marker={"size": _POINT_PX, "color": palette.MARK},
             customdata=[
                 f"{labels.escape(title(modelled.program))}: {si_text(x, 'FLOP/B')}, {si_text(y, 'FLOP/s')}, "
                 "modelled"

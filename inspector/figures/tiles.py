@@ -10,9 +10,8 @@ from typing import Any
 import numpy as np
 import plotly.graph_objects as go
 
-from inspector.figures import cells, frame, labels, lattice
+from inspector.figures import cells, frame, labels, lattice, palette
 
-WRONG = "#D55E00"  # the vermilion of Okabe and Ito; always together with a cross in the label
 _LABEL_PX = 19  # the line above a tile
 _LOWEST_PX, _HIGHEST_PX = 15, 26  # the height of a row of numbers
 _MANY_LINES, _LOW_PX = 4, 18  # with more lines of tiles than this, rows are low
@@ -60,7 +59,7 @@ def as_rows(values: np.ndarray) -> np.ndarray:
 def tiles_figure(
     tiles: Sequence[Tile],
     across: int,
-    blocks: int,
+    colors: Sequence[str],
     heading: str,
     note: str,
     width_px: int,
@@ -69,7 +68,7 @@ def tiles_figure(
 ) -> go.Figure:
     """Return tiles in rows of `across`, or fewer if they would be too narrow.
 
-    `blocks` share the colors. `whole` draws each tile as one cell with its text.
+    `colors` has that of each block. `whole` draws each tile as one cell with its text.
     """
     width = width_px - frame.PAD_PX - 16  # the margins of a map without tick labels
     across = max(1, min(across, len(tiles)))
@@ -89,7 +88,7 @@ def tiles_figure(
     middles = [((left + right) / 2, (top + bottom) / 2) for left, right, top, bottom in boxes]
     figure = cells.map_figure(
         [
-            *cells.heatmaps(lattice.sheet(rows, columns), column_edges, row_edges, numbers, blocks, text),
+            *cells.heatmaps(lattice.sheet(rows, columns), column_edges, row_edges, numbers, colors, text),
             _labels(tiles, boxes),
             cells.hover_points(middles, [frame.hover(tile.hover) for tile in tiles]),
         ],
@@ -225,7 +224,7 @@ def _outlines(tiles: Sequence[Tile], boxes: Sequence[Box]) -> Iterator[dict[str,
                 **{"x0": round(left + 1, 2), "x1": round(right - 1, 2)},
                 **{"y0": round(top + 1, 2), "y1": round(bottom - 1, 2)},
                 "line": {
-                    "color": WRONG if tile.wrong else frame.MIDDLE_GREY,
+                    "color": palette.BAD if tile.wrong else frame.MIDDLE_GREY,
                     "width": 2.5 if tile.wrong else 1,
                     "dash": "dash" if tile.block is None else "solid",
                 },

@@ -26,14 +26,21 @@ _LEAST_SHARE = 1 / 600
 _MOST_MERGED = 4
 _PALE = 0.45  # opacity of what is not on the critical path
 WHOLE_STEP = "whole step"
-COLORS = {
-    "matrix products": palette.OKABE_ITO[0],
-    "other operations": palette.OKABE_ITO[1],
-    "waiting for copies": palette.OKABE_ITO[4],
-    "waiting for communication": palette.OKABE_ITO[5],
-    "communication": palette.OKABE_ITO[2],
-    "copies": palette.OKABE_ITO[3],
-    "more iterations": palette.REPLICATED,
+_KINDS = (  # of spans; those of communication are followed by their mesh axes
+    "matrix products",
+    "other operations",
+    "waiting for copies",
+    "waiting for ",
+    "communication over ",
+    "copies",
+    "more iterations",
+)
+_GREYS = {
+    "matrix products": palette.Fill(palette.neutrals(3)[0]),
+    "other operations": palette.Fill(palette.neutrals(3)[2]),
+    "waiting for copies": palette.Fill(palette.neutrals(3)[1], "x"),
+    "copies": palette.Fill(palette.neutrals(3)[1]),
+    "more iterations": palette.Fill(palette.REPLICATED),
 }
 
 
@@ -46,7 +53,7 @@ def parts(totals: Totals) -> list[tuple[str, str, float]]:
     ]
     exposed = sorted(totals.exposed.items(), key=lambda item: -item[1])
     shares += [
-        (f"waiting for {axes.replace('+', ' + ')}", "waiting for communication", seconds)
+        (f"waiting for {axes.replace('+', ' + ')}", f"waiting for {axes}", seconds)
         for axes, seconds in exposed
     ]
     return [part for part in shares if part[2] > 0]
@@ -62,7 +69,7 @@ def step_parts(predicted: Predicted, *, width_px: int = 480) -> go.Figure | None
         bars.Segment(
             name,
             seconds,
-            COLORS[kind],
+            (fill := _fill_of_part(kind)).color,
             frame.hover(
                 [
                     f"{name}: {seconds_text(seconds)}",
@@ -70,7 +77,7 @@ def step_parts(predicted: Predicted, *, width_px: int = 480) -> go.Figure | None
                 ]
             ),
             (f"{name} {seconds_text(seconds)}", seconds_text(seconds)),
-            hatch="/" if kind == "waiting for communication" else "",
+            hatch=fill.hatch,
         )
         for name, kind, seconds in totals
     ]
@@ -93,6 +100,12 @@ def step_parts(predicted: Predicted, *, width_px: int = 480) -> go.Figure | None
         heading=f"Predicted time of {noun(predicted.program)}",
         notes=[f"on {predicted.chip.title}, predicted, not measured; {predicted.runs_text}"],
     )
+
+
+def _fill_of_part(kind: str) -> palette.Fill:
+    if kind in _GREYS:
+        return _GREYS[kind]
+    return fill_of("waiting for ", kind.removeprefix("waiting for ").split("+"))
 
 
 def windows(simulated: Simulated, program: Program) -> dict[str, tuple[float, float]]:
@@ -146,30 +159,30 @@ def timeline(
         return None
     critical = {id(simulated.spans[number]) for number in critical_path(simulated.spans)}
     resources = _resources(simulated.spans)
-    by_kind: dict[str, list[list[Span]]] = {}
+    by_kind: dict[tuple[str, ...], list[list[Span]]] = {}
     for spans in _bars(simulated.spans, periods):
-        by_kind.setdefault(_kind(_longest(spans), program.schedule), []).append(spans)
+        kind = _kind(_longest(spans), program.schedule)
+        by_kind.setdefault((kind, *_axes(_longest(spans), kind)), []).append(spans)
     traces = [
         go.Bar(
             orientation="h",
-            name=kind,
+            name=kind + mesh_axes_text(axes) if axes else kind,
             base=[spans[0].start for spans in bars_of_kind],
             x=[spans[-1].end - spans[0].start for spans in bars_of_kind],
             y=[resources[spans[0].resource] for spans in bars_of_kind],
             width=_BAR,
             marker={
-                "color": COLORS[kind],
+                "color": fill_of(kind, axes).color,
                 "opacity": [1.0 if id(_longest(spans)) in critical else _PALE for spans in bars_of_kind],
                 "line": {"width": 0.5, "color": frame.MIDDLE_GREY},
-                "pattern": {"shape": "/" if kind == "waiting for communication" else ""},
+                "pattern": fill_of(kind, axes).marker["pattern"],
             },
             customdata=[
                 [_picked(spans), _hover(spans, program.schedule, program, critical)] for spans in bars_of_kind
             ],
             hovertemplate="%{customdata[1]}<extra></extra>",
         )
-        for kind in COLORS
-        if (bars_of_kind := by_kind.get(kind))
+        for (kind, *axes), bars_of_kind in sorted(by_kind.items(), key=lambda item: _KINDS.index(item[0][0]))
     ]
     names = [trace.name for trace in traces]
     height = len(resources) * _ROW_PX
@@ -257,11 +270,26 @@ def _kind(span: Span, schedule: Schedule) -> str:
     if span.basis == "loop":
         return "more iterations"
     if span.basis == "wait":
-        return "waiting for communication" if span.awaited else "waiting for copies"
+        return "waiting for " if span.awaited else "waiting for copies"
     if span.resource == CORE:
         flops = schedule.operation(span.computation, span.position).flops
         return "matrix products" if flops else "other operations"
-    return "copies" if span.resource in ("copies", "host") else "communication"
+    return "copies" if span.resource in ("copies", "host") else "communication over "
+
+
+def _axes(span: Span, kind: str) -> tuple[str, ...]:
+    """Return the mesh axes of a span of communication; () for others."""
+    if kind == "communication over ":
+        return (span.resource.partition(" ")[0],)
+    return span.awaited if kind == "waiting for " else ()
+
+
+def fill_of(kind: str, axes: Sequence[str] = ()) -> palette.Fill:
+    """Return the fill of spans: that of their mesh axes, or a grey."""
+    if axes:
+        fill = palette.fill_of_axes(axes)
+        return fill if kind == "communication over " else palette.Fill(fill.color, "x")
+    return _GREYS[kind]
 
 
 def _hover(spans: Sequence[Span], schedule: Schedule, program: Program, critical: Collection[int]) -> str:

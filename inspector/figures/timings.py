@@ -24,9 +24,9 @@ LOCAL = "on the devices of this machine"
 COMPILED = "on this machine; nothing was run"
 
 _PHASES = (
-    ("lower", "lower", palette.OKABE_ITO[4]),
-    ("compile", "compile", palette.OKABE_ITO[0]),
-    ("first run", "first", palette.OKABE_ITO[1]),
+    ("lower", "lower", palette.neutrals(3)[2]),
+    ("compile", "compile", palette.neutrals(3)[1]),
+    ("first run", "first", palette.neutrals(3)[0]),
 )
 _STRIP_PX = 92
 _MOST_SVG_POINTS = 1000
@@ -161,7 +161,7 @@ def _add_strip(
             x=list(values),
             y=[jitter(step, 0.5) for step in range(len(values))],
             mode="markers",
-            marker={"color": palette.LINE, "size": 6, "opacity": 0.8},
+            marker={"color": palette.MARK, "size": 6, "opacity": 0.8},
             customdata=[
                 f"step {step}: {formatting.seconds_text(value)}" for step, value in enumerate(values)
             ],
@@ -248,5 +248,5 @@ def _color(kind: str) -> str:
     if kind == IDLE:
         return palette.UNKNOWN
     if kind in OPS:
-        return palette.OKABE_ITO[5]
-    return palette.OKABE_ITO[4] if kind in LOOPS else palette.OKABE_ITO[0]
+        return palette.MARK
+    return palette.REMAINING if kind in LOOPS else palette.COMPUTE

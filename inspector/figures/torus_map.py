@@ -14,6 +14,7 @@ from inspector.figures.mesh_layout import device_forms, has_devices
 
 _SEPARATED_PX = 5  # chips at least this large are separated by a line
 _OUTLINED_PX = 10  # chips at least this large have outlines of hosts and marks of wrap-around links
+_MOST_LEGEND = 8  # indices that are listed above the map
 _LEGEND_PX = 26  # a row of colors above the panels
 _MOST_HOVER_BYTES = 140_000  # of the hover facts of all chips together
 
@@ -36,7 +37,7 @@ def torus_map(mesh: Mesh, *, highlight_axis: str | None = None, width_px: int = 
     if highlight_axis is not None:
         axis = mesh.axis_names.index(highlight_axis)
     size = mesh.shape[axis]
-    few = 1 < size <= len(palette.TOL_LIGHT)
+    few = 1 < size <= _MOST_LEGEND
     width = width_px - 44  # tick labels and margins
     places = chip_panels.place(panels, width, _LEGEND_PX if few else 0)
     traces: list[go.Heatmap | go.Scatter] = [_heatmap(mesh, places, axis)]
@@ -53,7 +54,7 @@ def torus_map(mesh: Mesh, *, highlight_axis: str | None = None, width_px: int = 
     coloring = f"colored by the index along {mesh.axes[axis].name} ({size})"
     notes.append(coloring + ("" if few or size == 1 else ", light to dark"))
     if few:
-        traces.append(_legend(size, _LEGEND_PX / 2 - 2))
+        traces.append(_legend(mesh.axes[axis].name, size, _LEGEND_PX / 2 - 2))
     return cells.map_figure(
         traces,
         width_px,
@@ -94,13 +95,13 @@ def _heatmap(mesh: Mesh, places: Places, axis: int) -> go.Heatmap:
         x=x,
         y=y,
         z=np.where(at >= 0, index[at], np.nan).astype(np.float32),
-        **palette.coloring_of_blocks(mesh.shape[axis]),
+        **palette.coloring_of_axis(name, mesh.shape[axis]),
         showscale=False,
         xgap=separator,
         ygap=separator,
         text=texts[at].tolist() if labelled else None,
         texttemplate="%{text}" if labelled else None,
-        # Black can be read on all colors of indices.
+        # Black can be read on all shades.
         textfont={"size": text.size_px, "color": palette.BLACK},
         customdata=np.where(at[:, :, None] >= 0, facts[at], 0).astype(facts.dtype),
         hovertemplate=template,
@@ -184,14 +185,14 @@ def _titles(places: Places) -> go.Scatter:
     return cells.texts(corners, places.panels.titles, "top right")
 
 
-def _legend(size: int, middle_px: float) -> go.Scatter:
+def _legend(name: str, size: int, middle_px: float) -> go.Scatter:
     """Return the colors of a few indices in a row above the panels."""
     trace = cells.texts(
         [(10 + 40 * number, middle_px) for number in range(size)],
         [str(number) for number in range(size)],
         name="colors",
     )
-    marker = {"symbol": "square", "size": 12, "color": list(palette.colors_of_blocks(size))}
+    marker = {"symbol": "square", "size": 12, "color": list(palette.shades_of_axis(name, size))}
     return trace.update(mode="markers+text", marker=marker)
 
 

@@ -15,6 +15,7 @@ from inspector.figures import frame, labels, mesh_layout, palette, ticks
 # The owner of bytes that no part of the run asked for.
 NOBODY = "nobody"
 
+_OTHER_GREYS = 5  # of owners that are no group of arrays
 _PLOT_PX = 200
 _AXIS_PX = 44  # tick labels and the title of the axis
 
@@ -70,9 +71,8 @@ def words(owner: str) -> str:
 
 
 def _bars(owner: str, place: int, held: Sequence[LiveBytes | None], mesh: Mesh) -> go.Bar:
-    color = palette.TOL_LIGHT[place % len(palette.TOL_LIGHT)]
-    if owner in ARRAY_GROUPS:
-        color = ARRAY_GROUPS[owner].color
+    greys = palette.neutrals(_OTHER_GREYS)
+    color = palette.color_of_group(owner) if owner in ARRAY_GROUPS else greys[place % _OTHER_GREYS]
     unowned = owner == NOBODY
     return go.Bar(
         name=labels.escape(words(owner)),
@@ -106,7 +106,7 @@ def loss_curve(losses: Sequence[float | None], *, width_px: int = 480) -> go.Fig
         x=list(range(len(losses))),
         y=list(losses),
         mode="lines+markers",
-        line={"color": palette.OKABE_ITO[0], "width": 2},
+        line={"color": palette.MARK, "width": 2},
         marker={"size": 5},
         hovertemplate="step %{x}: %{y}<extra></extra>",
     )

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Sequence
 from dataclasses import replace
 from typing import Any
 
@@ -11,11 +11,10 @@ from inspector.core.folding import fold
 from inspector.core.formatting import array_spec_text, counted, logical_text, shape_text
 from inspector.core.memory_kinds import memory_kind
 from inspector.core.meshes import mesh_name, mesh_title
-from inspector.core.snapshot import Array, Mesh, Snapshot, Spec
+from inspector.core.snapshot import Array, Mesh, Snapshot
 from inspector.core.totals import STATE_GROUPS
 from inspector.figures.block_map import why_no_map
 from inspector.figures.overview import held, overview
-from inspector.figures.palette import SpecStyle, styles_of_specs
 from inspector.figures.small_multiples import small_multiples
 from inspector.figures.spec_tree import spec_tree
 from inspector.figures.tree_rows import Column as TreeColumn
@@ -68,15 +67,11 @@ def bytes_on_devices(snapshot: Snapshot, arrays: Sequence[Array], maps: int | No
     missing = unknown.no_arrays(snapshot) or unknown.no_mesh(snapshot)
     if missing is not None or snapshot.mesh is None:
         return Section("bytes", "Bytes on each device", (missing,) if missing else ())
-    blocks = _for_each_mesh(
-        snapshot, arrays, "bytes", lambda mesh, these: _bytes_on_mesh(snapshot, these, mesh, maps)
-    )
+    blocks = _for_each_mesh(snapshot, arrays, "bytes", lambda mesh, these: _bytes_on_mesh(these, mesh, maps))
     return Section("bytes", "Bytes on each device", blocks)
 
 
-def _bytes_on_mesh(
-    snapshot: Snapshot, arrays: Sequence[Array], mesh: Mesh | None, maps: int | None
-) -> tuple[Block, ...]:
+def _bytes_on_mesh(arrays: Sequence[Array], mesh: Mesh | None, maps: int | None) -> tuple[Block, ...]:
     """Return the figures of `bytes_on_devices` for the arrays on one mesh."""
     parameters = [array for array in arrays if array.group == "params"] or arrays
     settings: dict[str, Any] = {} if maps is None else {"most_maps": maps}
@@ -84,9 +79,8 @@ def _bytes_on_mesh(
     small = Picture.of("small_multiples", alt, small_multiples, parameters, mesh, **settings)
     first: Block = unknown.unknown("Bytes per device are unknown: the Snapshot has no bytes of arrays.")
     if mesh is not None and any(held(array, mesh) is not None for array in arrays):
-        styles = _styles(snapshot, arrays, mesh)
         alt = "Bytes on each device by array"
-        first = Picture.of("overview", alt, overview, arrays, mesh, styles)
+        first = Picture.of("overview", alt, overview, arrays, mesh)
     return first, small
 
 
@@ -101,9 +95,8 @@ def tree_pictures(
 
     def pictures(mesh: Mesh | None, on_mesh: Sequence[Array]) -> tuple[Block, ...]:
         column = TreeColumn("", tuple(on_mesh))
-        styles = _styles(snapshot, on_mesh, mesh)
         alt = "Tree of arrays with PartitionSpecs and bytes"
-        return (Picture.of("spec_tree", alt, spec_tree, [column], styles, toggled=toggled),)
+        return (Picture.of("spec_tree", alt, spec_tree, [column], mesh, toggled=toggled),)
 
     return _for_each_mesh(snapshot, arrays, "tree", pictures)
 
@@ -138,14 +131,6 @@ def picture_keys(snapshot: Snapshot, key: str) -> tuple[str, ...]:
 
 def _key_on_mesh(key: str, number: int) -> str:
     return key if number == 1 else f"{key}-mesh-{number}"
-
-
-def _styles(
-    snapshot: Snapshot, arrays: Sequence[Array], mesh: Mesh | None
-) -> Mapping[Spec | None, SpecStyle]:
-    """Return the style of each spec on the mesh of these arrays, the same for any part of its arrays."""
-    index = next((array.mesh for array in arrays), None)
-    return styles_of_specs([array for array in snapshot.arrays if array.mesh == index], mesh)
 
 
 def tree_texts(snapshot: Snapshot, arrays: Sequence[Array], folded: bool = True) -> tuple[Block, ...]:

@@ -12,7 +12,7 @@ from inspector.core.collectives import OPS, traffic
 from inspector.core.formatting import bytes_text
 from inspector.core.snapshot import Collective
 from inspector.figures import labels, palette
-from inspector.figures.collective_bars import COLORS, collective_bars
+from inspector.figures.collective_bars import collective_bars
 from inspector.figures.device_grid import traffic_map
 from tests.compiled.test_device_traffic import collective
 from tests.figures import drawn, samples
@@ -31,10 +31,10 @@ def program(**changes) -> list[Collective]:
 
 
 def segments(figure) -> dict[tuple[str, int], tuple[float, float]]:
-    """Return (color, number of the bar) → (start, length)."""
+    """Return (name, number of the bar) → (start, length)."""
     rows = sorted({y for trace in drawn.traces(figure, "bar") for y in trace["y"]})
     return {
-        (trace["marker"]["color"], rows.index(y)): (start, length)
+        (trace["name"], rows.index(y)): (start, length)
         for trace in drawn.traces(figure, "bar")
         for y, start, length in zip(trace["y"], trace["base"], trace["x"], strict=True)
     }
@@ -53,14 +53,16 @@ def test_segments_are_the_bytes_of_each_operation() -> None:
         f"data × model  {bytes_text(7 * KIB)}",
         f"model  {bytes_text(3 * KIB)}",
     ]
-    reduce, gather, everybody = (COLORS[op] for op in ("all-reduce", "all-gather", "all-to-all"))
     assert segments(figure) == {
-        (reduce, 0): (0, 32 * KIB),
-        (gather, 0): (32 * KIB, 3 * KIB),
-        (everybody, 1): (0, 7 * KIB),
-        (reduce, 2): (0, 3 * KIB),
+        ("all-reduce over data", 0): (0, 32 * KIB),
+        ("all-gather over data", 0): (32 * KIB, 3 * KIB),
+        ("all-to-all over data × model", 1): (0, 7 * KIB),
+        ("all-reduce over model", 2): (0, 3 * KIB),
     }
-    assert len(set(COLORS.values())) == len(COLORS)
+    color = {trace["name"]: trace["marker"]["color"] for trace in drawn.traces(figure, "bar")}
+    strong, pale = (color[f"{op} over data"] for op in ("all-reduce", "all-gather"))
+    assert (pale, strong) == palette.shades_of_axis("data", 2)
+    assert color["all-reduce over model"] in palette.shades_of_axis("model", 1)
 
 
 def test_unknown_bytes_are_named_and_have_no_length() -> None:
@@ -74,10 +76,10 @@ def test_unknown_bytes_are_named_and_have_no_length() -> None:
     assert headings(alone) == ["no axis  0 B"]
 
 
-def test_a_new_operation_is_drawn_in_grey() -> None:
+def test_a_new_operation_is_drawn() -> None:
     row = dataclasses.replace(traffic(program())[0], op="collective-dance")
     (bar,) = drawn.traces(collective_bars([row]), "bar")
-    assert bar["marker"]["color"] == palette.UNKNOWN and bar["name"] == "collective-dance"
+    assert bar["name"] == "collective-dance over data"
 
 
 def test_no_collectives_is_no_figure() -> None:
@@ -91,7 +93,6 @@ def test_headings_fit_into_the_figure(width_px: int) -> None:
     figure = collective_bars(rows, width_px=width_px)
     for heading in headings(figure):
         assert labels.width_px(heading, 12) <= width_px
-    assert figure.layout.legend.orientation == "h"
 
 
 def test_names_are_text() -> None:

@@ -39,7 +39,6 @@ from inspector.figures.linked_maps import cut_of, linked_maps, panel
 from inspector.figures.memory_bars import memory_bars
 from inspector.figures.mesh_map import copies_map, mesh_map
 from inspector.figures.overview import overview
-from inspector.figures.palette import styles_of_specs
 from inspector.figures.small_multiples import small_multiples
 from inspector.figures.spec_tree import spec_tree
 from inspector.figures.step_model import roofline, step_model
@@ -95,7 +94,6 @@ def arrays(draw: st.DrawFn) -> Array:
 @pytest.mark.nightly
 @given(mesh=MESHES, held=st.lists(arrays(), max_size=5), width=st.sampled_from([200, 480, 1000]))
 def test_figures_of_arrays(mesh: Mesh, held: list[Array], width: int) -> None:
-    styles = styles_of_specs(held, mesh)
     for array in held:
         check(block_map(array, mesh, width_px=width))
         check(mesh_map(array, mesh, width_px=width))
@@ -104,12 +102,12 @@ def test_figures_of_arrays(mesh: Mesh, held: list[Array], width: int) -> None:
             panels = [panel("a", array, mesh, cut, array.shape), panel("b", None, mesh, cut, ())]
             check(linked_maps(panels, array.path, cut, width_px=width))
     check(small_multiples(held, mesh, width_px=width))
-    check(overview(held, mesh, styles, width_px=width))
+    check(overview(held, mesh, mesh, width_px=width))
     check(spec_tree([Column("", tuple(held))], {}, width_px=width))
     columns = [Column("a", tuple(held)), Column("b", tuple(held[:1]), {"a/b"})]
-    check(spec_tree(columns, styles, width_px=width))
+    check(spec_tree(columns, mesh, width_px=width))
     toggled = [row.key for row in rows_of(columns)]
-    check(spec_tree(columns, styles, toggled=toggled, width_px=width))
+    check(spec_tree(columns, mesh, toggled=toggled, width_px=width))
     check(torus_map(mesh, width_px=width))
 
 

@@ -11,7 +11,6 @@ import pytest
 
 from inspector.compare.glance import measures
 from inspector.compare.verdict import compared
-from inspector.core.array_groups import USE_GROUPS
 from inspector.core.snapshot import Snapshot
 from inspector.figures import memory_bars, palette
 from inspector.figures.glance import Column, glance, mark
@@ -126,9 +125,7 @@ def test_an_interval_above_the_scale_has_an_arrow() -> None:
 
 
 def test_a_color_has_one_meaning() -> None:
-    arrays = {one.color for one in USE_GROUPS.values()} | set(memory_bars.COLORS.values())
-    others = {*palette.MESH_AXES, palette.COMPUTE}
-    assert len(others) == len(palette.MESH_AXES) + 1 and not arrays & others
+    assert not {*palette.HUES.values(), palette.COMPUTE} & set(memory_bars.COLORS.values())
 
 
 def test_headings_are_beside_or_above_the_columns() -> None:

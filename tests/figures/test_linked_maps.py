@@ -14,7 +14,6 @@ from inspector.compare.difference import SpecRow
 from inspector.core import sharding
 from inspector.core.snapshot import Array, Mesh
 from inspector.figures.linked_maps import Cut, cut_of, linked_maps, panel
-from inspector.figures.palette import styles_of_specs
 from inspector.figures.spec_matrix import short, spec_matrix
 from inspector.figures.spec_tree import spec_tree
 from inspector.figures.tree_rows import Column
@@ -147,7 +146,7 @@ def test_names_are_text_in_every_figure() -> None:
             samples.HOSTILE_PATH,
             cut,
         ),
-        spec_tree([Column(name, one.arrays)], styles_of_specs(one.arrays, None)),
+        spec_tree([Column(name, one.arrays)], None),
         spec_matrix(difference.spec_rows([one, one]), [name, name]),
     ]
     for figure in figures:

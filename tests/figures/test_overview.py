@@ -36,7 +36,7 @@ def test_names_from_files_are_drawn_as_text(draw: str) -> None:
     figure = {
         "overview": overview.overview,
         "small_multiples": small_multiples.small_multiples,
-        "spec_tree": lambda arrays, on: spec_tree([Column("", arrays)], palette.styles_of_specs(arrays, on)),
+        "spec_tree": lambda arrays, on: spec_tree([Column("", arrays)], on),
     }[draw](arrays, samples.DEFAULT_MESH)
     assert figure is not None
     # A click returns the path itself, which is never drawn.
@@ -77,9 +77,8 @@ def test_overview_rows_are_ordered_by_bytes_and_name_their_arrays() -> None:
     figure = overview.overview(STATE, samples.DEFAULT_MESH)
     (dots,) = [trace for trace in drawn.traces(figure, "scatter") if trace.get("customdata")]
     assert dots["customdata"] == [row.folds[0].first.path for row in rows]
-    styles = palette.styles_of_specs(STATE, samples.DEFAULT_MESH)
     assert dots["marker"]["color"] == [
-        styles[palette.without_trailing(row.folds[0].first.spec)].color for row in rows
+        palette.fill_of_spec(row.folds[0].first.spec, samples.DEFAULT_MESH).color for row in rows
     ]
 
 
@@ -120,9 +119,9 @@ def test_small_maps_color_devices_by_block() -> None:
     (heatmap,) = drawn.traces(figure, "heatmap")
     colors = drawn.matrix(heatmap["z"])
     # Eight maps of 2 × 4 devices, and nothing else but gaps.
-    assert np.count_nonzero(colors != 255) == 8 * 8
+    assert np.count_nonzero(colors) == 8 * 8
     for tile in tiles:
-        numbers = small_multiples.color_numbers(tile)
+        numbers = np.array(palette.colors_of_blocks(tile.block, samples.DEFAULT_MESH))[tile.block]
         same_color = numbers[:, None] == numbers[None]
         index = [shard.index for shard in sharding.shards(tile.fold.first, samples.DEFAULT_MESH) or ()]
         assert same_color.tolist() == [[one == other for other in index] for one in index]
@@ -134,7 +133,7 @@ def test_small_maps_of_60_arrays_on_512_devices_are_one_small_figure() -> None:
     assert len(figure.data) == 3
     assert drawn.size_bytes(figure) < 150_000
     (heatmap,) = drawn.traces(figure, "heatmap")
-    assert np.count_nonzero(drawn.matrix(heatmap["z"]) != 255) == 60 * 512
+    assert np.count_nonzero(drawn.matrix(heatmap["z"])) == 60 * 512
 
 
 def test_timings_show_every_phase_and_step() -> None:

@@ -9,6 +9,7 @@ import numpy as np
 import plotly.graph_objects as go
 import pytest
 
+from inspector.figures import palette
 from inspector.figures import pieces as figures
 from inspector.guides import assembly as assemblies
 from inspector.guides.assembly import Assembled, Assembly, pieces
@@ -100,7 +101,7 @@ def test_only_wrong_pieces_are_marked(
         drawings.append(figures.array_figure(asked, answer.joined, "array"))
     for figure, marked in zip(drawings, (host, devices, array), strict=False):
         assert [label for label in labels_of(figure) if label.startswith("✗")] == marked
-        assert outlines(figure).count(figures.WRONG) == len(marked)
+        assert outlines(figure).count(palette.BAD) == len(marked)
 
 
 def test_a_wrong_copy_is_shown_instead_of_a_correct_one() -> None:

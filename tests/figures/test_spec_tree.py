@@ -10,14 +10,12 @@ import pytest
 from inspector.compare import difference
 from inspector.core.snapshot import Snapshot
 from inspector.figures import palette
-from inspector.figures.palette import styles_of_specs
 from inspector.figures.spec_tree import spec_tree
 from inspector.figures.tree_rows import MOST_CHILDREN, MOST_ROWS, Column, rows_of
 from tests.figures import drawn, samples
 
 MESH = samples.mesh(data=2, model=4)
 STATE = samples.mlp_state()
-STYLES = styles_of_specs(STATE, samples.DEFAULT_MESH)
 DEEP = "params/params/decoder/moe_layers/DeepSeekMoeBlock_0/shared_experts"
 LEAVES = ("wi_0/kernel_of_the_gate", "wi_0/kernel_of_the_values", "wo/kernel_of_the_output")
 
@@ -51,7 +49,7 @@ def tree(columns: int, width_px: int, **changes):
     paths = {array.path for array in arrays}
     held = [Column("none", ())]
     held += [Column(f"layout {place}", arrays, paths) for place in range(columns - 1)]
-    return spec_tree(held, styles_of_specs(arrays, None), width_px=width_px)
+    return spec_tree(held, None, width_px=width_px)
 
 
 def test_deep_names_are_cut_in_the_middle() -> None:
@@ -78,7 +76,7 @@ def test_the_spec_has_the_room_if_bytes_are_unknown() -> None:
     )
     columns = [Column("known", (known,))]
     columns += [Column(f"unknown {n}", arrays, {"params/w"}) for n in range(7)]
-    figure = spec_tree(columns, styles_of_specs((known, *arrays), None), width_px=900)
+    figure = spec_tree(columns, None, width_px=900)
     assert sum("P(data, ·)" in text for text in texts(figure)) == 7
     note = figure.layout.annotations[0].text.replace("<br>", " ")
     assert "no amount: the bytes are unknown" in note
@@ -94,10 +92,9 @@ def test_the_tree_contains_all_arrays_and_marks_changed_ones() -> None:
         if row.node.fold is not None:
             marks = {path in columns[1].changed for path in row.paths}
             assert len(marks) == 1, "what changed shares no row with what did not"
-    styles = styles_of_specs((*before.arrays, *after.arrays), None)
     # The amounts, or that the array is absent, of the row of each array that differs.
-    assert sum(text.startswith("<b>≠") for text in texts(spec_tree(columns, styles))) == 3
-    closed = spec_tree(columns, styles, toggled=[rows[0].key])
+    assert sum(text.startswith("<b>≠") for text in texts(spec_tree(columns, None))) == 3
+    closed = spec_tree(columns, None, toggled=[rows[0].key])
     assert [text for text in texts(closed) if "≠" in text] == ["<b>≠ 26.0 MiB</b>"]
 
 
@@ -110,7 +107,7 @@ def test_the_tree_contains_all_arrays_and_marks_changed_ones() -> None:
 )
 def test_bars_show_what_is_known(unknown, shown: str) -> None:
     arrays = tuple(replace(array, **unknown) for array in STATE)
-    figure = spec_tree([Column("", arrays)], STYLES)
+    figure = spec_tree([Column("", arrays)], samples.DEFAULT_MESH)
     assert f"bars: {shown.split()[0]}" in figure.layout.annotations[0].text
     assert shown in figure.layout.annotations[0].text.replace("<br>", " ")
     assert sum(bars(figure)["x"]) > 0
@@ -119,18 +116,20 @@ def test_bars_show_what_is_known(unknown, shown: str) -> None:
 def test_bars_are_sums_of_bytes_in_the_colors_of_the_specs() -> None:
     column = Column("", STATE)
     rows = rows_of([column])
-    figure = spec_tree([column], STYLES)
+    figure = spec_tree([column], samples.DEFAULT_MESH)
     # Pixels by row and color, counted here from the arrays below each row.
-    expected: dict[tuple[int, str], int] = {}
+    expected: dict[tuple[int, tuple[str, str]], int] = {}
     by_path = {array.path: array for array in STATE}
     for number, row in enumerate(rows):
         for path in row.paths:
-            key = number, palette.style_of(by_path[path].spec, STYLES).color
+            fill = palette.fill_of_spec(by_path[path].spec, samples.DEFAULT_MESH)
+            key = number, (fill.color, fill.hatch)
             expected[key] = expected.get(key, 0) + by_path[path].bytes_per_device
     trace = bars(figure)
-    pixels: dict[tuple[int, str], float] = {}
-    for y, width, color in zip(trace["y"], trace["x"], trace["marker"]["color"], strict=True):
-        pixels[int(y // 30), color] = width
+    pixels: dict[tuple[int, tuple[str, str]], float] = {}
+    fills = zip(trace["marker"]["color"], trace["marker"]["pattern"]["shape"], strict=True)
+    for y, width, fill in zip(trace["y"], trace["x"], fills, strict=True):
+        pixels[int(y // 30), fill] = width
     assert pixels.keys() == expected.keys()
     root_px = sum(width for (number, _), width in pixels.items() if number == 0)
     total = sum(array.bytes_per_device for array in STATE)
@@ -146,7 +145,7 @@ def test_the_largest_is_first_and_a_row_selects_its_array_or_subtree() -> None:
             if row.depth == following.depth == depth:
                 first, second = (sum(sizes[path] for path in one.paths) for one in (row, following))
                 assert first >= second
-    trace = areas(spec_tree([Column("", STATE)], STYLES, toggled=()))
+    trace = areas(spec_tree([Column("", STATE)], samples.DEFAULT_MESH, toggled=()))
     assert trace["customdata"] == [row.key for row in rows for _ in range(2)]
     assert {row.key for row in rows if row.node.fold is not None} <= sizes.keys()
     assert all(row.key.endswith("/") for row in rows if row.node.fold is None)
@@ -159,9 +158,11 @@ def test_a_subtree_closes_and_opens() -> None:
     below = [row.key for row in rows if row.key.startswith(key)]
     closed = rows_of(columns, [key])
     assert [row.key for row in closed] == [row.key for row in rows if row.key == key or row.key not in below]
-    marks = next(trace.text for trace in spec_tree(columns, STYLES, toggled=[key]).data if trace.text)
+    marks = next(
+        trace.text for trace in spec_tree(columns, samples.DEFAULT_MESH, toggled=[key]).data if trace.text
+    )
     assert [text[0] for text in marks].count("▸") == 1
-    static = spec_tree(columns, STYLES)
+    static = spec_tree(columns, samples.DEFAULT_MESH)
     assert not any(text[0] in "▸▾" for text in texts(static) if text)
     assert "customdata" not in areas(static)
 
@@ -173,7 +174,7 @@ def test_of_1000_arrays_the_largest_subtrees_are_open() -> None:
     assert len(rows) <= MOST_ROWS
     shown = [path for row in rows if not row.is_open for path in row.paths]
     assert sorted(shown) == sorted(array.path for array in arrays)
-    figure = spec_tree(columns, styles_of_specs(arrays, samples.LARGE_MESH))
+    figure = spec_tree(columns, samples.LARGE_MESH)
     assert drawn.size_bytes(figure) < 60_000
     # A difference is shown, however small.
     small = min(arrays, key=lambda array: array.bytes_per_device)

@@ -12,7 +12,6 @@ from hypothesis import strategies as st
 from inspector.figures import labels, stamp
 from inspector.figures.block_map import block_map
 from inspector.figures.overview import overview
-from inspector.figures.palette import styles_of_specs
 from inspector.figures.spec_tree import spec_tree
 from inspector.figures.tree_rows import Column
 from inspector.sections import provenance
@@ -21,7 +20,7 @@ from tests.media import hostile
 
 
 def tree(arrays, on):
-    return spec_tree([Column("", arrays)], styles_of_specs(arrays, on))
+    return spec_tree([Column("", arrays)], on)
 
 
 @pytest.mark.parametrize("draw", [overview, tree, lambda arrays, on: block_map(arrays[1], on)])

@@ -158,7 +158,7 @@ def test_hover_facts_of_many_mesh_axes_are_limited() -> None:
 
 def test_black_text_contrasts_with_all_index_colors() -> None:
     for count in (2, 3, 8, 9, 16, 64):
-        colors = palette.colors_of_blocks(count)
+        colors = palette.shades_of_axis("data", count)
         assert {palette.text_on(color) for color in colors} == {palette.BLACK}
 
 

@@ -25,6 +25,10 @@
   const read = (figure) =>
     JSON.parse(document.getElementById("figure-" + figure.dataset.figure).textContent);
 
+  const themed = (data) => {
+    if (theme() === themes.dark) data.forEach((trace) => Object.assign(trace, trace.meta?.dark));
+  };
+
   const colored = (layout) => ({
     ...layout,
     font: {...layout.font, color: theme().text, family},
@@ -37,6 +41,7 @@
 
   const draw = (figure) => {
     const {data, layout} = read(figure);
+    themed(data);
     figure.dataset.state = "drawing";
     return Plotly.react(figure.querySelector(".plot"), data, colored(layout), {
       displayModeBar: false, displaylogo: false, responsive: false, showLink: false,
@@ -46,6 +51,7 @@
 
   const save = async (figure, format) => {
     const {data, layout, stamp, name} = read(figure);
+    themed(data);
     const annotations = [...(layout.annotations || []), ...(stamp.annotation ? [stamp.annotation] : [])];
     const stamped = {
       ...colored(layout), annotations, height: stamp.height, margin: {...layout.margin, ...stamp.margin},

@@ -53,7 +53,9 @@
   const draw = async (figure) => {
     const {data, layout} = figures[figure.dataset.figure];
     const Plotly = await library();
-    await Plotly.react(figure.querySelector(".plot"), data, colored(layout), {
+    const dark = isDark(textColor());
+    const themed = data.map((trace) => ({...trace, ...(dark && trace.meta?.dark)}));
+    await Plotly.react(figure.querySelector(".plot"), themed, colored(layout), {
       displayModeBar: false, displaylogo: false, responsive: false,
     });
     figure.dataset.state = "drawn";

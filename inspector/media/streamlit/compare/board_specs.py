@@ -9,7 +9,6 @@ from inspector.compare.board import Board
 from inspector.compare.splits import without_idle_axes
 from inspector.core.formatting import counted
 from inspector.core.totals import STATE_GROUPS
-from inspector.figures.palette import styles_of_specs
 from inspector.figures.spec_matrix import spec_matrix
 from inspector.figures.spec_tree import spec_tree
 from inspector.figures.tree_rows import Column
@@ -51,11 +50,9 @@ def show_trees(board: Board) -> None:
     with screenshot_mode.controls("trees"):
         part = kept_field.choose("Part of the train state", list(PARTS), "board_tree_part")
     columns = [_tree(board, place, PARTS[part]) for place in range(len(board.pins))]
-    # Without a mesh, a spec has the same color in all columns.
     arrays = [array for column in columns for array in column.arrays]
     toggled = ToggledRows("board_tree", arrays)
-    styles, width_px = styles_of_specs(arrays, None), screenshot_mode.content_px()
-    figure = spec_tree(columns, styles, toggled=toggled.keys(), width_px=width_px)
+    figure = spec_tree(columns, None, toggled=toggled.keys(), width_px=screenshot_mode.content_px())
     if figure is None:
         st.info("These layouts have no arrays in this part.", icon=":material/block:")
         return

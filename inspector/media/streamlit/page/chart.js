@@ -24,11 +24,11 @@ function draw(Plotly, place) {
     place.later = setTimeout(() => draw(Plotly, place), WAIT_MS)
     return
   }
-  const { figure, ramps, pickable, zoom } = place.shown
+  const { figure, pickable, zoom } = place.shown
   const { data, layout } = JSON.parse(figure)
   const style = getComputedStyle(place)
   const dark = style.colorScheme === "dark"
-  for (const index of ramps) data[index].reversescale = dark
+  if (dark) for (const trace of data) Object.assign(trace, trace.meta?.dark)
   const title = layout.title?.text
   for (const [name, axis] of Object.entries(layout))
     if (/^[xy]axis/.test(name)) axis.uirevision = JSON.stringify([title, axis.range])

@@ -18,7 +18,7 @@ import plotly.graph_objects as go
 import streamlit as st
 
 from inspector.core.printable import one_line
-from inspector.figures import frame, palette
+from inspector.figures import frame
 from inspector.media.streamlit.page import page_files
 from inspector.media.streamlit.parts import picture_buttons
 from inspector.media.streamlit.server.paths import PLOTLY
@@ -56,7 +56,6 @@ class Zoom:
     on_change: Callable[[Any], None]
 
 
-_RAMP = tuple(palette.ramp(palette.CIVIDIS))  # lightest first, for a light page
 _part: ContextVar[_Part | None] = ContextVar("part", default=None)
 
 
@@ -119,9 +118,6 @@ def draw(
             "height": figure.layout.height,
             "pickable": on_pick is not None,
             "zoom": zoom and {"period": zoom.period, "number": zoom.number},
-            # On a dark page, more is brighter, as contrast needs. Texts in cells have colors for the ramp as
-            # it is, so a heat map with texts keeps it, and so do pictures.
-            "ramps": [index for index, trace in enumerate(figure.data) if _has_ramp(trace)],
         },
         key=key,
         on_pick_change=picked,
@@ -144,10 +140,6 @@ def _component() -> Callable[..., Any]:
         js=script,
         isolate_styles=False,  # Plotly adds its styles to the page
     )
-
-
-def _has_ramp(trace: Any) -> bool:
-    return trace.type == "heatmap" and trace.text is None and trace.colorscale == _RAMP
 
 
 def _custom_data(value: Any) -> Any:
