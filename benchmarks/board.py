@@ -14,8 +14,8 @@ from benchmarks.preview import arrays_of_layers
 from inspector import layout as layouts
 from inspector.compare import difference
 from inspector.compare.caveats import caveats
+from inspector.compare.compared import compared
 from inspector.compare.questions import questions
-from inspector.compare.verdict import compared
 from inspector.core.abstract import AbstractState
 from inspector.core.snapshot import Collective, Program, Snapshot
 from inspector.layout.plan import plan

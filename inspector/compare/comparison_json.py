@@ -6,11 +6,12 @@ from collections.abc import Sequence
 from typing import Any
 
 from inspector.compare.caveats import caveats
+from inspector.compare.compared import compared
 from inspector.compare.difference.array_differences import ArrayDifference, arrays
 from inspector.compare.difference.sentences import sentences
 from inspector.compare.difference.spec_rows import spec_rows
 from inspector.compare.questions import questions
-from inspector.compare.verdict import compared, headline, verdicts
+from inspector.compare.verdict import headline, verdicts
 from inspector.core import typed_json
 from inspector.core.snapshot import Snapshot
 from inspector.machines.hardware import Chip

@@ -7,54 +7,34 @@ what was computed in another way has no ratio.
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
-from dataclasses import dataclass, replace
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import replace
+from typing import cast
 
-from inspector.assessment import assess
-from inspector.compare import origin
+from inspector.compare import amounts
+from inspector.compare.amounts import Kind
+from inspector.compare.compared import (
+    Compared,
+    other_model,
+    other_sizes,
+    other_work,
+    other_work_sizes,
+    same_instructions,
+    unusable,
+    work_scale,
+    work_unit,
+)
+from inspector.compare.question import Answer
 from inspector.compare.ratio import ratio_of
-from inspector.core.assessment import LEAST_CHANGE, Assessment, Verdict
-from inspector.core.evidence import Evidence
+from inspector.core.assessment import Assessment, FigureAnswer, FigureVerdict, Verdict
 from inspector.core.formatting import and_text, bytes_text, seconds_text
 from inspector.core.program_names import noun
-from inspector.core.snapshot import Snapshot
-from inspector.core.statistics import sum_known
 from inspector.core.step_program import step_program
-from inspector.core.totals import STATE_GROUPS
 from inspector.machines import hardware
-from inspector.machines.evidence import for_chip
-from inspector.machines.hardware import Chip
 from inspector.machines.prediction.ratios import ratio_interval
 
-# Sizes that change the amount of work of a step, but not the model, and their plurals.
-_WORK_SIZES = {"batch": "batches", "seq": "sequence lengths"}
-
-
-@dataclass(frozen=True)
-class Compared:
-    """A Snapshot with its name and its assessment."""
-
-    name: str
-    snapshot: Snapshot
-    assessment: Assessment
-
-    @property
-    def evidence(self) -> Evidence:
-        """What its figures rest on."""
-        assert self.assessment.evidence is not None  # only links and old files have none
-        return self.assessment.evidence
-
-    @property
-    def tokens(self) -> float | None:
-        """Tokens of one step, or examples of a model without sequences; None if unknown."""
-        sizes = origin.sizes(self.snapshot) or {}
-        numbers = [_number(sizes[name]) for name in _WORK_SIZES if name in sizes]
-        return None if not numbers or None in numbers else math.prod(n or 0 for n in numbers)
-
-
-def compared(named: Sequence[tuple[str, Snapshot]], chip: Chip | None = None) -> list[Compared]:
-    """Return the Snapshots with their assessments, each on its own chip or else on the chosen one."""
-    return [Compared(name, for_chip(snapshot, chip), assess(snapshot, chip)) for name, snapshot in named]
+_COMPARED = ("better", "worse", "equal")
+_LEAST: Mapping[Kind, str] = {"memory": "memory", "traffic": "traffic", "flops": "FLOPs"}
 
 
 def verdicts(every: Sequence[Compared], baseline: int = 0) -> list[Verdict]:
@@ -63,8 +43,18 @@ def verdicts(every: Sequence[Compared], baseline: int = 0) -> list[Verdict]:
 
 
 def verdict(baseline: Compared, candidate: Compared) -> Verdict:
-    """Return whether a step of the candidate is shorter than one of the baseline."""
-    per_token = _other_work(baseline, candidate)
+    """Return whether a step of the candidate is shorter, and how its other figures compare."""
+    judged = of_step(baseline, candidate)
+    return replace(
+        judged,
+        figures=_figures(baseline, candidate),
+        sentence=_sentence(judged, baseline, candidate),
+    )
+
+
+def of_step(baseline: Compared, candidate: Compared) -> Verdict:
+    """Return whether a step of the candidate is shorter than one of the baseline, without a sentence."""
+    per_token = other_work(baseline, candidate)
     verdict = Verdict(
         baseline=baseline.name,
         candidate=candidate.name,
@@ -79,69 +69,94 @@ def verdict(baseline: Compared, candidate: Compared) -> Verdict:
     )
     if verdict.reason is not None:
         verdict = _of_usable(verdict, baseline, candidate)
-    elif _same_instructions(baseline, candidate):
+    elif same_instructions(baseline, candidate):
         reason = "both compile to the same instructions"
         verdict = replace(verdict, answer="not distinguishable", ratio=1.0, low=1.0, high=1.0, reason=reason)
     else:
         verdict = _judged(verdict, baseline, candidate)
-        if other := _other_sizes(baseline, candidate):
+        if other := other_sizes(baseline, candidate):
             reason = f"{and_text(other)} differ{'s' if len(other) == 1 else ''} too"
             verdict = replace(verdict, reason="; ".join(filter(None, (reason, verdict.reason))))
-    return replace(verdict, sentence=_sentence(verdict, baseline, candidate))
+    return verdict
+
+
+def _figures(baseline: Compared, candidate: Compared) -> tuple[FigureVerdict, ...]:
+    """Return how memory, traffic and FLOPs compare. They need no chip, and no step that is known."""
+    both = (baseline, candidate)
+    found = []
+    for kind in _LEAST:
+        was, now = amounts.answers(kind, both, 0)
+        ratio = None
+        if now.verdict in _COMPARED and was.value:
+            ratio = (now.value or 0) * (1.0 if kind == "memory" else work_scale(*both)) / was.value
+        found.append(FigureVerdict(kind, cast(FigureAnswer, now.verdict), ratio))
+    return tuple(found)
 
 
 def headline(every: Sequence[Compared], baseline: int = 0) -> str:
     """Return one sentence about all layouts; empty for fewer than two.
 
-    Of two layouts it is their verdict. Of more, it names the one with the shortest step, and those that are
-    not distinguishable from it.
+    Of two layouts it is their verdict. Of more, it is about the largest group of layouts that can be compared
+    with each other: the one with the shortest step, and those that are not distinguishable from it. If no
+    two steps can be compared, it names the layouts with the least memory, traffic and FLOPs of one model.
     """
     if len(every) < 2:
         return ""
     if len(every) == 2:
         return verdicts(every, baseline)[0].sentence
-    usable = [compared for compared in every if _unusable(compared) is None]
+    usable = [compared for compared in every if unusable(compared) is None]
     if not usable:
-        return " ".join(f"{_capital(_unusable(compared) or '')}." for compared in every)
-    # Only layouts that can be compared with the baseline have a place in one order.
-    lead = every[baseline] if every[baseline] in usable else usable[0]
-    same = [compared for compared in usable if compared is lead or _not_comparable(lead, compared) is None]
+        return " ".join(f"{_capital(unusable(compared) or '')}." for compared in every)
+    first = sorted(usable, key=lambda compared: compared is not every[baseline])
+    same = _largest_group(first, lambda lead, one: _not_comparable(lead, one) is None)
+    if len(same) > 1:
+        return _shortest_step(every, same)
+    return _least_figures(every, _largest_group(first, lambda lead, one: other_model(lead, one) is None))
+
+
+def _largest_group(
+    ordered: Sequence[Compared], alike: Callable[[Compared, Compared], bool]
+) -> list[Compared]:
+    """Return the largest group of layouts that are alike; the first of those on a tie."""
+    groups: list[list[Compared]] = []
+    for compared in ordered:
+        group = next((group for group in groups if alike(group[0], compared)), None)
+        if group is None:
+            groups.append([compared])
+        else:
+            group.append(compared)
+    return max(groups, key=len)
+
+
+def _shortest_step(every: Sequence[Compared], same: Sequence[Compared]) -> str:
+    """Return which of the layouts that can be compared has the shortest step, and what the others are."""
     best = min(same, key=_cost)
-    others = {compared.name: verdict(best, compared) for compared in every if compared is not best}
-    parts = []
-    for answer, words in (
-        ("not distinguishable", "not distinguishable from it"),
-        ("worse", "slower"),
-    ):
+    others = {compared.name: of_step(best, compared) for compared in every if compared is not best}
+    step = best.assessment.step
+    if step is None:  # both compile to the same instructions
+        return " ".join(verdict(best, compared).sentence for compared in same if compared is not best)
+    alone = all(others[compared.name].answer == "worse" for compared in same if compared is not best)
+    measured = "measured" if step.kind == "measured" else "predicted"
+    margin = "" if alone else " by a margin within the uncertainty"
+    parts = [f"{best.name} has the shortest step{margin}, {step.value_text} {measured}"]
+    for answer, words in (("not distinguishable", "not distinguishable from it"), ("worse", "slower")):
         names = [
-            _with_ratio(compared, others[compared.name])
-            for compared in same
-            if compared is not best and others[compared.name].answer == answer
+            _with_step(compared)
+            for compared in every
+            if compared in same and compared is not best and others[compared.name].answer == answer
         ]
         if names:
             parts.append(f"{words}: {and_text(names)}")
+    ranked = ("not distinguishable", "worse")
     reasons = [
         f"{compared.name} ({others[compared.name].reason})"
         for compared in every
-        if compared is not best and others[compared.name].answer == "not comparable"
+        if compared is not best and (compared not in same or others[compared.name].answer not in ranked)
     ]
-    if reasons:
-        parts.append(f"not comparable: {and_text(reasons)}")
-    begin = _shortest(best, same, others)
-    return f"{begin}{'; ' if parts else ''}{'; '.join(parts)}."
+    return "; ".join([*parts, *([f"not comparable: {and_text(reasons)}"] if reasons else [])]) + "."
 
 
-def _shortest(best: Compared, same: Sequence[Compared], others: dict[str, Verdict]) -> str:
-    step = best.assessment.step
-    if step is None or len(same) < 2:
-        return f"No two of these layouts can be compared; {best.name} is the first that can run"
-    alone = all(others[compared.name].answer == "worse" for compared in same if compared is not best)
-    measured = "measured" if step.kind == "measured" else "predicted"
-    which = "has the shortest step" if alone else "has the shortest step by a margin within the uncertainty"
-    return f"{best.name} {which}, {step.value_text} {measured}"
-
-
-def _with_ratio(compared: Compared, verdict: Verdict) -> str:
+def _with_step(compared: Compared) -> str:
     step = compared.assessment.step
     return compared.name if step is None else f"{compared.name} ({step.value_text})"
 
@@ -151,12 +166,40 @@ def _cost(compared: Compared) -> float:
     return math.inf if step is None else step.seconds / (compared.tokens or 1.0)
 
 
+def _least_figures(every: Sequence[Compared], same: Sequence[Compared]) -> str:
+    """Return which of the layouts of one model needs, sends and computes the least, and why no step is."""
+    lead = same[0]
+    if len(same) < 2:
+        reasons = [
+            f"{compared.name} ({unusable(compared) or _not_comparable(lead, compared)})"
+            for compared in every
+            if compared is not lead
+        ]
+        return f"No two of these layouts can be compared: {lead.name}, {and_text(reasons)}."
+    least: dict[tuple[str, ...], list[str]] = {}
+    for kind, words in _LEAST.items():
+        figures = amounts.answers(kind, same, 0)
+        ranked = ("baseline", "better", "worse", "equal")
+        if any(answer.verdict not in ranked or answer.value is None for answer in figures):
+            continue
+        lowest = min(answer.value or 0 for answer in figures)
+        names = tuple(one.name for one, answer in zip(same, figures, strict=True) if answer.value == lowest)
+        if len(names) < len(same):
+            least.setdefault(names, []).append(words)
+    clauses = [
+        f"{and_text(list(names))} {'has' if len(names) == 1 else 'have'} the least {and_text(what)}"
+        for names, what in least.items()
+    ]
+    why = dict.fromkeys(
+        reason for compared in every if (reason := _not_comparable(lead, compared)) and compared is not lead
+    )
+    begin = f"{'; '.join(clauses)}. " if clauses else ""
+    return f"{begin}Steps are not comparable: {'; '.join(why)}."
+
+
 def _judged(verdict: Verdict, baseline: Compared, candidate: Compared) -> Verdict:
     """Return the verdict with ratio, interval and answer; both steps are known."""
-    scale = 1.0
-    if verdict.per_token:
-        scale = (baseline.tokens or 1.0) / (candidate.tokens or 1.0)
-    ratio = ratio_of(baseline.assessment, candidate.assessment, scale)
+    ratio = ratio_of(baseline.assessment, candidate.assessment, work_scale(baseline, candidate))
     assert ratio is not None  # checked in `_not_comparable`
     return replace(
         verdict,
@@ -169,27 +212,15 @@ def _judged(verdict: Verdict, baseline: Compared, candidate: Compared) -> Verdic
     )
 
 
-def _unusable(compared: Compared) -> str | None:
-    """Return why a layout cannot run, as a clause with its name; None if it can, or if that is unknown."""
-    if compared.assessment.rejected is not None:
-        return f"JAX rejects {compared.name}: {compared.assessment.rejected}"
-    need = compared.assessment.memory
-    if need is not None and need.fits is False:
-        chip = hardware.CHIPS.get(compared.assessment.chip or "")
-        where = "the device" if chip is None else chip.title
-        return f"{compared.name} does not fit into {where} ({need.text})"
-    return None
-
-
 def _of_usable(verdict: Verdict, baseline: Compared, candidate: Compared) -> Verdict:
     """Return the verdict without a ratio. A layout that can run is better than one that cannot.
 
     That holds for layouts of one model on one chip whose own figures say that the other one can run.
     """
-    unusable = [_unusable(side) is not None for side in (baseline, candidate)]
-    if unusable[0] == unusable[1] or other_model(baseline, candidate):
+    cannot_run = [unusable(side) is not None for side in (baseline, candidate)]
+    if cannot_run[0] == cannot_run[1] or other_model(baseline, candidate):
         return verdict
-    usable = candidate if unusable[0] else baseline
+    usable = candidate if cannot_run[0] else baseline
     need = usable.assessment.memory
     if baseline.assessment.chip != candidate.assessment.chip or (
         need is not None and need.capacity_bytes is not None and need.fits is None
@@ -198,58 +229,14 @@ def _of_usable(verdict: Verdict, baseline: Compared, candidate: Compared) -> Ver
     return replace(verdict, answer="better" if usable is candidate else "worse")
 
 
-def _same_instructions(baseline: Compared, candidate: Compared) -> bool:
-    """Return whether one compiler made the same program of both, so that they are equal on any chip."""
-    programs = [step_program(side.snapshot) for side in (baseline, candidate)]
-    was, now = (None if program is None else program.fingerprint for program in programs)
-    meshes = [side.snapshot.mesh for side in (baseline, candidate)]
-    devices = [None if mesh is None else mesh.devices for mesh in meshes]
-    return was is not None and was == now and devices[0] == devices[1]
-
-
 def _not_comparable(baseline: Compared, candidate: Compared) -> str | None:
     """Return why no ratio of the steps says which layout is better; None if one does."""
     both = baseline, candidate
-    reason = next((why for one in both if (why := _unusable(one))), None)
+    reason = next((why for one in both if (why := unusable(one))), None)
     reason = reason or other_model(baseline, candidate)
-    if reason is None and _same_instructions(baseline, candidate):
+    if reason is None and same_instructions(baseline, candidate):
         return _other_machines(baseline, candidate)
     return reason or _other_steps(baseline, candidate)
-
-
-def other_model(baseline: Compared, candidate: Compared) -> str | None:
-    """Return how the models of two layouts differ; None if they do not."""
-    both = baseline.snapshot, candidate.snapshot
-    models = [origin.model(side) for side in both]
-    if None not in models:
-        if models[0] != models[1]:
-            return f"the models differ: {models[0]} and {models[1]}"
-        other = _other_sizes(baseline, candidate)
-        weights = [_weights(side) for side in both]
-        if other and (None in weights or weights[0] != weights[1]):
-            return f"the sizes of the model differ: {and_text(other)}"
-        return None
-    states = [
-        {(array.path, array.shape) for array in side.arrays if array.group in STATE_GROUPS} for side in both
-    ]
-    if states[0] != states[1]:
-        return "their train states differ"
-    return None
-
-
-def _other_sizes(baseline: Compared, candidate: Compared) -> list[str]:
-    """Return the names of the sizes that differ, without those that only change the work of a step."""
-    was, now = (origin.sizes(side.snapshot) or {} for side in (baseline, candidate))
-    return [name for name in {**was, **now} if was.get(name) != now.get(name) and name not in _WORK_SIZES]
-
-
-def _weights(snapshot: Snapshot) -> int | None:
-    """Return the number of weights of a model; None if it is unknown.
-
-    Layers that are scanned, rematerialized or computed in another type have the same weights, so these are
-    layouts of one model.
-    """
-    return sum_known(array.elements for array in snapshot.arrays if array.group == "params")
 
 
 def _other_steps(baseline: Compared, candidate: Compared) -> str | None:
@@ -304,42 +291,104 @@ def _unsure(compared: Compared) -> str | None:
     return None
 
 
-def _other_work(baseline: Compared, candidate: Compared) -> bool:
-    """Return whether only the batch or the sequence length of one model differs."""
-    tokens = baseline.tokens, candidate.tokens
-    same = origin.model(baseline.snapshot) == origin.model(candidate.snapshot) is not None
-    return same and None not in tokens and tokens[0] != tokens[1]
-
-
 def _sentence(verdict: Verdict, baseline: Compared, candidate: Compared) -> str:
     """Return the verdict in words: what cannot run, then time, then memory and traffic."""
-    unusable = [why for side in (baseline, candidate) if (why := _unusable(side))]
-    if unusable:
-        usable = [side.name for side in (baseline, candidate) if _unusable(side) is None]
+    cannot_run = [why for side in (baseline, candidate) if (why := unusable(side))]
+    if cannot_run:
+        usable = [side.name for side in (baseline, candidate) if unusable(side) is None]
         rest = ""
         if usable:
             runs = verdict.answer in ("better", "worse")
             rest = f" {and_text(usable)} {'can run' if runs else 'can be compared with other layouts only'}."
-        return f"{_capital('; '.join(unusable))}.{rest}"
-    said = [_time_sentence(verdict, baseline, candidate)]
-    equal = verdict.answer == "not distinguishable" and _same_instructions(baseline, candidate)
-    if not equal and (verdict.answer != "not comparable" or other_model(baseline, candidate) is None):
-        said += _need_sentence(verdict, baseline, candidate)
-    return " ".join(said)
+        return f"{_capital('; '.join(cannot_run))}.{rest}"
+    of_time = _time_sentence(verdict, baseline, candidate)
+    if verdict.answer != "not comparable":
+        equal = verdict.answer == "not distinguishable" and same_instructions(baseline, candidate)
+        clauses = [] if equal else _clauses(baseline, candidate, ("memory", "traffic"))
+        said = [f"{verdict.candidate} {and_text([words for _, words in clauses])}."] if clauses else []
+        return " ".join([of_time, *said])
+    clauses = [] if other_model(baseline, candidate) else _clauses(baseline, candidate, tuple(_LEAST))
+    if not clauses:
+        return of_time
+    return f"{_figures_sentence(verdict, clauses)} Their steps are not comparable: {verdict.reason}."
+
+
+def _figures_sentence(verdict: Verdict, clauses: Sequence[tuple[Answer, str]]) -> str:
+    """Return what the candidate needs, sends and computes: what is better first, then what is worse."""
+    better, equal, worse = (
+        [words for answer, words in clauses if answer.verdict == of] for of in ("better", "equal", "worse")
+    )
+    if better and worse:
+        return f"{verdict.candidate} {and_text(better)}, but {and_text(worse + equal)}."
+    if not better and not worse:
+        return f"{verdict.candidate} {and_text(equal)} as {verdict.baseline}."
+    lead = f"{verdict.candidate} is {'better' if better else 'worse'} than {verdict.baseline} in each figure"
+    if equal:
+        return f"{verdict.candidate} {and_text(better + worse + equal)} as {verdict.baseline}."
+    return f"{lead}: it {and_text(better + worse)}."
+
+
+def _clauses(baseline: Compared, candidate: Compared, kinds: Sequence[Kind]) -> list[tuple[Answer, str]]:
+    """Return how the candidate compares in some figures, those that can be compared, each with its answer."""
+    clauses = []
+    for kind in kinds:
+        was, now = amounts.answers(kind, (baseline, candidate), 0)
+        if now.verdict in _COMPARED and was.value is not None and now.value is not None:
+            scale = 1.0 if kind == "memory" else work_scale(baseline, candidate)
+            per = f" per {work_unit(baseline)}" if other_work(baseline, candidate) and scale != 1 else ""
+            clauses.append((now, _CLAUSES[kind](was.value, scale * now.value, now.verdict == "equal") + per))
+    return clauses
+
+
+def _memory_clause(before: float, after: float, equal: bool) -> str:
+    if equal:
+        return "needs as much memory"
+    more = "more" if after > before else "less"
+    return f"needs {bytes_text(round(abs(after - before)))} {more} memory"
+
+
+def _traffic_clause(before: float, after: float, equal: bool) -> str:
+    if equal:
+        return "sends as much"
+    if not before:
+        return f"sends {bytes_text(round(after))}"
+    if not after:
+        return "sends nothing"
+    return f"sends {_times_text(after / before, 'much', 'more', 'less')}"
+
+
+def _flops_clause(before: float, after: float, equal: bool) -> str:
+    if equal or not before:
+        return "computes as many FLOPs" if equal else f"computes {amounts.amount_text('flops', after)}"
+    return f"computes {_times_text(after / before, 'many FLOPs', 'more FLOPs', 'fewer FLOPs')}"
+
+
+def _times_text(ratio: float, much: str, more: str, less: str) -> str:
+    """Return `6.9 times as much`, or `25% less` below twice as much."""
+    if ratio >= 2:
+        return f"{ratio:.2g} times as {much}"
+    return f"{abs(ratio - 1):.{0 if abs(ratio - 1) > 0.01 else 1}%} {more if ratio > 1 else less}"
+
+
+_CLAUSES: Mapping[Kind, Callable[[float, float, bool], str]] = {
+    "memory": _memory_clause,
+    "traffic": _traffic_clause,
+    "flops": _flops_clause,
+}
 
 
 def _time_sentence(verdict: Verdict, baseline: Compared, candidate: Compared) -> str:
     if verdict.answer == "not comparable":
         return f"{verdict.baseline} and {verdict.candidate} are not comparable: {verdict.reason}."
-    if verdict.ratio == 1 and _same_instructions(baseline, candidate):
+    if verdict.ratio == 1 and same_instructions(baseline, candidate):
         return f"{verdict.baseline} and {verdict.candidate} are equal: {verdict.reason}."
     before, after = baseline.assessment.step, candidate.assessment.step
     assert before is not None and after is not None and verdict.ratio is not None
     times = f"{seconds_text(before.seconds)} and {seconds_text(after.seconds)}"
     per = ""
     if verdict.per_token:
-        unit = "token" if "seq" in (origin.sizes(baseline.snapshot) or {}) else "example"
-        per = f" per {unit}, because the {_other_work_sizes(baseline, candidate)} differ"
+        unit = work_unit(baseline)
+        per = f" per {unit}, because the {other_work_sizes(baseline, candidate)} differ"
         times = " and ".join(
             f"{seconds_text(step.seconds)} for {side.tokens or 0:,.0f} {unit}s"
             for side, step in ((baseline, before), (candidate, after))
@@ -364,46 +413,6 @@ def _time_sentence(verdict: Verdict, baseline: Compared, candidate: Compared) ->
     )
 
 
-def _other_work_sizes(baseline: Compared, candidate: Compared) -> str:
-    """Return what differs in the work of a step: `batches and sequence lengths`."""
-    was, now = (origin.sizes(side.snapshot) or {} for side in (baseline, candidate))
-    return and_text([words for name, words in _WORK_SIZES.items() if was.get(name) != now.get(name)])
-
-
-def _need_sentence(verdict: Verdict, baseline: Compared, candidate: Compared) -> list[str]:
-    """Return how memory and traffic of the candidate differ, in at most one sentence."""
-    said = []
-    was, now = baseline.assessment.memory, candidate.assessment.memory
-    comparable = baseline.evidence == candidate.evidence
-    if was is not None and now is not None and comparable:
-        change = now.peak_bytes - was.peak_bytes
-        if abs(change) > LEAST_CHANGE * was.peak_bytes:
-            said.append(f"needs {bytes_text(abs(change))} {'more' if change > 0 else 'less'} memory")
-        else:
-            said.append("needs as much memory")
-    sent, sends = baseline.assessment.traffic, candidate.assessment.traffic
-    if sent is not None and sends is not None:
-        scale = 1.0
-        if verdict.per_token:
-            scale = (baseline.tokens or 1.0) / (candidate.tokens or 1.0)
-        said.append(_traffic_clause(sent.bytes, scale * sends.bytes, verdict.per_token))
-    return [f"{verdict.candidate} {and_text(said)}."] if said else []
-
-
-def _traffic_clause(before: float, after: float, per_token: bool) -> str:
-    per = " per token" if per_token else ""
-    if abs(after - before) <= LEAST_CHANGE * before:
-        return f"sends as much{per}"
-    if not before:
-        return f"sends {bytes_text(round(after))}{per}"
-    if not after:
-        return f"sends nothing{per}"
-    ratio = after / before
-    if ratio >= 2:
-        return f"sends {ratio:.2g} times as much{per}"
-    return f"sends {abs(ratio - 1):.0%} {'more' if ratio > 1 else 'less'}{per}"
-
-
 def _chip_title(assessment: Assessment) -> str:
     chip = hardware.CHIPS.get(assessment.chip or "")
     return "devices of this machine" if chip is None else chip.title
@@ -411,11 +420,3 @@ def _chip_title(assessment: Assessment) -> str:
 
 def _capital(text: str) -> str:
     return text[:1].upper() + text[1:]
-
-
-def _number(text: str) -> float | None:
-    try:
-        value = float(text)
-    except ValueError:
-        return None
-    return value if 0 < value < math.inf else None

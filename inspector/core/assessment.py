@@ -24,8 +24,13 @@ from inspector.core.typed_json import (
 Basis = Literal["measured", "compiled", "partitioned", "propagated", "planned"]
 Answer = Literal["better", "worse", "not distinguishable", "not comparable"]
 
+FigureAnswer = Literal["better", "worse", "equal", "not comparable", "unknown"]
+
 # A difference below this share is not a difference: the figures are rounded to more than that.
 LEAST_CHANGE = 0.001
+# The names of the figures, on every page, in every report and verb.
+MEMORY, STEP, TRAFFIC, FINDINGS = "Memory per device", "Step", "Traffic", "Findings"
+FLOPS = "FLOPs per device"
 # The key of traffic whose mesh axes are unknown, in `Traffic.by_axes`.
 UNKNOWN_AXES = "unknown"
 
@@ -196,6 +201,21 @@ class Assessment(Record):
 
 
 @dataclass(frozen=True)
+class FigureVerdict(Record):
+    """How a figure of a layout compares with that of a baseline; less is better.
+
+    Attributes:
+      figure: What is compared: memory of a device, traffic or FLOPs of a step.
+      answer: Whether the figure is less.
+      ratio: The candidate's figure over that of the baseline. None if it is unknown.
+    """
+
+    figure: Literal["memory", "time", "traffic", "flops"]
+    answer: FigureAnswer
+    ratio: Amount | None = None
+
+
+@dataclass(frozen=True)
 class Verdict(Record):
     """Whether a layout is better than a baseline.
 
@@ -210,6 +230,7 @@ class Verdict(Record):
       reason: Why the two are not comparable, or what qualifies the answer. None if there is nothing to add.
       sentence: The verdict in words.
       per_token: Whether the ratio is of the time of one token or example, because the batches differ.
+      figures: How memory, traffic and FLOPs compare, which need no chip.
     """
 
     baseline: str
@@ -222,3 +243,4 @@ class Verdict(Record):
     reason: str | None
     sentence: str
     per_token: bool = False
+    figures: tuple[FigureVerdict, ...] = ()

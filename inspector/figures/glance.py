@@ -12,9 +12,9 @@ from typing import Any
 
 import plotly.graph_objects as go
 
-from inspector.compare.glance import BOUND, COMPUTE, COPIES, MEASURED, OVERHEAD, Amount, Measure
-from inspector.compare.questions import Answer
-from inspector.compare.questions.question import REJECTED
+from inspector.compare.amounts import BOUND, COMPUTE, COPIES, MEASURED, OVERHEAD, Amount
+from inspector.compare.question import REJECTED, SIGNS, mark
+from inspector.compare.questions.measures import Measure
 from inspector.core import sharding
 from inspector.core.formatting import UNKNOWN_AXES, mesh_text, spec_text
 from inspector.core.snapshot import Array, Mesh
@@ -23,17 +23,13 @@ from inspector.figures.block_map import why_no_map
 from inspector.figures.lattice import Text
 from inspector.machines.prediction.memory import capacity_of
 
-HEADINGS = {
-    "memory": "Memory of a device",
-    "time": "Time of a step",
-    "traffic": "Traffic of a step",
-}
 _NOTES = {
     "memory": "",
     "time": "compute, and communication that it does not hide",
     "traffic": "bytes that a device sends",
+    "flops": "of the program of a step",
 }
-_WORDS_PX = 108  # columns at least this wide have room for `▼ −25% better`
+_WORDS_PX = 108  # columns at least this wide have room for `✓ −25% better`
 _INTERVAL_PX = 132  # and for the interval of a prediction
 _LONGEST_INTERVAL = 1.3  # its drawn end, in times of the highest bar
 _BAR_PX = 72  # the height of the highest bar
@@ -49,15 +45,6 @@ _LEFT_PX = 184  # of the headings and legends at the left of the columns
 _NARROW_PX = 96  # columns would be narrower than this beside them: they are above the bars
 _ENTRY_PX = 19
 _SMALLEST_PX = 0.5  # lower segments have no entry in the legend
-_SIGNS = {
-    "better": "▼",
-    "worse": "▲",
-    "equal": "=",
-    "different": "≠",
-    "not distinguishable": "≈",
-    "not comparable": "∅",
-}
-
 _TIME_FILLS = {
     COMPUTE: palette.Fill(palette.COMPUTE),
     COPIES: palette.Fill(palette.COMPUTE, "x"),
@@ -167,20 +154,6 @@ def glance(
     return _figure(sheet)
 
 
-def mark(answer: Answer, words: bool = True) -> str:
-    """Return `▼ −25% better`, `▲ +8% worse`, `= equal` or `∅ not comparable`; empty if unknown.
-
-    `words` is whether there is room for more than the sign and the change.
-    """
-    if answer.verdict == "baseline":
-        return "baseline"
-    sign = _SIGNS.get(answer.verdict)
-    if sign is None:
-        return ""
-    said = answer.verdict if words or answer.verdict == "equal" else ""
-    return " ".join(part for part in (sign, answer.change, said) if part)
-
-
 def limit_note(measure: Measure) -> str:
     """Return the memory of a device of the chip, and how far the bars are below it; empty if unknown."""
     if measure.kind != "memory" or measure.chip is None:
@@ -237,7 +210,7 @@ def _draw_measure(sheet: _Sheet, measure: Measure) -> None:
     bars = measure.amounts
     stage, drawn = stage_note(measure), _draws_limit(measure)
     notes = (_NOTES[measure.kind], stage, limit_note(measure))
-    head_px = sheet.heading([HEADINGS[measure.kind]], notes)
+    head_px = sheet.heading([measure.title], notes)
     top = scale = _highest(measure)
     if drawn:
         top = max([top, *(bar.limit for bar in bars if bar.limit is not None)])
@@ -287,7 +260,9 @@ def _label(measure: Measure, place: int, column_px: float) -> list[str]:
         lines.append(labels.escape(f"{low} – {high}"))
     if amount.fits is False:
         lines.append("✗ does not fit")
-    said = mark(measure.answers[place], column_px >= _WORDS_PX) if len(measure.answers) > 1 else ""
+    answer = measure.answers[place]
+    said = mark(answer, column_px >= _WORDS_PX) or answer.verdict * (answer.verdict in ("baseline", "equal"))
+    said *= len(measure.answers) > 1
     return [*lines, *([labels.escape(said)] if said else [])]
 
 
@@ -362,7 +337,7 @@ def _hover(sheet: _Sheet, measure: Measure, place: int, said: str) -> str:
     amount = measure.amounts[place]
     lines = [sheet.columns[place].name, said]
     if amount.value is not None:
-        lines.append(f"{HEADINGS[measure.kind]}: {measure.text(amount.value)}")
+        lines.append(f"{measure.title}: {measure.text(amount.value)}")
     if amount.low is not None and amount.high is not None:
         lines.append(f"80% interval: {measure.text(amount.low)} to {measure.text(amount.high)}")
     if amount.stage:
@@ -596,7 +571,7 @@ def _figure(sheet: _Sheet) -> go.Figure:
     if several:
         said.append("shaded column and dotted lines: the baseline")
     if several and sheet.each < _WORDS_PX:
-        said.append(", ".join(f"{sign} {verdict}" for verdict, sign in _SIGNS.items()))
+        said.append(", ".join(f"{sign} {verdict}" for verdict, sign in SIGNS.items()))
     if sheet.is_cut:
         said.append("an arrow at an interval: it goes on above the scale")
     return frame.plot(

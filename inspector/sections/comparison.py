@@ -6,18 +6,23 @@ from collections import Counter
 from collections.abc import Sequence
 
 from inspector.compare import difference
+from inspector.compare.amounts import Amount
 from inspector.compare.caveats import caveats
+from inspector.compare.compared import compared
 from inspector.compare.difference import SpecRow
+from inspector.compare.question import UNKNOWN, mark
 from inspector.compare.questions import Answer, Question, questions
+from inspector.compare.questions.measures import Measure
 from inspector.compare.splits import without_idle_axes
-from inspector.compare.verdict import compared, headline
+from inspector.compare.verdict import headline
+from inspector.core.assessment import MEMORY, STEP, TRAFFIC
 from inspector.core.formatting import counted
-from inspector.core.grouping import by_key
 from inspector.core.meshes import number_of_devices
 from inspector.core.snapshot import Snapshot
 from inspector.figures.block_map import block_map, why_no_map
 from inspector.machines import targets
 from inspector.machines.hardware import Chip
+from inspector.machines.prediction.predicted import CLAIMED
 from inspector.sections import assessed, provenance, unknown
 from inspector.sections.arrays import size_of
 from inspector.sections.section import (
@@ -33,6 +38,7 @@ from inspector.sections.section import (
     Section,
     Strong,
     Table,
+    Text,
     listing,
     more_text,
     text,
@@ -46,23 +52,10 @@ KINDS: dict[str, NoticeKind] = {
     "different": "info",
     "not distinguishable": "info",
 }
-SIGNS = {
-    "not distinguishable": "≈",
-    "better": "✓",
-    "worse": "✗",
-    "different": "≠",
-    "not comparable": "∅",
-    "equal": "=",
-    "unknown": "?",
-}
 # Rows that are shown even if all answers are equal, because they describe the column.
-_ALWAYS = ("Source", "Mesh")
+_ALWAYS = ("Source", "Mesh", MEMORY, STEP, TRAFFIC)
 _MAX_MAPS = 3  # arrays with shard maps; one if there are more than four Snapshots
 _MAX_SPECS = 60
-_MAX_TITLES = 3
-
-# A remark that repeats the answer: beginnings of the answer and of the remark.
-_NO_CHIP = ("no chip chosen", "no chip was chosen")
 
 
 def sections(named: Named, chip: Chip | None) -> tuple[Section, ...]:
@@ -81,8 +74,10 @@ def sections(named: Named, chip: Chip | None) -> tuple[Section, ...]:
 def verdict(named: Named, chip: Chip | None, baseline: int = 0) -> Section:
     """Return the verdict: one sentence, or the answers of a single Snapshot in a line."""
     every = compared(named, chip)
-    said = text(Strong(headline(every, baseline)))
-    return Section("verdict", "Verdict", (said if len(every) > 1 else assessed.verdict(every[0].assessment),))
+    if len(every) == 1:
+        return Section("verdict", "Verdict", (assessed.verdict(every[0].assessment),))
+    first, stop, rest = headline(every, baseline).partition(". ")
+    return Section("verdict", "Verdict", (text(Strong(f"{first}{stop.strip()}"), f" {rest}" * bool(rest)),))
 
 
 def title(named: Named, chip: Chip | None) -> str:
@@ -150,26 +145,68 @@ def differences(
 
 
 def board(named: Named, chip: Chip | None) -> Section:
-    """Return one row per question and one column per Snapshot; equal rows open on request."""
-    main, equal = board_rows(questions(compared(named, chip)))
+    """Return one row per question and one column per Snapshot; parts and equal rows open on request."""
+    every = questions(compared(named, chip))
+    main, equal = board_rows(every)
     names = [name for name, _ in named]
     blocks: list[Block] = [board_table("board", names, main)]
-    if equal:
-        count = counted(len(equal), "question")
-        blocks.append(Folded(f"{count} with equal answers", (board_table("equal", names, equal),)))
-    return Section("board", "Side by side", (*blocks, *legend(names[0], main)))
+    parts = part_rows(every)
+    if equal or parts:
+        summary = " and ".join(["Parts"] * bool(parts) + [counted(len(equal), "equal answer")] * bool(equal))
+        blocks.append(Folded(summary, (board_table("equal", names, [*parts, *equal]),)))
+    return Section("board", "Side by side", (*blocks, legend(names[0])))
 
 
-def legend(baseline: str, rows: Sequence[Question]) -> list[Block]:
-    """Return the meaning of the marks, and the notes of these rows."""
-    marks = f"Compared with {baseline}. Answers without a mark are equal to it."
-    return [text(line, quiet=True) for line in (marks, *notes(rows))]
+def legend(baseline: str) -> Text:
+    """Return what the table compares with."""
+    return text(f"Compared with {baseline}. Answers without a mark are equal to it.", quiet=True)
 
 
 def board_rows(rows: Sequence[Question]) -> tuple[list[Question], list[Question]]:
-    """Return the rows that differ or describe the column, and the others."""
-    main = [row for row in rows if row.differs or row.title in _ALWAYS]
-    return main, [row for row in rows if row not in main]
+    """Return the rows that differ or describe the column, and the others. One without answers is left out."""
+    main = [row for row in rows if row.differs or (row.title in _ALWAYS and not row.unknown)]
+    return main, [row for row in rows if row not in main and not row.unknown]
+
+
+def every_row(rows: Sequence[Question]) -> list[Question]:
+    """Return all rows with an answer, and after those about the step their parts."""
+    about_step = [row for row in rows if isinstance(row, Measure)]
+    known = [row for row in rows if not row.unknown]
+    last = max((place for place, row in enumerate(known) if row in about_step), default=-1)
+    return [*known[: last + 1], *part_rows(rows), *known[last + 1 :]]
+
+
+def part_rows(rows: Sequence[Question]) -> list[Question]:
+    """Return the parts of memory, step and traffic, their intervals, and what they are based on, as rows."""
+    found: list[Question] = []
+    for measure in rows:
+        if not isinstance(measure, Measure) or not measure.part_names:
+            continue
+        amounts = measure.amounts
+        texts = {
+            name: [_part_text(measure, amount, name) for amount in amounts] for name in measure.part_names
+        }
+        if any(amount.low is not None for amount in amounts):
+            texts[f"{CLAIMED:.0%} interval"] = [_interval_text(measure, amount) for amount in amounts]
+        texts["based on"] = [amount.stage or UNKNOWN for amount in amounts]
+        found += [
+            Question(measure.title, title, None, tuple(Answer(None, text, "baseline") for text in answers))
+            for title, answers in texts.items()
+        ]
+    return found
+
+
+def _part_text(measure: Measure, amount: Amount, name: str) -> str:
+    size = next((part.amount for part in amount.parts if part.name == name), None)
+    if size is None:
+        return "–" if amount.value is not None else UNKNOWN
+    return measure.text(size)
+
+
+def _interval_text(measure: Measure, amount: Amount) -> str:
+    if amount.low is None or amount.high is None:
+        return UNKNOWN
+    return f"{measure.text(amount.low)} to {measure.text(amount.high)}"
 
 
 def board_table(key: str, names: Sequence[str], rows: Sequence[Question], baseline: int = 0) -> Table:
@@ -186,15 +223,6 @@ def board_table(key: str, names: Sequence[str], rows: Sequence[Question], baseli
             cells.append((Strong(section), *("" for _ in names)))
         cells.append((row.title, *map(_cell, row.answers, beside)))
     return Table(key, (Column("Question"), *map(Column, headings)), tuple(cells), wrap=True)
-
-
-def notes(rows: Sequence[Question]) -> list[str]:
-    """Return what qualifies some rows, each note once with the titles of its rows."""
-    by_note = by_key((row.note, row.title) for row in rows if row.note)
-    return [
-        f"{titles_text(titles)}: {note[0].lower() + note[1:].rstrip('.')}."
-        for note, titles in by_note.items()
-    ]
 
 
 def specs(named: Named, rows: Sequence[SpecRow]) -> Section:
@@ -246,22 +274,6 @@ def differing(named: Named, rows: Sequence[SpecRow], most: int) -> list[str]:
     return sorted(largest, key=sizes.__getitem__, reverse=True)[:most]
 
 
-def mark(answer: Answer) -> str:
-    """Return `✓ −25% better` or `≠ different`; empty for the baseline and for equal answers."""
-    if answer.verdict in ("baseline", "equal"):
-        return ""
-    if answer.verdict == "unknown":
-        return "" if answer.text == "unknown" else f"{SIGNS['unknown']} unknown for one"
-    sign = SIGNS[answer.verdict]
-    if answer.verdict in ("better", "worse"):
-        return " ".join(part for part in (sign, answer.change, answer.verdict) if part)
-    if answer.verdict == "not distinguishable":
-        return " ".join(part for part in (sign, answer.change, answer.verdict) if part)
-    if answer.verdict == "different":
-        return f"{sign} {answer.change or 'different'}"
-    return f"{sign} {answer.verdict}"
-
-
 def remarks(rows: Sequence[Question]) -> list[list[str]]:
     """Return the remark of each answer, row by row.
 
@@ -273,7 +285,7 @@ def remarks(rows: Sequence[Question]) -> list[list[str]]:
     for row in rows:
         if row.section != section:
             above, section = [""] * len(row.answers), row.section
-        said = [remark(answer) for answer in row.answers]
+        said = [answer.remark for answer in row.answers]
         made.append(
             [
                 "" if one == last and answer.verdict not in KINDS else one
@@ -282,20 +294,6 @@ def remarks(rows: Sequence[Question]) -> list[list[str]]:
         )
         above = [one or last for one, last in zip(said, above, strict=True)]
     return made
-
-
-def remark(answer: Answer) -> str:
-    """Return the caveat of an answer, unless the answer already contains it."""
-    beginning, repeated = _NO_CHIP
-    contained = answer.text.startswith(beginning) and answer.remark.startswith(repeated)
-    return "" if contained else answer.remark
-
-
-def titles_text(titles: Sequence[str]) -> str:
-    """Return the titles of the rows of a note, at most three; titles contain commas."""
-    more = len(titles) - _MAX_TITLES
-    shown = list(titles) if more <= 1 else [*titles[:_MAX_TITLES], f"{more} more rows"]
-    return " · ".join(shown)
 
 
 def _cell(answer: Answer, beside: str) -> tuple[Inline, ...]:

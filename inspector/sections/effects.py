@@ -6,7 +6,7 @@ from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 from typing import Any
 
-from inspector.compare.questions.question import change_text
+from inspector.compare.question import change_text
 from inspector.core.assessment import Assessment
 from inspector.core.formatting import (
     bytes_text,

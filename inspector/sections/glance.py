@@ -1,27 +1,28 @@
-"""Layouts at a glance: memory, time and traffic in one picture, and the same numbers as a table."""
+"""Layouts at a glance: memory, time and traffic in one picture, or as bars made of text."""
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Sequence
 from dataclasses import dataclass
 
 import plotly.graph_objects as go
 
 from inspector.compare import difference
-from inspector.compare.glance import Amount, Measure, measures
+from inspector.compare.amounts import Amount
+from inspector.compare.compared import compared
+from inspector.compare.question import mark
+from inspector.compare.questions.measures import Measure, measures
 from inspector.compare.splits import without_idle_axes
-from inspector.compare.verdict import compared
-from inspector.core.program_names import noun
 from inspector.core.snapshot import Array, Snapshot
-from inspector.figures.glance import HEADINGS, Column, mark
+from inspector.figures.glance import Column
 from inspector.figures.glance import glance as draw
 from inspector.machines.hardware import Chip
-from inspector.machines.prediction.predicted import CLAIMED
 from inspector.sections import comparison, provenance
 from inspector.sections.section import (
     Block,
     Cell,
-    Folded,
+    Code,
     Inline,
     Mark,
     Picture,
@@ -29,9 +30,14 @@ from inspector.sections.section import (
     Strong,
     Table,
     columns,
+    text,
 )
 
 _MAX_MAPS = 2
+_BAR = 24  # signs of the longest bar
+_SIGNS, _REST = "█▓▒", "░"
+_LEAST_SHARE = 0.25  # of the memory of the chip, from which bars show where it ends
+_UNITS = {"memory": 1.0, "traffic": 1.0, "time": 1e9, "flops": 1.0}
 Named = Sequence[tuple[str, Snapshot]]
 
 
@@ -59,8 +65,9 @@ def of(named: Named, chip: Chip | None, baseline: int = 0) -> Glance:
     paths: list[str] = []
     if len(named) > 1:
         paths = comparison.differing(named, difference.spec_rows(snapshots), _MAX_MAPS)
+    drawn = (one for one in measures(compared(named, chip), baseline) if one.kind != "flops")
     return Glance(
-        measures(compared(named, chip), baseline),
+        tuple(one for one in drawn if one.kind != "time" or any(amount.stage for amount in one.amounts)),
         tuple(
             Column(
                 name,
@@ -76,20 +83,19 @@ def of(named: Named, chip: Chip | None, baseline: int = 0) -> Glance:
 
 
 def of_report(named: Named, chip: Chip | None) -> tuple[Block, ...]:
-    """Return the picture, which has its provenance if saved, its sums as a table, and the parts folded."""
-    found = of(named, chip)
-    return _picture(found, provenance.lines(named)), _table(found, parts=False), _numbers(found)
+    """Return the picture, which has its provenance if saved."""
+    return (_picture(of(named, chip), provenance.lines(named)),)
 
 
 def section(glance: Glance) -> Section:
-    """Return the picture, and its numbers as a table that opens on request."""
+    """Return the picture."""
     heading = "Layouts at a glance" if len(glance.columns) > 1 else "Layout at a glance"
-    return Section("glance", heading, (_picture(glance), _numbers(glance)))
+    return Section("glance", heading, (_picture(glance),))
 
 
 def _picture(glance: Glance, stamp: tuple[str, ...] = ()) -> Picture:
     said = " ".join(statement(glance, measure) for measure in glance.measures)
-    return Picture("glance", said, lambda width_px: figure(glance, width_px), stamp)
+    return Picture("glance", said, lambda width_px: figure(glance, width_px), stamp, _in_text(glance))
 
 
 def figure(glance: Glance, width_px: int) -> go.Figure:
@@ -99,82 +105,72 @@ def figure(glance: Glance, width_px: int) -> go.Figure:
 
 
 def statement(glance: Glance, measure: Measure) -> str:
-    """Return one sentence with the amount of each layout: `Time of a step: FSDP 1.2 s, baseline; …`."""
+    """Return one sentence with the amount of each layout: `Step: FSDP 1.2 s, predicted; …`."""
     each = []
     for column, amount, answer in zip(glance.columns, measure.amounts, measure.answers, strict=True):
-        said = [f"{column.name} {_amount_text(measure, amount.value, amount.at_least)}"]
-        if amount.fits is False:
-            said.append("does not fit")
-        if len(glance.columns) > 1:
-            compared = " ".join(one for one in (answer.change, answer.verdict) if one)
-            said += [compared] if answer.verdict != "unknown" else []
+        said = [f"{column.name} {amount.text}"]
+        if len(glance.columns) > 1 and answer.verdict != "unknown":
+            said.append(mark(answer) or answer.verdict)
         each.append(", ".join(said))
-    return f"{HEADINGS[measure.kind]}: {'; '.join(each)}."
+    return f"{measure.title}: {'; '.join(each)}."
 
 
-def _amount_text(measure: Measure, value: float | None, at_least: bool) -> str:
-    return f"{'at least ' if at_least else ''}{measure.text(value)}"
-
-
-def _numbers(glance: Glance) -> Folded:
-    return Folded("Numbers of the picture", (_table(glance),))
-
-
-def _table(glance: Glance, parts: bool = True) -> Table:
+def _in_text(glance: Glance) -> tuple[Block, ...]:
+    """Return the picture as a table with bars: a row for each layout, so that bars are below each other."""
+    fills = [_fills(measure) for measure in glance.measures]
     rows: list[tuple[Cell, ...]] = []
-    for measure in glance.measures:
-        totals = tuple(_total(measure, place) for place in range(len(glance.columns)))
-        of_step = measure.program in (None, "train_step")
-        program = "" if of_step else f", {noun(measure.program or '')}"
-        rows.append((Strong(f"{HEADINGS[measure.kind]}{program}"), *totals))
-        for name in measure.part_names if parts else ():
-            rows.append((name, *(_part(measure, place, name) for place in range(len(totals)))))
-        if any(amount.low is not None for amount in measure.amounts):
-            rows.append(
-                (
-                    f"{CLAIMED:.0%} interval",
-                    *(_interval(measure, amount) for amount in measure.amounts),
-                )
-            )
-        stages = [amount.stage for amount in measure.amounts]
-        label = "based on" if any(stages) else "reason"
-        if any(stages) and not all(stages):
-            label = "based on, or the reason"
-        rows.append((label, *(amount.stage or amount.unknown for amount in measure.amounts)))
-    headings = [
-        f"{column.name} (baseline)" if place == glance.baseline and len(glance.columns) > 1 else column.name
-        for place, column in enumerate(glance.columns)
-    ]
-    key = "glance_numbers" if parts else "glance_sums"
-    return Table(key, columns("Amount", *headings), tuple(rows), wrap=True)
+    for place, column in enumerate(glance.columns):
+        baseline = len(glance.columns) > 1 and place == glance.baseline
+        cells = [_cell(measure, place, fill) for measure, fill in zip(glance.measures, fills, strict=True)]
+        rows.append((Strong(f"{column.name} (baseline)" if baseline else column.name), *cells))
+    titles = [measure.title for measure in glance.measures]
+    legends = []
+    for measure, fill in zip(glance.measures, fills, strict=True):
+        parts = ", ".join(f"{sign} {name}" for name, sign in fill.items()) * (len(measure.part_names) > 1)
+        stages = dict.fromkeys(amount.stage for amount in measure.amounts if amount.stage)
+        said = ": ".join(filter(None, (f"{measure.title}, {' or '.join(stages)}" * bool(stages), parts)))
+        legends += [f"{said}."] if said else []
+    table = Table("glance", columns("Layout", *titles), tuple(rows), wrap=True)
+    return (table, text(" ".join(legends), quiet=True))
 
 
-def _total(measure: Measure, place: int) -> Cell:
-    one, answer = measure.amounts[place], measure.answers[place]
-    parts: list[Inline] = [Strong(_amount_text(measure, one.value, one.at_least))]
-    if answer.verdict not in ("baseline", "unknown"):
-        parts += [" ", Mark(mark(answer), comparison.KINDS.get(answer.verdict, "unknown"))]
-    beside = [answer.remark] if answer.remark and answer.verdict != "unknown" else []
-    if one.limit is not None:
-        fits = {True: "fits", False: "does not fit", None: "unknown whether it fits"}[one.fits]
-        beside.append(f"{fits} into {measure.text(one.limit)}")
-    if one.value is None and one.unknown and one.parts:
-        beside.append(one.unknown)
-    return (*parts, *([f" ({'; '.join(beside)})"] if beside else []))
+def _cell(measure: Measure, place: int, fills: dict[str, str]) -> Cell:
+    amount, answer = measure.amounts[place], measure.answers[place]
+    parts: list[Inline] = []
+    if bar := _bar(measure, amount, fills):
+        parts += [Code(bar), " "]
+    parts.append(Strong(amount.text))
+    if said := mark(answer):
+        parts += [" ", Mark(said, comparison.KINDS.get(answer.verdict, "unknown"))]
+    return tuple(parts)
 
 
-def _part(measure: Measure, place: int, name: str) -> Cell:
-    one = measure.amounts[place]
-    amount = next((part.amount for part in one.parts if part.name == name), None)
-    if amount is None:
-        return "–" if one.value is not None else "unknown"
-    return measure.text(amount)
+def _fills(measure: Measure) -> dict[str, str]:
+    """Return the sign of each part in a bar. The smallest parts share the last one."""
+    sizes: Counter[str] = Counter()
+    for amount in measure.amounts:
+        for part in amount.parts:
+            sizes[part.name] += round(part.amount * _UNITS[measure.kind])
+    large = sum(sizes.values()) / _BAR
+    signs = {name: sign for (name, _), sign in zip(sizes.most_common(), _SIGNS, strict=False)}
+    return {name: signs[name] for name in measure.part_names if name in signs and sizes[name] >= large / 4}
 
 
-def _interval(measure: Measure, amount: Amount) -> str:
-    if amount.low is None or amount.high is None:
-        return "unknown"
-    return f"{measure.text(amount.low)} to {measure.text(amount.high)}"
+def _bar(measure: Measure, amount: Amount, fills: dict[str, str]) -> str:
+    """Return the amount as a bar. Where the memory of the chip ends, it has a line if that is near."""
+    longest = max(one.known for one in measure.amounts)
+    if not longest or not amount.parts:
+        return ""
+    limit = amount.limit if amount.limit and longest >= _LEAST_SHARE * amount.limit else None
+    scale = _BAR / max(longest, limit or 0)
+    bar, end = "", 0.0
+    for part in amount.parts:
+        end += part.amount
+        bar += fills.get(part.name, _REST) * (round(end * scale) - len(bar))
+    if limit is not None:
+        place = min(round(limit * scale), _BAR)
+        bar = f"{bar[:place]:<{place}}│{bar[place:]}"
+    return bar or "▏"
 
 
 def _array(snapshot: Snapshot, path: str) -> Array | None:

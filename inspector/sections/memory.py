@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 
-from inspector.compare.questions.question import change_text
+from inspector.compare.question import change_text
 from inspector.compiled.op_name import parse_op_name
 from inspector.core.array_groups import USE_GROUPS
 from inspector.core.formatting import bytes_text, counted, share_text

@@ -6,8 +6,8 @@ from collections.abc import Sequence
 
 from inspector.assessment import assess
 from inspector.compare import difference
+from inspector.compare.compared import compared as compared_snapshots
 from inspector.compare.questions import questions
-from inspector.compare.verdict import compared as compared_snapshots
 from inspector.core.folding import fold
 from inspector.core.formatting import bytes_text, counted, shape_text, spec_text
 from inspector.core.snapshot import Snapshot
@@ -127,7 +127,7 @@ def _short(name: str, snapshot: Snapshot, chip: Chip | None) -> list[Section]:
         if mesh is not None:
             predicted = prediction.prediction_of(snapshot, programs[0].name, chip)
             answers.append(prediction.sentence(predicted, mesh.size))
-    answers.append(comparison.board_table("board", [name], rows))
+    answers.append(comparison.board_table("board", [name], comparison.every_row(rows)))
     sections = [
         improvements.section(snapshot, chip, _MAX_FINDINGS),
         *sharding_errors.sections(snapshot),

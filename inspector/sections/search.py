@@ -6,7 +6,7 @@ from collections.abc import Iterable
 from dataclasses import replace
 from typing import Any
 
-from inspector.compare.questions.question import change_text
+from inspector.compare.question import change_text
 from inspector.compare.ratio import ratio_of
 from inspector.compare.search import order
 from inspector.compare.search.progress import Progress

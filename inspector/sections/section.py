@@ -162,19 +162,21 @@ class Facts:
 
 @dataclass(frozen=True)
 class Picture:
-    """One figure, built only when a medium draws it. Markdown and the terminal leave it out.
+    """One figure, built only when a medium draws it.
 
     Attributes:
       key: identifies the figure within its page, and names the file it is saved as.
       alt: the subject of the figure in words; screen readers also get the main statement of the figure.
       build: returns the figure for a width in pixels, or None if there is nothing to draw.
       stamp: lines that a saved picture needs because the figure does not contain them.
+      in_text: what Markdown and the terminal show instead. They leave out a figure without it.
     """
 
     key: str
     alt: str
     build: Callable[[int], go.Figure | None] = field(compare=False)
     stamp: tuple[str, ...] = ()
+    in_text: tuple[Block, ...] = ()
 
     @classmethod
     def of(

@@ -87,7 +87,7 @@ def test_three_layouts_are_compared_timed_reported_and_restored(board, open_dash
     expect(main.get_by_text(re.compile("compared with Data \\+ tensor 2x4")).first).to_be_visible()
     sentences = board.keyed("board_sentences").inner_text()
     assert "Rule " in sentences and "arrays" in sentences
-    for words in ("Bytes per device", "better", "worse", NAME):
+    for words in ("Train state per device", "better", "worse", NAME):
         expect(board.keyed("board_table")).to_contain_text(words)
     assert page.evaluate("window.hacked") is None
 

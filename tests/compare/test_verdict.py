@@ -9,7 +9,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from inspector.compare.verdict import Compared, compared, headline, verdict, verdicts
+from inspector.compare.compared import Compared, compared
+from inspector.compare.verdict import headline, verdict, verdicts
 from inspector.core.snapshot import Finding, Snapshot
 from inspector.layout.plan import INDIVISIBLE
 from inspector.machines import hardware
@@ -174,3 +175,39 @@ def test_the_headline_names_the_shortest_step_of_several() -> None:
     assert said.index("not distinguishable") < said.index("slower") < said.index("not comparable")
     assert headline(every[:1]) == ""
     assert headline(every[:2]) == verdict(*every[:2]).sentence
+
+
+def test_without_a_chip_memory_traffic_and_flops_have_verdicts() -> None:
+    lighter, heavier = (
+        replace(found, programs=(replace(found.programs[0], flops_per_device=flops),))
+        for found, flops in ((step(1e15), 100.0), (step(1e15), 250.0))
+    )
+    heavier = replace(heavier, programs=(replace(heavier.programs[0], collectives=(sent(("data",), 2000),)),))
+    (found,) = verdicts(of(lighter, heavier, chip=None))
+    assert (found.answer, found.ratio) == ("not comparable", None)
+    figures = {figure.figure: (figure.answer, figure.ratio) for figure in found.figures}
+    assert figures == {"memory": ("equal", 1), "traffic": ("worse", 2), "flops": ("worse", 2.5)}
+    assert found.sentence.index("2 times as much") < found.sentence.index("no chip")
+    (back,) = verdicts(of(heavier, lighter, chip=None))
+    assert [figure.answer for figure in back.figures] == ["equal", "better", "better"]
+    said = headline(of(lighter, heavier, lighter, chip=None))
+    assert said.startswith("A and C have the least traffic and FLOPs")
+
+
+def test_figures_of_another_batch_are_those_of_the_same_work() -> None:
+    double = replace(step(2e15, batch=16))
+    (program,) = double.programs
+    double = replace(double, programs=(replace(program, collectives=(sent(("data",), 2000),)),))
+    (found,) = verdicts(of(step(1e15, batch=8), double))
+    assert {figure.figure: figure.answer for figure in found.figures}["traffic"] == "equal"
+    assert "sends as much per example" in found.sentence
+
+
+@pytest.mark.parametrize("baseline", [0, 1, 2])
+def test_another_model_does_not_prevent_the_verdict_of_two_others(baseline: int) -> None:
+    other = replace(step(1e15), layout={"model": "moe", "sizes": {"batch": 8}})
+    for chip in (V5E, None):
+        said = headline(of(other, step(1e15), step(4e15), chip=chip), baseline)
+        assert "No two of these" not in said
+        if chip is not None:
+            assert said.startswith("B has the shortest step") and "C (" in said and "A (" in said

@@ -9,11 +9,12 @@ from dataclasses import replace
 
 import pytest
 
-from inspector.compare.glance import measures
-from inspector.compare.verdict import compared
+from inspector.compare.compared import compared
+from inspector.compare.question import mark
+from inspector.compare.questions.measures import measures
 from inspector.core.snapshot import Snapshot
 from inspector.figures import memory_bars, palette
-from inspector.figures.glance import Column, glance, mark
+from inspector.figures.glance import Column, glance
 from inspector.machines import hardware
 from tests.compare.glances import compiled, planned, sent
 from tests.figures import drawn, samples
@@ -23,7 +24,9 @@ PATH = "params/DotReluDot_0/Dense_0/kernel"
 
 
 def picture(snapshots: list[Snapshot], baseline: int = 0, width_px: int = 960):
-    found = measures(compared([(f"layout {n}", one) for n, one in enumerate(snapshots)], CHIP), baseline)
+    named = [(f"layout {number}", one) for number, one in enumerate(snapshots)]
+    every = measures(compared(named, CHIP), baseline)
+    found = [one for one in every if one.kind != "flops"]  # is in the table only
     columns = [
         Column(f"layout {number}", one.mesh, (next((a for a in one.arrays if a.path == PATH), None),))
         for number, one in enumerate(snapshots)
@@ -99,10 +102,10 @@ def test_the_baseline_and_the_verdicts_need_no_color() -> None:
     found, figure = picture(plans, baseline=0)
     texts = drawn.texts(figure)
     traffic = found[2]
-    assert [mark(one) for one in traffic.answers] == ["baseline", "▼ −50% better", "▲ +50% worse"]
-    for one in traffic.answers:
-        assert any(mark(one) in text for text in texts)
-    assert mark(traffic.answers[1], words=False) == "▼ −50%"
+    assert [mark(one) for one in traffic.answers] == ["", "✓ −50% better", "✗ +50% worse"]
+    for said in ("baseline", *map(mark, traffic.answers[1:])):
+        assert any(said in text for text in texts)
+    assert mark(traffic.answers[1], words=False) == "✓ −50%"
     shaded = next(one for one in figure.layout.shapes if one.type == "rect" and one.layer == "below")
     assert shaded.x0 < 0 < shaded.x1 < 1
 
@@ -131,7 +134,7 @@ def test_a_color_has_one_meaning() -> None:
 def test_headings_are_beside_or_above_the_columns() -> None:
     for width_px in (1140, 300):
         _, figure = picture([compiled(1), compiled(2)], width_px=width_px)
-        headings = [one for one in figure.layout.annotations if one.text.startswith("<b>Memory of")]
+        headings = [one for one in figure.layout.annotations if one.text.startswith("<b>Memory")]
         (heading,) = headings
         left = figure.layout.margin.l
         assert heading.xref == "paper" and heading.xshift == 2 - left

@@ -9,7 +9,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from inspector.assessment import assess
-from inspector.compare.verdict import compared, verdict
+from inspector.compare.compared import compared
+from inspector.compare.verdict import verdict
 from inspector.core.snapshot import Memory, Program, Seconds, Snapshot, Source
 from inspector.machines import hardware
 from inspector.machines.evidence import evidence_of, for_chip

@@ -37,19 +37,6 @@ def test_a_remark_that_qualifies_a_mark_is_repeated() -> None:
     assert comparison.remarks(rows) == [["another model"], ["another model"]]
 
 
-def test_notes_list_at_most_three_titles() -> None:
-    titles = [
-        "train_step, all",
-        "train_step, over data",
-        "apply, all",
-        "apply, over data",
-        "init, all",
-    ]
-    assert comparison.titles_text(titles[:1]) == "train_step, all"
-    assert comparison.titles_text(titles[:4]) == " · ".join(titles[:4])
-    assert comparison.titles_text(titles) == f"{' · '.join(titles[:3])} · 2 more rows"
-
-
 def test_any_column_of_the_board_can_be_the_baseline() -> None:
     answers = (Answer(2, "2", "worse", "+100%", "another model"), Answer(1, "1", "baseline"))
     row_ = Question("Memory", "train_step", "less", answers)

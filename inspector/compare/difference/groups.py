@@ -10,7 +10,7 @@ from typing import Any
 from inspector.compare.difference.array_differences import ONLY_AFTER, ONLY_BEFORE, ArrayDifference
 from inspector.compare.difference.cause import Cause
 from inspector.compare.difference.causes import Causes
-from inspector.compare.questions.question import MINUS, change_text
+from inspector.compare.question import MINUS, change_text
 from inspector.compare.splits import Axes, axes_of, elements_per_device
 from inspector.core.formatting import bytes_text, elements_text
 from inspector.core.snapshot import Array, Mesh

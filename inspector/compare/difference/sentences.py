@@ -6,8 +6,10 @@ import math
 from collections import Counter
 from collections.abc import Iterable, Iterator, Sequence
 
-from inspector.compare import origin
+from inspector.compare import amounts, origin
+from inspector.compare.amounts import TITLES
 from inspector.compare.caveats import INSIDE_STEP, knows_inside_step
+from inspector.compare.compared import compared as compared_snapshots
 from inspector.compare.difference.array_differences import (
     ONLY_AFTER,
     ONLY_BEFORE,
@@ -17,12 +19,13 @@ from inspector.compare.difference.array_differences import (
 from inspector.compare.difference.causes import Causes, causes
 from inspector.compare.difference.groups import Change, Group, axis_changes, groups, in_state
 from inspector.compare.difference.spec_rows import title
+from inspector.compare.question import MINUS, Question, Row
+from inspector.compare.questions.measures import ANSWERS
 from inspector.compare.questions.programs import TIME, program_rows
-from inspector.compare.questions.question import MINUS, Question, Row
 from inspector.compare.questions.questions import LEVELS
 from inspector.compare.questions.train_state import state_rows
 from inspector.compare.splits import axes_text
-from inspector.compare.verdict import compared as compared_snapshots
+from inspector.core.assessment import FLOPS
 from inspector.core.formatting import and_text, bytes_text, counted, shape_text
 from inspector.core.program_names import title as title_of
 from inspector.core.snapshot import Snapshot
@@ -66,7 +69,8 @@ def row_text(row: Question, parts: Sequence[str] = ()) -> str:
     was, now = row.answers
     verdict = now.verdict if now.verdict in ("better", "worse") else ""
     change = ", ".join(filter(None, (now.change, verdict)))
-    text = f"{row.section} · {row.title}: {was.text} → {now.text}{f' ({change})' if change else ''}"
+    section = "" if row.section == ANSWERS or row.title.startswith(row.section) else f"{row.section} · "
+    text = f"{section}{row.title}: {was.text} → {now.text}{f' ({change})' if change else ''}"
     return ": ".join(filter(None, (text, ", ".join(parts))))
 
 
@@ -106,7 +110,7 @@ def _state(why: Causes) -> list[str]:
     if not any(array.group in STATE_GROUPS for snapshot in both for array in snapshot.arrays):
         return []
     rows = {row.title: row.compared(0) for row in state_rows(both)}
-    size, copies = rows["Bytes per device"], rows["Copies"]
+    size, copies = rows["Train state per device"], rows["Copies"]
     if size.answers[1].verdict == "unknown":
         size, copies = rows["Elements per device"], rows["Copies of elements"]
     now = size.answers[1]
@@ -185,17 +189,21 @@ def _held(group: Group) -> str:
 
 
 def _programs(why: Causes, chip: Chip | None) -> Iterator[tuple[float, str]]:
-    """Yield collectives, memory, FLOPs and times that differ, with their changed bytes."""
+    """Yield memory, traffic, FLOPs and collectives that differ, with their changed bytes.
+
+    The verdict compares the steps.
+    """
     both = compared_snapshots([("the first", why.before), ("the second", why.after)], chip)
-    for row in program_rows(both, 0):
+    of_step = [amounts.row(kind, ANSWERS, both, 0) for kind in TITLES if kind != "time"]
+    for row in (*of_step, *program_rows(both, 0)):
         compared = row.compared(0)
-        if row.program is None or compared.answers[1].verdict not in _DIFFERENT:
+        if compared.answers[1].verdict not in _DIFFERENT:
             continue
         values = [answer.value or 0 for answer in compared.answers]
         moved = abs(values[1] - values[0])
         if any(statement.parts for statement in row.statements):
             yield moved, f"{row_text(compared, _parts(row))}."
-        elif row.section == TIME and row.answers is None and moved >= _LEAST_SHARE * max(values):
+        elif (row.section == TIME or row.title == FLOPS) and moved >= _LEAST_SHARE * max(values):
             yield -1, f"{row_text(compared)}."
 
 
@@ -206,7 +214,7 @@ def _parts(row: Row) -> list[str]:
     ordered = sorted(gains.items(), key=lambda item: -abs(item[1]))
     least = max(_LEAST_SHARE * max(map(abs, gains.values()), default=0), 1)
     return [
-        f"{name} {'+' if gain > 0 else MINUS}{bytes_text(abs(gain))}"
+        f"{name} {'+' if gain > 0 else MINUS}{bytes_text(round(abs(gain)))}"
         for name, gain in ordered[:_MOST_PARTS]
         if abs(gain) >= least
     ]

@@ -1,4 +1,4 @@
-"""The rows about programs: collectives, memory and time."""
+"""The rows about programs: collectives, memory and time. Those of the step are in `measures`."""
 
 from __future__ import annotations
 
@@ -6,34 +6,23 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import replace
 from functools import partial
 
-from inspector.compare.questions.question import UNKNOWN, Row, Statement, without_rejected
-from inspector.compare.questions.time_answer import time_answer
-from inspector.compare.verdict import Compared
+from inspector.compare.amounts import sent_parts
+from inspector.compare.compared import Compared, work_scale
+from inspector.compare.question import UNKNOWN, Row, Statement, without_rejected
 from inspector.compiled.collective_roles import ROLES, by_role
-from inspector.core.assessment import Assessment
+from inspector.core.assessment import FLOPS, TRAFFIC
+from inspector.core.assessment import MEMORY as MEMORY_TITLE
 from inspector.core.collectives import Traffic, traffic
 from inspector.core.formatting import bytes_text, counted, mesh_axes_text
 from inspector.core.program_names import noun, title
 from inspector.core.snapshot import Collective, Program, Snapshot
 from inspector.core.statistics import statistics, statistics_text, sum_known
 from inspector.core.step_program import ONCE
-from inspector.machines import hardware
 from inspector.machines.prediction import memory
 from inspector.machines.prediction.cost import si_text
 
 COLLECTIVES, MEMORY, TIME = "Collectives", "Memory", "Time"
-_SEPARATE_RUNS = (
-    "Measured in separate runs on a shared machine, so there is no verdict. Time the layouts together for "
-    "a reliable ratio."
-)
-_WIRE = "Bytes that one device sends in one run of the program, loops included."
-_BY_ROLE = "The axes of the meshes have different names, so the rows are by what is moved."
-_NEEDED = "Most bytes in use at one time on one device, by the program that needs the most."
-_PREDICTED = (
-    "Predicted time of one run, with the interval that is expected to contain 80% of measured steps. The "
-    "ratio of two layouts of one model on one chip is known better than each time, so it has an interval of "
-    "its own."
-)
+_MEMORY, _FLOPS = (title.lower().replace("flops", "FLOPs") for title in (MEMORY_TITLE, FLOPS))
 _FIRST = ("train_step", "apply")
 
 # The answer of one program of a Snapshot.
@@ -41,30 +30,27 @@ _AskProgram = Callable[[Snapshot, Program], Statement]
 
 
 def program_rows(every: Sequence[Compared], baseline: int) -> list[Row]:
-    """Return the rows of all programs.
-
-    Args:
-      baseline: the index of the layout that the others are compared with.
-    """
+    """Return the rows of all programs, without what `measures` says of the step."""
     snapshots = [compared.snapshot for compared in every]
     names = program_names(snapshots)
-    rows = [row for name in names for row in _collectives(name, snapshots)]
-    rows.append(_needed(every, baseline))
+    steps = {compared.assessment.program for compared in every}
+    needing = {need.program for compared in every if (need := compared.assessment.memory) is not None}
+    work = [work_scale(every[baseline], compared) for compared in every]
+    rows = [row.of_work(work) for name in names for row in _collectives(name, snapshots, steps != {name})]
     rows += [
-        Row(MEMORY, f"{title(name)} per device", "less", _ask(name, snapshots, _memory), "", name)
+        Row(MEMORY, f"{title(name)}, {_MEMORY}", "less", _ask(name, snapshots, _memory), name)
         for name in names
+        if needing != {name}
     ]
-    rows.append(_step(every, baseline))
-    times: tuple[tuple[str, _AskProgram, str], ...] = (
-        ("measured", _measured, _SEPARATE_RUNS),
-        ("FLOPs of all operations per device", _flops, ""),
-        ("repeated matrix products", _repeated, ""),
-    )
-    rows += [
-        Row(TIME, f"{title(name)}, {what}", "less", _ask(name, snapshots, ask), note, name)
-        for name in names
-        for what, ask, note in times
-    ]
+    for name in names:
+        if steps != {name}:
+            row = Row(TIME, f"{title(name)}, {_FLOPS}", "less", _ask(name, snapshots, _flops), name)
+            rows.append(row.of_work(work))
+        times = (("repeated matrix products", _repeated), ("measured", _measured))
+        rows += [
+            Row(TIME, f"{title(name)}, {what}", "less", _ask(name, snapshots, ask), name)
+            for what, ask in times
+        ]
     return without_rejected(rows, snapshots)
 
 
@@ -93,8 +79,8 @@ def _ask(name: str, snapshots: Sequence[Snapshot], ask: _AskProgram) -> list[Sta
     return statements
 
 
-def _collectives(name: str, snapshots: Sequence[Snapshot]) -> Iterator[Row]:
-    """Yield a row for all collectives of a program, then one per tuple of mesh axes.
+def _collectives(name: str, snapshots: Sequence[Snapshot], with_all: bool) -> Iterator[Row]:
+    """Yield a row for all collectives of a program if `with_all`, then one per tuple of mesh axes.
 
     If the meshes have axes with different names, one per role: what the collectives do for the model.
     """
@@ -107,8 +93,9 @@ def _collectives(name: str, snapshots: Sequence[Snapshot]) -> Iterator[Row]:
     everywhere = dict.fromkeys(one.mesh_axes for each in found.values() for one in each)
     # Groups of one device each move nothing.
     by_axes = sorted(everywhere.keys() - {()}, key=lambda axes: (axes is None, axes or ()))
-    statements = _ask(name, snapshots, lambda _, p: _all_traffic(found.get(id(p))))
-    yield Row(COLLECTIVES, f"{title(name)}, all", "less", statements, _WIRE, name)
+    if with_all:
+        statements = _ask(name, snapshots, lambda _, p: _all_traffic(found.get(id(p))))
+        yield Row(COLLECTIVES, f"{title(name)}, {TRAFFIC.lower()}", "less", statements, name)
     meshes = [
         mesh
         for snapshot, program in zip(snapshots, programs, strict=True)
@@ -119,14 +106,8 @@ def _collectives(name: str, snapshots: Sequence[Snapshot]) -> Iterator[Row]:
         return
     for axes in by_axes:
         statements = _ask(name, snapshots, partial(_traffic, axes, found))
-        yield Row(
-            COLLECTIVES,
-            f"{title(name)}, over {mesh_axes_text(axes)}",
-            "less",
-            statements,
-            _WIRE,
-            name,
-        )
+        heading = f"{title(name)}, over {mesh_axes_text(axes)}"
+        yield Row(COLLECTIVES, heading, "less", statements, name)
 
 
 def _by_role(name: str, snapshots: Sequence[Snapshot]) -> Iterator[Row]:
@@ -137,11 +118,10 @@ def _by_role(name: str, snapshots: Sequence[Snapshot]) -> Iterator[Row]:
         if (program := snapshot.program(name)) is not None and program.collectives is not None
     }
     present = {one for each in found.values() for one in each}
-    for role, meaning in ROLES.items():
+    for role in ROLES:
         if role in present:
             statements = _ask(name, snapshots, partial(_traffic_of, role, found))
-            note = f"{meaning} {_BY_ROLE} {_WIRE}"
-            yield Row(COLLECTIVES, f"{title(name)}, {role}", "less", statements, note, name)
+            yield Row(COLLECTIVES, f"{title(name)}, {role}", "less", statements, name)
 
 
 def _traffic_of(
@@ -161,12 +141,7 @@ def _all_traffic(rows: Sequence[Traffic] | None) -> Statement:
         return Statement(UNKNOWN)
     times = sum_known(row.executions for row in rows)
     statement = _sent(rows, UNKNOWN if times is None else counted(times, "execution"))
-    parts = {
-        f"{row.op} over {mesh_axes_text(row.mesh_axes)}": row.wire_bytes_per_device
-        for row in rows
-        if row.wire_bytes_per_device is not None
-    }
-    return replace(statement, parts=parts if len(parts) == len(rows) else None)
+    return replace(statement, parts=sent_parts(rows))
 
 
 def _traffic(
@@ -206,54 +181,6 @@ def _memory(snapshot: Snapshot, program: Program) -> Statement:
     return Statement(bytes_text(breakdown.needed), breakdown.needed, parts=dict(breakdown.parts))
 
 
-def _needed(every: Sequence[Compared], baseline: int) -> Row:
-    """Return the row with what each layout needs on one device, and whether that fits."""
-    reference = every[baseline].assessment
-    statements = []
-    for compared in every:
-        need, chip = compared.assessment.memory, hardware.CHIPS.get(compared.assessment.chip or "")
-        if need is None:
-            statements.append(Statement(UNKNOWN))
-            continue
-        fits = {True: ", fits", False: ", does not fit", None: ""}[need.fits]
-        where = "" if chip is None else f" ({chip.title})"
-        excluded = ""
-        if need.at_least:
-            excluded = "only what its arrays need is known: it was not compiled for this machine"
-        elif _basis(compared.assessment) != _basis(reference):
-            excluded = "its memory is known from other evidence than that of the baseline"
-        elif compared.assessment.chip != reference.chip:
-            excluded = "on another chip"
-        statements.append(Statement(f"{need.text}{fits}{where}", need.peak_bytes, excluded))
-    return Row(MEMORY, "Needed on one device", "less", statements, _NEEDED)
-
-
-def _basis(assessment: Assessment) -> bool:
-    """Return whether memory is known from a compiler."""
-    return assessment.evidence is not None and not assessment.evidence.before_compile
-
-
-def _step(every: Sequence[Compared], baseline: int) -> Row:
-    """Return the row with the step of each layout, and the verdicts."""
-    texts = []
-    for compared in every:
-        step, chip = compared.assessment.step, hardware.CHIPS.get(compared.assessment.chip or "")
-        if step is None:
-            texts.append(UNKNOWN)
-            continue
-        where = "emulated devices" if chip is None else chip.title
-        texts.append(f"{step.text}, {step.kind} on {where}")
-    values = [
-        None if compared.assessment.step is None else compared.assessment.step.seconds for compared in every
-    ]
-    answers = tuple(
-        time_answer(every[baseline], compared, value, text)
-        for compared, value, text in zip(every, values, texts, strict=True)
-    )
-    statements = [Statement(text, value) for text, value in zip(texts, values, strict=True)]
-    return Row(TIME, "One step", "less", statements, _PREDICTED, answers=answers)
-
-
 def _flops(_: Snapshot, program: Program) -> Statement:
     flops = program.flops_per_device
     return Statement(UNKNOWN if flops is None else si_text(flops, "FLOP"), flops)
@@ -276,6 +203,6 @@ def _measured(snapshot: Snapshot, program: Program) -> Statement:
     measured = statistics(program.seconds.steps) if program.seconds else None
     if measured is None:
         return Statement("not measured", excluded="nothing was timed")
-    why = "measured in a separate run"
+    why = "measured in a separate run: time the layouts together"
     emulated = "emulated: " if snapshot.source.kind == "cpu" else ""
     return Statement(f"{emulated}{statistics_text(measured)}", measured.median, why)

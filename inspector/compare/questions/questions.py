@@ -3,13 +3,15 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from dataclasses import replace
 
-from inspector.compare import origin
+from inspector.compare import amounts, origin
 from inspector.compare.caveats import remark
+from inspector.compare.compared import Compared, other_model
+from inspector.compare.question import UNKNOWN, Better, Question, Row, Statement
+from inspector.compare.questions.measures import measures
 from inspector.compare.questions.programs import program_rows
-from inspector.compare.questions.question import UNKNOWN, Better, Question, Row, Statement
 from inspector.compare.questions.train_state import state_rows
-from inspector.compare.verdict import Compared, other_model
 from inspector.core.errors import InvalidInput
 from inspector.core.formatting import counted
 from inspector.core.meshes import meshes_text, number_of_devices
@@ -37,22 +39,21 @@ def questions(every: Sequence[Compared], baseline: int = 0) -> tuple[Question, .
     snapshots = [compared.snapshot for compared in every]
     reference = snapshots[baseline]
     remarks = [remark(reference, snapshot) for snapshot in snapshots]
-    of_programs = [
-        text or ("another compiler" if snapshot.source.kind != reference.source.kind else "")
-        for text, snapshot in zip(remarks, snapshots, strict=True)
-    ]
     layout = [Row(LAYOUT, title, None, [ask(snapshot) for snapshot in snapshots]) for title, ask in _LAYOUT]
     findings = [_findings(level, every) for level in LEVELS]
     models = [other_model(every[baseline], compared) or "" for compared in every]
-    return tuple(
-        (row if about is None else row.without(models)).compared(baseline, about)
-        for rows, about in (
-            (layout, None),
-            (state_rows(snapshots), remarks),
-            (program_rows(every, baseline), of_programs),
-            (findings, remarks),
-        )
-        for row in rows
+    return (
+        *(row.compared(baseline) for row in layout),
+        *measures(every, baseline),
+        *(
+            row.without(models).compared(baseline, about)
+            for rows, about in (
+                (state_rows(snapshots), remarks),
+                (program_rows(every, baseline), amounts.remarks(every, baseline)),
+                (findings, remarks),
+            )
+            for row in rows
+        ),
     )
 
 
@@ -60,7 +61,7 @@ def _findings(level: Level, every: Sequence[Compared]) -> Row:
     audited = [compared.assessment.findings for compared in every]
     counts = [None if each is None else getattr(each, level) for each in audited]
     better: Better | None = None if level == "note" else "less"
-    statements = [Statement.of_number(count, "none") for count in counts]
+    statements = [replace(Statement.of_number(count, "none"), relative=False) for count in counts]
     return Row(FINDINGS, f"{level.capitalize()}s", better, statements)
 
 

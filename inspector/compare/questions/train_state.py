@@ -6,7 +6,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import replace
 from typing import Any
 
-from inspector.compare.questions.question import UNKNOWN, Better, Row, Statement, without_rejected
+from inspector.compare.question import UNKNOWN, Better, Row, Statement, without_rejected
 from inspector.compare.splits import elements_per_device
 from inspector.core.formatting import bytes_text, times_text
 from inspector.core.memory_kinds import in_host_memory
@@ -73,8 +73,8 @@ _StateRow = tuple[str, Better | None, tuple[str, ...], str, Callable[[Any], Stat
 _number, _bytes = Statement.of_number, Statement.of_bytes
 _STATE: tuple[_StateRow, ...] = (
     ("Arrays", None, STATE_GROUPS, "arrays", _number),
-    ("Bytes once", None, STATE_GROUPS, "bytes", _bytes),
-    ("Bytes per device", "less", STATE_GROUPS, "per_device", _bytes),
+    ("Train state", None, STATE_GROUPS, "bytes", _bytes),
+    ("Train state per device", "less", STATE_GROUPS, "per_device", _bytes),
     ("Parameters per device", "less", ("params",), "per_device", _bytes),
     ("Optimizer state per device", "less", ("opt_state",), "per_device", _bytes),
     ("Copies", "less", STATE_GROUPS, "copies", _times),

@@ -1,6 +1,6 @@
 """Render the blocks of a section as GitHub-flavored Markdown.
 
-Figures are left out: a comment cannot hold them, and the tables contain the same numbers.
+A comment cannot hold figures. Those that matter have a form in text, and tables contain their numbers.
 """
 
 from __future__ import annotations
@@ -38,7 +38,7 @@ def _block(block: section.Block, level: int) -> str:
         case section.Table():
             return _table(block)
         case section.Picture():
-            return ""
+            return render(block.in_text, level)
         case section.Columns(columns):
             return render((block for column in columns for block in column), level)
         case section.Folded(summary, blocks):

@@ -13,8 +13,6 @@ from inspector.compare import comparison_json, difference
 from inspector.compare.aligned import aligned
 from inspector.compare.board import Board
 from inspector.compare.paired_times import DEFAULT_ROUNDS, LEAST_ROUNDS, MOST_ROUNDS, PairedTimes
-from inspector.compare.questions import questions
-from inspector.compare.verdict import compared
 from inspector.core import output
 from inspector.core.assumed import with_assumed
 from inspector.core.errors import InvalidInput
@@ -26,9 +24,9 @@ from inspector.media import report as reports
 from inspector.media.terminal import options as shared
 from inspector.media.terminal import render, search_files
 from inspector.media.terminal.options import CHIP, SNAPSHOT, argument, one_of, verb
-from inspector.sections import comparison, paired_times
+from inspector.sections import comparison, glance, paired_times
 from inspector.sections.comparison import Named
-from inspector.sections.section import Block, Folded, Section, text
+from inspector.sections.section import Block, Folded, Section
 from inspector.service.engine import Status
 from inspector.service.library import Library
 
@@ -121,24 +119,14 @@ def _board(name: str) -> Board:
 
 
 def blocks(named: Named, chip: Chip | None = None) -> list[Block]:
-    """Return the comparison with the first Snapshot: sentences, and the answers and specs that differ."""
-    names = [name for name, _ in named]
-    snapshots = [snapshot for _, snapshot in named]
-    main, rest = comparison.board_rows(questions(compared(named, chip)))
-    board: list[Block] = [comparison.board_table("board", names, main)]
-    for label, titles in (
-        ("Equal for all", [row.title for row in rest if not row.unknown]),
-        ("Unknown for all", [row.title for row in rest if row.unknown]),
-    ):
-        if titles:
-            board.append(text(f"{label}: {', '.join(titles)}."))
-    board += [text(note) for note in comparison.notes(main)]
+    """Return the comparison with the first Snapshot: verdict, bars, sentences, and what differs."""
+    specs = difference.spec_rows([snapshot for _, snapshot in named])
     blocks: list[Block] = [
         comparison.verdict(named, chip),
+        Section("glance", "At a glance", glance.of_report(named, chip)),
         comparison.sentences(named, chip),
-        Section("board", "Side by side", tuple(board)),
+        comparison.board(named, chip),
     ]
-    specs = difference.spec_rows(snapshots)
     if any(row.differs for row in specs):
         section = comparison.specs(named, specs)
         shown = tuple(block for block in section.blocks if not isinstance(block, Folded))

@@ -2,7 +2,7 @@
 
 On a terminal, tables adapt to its width. In a pipe or a file, each table row is one line of aligned text.
 Control characters and escape sequences in names are replaced, so a file cannot control the terminal.
-Figures are left out: the tables contain the same numbers.
+Figures that matter have a form in text. The others are left out: the tables contain the same numbers.
 """
 
 from __future__ import annotations
@@ -92,7 +92,7 @@ def _block(block: section.Block, console: Console) -> list[RenderableType]:
         case section.Table():
             return [_table(block, console.is_terminal)]
         case section.Picture():
-            return []
+            return _renderables(block.in_text, console)
         case section.Columns(columns):
             return _renderables((block for column in columns for block in column), console)
         case section.Folded(heading, blocks) | section.Section(_, heading, blocks):

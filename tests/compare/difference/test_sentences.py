@@ -10,9 +10,9 @@ import pytest
 
 from inspector.compare import difference
 from inspector.compare.caveats import caveats
+from inspector.compare.compared import compared
 from inspector.compare.difference.causes import renamed_axes
 from inspector.compare.questions import questions
-from inspector.compare.verdict import compared
 from inspector.core.formatting import bytes_text
 from inspector.core.snapshot import Array, Finding, Memory
 from inspector.core.totals import state_totals
@@ -44,7 +44,7 @@ def test_a_mesh_change_gives_amounts_and_dimensions() -> None:
     headline, cause = difference.sentences(before, after)
     held = [bytes_text(state_totals(each).per_device) for each in (before, after)]
     assert headline.startswith("Mesh data 2 × model 4 → data 4 × model 2: ")
-    assert f"Bytes per device: {held[0]} → {held[1]} (+" in headline and "worse" in headline
+    assert f"Train state per device: {held[0]} → {held[1]} (+" in headline and "worse" in headline
     assert "hidden from model 4 to model 2" in cause and "batch from data 2 to data 4" in cause
 
 
@@ -106,7 +106,7 @@ def test_collectives_and_causes_are_ranked_by_bytes() -> None:
         after = ran(moved, collective("all-gather", ("fsdp",), wire))
         sentences = difference.sentences(before, after)
         assert sentences[1].startswith("Rule embed → fsdp added")
-        assert sentences[place].startswith("Collectives · Train step, all: ")
+        assert sentences[place].startswith("Traffic: ")
 
 
 def test_arrays_inside_a_step_that_one_cannot_know_are_no_difference() -> None:
@@ -161,9 +161,9 @@ def test_changes_of_collectives_and_memory_are_explained_by_their_parts() -> Non
         memory=memory(50 * 2**20),
     )
     assert difference.sentences(before, after) == (
-        "Memory · Train step per device: 200 MiB → 250 MiB (+25%, worse): temporaries +50.0 MiB.",
-        "Collectives · Train step, all: 8.0 MiB in 1 execution → 6.0 MiB in 5 executions "
-        "(−25%, better): all-reduce over data −6.0 MiB, all-gather over model +4.0 MiB.",
+        "Memory per device: 200 MiB → 250 MiB (+25%, worse): temporaries +50.0 MiB.",
+        "Traffic: 8.0 MiB → 6.0 MiB (−25%, better): all-reduce over data −6.0 MiB, "
+        "all-gather over model +4.0 MiB.",
     )
     assert "all-gather over model −4.0 MiB" in difference.sentences(after, before)[1]
 

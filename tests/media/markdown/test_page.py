@@ -21,7 +21,7 @@ from inspector.media import report
 from inspector.media.markdown import page as markdown_page
 from inspector.media.markdown import text as markdown_text
 from inspector.sections.report import short
-from inspector.sections.section import Folded, Listing, Table
+from inspector.sections.section import Folded, Listing, Picture, Table, Text
 from tests.compare import glances
 from tests.compare.difference import layouts
 from tests.figures import samples
@@ -102,11 +102,12 @@ def named() -> list[tuple[str, Snapshot]]:
 
 
 @pytest.mark.parametrize("count", [1, 2])
-def test_all_after_the_table_of_the_picture_is_folded(named, count: int) -> None:
+def test_all_after_the_picture_is_folded(named, count: int) -> None:
     blocks = short(named[:count], hardware.chip("v5e"))
-    table = next(place for place, block in enumerate(blocks) if isinstance(block, Table))
-    assert blocks[table].key == "glance_sums" and blocks[table + 1 :]
-    assert all(isinstance(block, Folded) for block in blocks[table + 1 :])
+    picture = next(place for place, block in enumerate(blocks) if isinstance(block, Picture))
+    table, legend = blocks[picture].in_text
+    assert isinstance(table, Table) and len(table.rows) == count and isinstance(legend, Text)
+    assert blocks[picture + 1 :] and all(isinstance(block, Folded) for block in blocks[picture + 1 :])
     text = report.content(named[:count], ".md", hardware.chip("v5e"))
     lines = [line for line in text.split("<details>")[0].splitlines() if line]
     assert lines[0].startswith("## ") and lines[2].startswith("**") and lines[3].startswith("| ")
@@ -118,10 +119,10 @@ def test_differences_are_above_the_board(named) -> None:
     said = difference.sentences(named[0][1], named[1][1])
     places = [without_joiners(found.said).index(sentence) for sentence in said[:5]]
     assert places == sorted(places)
-    board = found.said.index("\nBytes per device\n") + 1
+    board = found.said.index("\nTrain state per device\n") + 1
     row = found.said[board:].split("\n")[:3]
-    assert row == ["Bytes per device", "48.0 MiB", "72.0 MiB ✗ +50% worse"]
-    assert "with equal answers" in found.said and "with equal PartitionSpecs" in found.said
+    assert row == ["Train state per device", "48.0 MiB", "72.0 MiB ✗ +50% worse"]
+    assert "equal answer" in found.said and "with equal PartitionSpecs" in found.said
     changed = report.content(named, ".md").partition("arrays with equal PartitionSpecs")[0]
     assert changed.count("`P('model', None)`") == changed.count("`P(None, None)`") == 1
 

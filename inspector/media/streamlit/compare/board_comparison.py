@@ -8,9 +8,10 @@ import streamlit as st
 
 from inspector.checks import audit
 from inspector.compare.board import MOST_PINS, Board
+from inspector.compare.compared import compared
 from inspector.compare.questions import Question, questions
-from inspector.compare.verdict import compared
-from inspector.core.formatting import counted
+from inspector.compare.questions.measures import Measure
+from inspector.core.formatting import and_text, counted
 from inspector.core.program_names import title
 from inspector.machines import hardware
 from inspector.media.streamlit.page.plain_text import plain
@@ -34,13 +35,19 @@ _STYLE = """<style>
 </style>"""
 
 
-def show(board: Board) -> None:
-    """Draw the verdict and the picture, the table, then the differences of each from the baseline."""
+def show(board: Board, computing: Sequence[str] = ()) -> None:
+    """Draw the verdict and the picture, the table, then the differences of each from the baseline.
+
+    computing: the names of the layouts that are being compiled. Until they are, there is no verdict.
+    """
     chip = hardware.CHIPS.get(board.chip or "")
     named = [(name, audit.audited(snapshot)) for name, snapshot in board.named]
     st.html(_STYLE.replace("LEAST_WIDTH", str(14 + 6.5 * len(named))))
     width_px = screenshot_mode.content_px()
-    render.show(comparison.verdict(named, chip, board.baseline).blocks)
+    if computing:
+        st.caption(f"The verdict follows when {plain(and_text(list(computing)))} is compiled.")
+    else:
+        render.show(comparison.verdict(named, chip, board.baseline).blocks)
     # In Screenshot mode, closed details are hidden.
     render.show(glance.section(glance.of(named, chip, board.baseline)).blocks, width_px=width_px)
     if len(named) == 1:
@@ -52,7 +59,7 @@ def show(board: Board) -> None:
     if screenshot_mode.on():
         st.caption(f"{counted(len(rows) - len(kept), 'row')} not shown.")
     elif len(named) > 1:
-        render.show(comparison.legend(board.names[board.baseline], kept))
+        render.show([comparison.legend(board.names[board.baseline])])
     if len(named) > 1:
         with st.container(key="board_sentences"), st.expander("Differences in sentences"):
             _sentences(named, chip, board.baseline, width_px)
@@ -71,17 +78,18 @@ def _sentences(named: comparison.Named, chip: hardware.Chip | None, baseline: in
 
 def _kept(rows: Sequence[Question], count: int) -> list[Question]:
     """Draw the choices for the table, and return its rows."""
-    programs = list(dict.fromkeys(row.program for row in rows if row.program))
+    of_programs = [row for row in rows if row.program and not isinstance(row, Measure)]
+    programs = list(dict.fromkeys(row.program for row in of_programs if row.program))
     with screenshot_mode.controls("table", horizontal=True, vertical_alignment="center", gap="medium"):
         chosen = _choose_program(programs)
         everything = st.toggle(
-            "Show equal rows",
+            "Parts and equal rows",
             key="board_equal_rows",
-            help="Also show rows that are the same in every layout.",
+            help="Also show the parts of memory, step and traffic, and rows with equal answers.",
         )
     main, _ = comparison.board_rows(rows)
-    shown = rows if everything or count == 1 else main
-    return [row for row in shown if row.program in (None, chosen)]
+    shown = comparison.every_row(rows) if everything or count == 1 else main
+    return [row for row in shown if row not in of_programs or row.program == chosen]
 
 
 def _choose_program(programs: list[str]) -> str | None:

@@ -44,6 +44,11 @@ def show(service: Inspection, board: Board) -> None:
             st.rerun()
 
 
+def running(board: Board) -> list[str]:
+    """Return the names of the layouts that are being compiled or run."""
+    return [name for name, layout, _ in _plans(board) if job_progress.is_running(_job(layout))]
+
+
 def _plans(board: Board) -> list[tuple[str, Layout, Snapshot]]:
     """Return the name, layout and plan of each pin that is only planned; equal layouts once."""
     plans: dict[str, tuple[str, Layout, Snapshot]] = {}

@@ -139,7 +139,7 @@ def _compare(board: Board) -> None:
     """Compare the layouts of which all is known. The notice above the tabs names the others."""
     known = board_propagation.known(board)
     if known is not None:
-        board_comparison.show(known)
+        board_comparison.show(known, board_runs.running(board))
 
 
 def _show_arrays(board: Board) -> None:

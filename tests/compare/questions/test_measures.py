@@ -6,8 +6,8 @@ from dataclasses import replace
 
 import pytest
 
-from inspector.compare.glance import Measure, measures
-from inspector.compare.verdict import compared
+from inspector.compare.compared import compared
+from inspector.compare.questions.measures import Measure, measures
 from inspector.core.snapshot import Finding, Snapshot
 from inspector.layout.plan import INDIVISIBLE
 from inspector.machines import hardware
@@ -63,7 +63,9 @@ def test_memory_of_a_compiled_step_is_the_sum_of_the_compiler() -> None:
 def test_a_layout_that_jax_rejects_has_no_amounts() -> None:
     error = Finding("error", INDIVISIBLE, "batch of size 2 is not divisible by 4 (data) in batch/x")
     rejected = replace(planned(sent(("data",), 1)), findings=(error,))
-    for one in by_kind([planned(sent(("data",), 9)), rejected]).values():
+    works = planned(sent(("data",), 9))
+    works = replace(works, programs=(replace(works.programs[0], flops_per_device=5.0),))
+    for one in by_kind([works, rejected]).values():
         assert one.amounts[0].value is not None and one.answers[1].verdict == "unknown"
         assert one.amounts[1].value is None and not one.amounts[1].parts and one.amounts[1].unknown
 

@@ -23,6 +23,14 @@ Verdict = Literal[
     "unknown",
 ]
 Better = Literal["less", "more"]
+# Signs of answers, so that nothing depends on a color.
+SIGNS: Mapping[str, str] = {
+    "better": "✓",
+    "worse": "✗",
+    "different": "≠",
+    "not distinguishable": "≈",
+    "not comparable": "∅",
+}
 MINUS = "−"
 UNKNOWN = "unknown"
 REJECTED = "JAX rejects this layout"
@@ -40,13 +48,17 @@ class Statement:
     excluded: why the answer cannot be compared; empty if it can.
     as_read: whether two answers with the same text are equal, even if their values differ.
     parts: the terms whose sum is the value, by name.
+    per: what the value is multiplied by to be one of the work of the baseline, such as the same tokens.
+    relative: whether its change has a percentage.
     """
 
     text: str
     value: float | None = None
     excluded: str = ""
     as_read: bool = False
-    parts: Mapping[str, int] | None = None
+    parts: Mapping[str, float] | None = None
+    per: float = 1.0
+    relative: bool = True
 
     @classmethod
     def of_number(cls, value: int | None, zero: str = "0") -> Self:
@@ -75,16 +87,15 @@ class Answer:
 
 @dataclass(frozen=True)
 class Question:
-    """A row of the Board. `better` is None if neither less nor more is better.
+    """A row of the comparison. `better` is None if neither less nor more is better.
 
-    program: the program that the question is about; None if it is about the layout or its arrays.
+    program: the program that the question is about; None if it is about the layout, its arrays or its step.
     """
 
     section: str
     title: str
     better: Better | None
     answers: tuple[Answer, ...]
-    note: str = ""
     program: str | None = None
 
     @property
@@ -109,9 +120,7 @@ class Row:
     title: str
     better: Better | None
     statements: Sequence[Statement]
-    note: str = ""
     program: str | None = None
-    answers: tuple[Answer, ...] | None = None
 
     def without(self, excluded: Sequence[str]) -> Row:
         """Return the row with reasons why the answers of some Snapshots cannot be compared; "" for others."""
@@ -123,23 +132,37 @@ class Row:
         ]
         return replace(self, statements=statements)
 
-    def compared(self, baseline: int, remarks: Sequence[str] | None = None) -> Question:
-        """Compare every statement with that of the baseline. `remarks` go to the comparable answers.
+    def of_work(self, scales: Sequence[float]) -> Row:
+        """Return the row whose values are compared after each is multiplied by its scale."""
+        pairs = zip(self.statements, scales, strict=True)
+        return replace(self, statements=[replace(statement, per=scale) for statement, scale in pairs])
 
-        Answers that are known before, because more than the numbers decides, stay as they are.
-        """
-        if self.answers is not None:
-            return Question(self.section, self.title, self.better, self.answers, self.note, self.program)
+    def compared(self, baseline: int, remarks: Sequence[str] | None = None) -> Question:
+        """Compare every statement with that of the baseline. `remarks` go to the comparable answers."""
         answers = []
         for place, statement in enumerate(self.statements):
             verdict: Verdict = "baseline"
             change, remark = "", statement.excluded
             if place != baseline:
                 verdict, change, remark = _verdict(statement, self.statements[baseline], self.better)
-                if not remark and remarks is not None and verdict not in ("unknown", "equal"):
-                    remark = remarks[place]
+                if not remark and verdict not in ("unknown", "equal"):
+                    said = "" if remarks is None else remarks[place]
+                    remark = ", ".join(filter(None, (said, "of the same work" * (statement.per != 1))))
             answers.append(Answer(statement.value, statement.text, verdict, change, remark))
-        return Question(self.section, self.title, self.better, tuple(answers), self.note, self.program)
+        return Question(self.section, self.title, self.better, tuple(answers), self.program)
+
+
+def mark(answer: Answer, words: bool = True) -> str:
+    """Return `✓ −25% better`, `≠ different` or `∅ not comparable`.
+
+    It is empty for the baseline, for equal answers, and if either of the two is unknown.
+
+    words: whether there is room for more than the sign and the change.
+    """
+    if answer.verdict not in SIGNS:
+        return ""
+    said = (SIGNS[answer.verdict], answer.change, answer.verdict if words else "")
+    return " ".join(part for part in said if part)
 
 
 def without_rejected(rows: Iterable[Row], snapshots: Sequence[Snapshot]) -> list[Row]:
@@ -186,7 +209,9 @@ def _verdict(statement: Statement, reference: Statement, better: Better | None) 
         if side.excluded:
             return "not comparable", "", prefix + side.excluded
     value, base = statement.value, reference.value
-    same_text = statement.text == reference.text
+    if value is not None:
+        value *= statement.per
+    same_text = statement.text == reference.text and statement.per == 1
     if value is None and base is None:
         if UNKNOWN in (statement.text, reference.text):
             return "unknown", "", ""
@@ -199,7 +224,9 @@ def _verdict(statement: Statement, reference: Statement, better: Better | None) 
         return "equal", "", ""
     change = change_text(base, value)
     if better is None:
-        return "different", change, ""
+        return "different", "", ""
     if not change:
         return "equal", "", ""
+    if not value or not statement.relative:
+        change = ""  # `none`, and small counts, say it themselves
     return ("better" if (value < base) == (better == "less") else "worse"), change, ""

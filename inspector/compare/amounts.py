@@ -1,0 +1,232 @@
+"""Memory, time, traffic and FLOPs of a step of one layout: an amount each, divided into parts."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Literal
+
+from inspector.assessment import prediction_of
+from inspector.compare.caveats import remark
+from inspector.compare.compared import Compared, other_model, work_scale
+from inspector.compare.question import REJECTED, UNKNOWN, Answer, Row, Statement
+from inspector.core import collectives
+from inspector.core.assessment import FLOPS, MEMORY, STEP, TRAFFIC, UNKNOWN_AXES
+from inspector.core.formatting import bytes_text, mesh_axes_text, seconds_text
+from inspector.core.step_program import step_program
+from inspector.machines import hardware
+from inspector.machines.prediction import memory
+from inspector.machines.prediction.cost import si_text
+from inspector.machines.prediction.predicted import Predicted
+
+Kind = Literal["memory", "time", "traffic", "flops"]
+TITLES: Mapping[Kind, str] = {"memory": MEMORY, "time": STEP, "traffic": TRAFFIC, "flops": FLOPS}
+
+COMPUTE, COPIES, OVERHEAD, MEASURED = "compute", "copies", "overhead", "measured step"
+BOUND = "lower bound"
+# A rest of the prediction that is smaller than this share comes from rounding.
+_ROUNDING = 1e-6
+_FITS = {True: ", fits", False: ", does not fit", None: ""}
+
+
+@dataclass(frozen=True)
+class Part:
+    """A part of an amount, in the unit of the amount.
+
+    axes: whether `name` is that of mesh axes.
+    """
+
+    name: str
+    amount: float
+    axes: bool = False
+
+
+@dataclass(frozen=True)
+class Amount:
+    """One measure of one layout, in bytes, seconds or FLOPs.
+
+    text: the amount as the table has it.
+    parts: its known parts. They add up to `value` if that is known.
+    value: None if unknown.
+    stage: how far the layout got, and so what the amount is based on; empty if nothing is known.
+    at_least: whether more than `value` may be needed.
+    low, high: the interval of a prediction or of the measured steps; None if unknown.
+    limit: bytes of a device of the chip; None if no chip is known.
+    fits: whether the layout fits into `limit`; None if unknown.
+    unknown: why the value is unknown, as a clause; empty if it is known.
+    """
+
+    text: str = UNKNOWN
+    parts: tuple[Part, ...] = ()
+    value: float | None = None
+    stage: str = ""
+    at_least: bool = False
+    low: float | None = None
+    high: float | None = None
+    limit: int | None = None
+    fits: bool | None = None
+    unknown: str = ""
+
+    @property
+    def known(self) -> float:
+        """The sum of the known parts, at most `value`."""
+        return sum(part.amount for part in self.parts)
+
+
+def amount_text(kind: Kind, amount: float | None) -> str:
+    """Return an amount of a measure with its unit; `unknown` for None."""
+    if kind == "time":
+        return seconds_text(amount)
+    if kind == "flops":
+        return UNKNOWN if amount is None else si_text(amount, "FLOP")
+    return bytes_text(None if amount is None else round(amount))
+
+
+def amount(kind: Kind, compared: Compared) -> Amount:
+    """Return an amount of the step of one layout, as its assessment has it."""
+    return Amount(unknown=REJECTED) if compared.assessment.rejected else _AMOUNTS[kind](compared)
+
+
+def row(kind: Kind, section: str, every: Sequence[Compared], baseline: int) -> Row:
+    """Return the amounts of all layouts as a row of the comparison."""
+    reference = every[baseline]
+    amounts = [amount(kind, compared) for compared in every]
+    statements = [
+        _statement(kind, own, amounts[baseline], reference, compared)
+        for own, compared in zip(amounts, every, strict=True)
+    ]
+    return Row(section, TITLES[kind], "less", statements)
+
+
+def answers(kind: Kind, every: Sequence[Compared], baseline: int) -> tuple[Answer, ...]:
+    """Return how an amount of each layout compares with that of the baseline. Times need a verdict."""
+    assert kind != "time"
+    return row(kind, "", every, baseline).compared(baseline, remarks(every, baseline)).answers
+
+
+def remarks(every: Sequence[Compared], baseline: int) -> list[str]:
+    """Return what qualifies figures of programs of each layout, in a few words; "" for nothing."""
+    reference = every[baseline].snapshot
+    return [
+        remark(reference, compared.snapshot)
+        or ("another compiler" if compared.snapshot.source.kind != reference.source.kind else "")
+        for compared in every
+    ]
+
+
+def _statement(kind: Kind, own: Amount, of_baseline: Amount, reference: Compared, one: Compared) -> Statement:
+    """Return the amount for the comparison. Traffic does not depend on the compiler as much as memory."""
+    excluded = other_model(reference, one) or ""
+    known = None not in (own.value, of_baseline.value)
+    if not excluded and kind == "memory" and known:
+        if own.stage != of_baseline.stage:
+            excluded = f"{own.stage}; the baseline: {of_baseline.stage}"
+        elif one.assessment.chip != reference.assessment.chip:
+            excluded = "on another chip"
+    program = step_program(one.snapshot)
+    parts: Mapping[str, float] | None = None
+    if kind == "traffic" and program is not None and own.value is not None:
+        parts = sent_parts(collectives.traffic(program.collectives or ()))
+    elif own.value is not None and not own.at_least:
+        parts = {part.name: part.amount for part in own.parts}
+    per = 1.0 if kind == "memory" else work_scale(reference, one)
+    return Statement(own.text, own.value, excluded, parts=parts, per=per)
+
+
+def sent_parts(rows: Sequence[collectives.Traffic]) -> dict[str, float] | None:
+    """Return the bytes that each operation sends over its mesh axes; None if some are unknown."""
+    parts = {
+        f"{row.op} over {mesh_axes_text(row.mesh_axes)}": float(row.wire_bytes_per_device)
+        for row in rows
+        if row.wire_bytes_per_device is not None
+    }
+    return parts if len(parts) == len(rows) else None
+
+
+def _memory(compared: Compared) -> Amount:
+    need = compared.assessment.memory
+    if need is None:
+        return Amount(unknown="the bytes per device of its arrays are unknown")
+    estimated = need.high is not None and need.low < need.high
+    stage = compared.evidence.made_text
+    if need.at_least:
+        stage = "planned, state and batch only"
+    elif estimated:
+        stage = "estimated before a compile"
+    return Amount(
+        f"{need.text}{_FITS[need.fits]}",
+        tuple(Part(name, size) for name, size in memory.needed_parts(compared.snapshot, need.peak_bytes)),
+        need.peak_bytes,
+        stage,
+        at_least=need.at_least,
+        low=need.low if estimated else None,
+        high=need.high if estimated else None,
+        limit=need.capacity_bytes,
+        fits=need.fits,
+    )
+
+
+def _time(compared: Compared) -> Amount:
+    step, program = compared.assessment.step, step_program(compared.snapshot)
+    if step is None or program is None:
+        return Amount(unknown=compared.assessment.unknown_step or "")
+    text = step.text if step.kind == "at least" else f"{step.text}, {step.kind}"
+    if step.kind == "measured":
+        parts: tuple[Part, ...] = (Part(MEASURED, step.seconds),)
+        return Amount(text, parts, step.seconds, compared.evidence.text, low=step.low, high=step.high)
+    predicted = prediction_of(compared.snapshot, program, hardware.CHIPS[compared.assessment.chip or ""])
+    stage = "predicted before a compile"
+    if predicted.simulated is not None:
+        stage = "predicted from the schedule"
+    if predicted.compiled_for:
+        stage += f" for {predicted.compiled_for}"
+    return Amount(text, _seconds(predicted), step.seconds, stage, low=step.low, high=step.high)
+
+
+def _traffic(compared: Compared) -> Amount:
+    sent = compared.assessment.traffic
+    known = sent or compared.assessment.known_traffic
+    unknown = compared.assessment.unknown_traffic or ""
+    if known is None:
+        return Amount(unknown=unknown)
+    parts = tuple(
+        Part(mesh_axes_text(None if axes == UNKNOWN_AXES else axes.split("+")), size, axes=True)
+        for axes, size in known.by_axes.items()
+    )
+    stage = compared.evidence.made_text
+    if sent is None:
+        return Amount(f"at least {known.text}", parts, None, stage, unknown=unknown)
+    return Amount(sent.text, parts, sent.bytes, stage)
+
+
+def _flops(compared: Compared) -> Amount:
+    program = step_program(compared.snapshot)
+    flops = None if program is None else program.flops_per_device
+    if flops is None:
+        return Amount(unknown="there is no program" if program is None else "its FLOPs were not counted")
+    return Amount(amount_text("flops", flops), (), flops, compared.evidence.made_text)
+
+
+_AMOUNTS: Mapping[Kind, Callable[[Compared], Amount]] = {
+    "memory": _memory,
+    "time": _time,
+    "traffic": _traffic,
+    "flops": _flops,
+}
+
+
+def _seconds(predicted: Predicted) -> tuple[Part, ...]:
+    """Return compute, exposed communication by mesh axes, and the rest; they add up to the step."""
+    totals, seconds = predicted.totals, predicted.seconds
+    if predicted.at_least:
+        return (Part(BOUND, seconds or 0.0),)
+    assert totals is not None and seconds is not None
+    parts = [Part(COMPUTE, totals.compute), Part(COPIES, totals.copies)]
+    parts += [
+        Part(mesh_axes_text(axes.split("+") if axes else None), exposed, axes=True)
+        for axes, exposed in sorted(totals.exposed.items(), key=lambda item: -item[1])
+    ]
+    rest = seconds - totals.seconds
+    if rest > _ROUNDING * seconds:
+        parts.append(Part(OVERHEAD, rest))
+    return tuple(part for part in parts if part.amount > 0)

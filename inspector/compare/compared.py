@@ -1,0 +1,140 @@
+"""A Snapshot with its name and its assessment, and how two of them differ in what they compute."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from inspector.assessment import assess
+from inspector.compare import origin
+from inspector.core.assessment import Assessment
+from inspector.core.evidence import Evidence
+from inspector.core.formatting import and_text
+from inspector.core.snapshot import Snapshot
+from inspector.core.statistics import sum_known
+from inspector.core.step_program import step_program
+from inspector.core.totals import STATE_GROUPS
+from inspector.machines import hardware
+from inspector.machines.evidence import for_chip
+from inspector.machines.hardware import Chip
+
+# Sizes that change the amount of work of a step, but not the model, and their plurals.
+_WORK_SIZES = {"batch": "batches", "seq": "sequence lengths"}
+
+
+@dataclass(frozen=True)
+class Compared:
+    """A Snapshot with its name and its assessment."""
+
+    name: str
+    snapshot: Snapshot
+    assessment: Assessment
+
+    @property
+    def evidence(self) -> Evidence:
+        """What its figures rest on."""
+        assert self.assessment.evidence is not None  # only links and old files have none
+        return self.assessment.evidence
+
+    @property
+    def tokens(self) -> float | None:
+        """Tokens of one step, or examples of a model without sequences; None if unknown."""
+        sizes = origin.sizes(self.snapshot) or {}
+        numbers = [_number(sizes[name]) for name in _WORK_SIZES if name in sizes]
+        return None if not numbers or None in numbers else math.prod(n or 0 for n in numbers)
+
+
+def compared(named: Sequence[tuple[str, Snapshot]], chip: Chip | None = None) -> list[Compared]:
+    """Return the Snapshots with their assessments, each on its own chip or else on the chosen one."""
+    return [Compared(name, for_chip(snapshot, chip), assess(snapshot, chip)) for name, snapshot in named]
+
+
+def unusable(compared: Compared) -> str | None:
+    """Return why a layout cannot run, as a clause with its name; None if it can, or if that is unknown."""
+    if compared.assessment.rejected is not None:
+        return f"JAX rejects {compared.name}: {compared.assessment.rejected}"
+    need = compared.assessment.memory
+    if need is not None and need.fits is False:
+        chip = hardware.CHIPS.get(compared.assessment.chip or "")
+        where = "the device" if chip is None else chip.title
+        return f"{compared.name} does not fit into {where} ({need.text})"
+    return None
+
+
+def same_instructions(baseline: Compared, candidate: Compared) -> bool:
+    """Return whether one compiler made the same program of both, so that they are equal on any chip."""
+    programs = [step_program(side.snapshot) for side in (baseline, candidate)]
+    was, now = (None if program is None else program.fingerprint for program in programs)
+    meshes = [side.snapshot.mesh for side in (baseline, candidate)]
+    devices = [None if mesh is None else mesh.devices for mesh in meshes]
+    return was is not None and was == now and devices[0] == devices[1]
+
+
+def other_model(baseline: Compared, candidate: Compared) -> str | None:
+    """Return how the models of two layouts differ; None if they do not."""
+    both = baseline.snapshot, candidate.snapshot
+    models = [origin.model(side) for side in both]
+    if None not in models:
+        if models[0] != models[1]:
+            return f"the models differ: {models[0]} and {models[1]}"
+        other = other_sizes(baseline, candidate)
+        weights = [_weights(side) for side in both]
+        if other and (None in weights or weights[0] != weights[1]):
+            return f"the sizes of the model differ: {and_text(other)}"
+        return None
+    states = [
+        {(array.path, array.shape) for array in side.arrays if array.group in STATE_GROUPS} for side in both
+    ]
+    if states[0] != states[1]:
+        return "their train states differ"
+    return None
+
+
+def other_sizes(baseline: Compared, candidate: Compared) -> list[str]:
+    """Return the names of the sizes that differ, without those that only change the work of a step."""
+    was, now = (origin.sizes(side.snapshot) or {} for side in (baseline, candidate))
+    return [name for name in {**was, **now} if was.get(name) != now.get(name) and name not in _WORK_SIZES]
+
+
+def _weights(snapshot: Snapshot) -> int | None:
+    """Return the number of weights of a model; None if it is unknown.
+
+    Layers that are scanned, rematerialized or computed in another type have the same weights, so these are
+    layouts of one model.
+    """
+    return sum_known(array.elements for array in snapshot.arrays if array.group == "params")
+
+
+def other_work(baseline: Compared, candidate: Compared) -> bool:
+    """Return whether only the batch or the sequence length of one model differs."""
+    tokens = baseline.tokens, candidate.tokens
+    same = origin.model(baseline.snapshot) == origin.model(candidate.snapshot) is not None
+    return same and None not in tokens and tokens[0] != tokens[1]
+
+
+def other_work_sizes(baseline: Compared, candidate: Compared) -> str:
+    """Return what differs in the work of a step: `batches and sequence lengths`."""
+    was, now = (origin.sizes(side.snapshot) or {} for side in (baseline, candidate))
+    return and_text([words for name, words in _WORK_SIZES.items() if was.get(name) != now.get(name)])
+
+
+def work_scale(baseline: Compared, candidate: Compared) -> float:
+    """Return by what a figure of the candidate is multiplied to be one of the work of the baseline.
+
+    It is 1 unless only the batch or the sequence length of one model differs.
+    """
+    return (baseline.tokens or 1.0) / (candidate.tokens or 1.0) if other_work(baseline, candidate) else 1.0
+
+
+def work_unit(baseline: Compared) -> str:
+    """Return what the work of a step is counted in: `token`, or `example` of a model without sequences."""
+    return "token" if "seq" in (origin.sizes(baseline.snapshot) or {}) else "example"
+
+
+def _number(text: str) -> float | None:
+    try:
+        value = float(text)
+    except ValueError:
+        return None
+    return value if 0 < value < math.inf else None
