@@ -12,7 +12,6 @@ from inspector.core.assessment import Assessment
 from inspector.core.evidence import Evidence
 from inspector.core.formatting import and_text
 from inspector.core.snapshot import Snapshot
-from inspector.core.statistics import sum_known
 from inspector.core.step_program import step_program
 from inspector.core.totals import STATE_GROUPS
 from inspector.machines import hardware
@@ -79,7 +78,8 @@ def other_model(baseline: Compared, candidate: Compared) -> str | None:
         if models[0] != models[1]:
             return f"the models differ: {models[0]} and {models[1]}"
         other = other_sizes(baseline, candidate)
-        weights = [_weights(side) for side in both]
+        # Layers that are scanned or computed in another type are the same model.
+        weights = [origin.parameters(side) for side in both]
         if other and (None in weights or weights[0] != weights[1]):
             return f"the sizes of the model differ: {and_text(other)}"
         return None
@@ -95,15 +95,6 @@ def other_sizes(baseline: Compared, candidate: Compared) -> list[str]:
     """Return the names of the sizes that differ, without those that only change the work of a step."""
     was, now = (origin.sizes(side.snapshot) or {} for side in (baseline, candidate))
     return [name for name in {**was, **now} if was.get(name) != now.get(name) and name not in _WORK_SIZES]
-
-
-def _weights(snapshot: Snapshot) -> int | None:
-    """Return the number of weights of a model; None if it is unknown.
-
-    Layers that are scanned, rematerialized or computed in another type have the same weights, so these are
-    layouts of one model.
-    """
-    return sum_known(array.elements for array in snapshot.arrays if array.group == "params")
 
 
 def other_work(baseline: Compared, candidate: Compared) -> bool:

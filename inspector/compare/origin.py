@@ -6,6 +6,7 @@ import json
 
 from inspector.core.snapshot import Snapshot
 from inspector.core.sources import SOURCES
+from inspector.core.statistics import sum_known
 from inspector.machines import targets
 
 
@@ -31,3 +32,8 @@ def sizes(snapshot: Snapshot) -> dict[str, str] | None:
     return {
         str(name): value if isinstance(value, str) else json.dumps(value) for name, value in plain.items()
     }
+
+
+def parameters(snapshot: Snapshot) -> int | None:
+    """Return the number of parameters of the model, or None if it is unknown."""
+    return sum_known(array.elements for array in snapshot.arrays if array.group == "params")

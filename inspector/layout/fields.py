@@ -44,6 +44,19 @@ MOST_OPTIONS = 100  # options of the compiler
 _LARGEST = 2**53
 _LONGEST_TEXT = 200
 
+# Sizes that change the work of a step, and sizes of the training. The others are those of the model.
+WORK_SIZES = ("batch", "seq")
+TRAINING_SIZES = (
+    "optimizer",
+    "learning_rate",
+    "loss",
+    "dtype",
+    "weight_dtype",
+    "optimizer_dtype",
+    "remat",
+    "accumulate",
+)
+
 _DEFAULT_AXES = {
     1: ("data",),
     2: ("data", "model"),

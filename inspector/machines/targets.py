@@ -97,6 +97,14 @@ class Target:
         return math.ceil(self.devices / GPUS_PER_NODE)
 
     @property
+    def title(self) -> str:
+        """The machine in short: `v5e 4×4`, `2 slices of v5e 4×4`, `8 H100`."""
+        if self.slice is None:
+            return f"{self.devices:,} {self.chip.title}"
+        shape = f"{self.chip_name} {self.slice.topology.replace('x', '×')}"
+        return f"{self.slices} slices of {shape}" if self.slices > 1 else shape
+
+    @property
     def sentence(self) -> str:
         """The parts of the machine in words, without a final period."""
         if self.slice is not None and self.slices > 1:

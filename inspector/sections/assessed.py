@@ -233,11 +233,13 @@ def findings_text(assessment: Assessment) -> str:
     return ", ".join(said) or (counted(counts.note, "note") if counts.note else "none")
 
 
-def verdict(assessment: Assessment) -> Text:
-    """Return the verdict of one layout in a line: memory, step, traffic and findings."""
+def verdict(assessment: Assessment, subject: str = "") -> Text:
+    """Return the verdict of one layout in a line: what it is, memory, step, traffic and findings."""
     lead = _FITS_LABELS[fits(assessment)]
+    if assessment.rejected is None:
+        lead = f"{lead}: {_memory_text(assessment)}"
     return text(
-        Strong(lead if assessment.rejected is not None else f"{lead}: {_memory_text(assessment)}"),
+        Strong(" · ".join(filter(None, (subject, lead)))),
         f" · step {step_text(assessment)} · traffic {traffic_text(assessment)} · findings: "
         f"{findings_text(assessment)}",
     )

@@ -17,13 +17,11 @@ from inspector.compare.splits import without_idle_axes
 from inspector.compare.verdict import headline
 from inspector.core.assessment import MEMORY, STEP, TRAFFIC
 from inspector.core.formatting import counted
-from inspector.core.meshes import number_of_devices
 from inspector.core.snapshot import Snapshot
 from inspector.figures.block_map import block_map, why_no_map
-from inspector.machines import targets
 from inspector.machines.hardware import Chip
 from inspector.machines.prediction.predicted import CLAIMED
-from inspector.sections import assessed, provenance, unknown
+from inspector.sections import assessed, provenance, subject, unknown
 from inspector.sections.arrays import size_of
 from inspector.sections.section import (
     Block,
@@ -75,41 +73,10 @@ def verdict(named: Named, chip: Chip | None, baseline: int = 0) -> Section:
     """Return the verdict: one sentence, or the answers of a single Snapshot in a line."""
     every = compared(named, chip)
     if len(every) == 1:
-        return Section("verdict", "Verdict", (assessed.verdict(every[0].assessment),))
+        said = assessed.verdict(every[0].assessment, subject.title(named, chip))
+        return Section("verdict", "Verdict", (said,))
     first, stop, rest = headline(every, baseline).partition(". ")
     return Section("verdict", "Verdict", (text(Strong(f"{first}{stop.strip()}"), f" {rest}" * bool(rest)),))
-
-
-def title(named: Named, chip: Chip | None) -> str:
-    """Return the model and the machine that all layouts share: `Transformer on 16 devices of TPU v5e`.
-
-    A file or a recorded program has its name, and the mesh: `train.py on data 2 × model 4 (8 devices)`.
-    """
-    models = {provenance.facts(snapshot)["model"] for _, snapshot in named}
-    machines = {_machine(snapshot) for _, snapshot in named}
-    said = "Layouts of different models" if len(models) > 1 else models.pop()
-    if said == provenance.UNKNOWN:
-        files = {snapshot.source.file for _, snapshot in named}
-        file = files.pop() if len(files) == 1 else None
-        said = file or counted(len(named), "layout")
-        meshes = {provenance.facts(snapshot)["mesh"] for _, snapshot in named}
-        if file is not None and meshes != {provenance.UNKNOWN} and len(meshes) == 1:
-            machines = meshes
-    if len(machines) == 1 and (machine := machines.pop()):
-        said += f" on {machine}"
-    if chip is not None and any(targets.chip_of(snapshot) is None for _, snapshot in named):
-        said += f", predicted for {chip.title}"
-    return said
-
-
-def _machine(snapshot: Snapshot) -> str:
-    """Return the devices of a layout in words; "" if their number is unknown."""
-    devices = number_of_devices(snapshot)
-    if devices is None:
-        return ""
-    chip = targets.chip_of(snapshot)
-    emulated = "emulated device" if snapshot.source.kind == "cpu" else "device"
-    return counted(devices, emulated) if chip is None else f"{counted(devices, 'device')} of {chip.title}"
 
 
 def sentences(named: Named, chip: Chip | None) -> Section:

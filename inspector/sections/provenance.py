@@ -12,24 +12,20 @@ from inspector.compare.board_link import layout_of
 from inspector.core.formatting import counted, spec_text
 from inspector.core.meshes import meshes_text, number_of_devices
 from inspector.core.snapshot import Mesh, Snapshot, Source
-from inspector.core.sources import SOURCES
 from inspector.layout import Layout, print_row_spec
-
-UNKNOWN = "unknown"
+from inspector.sections import subject
+from inspector.sections.subject import UNKNOWN
 
 
 def facts(snapshot: Snapshot) -> dict[str, str]:
     """Return the facts about the source of a Snapshot by name, in their order, as plain text."""
     layout = layout_of(snapshot)
-    target = SOURCES[snapshot.source.kind].made
-    if snapshot.source.kind in ("tpu", "gpu") and snapshot.source.target:
-        target = f"compiled for {snapshot.source.target}, not run"
     versions = ", ".join(f"{name} {number}" for name, number in snapshot.source.versions.items())
     return {
-        "model": _model(layout),
+        "model": subject.model(snapshot) or UNKNOWN,
         "mesh": _mesh(snapshot),
         "rules": _rules(layout),
-        "target": target,
+        "target": subject.made(snapshot),
         "versions": versions or UNKNOWN,
         "date": snapshot.source.created[:16].replace("T", " ") or UNKNOWN,
     }
@@ -89,10 +85,6 @@ def _joined(facts: dict[str, str]) -> str:
         f"{key} {text}" if key in ("rules", "mesh", "versions") or text == UNKNOWN else text
         for key, text in facts.items()
     )
-
-
-def _model(layout: Layout | None) -> str:
-    return UNKNOWN if layout is None else layout.entry.title
 
 
 def _mesh(snapshot: Snapshot) -> str:

@@ -27,6 +27,7 @@ from inspector.sections import (
     provenance,
     reshards,
     sharding_errors,
+    subject,
     summary,
     time,
 )
@@ -54,7 +55,7 @@ def beginning(named: Named, chip: Chip | None) -> tuple[Block, ...]:
     """
     rejected = assess(named[0][1], chip).rejected if len(named) == 1 else None
     return (
-        text(comparison.title(named, chip), quiet=True),
+        text(subject.line(named, chip), quiet=True),
         *comparison.verdict(named, chip).blocks,
         *((notice("error", assessed.rejection(rejected)),) if rejected else ()),
         *glance.of_report(named, chip),

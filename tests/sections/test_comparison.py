@@ -2,12 +2,9 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
-
 from inspector.compare.questions import Answer, Question
 from inspector.sections import comparison
 from inspector.sections.section import Mark, Strong
-from tests.compare import glances
 
 
 def row(section: str, *remarks: str, verdict: str = "not comparable") -> Question:
@@ -50,10 +47,3 @@ def test_any_column_of_the_board_can_be_the_baseline() -> None:
             ("1",),
         ),
     )
-
-
-def test_a_title_has_the_name_and_the_mesh_of_a_recorded_program() -> None:
-    found = replace(glances.planned(), layout=None)
-    recorded = replace(found, source=replace(found.source, kind="capture", file="train.py"))
-    assert comparison.title([("a", recorded)], None) == "train.py on data 2 × model 2 (4 devices)"
-    assert comparison.title([("a", recorded), ("b", found)], None) == "2 layouts on 4 devices"

@@ -9,11 +9,12 @@ from jax import numpy as jnp
 from jax.sharding import AxisType, NamedSharding
 from jax.sharding import PartitionSpec as P
 
+from inspector.compare.compared import compared
+from inspector.compare.questions import questions
 from inspector.core.snapshot import Program
 from inspector.machines import out_of_memory
 from inspector.producers.readers import hlo_text
-from inspector.sections import collectives, glance, unknown
-from inspector.sections.section import Table
+from inspector.sections import collectives, comparison, unknown
 from tests.compare import glances
 
 
@@ -60,7 +61,8 @@ def test_stablehlo_without_a_mesh_says_so(tmp_path) -> None:
 
 def test_a_reason_is_not_what_a_figure_is_based_on() -> None:
     """Without a chip, memory and traffic have a basis, and the time of a step has none."""
-    named = [("A", glances.planned(glances.sent(("data",), 1024)))]
-    (table,) = [block for block in glance.of_report(named, None) if isinstance(block, Table)]
-    labels = [row[0] for row in table.rows if isinstance(row[0], str)]
-    assert labels.count("reason") == 1 and "based on" in labels
+    rows = questions(compared([("A", glances.planned(glances.sent(("data",), 1024)))]))
+    based = [row.section for row in comparison.part_rows(rows) if row.title == "based on"]
+    assert based == ["Memory per device", "Traffic"]
+    (step,) = [row.answers[0] for row in rows if row.title == "Step"]
+    assert (step.text, step.value) == ("unknown", None) and "chip" in step.remark

@@ -20,7 +20,7 @@ from plotly.offline import get_plotlyjs
 from inspector.core.snapshot import Snapshot
 from inspector.machines.hardware import Chip
 from inspector.media.html.render import FOLDER, Page, environment
-from inspector.sections import provenance, report
+from inspector.sections import provenance, report, subject
 from inspector.sections.section import Section
 
 # Large shard maps of each Snapshot. They are left out if there are five or more, to limit the size.
@@ -58,11 +58,12 @@ def page(
         own = replace(whole, prefix=f"{anchor}-", about=provenance.lines([(name, snapshot)]))
         parts.append(_Part(name, anchor, _folded(_parts(sections, own, level=3)), 2))
     plotly, drawing = _scripts()
+    against = names[0] if len(names) == 1 else f"{names[0]} against {', '.join(names[1:])}"
     return (
         environment()
         .get_template("page.html.j2")
         .render(
-            title=names[0] if len(names) == 1 else f"{names[0]} against {', '.join(names[1:])}",
+            title=f"{subject.title(named, chip)}: {against}",
             policy=_policy(plotly, drawing),
             style=Markup(_resource("report.css")),
             notes=[(name, notes[name]) for name in names if notes.get(name)],

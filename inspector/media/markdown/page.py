@@ -8,8 +8,8 @@ from inspector.core.formatting import counted
 from inspector.core.snapshot import Snapshot
 from inspector.machines.hardware import Chip
 from inspector.media.markdown import render
-from inspector.media.markdown.text import code, quoted
-from inspector.sections import report
+from inspector.media.markdown.text import code, plain, quoted
+from inspector.sections import report, subject
 
 MAX_CHARACTERS = 60_000  # GitHub accepts comments of 65,536
 
@@ -21,7 +21,8 @@ def page(
 ) -> str:
     """Return the whole report. The first Snapshot is the baseline of the others."""
     names = [code(name) for name, _ in named]
-    parts = [f"## Sharding of {' against '.join(filter(None, (names[0], ', '.join(names[1:]))))}\n"]
+    against = " against ".join(filter(None, (names[0], ", ".join(names[1:]))))
+    parts = [f"## {plain(subject.title(named, chip))}: {against}\n"]
     for name, note in (notes or {}).items():
         parts.append(f"{code(name)}:\n\n{quoted(note)}")
     for block in report.short(named, chip):

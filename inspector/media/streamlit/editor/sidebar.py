@@ -18,6 +18,7 @@ from inspector.core.formatting import counted
 from inspector.core.rules import Rule, RulesSemantics
 from inspector.core.snapshot import Finding, Snapshot
 from inspector.layout import Layout, presets, rule_files
+from inspector.layout.fields import TRAINING_SIZES
 from inspector.layout.plan import UNMATCHED
 from inspector.layout.rule_files import RuleSet
 from inspector.machines import targets
@@ -31,18 +32,6 @@ from inspector.model.built_in.catalogue import CATALOGUE
 from inspector.service.compile_cache import CompileCache
 
 MAIN_SIZES = ("batch", "seq", "layers", "depth", "embed", "scan")
-# Sizes of the training, not of the model.
-TRAINING_SIZES = (
-    "optimizer",
-    "learning_rate",
-    "loss",
-    "dtype",
-    "weight_dtype",
-    "optimizer_dtype",
-    "remat",
-    "accumulate",
-)
-
 # How each library applies rules.
 _RULES: Mapping[RulesSemantics, str] = {
     "linen": "Rules are tried in order. A rule applies if its mesh axes are still free in the array. A "

@@ -34,7 +34,7 @@ from inspector.media.streamlit.session import (
     view_link,
 )
 from inspector.media.streamlit.session.uninterrupted import uninterrupted
-from inspector.sections import comparison, provenance
+from inspector.sections import provenance, subject
 from inspector.service.inspection import Inspection
 
 _RECORDED = "recorded_board"
@@ -71,7 +71,7 @@ def _head() -> None:
     if not board.pins:
         st.markdown("### Compare")
         return
-    title = comparison.title(board.named, chip_choice.chosen_chip())
+    title = subject.title(board.named, chip_choice.chosen_chip())
     if screenshot_mode.on():
         st.markdown(f"### {plain(title)}")
         screenshot_mode.write_provenance(board.named)

@@ -10,7 +10,7 @@ import streamlit as st
 
 from inspector import layout as layouts
 from inspector.assessment import assess
-from inspector.core.formatting import counted, mesh_text
+from inspector.core.formatting import counted
 from inspector.core.snapshot import Snapshot
 from inspector.layout import Layout, presets
 from inspector.media.streamlit.page import page_width
@@ -18,7 +18,7 @@ from inspector.media.streamlit.page.plain_text import plain
 from inspector.media.streamlit.panels import code_panel, improve_panel
 from inspector.media.streamlit.parts import downloads, keep_button, pin_button, render, share_menu
 from inspector.media.streamlit.session import chip_choice, last_shown, screenshot_mode
-from inspector.sections import assessed, findings, sharding_errors, summary, unknown
+from inspector.sections import assessed, findings, sharding_errors, subject, summary, unknown
 from inspector.sections.section import Facts, more_text
 
 _MAX_FINDINGS = 50
@@ -55,12 +55,10 @@ def show(
     improve_panel.show_urgent(snapshot, layout, None if refused else assessment.rejected)
     text, controls = page_width.beside([3, 2], align="top")
     with text:
-        mesh = mesh_text(snapshot.mesh)
-        machine = f" of {layout.machine.chip.title}" if layout.machine else ""
+        title = subject.title([("", snapshot)], chip_choice.chosen_chip(), with_mesh=True)
         icon, label, color = SOURCE_BADGES[snapshot.source.kind]
         with st.container(horizontal=True, vertical_alignment="center", gap="small"):
-            title = f"### {plain(layout.entry.title)} on {plain(mesh + machine)}"
-            st.markdown(title, width="content")
+            st.markdown(f"### {plain(title)}", width="content")
             st.badge(label, icon=icon, color=color)
     with controls, screenshot_mode.controls("run"):
         draw_run()
@@ -68,7 +66,7 @@ def show(
         pin_button.show(snapshot, _suggested_name(layout), key="pin")
         keep_button.show(snapshot, _suggested_name(layout), key="keep")
         draw_link = share_menu.show(
-            layout.entry.title,
+            subject.model_name(layout),
             snapshot,
             f"{layout.model}-{layouts.print_mesh(layout.mesh_shape)}.json",
             chip_choice.chosen_chip(),
@@ -79,7 +77,8 @@ def show(
     state = assessed.state_change(assessment, before)
     changed = any(fact.change and not fact.computing for fact in facts.facts) or "→" in state
     compared = f" · → from {known[0]}" if known is not None and changed else ""
-    st.caption(render.markdown(summary.line(snapshot, state).parts) + compared)
+    model = f"{plain(subject.of_model(snapshot))} · " if subject.of_model(snapshot) else ""
+    st.caption(model + render.markdown(summary.line(snapshot, state).parts) + compared)
     screenshot_mode.write_provenance([("", snapshot)])
     return draw_link
 
