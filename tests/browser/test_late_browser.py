@@ -142,3 +142,34 @@ def test_the_back_button_counts_also_if_a_click_arrives_with_it(late):
     expect(dashboard.field("Mesh")).to_have_value("2x4")
     dashboard.settle()
     dashboard.expect_query("depth=64")
+
+
+@pytest.mark.parametrize("clicks_together", [False, True])
+def test_the_page_before_stays_open_if_the_other_one_still_sends_something(late, clicks_together):
+    """What a page sends after *Back* asks the server for that page again, until the other one has come."""
+    dashboard, answers = late
+    page = dashboard.page
+    dashboard.open("?depth=64&layers=2")
+    dashboard.pin("A")
+    dashboard.open_board()
+    page.wait_for_url("**/board?pin=*")
+    dashboard.settle()
+    length = page.evaluate("history.length")
+    answers.hold()
+    if clicks_together:  # the server then runs only the page that was asked for last
+        answers.clicks = []
+    page.go_back()
+    page.set_viewport_size({"width": 700, "height": 900})  # the page reports its width
+    page.wait_for_timeout(LATE_MS)
+    if clicks_together:
+        assert len(answers.clicks) > 1
+        answers.release_clicks()
+        page.wait_for_timeout(LATE_MS)
+    answers.release()
+    expect(dashboard.field("Depth")).to_have_value("64")
+    dashboard.settle()
+    dashboard.expect_query("depth=64&layers=2")
+    assert page.evaluate("history.length") == length
+    page.go_forward()
+    page.wait_for_url("**/board?pin=*")
+    expect(dashboard.main().get_by_role("heading", name="Compare")).to_be_visible()

@@ -2,16 +2,19 @@
 
 from __future__ import annotations
 
+import itertools
 from collections.abc import Callable
 from typing import NoReturn
 
 import streamlit as st
 from streamlit.navigation.page import StreamlitPage
+from streamlit.runtime.scriptrunner import get_script_run_ctx
 
 from inspector.media.streamlit.page import page_files
 
 LAYOUT, BOARD, OPEN, SEARCH, ACCURACY = "", "board", "open", "search", "accuracy"  # URL paths
 _NEXT = "page_of_next_run"
+_runs = itertools.count()
 
 
 def page(url_path: str) -> StreamlitPage:
@@ -35,13 +38,20 @@ def follow() -> None:
         to(url_path)
 
 
-def join_entries(on_back: Callable[[], None]) -> None:
+def join_entries(url_path: str, on_back: Callable[[], None]) -> None:
     """Draw the invisible component that makes a page and its URL one entry of the browser's history.
 
+    Draw it at the end of a page, whose URL the browser then has if *Back* or *Forward* opened it.
+
     Args:
+      url_path: that of the page.
       on_back: a callback for when *Back* or *Forward* of the browser has changed the URL of the same page.
     """
-    page_files.component("page_switch")(key="page_switch", width=1, height=1, on_back_change=on_back)
+    context = get_script_run_ctx()
+    # With a number, the browser notices each run.
+    data = {"run": next(_runs), "page": url_path, "query": context.query_string if context else ""}
+    component = page_files.component("page_switch")
+    component(data=data, key="page_switch", width=1, height=1, on_back_change=on_back)
 
 
 def _unregistered() -> None:
