@@ -16,7 +16,6 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from types import MappingProxyType
-from typing import TYPE_CHECKING
 
 from inspector.compiled.hlo.later_passes import gathers, narrowing, reductions, slices
 from inspector.compiled.hlo.later_passes.passes import (
@@ -29,9 +28,7 @@ from inspector.compiled.hlo.later_passes.passes import (
 )
 from inspector.compiled.hlo.module import Instruction, Module
 from inspector.core.collectives import BY_OPCODE
-
-if TYPE_CHECKING:
-    from inspector.machines.hardware import Kind
+from inspector.core.snapshot import Platform
 
 __all__ = ["MEANINGS", "REASONS", "Change", "Passed", "Reason", "as_compiled_for", "with_changes"]
 
@@ -57,7 +54,7 @@ class Passed:
 
 def as_compiled_for(
     module: Module,
-    kind: Kind | None,
+    kind: Platform | None,
     slice_numbers: Sequence[int] | None = None,
     torus: Sequence[int] | None = None,
 ) -> Module:
@@ -69,7 +66,7 @@ def as_compiled_for(
 
     Args:
       module: the program of one device after XLA's partitioner.
-      kind: None for emulated devices and unknown machines, for which nothing is changed.
+      kind: of machine. Nothing is changed for CPUs and for None, an unknown machine.
       slice_numbers: the number of the TPU slice of each partition; None for one slice.
       torus: the sides of a TPU slice in chips; None if they are unknown.
     """
@@ -78,12 +75,12 @@ def as_compiled_for(
 
 def with_changes(
     module: Module,
-    kind: Kind | None,
+    kind: Platform | None,
     slice_numbers: Sequence[int] | None = None,
     torus: Sequence[int] | None = None,
 ) -> Passed:
     """Return what `as_compiled_for` returns, with the reason of each change."""
-    if kind is None:
+    if kind not in ("tpu", "gpu"):
         return Passed(module)
     changes: list[Change] = []
     computations = []
