@@ -48,8 +48,10 @@ _NOT_ARRAYS = frozenset({"key", "loss"})
 class ProgramFacts:
     """Facts from a program's text, and the analysis that they come from.
 
-    All are None if there is no text or it cannot be parsed.
+    All are None if there is no text or it cannot be parsed. `problem` says why the groups of a collective are
+    invalid; then most facts are None.
 
+    `work` is that of one device after partitioning, `ideal` that of all devices before; one of them is None.
     The schedule and the memory are also None if the text is not scheduled. `uses` has the inputs whose use
     the text proves, by path. `gradients` has the paths of the outputs that are gradients. `reused` has the
     paths of the inputs over which outputs are written.
@@ -57,6 +59,7 @@ class ProgramFacts:
 
     collectives: tuple[Collective, ...] | None = None
     work: Work | None = None
+    ideal: Work | None = None
     schedule: Schedule | None = None
     memory_use: MemoryUse | None = None
     analysis: Analysis | None = None
@@ -69,6 +72,7 @@ class ProgramFacts:
     pipelines: tuple[Pipeline, ...] | None = None
     fingerprint: str | None = None
     open_choices: tuple[OpenChoice, ...] = ()
+    problem: str | None = None
 
     def added_to(self, program: Program) -> Program:
         """Return the record of the program with these facts instead of its own."""
@@ -104,18 +108,10 @@ def read(
 
     Text that cannot be parsed gives unknown facts and no error, because XLA changes its format.
     """
-    module, shardings = parsed(text), tuple(shardings)
+    module = parsed(text)
     if module is None:
         return ProgramFacts()
-    facts = read_module(replace(module, local=local), mesh, shardings, memory)
-    facts = replace(facts, fingerprint=fingerprint(module))
-    if facts.work is None or facts.analysis is None:
-        return facts
-    return replace(
-        facts,
-        work=with_repeated(facts.work, facts.analysis, mesh, shardings),
-        pipelines=pipelines(facts.analysis, facts.collectives or ()),
-    )
+    return read_module(replace(module, local=local), mesh, shardings, memory)
 
 
 def read_module(
@@ -123,32 +119,50 @@ def read_module(
     mesh: Mesh | None,
     shardings: Iterable[ProgramArray] = (),
     memory: Memory | None = None,
+    room: hlo.Room | None = None,
 ) -> ProgramFacts:
-    """Return the facts of a program that is parsed already. The arguments are those of `read`."""
+    """Return the facts of a program that is parsed already. The arguments are those of `read`.
+
+    room: bounds the listed devices of all programs of a file.
+    """
     shardings = tuple(shardings)
     arguments, results = flat_paths(shardings)
-    peak = None if memory is None else memory.peak
+    facts = ProgramFacts(
+        large_constants=remarkable.large_constants(module),
+        uneven_gathers=remarkable.uneven_gathers(module, results),
+        fingerprint=fingerprint(module),
+    )
     analysis = Analysis(module)
     try:
-        collectives = collectives_of(module, mesh, shardings, analysis)
+        collectives = collectives_of(module, mesh, shardings, analysis, room)
+        if module.entry is None or module.truncated is not None:
+            return replace(facts, collectives=collectives)
+        work = ideal = None
+        if entry.is_partitioned(module):
+            work = with_repeated(hlo.work(module, analysis), analysis, mesh, shardings)
+        else:
+            ideal = hlo.work_of_all_devices(module)
         uses = argument_uses(analysis, arguments, results)
         live = live_values(analysis)
-        return ProgramFacts(
-            collectives,
-            hlo.work(module, analysis),
-            schedule(analysis, collectives),
-            memory_use(analysis, arguments, results, peak, uses, live),
-            analysis,
-            uses,
-            gradient_results(analysis, results),
-            reused_inputs(module, shardings),
-            remarkable.large_constants(module),
-            remarkable.uneven_gathers(module, results),
-            kept_gathers(module, live, collectives),
+        return replace(
+            facts,
+            collectives=collectives,
+            work=work,
+            ideal=ideal,
+            schedule=schedule(analysis, collectives),
+            memory_use=memory_use(
+                analysis, arguments, results, None if memory is None else memory.peak, uses, live
+            ),
+            analysis=analysis,
+            uses=uses,
+            gradients=gradient_results(analysis, results),
+            reused=reused_inputs(module, shardings),
+            kept_gathers=kept_gathers(module, live, collectives),
+            pipelines=pipelines(analysis, collectives),
             open_choices=open_choices(analysis),
         )
-    except InvalidInput:
-        return ProgramFacts()
+    except InvalidInput as error:
+        return replace(facts, problem=str(error))
 
 
 def collectives_of(

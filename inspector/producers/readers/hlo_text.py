@@ -12,29 +12,17 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from inspector.compiled import hlo, program_text
-from inspector.compiled.argument_uses import argument_uses
 from inspector.compiled.donation import with_donation
-from inspector.compiled.gradients import gradient_results
-from inspector.compiled.hlo import entry, remarkable
-from inspector.compiled.hlo.analysis import Analysis
-from inspector.compiled.hlo.fingerprint import fingerprint
-from inspector.compiled.hlo.live_values import live_values
+from inspector.compiled.hlo import entry
 from inspector.compiled.hlo.module import Module
-from inspector.compiled.hlo.open_choices import open_choices
-from inspector.compiled.hlo.pipelines import pipelines
 from inspector.compiled.hlo.platform import platform_of
-from inspector.compiled.hlo.schedule import schedule
 from inspector.compiled.hlo.shardings import NamedMesh
-from inspector.compiled.kept_gathers import kept_gathers
-from inspector.compiled.memory_use import memory_use
 from inspector.core.array_roles import with_roles
 from inspector.core.errors import InvalidInput, shown
 from inspector.core.formatting import counted, mesh_text, numbered
 from inspector.core.snapshot import (
-    ArgumentUse,
     Collective,
     Finding,
-    OpenChoice,
     Program,
     ProgramArray,
     Snapshot,
@@ -238,57 +226,23 @@ def _program(
     shardings: tuple[ProgramArray, ...] = ()
     if fits or found_mesh is None:
         shardings = arrays.add(text, found_mesh.mesh.size if fits and found_mesh is not None else devices)
-    collectives = work = before_partitioning = scheduled = used = kept = stages = None
-    uses: dict[str, ArgumentUse] = {}
-    gradients: frozenset[str] = frozenset()
-    choices: tuple[OpenChoice, ...] = ()
-    reused: frozenset[str] | None = None
-    partitioned = entry.is_partitioned(module)
-    try:
-        analysis = Analysis(module)
-        mesh = (
-            found_mesh.record if fits and found_mesh is not None and found_mesh.mesh.order is None else None
-        )
-        collectives = program_text.collectives_of(module, mesh, shardings, analysis, room)
-        if module.entry is not None and module.truncated is None:
-            if partitioned:
-                work = program_text.with_repeated(hlo.work(module, analysis), analysis, mesh, shardings)
-            else:
-                before_partitioning = hlo.work_of_all_devices(module)
-            scheduled = schedule(analysis, collectives)
-            choices = open_choices(analysis)
-            reused = program_text.reused_inputs(module, shardings) if partitioned else None
-            uses = argument_uses(analysis, *program_text.flat_paths(shardings))
-            gradients = gradient_results(analysis, program_text.flat_paths(shardings)[1])
-            live = live_values(analysis)
-            used = memory_use(analysis, *program_text.flat_paths(shardings), uses=uses, live=live)
-            kept = kept_gathers(module, live, collectives)
-            stages = pipelines(analysis, collectives)
-    except InvalidInput as refused:
-        findings.append(Finding("warning", "program-unreadable", f"Program {called}: {refused}."))
-    devices = devices or _devices_in_groups(collectives or ())
-    return Program(
+    mesh = found_mesh.record if fits and found_mesh is not None and found_mesh.mesh.order is None else None
+    facts = program_text.read_module(module, mesh, shardings, room=room)
+    if facts.problem is not None:
+        findings.append(Finding("warning", "program-unreadable", f"Program {called}: {facts.problem}."))
+    devices = devices or _devices_in_groups(facts.collectives or ())
+    if not entry.is_partitioned(module):
+        used = program_text.with_uses(shardings, facts.uses, facts.gradients, None)
+        return Program(name, shardings=used, ideal=facts.ideal, devices=devices)
+    program = Program(
         name,
-        flops_per_device=None if work is None else work.flops,
-        collectives=collectives if partitioned else None,
-        shardings=program_text.with_uses(shardings, uses, gradients, reused),
-        work=work,
-        schedule=scheduled if partitioned else None,
-        large_constants=remarkable.large_constants(module) if partitioned else None,
-        uneven_gathers=remarkable.uneven_gathers(module, program_text.flat_paths(shardings)[1])
-        if partitioned
-        else None,
-        memory=program_text.memory_of(module, used) if partitioned else None,
-        memory_use=used if partitioned else None,
-        kept_gathers=kept if partitioned else None,
-        pipelines=stages if partitioned else None,
-        ideal=before_partitioning,
-        stage="compiled" if partitioned else None,
-        platform=platform_of(module) if partitioned else None,
+        shardings=program_text.with_uses(shardings, facts.uses, facts.gradients, facts.reused),
+        memory=program_text.memory_of(module, facts.memory_use),
+        stage="compiled",
+        platform=platform_of(module),
         devices=devices,
-        open_choices=choices if partitioned else (),
-        fingerprint=fingerprint(module) if partitioned else None,
     )
+    return facts.added_to(program)
 
 
 def _devices_in_groups(collectives: Iterable[Collective]) -> int | None:
