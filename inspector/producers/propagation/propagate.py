@@ -33,7 +33,6 @@ from inspector.core.rules import Rule
 from inspector.core.sharding import on_more_axes, with_unreduced
 from inspector.core.snapshot import (
     Array,
-    Collective,
     Finding,
     KernelWork,
     MemoryUse,
@@ -328,37 +327,45 @@ def partitioned_totals(
       InvalidInput: XLA refuses the program.
     """
     of_one_device, mesh = partitioned_module(lowered, setting, logical, named=False)
-    analysis = Analysis(setting.as_compiled(of_one_device, mesh))
-    collectives = hlo.collectives(analysis.module, mesh, analysis)
+    analysis, program = _read(of_one_device, mesh, lowered, setting, named=False)
     live = setting.live_values(analysis, lowered) if peak else None
-    program = _with_figures(analysis, collectives, mesh, lowered.name, setting)
     return program, None if live is None else estimated_peak(live)
 
 
-def _with_figures(
-    analysis: Analysis,
-    collectives: Iterable[Collective],
-    mesh: Mesh,
-    name: str,
-    setting: Setting,
-) -> Program:
-    """Return the record of a partitioned program with its collectives and its work.
+def _read(
+    of_one_device: hlo.Module, mesh: Mesh, lowered: Lowered, setting: Setting, named: bool = True
+) -> tuple[Analysis, Program]:
+    """Return a program after the passes of the setting's platform, and its record with collectives and work.
 
-    mesh: that for which it was partitioned.
+    Args:
+      mesh: that for which it was partitioned.
+      named: whether the record has the arrays that collectives move, and the memory by groups of arrays.
     """
+    analysis = Analysis(setting.as_compiled(of_one_device, mesh))
+    module = analysis.module
+    if named:
+        arrays = [
+            *(ProgramArray("input", path, None, None, None) for path in lowered.inputs),
+            *(ProgramArray("output", path, None, None, None) for path in lowered.outputs),
+        ]
+        collectives = program_text.collectives_of(module, mesh, arrays, analysis)
+    else:
+        collectives = hlo.collectives(module, mesh, analysis)
     collectives = simplified(collectives, analysis)
     if mesh is not setting.mesh:
         collectives = tuple(on_axes_of(collective, setting.mesh) for collective in collectives)
-    work = hlo.work(analysis.module, analysis)
-    return Program(
-        name,
+    work = hlo.work(module, analysis)
+    program = Program(
+        lowered.name,
         stage="partitioned",
         platform=setting.kind,
         flops_per_device=work.flops,
         collectives=collectives,
         work=with_traffic(work, setting.traffic(analysis), setting.kernel_square),
+        memory_use=setting.memory_use(analysis, lowered) if named else None,
         open_choices=open_choices(analysis),
     )
+    return analysis, program
 
 
 @dataclass(frozen=True)
@@ -421,35 +428,14 @@ def partitioned_program(lowered: Lowered, setting: Setting, logical: bool) -> Pa
     """
     log: list[str] = []
     of_one_device, mesh = partitioned_module(lowered, setting, logical, log=log)
-    module, program = _read(of_one_device, mesh, lowered, setting)
+    analysis, program = _read(of_one_device, mesh, lowered, setting)
     warnings = rematerializations(lowered.names.put_into("\n".join(log)))
     program = replace(program, rematerializations=warnings)
     on_platforms = tuple(
         _read(of_one_device, mesh, lowered, replace(setting, kind=kind))[1]
         for kind in (() if lowered.name in ONCE else setting.platforms)
     )
-    return PartitionedProgram(module, Described(program, (), on_platforms))
-
-
-def _read(
-    of_one_device: hlo.Module, mesh: Mesh, lowered: Lowered, setting: Setting
-) -> tuple[hlo.Module, Program]:
-    """Return a partitioned program after the passes of the setting's platform, and its figures.
-
-    mesh: that for which it was partitioned.
-    """
-    module = setting.as_compiled(of_one_device, mesh)
-    analysis = Analysis(module)
-    arrays = [
-        *(ProgramArray("input", path, None, None, None) for path in lowered.inputs),
-        *(ProgramArray("output", path, None, None, None) for path in lowered.outputs),
-    ]
-    try:
-        collectives = program_text.collectives_of(module, mesh, arrays, analysis)
-        program = _with_figures(analysis, collectives, mesh, lowered.name, setting)
-    except InvalidInput:
-        return module, Program(lowered.name, stage="partitioned", platform=setting.kind)
-    return module, replace(program, memory_use=setting.memory_use(analysis, lowered))
+    return PartitionedProgram(analysis.module, Described(program, (), on_platforms))
 
 
 def with_causes(
