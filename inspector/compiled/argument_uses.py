@@ -10,38 +10,33 @@ contains anything else. A use is recorded only if the text proves it; all others
 
 from __future__ import annotations
 
-import functools
 from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
 from typing import NamedTuple
 
+from inspector.compiled.hlo import opcodes
 from inspector.compiled.hlo.analysis import Analysis
-from inspector.compiled.hlo.module import Computation, Instruction, operand_names
-from inspector.compiled.hlo.moved_arrays import ELEMENTWISE, MOVES, SAME_DATA
+from inspector.compiled.hlo.dataflow import Forward, Tree, as_tuple, leaves
+from inspector.compiled.hlo.module import Computation, Instruction, Module
+from inspector.compiled.hlo.opcodes import ELEMENTWISE, KEEPS_DATA, MOVES, WITHOUT_DATA
 from inspector.compiled.hlo.shapes import Shape
 from inspector.compiled.hlo.step_limit import StepLimit, TooLong
 from inspector.core.collectives import BY_OPCODE
 from inspector.core.snapshot import ArgumentUse
 
-_PRODUCTS = frozenset({"dot", "convolution", "ragged-dot"})
 # Parts of the targets of custom calls that are matrix products: cuBLAS, oneDNN and Triton.
 _PRODUCT_TARGETS = ("gemm", "matmul", "$dot", "conv")
 # JAX's mark of the transposed, that is, backward part of a program.
 _BACKWARD = "transpose("
 _FLOATING = ("f", "bf")
-_WITHOUT_DATA = frozenset({
-    "constant", "iota", "partition-id", "replica-id", "rng", "rng-bit-generator", "after-all",
-    "rng-get-and-update-state",
-})  # fmt: skip
-
-# Limits for hostile text and for nested loops, whose bodies are read until nothing changes.
+# Limits for hostile text.
 _MIN_STEPS = 20_000
 _STEPS_PER_INSTRUCTION = 40
-_MAX_DEPTH = 50
-_MAX_ROUNDS = 8
 
 
-class _Flow(NamedTuple):
-    """What a value is made from. A tuple has a flow for each part.
+@dataclass(frozen=True, slots=True)
+class _Flow:
+    """What an array is made from.
 
     follows: the arguments that it follows from through elementwise arithmetic and moves.
     alone: whether it has no other data than those and constants.
@@ -51,7 +46,6 @@ class _Flow(NamedTuple):
     follows: frozenset[int] = frozenset()
     alone: bool = True
     wrote: frozenset[int] = frozenset()
-    parts: tuple[_Flow, ...] | None = None
 
 
 _CONSTANT = _Flow()
@@ -83,12 +77,12 @@ def argument_uses(
     parameters = [instruction for instruction in entry.instructions if instruction.opcode == "parameter"]
     if sorted(parameter.number or 0 for parameter in parameters) != list(range(len(arguments))):
         return {}
-    reader = _Reader(analysis)
+    reader = _Reader(analysis.module)
     try:
-        returned = reader.flow_of(entry, {n: _Flow(frozenset({n})) for n in range(len(arguments))}, 0)
+        returned = reader.result_of(entry, [_Flow(frozenset({n})) for n in range(len(arguments))])
     except TooLong:
         return {}
-    flows = (returned,) if returned.parts is None else returned.parts
+    flows = [_COMPUTED if isinstance(f, tuple) else f for f in as_tuple(returned)]
     if len(flows) != len(results):
         return {}
     shape = entry.root.shape
@@ -253,85 +247,63 @@ def _alike(given: Shape | None, returned: Shape | None) -> bool:
     return all(low == high or (low > 0 and high % low == 0) for low, high in pairs)
 
 
-class _Reader:
+class _Reader(Forward[_Flow]):
     """Follows data through a module, callers before callees."""
 
-    def __init__(self, analysis: Analysis) -> None:
-        self._by_name = analysis.module.by_name
-        self._limit = StepLimit(analysis.module, _MIN_STEPS, _STEPS_PER_INSTRUCTION)
+    def __init__(self, module: Module) -> None:
+        super().__init__(module)
+        self._limit = StepLimit(module, _MIN_STEPS, _STEPS_PER_INSTRUCTION)
         self.products: list[_Product] = []
         self.tables: frozenset[int] = frozenset()
 
-    def flow_of(self, computation: Computation, given: Mapping[int, _Flow], depth: int) -> _Flow:
-        """Return the flow of a computation's result. `given` has that of each parameter."""
-        if depth > _MAX_DEPTH:
+    def unknown(self, instruction: Instruction | None) -> _Flow:
+        return _COMPUTED
+
+    def note(
+        self, computation: Computation, instruction: Instruction, operands: list[Tree[_Flow]], value: object
+    ) -> None:
+        self._limit.count(1 + len(operands), len(instruction.operands_text))
+        if self._limit.exceeded:
             raise TooLong
-        known: dict[str, _Flow] = {}
-        for instruction in computation.instructions:
-            names = operand_names(instruction)
-            self._limit.count(1 + len(names), len(instruction.operands_text))
-            if self._limit.exceeded:
-                raise TooLong
-            operands = [known.get(name or "", _COMPUTED) for name in names]
-            if instruction.opcode == "parameter":
-                flow = given.get(instruction.number or 0, _COMPUTED)
-            else:
-                flow = self._flow(instruction, operands, depth)
-            known[instruction.name] = flow
-        root = computation.root
-        return _COMPUTED if root is None else known[root.name]
 
-    def _flow(self, instruction: Instruction, operands: list[_Flow], depth: int) -> _Flow:
-        opcode = instruction.opcode
-        if opcode in _WITHOUT_DATA:
+    def element(self, instruction: Instruction, whole: Tree[_Flow]) -> Tree[_Flow]:
+        if isinstance(whole, _Flow):
+            # An asynchronous collective is followed as its result.
+            return whole if instruction.tuple_index in (0, 1) else _COMPUTED
+        return super().element(instruction, whole)
+
+    def transfer(
+        self, computation: Computation, instruction: Instruction, operands: list[Tree[_Flow]]
+    ) -> Tree[_Flow]:
+        row = opcodes.of(instruction.opcode)
+        does = row.does
+        if does in WITHOUT_DATA:
             return _CONSTANT
-        if opcode == "tuple":
-            return _Flow(parts=tuple(operands))
-        if opcode == "get-tuple-element":
-            return _part(operands, instruction.tuple_index)
-        if opcode in ("opt-barrier", "optimization-barrier") and len(operands) > 1:
-            return _Flow(parts=tuple(operands))
-        if opcode in ("add-dependency", "domain", "opt-barrier", "optimization-barrier"):
-            return operands[0] if operands else _COMPUTED
-        if opcode in ("dynamic-update-slice", "scatter") and operands:
-            return self._written(instruction, operands)
-        if opcode in MOVES:
-            return _together(operands[MOVES[opcode]])
-        if opcode == "select":
-            return _either(operands[ELEMENTWISE[opcode]])
-        if opcode in ELEMENTWISE:
-            return _together(operands[ELEMENTWISE[opcode]])
-        if opcode == "compare" or not operands:
-            return _CONSTANT if _are_constant(operands) else _COMPUTED
-        if opcode in _PRODUCTS or (opcode == "custom-call" and _is_product(instruction.target)):
-            return self._product(instruction, operands)
-        if opcode == "gather":
-            if not _are_constant(operands[1:2]):
-                self.tables |= _argument(operands[0])
-            return _CONSTANT if _are_constant(operands) else _COMPUTED
-        if opcode in BY_OPCODE:
+        arrays = [operand if isinstance(operand, _Flow) else _COMPUTED for operand in operands]
+        if does in ("update", "scatter") and arrays:
+            return self._written(instruction, arrays)
+        if does == "select":
+            return _either(arrays[row.data])
+        if does in MOVES or does in ELEMENTWISE:
+            return _together(arrays[row.data])
+        if does == "collective":
             return self._collective(instruction, operands)
-        if opcode.endswith(("-done", "-update")):
-            return operands[0]
-        if opcode in ("fusion", "call", "while", "conditional", "async-start", "call-start"):
-            return self._called(instruction, operands, depth)
-        if opcode == "broadcast":
-            return _CONSTANT if _are_constant(operands) else self._broadcast(instruction, operands)
-        if opcode == "custom-call" and instruction.target in SAME_DATA:
-            return operands[0]
-        return _CONSTANT if _are_constant(operands) else _COMPUTED
-
-    def _broadcast(self, instruction: Instruction, operands: list[_Flow]) -> _Flow:
-        """Return the flow of a broadcast. One that adds no dimension only moves data."""
-        shape = instruction.shape
-        kept = instruction.attributes.get("dimensions", "{}").strip("{}").split(",")
-        count = sum(bool(dimension.strip()) for dimension in kept)
-        return operands[0] if shape is not None and len(shape.dimensions) == count else _COMPUTED
+        if does == "done" or (does == "custom" and instruction.target in KEEPS_DATA):
+            return operands[0] if operands else _COMPUTED
+        if does == "product" or (does == "custom" and _is_product(instruction.target)):
+            if len(arrays) >= 2:
+                backward = _BACKWARD in instruction.metadata.get("op_name", "")
+                self.products.append(_Product(arrays[0], arrays[1], backward))
+        elif does == "gather" and not _are_constant(arrays[1:2]):
+            self.tables |= _argument(arrays[0])
+        elif does == "broadcast" and not _adds_a_dimension(instruction):
+            return arrays[0]
+        return _CONSTANT if _are_constant(arrays) else _COMPUTED
 
     def _written(self, instruction: Instruction, operands: list[_Flow]) -> _Flow:
         """Return the flow of an array into which other data is written at an index."""
         array, rest = operands[0], operands[1:]
-        if instruction.opcode == "scatter" and not self._overwrites(instruction):
+        if instruction.does == "scatter" and not self._overwrites(instruction):
             return _together([array, _COMPUTED])
         follows = array.follows
         # A part that is made from the array itself is an update of it, such as a sum.
@@ -341,53 +313,31 @@ class _Reader:
 
     def _overwrites(self, instruction: Instruction) -> bool:
         """Return whether a scatter replaces elements, instead of adding to them, for example."""
-        for called in instruction.called:
-            computation = self._by_name.get(called.computation)
-            root = None if computation is None else computation.root
-            if root is not None:
-                return root.opcode == "parameter"
-        return False
+        computation = self._module.callee(instruction)
+        root = None if computation is None else computation.root
+        return root is not None and root.does == "parameter"
 
-    def _product(self, instruction: Instruction, operands: list[_Flow]) -> _Flow:
-        if len(operands) >= 2:
-            backward = _BACKWARD in instruction.metadata.get("op_name", "")
-            self.products.append(_Product(operands[0], operands[1], backward))
-        return _CONSTANT if _are_constant(operands) else _COMPUTED
-
-    def _collective(self, instruction: Instruction, operands: list[_Flow]) -> _Flow:
+    def _collective(self, instruction: Instruction, operands: list[Tree[_Flow]]) -> Tree[_Flow]:
         if len(operands) == 1:
             return operands[0]
         if BY_OPCODE[instruction.opcode].name == "all-to-all":
-            operands = [_together(operands)] * len(operands)
-        return _Flow(parts=tuple(operands))
+            operands = [_together([flow for operand in operands for flow in leaves(operand)])] * len(operands)
+        return tuple(operands)
 
-    def _called(self, instruction: Instruction, operands: list[_Flow], depth: int) -> _Flow:
-        called = [
-            (call.role, self._by_name[call.computation])
-            for call in instruction.called
-            if call.computation in self._by_name
-        ]
-        if instruction.opcode == "while":
-            state = operands[0] if operands else _COMPUTED
-            body = next((callee for role, callee in called if role == "body"), None)
-            for _ in range(_MAX_ROUNDS):
-                if body is None:
-                    return _COMPUTED
-                after = _joined(state, self.flow_of(body, {0: state}, depth + 1))
-                if after == state:
-                    return state
-                state = after
-            return _COMPUTED
-        if instruction.opcode == "conditional":
-            branches = [
-                self.flow_of(branch, {0: operands[n + 1]}, depth + 1)
-                for n, (_, branch) in enumerate(called)
-                if n + 1 < len(operands)
-            ]
-            return functools.reduce(_joined, branches) if branches else _COMPUTED
-        if not called:
-            return _COMPUTED
-        return self.flow_of(called[0][1], dict(enumerate(operands)), depth + 1)
+    def join(self, value: Tree[_Flow], other: Tree[_Flow]) -> Tree[_Flow]:
+        if value == other:
+            return value
+        if isinstance(value, _Flow) and isinstance(other, _Flow):
+            return _together((value, other))
+        if isinstance(value, tuple) and isinstance(other, tuple) and len(value) == len(other):
+            return tuple(map(self.join, value, other))
+        return _COMPUTED
+
+
+def _adds_a_dimension(broadcast: Instruction) -> bool:
+    shape = broadcast.shape
+    kept = broadcast.attributes.get("dimensions", "{}").strip("{}").split(",")
+    return shape is None or len(shape.dimensions) != sum(bool(dimension.strip()) for dimension in kept)
 
 
 def _is_product(target: str) -> bool:
@@ -395,21 +345,13 @@ def _is_product(target: str) -> bool:
 
 
 def _are_constant(flows: Sequence[_Flow]) -> bool:
-    return all(flow.alone and not flow.follows and flow.parts is None for flow in flows)
-
-
-def _part(operands: list[_Flow], index: int | None) -> _Flow:
-    parts = operands[0].parts if operands else None
-    if parts is None:
-        # An asynchronous collective is followed as its result.
-        return operands[0] if operands and index in (0, 1) else _COMPUTED
-    return parts[index] if index is not None and index < len(parts) else _COMPUTED
+    return all(flow.alone and not flow.follows for flow in flows)
 
 
 def _together(flows: Sequence[_Flow]) -> _Flow:
     """Return the flow of a value that is computed from several elementwise."""
     follows = frozenset[int]().union(*(flow.follows for flow in flows))
-    alone = all(flow.alone and flow.parts is None for flow in flows) and len(follows) <= 1
+    alone = all(flow.alone for flow in flows) and len(follows) <= 1
     wrote = frozenset[int]().union(*(flow.wrote for flow in flows))
     return _Flow(follows, alone, wrote)
 
@@ -420,15 +362,4 @@ def _either(flows: Sequence[_Flow]) -> _Flow:
     if len(variable) < 2:
         return _together(variable)
     common = frozenset.intersection(*(flow.follows for flow in variable))
-    return _together(flows)._replace(follows=common, alone=False)
-
-
-def _joined(flow: _Flow, other: _Flow) -> _Flow:
-    """Return the flow of a value that is one or the other."""
-    if flow == other:
-        return flow
-    if flow.parts is not None or other.parts is not None:
-        if flow.parts is None or other.parts is None or len(flow.parts) != len(other.parts):
-            return _COMPUTED
-        return _Flow(parts=tuple(map(_joined, flow.parts, other.parts)))
-    return _together((flow, other))
+    return replace(_together(flows), follows=common, alone=False)

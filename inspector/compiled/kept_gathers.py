@@ -2,31 +2,26 @@
 
 from __future__ import annotations
 
+import itertools
 from collections.abc import Iterator, Sequence
 
+from inspector.compiled.hlo.analysis import Analysis
+from inspector.compiled.hlo.dataflow import Frame, Value
 from inspector.compiled.hlo.live_values import DEVICE, Buffer, LiveValues
-from inspector.compiled.hlo.module import (
-    SAME_DATA,
-    Computation,
-    Instruction,
-    Module,
-    operand_names,
-)
+from inspector.compiled.hlo.opcodes import SAME_DATA
 from inspector.compiled.op_name import parse_op_name
 from inspector.core.snapshot import Collective, KeptGather
 
-# Instructions with the data of their first operand.
-_SAME_DATA = SAME_DATA | {
-    "get-tuple-element", "copy-start", "copy-done", "all-gather-done", "async-done",
-}  # fmt: skip
-_CONTROL = frozenset({"while", "conditional", "call", "tuple", "optimization-barrier"})
+# They return the data of an operand, or write it into another array.
+_WRITES = SAME_DATA | {"update", "fusion"}
+_CONTROL = frozenset({"while", "conditional", "call", "tuple", "pass"})
 _MOST_STEPS = 12  # from a value to the copy of it that is kept
 _MOST = 100  # in a record
 _BACKWARD = frozenset({"backward", "rematerialised"})
 
 
 def kept_gathers(
-    module: Module, live: LiveValues | None, collectives: Sequence[Collective]
+    analysis: Analysis, live: LiveValues | None, collectives: Sequence[Collective]
 ) -> tuple[KeptGather, ...] | None:
     """Return the all-gathers of the forward pass whose result the backward pass reads, the largest first.
 
@@ -46,14 +41,15 @@ def kept_gathers(
     }
     if not gathers:
         return ()
-    return tuple(sorted(_Reader(module, live).read(gathers), key=lambda kept: -kept.bytes)[:_MOST])
+    return tuple(sorted(_Reader(analysis, live).read(gathers), key=lambda kept: -kept.bytes)[:_MOST])
 
 
 class _Reader:
     """Follows gathered values through the buffers of a program."""
 
-    def __init__(self, module: Module, live: LiveValues) -> None:
-        self._module = module
+    def __init__(self, analysis: Analysis, live: LiveValues) -> None:
+        self._module = analysis.module
+        self._backward = analysis.backward
         self._instructions = live.instructions
         self._written: dict[int, list[Buffer]] = {}
         for buffer in live.buffers:
@@ -94,7 +90,7 @@ class _Reader:
     def _uses(self, position: int) -> bool:
         """Return whether the instruction there computes a part of the backward pass."""
         _, instruction = self._instructions[position]
-        if instruction.opcode in _CONTROL:
+        if instruction.does in _CONTROL:
             return False
         phases = _phases(instruction.metadata.get("op_name"))
         return bool(phases) and phases <= _BACKWARD
@@ -102,46 +98,15 @@ class _Reader:
     def _copies(self, buffer: Buffer, position: int) -> bool:
         """Return whether the instruction there writes the data of a buffer into another one."""
         name, instruction = self._instructions[position]
-        if instruction.opcode in _SAME_DATA:
+        if instruction.does in SAME_DATA or instruction.does in ("element", "copy-start", "done"):
             return True
         computation = self._module.by_name.get(name)
-        if computation is None:
+        if computation is None or instruction.does not in ("update", "fusion"):
             return False
-        if instruction.opcode == "dynamic-update-slice":
-            return _is_update(computation, instruction, buffer)
-        for called in instruction.called if instruction.opcode == "fusion" else ():
-            fused = self._module.by_name.get(called.computation)
-            if fused is not None and fused.root is not None:
-                return _passes_on(fused, fused.root, buffer.value, instruction)
-        return False
-
-
-def _is_update(computation: Computation, instruction: Instruction, buffer: Buffer) -> bool:
-    """Return whether a buffer is what a dynamic-update-slice writes."""
-    at = computation.operand(instruction, 1)
-    for _ in range(_MOST_STEPS):
-        if at is None or at.name == buffer.value:
-            break
-        at = computation.operand(at) if at.opcode in _SAME_DATA else None
-    return at is not None and at.name == buffer.value
-
-
-def _passes_on(fused: Computation, at: Instruction, value: str, fusion: Instruction) -> bool:
-    """Return whether a fusion returns the data of one operand, whole, or writes it into another array."""
-    given = operand_names(fusion)
-    for _ in range(_MOST_STEPS):
-        names = operand_names(at)
-        if at.opcode == "parameter":
-            number = at.number
-            return number is not None and number < len(given) and given[number] == value
-        place = 1 if at.opcode == "dynamic-update-slice" else 0
-        if at.opcode not in (*_SAME_DATA, "dynamic-update-slice") or len(names) <= place:
-            return False
-        following = fused.by_name.get(names[place] or "")
-        if following is None:
-            return False
-        at = following
-    return False
+        whole = Value(Frame(computation, open=False), instruction)
+        data = itertools.islice(self._backward.chain(whole, _WRITES), 1, None)
+        # Values of the same computation, not those inside of the fusion.
+        return any(value.frame.depth == 0 and value.instruction.name == buffer.value for value in data)
 
 
 def _phases(op_name: str | None) -> set[str]:

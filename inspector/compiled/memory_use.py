@@ -8,13 +8,14 @@ from collections.abc import Mapping, Sequence
 
 from inspector.compiled import argument_path
 from inspector.compiled.hlo.analysis import Analysis
+from inspector.compiled.hlo.dataflow import Frame, Value
 from inspector.compiled.hlo.fused_values import fused_values
 from inspector.compiled.hlo.live_values import DEVICE, HOST, Buffer, LiveValues, live_values
-from inspector.compiled.hlo.module import SAME_DATA, Instruction, operand_names
+from inspector.compiled.hlo.module import Instruction
+from inspector.compiled.hlo.opcodes import SAME_DATA
 from inspector.compiled.op_name import parse_op_name
 from inspector.core.array_groups import USE_GROUPS
 from inspector.core.array_roles import group_of_input
-from inspector.core.collectives import BY_OPCODE
 from inspector.core.snapshot import ArgumentUse, GroupUse, LiveValue, MemoryUse, Phase, UseGroup
 from inspector.core.typed_json import LARGEST
 
@@ -27,12 +28,11 @@ _MOST_VALUES = 400
 _EQUAL = 0.01
 # Values below this share of the largest are temporaries, without looking at their use.
 _SMALL = 1e-5
-# Instructions that keep the value of their first operand, and the most of them that are followed.
-_SAME_DATA = SAME_DATA | {"get-tuple-element", "copy-done"}
-_MOST_STEPS = 12
+# They return the data of an operand, or write it into another array.
+_WRITES = SAME_DATA | {"update", "fusion"}
 _NAMED_PHASES: tuple[Phase, ...] = ("init", "forward", "backward", "optimizer")
 # Instructions whose phases count. Others, such as constants and copies, are scheduled far from their use.
-_WORK = frozenset({"fusion", "dot", "convolution", "custom-call", "reduce", "scatter", "gather"})
+_WORK = frozenset({"fusion", "product", "custom", "reduce", "scatter", "gather", "collective"})
 _BACKWARD = frozenset({"backward", "rematerialised"})
 
 
@@ -146,6 +146,7 @@ class _Use:
         results: Sequence[str],
         uses: Mapping[str, ArgumentUse],
     ) -> None:
+        self._analysis = analysis
         self._module = analysis.module
         self._uses = uses
         self._instructions = live.instructions
@@ -214,8 +215,7 @@ class _Use:
         count = len(self._instructions)
         every: list[Phase] = []
         for position, (_, instruction) in enumerate(self._instructions):
-            works = instruction.opcode in _WORK or instruction.opcode in BY_OPCODE
-            phase = self._phase(position) if works else "unknown"
+            phase = self._phase(position) if instruction.does in _WORK else "unknown"
             every.append("backward" if phase in _BACKWARD else phase)
         ahead = {name: [0, *itertools.accumulate(phase == name for phase in every)] for name in _NAMED_PHASES}
         phases: list[Phase] = []
@@ -277,17 +277,10 @@ class _Use:
         return {self._phase(at) for buf in self._written.get(position, ()) for at in buf.readers}
 
     def _communicates(self, instruction: Instruction) -> bool:
-        if instruction.opcode in BY_OPCODE:
+        if instruction.does == "collective":
             return True
-        if instruction.opcode not in ("fusion", "async-start"):
-            return False
-        computations = (self._module.by_name.get(call.computation) for call in instruction.called)
-        return any(
-            inner.opcode in BY_OPCODE
-            for computation in computations
-            if computation is not None
-            for inner in computation.instructions
-        )
+        called = self._module.callees(instruction) if instruction.does in ("fusion", "start") else ()
+        return any(inner.does == "collective" for callee in called for inner in callee.instructions)
 
     def _path(self, buffer: Buffer) -> str | None:
         if buffer.parameter is not None:
@@ -321,30 +314,17 @@ class _Use:
     def _metadata(self, position: int) -> Mapping[str, str]:
         """Return the metadata of an instruction, or of the value that it writes into a larger array."""
         name, instruction = self._instructions[position]
-        computation = self._module.by_name[name]
-        at: Instruction | None = instruction
-        if instruction.opcode == "fusion":
-            fused = next((self._module.by_name.get(call.computation) for call in instruction.called), None)
-            at = None if fused is None else fused.root
-        else:
-            fused = computation
-        updates = False
-        for _ in range(_MOST_STEPS):
-            if at is None or fused is None:
+        frame = Frame(self._module.by_name[name], open=False)
+        written, updates = instruction, False
+        for value in self._analysis.backward.chain(Value(frame, instruction), _WRITES):
+            # A fusion of which it is an operand is an operation of its own.
+            if value.instruction.does == "fusion" and value.instruction is not instruction:
+                written = value.instruction
                 break
-            if at.opcode == "parameter" and fused is not computation:
-                number = at.number
-                at = None if number is None else computation.operand(instruction, number)
-                fused = computation
-                continue
-            names = operand_names(at)
-            if at.opcode == "dynamic-update-slice":
-                updates, names = True, names[1:]
-            elif at.opcode not in _SAME_DATA:
-                break
-            at = fused.by_name.get(names[0] or "") if names else None
-        if updates and at is not None and "/" in at.metadata.get("op_name", ""):
-            return at.metadata
+            written = value.instruction
+            updates |= written.does == "update"
+        if updates and "/" in written.metadata.get("op_name", ""):
+            return written.metadata
         return instruction.metadata
 
     def _value(self, buffer: Buffer, group: UseGroup) -> LiveValue:

@@ -127,12 +127,12 @@ def read_module(
     """
     shardings = tuple(shardings)
     arguments, results = flat_paths(shardings)
+    analysis = Analysis(module)
     facts = ProgramFacts(
         large_constants=remarkable.large_constants(module),
-        uneven_gathers=remarkable.uneven_gathers(module, results),
+        uneven_gathers=remarkable.uneven_gathers(analysis, results),
         fingerprint=fingerprint(module),
     )
-    analysis = Analysis(module)
     try:
         collectives = collectives_of(module, mesh, shardings, analysis, room)
         if module.entry is None or module.truncated is not None:
@@ -157,7 +157,7 @@ def read_module(
             uses=uses,
             gradients=gradient_results(analysis, results),
             reused=reused_inputs(module, shardings),
-            kept_gathers=kept_gathers(module, live, collectives),
+            kept_gathers=kept_gathers(analysis, live, collectives),
             pipelines=pipelines(analysis, collectives),
             open_choices=open_choices(analysis),
         )

@@ -12,41 +12,26 @@ from collections.abc import Mapping
 from inspector.compiled.hlo import kernel_costs
 from inspector.compiled.hlo.flops import product_shape
 from inspector.compiled.hlo.module import (
-    SAME_DATA,
     Computation,
     Instruction,
     operand_names,
     operand_shapes,
     operands_size,
 )
+from inspector.compiled.hlo.opcodes import ANNOTATIONS, MOVES_NOTHING, SAME_DATA, of
 from inspector.compiled.hlo.shapes import Shape, bytes_of, elements_of, total_bytes
 from inspector.core.statistics import sum_known
 
-# The computations that these call are counted separately.
-_MOVES_NOTHING = frozenset({
-    "parameter", "constant", "tuple", "get-tuple-element", "bitcast", "after-all", "add-dependency",
-    "domain", "opt-barrier", "optimization-barrier", "get-dimension-size", "set-dimension-size",
-    "while", "conditional", "call", "async-start",
-})  # fmt: skip
-# An asynchronous operation counts at its start.
-_LATER = ("-done", "-update")
 # These write only the first part of their result; the rest is the operand and a context.
 _WRITES_THE_FIRST = frozenset({"copy-start", "recv"})
-# Custom calls of JAX, the partitioner and memory planning, which move and compute nothing.
-ANNOTATIONS = frozenset({
-    "Sharding", "SPMDFullToShardShape", "SPMDShardToFullShape", "AllocateBuffer", "CreateBuffer",
-    "AssumeGatherIndicesInBound", "LayoutConstraint", "xla.sdy.FuncResultSharding", "Pin", "Unpin",
-    "ConcatBitcast", "InspectSharding",
-})  # fmt: skip
-_SLICES = frozenset({"slice", "dynamic-slice", "gather"})
-_UPDATES = frozenset({"dynamic-update-slice", "scatter"})
+_SLICES = frozenset({"slice", "gather"})
+_UPDATES = frozenset({"update", "scatter"})
 _TRIANGULAR = frozenset({"cholesky", "triangular-solve"})
-# The result has one element per element of the operand, so reading a slice of one reads a slice of the other.
 
 
 def moves_nothing(opcode: str) -> bool:
     """Return whether instructions with this opcode read and write nothing themselves."""
-    return opcode in _MOVES_NOTHING or opcode.endswith(_LATER)
+    return of(opcode).does in MOVES_NOTHING or opcode == "async-start"
 
 
 def accessed(
@@ -58,7 +43,7 @@ def accessed(
     """
     opcode = instruction.opcode
     read, written = operands_size(results, instruction), bytes_of(instruction.shape_text)
-    if opcode in _SLICES or opcode in _UPDATES:
+    if instruction.does in (*_SLICES, *_UPDATES):
         return _part(computation, instruction)
     if opcode == "send":
         return read
@@ -89,14 +74,14 @@ def accessed_by_fusion(fused: Computation) -> int | None:
     sources: dict[str, Instruction] = {}
     whole = True
     for instruction in fused.instructions:
-        opcode = instruction.opcode
-        if opcode == "parameter":
+        does = instruction.does
+        if does == "parameter":
             sources[instruction.name] = instruction
-        elif opcode == "constant":
+        elif does == "constant":
             # A scalar is part of the code; other constants are read from memory.
             if elements_of(instruction.shape_text) != 1:
                 sources[instruction.name] = instruction
-        elif opcode in _SLICES or opcode in _UPDATES:
+        elif does in _SLICES or does in _UPDATES:
             whole = False
     root = fused.root
     if root is None:
@@ -112,7 +97,7 @@ def _part(computation: Computation, instruction: Instruction) -> int | None:
     """Count a slice or update twice, as read and as written, and its start indices if they are computed."""
     opcode = instruction.opcode
     shapes = operand_shapes(computation, instruction)
-    if opcode in _UPDATES:
+    if instruction.does in _UPDATES:
         update = _update(opcode, shapes)
         # A scatter reads the old values as well.
         times, at = (2, 2) if opcode == "dynamic-update-slice" else (3, 1)
@@ -146,9 +131,9 @@ def _written(fused: Computation, root: Instruction) -> tuple[set[str], int | Non
     for output in outputs:
         parts: list[int | None] = []
         at = output
-        while at is not None and at.name not in seen and at.opcode in ("bitcast", *_UPDATES):
+        while at is not None and at.name not in seen and at.does in ("bitcast", *_UPDATES):
             seen.add(at.name)
-            if at.opcode in _UPDATES:
+            if at.does in _UPDATES:
                 update = _update(at.opcode, operand_shapes(fused, at))
                 if update is None:
                     break
@@ -166,7 +151,7 @@ Users = dict[str, list[tuple[Instruction, int, int]]]
 def _users(fused: Computation) -> Users:
     users: Users = {}
     for instruction in fused.instructions:
-        if instruction.opcode not in ("parameter", "constant"):
+        if instruction.does not in ("parameter", "constant"):
             names = operand_names(instruction)
             for number, name in enumerate(names):
                 if name:
@@ -186,15 +171,15 @@ def _read(fused: Computation, users: Users, updates: set[str], source: Instructi
     while waiting:
         name, same_layout = waiting.pop()
         for user, number, operands in users.get(name, ()):
-            opcode = user.opcode
-            if opcode in _SLICES and number == 0:
+            opcode, does = user.opcode, user.does
+            if does in _SLICES and number == 0:
                 part = elements_of(user.shape_text)
-            elif opcode in _UPDATES and number == 0 and same_layout and user.name in updates:
+            elif does in _UPDATES and number == 0 and same_layout and user.name in updates:
                 update = _update(opcode, operand_shapes(fused, user))
                 part = 0
                 if opcode == "scatter":  # it reads the old values
                     part = None if update is None else update.elements
-            elif opcode in SAME_DATA and operands == 1 and user is not fused.root:
+            elif does in SAME_DATA and operands == 1 and user is not fused.root:
                 part = 0
                 if user.name not in seen:
                     seen.add(user.name)

@@ -7,12 +7,11 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
 from inspector.compiled.hlo.asynchronous import Chains, chains
-from inspector.compiled.hlo.loops import CallSite, CallSites, Loops, call_sites
+from inspector.compiled.hlo.dataflow import Backward, CallSite, CallSites, call_sites
+from inspector.compiled.hlo.loops import Loops
 from inspector.compiled.hlo.module import Computation, Instruction, Module, users_of
+from inspector.compiled.hlo.opcodes import CALLS
 from inspector.core.typed_json import LARGEST
-
-# Instructions that execute their computation once.
-_ONCE = frozenset({"call", "fusion", "async-start", "call-start", "fusion-start"})
 
 
 @dataclass(frozen=True)
@@ -59,6 +58,10 @@ class Analysis:
     @functools.cached_property
     def call_sites(self) -> CallSites:
         return call_sites(self.module)
+
+    @functools.cached_property
+    def backward(self) -> Backward:
+        return Backward(self.module, self.call_sites)
 
     @functools.cached_property
     def chains(self) -> Chains:
@@ -122,7 +125,7 @@ def _times(site: CallSite, loops: Loops) -> int | None:
         return 1
     if site.role == "call":
         # A reduction, a sort or a custom call applies its computation any number of times.
-        return 1 if site.instruction.opcode in _ONCE else None
+        return 1 if site.instruction.does in CALLS else None
     trips = loops.trip_count(site.caller, site.instruction)
     # The condition runs once more than the body.
     return trips if trips is None or site.role == "body" else trips + 1

@@ -5,20 +5,14 @@ from __future__ import annotations
 from collections.abc import Collection, Iterator, Mapping
 
 from inspector.compiled.hlo.analysis import Analysis
-from inspector.compiled.hlo.module import (
-    SAME_DATA,
-    Computation,
-    Instruction,
-    operand_names,
-    operand_shapes,
-)
+from inspector.compiled.hlo.dataflow import Frame, Value
+from inspector.compiled.hlo.module import Computation, Instruction, operand_names, operand_shapes
+from inspector.compiled.hlo.opcodes import SAME_DATA
 from inspector.compiled.op_name import with_first
 from inspector.core.collectives import BY_OPCODE
 
-_MOST_STEPS = 12
 _MOST_USERS = 64  # that are looked at for the name of one collective
-# Instructions that pass on the data of their first operand.
-_PASS_ON = SAME_DATA | {"get-tuple-element", "pad"}
+_PASS_ON = SAME_DATA | {"pad"}
 
 
 def metadata_of(analysis: Analysis, computation: Computation, instruction: Instruction) -> Mapping[str, str]:
@@ -54,10 +48,9 @@ def first_user(
         if next(visits, None) is None:
             return None
         named = None
-        for called in user.called if user.opcode == "fusion" else ():
-            inner = analysis.module.by_name.get(called.computation)
+        for inner in analysis.module.callees(user) if user.does == "fusion" else ():
             place = operand_names(user).index(value.name)
-            if inner is not None and place in inner.parameters:
+            if place in inner.parameters:
                 named = first_user(analysis, inner, inner.parameters[place], names, visits)
         if named is None and user.metadata.get("op_name") not in names:
             named = user.metadata
@@ -71,24 +64,12 @@ def made_by(
     analysis: Analysis, computation: Computation, instruction: Instruction, operand: int = 0
 ) -> Mapping[str, str] | None:
     """Return the metadata of the operation that makes an operand, also before a fusion that takes it."""
-    names = operand_names(instruction)
-    source = computation.by_name.get(names[operand] or "") if operand < len(names) else None
-    for _ in range(_MOST_STEPS):
-        if source is None:
-            return None
-        if source.opcode == "parameter":
-            sites = analysis.call_sites.get(computation.name, ())
-            number = source.number
-            if len(sites) != 1 or sites[0].role != "call" or number is None:
-                return None
-            computation = sites[0].caller
-            source = computation.operand(sites[0].instruction, number)
-        elif source.metadata.get("op_name"):
-            return source.metadata
-        elif source.opcode in _PASS_ON:
-            source = computation.operand(source)
-        else:
-            return None
+    collective = Value(Frame(computation), instruction)
+    for source in analysis.backward.operands(collective, slice(operand, operand + 1)):
+        for value in analysis.backward.chain(source, _PASS_ON):
+            made = value.instruction
+            if made.does != "parameter" and made.metadata.get("op_name"):
+                return made.metadata
     return None
 
 

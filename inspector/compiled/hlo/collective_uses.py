@@ -5,22 +5,17 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping, Sequence
 
 from inspector.compiled.hlo.analysis import Analysis
-from inspector.compiled.hlo.module import Computation, Instruction, operand_names
-from inspector.core.collectives import BY_OPCODE
+from inspector.compiled.hlo.dataflow import Frame, Value
+from inspector.compiled.hlo.module import Computation, Instruction, Module, operand_names
+from inspector.compiled.hlo.opcodes import RUNS, SAME_DATA
 from inspector.core.snapshot import CollectiveUse
 
 Key = tuple[str, str]  # the computation and the name of a collective
 
-_ENTERED = frozenset({"call", "fusion"})
 # Operations that commute with a sum over devices, if their other operands are the same in every iteration.
-_LINEAR = frozenset({
-    "bitcast", "copy", "convert", "reshape", "transpose", "negate", "multiply", "divide", "slice",
-    "all-reduce-done", "get-tuple-element",
-})  # fmt: skip
+_LINEAR = frozenset({"negate", "multiply", "divide", "slice", "all-reduce-done"})
 _COPIES = frozenset({"bitcast", "copy"})
-_MOVES = frozenset({
-    "bitcast", "copy", "convert", "reshape", "transpose", "all-gather-done", "copy-start", "copy-done",
-})  # fmt: skip
+_OF_CONSTANTS = SAME_DATA | {"broadcast"}
 _MOST_STEPS = 200
 
 
@@ -32,21 +27,20 @@ def uses(analysis: Analysis) -> dict[Key, CollectiveUse]:
     accumulation: each iteration of a loop adds its result to a sum, and reads the sum for nothing else.
     """
     found: dict[Key, CollectiveUse] = {}
-    for computation, instruction in analysis.module.instructions:
+    module = analysis.module
+    for computation, instruction in module.instructions:
         if instruction.opcode == "while":
-            roles = {called.role: called.computation for called in instruction.called}
+            body, condition = (module.callee(instruction, role) for role in ("body", "condition"))
             # In a loop whose body communicates, devices wait for each other in any case.
-            alone = next(_inside(analysis, roles.get("body", ""), set()), None) is None
-            for key in _inside(analysis, roles.get("condition", ""), set()):
+            alone = next(_inside(module, body, set()), None) is None
+            for key in _inside(module, condition, set()):
                 found[key] = "loop-end" if alone else "condition"
-            body = analysis.module.by_name.get(roles.get("body", ""))
             if body is not None:
                 for key in _accumulated(analysis, body):
                     found.setdefault(key, "accumulation")
         elif is_callback(instruction):
-            for name in operand_names(instruction):
-                source = computation.by_name.get(name or "")
-                gathered = None if source is None else _gathered(analysis, computation, source)
+            for source in analysis.backward.operands(Value(Frame(computation), instruction)):
+                gathered = _gathered(analysis, source)
                 if gathered is not None:
                     found.setdefault(gathered, "callback")
     return found
@@ -62,46 +56,23 @@ def is_callback(instruction: Instruction) -> bool:
     return "callback" in target and target.startswith(("xla_python", "xla_ffi_python"))
 
 
-def _inside(analysis: Analysis, name: str, seen: set[str]) -> Iterator[Key]:
-    computation = analysis.module.by_name.get(name)
-    if computation is None or name in seen:
+def _inside(module: Module, computation: Computation | None, seen: set[str]) -> Iterator[Key]:
+    if computation is None or computation.name in seen:
         return
-    seen.add(name)
+    seen.add(computation.name)
     for instruction in computation.instructions:
-        if instruction.opcode in BY_OPCODE:
-            yield name, instruction.name
-        elif instruction.opcode in ("call", "fusion", "conditional", "async-start"):
-            for called in instruction.called:
-                yield from _inside(analysis, called.computation, seen)
+        if instruction.does == "collective":
+            yield computation.name, instruction.name
+        elif instruction.does in RUNS and instruction.does != "while":
+            for called in module.callees(instruction):
+                yield from _inside(module, called, seen)
 
 
-def _gathered(analysis: Analysis, computation: Computation, source: Instruction) -> Key | None:
+def _gathered(analysis: Analysis, source: Value) -> Key | None:
     """Return the all-gather that makes a value, through calls, tuples, branches and copies."""
-    place: list[int] = []  # elements of tuples that are still to be taken
-    for _ in range(_MOST_STEPS):
-        opcode = source.opcode
-        if opcode in ("all-gather", "all-gather-start"):
-            return computation.name, source.name
-        number = 0
-        if opcode == "get-tuple-element":
-            place.append(source.tuple_index or 0)
-        elif opcode == "tuple":
-            if not place:
-                return None
-            number = place.pop()
-        elif opcode == "parameter":
-            sites = analysis.call_sites.get(computation.name, [])
-            if len(sites) != 1 or sites[0].role not in ("call", "branch"):
-                return None
-            (site,) = sites
-            number = site.number + 1 if site.role == "branch" else source.number or 0
-            computation, source = site.caller, site.instruction
-        elif opcode not in _MOVES:
-            return None
-        before = computation.operand(source, number)
-        if before is None:
-            return None
-        source = before
+    for frame, instruction, _ in analysis.backward.chain(source, SAME_DATA, _MOST_STEPS):
+        if instruction.opcode in ("all-gather", "all-gather-start"):
+            return frame.computation.name, instruction.name
     return None
 
 
@@ -129,13 +100,13 @@ def _only_added(
         if user.opcode == "tuple":
             return False  # it replaces the state
         others = [name for name in operand_names(user) if name != value.name]
-        state = {name: _state_of(body, name) for name in others}
+        state = {name: _state_of(analysis, body, name) for name in others}
         if user.opcode == "fusion":
             kind = _fused(analysis, user, value)
         elif user.opcode == "add":
             kind = "added"
         else:
-            kind = "linear" if user.opcode in _LINEAR and _constant(body, others) else None
+            kind = "linear" if _is_linear(analysis, body, user, others) else None
         if kind == "linear":
             value = user
             continue
@@ -150,32 +121,38 @@ def _only_added(
     return False
 
 
-def _state_of(body: Computation, name: str | None) -> int | None:
+def _is_linear(
+    analysis: Analysis, computation: Computation, user: Instruction, others: list[str | None]
+) -> bool:
+    is_linear = user.opcode in _LINEAR or user.does in SAME_DATA or user.does == "element"
+    return is_linear and _constant(analysis, computation, others)
+
+
+def _state_of(analysis: Analysis, body: Computation, name: str | None) -> int | None:
     """Return the element of the loop's state that a value is, None for another value."""
     value = body.by_name.get(name or "")
-    while value is not None and value.opcode in _COPIES:
-        value = body.operand(value)
-    if value is None or value.opcode != "get-tuple-element":
+    if value is None:
         return None
-    state = body.operand(value)
-    return value.tuple_index if state is not None and state.opcode == "parameter" else None
+    *_, last = analysis.backward.chain(Value(Frame(body, open=False), value), _COPIES, _MOST_STEPS)
+    is_element = last.instruction.does == "parameter" and len(last.path) == 1
+    return last.path[0] if is_element else None
 
 
-def _constant(body: Computation, names: list[str | None]) -> bool:
+def _constant(analysis: Analysis, computation: Computation, names: list[str | None]) -> bool:
     """Return whether values are constants, or parts of them."""
     for name in names:
-        value = body.by_name.get(name or "")
-        while value is not None and value.opcode in ("broadcast", "convert", "bitcast", "reshape"):
-            value = body.operand(value)
-        if value is None or value.opcode != "constant":
+        value = computation.by_name.get(name or "")
+        if value is None:
+            return False
+        *_, last = analysis.backward.chain(Value(Frame(computation, open=False), value), _OF_CONSTANTS)
+        if last.instruction.does != "constant":
             return False
     return True
 
 
 def _fused(analysis: Analysis, fusion: Instruction, value: Instruction) -> str | None:
     """Return whether a fusion adds a value to its other operands, or is linear in it; None for neither."""
-    called = [c.computation for c in fusion.called if c.role == "call"]
-    inner = analysis.module.by_name.get(called[0]) if len(called) == 1 else None
+    inner = analysis.module.callee(fusion, "call")
     names = operand_names(fusion)
     if inner is None or inner.root is None or names.count(value.name) != 1:
         return None
@@ -194,12 +171,12 @@ def _fused(analysis: Analysis, fusion: Instruction, value: Instruction) -> str |
         others = [name for name in operand_names(user) if name != at.name]
         if user.opcode == "add" and not added:
             other = inner.by_name.get((others or [None])[0] or "")
-            while other is not None and other.opcode in _COPIES:
+            while other is not None and other.does in _COPIES:
                 other = inner.operand(other)
-            if other is None or other.opcode != "parameter":
+            if other is None or other.does != "parameter":
                 return None
             added = True
-        elif not (user.opcode in (_COPIES if added else _LINEAR) and _constant(inner, others)):
+        elif not (user.does in _COPIES if added else _is_linear(analysis, inner, user, others)):
             return None
         at = user
     return None
@@ -219,7 +196,7 @@ def _kept_as(
         (user,) = following
         if user is root and user.opcode == "tuple":
             return list(operand_names(user)).index(value.name) == element
-        if user.opcode not in _COPIES:
+        if user.does not in _COPIES:
             return False
         value = user
     return False
@@ -242,7 +219,7 @@ def _read_by(
         if not waiting:
             return read
         for user in users.get(waiting.pop().name, ()):
-            if user.opcode in _COPIES:
+            if user.does in _COPIES:
                 waiting.append(user)
             else:
                 read.add(user.name)

@@ -51,7 +51,8 @@ def collectives(
     Raises:
       InvalidInput: `replica_groups` or `source_target_pairs` of a collective are invalid.
     """
-    between = transfers(module)
+    analysis = analysis or Analysis(module)
+    between = transfers(analysis)
     instructions = [
         (computation, instruction)
         for computation, instruction in module.instructions
@@ -59,7 +60,6 @@ def collectives(
     ]
     if not instructions:
         return ()
-    analysis = analysis or Analysis(module)
     room = room or Room()
     return tuple(
         _collective(analysis, computation, instruction, mesh, room)

@@ -1,7 +1,8 @@
 """FLOPs of one execution of an instruction, as defined by XLA's HloCostAnalysis.
 
-An elementwise operation counts 1 per element of its result, of any type. A transcendental operation (exp,
-tanh, sqrt, power …) counts 0, because XLA counts those separately. A multiply-add counts 2.
+An elementwise operation counts 1 per element of its result, of any type, which `opcodes` contains. A
+transcendental operation (exp, tanh, sqrt, power …) counts 0, because XLA counts those separately. A
+multiply-add counts 2.
 Source: xla/service/hlo_cost_analysis.cc of OpenXLA.
 """
 
@@ -19,14 +20,6 @@ from inspector.compiled.hlo.shapes import MAX_COUNT, Shape
 from inspector.core.statistics import sum_known
 
 MULTIPLY_ADD = 2  # FLOPs
-
-ELEMENTWISE = frozenset({
-    "abs", "add", "and", "bitcast-convert", "ceil", "clamp", "compare", "complex", "convert",
-    "count-leading-zeros", "divide", "floor", "imag", "is-finite", "maximum", "minimum", "mulhi", "multiply",
-    "negate", "not", "or", "popcnt", "population-count", "real", "reduce-precision", "remainder",
-    "round-nearest-afz", "round-nearest-even", "select", "shift-left", "shift-right-arithmetic",
-    "shift-right-logical", "sign", "stochastic-convert", "subtract", "xor",
-})  # fmt: skip
 
 # Computation name → FLOPs of one application, or None if unknown.
 Applied = Callable[[str], int | None]

@@ -12,14 +12,11 @@ from dataclasses import replace
 from inspector.compiled.hlo.analysis import Analysis
 from inspector.compiled.hlo.module import Computation, Module, operand_names
 from inspector.compiled.hlo.needed_values import needed
-from inspector.core.collectives import BY_OPCODE
+from inspector.compiled.hlo.opcodes import RUNS
 from inspector.core.snapshot import Collective
 
-# They call computations, or do something else than return a result.
-_STAY = frozenset({
-    "parameter", "while", "conditional", "call", "custom-call", "rng", "rng-bit-generator", "infeed",
-    "outfeed", "send", "recv", "rng-get-and-update-state", "after-all",
-})  # fmt: skip
+# They run computations, order others, or do not give the same result again.
+_STAY = RUNS | {"parameter", "custom", "random", "generate", "receive", "send", "token"}
 
 
 def simplified(collectives: Iterable[Collective], analysis: Analysis) -> tuple[Collective, ...]:
@@ -49,36 +46,21 @@ def _outside(module: Module) -> Mapping[tuple[str, str], str]:
     for computation, instruction in module.instructions:
         if instruction.opcode != "while":
             continue
-        body = next((call.computation for call in instruction.called if call.role == "body"), None)
-        inside = module.by_name.get(body or "")
-        if inside is None:
-            continue
-        for name in _unchanging(inside):
-            outside[inside.name, name] = computation.name
+        body = module.callee(instruction, "body")
+        if body is not None:
+            outside |= dict.fromkeys(((body.name, name) for name in _unchanging(body)), computation.name)
     return outside
 
 
 def _unchanging(body: Computation) -> list[str]:
     """Return the names of the collectives of a loop body whose operands are the same in each iteration."""
-    root = body.root
-    if root is None or root.opcode != "tuple":
-        return []
-    returned = operand_names(root)
-    same: set[str] = set()
+    same = {part.name for part in body.unchanged.values()}
     collectives = []
     for instruction in body.instructions:
-        names = operand_names(instruction)
-        if instruction.opcode == "get-tuple-element":
-            number = instruction.tuple_index
-            source = body.operand(instruction)
-            if source is not None and source.opcode == "parameter":
-                kept = number is not None and number < len(returned)
-                if kept and returned[number or 0] == instruction.name:
-                    same.add(instruction.name)
-                continue
-        if instruction.opcode in _STAY or not all(name in same for name in names):
+        does = instruction.does
+        if does in _STAY or instruction.name in same or not same.issuperset(operand_names(instruction)):
             continue
         same.add(instruction.name)
-        if instruction.opcode in BY_OPCODE:
+        if does == "collective":
             collectives.append(instruction.name)
     return collectives

@@ -6,26 +6,22 @@ a part of the loop state. If that fails, the trip count is unknown.
 
 from __future__ import annotations
 
+import contextlib
 import re
-from collections import defaultdict
-from collections.abc import Mapping
-from dataclasses import dataclass
+from collections.abc import Iterator, Sequence
 from typing import NamedTuple
 
+from inspector.compiled.hlo.dataflow import Backward, CallSites, Frame, Value
 from inspector.compiled.hlo.module import Computation, Instruction, Module, Path
+from inspector.compiled.hlo.opcodes import SAME_DATA
 from inspector.compiled.hlo.step_limit import StepLimit, TooLong
-from inspector.core.collectives import OPERATIONS
 from inspector.core.typed_json import LARGEST
 
 # In the backend_config, as JSON or as a string of JSON.
 _KNOWN_TRIP_COUNT = re.compile(r'\\?"known_trip_count\\?"\s*+:\s*+\{\s*+\\?"n\\?"\s*+:\s*+\\?"?(\d{1,18})\b')
 _INTEGER = re.compile(r"[({\s]*+(-?\d{1,20})[)}\s]*+\Z")
-# Instructions with the value of their first operand.
-_SAME_VALUE = frozenset({
-    "copy", "copy-start", "copy-done", "bitcast", "convert", "reshape", "broadcast",
-    "transpose", "opt-barrier", "optimization-barrier", "add-dependency", "domain",
-})  # fmt: skip
-_CALLS = frozenset({"fusion", "call"})
+# Instructions with the value of their first operand, if it is a scalar.
+_SAME_VALUE = SAME_DATA | {"broadcast", "fusion", "call"}
 _MIRRORED = {"LT": "GT", "LE": "GE", "GT": "LT", "GE": "LE", "EQ": "EQ", "NE": "NE"}
 _NEGATED = {"LT": "GE", "LE": "GT", "GT": "LE", "GE": "LT", "EQ": "NE", "NE": "EQ"}
 _BOUNDS = {
@@ -47,59 +43,13 @@ class Linear(NamedTuple):
     constant: int
 
 
-@dataclass(frozen=True)
-class CallSite:
-    """One place where an instruction calls a computation."""
-
-    caller: Computation
-    instruction: Instruction
-    role: str
-    number: int
-
-
-CallSites = Mapping[str, list[CallSite]]
-
-# Instructions without called computations, whose attributes need not be parsed, and later parts of calls.
-_NEVER_CALL = frozenset({
-    "parameter", "constant", "get-tuple-element", "tuple", "bitcast", "copy", "broadcast",
-    "reshape", "transpose", "convert", "iota", "add", "subtract", "multiply", "divide",
-    "maximum", "minimum", "negate", "abs", "exponential", "log", "tanh", "sqrt", "rsqrt",
-    "power", "sine", "cosine", "logistic", "compare", "select", "and", "or", "xor", "not",
-    "clamp", "slice", "dynamic-slice", "dynamic-update-slice", "concatenate", "pad", "gather",
-    "dot", "convolution", "reverse", "is-finite", "floor", "ceil", "sign", "remainder",
-    "bitcast-convert", "shift-left", "shift-right-logical", "shift-right-arithmetic",
-    "copy-start", "copy-done", "partition-id", "replica-id", "async-update", "async-done",
-    *(operation.name for operation in OPERATIONS.values() if not operation.reduces),
-})  # fmt: skip
-
-
-def call_sites(module: Module) -> dict[str, list[CallSite]]:
-    """Return the call sites of each computation; an asynchronous call counts at its start."""
-    sites: dict[str, list[CallSite]] = defaultdict(list)
-    for computation, instruction in module.instructions:
-        if instruction.opcode not in _NEVER_CALL:
-            for called in instruction.called:
-                site = CallSite(computation, instruction, called.role, called.number)
-                sites[called.computation].append(site)
-    return dict(sites)
-
-
-@dataclass(frozen=True)
-class _Frame:
-    """A computation and the call by which the search entered it, if any."""
-
-    computation: Computation
-    caller: _Frame | None = None
-    call: Instruction | None = None
-    loop: bool = False  # the parameter is the loop state
-
-
 class Loops:
     """Trip counts of the loops of a module; each is derived once."""
 
     def __init__(self, module: Module, sites: CallSites) -> None:
         self._module = module
         self._sites = sites
+        self._backward = Backward(module, sites)
         self._trip_counts: dict[tuple[str, str], int | None] = {}
         self._depth = 0
         self._limit = StepLimit(module, _MIN_STEPS, _STEPS_PER_INSTRUCTION)
@@ -112,180 +62,129 @@ class Loops:
         key = (computation.name, loop.name)
         if key not in self._trip_counts:
             try:
-                self._trip_counts[key] = self._trips(_Frame(computation), loop)
+                self._trip_counts[key] = self._trips(Value(Frame(computation), loop))
             except TooLong:
                 self._trip_counts[key] = None
         return self._trip_counts[key]
 
-    def _trips(self, outer: _Frame, loop: Instruction) -> int | None:
-        condition = self._called(loop, "condition")
-        root = condition.root if condition else None
-        if condition is None or root is None:
-            return None
-        compared = self._comparison(_Frame(condition, loop=True), root)
+    def _trips(self, loop: Value) -> int | None:
+        root = self._root_of(loop.instruction, "condition")
+        compared = None if root is None else self._comparison(root)
         if compared is None:
             return None
         left, right, direction, dtype = compared
-        left_run, right_run = (self._run(outer, loop, side) for side in (left, right))
+        left_run, right_run = (self._run(loop, side) for side in (left, right))
         if left_run is None or right_run is None or (left_run[1] and right_run[1]):
             return None
         if right_run[1]:
             left_run, right_run, direction = right_run, left_run, _MIRRORED[direction]
         return _count(*left_run, right_run[0], direction, dtype)
 
-    def _go_deeper(self, instruction: Instruction) -> None:
+    @contextlib.contextmanager
+    def _one_step(self, instruction: Instruction) -> Iterator[None]:
+        """Count a step into the value of an instruction."""
         self._limit.count(1, len(instruction.operands_text) + len(instruction.attributes_text))
-        self._depth += 1
-        if self._limit.exceeded or self._depth > _MAX_DEPTH:
-            self._depth -= 1
+        if self._limit.exceeded or self._depth >= _MAX_DEPTH:
             raise TooLong
+        self._depth += 1
+        try:
+            yield
+        finally:
+            self._depth -= 1
 
-    def _run(self, outer: _Frame, loop: Instruction, value: Linear) -> tuple[int, int] | None:
+    def _run(self, loop: Value, value: Linear) -> tuple[int, int] | None:
         """Return a value before the first iteration, and its increment per iteration."""
         if value.part is None:
             return value.constant, 0
-        step = self._step(loop, value.part)
-        start = self._operand(outer, loop, 0, value.part)
+        step = self._step(loop.instruction, value.part)
+        start = self._only(self._backward.operands(loop, slice(1), value.part))
         if step is None or start is None or start.part is not None:
             return None
         return value.coefficient * start.constant + value.constant, value.coefficient * step
 
     def _step(self, loop: Instruction, part: Path) -> int | None:
         """Return the constant that each iteration adds to a part of the state; None if it does not."""
-        body = self._called(loop, "body")
-        if body is None or body.root is None:
-            return None
-        after = self._value(_Frame(body, loop=True), body.root, part)
+        root = self._root_of(loop, "body")
+        after = None if root is None else self._value(root._replace(path=part))
         if after is None or after.part != part or after.coefficient != 1:
             return None
         return after.constant
 
-    def _comparison(self, frame: _Frame, instruction: Instruction) -> tuple[Linear, Linear, str, str] | None:
+    def _root_of(self, loop: Instruction, role: str) -> Value | None:
+        """Return the result of the body or condition of a loop, whose parameter is the state."""
+        computations = self._module.callees(loop, role)
+        if len(computations) != 1 or computations[0].root is None:
+            return None
+        return Value(Frame(computations[0], open=False), computations[0].root)
+
+    def _comparison(self, value: Value) -> tuple[Linear, Linear, str, str] | None:
         """(left, right, direction, type) of the comparison that a condition comes down to."""
-        self._go_deeper(instruction)
-        try:
-            opcode = instruction.opcode
-            if opcode == "compare":
-                operands = instruction.operands
+        instruction = value.instruction
+        with self._one_step(instruction):
+            if instruction.opcode == "compare":
+                operands = self._backward.operands(value)
                 direction = instruction.attributes.get("direction", "")
                 if len(operands) != 2 or direction not in _MIRRORED:
                     return None
-                left, right = (self._operand(frame, instruction, n, ()) for n in (0, 1))
-                shape = frame.computation.shape_of(operands[0])
+                left, right = map(self._value, operands)
+                shape = operands[0].instruction.shape
                 if left is None or right is None:
                     return None
                 return left, right, direction, shape.dtype if shape else ""
-            if opcode == "not" or opcode in _SAME_VALUE:
-                inner = self._instruction(frame, instruction, 0)
-                compared = self._comparison(frame, inner) if inner else None
-                if compared and opcode == "not":
-                    compared = (*compared[:2], _NEGATED[compared[2]], compared[3])
-                return compared
-            if opcode == "parameter" and frame.caller and frame.call:
-                inner = self._instruction(frame.caller, frame.call, instruction.number)
-                return self._comparison(frame.caller, inner) if inner else None
-            if opcode in _CALLS:
-                entered = self._enter(frame, instruction)
-                return self._comparison(*entered) if entered else None
-            return None
-        finally:
-            self._depth -= 1
+            negated = instruction.opcode == "not"
+            sources = self._backward.sources(value, _SAME_VALUE | {"elementwise"} if negated else _SAME_VALUE)
+            compared = self._comparison(sources[0]) if len(sources) == 1 else None
+            return (*compared[:2], _NEGATED[compared[2]], compared[3]) if compared and negated else compared
 
-    def _instruction(self, frame: _Frame, instruction: Instruction, number: int | None) -> Instruction | None:
-        """Return the instruction that is an operand; None if the text lacks it."""
-        operands = instruction.operands
-        name = operands[number].name if number is not None and number < len(operands) else None
-        return frame.computation.by_name.get(name) if name else None
+    def _only(self, sources: Sequence[Value]) -> Linear | None:
+        """Return the value of the only source; None if there are others."""
+        return self._value(sources[0]) if len(sources) == 1 else None
 
-    def _operand(self, frame: _Frame, instruction: Instruction, number: int, path: Path) -> Linear | None:
-        source = self._instruction(frame, instruction, number)
-        return self._value(frame, source, path) if source else None
-
-    def _value(self, frame: _Frame, instruction: Instruction, path: Path) -> Linear | None:
-        """Return the part at `path` of an instruction's result as a linear function."""
-        self._go_deeper(instruction)
-        try:
-            opcode = instruction.opcode
-            if opcode == "constant":
+    def _value(self, value: Value) -> Linear | None:
+        """Return a value as a linear function."""
+        frame, instruction, path = value
+        with self._one_step(instruction):
+            does = instruction.does
+            if does == "constant":
                 written = _INTEGER.match(instruction.operands_text)
                 return Linear(None, 0, int(written[1])) if written and not path else None
-            if opcode == "parameter":
-                return self._parameter(frame, instruction, path)
-            if opcode == "tuple":
-                return self._operand(frame, instruction, path[0], path[1:]) if path else None
-            if opcode == "get-tuple-element":
-                index = instruction.tuple_index
-                return None if index is None else self._operand(frame, instruction, 0, (index, *path))
-            if opcode == "copy-start":  # (copy, original, context)
-                if not path or path[0] > 1:
-                    return None
-                return self._operand(frame, instruction, 0, path[1:])
-            if opcode == "copy-done":
-                return self._operand(frame, instruction, 0, (0, *path))
-            if opcode in _SAME_VALUE:
-                return self._operand(frame, instruction, 0, path)
-            if opcode in _CALLS:
-                entered = self._enter(frame, instruction)
-                return self._value(*entered, path) if entered else None
-            if opcode == "while" and self._step(instruction, path) == 0:
-                return self._operand(frame, instruction, 0, path)
-            if opcode in ("add", "subtract", "multiply", "negate") and not path:
-                return self._arithmetic(frame, instruction)
-            return None
-        finally:
-            self._depth -= 1
+            if does == "while":
+                unchanged = self._step(instruction, path) == 0
+                return self._only(self._backward.operands(value, slice(1), path)) if unchanged else None
+            if does == "elementwise":
+                return None if path else self._arithmetic(value)
+            if does == "parameter" and not frame.open:
+                return Linear(path, 1, 0) if instruction.number == 0 else None
+            sources = self._backward.sources(value, _SAME_VALUE)
+            if does == "parameter" and frame.caller is None:
+                # Not entered by a call: the value is known only if there is one call site.
+                sites = self._sites.get(frame.computation.name, ())
+                loop = next((site.instruction for site in sites if site.role in ("body", "condition")), None)
+                if loop is not None:  # the initial state, and perhaps that after an iteration
+                    sources = sources[:1] if self._step(loop, path) == 0 else []
+            return self._only(sources)
 
-    def _arithmetic(self, frame: _Frame, instruction: Instruction) -> Linear | None:
+    def _arithmetic(self, value: Value) -> Linear | None:
+        opcode = value.instruction.opcode
+        if opcode not in ("add", "subtract", "multiply", "negate"):
+            return None
         values = []
-        for number in range(len(instruction.operands)):
-            value = self._operand(frame, instruction, number, ())
-            if value is None:
+        for operand in self._backward.operands(value):
+            operand_value = self._value(operand)
+            if operand_value is None:
                 return None
-            values.append(value)
+            values.append(operand_value)
         zero = Linear(None, 0, 0)
-        if instruction.opcode == "negate":
+        if opcode == "negate":
             return _combined(zero, values[0], -1) if values else None
         if len(values) != 2:
             return None
         left, right = values
-        if instruction.opcode != "multiply":
-            return _combined(left, right, 1 if instruction.opcode == "add" else -1)
+        if opcode != "multiply":
+            return _combined(left, right, 1 if opcode == "add" else -1)
         if left.part is None:
             left, right = right, left
         return _combined(zero, left, right.constant) if right.part is None else None
-
-    def _parameter(self, frame: _Frame, instruction: Instruction, path: Path) -> Linear | None:
-        number = instruction.number
-        if number is None:
-            return None
-        if frame.loop:
-            return Linear(path, 1, 0) if number == 0 else None
-        if frame.caller and frame.call:
-            return self._operand(frame.caller, frame.call, number, path)
-        # Not entered by a call: the value is known only if there is one call site.
-        sites = self._sites.get(frame.computation.name, [])
-        if len(sites) != 1 or frame.computation.entry:
-            return None
-        (site,) = sites
-        call, role = site.instruction, site.role
-        if role == "branch" and number == 0:
-            number = site.number + 1
-        elif role in ("body", "condition"):
-            if number != 0 or self._step(call, path) != 0:
-                return None
-        elif role != "call" or call.opcode not in _CALLS:
-            return None
-        return self._operand(_Frame(site.caller), call, number, path)
-
-    def _enter(self, frame: _Frame, call: Instruction) -> tuple[_Frame, Instruction] | None:
-        callee = self._called(call, "call")
-        if callee is None or callee.root is None:
-            return None
-        return _Frame(callee, frame, call), callee.root
-
-    def _called(self, instruction: Instruction, role: str) -> Computation | None:
-        names = [called.computation for called in instruction.called if called.role == role]
-        return self._module.by_name.get(names[0]) if len(names) == 1 else None
 
 
 def _combined(left: Linear, right: Linear, factor: int) -> Linear | None:

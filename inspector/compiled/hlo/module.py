@@ -12,7 +12,8 @@ from dataclasses import dataclass, field
 from pathlib import PurePosixPath, PureWindowsPath
 from typing import NamedTuple
 
-from inspector.compiled.hlo import shapes, text
+from inspector.compiled.hlo import opcodes, shapes, text
+from inspector.compiled.hlo.opcodes import Does
 from inspector.compiled.hlo.shapes import Shape
 from inspector.core.source_files import is_library
 from inspector.core.statistics import sum_known
@@ -34,8 +35,6 @@ _CALLED = {
 }
 _TARGET = re.compile(r',\s*+custom_call_target\s*+=\s*+"([^"\\]*+)"')
 _NOT_PLAIN = re.compile(r'[\[({"/]')
-# Instructions with the data of their operand, in another shape, layout or type.
-SAME_DATA = frozenset({"bitcast", "copy", "convert", "reshape", "transpose"})
 _PLAIN_NAME = re.compile(r"[^\s,%][^\s,]*+")
 _TYPED_OPERAND = re.compile(rf"({text.SHAPE})\s++%?+([^\s]++)\Z", re.S)
 
@@ -64,6 +63,11 @@ class Instruction(NamedTuple):
     operands_text: str
     attributes_text: str
     root: bool
+
+    @property
+    def does(self) -> Does:
+        """What the operation does to its operands."""
+        return opcodes.of(self.opcode).does
 
     @property
     def shape(self) -> Shape | None:
@@ -139,7 +143,7 @@ class Computation:
         return {
             instruction.number: instruction
             for instruction in self.instructions
-            if instruction.opcode == "parameter"
+            if instruction.does == "parameter"
         }
 
     def shape_of(self, operand: Operand) -> Shape | None:
@@ -153,6 +157,19 @@ class Computation:
         """Return the instruction that computes an operand; None if the text lacks it."""
         names = operand_names(instruction)
         return self.by_name.get(names[number] or "") if number < len(names) else None
+
+    @functools.cached_property
+    def unchanged(self) -> Mapping[int, Instruction]:
+        """The elements of its state that the body of a loop returns as they are, by their number."""
+        root = self.root
+        unchanged: dict[int, Instruction] = {}
+        for number, name in enumerate(operand_names(root) if root and root.does == "tuple" else ()):
+            part = self.by_name.get(name or "")
+            if part is not None and part.does == "element" and part.tuple_index == number:
+                state = self.operand(part)
+                if state is not None and state.does == "parameter":
+                    unchanged[number] = part
+        return unchanged
 
 
 class Frame(NamedTuple):
@@ -194,6 +211,15 @@ class Module:
     @functools.cached_property
     def by_name(self) -> Mapping[str, Computation]:
         return {computation.name: computation for computation in self.computations}
+
+    def callees(self, instruction: Instruction, role: str | None = None) -> list[Computation]:
+        """Return the computations that an instruction calls, in one role or in any, and that the text has."""
+        called = (other.computation for other in instruction.called if role in (None, other.role))
+        return [self.by_name[name] for name in called if name in self.by_name]
+
+    def callee(self, instruction: Instruction, role: str | None = None) -> Computation | None:
+        """Return the first of these computations; None if there is none."""
+        return next(iter(self.callees(instruction, role)), None)
 
     @property
     def instructions(self) -> Iterator[tuple[Computation, Instruction]]:
@@ -318,7 +344,7 @@ def users_of(instructions: Iterable[Instruction]) -> dict[str, list[Instruction]
     """Return the instructions of a computation that use each result, by its name."""
     users: dict[str, list[Instruction]] = {}
     for instruction in instructions:
-        if instruction.opcode not in ("parameter", "constant"):
+        if instruction.does not in ("parameter", "constant"):
             for name in set(operand_names(instruction)):
                 users.setdefault(name or "", []).append(instruction)
     return users

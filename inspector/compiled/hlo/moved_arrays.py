@@ -8,74 +8,26 @@ optimizer applies it to gradients. A matrix product or a reduction ends the sear
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Container, Iterable, Iterator, Sequence
 from typing import NamedTuple
 
 from inspector.compiled.hlo.analysis import Analysis
-from inspector.compiled.hlo.asynchronous import DONE, begun
-from inspector.compiled.hlo.module import Computation, Instruction, Module, Path, operand_names
+from inspector.compiled.hlo.dataflow import Backward, Frame, Value
+from inspector.compiled.hlo.module import Computation, Module, Path
+from inspector.compiled.hlo.opcodes import ELEMENTWISE, MOVES, RUNS
 from inspector.compiled.hlo.step_limit import StepLimit, TooLong
 from inspector.core.array_groups import group_of_path
 from inspector.core.collectives import BY_OPCODE
 
-_ALL, _FIRST = slice(None), slice(1)
-# Instructions that move, slice or convert data → the operands with the data.
-MOVES: Mapping[str, slice] = {
-    **dict.fromkeys(
-        (
-            "copy", "bitcast", "reshape", "transpose", "convert", "bitcast-convert", "reverse", "slice",
-            "concatenate",
-        ),
-        _ALL,
-    ),
-    **dict.fromkeys(
-        ("copy-start", "dynamic-slice", "pad", "reduce-precision", "stochastic-convert"), _FIRST
-    ),
-    "dynamic-update-slice": slice(2),  # the array and the update; the rest are indices
-}  # fmt: skip
-# Custom calls of the partitioner and of host offloading, which keep the data.
-SAME_DATA = frozenset({
-    "Sharding", "SPMDFullToShardShape", "SPMDShardToFullShape", "MoveToHost", "MoveToDevice",
-    "annotate_device_placement", "LayoutConstraint",
-})  # fmt: skip
-_CALL_STARTS = frozenset({"async-start", "call-start", "fusion-start"})
-# Elementwise arithmetic → the operands with values.
-ELEMENTWISE: Mapping[str, slice] = {
-    **dict.fromkeys(
-        (
-            "add", "subtract", "multiply", "divide", "maximum", "minimum", "negate", "abs",
-            "exponential", "exponential-minus-one", "log", "log-plus-one", "tanh", "tan", "sine",
-            "cosine", "sqrt", "rsqrt", "cbrt", "power", "sign", "logistic", "erf", "floor", "ceil",
-            "round-nearest-even", "round-nearest-afz", "clamp", "remainder", "atan2",
-            "and", "or", "xor", "not", "shift-left", "shift-right-logical", "shift-right-arithmetic",
-        ),
-        slice(None),
-    ),
-    "select": slice(1, 3),
-}  # fmt: skip
+# What is followed from a collective's operand to arguments, and what besides from the train state.
+_MOVES = MOVES | RUNS | {"collective"}
+_COMPUTES = _MOVES | ELEMENTWISE
 _STATE = ("params", "opt_state")  # the groups of arrays that an optimizer updates
 
 # Limits for hostile text: steps in proportion to the length of the text, and nested calls.
 _MIN_STEPS = 20_000
 _STEPS_PER_INSTRUCTION = 20
 _MAX_DEPTH = 50
-
-
-class _Frame(NamedTuple):
-    """A computation and the call by which it was entered; None if the search started inside it."""
-
-    computation: Computation
-    caller: _Frame | None = None
-    call: Instruction | None = None
-    depth: int = 0
-
-
-class _Value(NamedTuple):
-    """The result of an instruction, or the part of it at `path`."""
-
-    frame: _Frame
-    instruction: Instruction
-    path: Path
 
 
 # The calls that lead to a frame, its computation, the instruction and the path.
@@ -135,10 +87,10 @@ class _Search:
 
     def __init__(self, analysis: Analysis, entry: Computation) -> None:
         self._analysis = analysis
-        self._module = module = analysis.module
+        self._module = analysis.module
         self._entry = entry
-        self._operands_of: dict[tuple[str, str], list[Instruction]] = {}
-        self._limit = StepLimit(module, _MIN_STEPS, _STEPS_PER_INSTRUCTION)
+        self._limit = StepLimit(analysis.module, _MIN_STEPS, _STEPS_PER_INSTRUCTION)
+        self._backward = Backward(analysis.module, analysis.call_sites, self._limit)
 
     def run(
         self, arguments: Sequence[str], results: Sequence[str], parts: Sequence[Path]
@@ -146,19 +98,15 @@ class _Search:
         inputs: dict[tuple[str, str], list[set[str]]] = {}
         for computation, instruction in self._module.instructions:
             if instruction.opcode in BY_OPCODE:
-                frame = _Frame(computation)
+                operands = self._backward.operands(Value(Frame(computation), instruction))
                 inputs[computation.name, instruction.name] = [
-                    {
-                        arguments[number]
-                        for number in self._arguments_of(frame, instruction, operand)
-                        if number < len(arguments)
-                    }
-                    for operand in range(max(len(self._operands(frame, instruction)), 1))
-                ]
+                    {arguments[n] for n in self._arguments_of(operand) if n < len(arguments)}
+                    for operand in operands
+                ] or [set()]
         if not inputs:
             return {}
         outputs = {key: [set[str]() for _ in operands] for key, operands in inputs.items()}
-        top = _Frame(self._entry)
+        top = Frame(self._entry)
         assert self._entry.root is not None
         seen_of_state: set[_Key] = set()
         # Parameters come first, so that values that lead to them are not followed from their moments.
@@ -168,19 +116,20 @@ class _Search:
                 if (group == "params") != params:
                     continue
                 seen: set[_Key] = set() if params or group not in _STATE else seen_of_state
-                values = self._behind([_Value(top, self._entry.root, part)], group in _STATE, seen)
+                through = _COMPUTES if group in _STATE else _MOVES
+                values = self._behind(Value(top, self._entry.root, part), through, seen)
                 for value in values:
                     if value.instruction.opcode in BY_OPCODE:
                         key = (value.frame.computation.name, value.instruction.name)
-                        for operand in outputs[key][_operand_of(value, len(outputs[key]))]:
+                        for operand in outputs[key][self._backward.operand_of_collective(value)]:
                             operand.add(path)
                 if params:
                     seen_of_state |= seen
         for moved in (inputs, outputs):
             for key, starts in self._analysis.chains.carried_on.items():
-                operands = moved.pop(key, [])
+                pieces = moved.pop(key, [])
                 for start in starts:
-                    for whole, piece in zip(moved.get(start, ()), operands, strict=False):
+                    for whole, piece in zip(moved.get(start, ()), pieces, strict=False):
                         whole |= piece
         order = {path: number for number, path in enumerate((*arguments, *results))}
 
@@ -195,191 +144,27 @@ class _Search:
             for key in inputs
         }
 
-    def _arguments_of(self, frame: _Frame, collective: Instruction, operand: int) -> Iterator[int]:
+    def _arguments_of(self, operand: Value) -> Iterator[int]:
         """Yield the numbers of the program's arguments from which an operand of a collective is made."""
-        starts = self._at(frame, collective, slice(operand, operand + 1), ())
-        for value in self._behind(starts, False, set()):
+        for value in self._behind(operand, _MOVES, set()):
             number = value.instruction.number if value.frame.computation is self._entry else None
-            if value.instruction.opcode == "parameter" and number is not None:
+            if value.instruction.does == "parameter" and number is not None:
                 yield number
 
-    def _behind(self, starts: Sequence[_Value], elementwise: bool, seen: set[_Key]) -> Iterator[_Value]:
-        """Yield all values from which these are made, including these, each once."""
-        waiting = list(starts)
+    def _behind(self, start: Value, through: Container[str], seen: set[_Key]) -> Iterator[Value]:
+        """Yield all values from which this one is made, including itself, each once."""
+        waiting = [start]
         while waiting:
             value = waiting.pop()
             frame, instruction, path = value
             # The calls that lead to a frame identify it.
-            key = (_calls(frame), frame.computation.name, instruction.name, path)
+            key = (frame.calls, frame.computation.name, instruction.name, path)
             if key in seen:
                 continue
             seen.add(key)
             yield value
-            sources = self._sources(value, elementwise)
+            sources = self._backward.sources(value, through)
             self._limit.count(1 + len(sources))
             if self._limit.exceeded or len(path) > _MAX_DEPTH:
                 raise TooLong
             waiting += sources
-
-    def _sources(self, value: _Value, elementwise: bool) -> list[_Value]:
-        """Return the values from which this one is made by one instruction."""
-        frame, instruction, path = value
-        opcode = instruction.opcode
-        if opcode == "parameter":
-            return self._given(value)
-        if opcode == "get-tuple-element":
-            index = instruction.tuple_index
-            return [] if index is None else self._at(frame, instruction, _FIRST, (index, *path))
-        if opcode == "tuple":
-            return self._at(frame, instruction, _slice_at(path), path[1:]) if path else []
-        if opcode in ("add-dependency", "domain"):  # tuples as they are
-            return self._at(frame, instruction, _FIRST, path)
-        if opcode in ("opt-barrier", "optimization-barrier"):
-            # A barrier with several operands returns a tuple of them.
-            if path and len(self._operands(frame, instruction)) > 1:
-                return self._at(frame, instruction, _slice_at(path), path[1:])
-            return self._at(frame, instruction, _FIRST, path)
-        if opcode in MOVES:
-            return self._at(frame, instruction, MOVES[opcode], ())
-        if elementwise and opcode in ELEMENTWISE:
-            return self._at(frame, instruction, ELEMENTWISE[opcode], ())
-        if opcode in BY_OPCODE:
-            return self._through_collective(value)
-        if opcode.endswith(("-done", "-update")):
-            return self._through_done(value)
-        if opcode in ("fusion", "call"):
-            return self._root_of(frame, instruction, "call", path)
-        if opcode.endswith("-start"):
-            # (operands, results, context …)
-            if path[:1] == (0,):
-                return self._at(frame, instruction, _slice_at(path[1:]), path[2:])
-            if not path:
-                return []
-            if opcode not in _CALL_STARTS:
-                return self._sources(_Value(frame, begun(instruction), path[1:]), elementwise)
-            return self._root_of(frame, instruction, "call", path[1:])
-        if opcode == "while":
-            return [
-                *self._root_of(frame, instruction, "body", path),
-                *self._at(frame, instruction, _FIRST, path),
-            ]
-        if opcode == "conditional":
-            return self._root_of(frame, instruction, "branch", path)
-        if opcode == "broadcast":
-            sources = self._at(frame, instruction, _FIRST, ())
-            before, after = (sources[0].instruction.shape if sources else None), instruction.shape
-            same_size = before is not None and after is not None and before.bytes == after.bytes
-            return sources if same_size else []
-        target = instruction.target if "call" in opcode else None
-        if target == DONE:
-            operands = self._at(frame, instruction, _ALL, path)
-            return [operand for operand in operands if operand.instruction.opcode in BY_OPCODE]
-        return self._at(frame, instruction, _FIRST, path) if target in SAME_DATA else []
-
-    def _through_collective(self, value: _Value) -> list[_Value]:
-        """Return the operands from which a collective, or its start, makes this part of its result."""
-        frame, instruction, path = value
-        operation = BY_OPCODE[instruction.opcode]
-        if instruction.opcode != operation.name and operation.start_returns_operands:
-            path = path[1:]  # of (operands, results, context …)
-        several = len(self._operands(frame, instruction)) > 1
-        # Each result of an all-to-all contains parts of all operands.
-        if several and path and operation.route != "all-to-all":
-            return self._at(frame, instruction, _slice_at(path), path[1:])
-        return self._at(frame, instruction, _ALL, ())
-
-    def _through_done(self, value: _Value) -> list[_Value]:
-        frame, instruction, path = value
-        started = next((operand.opcode for operand in self._operands(frame, instruction)), "")
-        operation = BY_OPCODE.get(started)
-        result_alone = operation is not None and not operation.start_returns_operands
-        if not (instruction.opcode.endswith("-update") or result_alone):
-            path = () if started == "copy-start" else (1, *path)
-        return self._at(frame, instruction, _FIRST, path)
-
-    def _given(self, value: _Value) -> list[_Value]:
-        """Return the value of a parameter, from the call that entered its computation or the only call."""
-        frame, instruction, path = value
-        number = instruction.number
-        if number is None or frame.computation is self._entry:
-            return []
-        outer, call, branch = frame.caller, frame.call, None
-        if outer is None or call is None:
-            sites = self._analysis.call_sites.get(frame.computation.name, [])
-            if len({(site.caller.name, site.instruction.name) for site in sites}) != 1:
-                return []  # depends on the call
-            outer, call, branch = _Frame(sites[0].caller), sites[0].instruction, sites[0].number
-        if call.opcode == "while":
-            given = self._at(outer, call, _FIRST, path)
-            body = self._called(call, "body")
-            if body and body[0] is frame.computation and frame.computation.root is not None:
-                # The result of the previous iteration.
-                given.append(_Value(frame, frame.computation.root, path))
-            return given
-        if call.opcode == "conditional":
-            return [
-                value
-                for n, callee in enumerate(self._called(call, "branch"))
-                if (callee is frame.computation if branch is None else n == branch)
-                for value in self._at(outer, call, slice(n + 1, n + 2), path)
-            ]
-        if call.opcode in ("fusion", "call") or call.opcode.endswith("-start"):
-            return self._at(outer, call, slice(number, number + 1), path)
-        return []
-
-    def _root_of(self, frame: _Frame, call: Instruction, role: str, path: Path) -> list[_Value]:
-        """Return the results of the computations that an instruction calls."""
-        if frame.depth >= _MAX_DEPTH:
-            raise TooLong
-        return [
-            _Value(_Frame(callee, frame, call, frame.depth + 1), callee.root, path)
-            for callee in self._called(call, role)
-            if callee.root is not None
-        ]
-
-    def _called(self, instruction: Instruction, role: str) -> list[Computation]:
-        by_name = self._module.by_name
-        return [
-            by_name[called.computation]
-            for called in instruction.called
-            if called.role == role and called.computation in by_name
-        ]
-
-    def _at(self, frame: _Frame, instruction: Instruction, which: slice, path: Path) -> list[_Value]:
-        return [_Value(frame, operand, path) for operand in self._operands(frame, instruction)[which]]
-
-    def _operands(self, frame: _Frame, instruction: Instruction) -> list[Instruction]:
-        """Return the instructions of all operands; none if one is missing in the text."""
-        key = (frame.computation.name, instruction.name)
-        operands = self._operands_of.get(key)
-        if operands is None:
-            self._limit.count(characters=len(instruction.operands_text))
-            by_name = frame.computation.by_name
-            named = [by_name.get(name or "") for name in operand_names(instruction)]
-            operands = [operand for operand in named if operand is not None]
-            self._operands_of[key] = operands = operands if len(operands) == len(named) else []
-        return operands
-
-
-def _operand_of(value: _Value, count: int) -> slice:
-    """Return the operand of a collective that becomes this part of its result, of `count`; all if unknown."""
-    _, instruction, path = value
-    operation = BY_OPCODE[instruction.opcode]
-    if instruction.opcode != operation.name and operation.start_returns_operands:
-        path = path[1:]  # of (operands, results, context …)
-    known = path and path[0] < count and operation.route != "all-to-all"
-    return _slice_at(path) if count > 1 and known else _ALL
-
-
-def _calls(frame: _Frame) -> tuple[int, ...]:
-    calls = []
-    while frame.call is not None and frame.caller is not None:
-        calls.append(id(frame.call))
-        frame = frame.caller
-    return tuple(calls)
-
-
-def _slice_at(path: Path) -> slice:
-    """Return the slice of one operand, by default the first."""
-    number = path[0] if path else 0
-    return slice(number, number + 1)

@@ -30,9 +30,7 @@ def pipelines(analysis: Analysis, collectives: Iterable[Collective]) -> tuple[Pi
         if loop.opcode != "while":
             continue
         trips = analysis.loops.trip_count(computation, loop)
-        body = analysis.module.by_name.get(
-            next((called.computation for called in loop.called if called.role == "body"), "")
-        )
+        body = analysis.module.callee(loop, "body")
         if trips is None or body is None:
             continue
         stacks = set(_stacks(loop))

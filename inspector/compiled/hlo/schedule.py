@@ -9,10 +9,12 @@ from __future__ import annotations
 import re
 from collections.abc import Iterable, Iterator, Mapping
 
-from inspector.compiled.hlo.accesses import ANNOTATIONS, moves_nothing
+from inspector.compiled.hlo.accesses import moves_nothing
 from inspector.compiled.hlo.analysis import Analysis
 from inspector.compiled.hlo.asynchronous import DONE, Key
+from inspector.compiled.hlo.dataflow import Frame, Value
 from inspector.compiled.hlo.module import Computation, Instruction, operand_names, result_sizes
+from inspector.compiled.hlo.opcodes import ANNOTATIONS
 from inspector.compiled.hlo.shapes import elements_of
 from inspector.compiled.hlo.slice_transfers import rendezvous
 from inspector.compiled.hlo.work import Count
@@ -32,12 +34,9 @@ _CYCLES = re.compile(r'"estimated_cycles":"(\d{1,18})"')
 # The memory space of the host in the layout of an array. Source: texts for TPUs.
 _HOST = "S(5)"
 _RUNS = {"while": ("body",), "conditional": ("branch",), "call": ("call",)}
-# Instructions that pass on the value of their first operand.
-_PASS_ON = frozenset({"get-tuple-element", "bitcast", "copy", "tuple"})
+_PASS_ON = frozenset({"bitcast", "copy"})
 # Operations that copy data when they are asynchronous.
 _COPIES = frozenset({"copy", "slice", "dynamic-slice", "dynamic-update-slice"})
-# Most such instructions between the end of an asynchronous operation and its beginning.
-_MOST_STEPS = 8
 
 
 def schedule(analysis: Analysis, collectives: Iterable[Collective]) -> Schedule | None:
@@ -121,7 +120,7 @@ class _Reader:
         )
         awaits = None
         if opcode.endswith("-done"):
-            awaits = _beginning(computation, instruction, places)
+            awaits = _beginning(self._analysis, computation, instruction, places)
         elif ends := self._ended(instruction, inside):
             awaits = next((begun[key] for key in ends if key in begun), None)
         roles = _RUNS.get(opcode, ())
@@ -164,7 +163,7 @@ class _Reader:
         opcode = instruction.opcode
         if opcode in _RUNS or opcode == "async-start" or opcode.endswith("-done"):
             return False
-        if moves_nothing(opcode) or opcode in ("partition-id", "replica-id"):
+        if moves_nothing(opcode) or instruction.does == "device":
             return True
         if opcode == "recv" and rendezvous(instruction):
             return True  # its send is kept
@@ -185,24 +184,21 @@ class _Reader:
 
     def _ended(self, instruction: Instruction, inside: list[Key]) -> list[Key]:
         """Return the first pieces of the collective that a fusion with AsyncCollectiveDone awaits."""
-        for called in instruction.called if inside else ():
-            computation = self._module.by_name.get(called.computation)
-            for inner in computation.instructions if computation is not None else ():
+        for computation in self._module.callees(instruction) if inside else ():
+            for inner in computation.instructions:
                 if inner.opcode == "custom-call" and inner.target == DONE:
                     carried_on = self._analysis.chains.carried_on
                     return [start for key in inside for start in carried_on.get(key, ())]
         return []
 
 
-def _beginning(computation: Computation, instruction: Instruction, places: Mapping[str, int]) -> int | None:
+def _beginning(
+    analysis: Analysis, computation: Computation, instruction: Instruction, places: Mapping[str, int]
+) -> int | None:
     """Return the place of the `-start` of a `-done`; None if it is in another computation."""
-    for _ in range(_MOST_STEPS):
-        source = computation.operand(instruction)
-        if source is None:
-            return None
-        if source.opcode.endswith("-start") or source.opcode in ("send", "recv"):
-            return places.get(source.name)
-        if source.opcode not in _PASS_ON and not source.opcode.endswith("-update"):
-            return None
-        instruction = source
+    end = Value(Frame(computation, open=False), instruction)
+    for value in analysis.backward.chain(end, _PASS_ON):
+        opcode = value.instruction.opcode
+        if opcode.endswith("-start") or opcode in ("send", "recv"):
+            return places.get(value.instruction.name)
     return None

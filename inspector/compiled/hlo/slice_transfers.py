@@ -19,7 +19,10 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from inspector.compiled.hlo.module import Computation, Instruction, Module
+from inspector.compiled.hlo.analysis import Analysis
+from inspector.compiled.hlo.dataflow import Backward, Frame, Value
+from inspector.compiled.hlo.module import Computation, Instruction
+from inspector.compiled.hlo.opcodes import SAME_DATA
 from inspector.compiled.hlo.replica_groups import MAX_POSITIONS, Groups
 from inspector.core.snapshot import Mesh
 from inspector.core.tpu_slices import slices_of
@@ -31,8 +34,7 @@ _PRODUCT = re.compile(r"\{([\d,:]++)\}x\{([\d,:]++)\}")
 _GROUP = re.compile(r"\{(\d{1,18}+(?:,\d{1,18}+)*+)\}")
 _PAIR = re.compile(r"\{(\d{1,18}+)->(\d{1,18}+)\}")
 _RANGE = re.compile(r"(\d{1,9})(?::(\d{1,9}))?+\Z")
-# Operations that return their operand, in another shape or place.
-_SAME_DATA = frozenset({"bitcast", "copy", "copy-done", "get-tuple-element", "reshape", "recv-done"})
+_MOST_STEPS = 100  # from the data to the operation that makes it
 
 # A device by its id, or as (slice from 1, number in its slice).
 Member = int | tuple[int, int]
@@ -72,10 +74,10 @@ class Transfer:
         return groups if min(map(min, groups)) >= 0 else None
 
 
-def transfers(module: Module) -> dict[Key, Transfer]:
+def transfers(analysis: Analysis) -> dict[Key, Transfer]:
     """Return the collectives between slices by computation and name of their send."""
     by_send = {}
-    for computation in module.computations:
+    for computation in analysis.module.computations:
         ends: dict[str, Instruction] = {}
         for instruction in computation.instructions:
             if instruction.opcode == "recv" and (name := rendezvous(instruction)) is not None:
@@ -84,7 +86,7 @@ def transfers(module: Module) -> dict[Key, Transfer]:
             if instruction.opcode == "send" and (kind := _TYPE.search(instruction.attributes_text)):
                 receive = ends.get(rendezvous(instruction) or "")
                 by_send[computation.name, instruction.name] = _transfer(
-                    computation, instruction, receive, kind[1]
+                    analysis.backward, computation, instruction, receive, kind[1]
                 )
     return by_send
 
@@ -96,7 +98,7 @@ def rendezvous(instruction: Instruction) -> str | None:
 
 
 def _transfer(
-    computation: Computation, send: Instruction, receive: Instruction | None, kind: str
+    backward: Backward, computation: Computation, send: Instruction, receive: Instruction | None, kind: str
 ) -> Transfer:
     op = kind.lower().replace("_", "-")
     op = "collective-permute" if op == "one-to-one" else op
@@ -108,7 +110,7 @@ def _transfer(
         _groups(written[1] if written else ""),
         _data_bytes(send),
         None if receive is None else _data_bytes(receive),
-        _metadata(computation, send, receive),
+        _metadata(backward, computation, send, receive),
     )
 
 
@@ -147,24 +149,20 @@ def _numbers(text: str) -> range | list[int]:
     return numbers
 
 
-def _metadata(computation: Computation, send: Instruction, receive: Instruction | None) -> Mapping[str, str]:
+def _metadata(
+    backward: Backward, computation: Computation, send: Instruction, receive: Instruction | None
+) -> Mapping[str, str]:
     """Return the metadata of the operation that makes the data, or else of the first one that uses it."""
-    source: Instruction | None = send
-    while source is not None:
-        name = next((operand.name for operand in source.operands), None)
-        source = computation.by_name.get(name or "")
-        if source is None or source.opcode == "parameter":
-            break
-        if "op_name" in source.metadata:
-            return source.metadata
-        if source.opcode not in _SAME_DATA:
-            break
+    for sent in backward.operands(Value(Frame(computation, open=False), send), slice(1)):
+        for value in backward.chain(sent, SAME_DATA, _MOST_STEPS):
+            if value.instruction.does != "parameter" and "op_name" in value.instruction.metadata:
+                return value.instruction.metadata
     used = {receive.name} if receive is not None else set()
     for instruction in computation.instructions if used else ():
         if used.isdisjoint(operand.name for operand in instruction.operands):
             continue
         if "op_name" in instruction.metadata:
             return instruction.metadata
-        if instruction.opcode in _SAME_DATA:
+        if instruction.does in SAME_DATA or instruction.does in ("element", "done"):
             used.add(instruction.name)
     return {}

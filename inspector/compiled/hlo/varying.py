@@ -18,12 +18,12 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 
 from inspector.compiled.hlo import entry, shardings, text
-from inspector.compiled.hlo.accesses import ANNOTATIONS
 from inspector.compiled.hlo.analysis import Analysis
 from inspector.compiled.hlo.asynchronous import begun
 from inspector.compiled.hlo.collectives import positions_of
 from inspector.compiled.hlo.mesh_groups import numbers_of_groups, primes_of
 from inspector.compiled.hlo.module import Computation, Instruction, Module, operand_names
+from inspector.compiled.hlo.opcodes import ANNOTATIONS
 from inspector.compiled.hlo.shardings import HloSharding, NamedMesh, Part
 from inspector.compiled.hlo.step_limit import StepLimit, TooLong
 from inspector.core.collectives import BY_OPCODE

@@ -7,10 +7,10 @@ from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 
-from inspector.compiled.hlo.accesses import ANNOTATIONS, accessed, accessed_by_fusion, moves_nothing
+from inspector.compiled.hlo.accesses import accessed, accessed_by_fusion, moves_nothing
 from inspector.compiled.hlo.analysis import Analysis, Runs
 from inspector.compiled.hlo.asynchronous import DONE, START, begun
-from inspector.compiled.hlo.flops import COUNTED, ELEMENTWISE, others, product
+from inspector.compiled.hlo.flops import COUNTED, others, product
 from inspector.compiled.hlo.module import (
     Computation,
     Instruction,
@@ -18,6 +18,7 @@ from inspector.compiled.hlo.module import (
     operand_names,
     result_sizes,
 )
+from inspector.compiled.hlo.opcodes import ANNOTATIONS, RUNS, of
 from inspector.compiled.hlo.shapes import MAX_COUNT, elements_of
 from inspector.compiled.hlo.text import NAME
 from inspector.compiled.hlo.varying import (
@@ -31,7 +32,6 @@ from inspector.compiled.hlo.varying import (
 )
 from inspector.core.snapshot import MatmulFlops, Mesh, RepeatedWork, Spec, Work, WorkPart
 
-_CALLS = frozenset({"call", "async-start", "while", "conditional"})
 # Custom calls that compute nothing. Some of them move data.
 _COMPUTE_NOTHING = ANNOTATIONS | {
     "AnnotateDevicePlacement", "MoveToHost", "MoveToDevice", "SliceId", "ZeroCrop", START, DONE,
@@ -362,10 +362,10 @@ class Count:
     ) -> None:
         """Add one instruction. Without the bytes of the results, the moved bytes are not counted."""
         instruction = begun(written) if written.opcode.endswith("-start") else written
-        opcode = instruction.opcode
+        opcode, row = instruction.opcode, of(instruction.opcode)
         fused = None
-        if opcode in ELEMENTWISE:
-            run.flops.add(1, elements_of(instruction.shape_text))
+        if row.flops:
+            run.flops.add(row.flops, elements_of(instruction.shape_text))
         elif opcode in COUNTED:
             if (computation.name, instruction.name) in self._carried_on:
                 return
@@ -375,9 +375,9 @@ class Count:
             fused = self._module.by_name.get(called[1]) if called else None
             if fused is not None:
                 run.fuses.append(fused.name)
-        elif opcode in _CALLS:
+        elif row.does in RUNS:
             run.calls += [called.computation for called in instruction.called]
-            run.loops |= opcode in ("while", "conditional")
+            run.loops |= row.does in ("while", "conditional")
         if results is None or moves_nothing(opcode):
             return
         run.instructions += 1

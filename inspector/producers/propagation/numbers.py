@@ -15,7 +15,8 @@ from typing import Any
 
 from jax.extend.mlir import ir
 
-from inspector.compiled.hlo.module import SAME_DATA, Instruction, Module, users_of
+from inspector.compiled.hlo.module import Instruction, Module, users_of
+from inspector.compiled.hlo.opcodes import SAME_DATA
 from inspector.compiled.hlo.shapes import Shape
 from inspector.core.collectives import OPERATIONS
 from inspector.producers.propagation.history import NUMBER, erase_marks
@@ -26,7 +27,7 @@ _WRITTEN = re.compile(r'metadata=\{op_name="(\d+)"[^{}]*\}')
 _ONE_DIMENSION = re.compile(r"\{(\d+)\}")
 # An attribute of collectives in the text of JAX 0.12.
 _OF_THE_PARTITIONER = "is_spmd_generated"
-_PASS_ON = SAME_DATA | {"slice", "dynamic-slice", "get-tuple-element", *OPERATIONS}
+_PASS_ON = SAME_DATA | {"slice", "element", "collective"}
 _MOST_STEPS = 32  # from a collective to the operations that use its result
 _FIELD = "operation_number"  # of the metadata of an instruction
 
@@ -152,7 +153,7 @@ def _users(
             other = _number(reader)
             if other is not None and other != number:
                 numbers.setdefault(other)
-            elif reader.opcode in _PASS_ON:
+            elif reader.does in _PASS_ON:
                 waiting.append(reader)
     return tuple(numbers)
 

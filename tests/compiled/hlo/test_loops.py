@@ -10,7 +10,8 @@ from hypothesis import strategies as st
 
 from inspector.compiled import hlo
 from inspector.compiled.hlo.analysis import Analysis
-from inspector.compiled.hlo.loops import Loops, call_sites
+from inspector.compiled.hlo.dataflow import call_sites
+from inspector.compiled.hlo.loops import Loops
 from inspector.compiled.hlo.module import Module
 from tests.compiled.hlo import given
 

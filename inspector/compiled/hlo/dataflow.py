@@ -1,0 +1,418 @@
+"""The flow of data through a program: back from a value to those it is made from, and forward from arguments.
+
+Tuples, calls, fusions, loops, conditionals and asynchronous operations are followed here. What an analysis
+asks is a set of kinds of operations that `Backward` follows, or a transfer function of `Forward`.
+"""
+
+from __future__ import annotations
+
+import functools
+from abc import ABC, abstractmethod
+from collections import defaultdict
+from collections.abc import Callable, Container, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Generic, NamedTuple, TypeAlias, TypeVar
+
+from inspector.compiled.hlo import opcodes
+from inspector.compiled.hlo.asynchronous import DONE, begun
+from inspector.compiled.hlo.module import Computation, Instruction, Module, Path, operand_names
+from inspector.compiled.hlo.opcodes import KEEPS_DATA, Does, may_call
+from inspector.compiled.hlo.shapes import Shape
+from inspector.compiled.hlo.step_limit import StepLimit, TooLong
+from inspector.core.collectives import BY_OPCODE
+
+_ALL, _FIRST = slice(None), slice(1)
+_MAX_DEPTH = 50  # of nested calls
+
+
+@dataclass(frozen=True)
+class CallSite:
+    """One place where an instruction calls a computation."""
+
+    caller: Computation
+    instruction: Instruction
+    role: str
+    number: int
+
+
+CallSites = Mapping[str, list[CallSite]]
+
+
+def call_sites(module: Module) -> dict[str, list[CallSite]]:
+    """Return the call sites of each computation; an asynchronous call counts at its start."""
+    sites: dict[str, list[CallSite]] = defaultdict(list)
+    for computation, instruction in module.instructions:
+        if may_call(instruction.opcode):
+            for called in instruction.called:
+                site = CallSite(computation, instruction, called.role, called.number)
+                sites[called.computation].append(site)
+    return dict(sites)
+
+
+class Frame(NamedTuple):
+    """A computation and the call by which it was entered; None if the search started inside it.
+
+    open: whether the search leaves the computation for those that call it.
+    """
+
+    computation: Computation
+    caller: Frame | None = None
+    call: Instruction | None = None
+    depth: int = 0
+    open: bool = True
+
+    @property
+    def calls(self) -> tuple[int, ...]:
+        """The identity of the calls that lead to this frame, the innermost first."""
+        calls, frame = [], self
+        while frame.call is not None and frame.caller is not None:
+            calls.append(id(frame.call))
+            frame = frame.caller
+        return tuple(calls)
+
+
+class Value(NamedTuple):
+    """The result of an instruction, or the part of it at `path`."""
+
+    frame: Frame
+    instruction: Instruction
+    path: Path = ()
+
+
+class Backward:
+    """Follows values of a program back to those that they are made from.
+
+    limit: counts the steps of the search, and the text that they read.
+    """
+
+    def __init__(self, module: Module, sites: CallSites, limit: StepLimit | None = None) -> None:
+        self._module = module
+        self._sites = sites
+        self._limit = limit
+        self._operands_of: dict[tuple[str, str], list[Instruction]] = {}
+
+    def chain(self, value: Value, through: Container[str], steps: int = 12) -> Iterator[Value]:
+        """Yield a value, the one that has its data, and so on, as long as there is one alone.
+
+        Of an array in which a part is updated, the new part is the next one.
+        """
+        for _ in range(steps):
+            yield value
+            if value.instruction.does == "update" and "update" in through:
+                sources = self.operands(value, slice(1, 2))
+            else:
+                sources = self.sources(value, through)
+            if len(sources) != 1:
+                return
+            (value,) = sources
+
+    def sources(self, value: Value, through: Container[str]) -> list[Value]:
+        """Return the values that one instruction makes this one from.
+
+        Tuples, barriers, parameters and asynchronous operations are always followed.
+
+        Args:
+          through: the other kinds of operations that are followed, such as `collective` and `fusion`.
+
+        Raises:
+          TooLong: calls or tuples are nested too deeply.
+        """
+        instruction, path = value.instruction, value.path
+        row = opcodes.of(instruction.opcode)
+        structural = _STRUCTURAL.get(row.does)
+        if structural is not None:
+            return structural(self, value, through)
+        if row.does == "collective":
+            return self.operands(value, self.operand_of_collective(value)) if "collective" in through else []
+        if row.does == "custom":
+            return self._of_custom_call(value)
+        if row.does == "broadcast" and "broadcast" not in through:
+            sources = self.operands(value, _FIRST)
+            before, after = (sources[0].instruction.shape if sources else None), instruction.shape
+            same_size = before is not None and after is not None and before.bytes == after.bytes
+            return sources if same_size else []
+        if instruction.opcode.endswith("-start"):
+            return self._of_start(value, through)
+        if row.does not in through:
+            return []
+        if row.does in ("fusion", "call"):
+            return self._roots(value, "call", path)
+        if row.does == "while":
+            return [*self._roots(value, "body", path), *self.operands(value, _FIRST, path)]
+        if row.does == "conditional":
+            return self._roots(value, "branch", path)
+        return self.operands(value, row.data)
+
+    def operands(self, value: Value, which: slice = _ALL, path: Path = ()) -> list[Value]:
+        """Return operands of the instruction, at `path`; none if one is missing in the text."""
+        frame, instruction, _ = value
+        key = (frame.computation.name, instruction.name)
+        operands = self._operands_of.get(key)
+        if operands is None:
+            if self._limit is not None:
+                self._limit.count(characters=len(instruction.operands_text))
+            by_name = frame.computation.by_name
+            named = [by_name.get(name or "") for name in operand_names(instruction)]
+            operands = [operand for operand in named if operand is not None]
+            self._operands_of[key] = operands = operands if len(operands) == len(named) else []
+        return [Value(frame, operand, path) for operand in operands[which]]
+
+    def operand_of_collective(self, value: Value) -> slice:
+        """Return the operand that becomes this part of a collective's result; all if several do."""
+        instruction, path = value.instruction, value.path
+        operation = BY_OPCODE[instruction.opcode]
+        if instruction.opcode != operation.name and operation.start_returns_operands:
+            path = path[1:]  # of (operands, results, context …)
+        # Each result of an all-to-all contains parts of all operands.
+        several = len(self.operands(value)) > 1 and operation.route != "all-to-all"
+        return _at(path) if several and path else _ALL
+
+    def _of_element(self, value: Value, through: Container[str]) -> list[Value]:
+        index = value.instruction.tuple_index
+        return [] if index is None else self.operands(value, _FIRST, (index, *value.path))
+
+    def _of_tuple(self, value: Value, through: Container[str]) -> list[Value]:
+        path = value.path
+        return self.operands(value, _at(path), path[1:]) if path else []
+
+    def _of_pass(self, value: Value, through: Container[str]) -> list[Value]:
+        barrier = value.instruction.opcode.endswith("barrier")
+        # A barrier with several operands returns a tuple of them.
+        if barrier and value.path and len(self.operands(value)) > 1:
+            return self._of_tuple(value, through)
+        return self.operands(value, _FIRST, value.path)
+
+    def _of_start(self, value: Value, through: Container[str]) -> list[Value]:
+        """Return the sources of a part of (operands, results, context …)."""
+        frame, instruction, path = value
+        if path[:1] == (0,):
+            return self.operands(value, _at(path[1:]), path[2:])
+        if not path:
+            return []
+        if instruction.does != "start":
+            return self.sources(Value(frame, begun(instruction), path[1:]), through)
+        return self._roots(value, "call", path[1:]) if "start" in through else []
+
+    def _of_copy_start(self, value: Value, through: Container[str]) -> list[Value]:
+        """Return the operand for the copy and the original in (copy, original, context)."""
+        return self.operands(value, _FIRST, value.path[1:]) if value.path[:1] < (2,) else []
+
+    def _of_done(self, value: Value, through: Container[str]) -> list[Value]:
+        instruction, path = value.instruction, value.path
+        started = next((operand.instruction.opcode for operand in self.operands(value)), "")
+        operation = BY_OPCODE.get(started)
+        result_alone = operation is not None and not operation.start_returns_operands
+        if not (instruction.opcode.endswith("-update") or result_alone):
+            path = (0, *path) if started == "copy-start" else (1, *path)
+        return self.operands(value, _FIRST, path)
+
+    def _of_custom_call(self, value: Value) -> list[Value]:
+        target = value.instruction.target
+        if target == DONE:
+            operands = self.operands(value, _ALL, value.path)
+            return [operand for operand in operands if operand.instruction.opcode in BY_OPCODE]
+        return self.operands(value, _FIRST, value.path) if target in KEEPS_DATA else []
+
+    def _of_parameter(self, value: Value, through: Container[str]) -> list[Value]:
+        """Return the value of a parameter, from the call that entered its computation or the only call."""
+        frame, instruction, path = value
+        number = instruction.number
+        if number is None or frame.computation.entry or not frame.open:
+            return []
+        outer, call, branch = frame.caller, frame.call, None
+        if outer is None or call is None:
+            sites = self._sites.get(frame.computation.name, [])
+            if len({(site.caller.name, site.instruction.name) for site in sites}) != 1:
+                return []  # depends on the call
+            outer, call, branch = Frame(sites[0].caller), sites[0].instruction, sites[0].number
+        called = Value(outer, call)
+        if call.does == "while":
+            given = self.operands(called, _FIRST, path)
+            if self._module.callee(call, "body") is frame.computation and frame.computation.root is not None:
+                # The result of the previous iteration.
+                given.append(Value(frame, frame.computation.root, path))
+            return given
+        if call.does == "conditional":
+            return [
+                operand
+                for n, callee in enumerate(self._module.callees(call, "branch"))
+                if (callee is frame.computation if branch is None else n == branch)
+                for operand in self.operands(called, slice(n + 1, n + 2), path)
+            ]
+        if call.does in opcodes.CALLS or call.opcode.endswith("-start"):
+            return self.operands(called, slice(number, number + 1), path)
+        return []
+
+    def _roots(self, value: Value, role: str, path: Path) -> list[Value]:
+        """Return the results of the computations that an instruction calls."""
+        frame, call, _ = value
+        if frame.depth >= _MAX_DEPTH:
+            raise TooLong
+        return [
+            Value(Frame(callee, frame, call, frame.depth + 1), callee.root, path)
+            for callee in self._module.callees(call, role)
+            if callee.root is not None
+        ]
+
+
+_STRUCTURAL: Mapping[Does, Callable[[Backward, Value, Container[str]], list[Value]]] = {
+    "parameter": Backward._of_parameter,
+    "element": Backward._of_element,
+    "tuple": Backward._of_tuple,
+    "pass": Backward._of_pass,
+    "copy-start": Backward._of_copy_start,
+    "done": Backward._of_done,
+}
+
+
+def _at(path: Path) -> slice:
+    """Return the slice of one operand, by default the first."""
+    number = path[0] if path else 0
+    return slice(number, number + 1)
+
+
+_FOLLOWED: frozenset[Does] = frozenset({"tuple", "element", "pass", "while", "conditional"})
+
+T = TypeVar("T")
+# What is known of a value; of a tuple, of each element.
+Tree: TypeAlias = "T | tuple[Tree[T], ...]"
+
+
+class Forward(ABC, Generic[T]):
+    """Gives each value of a program what an analysis knows of it, a tree of T, in the order of the text.
+
+    Attributes:
+      enters: kinds of operations whose computations are followed, besides loops and conditionals.
+      rounds: iterations of a loop that are followed until nothing changes.
+    """
+
+    enters: frozenset[Does] = opcodes.CALLS
+    rounds = 8
+
+    def __init__(self, module: Module) -> None:
+        self._module = module
+        self._depth = 0
+
+    @abstractmethod
+    def unknown(self, instruction: Instruction | None) -> Tree[T]:
+        """Return what is known of a result of which nothing is known; None for that of a missing one."""
+
+    @abstractmethod
+    def transfer(
+        self, computation: Computation, instruction: Instruction, operands: list[Tree[T]]
+    ) -> Tree[T]:
+        """Return what is known of the result of an instruction that is not followed here."""
+
+    @abstractmethod
+    def join(self, value: Tree[T], other: Tree[T]) -> Tree[T]:
+        """Return what is known of a value that is one or the other."""
+
+    def note(
+        self, computation: Computation, instruction: Instruction, operands: list[Tree[T]], value: Tree[T]
+    ) -> None:
+        """Take notice of an instruction, after its value is known."""
+
+    def result_of(self, computation: Computation, given: Sequence[Tree[T]]) -> Tree[T]:
+        """Return the result of a computation. `given` are its arguments.
+
+        Raises:
+          TooLong: calls are nested too deeply.
+        """
+        self._depth += 1
+        if self._depth > _MAX_DEPTH:
+            raise TooLong
+        missing = self.unknown(None)
+        values: dict[str, Tree[T]] = {}
+        for instruction in computation.instructions:
+            does = instruction.does
+            operands: list[Tree[T]] = []
+            if does == "parameter":
+                number = instruction.number or 0
+                value = given[number] if number < len(given) else self.unknown(instruction)
+            else:
+                if does != "constant":
+                    operands = [values.get(name or "", missing) for name in operand_names(instruction)]
+                if does in _FOLLOWED or does in self.enters:
+                    value = self._followed(computation, instruction, operands)
+                else:
+                    value = self.transfer(computation, instruction, operands)
+            values[instruction.name] = value
+            self.note(computation, instruction, operands, value)
+        self._depth -= 1
+        root = computation.root
+        return missing if root is None else values[root.name]
+
+    def _followed(
+        self, computation: Computation, instruction: Instruction, operands: list[Tree[T]]
+    ) -> Tree[T]:
+        does = instruction.does
+        if does == "tuple":
+            return tuple(operands)
+        if not operands and does in _FOLLOWED:
+            return self.unknown(instruction)
+        if does == "element":
+            return self.element(instruction, operands[0])
+        if does == "pass":
+            several = len(operands) > 1 and instruction.opcode.endswith("barrier")
+            return tuple(operands) if several else operands[0]
+        if does == "while":
+            return self.loop(computation, instruction, operands[0])
+        if does == "conditional":
+            return self.branches(instruction, operands)
+        callee = self._module.callee(instruction, "call")
+        return self.unknown(instruction) if callee is None else self.call(callee, instruction, operands)
+
+    def element(self, instruction: Instruction, whole: Tree[T]) -> Tree[T]:
+        """Return an element of a tuple."""
+        index = instruction.tuple_index
+        part = None if index is None else at(whole, (index,))
+        return self.unknown(instruction) if part is None else part
+
+    def call(self, callee: Computation, instruction: Instruction, operands: list[Tree[T]]) -> Tree[T]:
+        """Return the result of a call, also of a branch."""
+        return self.result_of(callee, operands)
+
+    def loop(self, computation: Computation, instruction: Instruction, state: Tree[T]) -> Tree[T]:
+        """Return the state after any number of iterations."""
+        body = self._module.callee(instruction, "body")
+        for _ in range(0 if body is None else self.rounds):
+            assert body is not None
+            after = self.join(state, self.call(body, instruction, [state]))
+            if after == state:
+                return state
+            state = after
+        return self.unknown(instruction)
+
+    def branches(self, instruction: Instruction, operands: list[Tree[T]]) -> Tree[T]:
+        """Return the result of one of the branches."""
+        results = [
+            self.call(branch, instruction, operands[number : number + 1])
+            for number, branch in enumerate(self._module.callees(instruction, "branch"), 1)
+        ]
+        return functools.reduce(self.join, results) if results else self.unknown(instruction)
+
+
+def at(tree: Tree[T] | None, path: Path) -> Tree[T] | None:
+    """Return the part of a tree at a path; None if it has none."""
+    for index in path:
+        if not isinstance(tree, tuple) or index >= len(tree):
+            return None
+        tree = tree[index]
+    return tree
+
+
+def as_tuple(tree: Tree[T]) -> tuple[Tree[T], ...]:
+    """Return the elements of a tuple, or the only array."""
+    return tree if isinstance(tree, tuple) else (tree,)
+
+
+def leaves(tree: Tree[T]) -> list[T]:
+    """Return what is known of each array in a tree, in order."""
+    return [leaf for part in tree for leaf in leaves(part)] if isinstance(tree, tuple) else [tree]
+
+
+def tree_of(shape: Shape | None, new: Callable[[Shape | None], T]) -> Tree[T]:
+    """Return a tree with a new value for each array of a shape."""
+    if shape is not None and shape.parts is not None:
+        return tuple(tree_of(part, new) for part in shape.parts)
+    return new(shape)
