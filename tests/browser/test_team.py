@@ -21,7 +21,7 @@ from tests.hostile import team as teams
 
 pytestmark = pytest.mark.nightly
 
-ANN, BEN = "ann <b>A</b>@my.org", "ben@my.org"
+ANN, BEN = '"ann <b>A</b>"@my.org', "ben@my.org"  # a space only in quotes
 # Not in the domain of the server.
 EVE = "eve@elsewhere.org"
 SMALL = "?depth=64&batch=8&layers=2&steps=2"

@@ -150,7 +150,7 @@ def dashboard(options: argparse.Namespace) -> None:
     models = model_arguments(options.model)
     if options.unknown:
         # Imported late and only here: Streamlit takes a second.
-        from inspector.media.streamlit.server import run_options
+        from inspector.media.streamlit.streamlit_internals import check_run_options
 
-        run_options.check(options.unknown)
+        check_run_options(options.unknown)
     become_server([*options.unknown, *_place(options.address, options.port), *models])

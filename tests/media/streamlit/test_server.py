@@ -21,6 +21,7 @@ from starlette.testclient import TestClient
 from starlette.websockets import WebSocket, WebSocketDisconnect
 from streamlit import config
 from streamlit.proto.ForwardMsg_pb2 import ForwardMsg
+from streamlit.web.server.starlette import starlette_websocket
 from streamlit.web.server.starlette.starlette_app_utils import create_signed_value
 from streamlit.web.server.starlette.starlette_server_config import USER_COOKIE_NAME
 
@@ -30,12 +31,10 @@ from inspector.media.streamlit.server import (
     return_link,
     session_log,
     sign_in_required,
-    signed_cookie,
 )
 from inspector.media.streamlit.server.json_log import JsonFormatter
 from inspector.media.streamlit.server.middleware import SafeAnswers
 from inspector.media.streamlit.server.paths import PLOTLY, READY
-from inspector.media.streamlit.server.return_link import ReturnToLink
 from inspector.media.streamlit.server.shutdown import GracefulShutdown
 from inspector.media.streamlit.server.sign_in_required import SignInRequired
 from inspector.service import serving, sign_outs
@@ -114,7 +113,7 @@ def team(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Iterator[TestClient
     """A server with sign-in for users of my.org; the pages are those of Streamlit."""
     settings = Serving(team=True, providers=("default", "okta <b>"), domains=("my.org",))
     monkeypatch.setattr(serving, "current", lambda: settings)
-    monkeypatch.setattr(signed_cookie, "get_cookie_secret", lambda: SECRET)
+    monkeypatch.setattr(starlette_websocket, "get_cookie_secret", lambda: SECRET)
     kept = SignOuts(tmp_path / "sign_outs.sqlite3")
     monkeypatch.setattr(sign_outs, "shared", lambda: kept)
 
@@ -127,6 +126,7 @@ def team(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Iterator[TestClient
     app = Starlette(
         routes=[
             Route("/auth/logout", lambda _: RedirectResponse("/", 302)),
+            Route("/oauth2callback", lambda _: RedirectResponse("/", 302)),
             WebSocketRoute("/_stcore/stream", echo),
             Route("/{path:path}", lambda _: HTMLResponse("page"), methods=["GET", "PUT"]),
         ]
@@ -243,37 +243,26 @@ LINK = "/board?layouts=a%3Db&x=1,2"
         ("/?x=" + "a" * 5000, None),
     ],
 )
-def test_a_link_is_followed_after_sign_in(
-    link: str, kept: str | None, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr(serving, "current", lambda: Serving(team=True, providers=("default",)))
-    client = TestClient(ReturnToLink(_sign_in_app()), follow_redirects=False)
-    client.get(link)
-    assert (return_link.COOKIE in client.cookies) == (kept is not None)
-    assert client.get("/oauth2callback").headers["location"] == (kept or "/")
-    assert client.get("/oauth2callback").headers["location"] == "/", "only once"
+def test_a_link_is_followed_after_sign_in(link: str, kept: str | None, team: TestClient) -> None:
+    assert team.get(link, headers={"Accept": "text/html"}).status_code == 403
+    assert (return_link.COOKIE in team.cookies) == (kept is not None)
+    assert team.get("/oauth2callback").headers["location"] == (kept or "/")
+    assert team.get("/oauth2callback").headers["location"] == "/", "only once"
 
 
 @pytest.mark.parametrize(
     "forged", ["//evil.example", "https://evil.example/", "/\\evil.example", "/a/../b", "/x\r\ny"]
 )
-def test_no_link_to_another_site_is_followed(forged: str, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(serving, "current", lambda: Serving(team=True, providers=("default",)))
-    client = TestClient(ReturnToLink(_sign_in_app()), follow_redirects=False)
+def test_no_link_to_another_site_is_followed(forged: str, team: TestClient) -> None:
     cookie = f"{return_link.COOKIE}={quote(forged, safe='')}"
-    answer = client.get("/oauth2callback", headers={"Cookie": cookie})
+    answer = team.get("/oauth2callback", headers={"Cookie": cookie})
     assert answer.headers["location"] == "/"
 
 
-def _sign_in_app() -> Starlette:
-    """Pages of HTML, and the callback that Streamlit answers with a redirect to the first page."""
-    return Starlette(
-        routes=[
-            Route("/oauth2callback", lambda _: RedirectResponse("/", 302)),
-            Route("/{page}", lambda _: HTMLResponse("page")),
-            Route("/", lambda _: HTMLResponse("page")),
-        ]
-    )
+@pytest.mark.parametrize("path", ["//evil.example", "/%0d%0aSet-Cookie:x", "//evil.example/?a"])
+def test_no_path_to_another_site_is_kept(path: str, team: TestClient) -> None:
+    team.get(f"http://localhost{path}", headers={"Accept": "text/html"})
+    assert return_link.COOKIE not in team.cookies
 
 
 def test_a_log_record_is_one_line_of_json() -> None:

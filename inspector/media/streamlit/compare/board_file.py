@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import streamlit as st
-from streamlit.runtime.uploaded_file_manager import UploadedFile
 
 from inspector.compare import board as boards
 from inspector.compare.board import Board
@@ -14,6 +13,7 @@ from inspector.media.streamlit.page import buttons
 from inspector.media.streamlit.page.plain_text import plain
 from inspector.media.streamlit.parts import downloads
 from inspector.media.streamlit.session import chip_choice, pins, user, waiting
+from inspector.media.streamlit.streamlit_internals import UploadedFile
 
 _MEBIBYTE = 1024**2
 _FILE = "board_file"

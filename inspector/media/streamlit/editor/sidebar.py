@@ -8,7 +8,6 @@ from dataclasses import replace
 from typing import Any
 
 import streamlit as st
-from streamlit.runtime.uploaded_file_manager import UploadedFile
 
 from inspector import layout as layouts
 from inspector.checks import audit
@@ -27,6 +26,7 @@ from inspector.media.streamlit.page.plain_text import plain
 from inspector.media.streamlit.parts import preset_pills
 from inspector.media.streamlit.session import current_layout, job_progress, kept_field, user
 from inspector.media.streamlit.session.job_progress import Progress, Task
+from inspector.media.streamlit.streamlit_internals import DeltaGenerator, UploadedFile
 from inspector.model import ModelEntry, Size, SizePreset
 from inspector.model.built_in.catalogue import CATALOGUE
 from inspector.service.compile_cache import CompileCache
@@ -69,8 +69,8 @@ class Editor:
         self._problems: Mapping[str, str] = parsed.problems
         self._rule_slots: list[tuple[Rule, Callable[[str], None]]] = []
         self._below_mesh: Callable[[str], None] = lambda text: None
-        self._pattern_slots: dict[str, st.delta_generator.DeltaGenerator] = {}
-        self._below_patterns: st.delta_generator.DeltaGenerator | None = None
+        self._pattern_slots: dict[str, DeltaGenerator] = {}
+        self._below_patterns: DeltaGenerator | None = None
 
     def draw(self) -> None:
         entry = current_layout.model_entry()
@@ -469,7 +469,7 @@ def _add_button(label: str, add: Callable[[], None]) -> None:
     st.button(label, key=key, icon=":material/add:", type="tertiary", on_click=add)
 
 
-def _show_problem(text: str | None, place: st.delta_generator.DeltaGenerator | None = None) -> None:
+def _show_problem(text: str | None, place: DeltaGenerator | None = None) -> None:
     if text:
         (place or st).markdown(f":red[:material/error: :small[{plain(text)}]]")
 

@@ -5,7 +5,6 @@ from __future__ import annotations
 import math
 
 import streamlit as st
-from streamlit.delta_generator import DeltaGenerator
 
 from inspector import layout as layouts
 from inspector.core.errors import InvalidInput
@@ -16,6 +15,7 @@ from inspector.machines.slices import Slice
 from inspector.machines.targets import GPU_CHIPS, GPUS_PER_NODE, Target
 from inspector.media.streamlit.page.plain_text import plain
 from inspector.media.streamlit.session import current_layout, kept_field
+from inspector.media.streamlit.streamlit_internals import DeltaGenerator
 from inspector.service.compile_cache import CompileCache
 
 KINDS = {

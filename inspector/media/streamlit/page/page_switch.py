@@ -7,10 +7,9 @@ from collections.abc import Callable
 from typing import NoReturn
 
 import streamlit as st
-from streamlit.navigation.page import StreamlitPage
-from streamlit.runtime.scriptrunner import get_script_run_ctx
 
 from inspector.media.streamlit.page import page_files
+from inspector.media.streamlit.streamlit_internals import StreamlitPage, query_string
 
 LAYOUT, BOARD, OPEN, SEARCH, ACCURACY = "", "board", "open", "search", "accuracy"  # URL paths
 _NEXT = "page_of_next_run"
@@ -47,9 +46,8 @@ def join_entries(url_path: str, on_back: Callable[[], None]) -> None:
       url_path: that of the page.
       on_back: a callback for when *Back* or *Forward* of the browser has changed the URL of the same page.
     """
-    context = get_script_run_ctx()
     # With a number, the browser notices each run.
-    data = {"run": next(_runs), "page": url_path, "query": context.query_string if context else ""}
+    data = {"run": next(_runs), "page": url_path, "query": query_string()}
     component = page_files.component("page_switch")
     component(data=data, key="page_switch", width=1, height=1, on_back_change=on_back)
 

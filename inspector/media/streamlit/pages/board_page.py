@@ -33,7 +33,7 @@ from inspector.media.streamlit.session import (
     user,
     view_link,
 )
-from inspector.media.streamlit.session.uninterrupted import uninterrupted
+from inspector.media.streamlit.streamlit_internals import uninterrupted
 from inspector.sections import provenance, subject
 from inspector.service.inspection import Inspection
 

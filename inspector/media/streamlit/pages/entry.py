@@ -5,7 +5,6 @@ from __future__ import annotations
 import importlib
 
 import streamlit as st
-from streamlit.navigation.page import StreamlitPage
 
 from inspector.core.formatting import counted
 from inspector.media.streamlit.page import page_style, page_switch
@@ -19,8 +18,8 @@ from inspector.media.streamlit.session import (
     pins,
     run_folder,
     sign_in,
-    state_lookup,
 )
+from inspector.media.streamlit.streamlit_internals import StreamlitPage, look_values_up
 from inspector.service import own_model_registration, serving
 
 # Four blocks in colors of the shard map. The browser would fetch a named icon from a font server.
@@ -31,7 +30,7 @@ ICON = (
     "</svg>"
 )
 
-state_lookup.install()
+look_values_up()
 st.set_page_config(
     page_title="Sharding Inspector",
     page_icon=ICON,

@@ -14,7 +14,7 @@ from inspector.media.streamlit.page.plain_text import plain
 from inspector.media.streamlit.pages import search_page
 from inspector.media.streamlit.parts import table
 from inspector.media.streamlit.session import finished_runs, pins, user
-from inspector.media.streamlit.session.uninterrupted import uninterrupted
+from inspector.media.streamlit.streamlit_internals import uninterrupted
 from inspector.sections import history as section
 from inspector.service.history import DAMAGED, HistoryEntry, beyond_size, older_than
 

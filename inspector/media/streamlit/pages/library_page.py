@@ -19,7 +19,7 @@ from inspector.media.streamlit.page.plain_text import plain
 from inspector.media.streamlit.pages import open_page
 from inspector.media.streamlit.parts import downloads, pin_button, table
 from inspector.media.streamlit.session import pins, user
-from inspector.media.streamlit.session.uninterrupted import uninterrupted
+from inspector.media.streamlit.streamlit_internals import uninterrupted
 from inspector.sections import provenance
 from inspector.service import serving
 from inspector.service.library import LONGEST_NAME, LONGEST_NOTE, Entry, Library, Unreadable, export

@@ -7,7 +7,6 @@ from functools import partial
 from typing import Any
 
 import streamlit as st
-from streamlit.runtime.uploaded_file_manager import UploadedFile
 
 from inspector.compare import board_link
 from inspector.core.errors import InvalidInput, shown
@@ -21,7 +20,7 @@ from inspector.media.streamlit.page.plain_text import plain
 from inspector.media.streamlit.panels import snapshot_panels, summary_panel
 from inspector.media.streamlit.session import job_progress, stated_counts, user, view_link
 from inspector.media.streamlit.session.job_progress import Progress, Task
-from inspector.media.streamlit.session.uploads import release
+from inspector.media.streamlit.streamlit_internals import UploadedFile, release
 from inspector.producers.readers import archive, limits
 from inspector.sections import unknown
 from inspector.service.engine import Status

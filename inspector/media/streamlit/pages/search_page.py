@@ -30,7 +30,7 @@ from inspector.media.streamlit.session import (
     view_link,
 )
 from inspector.media.streamlit.session.job_progress import Progress, Task
-from inspector.media.streamlit.session.uninterrupted import uninterrupted
+from inspector.media.streamlit.streamlit_internals import uninterrupted
 from inspector.sections import search as section
 from inspector.service.history import HistoryEntry
 from inspector.service.search import registry

@@ -32,7 +32,7 @@ from inspector.media.streamlit.session import (
     user,
 )
 from inspector.media.streamlit.session.job_progress import Progress, Task
-from inspector.media.streamlit.session.uninterrupted import uninterrupted
+from inspector.media.streamlit.streamlit_internals import uninterrupted
 from inspector.sections import assessed
 from inspector.sections import effects as effects_section
 from inspector.sections import findings as findings_section

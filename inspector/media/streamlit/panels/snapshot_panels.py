@@ -5,7 +5,6 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 
 import streamlit as st
-from streamlit.elements.lib.mutable_tab_container import TabContainer
 
 from inspector.assessment import assess
 from inspector.core.snapshot import Snapshot
@@ -20,6 +19,7 @@ from inspector.media.streamlit.panels import (
 )
 from inspector.media.streamlit.parts import chart
 from inspector.media.streamlit.session import chip_choice
+from inspector.media.streamlit.streamlit_internals import TabContainer
 from inspector.sections import provenance
 
 Panel = Callable[[Snapshot, Layout | None], None]

@@ -9,7 +9,6 @@ from typing import Any, Literal
 from urllib.parse import urlencode
 
 import streamlit as st
-from streamlit.delta_generator import DeltaGenerator
 
 from inspector.core.formatting import bytes_text, seconds_text
 from inspector.core.printable import printable
@@ -17,6 +16,7 @@ from inspector.media.streamlit.page import page_switch, page_width
 from inspector.media.streamlit.page.plain_text import plain
 from inspector.media.streamlit.parts import chart, table
 from inspector.media.streamlit.session import chip_choice
+from inspector.media.streamlit.streamlit_internals import DeltaGenerator
 from inspector.sections import section
 from inspector.sections.section import NUMBERS, cell_text, inline
 

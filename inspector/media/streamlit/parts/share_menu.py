@@ -6,12 +6,12 @@ from collections.abc import Callable
 from urllib.parse import urlencode
 
 import streamlit as st
-from streamlit.delta_generator import DeltaGenerator
 
 from inspector.core.snapshot import Snapshot
 from inspector.machines.hardware import Chip
 from inspector.media.streamlit.parts import downloads, report_button
 from inspector.media.streamlit.session import screenshot_mode
+from inspector.media.streamlit.streamlit_internals import DeltaGenerator
 
 
 def show(name: str, snapshot: Snapshot, file_name: str, chip: Chip | None) -> Callable[[], None]:

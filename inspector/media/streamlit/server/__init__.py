@@ -16,7 +16,6 @@ from starlette.middleware import Middleware
 from starlette.requests import Request
 from starlette.responses import PlainTextResponse
 from starlette.routing import Route
-from streamlit import runtime
 
 from inspector import layout as layouts
 from inspector.core.errors import InvalidInput
@@ -25,8 +24,8 @@ from inspector.media.streamlit.server.bounded_uploads import BoundedUploads
 from inspector.media.streamlit.server.closed_tabs import ClosedTabs
 from inspector.media.streamlit.server.middleware import SafeAnswers
 from inspector.media.streamlit.server.paths import PLOTLY, READY
-from inspector.media.streamlit.server.return_link import ReturnToLink
 from inspector.media.streamlit.server.sign_in_required import SignInRequired
+from inspector.media.streamlit.streamlit_internals import close_session
 from inspector.service import (
     audit_log,
     inspection,
@@ -54,7 +53,7 @@ async def lifespan(_: st.App) -> AsyncIterator[None]:
     tabs = ClosedTabs(
         service.pool,
         opened=opened_files.shared(),
-        close=lambda session: loop.call_soon_threadsafe(runtime.get_instance().close_session, session),
+        close=lambda session: loop.call_soon_threadsafe(close_session, session),
     )
     tabs.start()
     if settings.shutdown_seconds is not None:
@@ -84,7 +83,6 @@ async def _ready(_: Request) -> PlainTextResponse:
 ROUTES = [Route(READY, _ready), Route(PLOTLY, plotly_script.answer)]
 MIDDLEWARE = [
     Middleware(SafeAnswers),
-    Middleware(ReturnToLink),
     Middleware(SignInRequired),
     Middleware(BoundedUploads),
 ]

@@ -21,7 +21,7 @@ from inspector.core import host_memory
 from inspector.core.formatting import bytes_text
 from inspector.media.streamlit.server.paths import UPLOADS
 from inspector.media.streamlit.server.sign_in_required import USER
-from inspector.media.streamlit.session import uploads
+from inspector.media.streamlit.streamlit_internals import drop_upload, stored_uploads
 from inspector.producers.readers import limits
 
 # Of the memory of the machine or container. A small one still holds one upload of the largest size.
@@ -77,10 +77,10 @@ class BoundedUploads:
         self._app = app
         self._most = most
         self._patience = patience
-        self._stored = stored or _stored_bytes
+        self._stored = stored or stored_uploads
         # Bytes by user, or by session without sign-in. Only the server's loop changes it.
         self._arriving: Counter[str] = Counter()
-        self._drop = drop or _drop
+        self._drop = drop or drop_upload
         self._unclaimed = unclaimed
         self._seen: dict[tuple[str, str], float] = {}  # when an upload was first found in memory
 
@@ -156,17 +156,3 @@ class BoundedUploads:
             if now - since >= self._unclaimed:
                 self._drop(session, file)
                 del self._seen[session, file]
-
-
-def _stored_bytes() -> dict[tuple[str, str], int]:
-    """Return the bytes of each upload that Streamlit holds, by session and file."""
-    files = uploads.manager().file_storage
-    return {
-        (session, file): len(record.data)
-        for session, stored in list(files.items())
-        for file, record in list(stored.items())
-    }
-
-
-def _drop(session: str, file: str) -> None:
-    uploads.manager().remove_file(session, file)

@@ -7,8 +7,7 @@ import threading
 import time
 from collections.abc import Callable
 
-from streamlit import runtime
-
+from inspector.media.streamlit.streamlit_internals import is_connected
 from inspector.service.engine import Pool
 from inspector.service.engine.requester import digest_of_session
 from inspector.service.opened_files import OpenedFiles
@@ -39,7 +38,7 @@ class ClosedTabs:
         close: Callable[[str], object] | None = None,
     ) -> None:
         self._pool = pool
-        self._connected = connected or _is_connected
+        self._connected = connected or is_connected
         self._grace = grace
         self._opened = opened or OpenedFiles()
         self._close = close
@@ -75,7 +74,3 @@ class ClosedTabs:
                 self.check(time.monotonic())
             except Exception:  # the thread must go on
                 _log.exception("The sessions could not be checked.")
-
-
-def _is_connected(session: str) -> bool:
-    return runtime.exists() and runtime.get_instance().is_active_session(session)

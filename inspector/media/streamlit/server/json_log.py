@@ -7,6 +7,8 @@ import json
 import logging
 import sys
 
+from inspector.media.streamlit import streamlit_internals
+
 
 class JsonFormatter(logging.Formatter):
     """Writes time (UTC), level, logger and message of a record as one JSON object on one line."""
@@ -25,21 +27,12 @@ class JsonFormatter(logging.Formatter):
 
 
 def install() -> None:
-    """Send all log records of this process to standard error as JSON, those of Streamlit included.
-
-    Streamlit gives each of its loggers a handler of its own when the logger is made, so loggers that are made
-    later get one here too.
-    """
+    """Send all log records of this process to standard error as JSON, those of Streamlit included."""
     handler = logging.StreamHandler(sys.stderr)
     handler.setFormatter(JsonFormatter())
     logging.basicConfig(handlers=[handler], level=logging.INFO, force=True)
     logging.captureWarnings(True)
-    from streamlit import logger as streamlit_logger
-
-    def setup_formatter(logger: logging.Logger) -> None:
-        logger.handlers = [handler]
-
-    streamlit_logger.setup_formatter = setup_formatter
+    streamlit_internals.log_to(handler)
     for logger in list(logging.root.manager.loggerDict.values()):
         if isinstance(logger, logging.Logger) and logger.handlers:
             logger.handlers = [handler]

@@ -7,9 +7,9 @@ import contextlib
 from starlette.datastructures import Headers, MutableHeaders
 from starlette.responses import PlainTextResponse
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
-from streamlit.web.server.starlette.starlette_websocket import is_host_allowed
 
 from inspector.media.streamlit.server.paths import HEALTH, PLOTLY, READY
+from inspector.media.streamlit.streamlit_internals import is_host_allowed
 
 # A load balancer asks these by the server's address.
 _WITHOUT_HOST_CHECK = (READY, HEALTH)

@@ -3,7 +3,7 @@
 Streamlit asks for sign-in in the script of a session, after it has accepted a web socket and given the
 session an address for uploads. Here, a request without the cookie of an allowed user gets a page of HTML
 without a script, and neither web socket, upload, file nor metrics. A sign-out ends the sign-in: its open tabs
-are sent to that page, and a copy of its cookie is refused.
+are sent to that page, and a copy of its cookie is refused. SECURITY.md says which libraries do not do this.
 """
 
 from __future__ import annotations
@@ -11,18 +11,17 @@ from __future__ import annotations
 import asyncio
 import contextlib
 from collections import defaultdict
-from collections.abc import Callable
 from urllib.parse import parse_qs
 
+import anyio
 from starlette.datastructures import Headers
 from starlette.responses import HTMLResponse, PlainTextResponse, RedirectResponse, Response
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
-from streamlit.auth_util import encode_provider_token
-from streamlit.proto.ForwardMsg_pb2 import ForwardMsg
 
-from inspector.media.streamlit.server import sign_in_page, signed_cookie
+from inspector.media.streamlit.server import return_link, sign_in_page, signed_cookie
 from inspector.media.streamlit.server.paths import CALLBACK, HEALTH, LOGIN, LOGOUT, READY, SIGN_IN
 from inspector.media.streamlit.server.signed_cookie import SignedCookie
+from inspector.media.streamlit.streamlit_internals import encode_provider_token, is_redirect, redirect
 from inspector.service import audit_log, serving, sign_outs, signed_in_user
 from inspector.service.sign_outs import SignIn
 
@@ -30,7 +29,6 @@ from inspector.service.sign_outs import SignIn
 _PUBLIC = (READY, HEALTH, LOGIN, CALLBACK)
 USER = "inspector.user"  # the key of the user in the scope of a request
 _POLICY_VIOLATION = 1008  # a status code of web sockets
-_LARGEST_REDIRECT = 1000  # bytes of a message to the browser that can be a redirect
 
 
 class Refused(Exception):
@@ -58,7 +56,7 @@ class SignInRequired:
 
     def __init__(self, app: ASGIApp) -> None:
         self._app = app
-        self._tabs: defaultdict[SignIn, set[_Tab]] = defaultdict(set)
+        self._tabs: defaultdict[SignIn, set[anyio.CancelScope]] = defaultdict(set)
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         if scope["type"] not in ("http", "websocket") or not serving.current().providers:
@@ -67,6 +65,8 @@ class SignInRequired:
             await self._open_tab(scope, receive, send)
         else:
             scope = dict(scope)
+            if scope["path"] == CALLBACK:
+                send = return_link.following(scope, send)
             answer = await self._answer(scope)
             await (answer or self._app)(scope, receive, send)
 
@@ -93,76 +93,47 @@ class SignInRequired:
         if cookie is not None and not sign_outs.shared().has(cookie.sign_in):
             await asyncio.to_thread(sign_outs.shared().add, cookie.sign_in)
             for tab in tuple(self._tabs.get(cookie.sign_in, ())):
-                tab.end()
+                tab.cancel()
         return None
 
     async def _open_tab(self, scope: Scope, receive: Receive, send: Send) -> None:
+        """Open the web socket of a browser tab, which ends with its sign-in."""
         try:
             sign_in = refuse_stranger(scope).sign_in
         except Refused:
             await receive()  # websocket.connect
             await send({"type": "websocket.close", "code": _POLICY_VIOLATION})
             return
-        tab = _Tab(receive, send, lambda: _is_over(scope))
-        self._tabs[sign_in].add(tab)
-        try:
-            await self._app(scope, tab.receive, tab.send)
-        finally:
-            self._tabs[sign_in].discard(tab)
-            if not self._tabs[sign_in]:
-                del self._tabs[sign_in]
-            await tab.close()
+        gone = False  # the browser has closed it, or has gone to another page
 
+        async def receive_signed_in() -> Message:
+            nonlocal gone
+            message = await receive()
+            gone = gone or message["type"] == "websocket.disconnect"
+            # Another server can have ended the sign-in, or its cookie is too old by now.
+            if not gone and _is_over(scope):
+                tab.cancel()
+                await anyio.sleep(0)  # ends here
+            return message
 
-class _Tab:
-    """The web socket of a browser tab, which ends with its sign-in."""
+        async def send_noting_redirects(message: Message) -> None:
+            nonlocal gone
+            gone = gone or is_redirect(message.get("bytes") or b"")
+            await send(message)
 
-    def __init__(self, receive: Receive, send: Send, is_over: Callable[[], bool]) -> None:
-        self._receive = receive
-        self._send = send
-        self._is_over = is_over
-        self._ended = asyncio.Event()
-        self._gone = False  # the browser has closed it, or has gone to another page
-
-    def end(self) -> None:
-        self._ended.set()
-
-    async def receive(self) -> Message:
-        """Return the next message. If the sign-in has ended, send the browser to the first page."""
-        next_message = asyncio.ensure_future(self._receive())
-        end = asyncio.ensure_future(self._ended.wait())
-        try:
-            await asyncio.wait((next_message, end), return_when=asyncio.FIRST_COMPLETED)
-        finally:
-            end.cancel()
-            if not next_message.done():
-                next_message.cancel()
-        if next_message.done() and next_message.result()["type"] == "websocket.disconnect":
-            self._gone = True
-            return next_message.result()
-        # Another server can have ended the sign-in, or its cookie is too old by now.
-        if self._ended.is_set() or self._is_over():
-            self.end()
-            return {"type": "websocket.disconnect", "code": _POLICY_VIOLATION}
-        return next_message.result()
-
-    async def send(self, message: Message) -> None:
-        content = message.get("bytes")
-        if content and len(content) <= _LARGEST_REDIRECT and _is_redirect(content):
-            self._gone = True  # to the provider; another redirect would take it back
-        await self._send(message)
-
-    async def close(self) -> None:
-        """Close the web socket of a sign-in that has ended."""
-        if not self._ended.is_set():
-            return
-        with contextlib.suppress(RuntimeError, OSError):  # the browser has closed it
-            if not self._gone:
-                to_first_page = ForwardMsg()
-                to_first_page.auth_redirect.url = "/"
-                content = to_first_page.SerializeToString()
-                await self._send({"type": "websocket.send", "bytes": content})
-            await self._send({"type": "websocket.close", "code": _POLICY_VIOLATION})
+        with anyio.CancelScope() as tab:
+            self._tabs[sign_in].add(tab)
+            try:
+                await self._app(scope, receive_signed_in, send_noting_redirects)
+            finally:
+                self._tabs[sign_in].discard(tab)
+                if not self._tabs[sign_in]:
+                    del self._tabs[sign_in]
+        if tab.cancel_called:
+            with contextlib.suppress(RuntimeError, OSError):  # the browser has closed it
+                if not gone:  # another redirect would take it back from the provider
+                    await send({"type": "websocket.send", "bytes": redirect("/")})
+                await send({"type": "websocket.close", "code": _POLICY_VIOLATION})
 
 
 def _is_over(scope: Scope) -> bool:
@@ -171,10 +142,6 @@ def _is_over(scope: Scope) -> bool:
     except Refused:
         return True
     return False
-
-
-def _is_redirect(content: bytes) -> bool:
-    return ForwardMsg.FromString(content).WhichOneof("type") == "auth_redirect"
 
 
 def _begin_sign_in(scope: Scope) -> Response:
@@ -194,4 +161,7 @@ def _refusal(scope: Scope, problem: str | None) -> Response:
         user = signed_in_user.requester(cookie.claims)
         audit_log.shared().sign_in(user, "refused")
     content = sign_in_page.html(serving.current().providers, problem)
-    return HTMLResponse(content, 403, headers=sign_in_page.HEADERS)
+    page = HTMLResponse(content, 403, headers=sign_in_page.HEADERS)
+    if problem is None:
+        return_link.keep(scope, page)
+    return page

@@ -11,7 +11,8 @@ it is kept until a run has come to its end.
 from __future__ import annotations
 
 import streamlit as st
-from streamlit.runtime.scriptrunner import get_script_run_ctx
+
+from inspector.media.streamlit.streamlit_internals import is_history_navigation
 
 _PRESSED = "back_button_pressed"
 
@@ -23,8 +24,7 @@ def note() -> None:
 
 def pressed() -> bool:
     """Return whether one of them has given the page its URL, and no run of its script has ended since."""
-    context = get_script_run_ctx()
-    return bool(context and context.is_history_navigation) or _PRESSED in st.session_state
+    return is_history_navigation() or _PRESSED in st.session_state
 
 
 def forget() -> None:

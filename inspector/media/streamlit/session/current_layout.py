@@ -23,7 +23,7 @@ from inspector.core.snapshot import Snapshot
 from inspector.layout import Layout, mesh_fields
 from inspector.machines import hardware
 from inspector.media.streamlit.session import back_button, chip_choice, screenshot_mode, view_link
-from inspector.media.streamlit.session.uninterrupted import uninterrupted
+from inspector.media.streamlit.streamlit_internals import uninterrupted
 from inspector.model import ModelEntry
 from inspector.model.built_in.catalogue import CATALOGUE
 

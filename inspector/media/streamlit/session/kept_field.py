@@ -18,7 +18,7 @@ from typing import Any
 
 import streamlit as st
 
-from inspector.media.streamlit.session.uninterrupted import uninterrupted
+from inspector.media.streamlit.streamlit_internals import uninterrupted
 
 _DRAWN = "kept_fields"
 _NUMBER = re.compile(r"\.\d+$")

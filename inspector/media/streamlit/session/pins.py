@@ -22,7 +22,7 @@ from inspector.core.errors import InvalidInput, shown
 from inspector.core.snapshot import Snapshot
 from inspector.layout import Layout
 from inspector.media.streamlit.session import chip_choice, finished_runs, planning, user, view_link
-from inspector.media.streamlit.session.uninterrupted import uninterrupted
+from inspector.media.streamlit.streamlit_internals import uninterrupted
 from inspector.sections import assessed
 from inspector.service.inspection import Inspection
 from inspector.service.library import NameUnknown

@@ -9,8 +9,8 @@ from __future__ import annotations
 from typing import Any
 
 import streamlit as st
-from streamlit.runtime.scriptrunner import get_script_run_ctx
 
+from inspector.media.streamlit.streamlit_internals import session_id
 from inspector.service import audit_log, inspection, serving, signed_in_user
 from inspector.service.engine import Requester
 from inspector.service.engine.requester import digest_of_session
@@ -54,12 +54,6 @@ def library() -> Library:
 def history() -> History:
     """Return the history as this user sees it. On a server for one local user, that is all of it."""
     return History(user=current() if serving.current().team else None)
-
-
-def session_id() -> str:
-    """Return the id of the browser session; empty outside of one."""
-    context = get_script_run_ctx()
-    return "" if context is None else context.session_id
 
 
 def _claims() -> dict[str, Any]:

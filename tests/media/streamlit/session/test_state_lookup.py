@@ -9,8 +9,10 @@ import pytest
 from streamlit.testing.v1 import AppTest
 
 from inspector.checks.audit import checks
+from inspector.core.once import NewestResults
 from inspector.layout import plan as plans
-from inspector.media.streamlit.session import planning, state_lookup
+from inspector.media.streamlit import streamlit_internals
+from inspector.media.streamlit.session import planning
 from tests.media.streamlit.scripted_page import PATIENCE
 
 pytestmark = pytest.mark.usefixtures("without_programs")
@@ -36,22 +38,28 @@ def values(script: str) -> list[Any]:
 
 
 def test_fields_have_the_values_that_streamlit_gives_them() -> None:
-    install = "from inspector.media.streamlit.session import state_lookup\nstate_lookup.install()\n"
-    own = state_lookup.SessionState.filtered_state
+    install = (
+        "from inspector.media.streamlit import streamlit_internals\nstreamlit_internals.look_values_up()\n"
+    )
+    own = streamlit_internals.SessionState.filtered_state
     try:
-        state_lookup.SessionState.filtered_state = property(state_lookup._copied)
+        streamlit_internals.SessionState.filtered_state = property(streamlit_internals._copied)
         expected = values(FIELDS)
         assert values(install + FIELDS) == expected == [None, "text", None, 3, None, "text", None, "True"]
     finally:
-        state_lookup.SessionState.filtered_state = own
+        streamlit_internals.SessionState.filtered_state = own
 
 
 def test_a_run_without_a_change_copies_plans_and_audits_nothing(page: Any) -> None:
     with (
-        mock.patch.object(state_lookup, "_copied", side_effect=AssertionError("copied")),
+        mock.patch.object(streamlit_internals, "_copied", side_effect=AssertionError("copied")),
+        mock.patch.object(planning, "snapshots", NewestResults(8)),  # other tests have filled it
         mock.patch.object(planning, "plan", wraps=plans.plan) as planned,
         mock.patch.object(checks, "audit", wraps=checks.audit) as audited,
     ):
+        page.test.run()
+        planned.reset_mock()
+        audited.reset_mock()
         page.test.run()
         page._check()
         assert (planned.call_count, audited.call_count) == (0, 0)

@@ -17,7 +17,7 @@ def click_arrives():
     get_script_run_ctx().script_requests.request_rerun(RerunData())
 """
 TWO_CHANGES = f"""{CLICK}
-from inspector.media.streamlit.session.uninterrupted import uninterrupted
+from inspector.media.streamlit.streamlit_internals import uninterrupted
 
 def change(name):
     st.session_state[name + " 1"] = True
