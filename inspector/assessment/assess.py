@@ -12,6 +12,7 @@ from collections.abc import Sequence
 
 from inspector.checks import audit
 from inspector.core.assessment import (
+    REJECTED,
     UNKNOWN_AXES,
     Assessment,
     FindingCounts,
@@ -30,8 +31,10 @@ from inspector.layout.plan import rejection
 from inspector.machines import targets
 from inspector.machines.evidence import evidence_of, evidence_on, for_chip, platform_on
 from inspector.machines.hardware import Chip
+from inspector.machines.mesh_links import bytes_between_slices
 from inspector.machines.prediction import memory
 from inspector.machines.prediction.predicted import Predicted, predicted, predicted_in
+from inspector.machines.prediction.step_parts import step_parts
 
 _END = 0.1  # share of the measured steps below and above the interval
 NO_CHIP = "no chip is chosen"
@@ -65,8 +68,11 @@ def _assessed(snapshot: Snapshot, chip: Chip | None, findings: FindingCounts) ->
     program = step_program(snapshot)
     rejected = rejection(snapshot)
     evidence = evidence_of(snapshot, program, chip)
-    step, unknown_step = step_time(snapshot, program, chip)
-    sent, known, unknown_traffic = _sent(program)
+    sent, known, unknown_traffic = _sent(program, None if program is None else snapshot.mesh_of(program))
+    step, unknown_step = step_time(snapshot, program, chip, sent)
+    if rejected:  # what was partitioned before JAX refused it runs nowhere
+        step, sent, known = None, None, None
+        unknown_step = unknown_traffic = REJECTED
     return Assessment(
         chip=None if chip is None else chip.name,
         devices=number_of_devices(snapshot),
@@ -97,17 +103,21 @@ def assess_candidate(
       peak_bytes: the estimated peak of the program; None if unknown.
     """
     evidence = evidence_on(program, platform_on(program, mesh), chip)
-    step, unknown_step = (None, NO_CHIP) if chip is None else _predicted(program, mesh, chip)
-    sent, known_traffic, unknown_traffic = _sent(program)
+    sent, known_traffic, unknown_traffic = _sent(program, mesh)
+    step: Step | None = None
+    unknown_step: str | None = NO_CHIP
+    if chip is not None:
+        step, unknown_step = _as_step(predicted(program, mesh, chip), sent)
     need = None
     known = state_bytes if peak_bytes is None else peak_bytes
     if known is not None:
         capacity = None if chip is None else memory.capacity_of(chip)
-        need = MemoryNeed(known, known, None, capacity, None)
+        need = MemoryNeed(known, known, None, capacity, None, None, {"state": known})
         if peak_bytes is not None:
             low, high = memory.peak_interval(peak_bytes, state_bytes or 0)
             fits = memory.probably_fits(low, high, capacity)
-            need = MemoryNeed(known, low, high, capacity, fits, program.name)
+            parts = memory.parts_of_estimate(program, state_bytes or 0, known)
+            need = MemoryNeed(known, low, high, capacity, fits, program.name, parts)
     return Assessment(
         chip=None if chip is None else chip.name,
         devices=mesh.size,
@@ -137,7 +147,8 @@ def memory_need(snapshot: Snapshot, chip: Chip | None) -> MemoryNeed | None:
         return None
     low = fit.needed if fit.low is None else fit.low
     high = None if fit.at_least else fit.needed if fit.high is None else fit.high
-    return MemoryNeed(fit.needed, low, high, fit.capacity, fit.fits, fit.program)
+    parts = memory.needed_by_kind(snapshot, fit.needed)
+    return MemoryNeed(fit.needed, low, high, fit.capacity, fit.fits, fit.program, parts)
 
 
 def count_findings(snapshot: Snapshot) -> FindingCounts:
@@ -147,12 +158,15 @@ def count_findings(snapshot: Snapshot) -> FindingCounts:
 
 
 def step_time(
-    snapshot: Snapshot, program: Program | None, chip: Chip | None
+    snapshot: Snapshot, program: Program | None, chip: Chip | None, sent: Traffic | None = None
 ) -> tuple[Step | None, str | None]:
     """Return the time of one run of a program, or else why it is unknown.
 
     Steps that were measured on this chip count, and on emulated devices if no chip is chosen. Otherwise the
     step is predicted.
+
+    Args:
+      sent: what a device sends in this time, if it is known.
     """
     if program is None:
         return None, _no_program(snapshot)
@@ -162,22 +176,20 @@ def step_time(
         return None, NO_CHIP
     if snapshot.mesh is None:
         return None, "the mesh is unknown"
-    return _as_step(prediction_of(snapshot, program, chip))
+    return _as_step(prediction_of(snapshot, program, chip), sent)
 
 
-def _predicted(program: Program, mesh: Mesh, chip: Chip) -> tuple[Step | None, str | None]:
-    return _as_step(predicted(program, mesh, chip))
-
-
-def _as_step(predicted: Predicted) -> tuple[Step | None, str | None]:
+def _as_step(predicted: Predicted, sent: Traffic | None) -> tuple[Step | None, str | None]:
     if predicted.seconds is None:
         return None, "; ".join(predicted.unknown) or "nothing is known about the step"
+    parts = step_parts(predicted, sent)
     if predicted.at_least:
-        return Step(predicted.seconds, None, None, "at least", "; ".join(predicted.at_least)), None
+        why = "; ".join(predicted.at_least)
+        return Step(predicted.seconds, None, None, "at least", why, parts=parts), None
     if predicted.outside:
         bounds = predicted.outside, predicted.least, predicted.most
-        return Step(predicted.seconds, None, None, "predicted", None, *bounds), None
-    return Step(predicted.seconds, predicted.low, predicted.high, "predicted"), None
+        return Step(predicted.seconds, None, None, "predicted", None, *bounds, parts=parts), None
+    return Step(predicted.seconds, predicted.low, predicted.high, "predicted", parts=parts), None
 
 
 def _measured(steps: Sequence[float]) -> Step:
@@ -189,7 +201,7 @@ def _measured(steps: Sequence[float]) -> Step:
     return Step(median, tenths[0], tenths[-1], "measured")
 
 
-def _sent(program: Program | None) -> tuple[Traffic | None, Traffic | None, str | None]:
+def _sent(program: Program | None, mesh: Mesh | None) -> tuple[Traffic | None, Traffic | None, str | None]:
     """Return the bytes that a device sends in one run, or else what is known of them and why not all are."""
     if program is None:
         return None, None, "there is no program"
@@ -211,7 +223,9 @@ def _sent(program: Program | None) -> tuple[Traffic | None, Traffic | None, str 
     )
     names = and_text(list(branches)[:3])
     at_most = f"the branches around {names} count as taken each time" if branches else None
-    known = Traffic(sum(sent.values()), sent, at_most)
+    between = {} if mesh is None else bytes_between_slices(program.collectives, mesh)
+    between = {axes: min(size, sent[axes]) for axes, size in between.items() if axes in sent}
+    known = Traffic(sum(sent.values()), sent, at_most, between)
     if not unknown:
         return known, None, None
     reason = f"the bytes or executions of {unknown[0]} are unknown"

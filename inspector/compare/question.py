@@ -7,7 +7,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Literal, Self
 
-from inspector.core.assessment import LEAST_CHANGE
+from inspector.core.assessment import LEAST_CHANGE, REJECTED
 from inspector.core.formatting import bytes_text
 from inspector.core.snapshot import Snapshot
 from inspector.layout.plan import rejection
@@ -33,7 +33,6 @@ SIGNS: Mapping[str, str] = {
 }
 MINUS = "−"
 UNKNOWN = "unknown"
-REJECTED = "JAX rejects this layout"
 # A larger ratio says little: the smaller of the two is nearly nothing.
 LARGEST_RATIO = 100
 # Sums of the same floats in another order are equal.

@@ -13,6 +13,7 @@ from typing import Literal
 from inspector.core.evidence import Evidence
 from inspector.core.formatting import bytes_text, seconds_text
 from inspector.core.typed_json import (
+    OMIT_DEFAULT,
     OMIT_NONE,
     Amount,
     NonNegativeInt,
@@ -31,8 +32,38 @@ LEAST_CHANGE = 0.001
 # The names of the figures, on every page, in every report and verb.
 MEMORY, STEP, TRAFFIC, FINDINGS = "Memory per device", "Step", "Traffic", "Findings"
 FLOPS = "FLOPs per device"
+REJECTED = "JAX rejects this layout"
 # The key of traffic whose mesh axes are unknown, in `Traffic.by_axes`.
 UNKNOWN_AXES = "unknown"
+
+
+MemoryKind = Literal["state", "activations", "temporaries", "unknown"]
+PartKind = Literal["compute", "memory", "copies", "inside", "between", "rest"]
+
+
+@dataclass(frozen=True)
+class StepPart(Record):
+    """A part of the predicted time of a step. All parts of a step add up to its seconds exactly.
+
+    Attributes:
+      kind: What the device does: matrix products, other work (which HBM limits), waiting for copies, waiting
+        for communication inside a slice or between slices, or the rest: starting operations.
+      seconds: Seconds of the step.
+      axes: Mesh axes of communication, joined by `+`. None if they are unknown, and for other parts.
+      hidden: Seconds of communication during which the device works. They are no part of the step.
+      bytes: Bytes that one device sends. None if unknown, and for other parts.
+    """
+
+    kind: PartKind
+    seconds: Amount
+    axes: str | None = field(default=None, metadata=OMIT_NONE)
+    hidden: Amount = field(default=0.0, metadata=OMIT_DEFAULT)
+    bytes: NonNegativeInt | None = field(default=None, metadata=OMIT_NONE)
+
+    @property
+    def is_communication(self) -> bool:
+        """Whether the device waits for other devices."""
+        return self.kind in ("inside", "between")
 
 
 @dataclass(frozen=True)
@@ -48,6 +79,7 @@ class Step(Record):
       outside: Why published runs say nothing about a prediction, which then has no interval. None if they do.
       least: A lower bound of a prediction without an interval, in seconds.
       most: An upper bound of such a prediction, in seconds.
+      parts: What a predicted step, or the lower bound, consists of. Empty for measured steps.
     """
 
     seconds: Amount
@@ -58,6 +90,7 @@ class Step(Record):
     outside: str | None = field(default=None, metadata=OMIT_NONE)
     least: Amount | None = field(default=None, metadata=OMIT_NONE)
     most: Amount | None = field(default=None, metadata=OMIT_NONE)
+    parts: tuple[StepPart, ...] = field(default=(), metadata=OMIT_DEFAULT)
 
     @property
     def value_text(self) -> str:
@@ -93,6 +126,7 @@ class MemoryNeed(Record):
       capacity_bytes: Bytes of the device that programs may use. None without a chip.
       fits: Whether it fits. None if unknown.
       program: Name of the program that needs the most. None if only the state is known.
+      parts: Bytes by what they are for, which add up to `peak_bytes`. Of `unknown` ones that is not known.
     """
 
     peak_bytes: NonNegativeInt
@@ -101,6 +135,12 @@ class MemoryNeed(Record):
     capacity_bytes: NonNegativeInt | None
     fits: bool | None
     program: str | None = field(default=None, metadata=OMIT_NONE)
+    parts: dict[MemoryKind, NonNegativeInt] = field(default_factory=dict, metadata=OMIT_DEFAULT)
+
+    @property
+    def is_estimated(self) -> bool:
+        """Whether the peak was estimated before a compile, so that `fits` says what is probable."""
+        return self.high is not None and self.low < self.high
 
     @property
     def at_least(self) -> bool:
@@ -111,7 +151,7 @@ class MemoryNeed(Record):
     def text(self) -> str:
         """The peak and the capacity: `9.5 GiB of 15.8 GiB`."""
         least = "at least " if self.at_least else ""
-        about = "about " if self.high is not None and self.low < self.high else ""
+        about = "about " if self.is_estimated else ""
         of = "" if self.capacity_bytes is None else f" of {bytes_text(self.capacity_bytes)}"
         return f"{least}{about}{bytes_text(self.peak_bytes)}{of}"
 
@@ -124,11 +164,13 @@ class Traffic(Record):
       bytes: Bytes over all mesh axes.
       by_axes: Bytes by mesh axes, joined by `+`. Axes that form no groups of whole mesh axes are `unknown`.
       at_most: Why it can be less: branches that count as taken. None if it cannot.
+      between_slices: The part of `by_axes` that crosses the network between TPU slices.
     """
 
     bytes: NonNegativeInt
     by_axes: dict[str, NonNegativeInt]
     at_most: str | None = field(default=None, metadata=OMIT_NONE)
+    between_slices: dict[str, NonNegativeInt] = field(default_factory=dict, metadata=OMIT_DEFAULT)
 
     @property
     def text(self) -> str:

@@ -15,6 +15,7 @@ from functools import partial
 
 import numpy as np
 
+from inspector.core.collectives import OPERATIONS
 from inspector.core.errors import InvalidInput, shown
 from inspector.core.formatting import and_text, counted, mesh_axes_text
 from inspector.core.snapshot import Collective, Mesh, MeshAxis
@@ -67,6 +68,47 @@ def links_of(mesh: Mesh, chip: Chip, wanted: Iterable[Axes] | None = None) -> Ma
     return {axes: _link_of_slices(axes, mesh, chip, slices, inside) for axes in groups}
 
 
+def slice_sharing(mesh: Mesh, axes: Axes) -> tuple[int, int]:
+    """Return over how many TPU slices a group along these axes extends, and its devices in each slice.
+
+    Groups of different shapes count as the one over the most slices.
+    """
+    groups, slices = _groups(axes, mesh), slices_of(mesh)
+    size = groups.shape[1]
+    if slices is None:
+        return 1, size
+    crossed = int((np.diff(np.sort(slices[groups], axis=1), axis=1) != 0).sum(axis=1).max(initial=0)) + 1
+    return crossed, max(size // crossed, 1)
+
+
+def bytes_between_slices(collectives: Iterable[Collective], mesh: Mesh) -> dict[str, int]:
+    """Return the bytes that a device sends over the network between slices in one run, by mesh axes.
+
+    With m devices of a group in each of s slices, an all-gather of V bytes sends V·(s−1) ÷ (s·m) of them
+    between slices (`links`), and the rest of V·(s·m−1) ÷ (s·m) inside. Unknown bytes do not count.
+    """
+    sent: dict[str, int] = {}
+    if slices_of(mesh) is None:
+        return sent
+    sharing: dict[Axes, tuple[int, int]] = {}
+    for collective in collectives:
+        wire, axes = collective.wire_bytes_per_device, spanned_axes(collective, mesh)
+        if not wire or not collective.executions or not axes:
+            continue
+        if axes not in sharing:
+            sharing[axes] = slice_sharing(mesh, axes)
+        slices, members = sharing[axes]
+        if slices > 1:
+            slices, members = _level(collective, slices, members)
+        if slices == 1:
+            continue
+        size, route = slices * members, OPERATIONS[collective.op].route
+        shares = {"ring": (slices - 1) / (size - 1), "all-to-all": (size - members) / (size - 1)}
+        key = "+".join(axes)
+        sent[key] = sent.get(key, 0) + collective.executions * round(wire * shares.get(route, 1.0))
+    return sent
+
+
 def spanned_axes(collective: Collective, mesh: Mesh) -> Axes | None:
     """Return the mesh axes that form a collective's groups, or else those along which members differ.
 
@@ -90,11 +132,23 @@ def link_of(collective: Collective, link: Link | NoLink) -> Link | NoLink:
     """
     if not isinstance(link, SliceLink):
         return link
-    if collective.network != DCN:
-        return link.inside if collective.group_size == link.inside.size else link
-    if collective.group_size != link.slices:
+    slices, members = _level(collective, link.slices, link.inside.size)
+    if slices == 1:
+        return link.inside
+    if members == link.inside.size:
         return link
     return replace(link, inside=TorusLink((replace(link.inside.rings[0], size=1),)))
+
+
+def _level(collective: Collective, slices: int, members: int) -> tuple[int, int]:
+    """Return the slices of a collective's groups, and their devices in each, of axes with this many.
+
+    A text before a compile does not name the network. Then the size of the groups says which part it is.
+    """
+    size = collective.group_size
+    if size == members and collective.network != DCN:
+        return 1, members
+    return slices, 1 if size == slices else members
 
 
 def _link_of_slices(

@@ -4,13 +4,14 @@ from __future__ import annotations
 
 import dataclasses
 from collections import defaultdict
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from typing import Literal
 
 from inspector.compiled.donation import bytes_in_program, donatable_bytes
 from inspector.core import dtypes, totals
 from inspector.core.array_groups import ARRAY_GROUPS, USE_GROUPS
+from inspector.core.assessment import MemoryKind
 from inspector.core.memory_kinds import in_host_memory
 from inspector.core.meshes import is_emulated
 from inspector.core.sharding import unreduced_axes
@@ -294,6 +295,42 @@ def needed_parts(snapshot: Snapshot, needed: int) -> tuple[tuple[str, int], ...]
     if state is not None and sum(size for _, size in state) == needed:
         return tuple(state)
     return ((NEEDED, needed),)
+
+
+def needed_by_kind(snapshot: Snapshot, needed: int) -> dict[MemoryKind, int]:
+    """Return what a layout needs on one device by kind. They add up to `needed`, as in `needed_parts`."""
+    return _by_kind(needed_parts(snapshot, needed))
+
+
+def parts_of_estimate(program: Program, state: int, needed: int) -> dict[MemoryKind, int]:
+    """Return the same for a partitioned program without its Snapshot.
+
+    Args:
+      state: bytes of the train state and the batch.
+    """
+    use = program.memory_use
+    if use is None or not use.points:
+        return {"state": min(state, needed), "unknown": max(needed - state, 0)}
+    shares = [(USE_GROUPS[group.group].heading, group.bytes[use.peak]) for group in use.groups]
+    return _by_kind(_adding_up(shares, needed))
+
+
+_STATE_HEADINGS = frozenset(ARRAY_GROUPS[group].heading for group in (*STATE_AND_BATCH, "cache"))
+
+
+def _by_kind(parts: Iterable[tuple[str, int]]) -> dict[MemoryKind, int]:
+    kinds: dict[MemoryKind, int] = {}
+    for name, size in parts:
+        kind: MemoryKind = "temporaries"
+        if name in _STATE_HEADINGS:
+            kind = "state"
+        elif name == ARRAY_GROUPS["activation"].heading:
+            kind = "activations"
+        elif name in (NEEDED, UNEXPLAINED):
+            kind = "unknown"
+        kinds[kind] = kinds.get(kind, 0) + size
+    order: tuple[MemoryKind, ...] = ("state", "activations", "temporaries", "unknown")
+    return {kind: kinds[kind] for kind in order if kinds.get(kind)}
 
 
 def state_segments(snapshot: Snapshot) -> list[tuple[str, int]] | None:

@@ -43,7 +43,7 @@ from inspector.machines.prediction.calibration import (
 )
 from inspector.machines.prediction.cost import hbm_time
 from inspector.machines.prediction.simulation import Simulated, Totals, scaled, simulate
-from inspector.machines.prediction.step_model import Modelled, least_traffic_seconds, modelled
+from inspector.machines.prediction.step_model import Modelled, Term, least_traffic_seconds, modelled
 
 CLAIMED = 0.8  # share of runs that the interval is to contain
 TAIL = (1 - CLAIMED) / 2
@@ -109,6 +109,7 @@ class Predicted:
         is as wrong as the worst one of a published run.
       iterations: The loops whose trip count is unknown, and the seconds that another iteration takes.
       short: Whether a partitioned program is so short that none of its transfers is hidden.
+      longest: The term that `least` consists of; None if that is what HBM reads and writes.
     """
 
     program: str
@@ -127,6 +128,7 @@ class Predicted:
     most: float | None = None
     iterations: tuple[tuple[str, float], ...] = ()
     short: bool = False
+    longest: Term | None = None
 
     @property
     def totals(self) -> Totals | None:
@@ -223,6 +225,7 @@ def predicted(
         compiled_for,
         at_least=simulated.at_least,
         least=least,
+        longest=_longest(bounds, least),
     )
     if simulated.seconds is not None and compiled_for and simulated.at_least:
         why = f"{and_text(simulated.at_least)}, and what was compiled for {compiled_for} gives no bound"
@@ -294,6 +297,7 @@ def _with_open_choices(program: Program, predict: Callable[[Program], Predicted]
         at_least=(*dict.fromkeys(reasons), *largest.at_least),
         outside=None,
         least=bound,
+        longest=smallest.longest,
         most=None,
         iterations=tuple(iterations),
     )
@@ -424,12 +428,19 @@ def before_compile(
         at_least=at_least,
         least=least,
         short=short,
+        longest=_longest(bounds, least),
     )
     if at_least:
         return replace(found, seconds=least)
     apart, _ = _totals_before_compile(program, bounds, chip, known, 1.0)
     fusions = (program.work and program.work.fusions) or 0.0
     return _checked(found, "before_compile", apart.seconds, fusions)
+
+
+def _longest(bounds: Modelled, least: float) -> Term | None:
+    """Return the term that makes up a lower bound; None if the traffic of HBM does."""
+    longest = bounds.ruling
+    return longest if longest is not None and longest.least == least else None
 
 
 def boundary_seconds(program: Program, chip: Chip) -> float:
@@ -489,13 +500,20 @@ def _totals_before_compile(
             totals.matrix += term.seconds * (1 - replaced) / known.of(chip) + attention
         else:
             across = term.between / default_constants(chip).dcn_efficiency
-            totals.exposed["+".join(term.axes or ())] = term.inside * exposed_share + across
+            axes = "+".join(term.axes or ())
+            for key, seconds, share in (
+                ((axes, False), term.inside, exposed_share),
+                ((axes, True), across, 1.0),
+            ):
+                if seconds:
+                    totals.waits[key], totals.transfers[key] = seconds * share, seconds
     # Transfers that take longer than all of the computation cannot be hidden behind it.
     transfers = [term for term in bounds.terms if term.kind == "communication" and term.seconds]
     longest = max(transfers, key=lambda term: term.combined, default=None)
     if longest is not None and (rest := longest.combined - totals.seconds) > 0:
         # Not below it when the terms are added in floating point.
-        totals.exposed["+".join(longest.axes or ())] += rest * (1 + 1e-12)
+        key = "+".join(longest.axes or ()), longest.between > longest.inside
+        totals.waits[key] = totals.waits.get(key, 0.0) + rest * (1 + 1e-12)
     return totals, tuple(unknown)
 
 

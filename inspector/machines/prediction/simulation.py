@@ -71,13 +71,15 @@ class Span:
 class Totals:
     """Seconds of the core, by reason. They add up to the step, except for its fixed overhead.
 
-    exposed: communication that the core waits for, by mesh axes joined by "+".
+    waits: communication that the core waits for, by mesh axes joined by "+" and whether it crosses slices.
+    transfers: how long communication takes, whether or not the core waits.
     """
 
     matrix: float = 0.0
     memory: float = 0.0
     copies: float = 0.0
-    exposed: dict[str, float] = field(default_factory=dict)
+    waits: dict[tuple[str, bool], float] = field(default_factory=dict)
+    transfers: dict[tuple[str, bool], float] = field(default_factory=dict)
     by_roofline: float = 0.0
 
     def add(self, other: Totals, times: float = 1.0) -> None:
@@ -86,8 +88,17 @@ class Totals:
         self.memory += times * other.memory
         self.copies += times * other.copies
         self.by_roofline += times * other.by_roofline
-        for axes, seconds in other.exposed.items():
-            self.exposed[axes] = self.exposed.get(axes, 0.0) + times * seconds
+        for mine, others in ((self.waits, other.waits), (self.transfers, other.transfers)):
+            for key, seconds in others.items():
+                mine[key] = mine.get(key, 0.0) + times * seconds
+
+    @property
+    def exposed(self) -> dict[str, float]:
+        """Seconds of communication that the core waits for, by mesh axes joined by "+"."""
+        exposed: dict[str, float] = {}
+        for (axes, _), seconds in self.waits.items():
+            exposed[axes] = exposed.get(axes, 0.0) + seconds
+        return exposed
 
     @property
     def compute(self) -> float:
@@ -95,7 +106,7 @@ class Totals:
 
     @property
     def seconds(self) -> float:
-        return self.compute + self.copies + sum(self.exposed.values())
+        return self.compute + self.copies + sum(self.waits.values())
 
 
 @dataclass(frozen=True)
@@ -196,7 +207,7 @@ class _Machine:
         self._busy: dict[str, float] = {}
         self._ends: dict[tuple[str, int], float] = {}
         self._recording = True
-        self._depth = 0
+        self._across_slices: set[int] = set()
         self.now = 0.0
         self.totals = Totals()
         self.spans: list[Span] = []
@@ -307,7 +318,7 @@ class _Machine:
             axes = self._axes(operation.collective)
             began = self.now
             end = self._occupy(computation, position, operation)
-            self._expose(axes, end - began)
+            self._expose(operation.collective, end - began)
             self._record(computation, position, CORE, began, end, "wait", axes)
             self.now = end
             return
@@ -334,7 +345,7 @@ class _Machine:
         if began.collective is None:
             self.totals.copies += waited
         else:
-            self._expose(axes, waited)
+            self._expose(began.collective, waited)
         self._record(computation, position, CORE, self.now, end, "wait", axes)
         self.now = end
 
@@ -347,15 +358,22 @@ class _Machine:
         resources = self._directions(collective) if collective is not None else (COPIES,)
         if operation.host:
             resources = (HOST,)
+        if collective is not None:
+            key = self._kind(collective)
+            self.totals.transfers[key] = self.totals.transfers.get(key, 0.0) + seconds
         start = max([self.now, *(self._busy.get(resource, 0.0) for resource in resources)])
         for resource in resources:
             self._busy[resource] = start + seconds
             self._record(computation, position, resource, start, start + seconds, basis)
         return start + seconds
 
-    def _expose(self, axes: tuple[str, ...], seconds: float) -> None:
-        key = "+".join(axes)
-        self.totals.exposed[key] = self.totals.exposed.get(key, 0.0) + seconds
+    def _expose(self, number: int, seconds: float) -> None:
+        key = self._kind(number)
+        self.totals.waits[key] = self.totals.waits.get(key, 0.0) + seconds
+
+    def _kind(self, number: int) -> tuple[str, bool]:
+        """Return the mesh axes of a collective, joined by "+", and whether DCN is what it waits for."""
+        return "+".join(self._axes(number)), number in self._across_slices
 
     def _directions(self, number: int) -> tuple[str, ...]:
         """Return the resources of a collective: both directions of its mesh axes, or one for a shift."""
@@ -440,7 +458,10 @@ class _Machine:
             return 0.0
         inside, between = levels(collective.op, collective.payload_bytes, link)
         constants = self._constants
-        return max(inside / constants.link_efficiency, between / constants.dcn_efficiency)
+        inside, between = inside / constants.link_efficiency, between / constants.dcn_efficiency
+        if between > inside:
+            self._across_slices.add(number)
+        return max(inside, between)
 
     def _record(
         self,

@@ -24,7 +24,7 @@ from inspector.machines.links import (
     effective_bytes_per_second,
     levels_of,
 )
-from inspector.machines.mesh_links import links_of
+from inspector.machines.mesh_links import link_of, links_of
 from inspector.machines.prediction.cost import (
     Estimate,
     compute_time,
@@ -34,6 +34,8 @@ from inspector.machines.prediction.cost import (
 from inspector.machines.prediction.simulation import SIGNS, executions, shift_of
 
 Kind = Literal["compute", "memory", "communication"]
+# Of collectives: operation, executions, direction of a permute, and the link that they use.
+Payload = tuple[str, float, str | None, Link]
 
 MATMUL_ONLY = "only matrix products and convolutions count as compute"
 EMULATED_BYTES = (
@@ -311,12 +313,12 @@ def _along(axes: tuple[str, ...], collectives: tuple[Collective, ...], link: Lin
         why = link.assumption if link else "the link of these axes is missing"
         return Term(name, "communication", None, "", why, axes, wire)
     seconds: dict[str, float] = {}
-    # By operation, executions, and the direction of a permute.
-    payloads: dict[tuple[str, float, str | None], float] = {}
+    # By operation, executions, the direction of a permute, and the link.
+    payloads: dict[Payload, float] = {}
     inside = between = 0.0
     largest: dict[str, tuple[int, Estimate]] = {}
     # Layers have collectives of the same size.
-    times: dict[tuple[str, int], tuple[Estimate, tuple[float, float]]] = {}
+    times: dict[tuple[str, int, int | None], tuple[Estimate, tuple[float, float]]] = {}
     for collective in collectives:
         if collective.executions == 0:
             continue
@@ -324,15 +326,17 @@ def _along(axes: tuple[str, ...], collectives: tuple[Collective, ...], link: Lin
             what = "executions" if collective.executions is None else "payload"
             why = f"{what} of {collective.name} unknown"
             return Term(name, "communication", None, "", why, axes, wire)
-        key = collective.op, collective.payload_bytes
+        key = collective.op, collective.payload_bytes, collective.group_size
+        part = link_of(collective, link)
+        assert not isinstance(part, NoLink)  # a part of a known link
         if key not in times:
-            whole = collective_time(*key, link)
-            times[key] = whole, levels_of(whole, *key, link)
+            whole = collective_time(*key[:2], part)
+            times[key] = whole, levels_of(whole, *key[:2], part)
         time, by_level = times[key]
         seconds[collective.op] = seconds.get(collective.op, 0.0) + collective.executions * time.seconds
         inside += collective.executions * by_level[0]
         between += collective.executions * by_level[1]
-        runs = collective.op, collective.executions, shift_of(collective)
+        runs = collective.op, collective.executions, shift_of(collective), part
         payloads[runs] = payloads.get(runs, 0.0) + collective.payload_bytes
         if collective.op not in largest or collective.payload_bytes > largest[collective.op][0]:
             largest[collective.op] = collective.payload_bytes, time
@@ -354,26 +358,24 @@ def _along(axes: tuple[str, ...], collectives: tuple[Collective, ...], link: Lin
         wire,
         inside,
         between,
-        combined=_combined(payloads, link),
+        combined=_combined(payloads),
         anywhere=_anywhere(wire, payloads, link),
     )
 
 
-def _anywhere(
-    wire: int | None, payloads: Mapping[tuple[str, float, str | None], float], link: Link
-) -> float | None:
+def _anywhere(wire: int | None, payloads: Mapping[Payload, float], link: Link) -> float | None:
     """Return the least seconds of transfers if the places of the devices are assumed; None if known."""
     if not isinstance(link, TorusLink) or link.fastest is None or wire is None:
         return None
-    runs = max((times for _, times, _ in payloads), default=0.0)
+    runs = max((times for _, times, _, _ in payloads), default=0.0)
     hop = min(ring.hop_seconds for ring in link.rings)
     return max(wire / link.fastest, runs * hop)
 
 
-def _combined(payloads: Mapping[tuple[str, float, str | None], float], link: Link) -> float:
+def _combined(payloads: Mapping[Payload, float]) -> float:
     """Return the seconds of combined collectives. The directions of a ring move data at the same time."""
     seconds: dict[str | None, float] = {}
-    for (op, times, direction), payload in payloads.items():
+    for (op, times, direction, link), payload in payloads.items():
         taken = times * collective_time(op, payload, link).seconds
         seconds[direction] = seconds.get(direction, 0.0) + taken
     return seconds.get(None, 0.0) + max(seconds.get(sign, 0.0) for sign in SIGNS)

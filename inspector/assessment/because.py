@@ -1,0 +1,125 @@
+"""The reason of a verdict: what a step waits for most, or what does not fit, in one sentence."""
+
+from __future__ import annotations
+
+import math
+
+from inspector.core.assessment import UNKNOWN_AXES, Assessment, MemoryNeed, Step, StepPart, Traffic
+from inspector.core.formatting import bytes_text, mesh_axes_text, seconds_text, share_text
+from inspector.machines import hardware
+from inspector.machines.prediction.cost import si_text
+
+WORDS = {
+    "compute": "matrix products",
+    "memory": "HBM",
+    "copies": "copies",
+    "rest": "overhead",
+}
+_VISIBLE = 0.01  # share of a transfer that has to be hidden to be worth a word
+_KINDS = {
+    "state": "the train state and the batch take",
+    "activations": "activations take",
+    "temporaries": "gradients and temporaries take",
+    "unknown": "it takes",
+}
+
+
+def because(assessment: Assessment) -> str:
+    """Return the dominant reason of an assessment as a sentence; "" if nothing is known.
+
+    Show it below a verdict, so that its reader knows what to change. If JAX rejects the layout, that is the
+    reason. If it does not fit, it is the largest part of its memory. Otherwise it is the longest part of the
+    predicted step, or the mesh axes that send the most. Names of mesh axes are in backticks.
+
+    >>> parts = (StepPart("compute", 0.6), StepPart("between", 2.0, "fsdp", bytes=4 * 2**30))
+    >>> step = Step(2.6, 2.3, 2.9, "predicted", parts=parts)
+    >>> found = Assessment("v5e", 32, "partitioned", "train_step", step, None, None, None, None)
+    >>> because(found).partition(": ")[0]
+    '`fsdp` crosses the data center network'
+    >>> because(found).partition(": ")[2]
+    '4.0 GiB at 2.15 GB/s per device take 2.00 s of the step of 2.60 s.'
+    """
+    if assessment.rejected is not None:
+        return f"JAX rejects this layout: {assessment.rejected}."
+    need = assessment.memory
+    if need is not None and need.fits is False:
+        return _of_memory(need)
+    step = assessment.step
+    if step is not None and step.parts:
+        return _of_step(step, max(step.parts, key=lambda part: part.seconds), assessment)
+    sent = assessment.traffic
+    return "" if sent is None else _of_traffic(sent)
+
+
+def part_text(part: StepPart, between: bool = False) -> str:
+    """Return the name of a part of a step: `matrix products`, `fsdp`, or `fsdp between slices`.
+
+    Args:
+      between: whether other parts cross slices, so that those inside of one say so.
+    """
+    if not part.is_communication:
+        return WORDS[part.kind]
+    where = " between slices" if part.kind == "between" else " inside a slice" if between else ""
+    return f"{axes_text(part.axes)}{where}"
+
+
+def axes_text(axes: str | None) -> str:
+    """Return the mesh axes of a part or of traffic, which are joined by `+`, in words."""
+    return mesh_axes_text(None if axes in (None, UNKNOWN_AXES) else str(axes).split("+"))
+
+
+def _of_memory(need: MemoryNeed) -> str:
+    least = "at least " if need.at_least else "about " if need.is_estimated else ""
+    capacity = bytes_text(need.capacity_bytes)
+    whole = f"{least}{bytes_text(need.peak_bytes)}, and a device has {capacity}"
+    if not need.parts:
+        return f"It needs {whole}."
+    kind = max(need.parts, key=lambda kind: need.parts[kind])
+    if need.parts[kind] == need.peak_bytes:
+        verb = _KINDS[kind]
+        return f"{verb[0].upper()}{verb[1:]} {whole}."
+    verb, size = _KINDS[kind], bytes_text(need.parts[kind])
+    return f"{verb[0].upper()}{verb[1:]} {size} of {whole}."
+
+
+def _of_step(step: Step, part: StepPart, assessment: Assessment) -> str:
+    seconds = seconds_text(part.seconds)
+    if not part.is_communication:
+        share = (
+            "" if step.kind == "at least" else f", {share_text(part.seconds / step.seconds, 0)} of the step"
+        )
+        return f"{_WORK[part.kind]} take {'at least ' * (step.kind == 'at least')}{seconds}{share}."
+    names = " × ".join(f"`{axis}`" for axis in (part.axes or "").split("+") if axis) or "Communication"
+    chip = hardware.CHIPS.get(assessment.chip or "")
+    network = "sends between GPUs" if chip is not None and chip.kind == "gpu" else "sends between chips"
+    if part.kind == "between":
+        network = "crosses the data center network"
+    whole = part.seconds + part.hidden
+    took = seconds_text(whole)
+    if part.bytes and math.isfinite(rate := part.bytes / whole):
+        took = f"{bytes_text(part.bytes)} at {si_text(rate, 'B/s')} per device take {took}"
+    else:
+        took = f"this takes {took}"
+    if step.kind == "at least":
+        return f"{names} {network}: {took}, or more."
+    whole_step = f"the step of {seconds_text(step.seconds)}"
+    if part.hidden > _VISIBLE * whole:
+        return f"{names} {network}: {took}, and {whole_step} waits {seconds} for it."
+    return f"{names} {network}: {took} of {whole_step}."
+
+
+_WORK = {
+    "compute": "Matrix products",
+    "memory": "Reads and writes of HBM",
+    "copies": "Waits for copies",
+    "rest": "Starting operations and other overhead",
+}
+
+
+def _of_traffic(sent: Traffic) -> str:
+    if sent.largest is None:
+        return "No device sends anything."
+    axes, size = sent.largest, sent.by_axes[sent.largest]
+    names = axes_text(axes) if axes == UNKNOWN_AXES else " × ".join(f"`{axis}`" for axis in axes.split("+"))
+    whole = "" if size == sent.bytes else f" of the {bytes_text(sent.bytes)}"
+    return f"{names} carries {bytes_text(size)}{whole} that a device sends in a step."

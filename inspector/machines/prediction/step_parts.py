@@ -1,0 +1,83 @@
+"""The parts of a predicted step: one fact, from which every bar and sentence about its time is made."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from dataclasses import replace
+
+from inspector.core.assessment import PartKind, StepPart, Traffic
+from inspector.machines.prediction.predicted import Predicted
+
+# A rest of the prediction that is smaller than this share comes from rounding.
+_ROUNDING = 1e-9
+
+
+def step_parts(predicted: Predicted, sent: Traffic | None) -> tuple[StepPart, ...]:
+    """Return what a predicted step consists of; () if it is unknown.
+
+    The seconds of all parts add up to `predicted.seconds` exactly (`math.fsum`). Work comes first, then waits
+    for communication inside a slice and between slices, the longest first, then what remains. Of a lower
+    bound, the part is its longest term, or the parts of what was simulated.
+
+    Args:
+      sent: the bytes that one device sends, if all are known.
+    """
+    if not predicted.seconds:
+        return ()
+    if predicted.at_least and predicted.least:
+        return _exact([_of_bound(predicted, sent)], predicted.seconds)
+    totals = predicted.totals
+    if totals is None:
+        return ()
+    parts = [
+        StepPart("compute", totals.matrix),
+        StepPart("memory", totals.memory),
+        StepPart("copies", totals.copies),
+    ]
+    waits = [
+        StepPart(
+            "between" if crosses else "inside",
+            totals.waits.get((axes, crosses), 0.0),
+            axes or None,
+            max(whole - totals.waits.get((axes, crosses), 0.0), 0.0),
+            _bytes(sent, axes, crosses),
+        )
+        for (axes, crosses), whole in {**totals.waits, **totals.transfers}.items()
+    ]
+    parts += sorted(waits, key=lambda part: (part.kind == "between", -part.seconds))
+    rest = predicted.seconds - math.fsum(part.seconds for part in parts)
+    if rest > _ROUNDING * predicted.seconds:
+        parts.append(StepPart("rest", rest))
+    return _exact([part for part in parts if part.seconds or part.hidden], predicted.seconds)
+
+
+def _of_bound(predicted: Predicted, sent: Traffic | None) -> StepPart:
+    assert predicted.seconds is not None
+    term = predicted.longest
+    if term is None:
+        return StepPart("memory", predicted.seconds)
+    if term.kind != "communication":
+        return StepPart("compute" if term.kind == "compute" else "memory", predicted.seconds)
+    crosses, axes = term.between > term.inside, "+".join(term.axes or ())
+    kind: PartKind = "between" if crosses else "inside"
+    return StepPart(kind, predicted.seconds, axes or None, 0.0, _bytes(sent, axes, crosses))
+
+
+def _bytes(sent: Traffic | None, axes: str, crosses: bool) -> int | None:
+    if sent is None or axes not in sent.by_axes:
+        return None
+    between = sent.between_slices.get(axes, 0)
+    return between if crosses else sent.by_axes[axes] - between
+
+
+def _exact(parts: Sequence[StepPart], seconds: float) -> tuple[StepPart, ...]:
+    """Return the parts with rounding errors of their sum in the largest one."""
+    fitted = list(parts)
+    place = max(range(len(fitted)), key=lambda number: fitted[number].seconds)
+    for _ in range(3):
+        error = math.fsum([seconds, *(-part.seconds for part in fitted)])
+        if not error:
+            break
+        fitted[place] = replace(fitted[place], seconds=fitted[place].seconds + error)
+    return tuple(fitted)
