@@ -101,13 +101,6 @@ class Client:
         self.take_xsrf_token()
         return self
 
-    def sign_out(self) -> None:
-        """End the sign-in, as another browser with a copy of its cookies would see it."""
-        assert self.get("/auth/logout").status_code == 302
-
-    def copy(self) -> Client:
-        return Client(self.url, dict(self.cookies))
-
     def open_tab(self, session: str | None = None, **headers: str) -> Tab:
         """Open the web socket of a tab.
 

@@ -27,7 +27,6 @@ from inspector.service.library import (
     Unreadable,
     kept,
 )
-from inspector.service.store import APPLICATION, VERSION
 from tests.figures import samples
 
 FOUND = samples.snapshot()
@@ -207,19 +206,6 @@ def test_threads_of_one_server_use_it_at_once(library: Library) -> None:
 # --- Files that are not as they should be -----------------------------------------------------------
 
 
-@pytest.mark.parametrize("content", [b"no database at all" * 100, b"SQLite format 3\0" * 9])
-def test_a_damaged_file_is_left_as_it_is_until_it_is_moved_aside(library: Library, content: bytes) -> None:
-    library.path.write_bytes(content)
-    for use in (library.entries, library.bytes, lambda: library.save("a", "", FOUND)):
-        with pytest.raises(Unreadable, match="damaged or not a library"):
-            use()
-        assert library.path.read_bytes() == content
-    aside = library.move_aside()
-    assert aside.parent == library.path.parent and aside.read_bytes() == content
-    library.save("a", "", FOUND)
-    assert names(library) == ["a"] and aside.exists()
-
-
 def test_a_file_damaged_in_the_middle_is_refused_with_a_sentence(library: Library) -> None:
     for number in range(20):
         library.save(f"{number}", "", dataclasses.replace(FOUND, extra={"n": os.urandom(9000).hex()}))
@@ -242,17 +228,6 @@ def test_another_programs_database_is_not_touched(library: Library, application:
         library.save("a", "", FOUND)
     assert not isinstance(no.value, Unreadable)  # nothing is to be moved
     assert library.path.read_bytes() == content
-
-
-def test_a_newer_version_is_refused(library: Library) -> None:
-    library.save("a", "", FOUND)
-    with sqlite3.connect(library.path) as database:
-        assert database.execute("PRAGMA application_id").fetchone()[0] == APPLICATION
-        database.execute(f"PRAGMA user_version = {VERSION + 1}")
-    with pytest.raises(
-        Unreadable, match=f"has version {VERSION + 1}, but this program reads version {VERSION}"
-    ):
-        library.entries()
 
 
 def test_a_damaged_snapshot_is_refused_and_the_others_are_kept(library: Library) -> None:

@@ -38,19 +38,6 @@ def test_the_default_layout(page):
     assert page.block_map() == [[f"devices<br>{one}, {one + 4}" for one in range(4)]]
 
 
-def test_an_invalid_mesh_is_marked(page):
-    text = "2x"
-    page.type("field:mesh", text)
-    (problem,) = page.problems_beside("field:mesh", "field:axes")
-    assert text in problem
-    assert_shows_the_last_valid_layout(page)
-    assert page.value("field:mesh") == text, "the typed text must stay"
-    page.type("field:mesh", "4x2")
-    assert not page.problems() and not page.warnings()
-    assert "on data 4 × model 2" in page.heading()
-    assert page.query() == {"mesh": "4x2"}
-
-
 def test_invalid_axis_names_do_not_change_rules(page):
     page.type("field:axes", "<b>data</b>, model")
     (problem,) = page.problems_beside("field:axes")
@@ -101,6 +88,7 @@ def test_each_problem_is_next_to_its_field(page):
     assert "batch is '0'" in sizes[0]
     assert "steps is '0'" in page.problems_beside("field:steps")[0]
     assert_shows_the_last_valid_layout(page)
+    assert page.value("field:mesh") == "0x4", "the typed text must stay"
 
 
 @pytest.mark.parametrize(("place", "text"), [("W1", "None, expert"), ("layer", "stage")])
@@ -121,17 +109,6 @@ def test_an_indivisible_batch_is_reported_at_its_rule(page):
     said = page.problems_beside(page.rule_key(0, "axes"))
     assert len(said) == 1 and said[0].startswith("batch of size 7 is not divisible by 2 (data)")
     assert page.problems() == said
-
-
-def test_an_indivisible_depth_is_reported_at_its_rule(page):
-    page.set("size:depth", 1000)
-    assert not page.problems()
-    page.type("field:mesh", "2x3")
-    said = page.problems_beside(page.rule_key(1, "axes"))
-    assert len(said) == 1
-    assert said[0].startswith("hidden of size 1000 is not divisible by 3 (model)")
-    page.type(page.rule_key(1, "axes"), "")
-    assert not page.problems()
 
 
 def test_an_indivisible_size_is_reported_at_the_applied_rule(open_page):

@@ -155,18 +155,10 @@ def hostile() -> dict[str, tuple[tuple[tuple[str, bytes], ...], str]]:
 
     return {
         "climbs": ((("a.zip", zipped("../../etc/x")),), "leads out of the archive"),
-        "absolute": ((("a.zip", zipped("/etc/x")),), "absolute path"),
         "deep": ((("a.json", b'{"a": ' * 100_000),), "nested too deeply"),
-        "nan": ((("a.json", b'{"a": NaN}'),), "NaN"),
-        "twice": ((("a.json", b'{"format": "sharding-snapshot", "format": 1}'),), "twice"),
-        "utf-16": ((("a.json", "{}".encode("utf-16")),), "UTF-16"),
         "board": ((("b.json", b'{"format": "sharding-board"}'),), "Board page"),
-        "pickle": ((("a.pkl", b"\x80\x04K\x01."),), "zero byte|not UTF-8"),
-        "empty": ((("a", b""),), "is empty"),
         "same": ((("a", b"1"), ("a", b"2")), "the same name"),
         "name": (((".." , b"1"),), "leads out"),
-        "gzip": ((("a.gz", b"\x1f\x8b\x08\x00garbage....."),), "damaged gzip"),
-        "stablehlo": ((("a.mlir", b"module @jit_f {\n}"),), "function main"),
         "zip in itself": ((("a.zip", zipped("b.zip", zipped("c"))),), "zero byte|not UTF-8"),
     }  # fmt: skip
 
