@@ -1,4 +1,4 @@
-"""Changes of one rule, sharding constraint or mesh axis of a layout, each as a changed layout."""
+"""Changes of one rule, sharding constraint or mesh axis of a layout, and presets, as changed layouts."""
 
 from __future__ import annotations
 
@@ -11,6 +11,7 @@ from inspector.core.rules import Rule
 from inspector.core.rules.rule import rule_text
 from inspector.core.snapshot import ChangeKind, Spec
 from inspector.core.state_specs import Fsdp, SpecRow
+from inspector.layout import presets
 from inspector.layout.layout import Layout
 
 MOST_SWAPS = 40  # half a minute for a large model
@@ -29,12 +30,12 @@ def changes(layout: Layout) -> tuple[list[Change], int]:
     """Return distinct changes of a layout, and the number of swaps beyond `MOST_SWAPS`.
 
     A change removes one rule or one constraint, leaves one mesh axis unused, moves its devices to another
-    axis, shards the optimizer state over one axis less, or exchanges the mesh axes of two rules. A model with
-    device axes has PartitionSpecs of arrays instead of rules.
+    axis, shards the optimizer state over one axis less, exchanges the mesh axes of two rules, or is a preset
+    on the same devices. A model with device axes has PartitionSpecs of arrays instead of rules.
     """
     single = [*_without_rules(layout), *_replicated(layout), *_without_constraints(layout)]
     seen = {_identity(layout)}
-    axes = (*_without_axes(layout), *_without_optimizer_axes(layout))
+    axes = (*_without_axes(layout), *_without_optimizer_axes(layout), *_presets(layout))
     kept = [change for change in (*single, *axes) if _is_new(change, seen)]
     swaps = [change for change in _swapped(layout) if _is_new(change, seen)]
     return kept + swaps[:MOST_SWAPS], max(len(swaps) - MOST_SWAPS, 0)
@@ -114,6 +115,13 @@ def _without_optimizer_axes(layout: Layout) -> Iterator[Change]:
         fewer = tuple(name for name in layout.optimizer_axes if name != axis)
         label = f"Do not shard the optimizer state over {axis} as well"
         yield Change("axis", label, replace(layout, optimizer_axes=fewer))
+
+
+def _presets(layout: Layout) -> Iterator[Change]:
+    for preset in presets.fitting(layout.entry):
+        changed = preset.applied_to(layout)
+        mesh = mesh_sizes_text(changed.axis_names, changed.mesh_shape)
+        yield Change("preset", f"Use the preset {preset.name} ({mesh})", changed)
 
 
 def _rules_without(layout: Layout, axis: str) -> tuple[Rule, ...]:

@@ -45,10 +45,12 @@ KINDS = {
     "constraint": "Constraints",
     "axis": "Mesh axes",
     "swap": "Swaps of rules",
+    "preset": "Presets",
 }
 _MOST_BARS = 12
 _LEAST_GAIN = 0.01  # of a figure, as in the audit; a prediction cannot tell less apart
 _MOST_AXES = 5  # columns of mesh axes
+_GROWTH = 2  # a larger train state comes with gradients that are as large
 
 
 @dataclass(frozen=True)
@@ -88,7 +90,7 @@ def section(effects: Effects, assessed: Assessment | None = None) -> Section:
     """Return the changes that improve the layout, then the effects of all."""
     improvements = tuple(
         (Strong(effect.label), f": {'; '.join(altered(effects, effect, assessed))}.")
-        for effect, *_ in improving(effects)
+        for effect in (change.effect for change in improving(effects, assessed))
     )
     best = Listing(improvements) if improvements else text("None of them improves the layout.")
     blocks = (text(*tried(effects)), best, *details(effects, assessed)) if effects.changes else ()
@@ -104,9 +106,9 @@ def tried(effects: Effects) -> tuple[Inline, ...]:
     return (f"{changes} tried on {noun(effects.program)}{where}, not compiled.",)
 
 
-def all_heading(effects: Effects) -> str:
+def all_heading(effects: Effects, assessed: Assessment | None = None) -> str:
     """Return the heading of the effects of all changes below those that improve the layout."""
-    number = len(effects.changes) - len(improving(effects))
+    number = len(effects.changes) - len(improving(effects, assessed))
     verb = "does" if number == 1 else "do"
     return f"All {counted(len(effects.changes), 'change')}, of which {number} {verb} not improve the layout"
 
@@ -129,12 +131,28 @@ def details(effects: Effects, assessed: Assessment | None = None) -> tuple[Block
     )
 
 
-def improving(effects: Effects) -> list[tuple[Effect, float, float]]:
-    """Return the changes that improve the layout, with the seconds and the bytes per device that they save.
+@dataclass(frozen=True)
+class Improving:
+    """A change that improves the layout. What it saves is negative if it costs that.
 
-    A change improves a layout if it lowers the first of predicted time, bytes on the wire and train state
-    that it alters by 1% or more, and does not enlarge the train state. If times are unknown, it may not add
-    work to a device either: without a rule for the batch, each device sends less and computes all rows.
+    seconds: of one run of the program. share: of the step; 0 if times are unknown.
+    wire, state: bytes of one device.
+    """
+
+    effect: Effect
+    seconds: float
+    share: float
+    wire: float
+    state: float
+
+
+def improving(effects: Effects, assessed: Assessment | None = None) -> list[Improving]:
+    """Return the changes that improve the layout.
+
+    A layout that does not fit is improved by what lowers its train state. Otherwise a change improves it if
+    it lowers the first of predicted time, bytes on the wire and train state that it alters by 1% or more.
+    The train state may grow only if there is certainly room for it. If times are unknown, a change may not
+    add work to a device either: without a rule for the batch, each device sends less and computes all rows.
     """
     current = effects.current
 
@@ -142,15 +160,26 @@ def improving(effects: Effects) -> list[tuple[Effect, float, float]]:
         less = -(measure.change(current, cost) or 0)
         return less if abs(less) >= _LEAST_GAIN * (measure.of(current) or 0) else 0
 
+    room = _room(assessed)
     improved = []
     for effect in effects.changes:
         if effect.cost is None:
             continue
         seconds, wire, state = (saved(one, effect.cost) for one in (_SECONDS, _WIRE, _STATE))
         more_work = current.seconds is None and (effect.cost.flops or 0) > (current.flops or 0)
-        if (seconds or wire or state) > 0 and state >= 0 and not more_work:
-            improved.append((effect, seconds, wire or state))
+        better = state if room is None else seconds or wire or state
+        if better > 0 and -state * _GROWTH <= (room or 0) and not more_work:
+            share = seconds / current.seconds if current.seconds else 0.0
+            improved.append(Improving(effect, seconds, share, wire, state))
     return improved
+
+
+def _room(assessed: Assessment | None) -> float | None:
+    """Return the free bytes of a device of a layout that fits; 0 if unknown; None if it does not fit."""
+    need = None if assessed is None else assessed.memory
+    if need is None or need.fits is None or need.capacity_bytes is None:
+        return 0.0
+    return max(need.capacity_bytes - (need.high or need.peak_bytes), 0.0) if need.fits else None
 
 
 def altered(effects: Effects, effect: Effect, assessed: Assessment | None = None) -> list[str]:

@@ -64,17 +64,19 @@ def saving(finding: Finding) -> str:
     return f"saves up to {bytes_text(finding.bytes)} per device{arrays}"
 
 
-def fix(change: Change) -> tuple[Inline, ...]:
-    """Return the smallest change that fixes a finding, and its saving."""
+def fix(change: Change, finding: Finding | None = None) -> tuple[Inline, ...]:
+    """Return the smallest change that fixes a finding, and its saving.
+
+    finding: it has the number of arrays, and the most that a fix can save.
+    """
     if change.saves is None:
         saved = "The saving is unknown, because JAX rejects the layout as it is."
     elif not change.saves:
         saved = "The train state needs as much memory as before."
     else:
-        saved = (
-            f"Saves {bytes_text(change.saves)} of train state per device in "
-            f"{counted(change.arrays, 'array')} (planned)."
-        )
+        known = finding is not None and finding.count is not None
+        arrays = "" if known else f" in {counted(change.arrays, 'array')}"
+        saved = f"Saves {bytes_text(change.saves)} of train state per device{arrays} (planned)."
     return ("Fix: ", *with_code(change.words), f". {saved}")
 
 

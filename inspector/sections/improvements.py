@@ -4,12 +4,13 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from inspector.assessment import assess
 from inspector.checks import audit
-from inspector.checks.audit import Change
-from inspector.core.formatting import counted
+from inspector.checks.audit import Change, replicated
+from inspector.core.assessment import Assessment
+from inspector.core.formatting import and_text, bytes_text, counted
 from inspector.core.snapshot import Effect, Finding, Snapshot
 from inspector.machines.hardware import Chip
 from inspector.sections import effects, findings
@@ -31,11 +32,14 @@ from inspector.sections.section import (
     with_code,
 )
 
-ORDER = (
-    "Errors first, then by the step time or, if it is unknown, the share of memory or work that a change "
-    "saves."
-)
 _MOST = 40
+# What the order is, by what matters to the layout.
+_BY_MEMORY = "Errors first, then by the memory that a change saves, because the layout does not fit."
+_BY_TIME = "Errors first, then by the time of a step that a change saves, then by memory."
+_BY_SHARE = "Errors first, then by the share of memory, traffic or work that a change saves."
+PRELIMINARY = "Preliminary order, by memory and work: what changes do to the step is not known yet."
+# Findings of one mistake: arrays that every device holds whole.
+_FAMILIES = dict.fromkeys(replicated.CODES, "Replicated train state")
 
 
 @dataclass(frozen=True)
@@ -48,6 +52,7 @@ class Improvement:
       label: what it is, in one word: the level of a finding, or `change`.
       gain: what it saves, with its sign or unit. An empty string if that is unknown.
       message: what is wrong, or what else the change alters.
+      more: further findings of the same mistake, whose bytes are part of `gain`.
     """
 
     label: str
@@ -57,6 +62,11 @@ class Improvement:
     message: str
     finding: Finding | None = None
     effect: Effect | None = None
+    more: tuple[Finding, ...] = ()
+
+    @property
+    def findings(self) -> tuple[Finding, ...]:
+        return () if self.finding is None else (self.finding, *self.more)
 
     @property
     def is_remark(self) -> bool:
@@ -65,29 +75,80 @@ class Improvement:
 
 
 def ranked(snapshot: Snapshot, listed: Sequence[Finding], chip: Chip | None = None) -> list[Improvement]:
-    """Return findings and improving effects in the order of `ORDER`, those without a known gain last.
+    """Return findings and improving effects: what matters to the layout first, no known gain last.
+
+    Findings of one mistake are one improvement. If a layout does not fit, memory matters most, and otherwise
+    the time of a step.
 
     Args:
       snapshot: its effects, if they are known, are added.
       listed: findings of the Snapshot.
       chip: the chip of a Snapshot without one.
     """
-    rows = [(_rank(finding, snapshot), of_finding(finding)) for finding in listed]
+    assessed = assess(snapshot, chip)
+    by_memory = assessed.memory is not None and assessed.memory.fits is False
+    rows = [(_rank(mistake, snapshot, by_memory), of_mistake(mistake)) for mistake in _mistakes(listed)]
     if snapshot.effects is not None:
-        assessed = assess(snapshot, chip)
-        for effect, seconds, size in effects.improving(snapshot.effects):
-            gain, *rest = effects.altered(snapshot.effects, effect, assessed)
+        for change in effects.improving(snapshot.effects, assessed):
+            gain, *rest = effects.altered(snapshot.effects, change.effect, assessed)
             message = f"Also: {'; '.join(rest)}." if rest else ""
-            said = Improvement("change", "success", effect.label, gain, message, effect=effect)
-            share = audit.share_of_memory(size, snapshot)
-            rows.append(((1, -seconds, 0.0) if seconds else (2, -share, -size), said))
+            said = Improvement("change", "success", change.effect.label, gain, message, effect=change.effect)
+            size = change.state if by_memory else change.wire or change.state
+            place = _order(change.share, max(size, 0), snapshot, by_memory, timed=bool(change.seconds))
+            rows.append((place, said))
     return [improvement for _, improvement in sorted(rows, key=lambda row: row[0])]
 
 
-def _rank(finding: Finding, snapshot: Snapshot) -> tuple[int, float, float]:
-    share = audit.weight(finding, snapshot)
-    group = 2 if share else 3 + (finding.level == "note")
-    return 0 if finding.level == "error" else group, -share, -(finding.bytes or 0)
+def _order(
+    work: float, size: float, snapshot: Snapshot, by_memory: bool, *, timed: bool
+) -> tuple[int, float]:
+    """Return the place of a gain: by memory, by the step if it is known, or by the larger share.
+
+    work: share of the step, or of the work of a device. size: bytes of a device.
+    """
+    if by_memory and size:
+        return 1, -size
+    if timed:
+        return (2 if by_memory else 1), -work
+    share = max(work, audit.share_of_memory(size, snapshot))
+    return (2, -share) if share else (3, 0.0)
+
+
+def _rank(mistake: Sequence[Finding], snapshot: Snapshot, by_memory: bool) -> tuple[int, float]:
+    if any(finding.level == "error" for finding in mistake):
+        return 0, -audit.weight(mistake[0], snapshot)
+    size = sum(finding.bytes or 0 for finding in mistake)
+    work = max(1 - 1 / finding.ratio if finding.ratio else 0.0 for finding in mistake)
+    place, share = _order(max(work, 0.0), size, snapshot, by_memory, timed=False)
+    return place + (place == 3 and mistake[0].level == "note"), share
+
+
+def _mistakes(listed: Sequence[Finding]) -> list[list[Finding]]:
+    """Return the findings of one mistake together, the one that saves the most first."""
+    groups: dict[object, list[Finding]] = {}
+    for number, finding in enumerate(listed):
+        family = _FAMILIES.get(finding.code) if finding.bytes and finding.arrays else None
+        groups.setdefault(number if family is None else (finding.level, family), []).append(finding)
+    return [sorted(group, key=lambda finding: -(finding.bytes or 0)) for group in groups.values()]
+
+
+def of_mistake(mistake: Sequence[Finding]) -> Improvement:
+    """Return the words of the findings of one mistake, with the sum of what they save."""
+    first, *more = mistake
+    alone = of_finding(first)
+    if not more:
+        return alone
+    total = sum(finding.bytes or 0 for finding in mistake)
+    arrays = sum(finding.count or 0 for finding in mistake)
+    others = [f"{and_text(list(finding.arrays or ()))} ({bytes_text(finding.bytes)})" for finding in more]
+    return replace(
+        alone,
+        title=_FAMILIES[first.code],
+        gain=f"saves up to {bytes_text(total)} per device in {counted(arrays, 'array')}, "
+        f"{len(mistake)} findings",
+        message=f"{first.message} The same: {and_text(others)}.",
+        more=tuple(more),
+    )
 
 
 def of_finding(finding: Finding) -> Improvement:
@@ -111,13 +172,14 @@ def section(snapshot: Snapshot, chip: Chip | None = None, most: int = _MOST) -> 
     if len(rows) > most:
         blocks.append(text(more_text(len(rows) - most, "improvement"), quiet=True))
     if snapshot.effects is not None and snapshot.effects.changes:
-        inside = effects.details(snapshot.effects, assess(snapshot, chip))
-        blocks.append(Folded(effects.all_heading(snapshot.effects), inside))
+        assessed = assess(snapshot, chip)
+        inside = effects.details(snapshot.effects, assessed)
+        blocks.append(Folded(effects.all_heading(snapshot.effects, assessed), inside))
     return Section("findings", "Findings and improvements", tuple(blocks))
 
 
 def count_text(snapshot: Snapshot, chip: Chip | None = None) -> str:
-    """Return the number of rows of `section` by what they are: `2 warnings, 1 note`."""
+    """Return the number of findings and changes of `section`: `2 warnings, 1 note`."""
     rows = _merged(snapshot, chip)
     return ", ".join(_counts(rows)) or f"nothing found by {findings.checks_text(snapshot)}"
 
@@ -126,17 +188,35 @@ def _merged(snapshot: Snapshot, chip: Chip | None) -> list[Improvement]:
     return ranked(snapshot, audit.merged_by_logical_axis(snapshot.findings), chip)
 
 
-def summary(rows: Sequence[Improvement], snapshot: Snapshot, chip: Chip | None = None) -> Notice | Text:
-    """Return the number of findings by level, and of changes; without any, what was checked."""
+def summary(
+    rows: Sequence[Improvement], snapshot: Snapshot, chip: Chip | None = None, computing: bool = False
+) -> Notice | Text:
+    """Return the number of findings by level, and of changes, and their order; without any, what was checked.
+
+    computing: whether the effects of changes are being computed, so that the order is not final.
+    """
     if snapshot.mesh is None and not rows:
         return notice("unknown", "Nothing can be checked, because the mesh is unknown.")
+    assessed = assess(snapshot, chip)
     if not rows:
-        return notice("info", findings.nothing_found(snapshot, assess(snapshot, chip).basis))
-    return text(Strong(f"{', '.join(_counts(rows))}."), f" {ORDER}" if len(rows) > 1 else "")
+        return notice("info", findings.nothing_found(snapshot, assessed.basis))
+    order = f" {_order_text(snapshot, assessed, computing)}" if len(rows) > 1 or computing else ""
+    return text(Strong(f"{', '.join(_counts(rows))}."), order)
+
+
+def _order_text(snapshot: Snapshot, assessed: Assessment, computing: bool) -> str:
+    if assessed.memory is not None and assessed.memory.fits is False:
+        return _BY_MEMORY
+    if computing:
+        return PRELIMINARY
+    known = snapshot.effects
+    return _BY_TIME if known is not None and known.current.seconds is not None else _BY_SHARE
 
 
 def _counts(rows: Sequence[Improvement]) -> list[str]:
-    labels = Counter(row.label for row in rows)
+    labels: Counter[str] = Counter()
+    for row in rows:
+        labels[row.label] += max(len(row.findings), 1)
     words = [counted(labels[level], level) for level in findings.LEVELS if labels[level]]
     if changes := labels["change"]:
         verb = "improves" if changes == 1 else "improve"
@@ -174,9 +254,13 @@ def audited(snapshot: Snapshot, found: Sequence[tuple[Finding, Change | None]]) 
             gain = f", {row.gain}" if row.gain else ""
             heading, message = f"{row.label}: {row.finding.code}{gain}", row.message
         inside: list[Block] = [text(message)]
-        if (change := changes.get(id(row.finding))) is not None:
-            inside.append(text(*findings.fix(change)))
-        elif row.finding is not None and row.finding.remedy is not None:
+        fixes = {
+            change.words: findings.fix(change, row.finding)
+            for finding in row.findings
+            if (change := changes.get(id(finding))) is not None
+        }
+        inside += [text(*fix) for fix in fixes.values()]
+        if not fixes and row.finding is not None and row.finding.remedy is not None:
             inside.append(text("Fix: ", *with_code(row.finding.remedy)))
         blocks.append(Section(f"finding-{number}", heading, tuple(inside)))
     return tuple(blocks)

@@ -18,7 +18,17 @@ def layout_of(**fields: str) -> Layout:
 
 
 def by_label(layout: Layout) -> dict[str, Layout]:
-    return {one.label: one.layout for one in changes.changes(layout)[0]}
+    return {one.label: one.layout for one in changes.changes(layout)[0] if one.kind != "preset"}
+
+
+def test_presets_on_the_same_devices_are_changes_unless_another_one_is_equal() -> None:
+    layout = layout_of(mesh="2x4")
+    proposed, _ = changes.changes(layout)
+    found = {one.label: one.layout for one in proposed if one.kind == "preset"}
+    # Data and Tensor are the same as one axis moved into the other. Data + tensor is the layout itself.
+    labels = ["Use the preset FSDP (fsdp 8)", "Use the preset FSDP + tensor (fsdp 2 × tensor 4)"]
+    assert list(found) == labels
+    assert all(one.devices == 8 for one in found.values())
 
 
 def test_every_rule_constraint_axis_and_swap_is_changed_once() -> None:

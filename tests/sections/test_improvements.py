@@ -8,7 +8,9 @@ from itertools import pairwise
 import pytest
 
 from inspector.checks import audit
+from inspector.core.assessment import Assessment, MemoryNeed
 from inspector.core.snapshot import Effect, Effects, Finding, LayoutCost
+from inspector.machines import hardware
 from inspector.media import report
 from inspector.media.terminal import render
 from inspector.sections import effects as effects_section
@@ -74,7 +76,7 @@ def test_errors_then_seconds_then_bytes_then_what_has_no_known_gain(known) -> No
 def test_without_predicted_times_bytes_order_the_list(known) -> None:
     timeless = {name: cost and replace(cost, seconds=None) for name, cost in COSTS.items()}
     effects = effects_of(timeless, replace(NOW, seconds=None))
-    improved = [effect.label for effect, *_ in effects_section.improving(effects)]
+    improved = [change.effect.label for change in effects_section.improving(effects)]
     assert improved == ["slower", "less traffic", "less state"], "the times are unknown"
     rows = improvements.ranked(replace(known, effects=effects), known.findings)
     assert [row.title for row in rows if row.effect] == ["less state", "slower", "less traffic"]
@@ -130,3 +132,74 @@ def test_a_report_of_several_has_the_ranked_list_of_each(known) -> None:
         (listed,) = (block for block in part.blocks if isinstance(block, Listing))
         assert listed.items == tuple(map(improvements.sentence, rows)), name
         assert "1 error, 2 warnings, 2 notes, 4 changes" in part.summary
+
+
+def on_v5e(peak: int, fits: bool) -> Assessment:
+    capacity = hardware.chip("v5e").allocatable_bytes
+    need = MemoryNeed(peak, peak, peak, capacity, fits, "train_step")
+    return Assessment("v5e", 8, "compiled", "train_step", None, need, None, None, None)
+
+
+MIB = 2**20
+BIG = LayoutCost(400 * MIB, {"data": 50 * MIB}, 1.0, 3.0)
+PRESETS = {
+    "3 times faster": replace(BIG, seconds=1.0),
+    "half of the state": replace(BIG, seconds=4.0, state_bytes=200 * MIB),
+}
+
+
+def titles(snapshot, monkeypatch: pytest.MonkeyPatch, assessed: Assessment) -> list[str]:
+    monkeypatch.setattr(improvements, "assess", lambda *_: assessed)
+    return [row.title for row in improvements.ranked(snapshot, snapshot.findings)]
+
+
+def test_a_faster_preset_is_before_memory_that_is_free(known, monkeypatch: pytest.MonkeyPatch) -> None:
+    waste = Finding("warning", "waste", "90 MiB are wasted.", bytes=90 * MIB)
+    snapshot = replace(known, findings=(waste,), effects=effects_of(PRESETS, BIG))
+    assert titles(snapshot, monkeypatch, on_v5e(3 * 2**30, True)) == ["3 times faster", "Waste"]
+
+
+def test_a_layout_that_does_not_fit_needs_memory_first(known, monkeypatch: pytest.MonkeyPatch) -> None:
+    waste = Finding("warning", "waste", "90 MiB are wasted.", bytes=90 * MIB)
+    snapshot = replace(known, findings=(waste,), effects=effects_of(PRESETS, BIG))
+    assert titles(snapshot, monkeypatch, on_v5e(2**40, False)) == ["half of the state", "Waste"]
+
+
+def test_the_state_may_grow_only_into_free_memory() -> None:
+    faster = effects_of({"larger": replace(BIG, seconds=1.0, state_bytes=800 * MIB)}, BIG)
+    assert effects_section.improving(faster, on_v5e(2**30, True))
+    assert not effects_section.improving(faster, on_v5e(15 * 2**30 + 2**29, True))
+    assert not effects_section.improving(faster, on_v5e(2**40, False))
+    assert not effects_section.improving(faster)
+
+
+def test_findings_of_one_mistake_are_one_card_with_their_sum() -> None:
+    sizes = {"mu": 40, "nu": 20, "kernel": 10}
+    findings = tuple(
+        Finding(
+            "warning",
+            "replicated-parameter" if name == "kernel" else "replicated-optimizer-state",
+            f"{name} is replicated.",
+            bytes=size * MIB,
+            arrays=(name,),
+            count=4,
+        )
+        for name, size in sizes.items()
+    )
+    other = Finding("warning", "waste", "wasted", bytes=MIB)
+    snapshot = replace(glances.planned(), findings=(*findings, other))
+    card, alone = improvements.ranked(snapshot, snapshot.findings)
+    assert card.findings == findings and "70.0 MiB" in card.gain and "12 arrays" in card.gain
+    assert all(name in card.message for name in sizes) and alone.findings == (other,)
+    assert "4 warnings" in render.text([improvements.summary([card, alone], snapshot)])
+
+
+def test_the_order_is_preliminary_until_effects_are_known(known) -> None:
+    rows = improvements.ranked(known, known.findings)
+
+    def said(snapshot, computing: bool) -> str:
+        return render.text([improvements.summary(rows, snapshot, None, computing)])
+
+    assert improvements.PRELIMINARY in said(replace(known, effects=None), True)
+    assert improvements.PRELIMINARY not in said(replace(known, effects=None), False)
+    assert "time of a step" in said(known, False)

@@ -8,7 +8,7 @@ from typing import Any, Literal
 
 from inspector.core.typed_json import Amount, NonNegativeInt, Record
 
-ChangeKind = Literal["rule", "swap", "constraint", "axis", "spec"]
+ChangeKind = Literal["rule", "swap", "constraint", "axis", "spec", "preset"]
 
 # The key of collectives whose mesh axes are unknown, in `wire_bytes`.
 UNKNOWN_AXES = "unknown"
@@ -44,7 +44,7 @@ class Effect(Record):
 
     Attributes:
       kind: The changed part: a rule, two rules that swap their mesh axes, a sharding constraint, a mesh axis,
-        or the PartitionSpec of an array.
+        the PartitionSpec of an array, or mesh and rules as those of a preset.
       label: The change in words.
       layout: The changed layout. None if the form of a layout cannot express the change.
       cost: The cost of the changed layout. None if it is not valid.

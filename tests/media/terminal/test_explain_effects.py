@@ -25,11 +25,11 @@ def test_effects_of_a_layout_as_text_and_json(layout, capsys) -> None:
     said = capsys.readouterr()
     assert "Remove hidden → model" in said.out and "Predicted time" in said.out
     # Which of the changes are reported depends on the speed of the machine.
-    assert re.search("change [1-7] of 7", said.err)
+    assert re.search("change [1-9] of 9", said.err)
     assert main(["explain", str(layout), "--effects", "--program", "apply", "--json"]) == 0
     plain = json.loads(capsys.readouterr().out)
     assert plain["program"] == "apply" and plain["chip"] is None
-    assert len(plain["changes"]) == 7 and plain["current"]["wire_bytes"].keys() == {"model"}
+    assert len(plain["changes"]) == 9 and plain["current"]["wire_bytes"].keys() == {"model"}
 
 
 @pytest.mark.nightly
@@ -39,7 +39,7 @@ def test_a_snapshot_contains_the_effects_and_needs_no_second_computation(
     path = tmp_path / "run.json"
     assert main(["inspect", str(layout), "--target", "plan", "--effects", "-o", str(path)]) == 0
     effects = snapshots.read(path).effects
-    assert effects is not None and len(effects.changes) == 7
+    assert effects is not None and len(effects.changes) == 9
     monkeypatch.setattr("inspector.media.terminal.effects.computed", None)
     capsys.readouterr()
     assert main(["explain", str(path), "--effects", "--json"]) == 0

@@ -209,7 +209,7 @@ def test_the_changes_with_the_largest_bounds_come_first_and_equal_programs_once(
 def test_another_program_and_a_layout_without_rules(effects_of) -> None:
     found = effects_of({**MLP, "rules": ""}, program="apply")
     assert found.current.wire_bytes == {}
-    assert {one.kind for one in found.changes} == {"axis", "constraint"}
+    assert {one.kind for one in found.changes} == {"axis", "constraint", "preset"}
     with pytest.raises(InvalidInput, match="must be one of init, train_step, apply"):
         effects_of(MLP, program="missing")
 

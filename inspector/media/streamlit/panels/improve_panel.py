@@ -70,15 +70,16 @@ def show(snapshot: Snapshot, layout: Layout | None) -> None:
             snapshot, chip = _draw_effects(snapshot, changeable)
     rows = _ranked(snapshot, chip)
     with listed:
-        render.show([section.summary(rows, snapshot), *findings_section.not_checked(snapshot)])
+        computing = changeable is not None and snapshot.effects is None
+        said = section.summary(rows, snapshot, chip, computing)
+        render.show([said, *findings_section.not_checked(snapshot)])
         for number, improvement in enumerate(rows[:_MAX_SHOWN]):
             _draw(f"improve:{number}", improvement, snapshot, layout, in_full=True)
         if len(rows) > _MAX_SHOWN:
             st.caption(more_text(len(rows) - _MAX_SHOWN, "improvement"))
     if changeable is not None and snapshot.effects is not None and snapshot.effects.changes:
-        drawer = st.expander(
-            effects_section.all_heading(snapshot.effects), key="effects_drawer", on_change="rerun"
-        )
+        heading = effects_section.all_heading(snapshot.effects, assess(snapshot, chip))
+        drawer = st.expander(heading, key="effects_drawer", on_change="rerun")
         if drawer.open:  # a hidden figure would cost the browser as much as a visible one
             with drawer:
                 _draw_all(snapshot, snapshot.effects, changeable, chip)
@@ -94,6 +95,8 @@ def show_best(snapshot: Snapshot, layout: Layout | None) -> None:
     best = [improvement for improvement in rows if not improvement.is_remark][:MOST_ON_SUMMARY]
     if best:
         st.markdown("##### Improvements")
+        if layout is not None and snapshot.effects is None:
+            st.caption(section.PRELIMINARY)
     for number, improvement in enumerate(best):
         _draw(f"improvement:{number}", improvement, snapshot, layout)
 
@@ -155,7 +158,7 @@ def _draw(
             f"{plain(improvement.message)} {remedy}"
         )
         if fix is not None:
-            left.caption(render.markdown(findings_section.fix(fix)))
+            left.caption(render.markdown(findings_section.fix(fix, finding)))
         with right, st.container(horizontal=True, gap="small", horizontal_alignment="right"):
             may_fix = finding and layout and not in_full and audit.may_fix(finding, layout)
             if layout is not None and (goal or may_fix):
