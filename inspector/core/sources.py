@@ -82,8 +82,8 @@ READERS: dict[str, Reader] = {
     SNAPSHOT: Reader(
         name="a Snapshot",
         module="inspector.producers.readers.snapshot_file",
-        path="a Snapshot file",
-        upload="JSON of `inspect`, of `capture` or of *Share*",
+        path="a Snapshot file, or a folder of run",
+        upload="JSON of `inspect`, of `capture` or of *Share*, or zip of a folder of `run`",
         contains="everything",
     ),
     "stablehlo": Reader(

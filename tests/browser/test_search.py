@@ -57,3 +57,24 @@ def test_another_browser_sees_the_search_of_a_link(open_dashboard, open_tab, ser
     dashboard.page.reload()
     dashboard.wait_for_figure("search_front")
     expect(dashboard.field("Compiles, at most")).to_have_value("0")
+
+
+def test_a_search_belongs_to_all_tabs_of_its_browser_and_to_the_tab_after_a_reload(
+    open_dashboard, server
+) -> None:
+    dashboard = open_dashboard("?model=transformer&layers=6&target=tpu:v5e:4x4&mesh=4x4&batch=32")
+    dashboard.go_to("Search")
+    dashboard.type("Compiles, at most", "0")
+    dashboard.page.wait_for_url("**search-budget=0*")
+    dashboard.click("start_search")
+    cancel = dashboard.keyed("cancel_search").get_by_role("button")
+    expect(cancel).to_be_visible()
+    dashboard.page.reload()
+    expect(cancel).to_be_visible()
+    other = Dashboard(dashboard.page.context.new_page(), server.url).open("?depth=64")
+    expect(other.page.get_by_role("link", name="1 job")).to_be_visible()
+    other.go_to("Search")
+    other.keyed("other_cancel-0").get_by_role("button").click()
+    expect(other.keyed("other_cancel-0")).to_have_count(0)
+    expect(cancel).to_have_count(0)
+    other.page.close()

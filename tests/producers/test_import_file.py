@@ -3,14 +3,18 @@
 from __future__ import annotations
 
 import json
+import tempfile
+import zipfile
 from pathlib import Path
 
 import pytest
 
-from inspector.core import snapshot
+from inspector.core import program_run, snapshot, typed_json
 from inspector.core.errors import InvalidInput
+from inspector.core.program_run import ProgramRun
 from inspector.core.snapshot import Snapshot, Source
-from inspector.producers.import_file import detect
+from inspector.producers.import_file import detect, read
+from tests.hostile import whole
 from tests.producers.readers import given, own_checkpoints
 
 SNAPSHOT = snapshot.dumps(Snapshot(Source("plan", "plan", "now"), None, None, ()))
@@ -89,3 +93,30 @@ def test_an_unknown_folder_is_refused(tmp_path: Path) -> None:
         (tmp_path / name).write_bytes(b"\x80")
     with pytest.raises(InvalidInput, match=r"contains 'a\.png'"):
         detect(tmp_path, "it")
+
+
+def test_a_folder_of_a_run_is_the_snapshot_of_all_its_programs(tmp_path: Path) -> None:
+    found, run = whole.snapshot(), ProgramRun(("train.py",), "2026-01-01T00:00:00Z", "exit 0", 3.0)
+    folder, unpacked = tmp_path / "runs" / "first", tmp_path / "unpacked"
+    for made in (folder, unpacked):
+        made.mkdir(parents=True)
+    record = typed_json.encode_file(run, program_run.FORMAT, program_run.VERSION)
+    (folder / program_run.FILE).write_text(json.dumps(record))
+    (folder / "jit_step.json").write_text("{}")
+    (folder / f"jit_step{program_run.LOWERED}").write_bytes(b"ML\xefR")
+
+    def opened() -> snapshot.Snapshot:
+        with zipfile.ZipFile(tmp_path / "it.zip", "w") as file:
+            for path in folder.parent.rglob("*.*"):
+                file.write(path, path.relative_to(folder.parent))
+        inside = Path(tempfile.mkdtemp(dir=unpacked))
+        return read(tmp_path / "it.zip", "it.zip", None, None, inside, lambda *_, **__: None)
+
+    with pytest.raises(InvalidInput, match=r"without snapshot\.json"):
+        opened()
+    (folder / program_run.SNAPSHOT).write_text(snapshot.dumps(found))
+    assert opened() == found
+    (folder.parent / "second").mkdir()
+    (folder.parent / "second" / program_run.FILE).write_text(json.dumps(record))
+    with pytest.raises(InvalidInput, match="2 folders of `run`"):
+        opened()

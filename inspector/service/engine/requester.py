@@ -11,7 +11,7 @@ class Requester:
     """The owner of a job.
 
     Attributes:
-      owner: identifies the owner: a signed-in user, or a browser session.
+      owner: identifies the owner: a signed-in user, a browser, or a browser session.
       name: the owner's name, as shown to others.
       session: the browser session that waits for the job; None outside of a browser.
       signed_in: the owner is a user, who remains when the browser session ends.

@@ -5,7 +5,7 @@ from __future__ import annotations
 import contextlib
 import functools
 import threading
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from concurrent.futures import Executor
 from contextlib import AbstractContextManager
 from dataclasses import dataclass
@@ -60,12 +60,22 @@ class Watched:
     """One search of the server: queued, running, finished or failed. A thread of the pool runs it.
 
     Attributes:
+      link: the URL parameters of the page that began it.
+      owners: who began or joined it.
       error: why it failed, in a sentence; None if it did not.
     """
 
-    def __init__(self, search: Search, layout: Layout, run: Callable[[Watched], None]) -> None:
+    def __init__(
+        self,
+        search: Search,
+        layout: Layout,
+        run: Callable[[Watched], None],
+        link: Mapping[str, str] | None = None,
+    ) -> None:
         self.layout = layout
         self.search = search
+        self.link = dict(link or {})
+        self.owners: set[str] = set()
         self.error: str | None = None
         self._run = run
         self._lock = threading.Lock()
@@ -148,8 +158,18 @@ class Searches:
         with self._lock:
             return self._known.get(request.key())
 
-    def start(self, request: Request, requester: Requester = LOCAL) -> Watched:
+    def of(self, owner: str) -> list[Watched]:
+        """Return the searches that an owner began or joined, the newest last."""
+        with self._lock:
+            return [watched for watched in self._known.values() if owner in watched.owners]
+
+    def start(
+        self, request: Request, requester: Requester = LOCAL, link: Mapping[str, str] | None = None
+    ) -> Watched:
         """Start the search of this request, or join the running one.
+
+        Args:
+          link: the URL parameters of its page.
 
         Raises:
           InvalidInput: the owner has too many queued searches, or the server is shutting down.
@@ -165,9 +185,10 @@ class Searches:
             sensitivity=request.sensitivity,
         )
         subject = Subject(layout_title(layout), layout.target, digest(layout))
-        watched = Watched(search, layout, self._run)
+        watched = Watched(search, layout, self._run, link)
         watched = self._pool.coordinate("search", request.key(), watched, requester, subject, lanes.SEARCHES)
         with self._lock:
+            watched.owners.add(requester.owner)
             self._known[request.key()] = watched
         return watched
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 import contextlib
 import json
 import logging
+import re
 import sys
 import threading
 import uuid
@@ -34,7 +35,7 @@ from inspector.media.streamlit.server import (
 )
 from inspector.media.streamlit.server.json_log import JsonFormatter
 from inspector.media.streamlit.server.middleware import SafeAnswers
-from inspector.media.streamlit.server.paths import PLOTLY, READY
+from inspector.media.streamlit.server.paths import BROWSER_COOKIE, PLOTLY, READY
 from inspector.media.streamlit.server.shutdown import GracefulShutdown
 from inspector.media.streamlit.server.sign_in_required import SignInRequired
 from inspector.service import serving, sign_outs
@@ -92,6 +93,18 @@ def test_only_known_host_names_get_answers(client: TestClient, host: str, status
     assert "frame-ancestors 'self'" in answer.headers["Content-Security-Policy"]
     # Load balancers ask by address.
     assert client.get(READY, headers={"Host": host}).status_code == 200
+
+
+def test_a_browser_gets_one_number_that_its_scripts_and_other_sites_cannot_read() -> None:
+    app = Starlette(routes=[Route("/", lambda _: HTMLResponse("here"))])
+    client = TestClient(SafeAnswers(app), base_url="http://localhost")
+    sent = client.get("/").headers["Set-Cookie"]
+    number, *attributes = sent.split("; ")
+    assert re.fullmatch(f"{BROWSER_COOKIE}=[0-9a-f]{{32}}", number)
+    assert {"HttpOnly", "SameSite=Lax", "Path=/"} <= set(attributes)
+    assert "Set-Cookie" not in client.get("/").headers, "the browser has sent it"
+    other = TestClient(SafeAnswers(app), base_url="http://localhost").get("/").headers["Set-Cookie"]
+    assert other.split("; ")[0] != number
 
 
 SECRET = "the server's secret"

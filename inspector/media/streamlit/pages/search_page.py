@@ -11,7 +11,7 @@ from inspector.compare.search import result as results
 from inspector.compare.search.result import OBJECTIVES, Candidate, SearchResult, layout_of
 from inspector.compare.search.space import MOST_CANDIDATES, space_of
 from inspector.core.errors import InvalidInput
-from inspector.core.formatting import seconds_text
+from inspector.core.formatting import mesh_text, seconds_text
 from inspector.layout import Layout, from_json
 from inspector.machines import targets
 from inspector.machines.hardware import CHIPS
@@ -39,6 +39,7 @@ from inspector.service.search.registry import Request, Watched
 _JOB = "search"
 _OBJECTIVES = {"time": "Time of a step", "memory": "Memory", "traffic": "Traffic"}
 _REOPENED = "search_reopened"
+_POLL_SECONDS = 2.0  # between looks at other searches
 # Phases in order, with their shares of a progress bar.
 _SHARES = {
     "bound": 0.05, "propagate": 0.25, "improve": 0.05, "compile": 0.35, "sensitivity": 0.3, "done": 0.0,
@@ -101,6 +102,7 @@ def show() -> None:
     request = Request(space, chip, fields["budget"], fields["objective"], fields["sensitivity"])
     watched = registry.shared().get(request)
     _buttons(request, watched)
+    st.fragment(_others, run_every=_POLL_SECONDS)(watched)
     if watched is None:
         st.info(
             f"{space.count():,} candidates (at most {MOST_CANDIDATES:,}), and up to {request.budget} "
@@ -236,11 +238,30 @@ def _buttons(request: Request, watched: Watched | None) -> None:
         return
     if st.button(label, key="start_search", type="primary", icon=":material/search:"):
         try:
-            registry.shared().start(request, user.current())
+            link = search_link.parameters(current_layout.last_layout())
+            registry.shared().start(request, user.current(), link)
         except InvalidInput as error:
             st.error(plain(str(error)), icon=":material/error:")
         else:
             st.rerun()
+
+
+def _others(shown: Watched | None) -> None:
+    """Draw a line for each other search of the user that runs, and for the one that ended last."""
+    owner = user.current().owner
+    others = [other for other in registry.shared().of(owner) if other is not shown and other.link]
+    ended = [other for other in others if not other.running][-1:]
+    for number, other in enumerate((*ended, *(other for other in others if other.running))):
+        with st.container(horizontal=True, vertical_alignment="center", gap="small"):
+            what = f"Search for {other.layout.entry.title} on {_machine_text(other.layout)}"
+            state = section.progress_text(other.progress()) if other.running else "ended"
+            st.markdown(
+                plain(f"{what}, from mesh {mesh_text(other.layout.mesh())}: {state}"), width="content"
+            )
+            buttons.draw("Show", f"other_show:{number}", "visibility", search_link.put, other.link)
+            if other.running:
+                leave = registry.shared().leave
+                buttons.draw("Cancel", f"other_cancel:{number}", "stop", leave, other, owner)
 
 
 def _watch(watched: Watched, request: Request) -> None:

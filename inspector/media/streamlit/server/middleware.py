@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 import contextlib
+import secrets
 
 from starlette.datastructures import Headers, MutableHeaders
+from starlette.requests import cookie_parser
 from starlette.responses import PlainTextResponse
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
-from inspector.media.streamlit.server.paths import HEALTH, PLOTLY, READY
+from inspector.media.streamlit.server.paths import BROWSER_COOKIE, HEALTH, PLOTLY, READY
 from inspector.media.streamlit.streamlit_internals import is_host_allowed
 
 # A load balancer asks these by the server's address.
@@ -24,11 +26,14 @@ _HEADERS = {
     "Referrer-Policy": "same-origin",
 }
 # The first figure of a page needs this script, and the page asks for it only when it knows the figure.
+_FOR_A_YEAR = "Path=/; HttpOnly; SameSite=Lax; Max-Age=31536000"
 _PRELOAD = f"<.{PLOTLY}>; rel=preload; as=script"
 
 
 class SafeAnswers:
     """Refuses requests for host names that are not allowed, and text on a web socket.
+
+    Gives each browser a number, which owns the jobs of all its tabs without sign-in, also after a reload.
 
     Forbids other sites to frame the pages. Streamlit checks the host of its web socket only. A page whose
     name was made to point to this machine must not upload or read files either.
@@ -52,9 +57,15 @@ class SafeAnswers:
                     headers.setdefault(name, value)
                 if message["status"] == 200 and headers.get("content-type", "").startswith("text/html"):
                     headers.setdefault("Link", _PRELOAD)
+                    if not cookie_parser(asked.get("cookie", "")).get(BROWSER_COOKIE):
+                        cookie = f"{BROWSER_COOKIE}={secrets.token_hex(16)}"
+                        headers.append(
+                            "Set-Cookie", f"{cookie}; Path=/; HttpOnly; SameSite=Lax; {_FOR_A_YEAR}"
+                        )
             await send(message)
 
-        host = Headers(scope=scope).get("host")
+        asked = Headers(scope=scope)
+        host = asked.get("host")
         app = self._app
         if scope["path"] not in _WITHOUT_HOST_CHECK and not is_host_allowed(host):
             app = PlainTextResponse("This host name is not allowed.", status_code=403)

@@ -6,6 +6,7 @@ click.
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from typing import Any
 
 import streamlit as st
@@ -16,6 +17,7 @@ from inspector.core.errors import InvalidInput, shown
 from inspector.layout import Layout
 from inspector.machines import hardware
 from inspector.media.streamlit.session import back_button, chip_choice, current_layout, view_link
+from inspector.media.streamlit.streamlit_internals import uninterrupted
 from inspector.service.search.run import DEFAULT_BUDGET
 
 MOST_BUDGET = 200  # compiles of one search from a page
@@ -48,34 +50,44 @@ def read() -> tuple[str, ...]:
     if not query:
         state[_PROBLEMS] = ()
     elif not view_link.is_written(_KEY) or back_button.pressed():
-        fields = {name: texts[-1] for name, texts in query.items()}
-        problems: list[str] = []
-        state[ENTRY] = fields.pop(_parameter(ENTRY), None)
-        for key, default in _DEFAULTS.items():
-            state[key] = default
-            if (text := fields.pop(_parameter(key), None)) is not None:
-                try:
-                    state[key] = _value(key, text)
-                except InvalidInput as error:
-                    problems.append(str(error))
-        parsed = layouts.parse_leniently(current_layout.of_parameters(fields))
-        current_layout.put(parsed.unwrap())
-        state[_PROBLEMS] = (*parsed.problems.values(), *problems)
+        put({name: texts[-1] for name, texts in query.items()})
     known: tuple[str, ...] = state.setdefault(_PROBLEMS, ())
     return known
 
 
+@uninterrupted()
+def put(query: Mapping[str, str]) -> None:
+    """Set the layout and the fields to those of URL parameters, and keep what is wrong with them."""
+    state, fields, problems = st.session_state, dict(query), []
+    state[ENTRY] = fields.pop(_parameter(ENTRY), None)
+    for key, default in _DEFAULTS.items():
+        state[key] = default
+        if (text := fields.pop(_parameter(key), None)) is not None:
+            try:
+                state[key] = _value(key, text)
+            except InvalidInput as error:
+                problems.append(str(error))
+    parsed = layouts.parse_leniently(current_layout.of_parameters(fields))
+    current_layout.put(parsed.unwrap())
+    state[_PROBLEMS] = (*parsed.problems.values(), *problems)
+
+
 def write(layout: Layout, entry: str | None = None) -> None:
     """Write the layout, the fields and the entry of the history to the URL, if they changed."""
+    query = parameters(layout) | ({} if entry is None else {_parameter(ENTRY): entry})
+    view_link.write({}, {name: [text] for name, text in query.items()}, _KEY)
+
+
+def parameters(layout: Layout) -> dict[str, str]:
+    """Return the URL parameters of the layout and the fields."""
     state = st.session_state
     query = current_layout.to_parameters(layouts.to_query(layout))
-    query |= {} if entry is None else {_parameter(ENTRY): entry}
     for key, default in _DEFAULTS.items():
         # The objective is always there, so that no URL of a search is empty.
         is_default = state[key] == default and key != OBJECTIVE
         if not is_default and (key != CHIP or layout.machine is None):
             query[_parameter(key)] = layouts.print_size(state[key])
-    view_link.write({}, {name: [text] for name, text in query.items()}, _KEY)
+    return query
 
 
 def _parameter(key: str) -> str:

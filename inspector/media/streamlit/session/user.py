@@ -1,15 +1,18 @@
 """The user of a session, who owns the jobs that it starts and the Snapshots that it saves.
 
 With sign-in, the user is what the provider signed. Streamlit checks the signature when a session begins. A
-browser sends nothing else that is read here. Without sign-in, each browser session is a user.
+browser sends nothing else that is read here. Without sign-in, each browser is a user, with all its tabs: the
+server gives it a random cookie. A client without the cookie is a user for one session.
 """
 
 from __future__ import annotations
 
+import re
 from typing import Any
 
 import streamlit as st
 
+from inspector.media.streamlit.server.paths import BROWSER_COOKIE
 from inspector.media.streamlit.streamlit_internals import session_id
 from inspector.service import audit_log, inspection, serving, signed_in_user
 from inspector.service.engine import Requester
@@ -17,6 +20,8 @@ from inspector.service.engine.requester import digest_of_session
 from inspector.service.history import History
 from inspector.service.inspection import Inspection
 from inspector.service.library import Library
+
+_COOKIE = re.compile("[0-9a-f]{32}")
 
 
 def current() -> Requester:
@@ -27,8 +32,10 @@ def current() -> Requester:
     """
     session = session_id()
     if not serving.current().providers:
-        digest = digest_of_session(session)
-        return Requester(f"session {digest}", f"Session {digest[:4]}", session)
+        cookie = str(st.context.cookies.get(BROWSER_COOKIE))
+        kind, secret = ("browser", cookie) if _COOKIE.fullmatch(cookie) else ("session", session)
+        digest = digest_of_session(secret)
+        return Requester(f"{kind} {digest}", f"{kind.capitalize()} {digest[:4]}", session)
     if (reason := problem()) is not None:
         raise PermissionError(reason)
     return signed_in_user.requester(_claims(), session)

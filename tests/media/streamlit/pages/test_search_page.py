@@ -2,6 +2,10 @@
 
 from __future__ import annotations
 
+import contextlib
+import threading
+from collections.abc import Iterator
+from concurrent.futures import Executor
 from pathlib import Path
 
 import pytest
@@ -10,7 +14,7 @@ from streamlit.testing.v1 import AppTest
 from inspector.media.streamlit.session import search_link
 from inspector.service.engine import LOCAL
 from inspector.service.history import History
-from inspector.service.search import registry
+from inspector.service.search import executors, registry
 from tests.media.streamlit.scripted_page import PATIENCE, go_back, widget_of
 from tests.service.test_history import TPU, found
 
@@ -115,3 +119,44 @@ def test_a_search_of_the_history_has_a_url(service, user_files: Path) -> None:
     assert "From the history" in again.caption[0].value and url(again) == url(page)
     again.button(key="search_new").click().run()
     assert "search-entry" not in url(again)
+
+
+@pytest.fixture
+def begin(service, monkeypatch: pytest.MonkeyPatch) -> Iterator[threading.Event]:
+    """The searches of this server evaluate nothing before this is set."""
+    event = threading.Event()
+
+    @contextlib.contextmanager
+    def executor() -> Iterator[Executor]:
+        assert event.wait(PATIENCE)
+        with executors.local() as made:
+            yield made
+
+    searches = registry.Searches(service.pool, executor)
+    monkeypatch.setattr(registry, "shared", lambda: searches)
+    yield event
+    event.set()
+
+
+def keys(page: AppTest) -> set[str]:
+    return {button.key for button in page.button if "other_" in str(button.key)}
+
+
+def test_a_search_of_another_layout_is_listed_opened_and_cancelled(begin: threading.Event) -> None:
+    page = opened(**SMALL, **FIELDS)
+    assert not keys(page)
+    page.button(key="start_search").click().run()
+    assert not keys(page), "it is the one that is shown"
+    (job,) = registry.shared()._pool.jobs()
+    started_by = job.requesters[0].owner
+    link = url(page)
+    other = opened(**(SMALL | {"mesh": "4x1"}))  # another tab, or the same one after a change
+    assert other.button(key="start_search") and keys(other) == {"other_show:0", "other_cancel:0"}
+    other.button(key="other_show:0").click().run()
+    assert url(other) == link and not keys(other)
+    assert "start_search" not in [button.key for button in other.button]
+    page = opened(**(SMALL | {"mesh": "4x1"}))
+    page.button(key="other_cancel:0").click().run()
+    begin.set()
+    (watched,) = registry.shared().of(started_by)
+    assert watched.stopped
