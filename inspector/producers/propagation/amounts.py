@@ -41,7 +41,7 @@ def amounts_of(template: Template, layout: Layout, name: str) -> Amounts | None:
         return None
     setting = replace(Setting.of(layout), mesh=_UNUSED, rules=(), optimizer_axes=(), watched=None)
     try:
-        module, _ = partitioned_module(lowered, setting, logical=True, named=False)
+        module, _ = partitioned_module(lowered, setting, True, lowered.without_names)
     except InvalidInput:
         return None
     module = setting.as_compiled(module, _UNUSED)

@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
+import os
+import threading
 from collections.abc import Callable
-from dataclasses import dataclass, replace
+from concurrent import futures
+from dataclasses import dataclass
 from typing import Any
 
-from cachetools import LRUCache, cached
+from cachetools import LRUCache
 
 from inspector.compare.search.bounds import Amounts, alike_key, least_seconds
 from inspector.compare.search.evaluated import wire_bytes_of
@@ -24,15 +27,15 @@ from inspector.core.snapshot.effects import (
 )
 from inspector.core.totals import state_totals
 from inspector.layout import Layout, from_json
-from inspector.layout.changes import changes
+from inspector.layout.changes import Change, changes
 from inspector.layout.plan import INDIVISIBLE, plan, programs_key
 from inspector.machines import hardware
 from inspector.machines.hardware import Chip
 from inspector.machines.prediction.predicted import predicted
 from inspector.producers.abstract import cached_state
 from inspector.producers.propagation.amounts import amounts_of
-from inspector.producers.propagation.locations import named_at
 from inspector.producers.propagation.propagate import Setting, partitioned_totals
+from inspector.producers.propagation.rewritable import RewritableModule
 from inspector.producers.propagation.template import (
     Lowered,
     Template,
@@ -40,9 +43,10 @@ from inspector.producers.propagation.template import (
     template_of,
     template_of_program,
 )
-from inspector.producers.propagation.walk import operations
 
-_CONSTRAINT = "sdy.sharding_constraint"
+# Threads that partition variants. XLA takes most of the time and needs no lock of Python.
+_THREADS = min(2, os.cpu_count() or 1)
+_PROGRAMS: LRUCache[tuple[str, ...], Program] = LRUCache(128)
 
 
 def effects(payload: dict[str, Any], report: Callable[..., None]) -> dict[str, Any]:
@@ -58,12 +62,17 @@ def effects(payload: dict[str, Any], report: Callable[..., None]) -> dict[str, A
 
 @dataclass(frozen=True)
 class _Variant:
-    """A changed layout, or a change of the lowered program if `layout` is None."""
+    """A changed layout, or a change of the lowered program if `layout` is None.
+
+    Attributes:
+      removed: positions of the sharding constraints that the program of the current layout has and this one
+        lacks. None if the changed layout needs a trace of its own.
+    """
 
     kind: ChangeKind
     label: str
     layout: Layout | None
-    without: str = ""  # the place of the removed constraint
+    removed: tuple[int, ...] | None = ()
 
 
 def layout_effects(layout: Layout, program: str, chip: Chip | None, report: Callable[..., None]) -> Effects:
@@ -81,12 +90,11 @@ def layout_effects(layout: Layout, program: str, chip: Chip | None, report: Call
     names += [refused.name for refused in template.refused]
     if program not in names:
         raise InvalidInput(f"program is {shown(program)}, but must be one of {', '.join(names)}")
-    current = _cost(_Variant("rule", "", layout), layout, program, chip)
-    proposed, left_out = changes(layout)
-    variants = [_Variant(change.kind, change.label, change.layout) for change in proposed]
-    variants += _constraints_in_code(layout, program)
+    partitioned = _Partitioned(layout, program)
+    current = _cost(partitioned.program_of(_Variant("rule", "", layout)), layout, chip)
+    variants, left_out = _variants(layout, program)
     amounts = amounts_of(template, layout, program)
-    # Constraints come last, because each removed one of a named model needs a trace.
+    # Constraints come last, because their effects are not bounded.
     variants.sort(
         key=lambda variant: (
             variant.kind == "constraint",
@@ -99,42 +107,117 @@ def layout_effects(layout: Layout, program: str, chip: Chip | None, report: Call
     def known_effects() -> Effects:
         return Effects(program, name, current, by_effect(current, tried), left_out)
 
-    for number, variant in enumerate(variants):
-        report("effects", done=number, of=len(variants), found=typed_json.encode(known_effects()))
-        cost, reason = None, None
-        try:
-            cost = _cost(variant, layout, program, chip)
-        except InvalidInput as error:
-            reason = str(error)
-        changed = None if variant.layout is None else variant.layout.to_json()
-        tried.append(Effect(variant.kind, variant.label, changed, cost, reason))
+    def show() -> None:
+        report("effects", done=len(tried), of=len(variants), found=typed_json.encode(known_effects()))
+
+    show()
+    with futures.ThreadPoolExecutor(_THREADS) as pool:
+        started: dict[tuple[str, ...], futures.Future[Program]] = {}
+        for variant in variants:
+            key = partitioned.key(variant)
+            if key not in started:
+                started[key] = pool.submit(partitioned.program_of, variant)
+        for variant in variants:
+            cost, reason = None, None
+            try:
+                propagated = started[partitioned.key(variant)].result()
+                cost = _cost(propagated, variant.layout or layout, chip)
+            except InvalidInput as error:
+                reason = str(error)
+            changed = None if variant.layout is None else variant.layout.to_json()
+            tried.append(Effect(variant.kind, variant.label, changed, cost, reason))
+            show()
     return known_effects()
 
 
-def _constraints_in_code(layout: Layout, program: str) -> list[_Variant]:
-    """Return a variant for each line with a sharding constraint, if the layout names no constraints."""
-    if layout.entry.constraints:
-        return []
-    module = _named(template_of(layout), program).module
-    places = dict.fromkeys(named_at(constraint.location)[1] for constraint in _constraints(module))
-    return [_Variant("constraint", f"Remove constraint {place}", None, place) for place in places if place]
+def _variants(layout: Layout, program: str) -> tuple[list[_Variant], int]:
+    """Return the changes of a layout, and how many more there are."""
+    template = template_of(layout)
+    lowered = next((known for known in template.programs if known.name == program), None)
+    named = {} if lowered is None else lowered.constraints_by_name
+
+    def removed(change: Change) -> tuple[int, ...] | None:
+        if change.kind != "constraint":
+            return () if template_key(change.layout) == template_key(layout) else None
+        fewer = set(change.layout.unconstrained) - set(layout.unconstrained)
+        if not fewer <= named.keys():
+            return None
+        return tuple(sorted(n for name in fewer for n in named[name]))
+
+    proposed, left_out = changes(layout)
+    variants = [_Variant(change.kind, change.label, change.layout, removed(change)) for change in proposed]
+    if not layout.entry.constraints and lowered is not None:
+        variants += [
+            _Variant("constraint", f"Remove constraint {place}", None, tuple(positions))
+            for place, positions in lowered.constraints_by_line.items()
+        ]
+    return variants, left_out
 
 
-def _cost(variant: _Variant, current: Layout, program: str, chip: Chip | None) -> LayoutCost:
-    layout = variant.layout or current
-    planned = plan(layout, cached_state(layout))
-    uneven = next((finding for finding in planned.findings if finding.code == INDIVISIBLE), None)
-    if uneven is not None:
-        raise InvalidInput(uneven.message)
-    propagated = _propagated(variant, current, program)
-    wire = wire_bytes_of(propagated)
-    products = propagated.work.matmul if propagated.work else None
+class _Partitioned:
+    """The partitioned programs of variants of one layout. Several threads may ask for them.
+
+    Each thread writes the shardings of its variant into a copy of the program that no other thread uses, in
+    an MLIR context of its own.
+    """
+
+    def __init__(self, current: Layout, program: str) -> None:
+        self._current = current
+        self._program = program
+        self._lock = threading.Lock()  # of caches, traces, and the context of the current program
+        self._copies: list[RewritableModule] = []  # of the current program, unused now
+
+    def key(self, variant: _Variant) -> tuple[str, ...]:
+        """Return a key that variants share if their programs are equal, with the names of mesh axes."""
+        with self._lock:
+            return _key(variant, self._current, self._program)
+
+    def program_of(self, variant: _Variant) -> Program:
+        """Return the partitioned program, from the cache if it is known.
+
+        Raises:
+          InvalidInput: JAX or XLA refuses it, or its layout cannot shard one of its arrays.
+        """
+        layout = variant.layout or self._current
+        with self._lock:
+            planned = plan(layout, cached_state(layout))
+            for finding in planned.findings:
+                if finding.code == INDIVISIBLE:
+                    raise InvalidInput(finding.message)
+            key = _key(variant, self._current, self._program)
+            if key in _PROGRAMS:
+                return _PROGRAMS[key]
+            like = layout if variant.removed is None else self._current
+            template = template_of_program(self._current, like, self._program)
+            lowered = _named(template, self._program)
+            if variant.removed is None:
+                copy = lowered.without_names  # of a template that no other variant has
+            elif variant.removed or not self._copies:
+                copy = lowered.apart(variant.removed)
+            else:
+                copy = self._copies.pop()
+        program = partitioned_totals(lowered, Setting.of(layout), template.logical, False, copy)[0]
+        with self._lock:
+            _PROGRAMS[key] = program
+            if variant.removed == ():
+                self._copies.append(copy)
+        return program
+
+
+def _cost(partitioned: Program, layout: Layout, chip: Chip | None) -> LayoutCost:
+    wire = wire_bytes_of(partitioned)
+    products = partitioned.work.matmul if partitioned.work else None
     return LayoutCost(
-        state_totals(planned).per_device,
+        _state(layout),
         {UNKNOWN_AXES: None} if wire is None else wire,
         None if products is None else sum(product.flops for product in products),
-        None if chip is None else predicted(propagated, layout.mesh(), chip).seconds,
+        None if chip is None else predicted(partitioned, layout.mesh(), chip).seconds,
     )
+
+
+def _state(layout: Layout) -> int | None:
+    """Return the bytes of the train state on one device."""
+    return state_totals(plan(layout, cached_state(layout))).per_device
 
 
 def _least_effect(changed: Layout, layout: Layout, amounts: Amounts | None, chip: Chip | None) -> float:
@@ -144,12 +227,11 @@ def _least_effect(changed: Layout, layout: Layout, amounts: Amounts | None, chip
 
 
 def _least(layout: Layout, amounts: Amounts | None, chip: Chip | None) -> tuple[float, float]:
-    state = state_totals(plan(layout, cached_state(layout))).per_device
+    state = _state(layout)
     return least_seconds(amounts, layout, chip, state), float(state or 0)
 
 
-def _key(variant: _Variant, current: Layout, program: str) -> tuple[str, str, str]:
-    """Return a key that variants share if their programs are equal, with the names of mesh axes."""
+def _key(variant: _Variant, current: Layout, program: str) -> tuple[str, ...]:
     layout = variant.layout or current
     alike = None
     if template_key(layout) == template_key(current):
@@ -157,23 +239,12 @@ def _key(variant: _Variant, current: Layout, program: str) -> tuple[str, str, st
     if alike is not None:
         sizes = zip(layout.axis_names, layout.mesh_shape, strict=True)
         alike += repr([name for name, size in sizes if size > 1])
-    return alike or programs_key(layout), variant.without, program
-
-
-@cached(LRUCache(128), key=_key)
-def _propagated(variant: _Variant, current: Layout, program: str) -> Program:
-    """Return the propagated program, from the cache if only the chip changed."""
-    layout = variant.layout or current
-    template = template_of_program(current, layout, program)
-    lowered = _named(template, program)
-    if variant.without:
-        lowered = replace(lowered, module=_without_constraint(lowered.module, variant.without))
-    return partitioned_totals(lowered, Setting.of(layout), template.logical, peak=False)[0]
+    return alike or programs_key(layout), repr(variant.removed), program
 
 
 def forget() -> None:
-    """Empty the caches of propagated programs and abstract arrays."""
-    _propagated.cache_clear()
+    """Empty the caches of partitioned programs and abstract arrays."""
+    _PROGRAMS.clear()
     cached_state.cache_clear()
 
 
@@ -182,18 +253,3 @@ def _named(template: Template, program: str) -> Lowered:
         if refused.sharding_error is not None and refused.name in (program, "init"):
             raise InvalidInput(sentence(refused.sharding_error))
     return next(lowered for lowered in template.programs if lowered.name == program)
-
-
-def _constraints(module: Any) -> list[Any]:
-    return [op for op in operations(module.operation, inner_first=True) if op.name == _CONSTRAINT]
-
-
-def _without_constraint(module: Any, place: str) -> Any:
-    """Return a copy of a module without the sharding constraints of one source line."""
-    with module.context:
-        copy = module.operation.clone()
-        for operation in _constraints(copy):
-            if named_at(operation.location)[1] == place:
-                operation.results[0].replace_all_uses_with(operation.operands[0])
-                operation.erase()
-        return copy

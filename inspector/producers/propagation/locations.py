@@ -68,10 +68,20 @@ def called_at(location: Any) -> str | None:
 
 @cached_by_attribute(1024)
 def _called_at(attribute: Any) -> str | None:
+    lines = [_place(line) for line in _lines_at(attribute)]
+    return ", called at ".join(dict.fromkeys(lines[:2])) or None
+
+
+def lines_at(location: Any) -> tuple[Line, ...]:
+    """Return the lines of the program that run an operation, the innermost first, without libraries."""
+    return _lines_at(location.attr)
+
+
+@cached_by_attribute(1024)
+def _lines_at(attribute: Any) -> tuple[Line, ...]:
     frames: list[Line] = []
     _collect(ir.Location.from_attr(attribute, attribute.context), [], frames)
-    lines = [_place(frame) for frame in frames if not _installed(frame.file)]
-    return ", called at ".join(dict.fromkeys(lines[:2])) or None
+    return tuple(frame for frame in frames if not _installed(frame.file))
 
 
 def _collect(location: Any, names: list[str], frames: list[Line]) -> None:

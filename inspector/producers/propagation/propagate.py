@@ -313,7 +313,11 @@ def partition_spec(given: tuple[Rule, ...], names: Spec) -> Spec:
 
 
 def partitioned_totals(
-    lowered: Lowered, setting: Setting, logical: bool, peak: bool = True
+    lowered: Lowered,
+    setting: Setting,
+    logical: bool,
+    peak: bool = True,
+    copy: RewritableModule | None = None,
 ) -> tuple[Program, int | None]:
     """Partition a program, and return the figures that rank it, with its estimated peak of memory.
 
@@ -322,11 +326,12 @@ def partitioned_totals(
     Args:
       logical: whether the module has logical axes, to which the rules are applied.
       peak: whether the peak is wanted.
+      copy: a copy of the program for the partitioner without locations; that of `lowered` if None.
 
     Raises:
       InvalidInput: XLA refuses the program.
     """
-    of_one_device, mesh = partitioned_module(lowered, setting, logical, named=False)
+    of_one_device, mesh = partitioned_module(lowered, setting, logical, copy or lowered.without_names)
     analysis, program = _read(of_one_device, mesh, lowered, setting, named=False)
     live = setting.live_values(analysis, lowered) if peak else None
     return program, None if live is None else estimated_peak(live)
@@ -484,7 +489,7 @@ def partitioned_module(
     lowered: Lowered,
     setting: Setting,
     logical: bool,
-    named: bool = True,
+    copy: RewritableModule | None = None,
     log: list[str] | None = None,
 ) -> tuple[hlo.Module, Mesh]:
     """Return the program of one device of a mesh, and the mesh of the groups of its collectives.
@@ -493,7 +498,8 @@ def partitioned_module(
 
     Args:
       logical: whether the module has logical axes, to which the rules are applied.
-      named: whether the instructions have the names and source lines of the operations.
+      copy: a copy of the program without locations. If None, the instructions have the names and source
+        lines of the operations.
       log: gets what the partitioner writes to standard error.
 
     Raises:
@@ -503,10 +509,9 @@ def partitioned_module(
 
     def on(emulated: Mesh) -> hlo.Module:
         other = None if emulated is mesh else emulated
-        copy = lowered.for_partitioner if named else lowered.without_names
-        written = setting.written(copy, lowered, logical, other)
+        written = setting.written(copy or lowered.for_partitioner, lowered, logical, other)
         text = partitioned_prepared(written, emulated.size, log)
-        module = program_text.parsed(lowered.names.put_into(text) if named else text)
+        module = program_text.parsed(lowered.names.put_into(text) if copy is None else text)
         if module is None:
             raise InvalidInput("the partitioned program cannot be read")
         return module

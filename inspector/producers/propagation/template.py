@@ -13,7 +13,7 @@ from __future__ import annotations
 
 import contextlib
 import functools
-from collections.abc import Iterator, Mapping
+from collections.abc import Collection, Iterator, Mapping
 from dataclasses import dataclass, replace
 from typing import Any
 
@@ -21,6 +21,7 @@ import jax
 from cachetools import LRUCache, cached
 from jax.extend.mlir import ir
 from jax.extend.mlir.dialects import sdy
+from jax.interpreters import mlir as jax_mlir
 
 from inspector.core.errors import InvalidInput
 from inspector.core.memory_kinds import PINNED, UNPINNED
@@ -37,7 +38,7 @@ from inspector.producers.build import (
 )
 from inspector.producers.describe import code_of
 from inspector.producers.leaves import leaves_of
-from inspector.producers.propagation import shardy, xla_partitioner
+from inspector.producers.propagation import constraints, shardy, xla_partitioner
 from inspector.producers.propagation.numbers import OperationNames, for_partitioner, numbered
 from inspector.producers.propagation.origins import LogicalAxes, note_axes
 from inspector.producers.propagation.rewritable import RewritableModule
@@ -85,6 +86,19 @@ class Lowered:
         """A copy for XLA's partitioner, without locations."""
         return self._for_partitioner(with_numbers=False)
 
+    def apart(self, removed: Collection[int] = ()) -> RewritableModule:
+        """Return a copy of `without_names` with a context of its own, for another thread.
+
+        removed: positions of the sharding constraints that the copy lacks.
+        """
+        module = self.without_names.restore()
+        with module.context, ir.Location.unknown():
+            copy = module.operation.clone()
+            constraints.remove(copy, removed)
+            text = copy.get_asm(enable_debug_info=False, large_elements_limit=None)
+        with jax_mlir.make_ir_context(), ir.Location.unknown():
+            return RewritableModule(ir.Module.parse(text))
+
     def _for_partitioner(self, with_numbers: bool) -> RewritableModule:
         with self.module.context, ir.Location.unknown():
             copy = for_partitioner(numbered(self.module), with_numbers)
@@ -94,6 +108,16 @@ class Lowered:
     def names(self) -> OperationNames:
         """Names and source lines of the operations by their numbers."""
         return OperationNames(self.numbered.module)
+
+    @functools.cached_property
+    def constraints_by_line(self) -> Mapping[str, Collection[int]]:
+        """Positions of its sharding constraints by their source lines."""
+        return constraints.positions_by_line(self.module.operation)
+
+    @functools.cached_property
+    def constraints_by_name(self) -> Mapping[str, Collection[int]]:
+        """Positions of its sharding constraints by the names that a built-in model gives them."""
+        return constraints.positions_by_name(self.module.operation)
 
     @functools.cached_property
     def has_manual_part(self) -> bool:

@@ -13,6 +13,7 @@ import os
 import resource
 import shutil
 import tempfile
+import threading
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -79,7 +80,8 @@ def partitioned_prepared(module: ir.Module, devices: int, log: list[str] | None 
     folder = tempfile.mkdtemp(prefix="xla", dir=_MEMORY if _MEMORY.is_dir() else None)
     reason = ""
     try:
-        client = _client(next(count for count in _CLIENTS if count >= devices))
+        with _CREATION:
+            client = _client(next(count for count in _CLIENTS if count >= devices))
         used = client.devices()[:devices]
         options = backend.get_compile_options(
             num_replicas=1,
@@ -88,12 +90,13 @@ def partitioned_prepared(module: ir.Module, devices: int, log: list[str] | None 
             env_options_overrides=partitioner_dump.options(folder),
         )
         try:
-            with _standard_error_in(Path(folder) / _LOG):
+            with _STANDARD_ERROR.into(Path(folder) / _LOG):
                 compiler.compile_uncached(module, used, options)
         except (jax.errors.JaxRuntimeError, ValueError, NotImplementedError) as error:
             reason = str(error).strip().partition("\n")[0][:300]
-        if log is not None:
-            log.append((Path(folder) / _LOG).read_text(errors="replace"))
+        written = Path(folder) / _LOG
+        if log is not None and written.exists():
+            log.append(written.read_text(errors="replace"))
         text = partitioner_dump.text_in(folder)
     finally:
         shutil.rmtree(folder, ignore_errors=True)
@@ -102,18 +105,39 @@ def partitioned_prepared(module: ir.Module, devices: int, log: list[str] | None 
     return text
 
 
-@contextlib.contextmanager
-def _standard_error_in(path: Path) -> Iterator[None]:
-    """Write what this process writes to standard error to a file. XLA has no other way to its warnings."""
-    saved = os.dup(2)
-    file = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_TRUNC, 0o600)
-    os.dup2(file, 2)
-    os.close(file)
-    try:
-        yield
-    finally:
-        os.dup2(saved, 2)
-        os.close(saved)
+class _StandardError:
+    """Writes what this process writes to standard error to a file. XLA has no other way to its warnings.
+
+    Threads that partition at the same time share the file of the first one. So a log is that of one program
+    only if no other is partitioned then.
+    """
+
+    def __init__(self) -> None:
+        self._lock = threading.Lock()
+        self._users = 0
+        self._saved = -1
+
+    @contextlib.contextmanager
+    def into(self, path: Path) -> Iterator[None]:
+        with self._lock:
+            self._users += 1
+            if self._users == 1:
+                self._saved = os.dup(2)
+                file = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_TRUNC, 0o600)
+                os.dup2(file, 2)
+                os.close(file)
+        try:
+            yield
+        finally:
+            with self._lock:
+                self._users -= 1
+                if self._users == 0:
+                    os.dup2(self._saved, 2)
+                    os.close(self._saved)
+
+
+_STANDARD_ERROR = _StandardError()
+_CREATION = threading.Lock()  # of clients
 
 
 def _refuse_unknown_sizes(module: ir.Module) -> None:

@@ -25,6 +25,8 @@ from inspector.model.built_in.catalogue import CATALOGUE
 from inspector.producers.build import build_model, make_mesh, signatures, tracing
 from inspector.producers.propagation import effects, template
 from inspector.producers.propagation.effects import layout_effects
+from inspector.producers.propagation.propagate import Setting
+from inspector.producers.propagation.xla_partitioner import partitioned_prepared
 from inspector.producers.records import mesh_record
 from tests.producers.propagation.test_propagate import SMALL, TENSOR, wire_bytes
 
@@ -139,7 +141,7 @@ def test_a_change_that_shardy_refuses_has_its_reason(effects_of, monkeypatch) ->
 @pytest.mark.nightly
 def test_a_program_that_jax_refuses_has_its_reason(effects_of, monkeypatch) -> None:
     error = ShardingError("ShardingTypeError", "Sharding is ambiguous.", source="model.py:3")
-    refused = Program("train_step", sharding_error=error)
+    refused = Program("apply", sharding_error=error)  # its constraints have no names, so it is traced again
     original = effects.template_of_program
 
     def refusing(like: Layout, layout: Layout, name: str) -> template.Template:
@@ -148,7 +150,8 @@ def test_a_program_that_jax_refuses_has_its_reason(effects_of, monkeypatch) -> N
         return template.Template((), False, (refused,))
 
     monkeypatch.setattr(effects, "template_of_program", refusing)
-    found = effects_of({**MLP, "depth": "16"}, "Remove constraint y", "Remove batch → data")
+    labels = ("Remove constraint y", "Remove batch → data")
+    found = effects_of({**MLP, "depth": "16"}, *labels, program="apply")
     assert "ambiguous" in effect(found, "Remove constraint y").reason
     assert effect(found, "Remove batch → data").cost is not None
 
@@ -214,19 +217,51 @@ def test_another_program_and_a_layout_without_rules(effects_of) -> None:
         effects_of(MLP, program="missing")
 
 
-def test_rules_need_no_new_trace(monkeypatch) -> None:
+def test_neither_rules_nor_constraints_need_a_new_trace(monkeypatch) -> None:
     layout = layouts.parse({**MLP, "depth": "48"}).unwrap()
     template.template_of(layout)
-    lowered: list[str | None] = []
-    original = template._lowered
 
-    def counting(layout: Layout, only: str | None = None):
-        lowered.append(only)
-        return original(layout, only)
+    def refusing(layout: Layout, only: str | None = None):
+        raise AssertionError(f"{layout.model} is traced again")
 
-    monkeypatch.setattr(template, "_lowered", counting)
-    layout_effects(layout, "train_step", None, quiet)
-    assert lowered == ["train_step", "train_step"]  # one for each constraint
+    monkeypatch.setattr(template, "_lowered", refusing)
+    found = layout_effects(layout, "train_step", None, quiet)
+    assert {one.kind for one in found.changes} >= {"rule", "constraint"}
+    assert all(one.cost for one in found.changes)
+
+
+CONSTRAINED = (
+    MLP,
+    {"model": "mlp", **MLP},
+    {**MLP, "scan": "true"},
+    TRANSFORMER,
+    {**TRANSFORMER, "layers": "2", "scan": "true", "remat": "full"},
+    {**TRANSFORMER, "layers": "2", "remat": "minimal", "tied": "true"},
+    {**TRANSFORMER, "layers": "2", "accumulate": "2", "unconstrained": "hidden"},
+    {**TRANSFORMER, "model": "moe", "axes": "data,expert", "rules": "expert=expert,batch=data"},
+)
+
+
+@pytest.mark.nightly_but_first
+@pytest.mark.parametrize("fields", CONSTRAINED)
+def test_a_program_without_a_constraint_is_what_jax_traces_without_it(fields: dict[str, str]) -> None:
+    """XLA writes the same text for both."""
+    layout = layouts.parse(fields).unwrap()
+    lowered = next(one for one in template.template_of(layout).programs if one.name == "train_step")
+    logical = template.template_of(layout).logical
+    names = set(layout.entry.constraints) - set(layout.unconstrained)
+    assert lowered.constraints_by_name.keys() == names
+
+    for name in sorted(names):
+        unconstrained = tuple(n for n in layout.entry.constraints if n == name or n in layout.unconstrained)
+        without = replace(layout, unconstrained=unconstrained)
+        traced = next(one for one in template.template_of(without).programs if one.name == "train_step")
+        copies = (lowered.apart(lowered.constraints_by_name[name]), traced.without_names)
+        ours, theirs = (
+            partitioned_prepared(Setting.of(layout).written(copy, program, logical), layout.devices)
+            for copy, program in zip(copies, (lowered, traced), strict=True)
+        )
+        assert ours == theirs
 
 
 def test_constraints_of_a_model_without_names_are_removed_by_source_line(effects_of, monkeypatch) -> None:
