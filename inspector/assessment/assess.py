@@ -6,7 +6,6 @@ the figure from here and adds its parts.
 
 from __future__ import annotations
 
-import statistics
 from collections import Counter
 from collections.abc import Sequence
 
@@ -25,6 +24,7 @@ from inspector.core.formatting import and_text, bytes_text
 from inspector.core.meshes import number_of_devices
 from inspector.core.once import once_per_snapshot
 from inspector.core.snapshot import Mesh, Program, Snapshot
+from inspector.core.statistics import statistics
 from inspector.core.step_program import step_program
 from inspector.core.totals import state_totals
 from inspector.layout.plan import rejection
@@ -36,7 +36,6 @@ from inspector.machines.prediction import memory
 from inspector.machines.prediction.predicted import Predicted, predicted, predicted_in
 from inspector.machines.prediction.step_parts import step_parts
 
-_END = 0.1  # share of the measured steps below and above the interval
 NO_CHIP = "no chip is chosen"
 
 
@@ -194,11 +193,11 @@ def _as_step(predicted: Predicted, sent: Traffic | None) -> tuple[Step | None, s
 
 def _measured(steps: Sequence[float]) -> Step:
     """Return the median of measured steps, and the interval of 80% of them."""
-    median = statistics.median(steps)
-    if len(steps) < 2:
-        return Step(median, None, None, "measured")
-    tenths = statistics.quantiles(steps, n=round(1 / _END), method="inclusive")
-    return Step(median, tenths[0], tenths[-1], "measured")
+    measured = statistics(steps)
+    assert measured is not None
+    if measured.count < 2:
+        return Step(measured.median, None, None, "measured")
+    return Step(measured.median, measured.low, measured.high, "measured")
 
 
 def _sent(program: Program | None, mesh: Mesh | None) -> tuple[Traffic | None, Traffic | None, str | None]:

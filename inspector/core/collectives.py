@@ -175,10 +175,11 @@ def parts_of(collective: Collective) -> tuple[Collective, ...]:
     if len(parts) < 2 or collective.arrays is None:
         return (collective,)
     sent = []
+    together = max(sum(min(part.payload_bytes or 0, whole or 0) for part in parts), whole or 0)
     for part in parts:
         wire, size = collective.wire_bytes_per_device, part.payload_bytes
         if wire and size is not None:
-            wire = wire * min(size, whole) // whole if whole else None
+            wire = wire * min(size, whole) // together if whole else None
         of_part = replace(
             collective,
             payload_bytes=size,

@@ -1,4 +1,4 @@
-"""The distribution of measured times: median, quartiles and range."""
+"""The distribution of measured times: median, the interval of 80% of them, and range."""
 
 from __future__ import annotations
 
@@ -11,34 +11,36 @@ from inspector.core.formatting import seconds_text
 
 @dataclass(frozen=True)
 class Statistics:
-    """The distribution of some numbers. Quartiles are interpolated linearly, as NumPy does by default."""
+    """The distribution of some numbers.
+
+    `low` and `high` have 10% of the numbers below and above them. They are interpolated linearly, as NumPy
+    does by default.
+    """
 
     count: int
     least: float
-    lower_quartile: float
+    low: float
     median: float
-    upper_quartile: float
+    high: float
     most: float
 
 
 def statistics(numbers: Sequence[float]) -> Statistics | None:
-    """Return median, quartiles and range, or None if there are no numbers."""
+    """Return median, interval and range, or None if there are no numbers."""
     if not numbers:
         return None
     ordered = sorted(numbers)
     # Before Python 3.13 `quantiles` refuses a single number.
-    lower, median, upper = (
-        stdlib.quantiles(ordered, n=4, method="inclusive") if len(ordered) > 1 else ordered * 3
-    )
-    return Statistics(len(ordered), ordered[0], lower, median, upper, ordered[-1])
+    tenths = stdlib.quantiles(ordered, n=10, method="inclusive") if len(ordered) > 1 else ordered * 9
+    return Statistics(len(ordered), ordered[0], tenths[0], stdlib.median(ordered), tenths[-1], ordered[-1])
 
 
 def statistics_text(measured: Statistics) -> str:
-    """Return median, quartiles and count: `median 70.3 ms (69.1 ms – 72.4 ms), n = 20`."""
-    lower, median, upper = map(
-        seconds_text, (measured.lower_quartile, measured.median, measured.upper_quartile)
-    )
-    return f"median {median} ({lower} – {upper}), n = {measured.count}"
+    """Return median, interval and count: `median 70.3 ms, 80% of 20 steps 69.1 ms – 72.4 ms`."""
+    low, median, high = map(seconds_text, (measured.low, measured.median, measured.high))
+    if measured.count < 2:
+        return f"{median}, 1 step"
+    return f"median {median}, 80% of {measured.count} steps {low} – {high}"
 
 
 def sum_known(numbers: Iterable[int | None]) -> int | None:

@@ -143,9 +143,9 @@ def _add_strip(
         go.Box(
             orientation="h",
             y=[0],
-            q1=[spread.lower_quartile],
+            q1=[spread.low],
             median=[spread.median],
-            q3=[spread.upper_quartile],
+            q3=[spread.high],
             lowerfence=[spread.least],
             upperfence=[spread.most],
             width=0.62,

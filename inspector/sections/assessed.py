@@ -31,7 +31,7 @@ def of_assessment(assessment: Assessment, before: Assessment | None = None) -> F
     if known is None and assessment.chip is None:
         step = "Step, needs a run or a chip"
     if known is not None and known.interval:
-        step += f", {known.interval}"
+        step += f", {'80% of steps ' * (known.kind == 'measured')}{known.interval}"
     elif known is not None and known.outside:
         step += ", unchecked"
     sent = assessment.traffic

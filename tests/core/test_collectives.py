@@ -2,8 +2,13 @@
 
 from __future__ import annotations
 
-from inspector.core.collectives import Traffic, traffic
-from inspector.core.snapshot import Collective
+from dataclasses import replace
+
+from hypothesis import given
+from hypothesis import strategies as st
+
+from inspector.core.collectives import Traffic, parts_of, traffic, wire_bytes_of_run
+from inspector.core.snapshot import Collective, CollectivePart
 
 
 def collective(op: str, axes: tuple[str, ...] | None, times: int | None, payload: int | None, **other):
@@ -34,3 +39,15 @@ def test_traffic_by_axes_and_operation() -> None:
         Traffic(("data",), "all-gather", 1, 3, None, None, False),
     )
     assert traffic(()) == ()
+
+
+SIZES = st.lists(st.one_of(st.none(), st.integers(0, 10**6)), min_size=2, max_size=6)
+
+
+@given(SIZES, st.integers(0, 10**6), st.integers(0, 10**7))
+def test_the_parts_of_a_collective_send_no_more_than_it(sizes, payload: int, wire: int) -> None:
+    """Also if its parts are recorded with more bytes than the whole, as a damaged file can."""
+    whole = collective("all-gather", ("data",), 2, payload, wire_bytes_per_device=wire, arrays=("a",))
+    parts = parts_of(replace(whole, parts=tuple(map(CollectivePart, sizes))))
+    known = [part for part in parts if wire_bytes_of_run(part) is not None]
+    assert len(parts) == len(sizes) and wire_bytes_of_run(*known) <= wire_bytes_of_run(whole)

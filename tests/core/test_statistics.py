@@ -1,4 +1,4 @@
-"""Median, quartiles and range of measured times."""
+"""Median, interval and range of measured times."""
 
 from __future__ import annotations
 
@@ -11,12 +11,12 @@ from inspector.core.statistics import statistics, statistics_text
 
 
 @given(st.lists(st.floats(1e-6, 1e3), min_size=1, max_size=40))
-def test_quartiles_agree_with_numpy(numbers: list[float]) -> None:
+def test_the_interval_agrees_with_numpy(numbers: list[float]) -> None:
     found = statistics(numbers)
     assert found is not None
     assert (found.count, found.least, found.most) == (len(numbers), min(numbers), max(numbers))
-    quartiles = (found.lower_quartile, found.median, found.upper_quartile)
-    assert quartiles == pytest.approx(np.percentile(numbers, (25, 50, 75)), rel=1e-9)
+    interval = (found.low, found.median, found.high)
+    assert interval == pytest.approx(np.percentile(numbers, (10, 50, 90)), rel=1e-9)
 
 
 def test_no_numbers_have_no_statistics() -> None:
@@ -26,4 +26,4 @@ def test_no_numbers_have_no_statistics() -> None:
 def test_statistics_as_text() -> None:
     found = statistics([0.0703] * 20)
     assert found is not None
-    assert statistics_text(found) == "median 70.3 ms (70.3 ms – 70.3 ms), n = 20"
+    assert statistics_text(found) == "median 70.3 ms, 80% of 20 steps 70.3 ms – 70.3 ms"

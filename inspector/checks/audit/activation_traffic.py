@@ -12,6 +12,7 @@ from inspector.core.collectives import parts_of, wire_bytes_of_run
 from inspector.core.formatting import and_text, counted
 from inspector.core.snapshot import Collective, Finding
 from inspector.core.totals import STATE_GROUPS
+from inspector.machines.evidence import evidence_of
 
 CODE = "collectives-larger-than-parameters"
 
@@ -56,8 +57,11 @@ def findings(context: AuditContext) -> Iterator[Finding]:
                 for collective in collectives
             }.values()
         )
+        # For other machines, the same program sends other bytes.
+        machine = evidence_of(context.snapshot, program, None).machine if context.snapshot.propagated else ""
+        on = f" for {machine}" if machine else ""
         message = (
-            f"A train step sends {context.amount(sent)} of activations from each device over mesh axis "
+            f"A train step{on} sends {context.amount(sent)} of activations from each device over mesh axis "
             f"{and_text(axes)} in {counted(executions, 'collective')}. FSDP over it would send about "
             f"{context.amount(by_fsdp)}: it gathers the parameters, {context.amount(gathered)}, forward and "
             "backward, and reduce-scatters their gradients. A smaller batch per device or fewer devices on "
