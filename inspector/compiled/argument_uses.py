@@ -321,7 +321,7 @@ class _Reader(Forward[_Flow]):
         if len(operands) == 1:
             return operands[0]
         if BY_OPCODE[instruction.opcode].name == "all-to-all":
-            operands = [_together([flow for operand in operands for flow in leaves(operand)])] * len(operands)
+            operands = [_together(leaves(*operands))] * len(operands)
         return tuple(operands)
 
     def join(self, value: Tree[_Flow], other: Tree[_Flow]) -> Tree[_Flow]:

@@ -22,7 +22,7 @@ from inspector.compiled.hlo.step_limit import StepLimit, TooLong
 from inspector.core.collectives import BY_OPCODE
 
 _ALL, _FIRST = slice(None), slice(1)
-_MAX_DEPTH = 50  # of nested calls
+_MAX_DEPTH = 100  # of nested calls
 
 
 @dataclass(frozen=True)
@@ -333,7 +333,7 @@ class Forward(ABC, Generic[T]):
                 if does != "constant":
                     operands = [values.get(name or "", missing) for name in operand_names(instruction)]
                 if does in _FOLLOWED or does in self.enters:
-                    value = self._followed(computation, instruction, operands)
+                    value = self.follow(computation, instruction, operands)
                 else:
                     value = self.transfer(computation, instruction, operands)
             values[instruction.name] = value
@@ -342,9 +342,8 @@ class Forward(ABC, Generic[T]):
         root = computation.root
         return missing if root is None else values[root.name]
 
-    def _followed(
-        self, computation: Computation, instruction: Instruction, operands: list[Tree[T]]
-    ) -> Tree[T]:
+    def follow(self, computation: Computation, instruction: Instruction, operands: list[Tree[T]]) -> Tree[T]:
+        """Return the result of an instruction that groups or passes on values, or runs computations."""
         does = instruction.does
         if does == "tuple":
             return tuple(operands)
@@ -406,9 +405,15 @@ def as_tuple(tree: Tree[T]) -> tuple[Tree[T], ...]:
     return tree if isinstance(tree, tuple) else (tree,)
 
 
-def leaves(tree: Tree[T]) -> list[T]:
-    """Return what is known of each array in a tree, in order."""
-    return [leaf for part in tree for leaf in leaves(part)] if isinstance(tree, tuple) else [tree]
+def leaves(*trees: Tree[T]) -> list[T]:
+    """Return what is known of each array in trees, in order."""
+    found: list[T] = []
+    for tree in trees:
+        if isinstance(tree, tuple):
+            found += leaves(*tree)
+        else:
+            found.append(tree)
+    return found
 
 
 def tree_of(shape: Shape | None, new: Callable[[Shape | None], T]) -> Tree[T]:

@@ -16,33 +16,18 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import TypeAlias
 
-from inspector.compiled.hlo import live_values
+from inspector.compiled.hlo import live_values, opcodes
 from inspector.compiled.hlo.analysis import Analysis
+from inspector.compiled.hlo.dataflow import Forward, Tree, leaves, tree_of
 from inspector.compiled.hlo.flops import product
-from inspector.compiled.hlo.fused_values import (
-    CONSTANTS,
-    ORDERS,
-    PRODUCTS,
-    READERS,
-    RUNS,
-    WRITES,
-    are_scores,
-    written_shape,
-)
-from inspector.compiled.hlo.module import (
-    Computation,
-    Instruction,
-    operand_names,
-    operand_shapes,
-)
+from inspector.compiled.hlo.fused_values import CONSTANTS, ORDERS, READERS, are_scores, written_shape
+from inspector.compiled.hlo.module import Computation, Instruction, operand_shapes
+from inspector.compiled.hlo.opcodes import Does
 from inspector.compiled.hlo.shapes import Shape, total_bytes
-from inspector.core.collectives import BY_OPCODE
+from inspector.compiled.hlo.step_limit import TooLong
 
-_SLICES = frozenset({"slice", "dynamic-slice", "gather"})
 # Position of the operand with the new part.
-_UPDATES = {"dynamic-update-slice": 1, "scatter": 2}
-_BARRIERS = frozenset({"opt-barrier", "optimization-barrier"})
-_DEEPEST = 50
+_UPDATES: Mapping[Does, int] = {"update": 1, "scatter": 2}
 
 
 @dataclass(eq=False)
@@ -70,7 +55,8 @@ class _Computed:
     reads: _Reads
 
 
-_Tree: TypeAlias = "_Value | _Computed | list[_Tree]"
+_Array: TypeAlias = _Value | _Computed
+_Tree: TypeAlias = "Tree[_Array]"
 
 
 @dataclass
@@ -117,16 +103,22 @@ def fused_traffic(
     if entry is None:
         return None
     reader = _Reader(analysis, kernel_square, READERS if fuses_products else 1)
-    reader.run(entry, None, 0)
-    return None if reader.unknown else reader.traffic
+    try:
+        reader.result_of(entry, ())
+    except TooLong:
+        return None
+    return reader.traffic
 
 
-class _Reader:
+class _Reader(Forward[_Array]):
     """Follows the arrays of a program that is not fused yet."""
 
+    enters = frozenset({"call"})
+    rounds = 1
+
     def __init__(self, analysis: Analysis, kernel_square: int | None, readers: int) -> None:
+        super().__init__(analysis.module)
         self._analysis = analysis
-        self._module = analysis.module
         self._runs = analysis.runs
         self._square = kernel_square
         self._readers = readers
@@ -134,77 +126,71 @@ class _Reader:
         self._times = 0  # executions of the computation that is followed
         self._within: tuple[str, ...] = ()
         self.traffic = FusedTraffic()
-        self.unknown = False
 
-    def run(self, computation: Computation, given: Sequence[_Tree] | None, depth: int) -> _Tree:
+    def result_of(self, computation: Computation, given: Sequence[_Tree]) -> _Tree:
         """Count the instructions of a computation, and return the tree of its result in memory.
 
-        given: the trees of its parameters; None for the entry.
+        Raises:
+          TooLong: the executions are unknown.
         """
         runs = self._runs.get(computation.name)
-        if runs is None or runs.per_iteration is None or runs.within is None or depth > _DEEPEST:
-            self.unknown = True
-            return []
+        if runs is None or runs.per_iteration is None or runs.within is None:
+            raise TooLong
         caller = self._times, self._within
         self._times, self._within = runs.per_iteration, runs.within
-        users = self._analysis.users(computation)
-        trees: dict[str, _Tree] = {}
-        for instruction in computation.instructions:
-            operands = [trees.get(name or "", []) for name in operand_names(instruction)]
-            if instruction.opcode == "parameter":
-                number = instruction.number or 0
-                if given is not None and number < len(given):
-                    tree = given[number]
-                else:
-                    tree = _leaves(instruction.name, instruction.shape)
-            else:
-                tree = self._instruction(computation, instruction, operands, users, depth)
-            trees[instruction.name] = tree
-        root = computation.root
-        result = self._in_memory([trees[root.name]])[0] if root is not None else []
+        (result,) = self._in_memory([super().result_of(computation, given)])
         self._times, self._within = caller
         return result
 
-    def _instruction(
-        self,
-        computation: Computation,
-        instruction: Instruction,
-        operands: list[_Tree],
-        users: Mapping[str, Sequence[Instruction]],
-        depth: int,
-    ) -> _Tree:
-        opcode, shape = instruction.opcode, instruction.shape
-        first: _Tree = operands[0] if operands else []
-        if opcode in CONSTANTS:
+    def unknown(self, instruction: Instruction | None) -> _Tree:
+        return () if instruction is None else _new(instruction.name, instruction.shape)
+
+    def join(self, value: _Tree, other: _Tree) -> _Tree:
+        return value
+
+    def call(self, callee: Computation, instruction: Instruction, operands: list[_Tree]) -> _Tree:
+        if callee.name in self._entered:
+            return self.unknown(instruction)
+        self._entered.add(callee.name)
+        return self.result_of(callee, operands)
+
+    def follow(self, computation: Computation, instruction: Instruction, operands: list[_Tree]) -> _Tree:
+        if instruction.does not in ("tuple", "element"):
+            operands = self._in_memory(operands)
+        result = super().follow(computation, instruction, operands)
+        return self.unknown(instruction) if instruction.does in ("while", "conditional") else result
+
+    def element(self, instruction: Instruction, whole: _Tree) -> _Tree:
+        """Return a part of a tuple. An array in memory gets the name of the part, which is its own."""
+        part = super().element(instruction, whole)
+        if isinstance(part, _Value):
+            part.name = instruction.name
+        return part
+
+    def transfer(self, computation: Computation, instruction: Instruction, operands: list[_Tree]) -> _Tree:
+        row, shape = opcodes.of(instruction.opcode), instruction.shape
+        users = self._analysis.users(computation)
+        if row.does in CONSTANTS:
             return _Computed(instruction.name, shape, {})
-        if opcode in ORDERS:
-            return first
-        if opcode == "tuple":
-            return operands
-        if opcode == "get-tuple-element":
-            return _part(instruction, first)
-        if opcode in _BARRIERS:
-            kept = self._in_memory(operands)
-            return kept if len(kept) != 1 else kept[0]
-        if opcode in RUNS:
-            return self._called(instruction, self._in_memory(operands), depth)
-        if opcode in BY_OPCODE:
+        if row.does in ORDERS:
+            return operands[0] if operands else ()
+        if row.does == "collective":
             self._in_memory(operands)
-            return _leaves(instruction.name, shape)
-        if opcode in PRODUCTS:
+            return self.unknown(instruction)
+        if row.does == "product":
             result = _Value(instruction.name, written_shape(instruction, users))
             if any(map(self._is_kept, (result, *_reads(operands)))):
                 matmul = product(computation, instruction)
                 flops = (matmul and matmul.flops) or 0.0
                 self.traffic.attention[instruction.name] = self._times * flops
             return self._executed(operands, result)
-        if opcode in _UPDATES and len(operands) > _UPDATES[opcode]:
+        if row.does in _UPDATES and len(operands) > _UPDATES[row.does]:
             return self._updated(computation, instruction, operands)
-        if opcode in _SLICES:
+        if row.does in ("slice", "gather"):
             return self._sliced(computation, instruction, operands)
-        if shape is None or shape.parts is not None or opcode in WRITES or opcode == "reduce":
-            return self._executed(operands, _leaves(instruction.name, shape))
-        readers = sum(user.opcode in WRITES for user in users.get(instruction.name, ()))
+        if shape is None or shape.parts is not None or row.memory or instruction.opcode == "reduce":
+            return self._executed(operands, self.unknown(instruction))
+        readers = sum(opcodes.of(user.opcode).memory for user in users.get(instruction.name, ()))
         if readers >= self._readers:
             return self._executed(operands, _Value(instruction.name, shape))
         return _Computed(instruction.name, shape, _reads(operands))
@@ -216,31 +202,16 @@ class _Reader:
         self._add(_reads([result]))
         return result
 
-    def _called(self, instruction: Instruction, operands: Sequence[_Tree], depth: int) -> _Tree:
-        """Count the computations that an instruction runs, and return the tree of its result."""
-        for called in instruction.called:
-            inner = self._module.by_name.get(called.computation)
-            if inner is None or inner.name in self._entered or called.role == "condition":
-                continue
-            self._entered.add(inner.name)
-            given = operands
-            if called.role == "branch":
-                given = operands[called.number + 1 : called.number + 2]
-            result = self.run(inner, given, depth + 1)
-            if instruction.opcode == "call":
-                return result
-        return _leaves(instruction.name, instruction.shape)
-
     def _updated(self, computation: Computation, instruction: Instruction, operands: list[_Tree]) -> _Tree:
         """Count an update in place: it reads the new part and writes it."""
-        at = _UPDATES[instruction.opcode]
+        at = _UPDATES[instruction.does]
         base = self._in_memory(operands[:1])[0]
         value = base if isinstance(base, _Value) else _Value(instruction.name, instruction.shape)
         part = float(total_bytes(operand_shapes(computation, instruction)[at : at + 1]) or 0)
         self._count_fusion()
         self._add(_reads(operands[1:]))
         # A scatter adds to the old part.
-        self._add({value: part * (2 if instruction.opcode == "scatter" else 1)})
+        self._add({value: part * (2 if instruction.does == "scatter" else 1)})
         return value
 
     def _sliced(self, computation: Computation, instruction: Instruction, operands: list[_Tree]) -> _Tree:
@@ -260,8 +231,8 @@ class _Reader:
         return kept
 
     def _kept(self, tree: _Tree, reads: list[_Reads]) -> _Tree:
-        if isinstance(tree, list):
-            return [self._kept(part, reads) for part in tree]
+        if isinstance(tree, tuple):
+            return tuple(self._kept(part, reads) for part in tree)
         if isinstance(tree, _Value) or not tree.reads:
             return tree  # in memory, or made of constants wherever it is needed, such as a mask
         value = _Value(tree.name, tree.shape)
@@ -284,35 +255,15 @@ class _Reader:
         return self._square is not None and are_scores(value.shape, self._square)
 
 
-def _leaves(name: str, shape: Shape | None) -> _Tree:
+def _new(name: str, shape: Shape | None) -> _Tree:
     """Return the tree of arrays in memory with this shape."""
-    if shape is not None and shape.parts is not None:
-        return [_leaves(name, part) for part in shape.parts]
-    return _Value(name, shape)
-
-
-def _part(instruction: Instruction, whole: _Tree) -> _Tree:
-    """Return a part of a tuple. An array in memory gets the name of the part, which is its own."""
-    index = instruction.tuple_index
-    if not isinstance(whole, list) or index is None or index >= len(whole):
-        return _leaves(instruction.name, instruction.shape)
-    part = whole[index]
-    if isinstance(part, _Value):
-        part.name = instruction.name
-    return part
+    return tree_of(shape, lambda part: _Value(name, part))
 
 
 def _reads(trees: Iterable[_Tree]) -> _Reads:
     """Return the bytes that a reader of these trees reads of each array."""
-    reads: list[_Reads] = []
-    for tree in trees:
-        if isinstance(tree, list):
-            reads.append(_reads(tree))
-        elif isinstance(tree, _Value):
-            reads.append({tree: tree.bytes})
-        else:
-            reads.append(tree.reads)
-    return _merged(reads)
+    arrays: list[_Array] = leaves(*trees)
+    return _merged([{a: a.bytes} if isinstance(a, _Value) else a.reads for a in arrays])
 
 
 def _merged(parts: Sequence[_Reads]) -> _Reads:

@@ -11,34 +11,26 @@ from __future__ import annotations
 
 from collections.abc import Collection, Iterable, Mapping, Sequence
 
-from inspector.compiled.hlo import live_values
+from inspector.compiled.hlo import live_values, opcodes
 from inspector.compiled.hlo.analysis import Analysis
-from inspector.compiled.hlo.live_values import LiveValues, Tree, leaves_of
+from inspector.compiled.hlo.dataflow import Tree, leaves
+from inspector.compiled.hlo.live_values import LiveValues
 from inspector.compiled.hlo.module import Computation, Instruction, operand_names
+from inspector.compiled.hlo.opcodes import Does
 from inspector.compiled.hlo.shapes import Shape
-from inspector.core.collectives import BY_OPCODE
+from inspector.compiled.hlo.step_limit import TooLong
 
-# Instructions whose operands and results are in memory.
-WRITES = frozenset({
-    "dot", "convolution", "gather", "scatter", "sort", "dynamic-update-slice", "custom-call",
-    "rng-bit-generator", "fft", "cholesky", "triangular-solve", "reduce-window",
-    "select-and-scatter", "concatenate", "parameter", *BY_OPCODE,
-})  # fmt: skip
-PRODUCTS = frozenset({"dot", "convolution"})
-RUNS = frozenset({"while", "conditional", "call"})
 # The data in another order, which products and fusions read and write directly.
-ORDERS = frozenset({"transpose", "reshape", "bitcast"})
+ORDERS: frozenset[Does] = frozenset({"reorder", "bitcast"})
 # Made wherever they are needed.
-CONSTANTS = frozenset({"constant", "iota"})
-# Their results are smaller than what they read, so that they run as soon as it is there.
-_SHRINKS = frozenset({"reduce", "slice"})
+CONSTANTS: frozenset[Does] = frozenset({"constant", "iota"})
 # Dimensions of the scores in `models/dot_product.py`.
 _SCORE_DIMENSIONS = 5
 # A result that this many instructions with memory read is written once.
 READERS = 2
 
 
-class _Fused(list[Tree]):
+class _Fused(tuple[int, ...]):
     """The result of a fused instruction: the buffers that it is computed from."""
 
 
@@ -57,7 +49,10 @@ def fused_values(
     entry = analysis.module.complete_entry(largest=live_values.LARGEST_PROGRAM)
     if entry is None:
         return None
-    live = _Reader(analysis, donated or {}).read(entry)
+    try:
+        live = _Reader(analysis, donated or {}).read(entry)
+    except TooLong:
+        return None
     if kernel_square is None:
         return live
     kept = (buffer for buffer in live.buffers if not are_scores(buffer.shape, kernel_square))
@@ -83,88 +78,87 @@ class _Reader(live_values.Reader):
         self._donated = donated
         self._analysis = analysis
 
-    def _donate(self, entry: Computation, result: Tree) -> None:
-        parameters = entry.parameters
-        for number, leaf in enumerate(leaves_of(result)):
-            parameter = parameters.get(self._donated.get(number, -1))
-            if parameter is not None:
-                self._join(self._trees[parameter.name], leaf)
+    def _donate(self, result: Tree[int]) -> None:
+        for number, leaf in enumerate(leaves(result)):
+            argument = self._arguments.get(self._donated.get(number, -1))
+            if argument is not None:
+                self.join(argument, leaf)
 
-    def _record(self, instruction: Instruction, operands: Sequence[Tree], tree: Tree, position: int) -> None:
-        if isinstance(tree, _Fused) or instruction.opcode in ORDERS:
+    def _record(
+        self, instruction: Instruction, operands: Sequence[Tree[int]], value: Tree[int], position: int
+    ) -> None:
+        if isinstance(value, _Fused) or instruction.does in ORDERS:
             return  # it runs as a part of the instructions that read its result
-        if instruction.opcode in _SHRINKS:
-            read = [self._buffers[self._find(leaf)].writers for leaf in leaves_of(list(operands))]
+        if _shrinks(instruction):
+            read = [self._buffers[self._find(leaf)].writers for leaf in leaves(*operands)]
             position = max((writers[-1] for writers in read if writers), default=position)
-        super()._record(instruction, operands, tree, position)
+        super()._record(instruction, operands, value, position)
 
-    def _instruction(
-        self, computation: Computation, instruction: Instruction, operands: list[Tree], depth: int
-    ) -> Tree:
-        opcode = instruction.opcode
-        users = self._analysis.users(computation)
-        if opcode in ORDERS:
-            return operands[0] if operands else []
-        if opcode in CONSTANTS:
-            return _Fused()
-        if opcode in ("tuple", "opt-barrier", *RUNS):
+    def follow(
+        self, computation: Computation, instruction: Instruction, operands: list[Tree[int]]
+    ) -> Tree[int]:
+        if instruction.does != "element":
             names = operand_names(instruction)
-            passed = self._invariant(users.get(instruction.name, ()))
+            passed = self._invariant(self._analysis.users(computation).get(instruction.name, ()))
             operands = [
                 operand
                 if not isinstance(operand, _Fused)
                 or number in passed
-                or _opcode(computation, name) == "get-tuple-element"
-                else self._new(_shape(computation, name), name or "")
+                # An element of a tuple has a buffer already.
+                or ((source := computation.by_name.get(name or "")) is not None and source.does == "element")
+                else self._written(computation, name)
                 for number, (operand, name) in enumerate(zip(operands, names, strict=False))
             ]
-        elif opcode in PRODUCTS:
+        return super().follow(computation, instruction, operands)
+
+    def transfer(
+        self, computation: Computation, instruction: Instruction, operands: list[Tree[int]]
+    ) -> Tree[int]:
+        row, shape = opcodes.of(instruction.opcode), instruction.shape
+        if row.does in ORDERS:
+            return operands[0] if operands else ()
+        if row.does in CONSTANTS:
+            return _Fused()
+        users = self._analysis.users(computation)
+        if row.does == "product":
             return self._new(written_shape(instruction, users), instruction.name)
-        elif opcode == "dynamic-update-slice" and operands and isinstance(operands[0], _Fused):
-            name = operand_names(instruction)[0]
-            operands[0] = self._new(_shape(computation, name), name or "")
-        elif opcode not in WRITES and opcode != "get-tuple-element":
-            shape = instruction.shape
-            if shape is not None and shape.parts is None:
-                return self._fused(instruction, operands, shape, users)
-        return super()._instruction(computation, instruction, operands, depth)
+        if row.does == "update" and operands and isinstance(operands[0], _Fused):
+            operands[0] = self._written(computation, operand_names(instruction)[0])
+        elif not row.memory and shape is not None and shape.parts is None:
+            return self._fused(instruction, operands, shape, users)
+        return super().transfer(computation, instruction, operands)
+
+    def _written(self, computation: Computation, name: str | None) -> Tree[int]:
+        """Return a new buffer for the result of an instruction."""
+        source = computation.by_name.get(name or "")
+        return self._new(None if source is None else source.shape, name or "")
 
     def _fused(
         self,
         instruction: Instruction,
-        operands: list[Tree],
+        operands: list[Tree[int]],
         shape: Shape,
         users: Mapping[str, Sequence[Instruction]],
-    ) -> Tree:
+    ) -> Tree[int]:
         """Return the result of an instruction between those with memory."""
-        readers = users.get(instruction.name, ())
-        written = [reader.opcode for reader in readers if reader.opcode in WRITES]
-        if (
-            instruction.opcode in _SHRINKS
-            or len(written) >= READERS
-            or any(opcode in BY_OPCODE for opcode in written)
-        ):
+        written = [opcodes.of(user.opcode) for user in users.get(instruction.name, ())]
+        written = [row for row in written if row.memory]
+        if _shrinks(instruction) or len(written) >= READERS or any(r.does == "collective" for r in written):
             return self._new(shape, instruction.name)
-        given = [operand for operand in operands if operand != []]
+        given = [operand for operand in operands if operand != ()]
         if len(given) == 1 and isinstance(given[0], _Fused):
             return given[0]
-        return _Fused(sorted(set(leaves_of(given))))
+        return _Fused(sorted(set(leaves(*given))))
 
     def _invariant(self, users: Iterable[Instruction]) -> Collection[int]:
         """Return the positions in the state of a loop that its body passes on unchanged."""
-        for user in users:
-            for called in user.called if user.opcode == "while" else ():
-                body = self._module.by_name.get(called.computation)
-                if called.role == "body" and body is not None and body.root is not None:
-                    parts = [body.by_name.get(name or "") for name in operand_names(body.root)]
-                    return {
-                        number
-                        for number, part in enumerate(parts)
-                        if part is not None
-                        and part.opcode == "get-tuple-element"
-                        and part.tuple_index == number
-                    }
-        return ()
+        bodies = (self._module.callee(user, "body") for user in users if user.does == "while")
+        return next((body.unchanged for body in bodies if body is not None), ())
+
+
+def _shrinks(instruction: Instruction) -> bool:
+    """Return whether a result is smaller than what is read: it is computed as soon as that is there."""
+    return instruction.opcode in ("reduce", "slice")
 
 
 def written_shape(instruction: Instruction, users: Mapping[str, Sequence[Instruction]]) -> Shape | None:
@@ -172,16 +166,6 @@ def written_shape(instruction: Instruction, users: Mapping[str, Sequence[Instruc
     at = instruction
     while True:
         readers = users.get(at.name, ())
-        if len(readers) != 1 or readers[0].opcode not in {"convert", *ORDERS}:
+        if len(readers) != 1 or readers[0].does not in {"convert", *ORDERS}:
             return at.shape
         at = readers[0]
-
-
-def _shape(computation: Computation, name: str | None) -> Shape | None:
-    source = computation.by_name.get(name or "")
-    return None if source is None else source.shape
-
-
-def _opcode(computation: Computation, name: str | None) -> str:
-    source = computation.by_name.get(name or "")
-    return "" if source is None else source.opcode

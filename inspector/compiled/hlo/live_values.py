@@ -13,24 +13,21 @@ import bisect
 import re
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
-from typing import TypeAlias
 
 from inspector.compiled.hlo.analysis import Analysis
 from inspector.compiled.hlo.asynchronous import begun
+from inspector.compiled.hlo.dataflow import Forward, Tree, as_tuple, at, leaves, tree_of
 from inspector.compiled.hlo.module import Computation, Instruction, Path, operand_names
 from inspector.compiled.hlo.shapes import Shape
+from inspector.compiled.hlo.step_limit import TooLong
 from inspector.core.collectives import BY_OPCODE
 
 # XLA's numbers of memory spaces.
 DEVICE, VMEM, HOST = 0, 1, 5
 
-# Instructions that return their first operand.
-_SAME = frozenset({"bitcast", "add-dependency", "domain", "opt-barrier", "optimization-barrier"})
-_UPDATES = frozenset({"dynamic-update-slice", "scatter"})
+_UPDATES = frozenset({"update", "scatter"})
 # These pass values on without reading them.
-_PASS_ON = _SAME | {"tuple", "get-tuple-element", "parameter"}
-_WHOLE_ROLES = {"while": ("condition", "body"), "conditional": ("branch",), "call": ("call",)}
-_DEEPEST = 50
+_PASS_ON = frozenset({"bitcast", "pass", "tuple", "element", "parameter"})
 LARGEST_PROGRAM = 400_000  # instructions
 # Values below this share of the largest one are not placed into results.
 _SMALL = 1e-4
@@ -40,9 +37,6 @@ _ALIAS = re.compile(r"\{([\d,\s]*+)\}\s*+:\s*+\(\s*+(\d{1,6})\s*+,\s*+\{([\d,\s]
 _OVERWRITTEN = re.compile(r'"aliasing_operands":\{"lists":\[((?:\{"indices":\[[^\]]*+\]\},?+)++)\]')
 _INDICES = re.compile(r'\{"indices":\[([^\]]*+)\]\}')
 _NUMBER = re.compile(r"\d{1,6}")
-
-# The number of a value, or the parts of a tuple.
-Tree: TypeAlias = "int | list[Tree]"
 
 
 @dataclass
@@ -108,74 +102,73 @@ def live_values(analysis: Analysis, reuse: bool = True) -> LiveValues | None:
     entry = analysis.module.complete_entry(scheduled=True, largest=LARGEST_PROGRAM)
     if entry is None:
         return None
-    return Reader(analysis, reuse).read(entry)
+    try:
+        return Reader(analysis, reuse).read(entry)
+    except TooLong:
+        return None
 
 
-class Reader:
-    """Follows the values of a program in the order of execution."""
+class Reader(Forward[int]):
+    """Follows the values of a program, as numbers, in the order of execution."""
+
+    enters = frozenset({"call"})
+    rounds = 1
 
     def __init__(self, analysis: Analysis, reuse: bool = True) -> None:
-        self._module = analysis.module
+        super().__init__(analysis.module)
         self._reuse = reuse
         self._buffers: list[Buffer] = []
         self._same: list[int] = []  # value → a value in the same buffer, itself for the first
         self._order: list[tuple[str, Instruction]] = []
         self._entered: set[str] = set()
+        self._arguments: dict[int, Tree[int]] = {}
 
     def read(self, entry: Computation) -> LiveValues:
-        result = self._computation(entry, None, 0)
-        for number, leaf in enumerate(leaves_of(result)):
+        result = self.result_of(entry, ())
+        for number, leaf in enumerate(leaves(result)):
             buffer = self._buffers[self._find(leaf)]
             buffer.result, buffer.last = number, len(self._order) - 1
-        self._donate(entry, result)
+        self._donate(result)
         kept = [self._buffers[value] for value, same in enumerate(self._same) if same == value]
         if self._reuse:
             _reuse_results(kept)
         return LiveValues(tuple(kept), tuple(self._order))
 
-    def _donate(self, entry: Computation, result: Tree) -> None:
+    def _donate(self, result: Tree[int]) -> None:
         """Join the results with the arguments whose memory they reuse."""
-        parameters = entry.parameters
         written = self._module.attributes.get("input_output_alias", "")
         for output, number, inside in _ALIAS.findall(written):
-            parameter = parameters.get(int(number))
-            given = None if parameter is None else self._trees[parameter.name]
-            to, source = _at(result, _path(output)), _at(given, _path(inside))
+            to, argument = at(result, _path(output)), self._arguments.get(int(number), ())
+            source = at(argument, _path(inside))
             if to is not None and source is not None:
-                self._join(to, source)
+                self.join(to, source)
 
-    def _computation(self, computation: Computation, given: Sequence[Tree] | None, depth: int) -> Tree:
-        """Follow the instructions of a computation and return the tree of its result.
+    def unknown(self, instruction: Instruction | None) -> Tree[int]:
+        return () if instruction is None else self._new(instruction.shape, instruction.name)
 
-        given: the trees of its parameters; None for the entry.
-        """
-        trees: dict[str, Tree] = {}
-        for instruction in computation.instructions:
-            operands = [trees.get(name or "", []) for name in operand_names(instruction)]
-            if instruction.opcode in ("parameter", "constant"):
-                operands = []
-            if instruction.opcode == "parameter":
-                tree = self._parameter(instruction, given)
-            else:
-                tree = self._instruction(computation, instruction, operands, depth)
-            trees[instruction.name] = tree
-            self._order.append((computation.name, instruction))
-            self._record(instruction, operands, tree, len(self._order) - 1)
-        if given is None:
-            self._trees = trees
-        root = computation.root
-        return trees.get(root.name, []) if root is not None else []
+    def note(
+        self, computation: Computation, instruction: Instruction, operands: list[Tree[int]], value: Tree[int]
+    ) -> None:
+        if instruction.does == "parameter" and self._depth == 1:
+            number = instruction.number or 0
+            self._arguments[number] = value
+            for leaf in leaves(value):
+                self._buffers[leaf].parameter = number
+        self._order.append((computation.name, instruction))
+        self._record(instruction, operands, value, len(self._order) - 1)
 
-    def _record(self, instruction: Instruction, operands: Sequence[Tree], tree: Tree, position: int) -> None:
+    def _record(
+        self, instruction: Instruction, operands: Sequence[Tree[int]], value: Tree[int], position: int
+    ) -> None:
         """Record that an instruction at this position reads its operands and writes its result."""
-        passes_on = instruction.opcode in _PASS_ON
-        for leaf in leaves_of(list(operands)) if not passes_on else ():
+        passes_on = instruction.does in _PASS_ON
+        for leaf in leaves(*operands) if not passes_on else ():
             buffer = self._buffers[self._find(leaf)]
             buffer.last = max(buffer.last, position)
             if buffer.readers[-1:] != [position]:
                 buffer.readers.append(position)
         passes_on |= instruction.opcode.endswith("-done")
-        for leaf in leaves_of(tree):
+        for leaf in leaves(value):
             buffer = self._buffers[self._find(leaf)]
             if passes_on and buffer.first >= 0:
                 continue
@@ -185,117 +178,93 @@ class Reader:
             if buffer.writers[-1:] != [position]:
                 buffer.writers.append(position)
 
-    def _parameter(self, instruction: Instruction, given: Sequence[Tree] | None) -> Tree:
-        """Return the tree of a parameter. `given` has those of its computation; None for the entry."""
-        number = instruction.number or 0
-        if given is not None and number < len(given):
-            return given[number]
-        tree = self._new(instruction.shape, instruction.name)
-        if given is None:
-            for leaf in leaves_of(tree):
-                self._buffers[leaf].parameter = number
-        return tree
+    def call(self, callee: Computation, instruction: Instruction, operands: list[Tree[int]]) -> Tree[int]:
+        if callee.name in self._entered:
+            return self.unknown(instruction)
+        self._entered.add(callee.name)
+        return self.result_of(callee, operands)
 
-    def _instruction(
-        self, computation: Computation, instruction: Instruction, operands: list[Tree], depth: int
-    ) -> Tree:
-        """Return the tree of the result of an instruction that is not a parameter."""
-        opcode = instruction.opcode
-        first = _first(operands)
-        if opcode == "tuple":
-            return operands
-        if opcode == "get-tuple-element":
-            index = instruction.tuple_index
-            element = _at(first, (index,)) if index is not None else None
-            return self._new(instruction.shape, instruction.name) if element is None else element
-        if opcode in _SAME:
-            return operands if len(operands) > 1 else first
-        if opcode.endswith(("-done", "-update")):
-            return self._later(instruction, first)
-        if opcode in _WHOLE_ROLES and depth < _DEEPEST:
-            return self._called(instruction, operands, depth)
+    def loop(self, computation: Computation, instruction: Instruction, state: Tree[int]) -> Tree[int]:
+        for condition in self._module.callees(instruction, "condition"):
+            self.call(condition, instruction, [state])
+        return super().loop(computation, instruction, state)
+
+    def join(self, value: Tree[int], other: Tree[int]) -> Tree[int]:
+        """Put the values of two trees into the same buffers."""
+        if isinstance(value, int) and isinstance(other, int):
+            self._join_values(self._find(value), self._find(other))
+        elif isinstance(value, tuple) and isinstance(other, tuple):
+            for left, right in zip(value, other, strict=False):
+                self.join(left, right)
+        return value
+
+    def transfer(
+        self, computation: Computation, instruction: Instruction, operands: list[Tree[int]]
+    ) -> Tree[int]:
+        opcode, does = instruction.opcode, instruction.does
+        if does == "bitcast":
+            return _first(operands)
+        if does == "done":
+            return self._later(instruction, _first(operands))
         if opcode.endswith("-start") or opcode in ("send", "recv"):
-            return self._start(instruction, operands, depth)
-        tree = self._new(instruction.shape, instruction.name)
-        if opcode == "constant":
-            for leaf in leaves_of(tree):
+            return self._start(instruction, operands)
+        value = self.unknown(instruction)
+        if does == "constant":
+            for leaf in leaves(value):
                 self._buffers[leaf].constant = True
-            return tree
-        self._overwrite(instruction, operands, tree)
-        return tree
+        else:
+            self._overwrite(instruction, operands, value)
+        return value
 
-    def _start(self, instruction: Instruction, operands: list[Tree], depth: int) -> Tree:
+    def _start(self, instruction: Instruction, operands: list[Tree[int]]) -> Tree[int]:
         """Return (operands, results, context …) of the beginning of an asynchronous operation."""
         opcode = instruction.opcode
-        tree = self._new(instruction.shape, instruction.name)
+        value = self.unknown(instruction)
+        parts = as_tuple(value)
         if opcode == "copy-start":
-            return [*_parts(tree)[:1], *operands[:1], *_parts(tree)[2:]]
+            return (*parts[:1], *operands[:1], *parts[2:])
         if opcode == "recv":
-            return tree
+            return value
         if opcode == "send":
-            return [*operands[:1], *_parts(tree)[1:]]
+            return (*operands[:1], *parts[1:])
         operation = BY_OPCODE.get(opcode)
         if operation is not None and not operation.start_returns_operands:
-            return tree  # the results alone
-        whole: Tree = operands if len(operands) > 1 or _is_nested(tree) else _first(operands)
-        parts = _parts(tree)
-        results = parts[1] if len(parts) > 1 else []
-        if opcode == "async-start":
-            self._join(results, self._called(instruction, operands, depth))
+            return value  # the results alone
+        nested = bool(parts) and isinstance(value, tuple) and isinstance(parts[0], tuple)
+        whole = tuple(operands) if len(operands) > 1 or nested else _first(operands)
+        results: Tree[int] = parts[1] if len(parts) > 1 else ()
+        callee = self._module.callee(instruction, "call") if opcode == "async-start" else None
+        if callee is not None:
+            self.join(results, self.call(callee, instruction, operands))
         else:
             self._overwrite(begun(instruction), operands, results)
-        return [whole, results, *parts[2:]]
+        return (whole, results, *parts[2:])
 
-    def _later(self, instruction: Instruction, first: Tree) -> Tree:
+    def _later(self, instruction: Instruction, first: Tree[int]) -> Tree[int]:
         """Return the result of a `-done` or `-update` from the tree of its start."""
         if instruction.opcode.endswith("-update") or isinstance(first, int):
             return first
         if instruction.opcode == "copy-done":
-            return first[0] if first else []
+            return first[0] if first else ()
         if instruction.opcode in ("send-done", "recv-done"):
-            return [first[0]] if first else []
+            return first[:1]
         shape = instruction.shape
         if len(first) > 1 and _fits(first[1], shape):
             return first[1]
-        return first if _fits(first, shape) else self._new(shape, instruction.name)
+        return first if _fits(first, shape) else self.unknown(instruction)
 
-    def _called(self, instruction: Instruction, operands: list[Tree], depth: int) -> Tree:
-        """Follow the computations that an instruction executes, and return its result."""
-        opcode = instruction.opcode
-        roles = _WHOLE_ROLES.get(opcode, ("call",))
-        called = [call for role in roles for call in instruction.called if call.role == role]
-        results: list[Tree] = []
-        for number, call in enumerate(called):
-            computation = self._module.by_name.get(call.computation)
-            if computation is None or call.computation in self._entered:
-                results.append(self._new(instruction.shape, instruction.name))
-                continue
-            self._entered.add(call.computation)
-            given = operands[number + 1 : number + 2] if opcode == "conditional" else operands
-            results.append(self._computation(computation, given, depth + 1))
-        if opcode == "while":
-            state = _first(operands)
-            if results:
-                self._join(state, results[-1])
-            return state
-        if not results:
-            return self._new(instruction.shape, instruction.name)
-        for other in results[1:]:
-            self._join(results[0], other)
-        return results[0]
-
-    def _overwrite(self, instruction: Instruction, operands: list[Tree], tree: Tree) -> None:
+    def _overwrite(self, instruction: Instruction, operands: list[Tree[int]], value: Tree[int]) -> None:
         """Join results with the operands whose buffers they overwrite."""
         for to, number in self._in_place(instruction):
             source = operands[number] if number < len(operands) else None
-            result = _at(tree, to)
+            result = at(value, to)
             if isinstance(result, int) and isinstance(source, int):
-                self._join(result, source)
+                self.join(result, source)
 
     def _in_place(self, instruction: Instruction) -> Iterator[tuple[Path, int]]:
         """Yield (part of the result, number of the operand) of each result that is written in place."""
-        opcode, written = instruction.opcode, instruction.attributes_text
-        if opcode in _UPDATES:
+        written = instruction.attributes_text
+        if instruction.does in _UPDATES:
             yield (), 0
         if "output_to_operand_aliasing" in written:
             aliasing = instruction.attributes.get("output_to_operand_aliasing", "")
@@ -312,32 +281,24 @@ class Reader:
                 for to in numbers:
                     if to >= count and sources:
                         yield () if alone else (to - count,), sources[0]
-        elif opcode == "fusion":
-            for called in instruction.called:
-                fused = self._module.by_name.get(called.computation)
-                if fused is not None:
-                    yield from _updated_parameters(fused)
+        elif instruction.does == "fusion":
+            for fused in self._module.callees(instruction):
+                yield from _updated_parameters(fused)
 
-    def _new(self, shape: Shape | None, value: str) -> Tree:
+    def _new(self, shape: Shape | None, value: str) -> Tree[int]:
         """Return the tree of new values of a shape, which the instruction `value` has as its result."""
-        if shape is not None and shape.parts is not None:
-            return [self._new(part, value) for part in shape.parts]
-        self._same.append(len(self._same))
-        self._buffers.append(Buffer(shape, value))
-        return len(self._same) - 1
+
+        def buffer(part: Shape | None) -> int:
+            self._same.append(len(self._same))
+            self._buffers.append(Buffer(part, value))
+            return len(self._same) - 1
+
+        return tree_of(shape, buffer)
 
     def _find(self, value: int) -> int:
         while self._same[value] != value:
             self._same[value] = value = self._same[self._same[value]]
         return value
-
-    def _join(self, tree: Tree, other: Tree) -> None:
-        """Put the values of two trees into the same buffers."""
-        if isinstance(tree, int) and isinstance(other, int):
-            self._join_values(self._find(tree), self._find(other))
-        elif isinstance(tree, list) and isinstance(other, list):
-            for left, right in zip(tree, other, strict=False):
-                self._join(left, right)
 
     def _join_values(self, value: int, other: int) -> None:
         if value == other:
@@ -400,55 +361,28 @@ def _updated_parameters(fused: Computation) -> Iterator[tuple[Path, int]]:
     if root is None:
         return
     outputs: list[tuple[Path, Instruction | None]] = [((), root)]
-    if root.opcode == "tuple":
+    if root.does == "tuple":
         outputs = [
             ((number,), fused.by_name.get(name or "")) for number, name in enumerate(operand_names(root))
         ]
     for path, output in outputs:
-        at, updated = output, False
-        while at is not None and (at.opcode == "bitcast" or at.opcode in _UPDATES):
-            updated |= at.opcode in _UPDATES
-            at = fused.operand(at)
-        if updated and at is not None and at.opcode == "parameter" and at.number is not None:
-            yield path, at.number
+        value, updated = output, False
+        while value is not None and (value.does == "bitcast" or value.does in _UPDATES):
+            updated |= value.does in _UPDATES
+            value = fused.operand(value)
+        if updated and value is not None and value.does == "parameter" and value.number is not None:
+            yield path, value.number
 
 
-def leaves_of(tree: Tree) -> list[int]:
-    """Return the values of a tree, in order."""
-    if isinstance(tree, int):
-        return [tree]
-    leaves: list[int] = []
-    for part in tree:
-        leaves += [part] if isinstance(part, int) else leaves_of(part)
-    return leaves
+def _first(trees: Sequence[Tree[int]]) -> Tree[int]:
+    return trees[0] if trees else ()
 
 
-def _at(tree: Tree | None, path: Sequence[int]) -> Tree | None:
-    for index in path:
-        if not isinstance(tree, list) or index >= len(tree):
-            return None
-        tree = tree[index]
-    return tree
-
-
-def _parts(tree: Tree) -> list[Tree]:
-    return tree if isinstance(tree, list) else [tree]
-
-
-def _first(trees: Sequence[Tree]) -> Tree:
-    return trees[0] if trees else []
-
-
-def _is_nested(tree: Tree) -> bool:
-    """Return whether the operands of a start are a tuple of one."""
-    return isinstance(tree, list) and bool(tree) and isinstance(tree[0], list)
-
-
-def _fits(tree: Tree, shape: Shape | None) -> bool:
+def _fits(tree: Tree[int], shape: Shape | None) -> bool:
     """Return whether a tree has the parts of a shape."""
     if shape is None or shape.parts is None:
         return isinstance(tree, int)
-    return isinstance(tree, list) and len(tree) == len(shape.parts)
+    return isinstance(tree, tuple) and len(tree) == len(shape.parts)
 
 
 def _path(written: str) -> Path:

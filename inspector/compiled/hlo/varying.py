@@ -14,16 +14,18 @@ import functools
 import itertools
 import math
 import re
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
+from typing import TypeAlias
 
 from inspector.compiled.hlo import entry, shardings, text
 from inspector.compiled.hlo.analysis import Analysis
 from inspector.compiled.hlo.asynchronous import begun
 from inspector.compiled.hlo.collectives import positions_of
+from inspector.compiled.hlo.dataflow import Forward, Tree, leaves
 from inspector.compiled.hlo.mesh_groups import numbers_of_groups, primes_of
-from inspector.compiled.hlo.module import Computation, Instruction, Module, operand_names
-from inspector.compiled.hlo.opcodes import ANNOTATIONS
+from inspector.compiled.hlo.module import Computation, Instruction, Module
+from inspector.compiled.hlo.opcodes import ANNOTATIONS, CALLS
 from inspector.compiled.hlo.shardings import HloSharding, NamedMesh, Part
 from inspector.compiled.hlo.step_limit import StepLimit, TooLong
 from inspector.core.collectives import BY_OPCODE
@@ -32,8 +34,7 @@ from inspector.core.snapshot import Mesh, Spec
 
 # The digits of a device's place along which a value differs. Each has a prime size.
 Digits = frozenset[Part]
-# Of a tuple, one of each element.
-Value = Digits | tuple["Value", ...]
+Value: TypeAlias = "Tree[Digits]"
 
 NOWHERE: Digits = frozenset()
 TO_LOCAL, TO_GLOBAL = "xla.sdy.GlobalToLocalShape", "xla.sdy.LocalToGlobalShape"
@@ -45,15 +46,9 @@ _MANUAL_AXES = re.compile(_SDY_FIELD.format("manual_axes"), re.S)
 _SHARDING = re.compile(r"<\s*+@(?:[\w.$-]++|\"[^\"]*+\")\s*+,\s*+\[(?:[^\[\]{}]++|\{[^{}]*+\})*+\][^<>]*+>")
 _AXIS = re.compile(r'"((?:[^"\\]|\\.)*)"')
 # Each device has its own.
-_OF_THE_DEVICE = frozenset({
-    "partition-id", "replica-id", "rng", "rng-get-and-update-state", "infeed", "recv", "recv-done",
-})  # fmt: skip
-_CALLS = frozenset({"call", "fusion", "async-start", "call-start", "fusion-start"})
-_SAME = frozenset({"add-dependency", "domain", "opt-barrier", "optimization-barrier", "copy"})
-_LATER = ("-done", "-update")
+_OF_THE_DEVICE = frozenset({"device", "random", "receive"})
 _MOST_ROUNDS = 64  # of a loop, each of which adds a digit to an element of its state
 _MIN_STEPS, _STEPS_PER_INSTRUCTION = 200_000, 60
-_MAX_DEPTH = 100
 
 
 @dataclass(frozen=True)
@@ -232,20 +227,23 @@ def _written_places(module: Module) -> Places:
     return Places.of_axes([(None, devices)])
 
 
-class _Evaluation:
+class _Evaluation(Forward[Digits]):
     """Evaluates each computation once for each kind of arguments."""
 
     def __init__(
         self, module: Module, analysis: Analysis, places: Places, arguments: tuple[Value, ...]
     ) -> None:
-        self._module = module
+        super().__init__(module)
         self._analysis = analysis
         self._places = places
         self._meshes: Mapping[str, NamedMesh] = entry.named_meshes(module)
         self._arguments = arguments
         self._evaluated: dict[_Key, _Evaluated] = {}
         self._limit = StepLimit(module, _MIN_STEPS, _STEPS_PER_INSTRUCTION)
-        self._depth = 0
+        # Of the computation that is followed: its instructions, its calls, and what decides whether it runs.
+        self._operands: dict[str, Digits] = {}
+        self._calls: _Calls = []
+        self._under = NOWHERE
 
     def runs(self) -> list[Run] | None:
         computation = self._module.complete_entry()
@@ -273,96 +271,69 @@ class _Evaluation:
             return known.result
         name, arguments, under = key
         computation = self._module.by_name.get(name)
-        self._depth += 1
-        if computation is None or computation.root is None or self._depth > _MAX_DEPTH:
+        if computation is None or computation.root is None:
             raise TooLong
         self._limit.count(len(computation.instructions))
         if self._limit.exceeded:
             raise TooLong
-        run, calls = Run(computation), list[tuple[_Key, int | None]]()
-        values: dict[str, Value] = {}
-        for instruction in computation.instructions:
-            operands = [
-                values.get(name or "", self._places.everywhere)
-                for name in operand_names(instruction)
-                if instruction.opcode not in ("parameter", "constant")
-            ]
-            run.operands[instruction.name] = flat(operands) | under
-            if instruction.opcode == "parameter":
-                number = instruction.number
-                known_number = number is not None and number < len(arguments)
-                value = arguments[number or 0] if known_number else self._places.everywhere
-            else:
-                value = self._value(computation, instruction, operands, under, calls)
-            values[instruction.name] = value
-        self._depth -= 1
-        result = values[computation.root.name]
-        self._evaluated[key] = _Evaluated(run, result, calls)
+        caller = self._operands, self._calls, self._under
+        self._operands, self._calls, self._under = {}, [], under
+        result = self.result_of(computation, arguments)
+        self._evaluated[key] = _Evaluated(Run(computation, self._operands), result, self._calls)
+        self._operands, self._calls, self._under = caller
         return result
 
-    def _value(
-        self,
-        computation: Computation,
-        instruction: Instruction,
-        operands: list[Value],
-        under: Digits,
-        calls: _Calls,
-    ) -> Value:
-        opcode = instruction.opcode
-        if opcode == "tuple":
-            return tuple(operands)
-        if opcode == "get-tuple-element":
-            return _element(operands[0] if operands else NOWHERE, instruction.tuple_index)
-        if opcode in _OF_THE_DEVICE:
+    def unknown(self, instruction: Instruction | None) -> Digits:
+        if instruction is not None and instruction.does in CALLS:
+            raise TooLong  # the text lacks what it calls
+        return self._places.everywhere
+
+    def join(self, value: Value, other: Value) -> Value:
+        return _joined(value, other)
+
+    def note(
+        self, computation: Computation, instruction: Instruction, operands: list[Value], value: Value
+    ) -> None:
+        self._operands[instruction.name] = flat(operands) | self._under
+
+    def element(self, instruction: Instruction, whole: Value) -> Value:
+        # An asynchronous operation is followed as its result.
+        return super().element(instruction, whole) if isinstance(whole, tuple) else whole
+
+    def call(self, callee: Computation, instruction: Instruction, operands: list[Value]) -> Value:
+        key: _Key = (callee.name, tuple(operands), self._under)
+        result = self._evaluate(key)
+        self._calls.append((key, 1))
+        return result
+
+    def transfer(self, computation: Computation, instruction: Instruction, operands: list[Value]) -> Value:
+        does = instruction.does
+        if does in _OF_THE_DEVICE:
             return self._places.everywhere
-        if opcode in _SAME or opcode.endswith(_LATER):
-            several = opcode in ("opt-barrier", "optimization-barrier") and len(operands) > 1
-            return tuple(operands) if several else operands[0] if operands else NOWHERE
-        if opcode == "while":
-            return self._loop(computation, instruction, operands[0], under, calls)
-        if opcode == "conditional":
-            return self._branches(instruction, operands, under, calls)
-        if opcode in _CALLS:
-            names = [called.computation for called in instruction.called if called.role == "call"]
-            if len(names) != 1:
-                return flat(operands)
-            key: _Key = (names[0], tuple(operands), under)
-            result = self._evaluate(key)
-            calls.append((key, 1))
-            return result
-        operation = BY_OPCODE.get(opcode)
-        if operation is not None:
+        if does in ("copy", "done"):
+            return operands[0] if operands else NOWHERE
+        if does == "collective":
             return self._collective(instruction, operands)
-        if opcode == "custom-call":
+        if does == "custom":
             return self._custom_call(computation, instruction, operands)
-        if opcode == "dynamic-slice" and len(operands) == 2:
+        if instruction.opcode == "dynamic-slice" and len(operands) == 2:
             looked_up = self._looked_up(computation, instruction)
             if looked_up is not None:
                 return looked_up
         return flat(operands)
 
-    def _loop(
-        self,
-        computation: Computation,
-        loop: Instruction,
-        state: Value,
-        under: Digits,
-        calls: _Calls,
-    ) -> Value:
-        roles = {called.role: called.computation for called in loop.called}
-        body = self._module.by_name.get(roles.get("body", ""))
-        condition = self._module.by_name.get(roles.get("condition", ""))
+    def loop(self, computation: Computation, loop: Instruction, state: Value) -> Value:
+        body, condition = (self._module.callee(loop, role) for role in ("body", "condition"))
         if body is None or condition is None:
             raise TooLong
-        constant = _unchanged(body)
         for _ in range(_MOST_ROUNDS):
             # If devices run different numbers of iterations, what changes differs.
-            within = under | flat([self._evaluate((condition.name, (state,), under))])
-            new = self._evaluate((body.name, (state,), within))
-            joined = _joined(state, new)
+            within = self._under | flat([self._evaluate((condition.name, (state,), self._under))])
+            joined = _joined(state, self._evaluate((body.name, (state,), within)))
             if isinstance(joined, tuple):
                 joined = tuple(
-                    part if number in constant else _with(part, within) for number, part in enumerate(joined)
+                    part if number in body.unchanged else _with(part, within)
+                    for number, part in enumerate(joined)
                 )
             else:
                 joined = _with(joined, within)
@@ -372,25 +343,16 @@ class _Evaluation:
         else:
             raise TooLong
         trips = self._analysis.loops.trip_count(computation, loop)
-        calls.append(((body.name, (state,), within), trips))
-        calls.append(((condition.name, (state,), under), None if trips is None else trips + 1))
+        self._calls.append(((body.name, (state,), within), trips))
+        self._calls.append(((condition.name, (state,), self._under), None if trips is None else trips + 1))
         return state
 
-    def _branches(
-        self, instruction: Instruction, operands: list[Value], under: Digits, calls: _Calls
-    ) -> Value:
-        chosen = flat(operands[:1])
-        within = under | chosen
-        result: Value | None = None
-        for called in instruction.called:
-            if called.role != "branch":
-                continue
-            arguments = tuple(operands[called.number + 1 : called.number + 2])
-            key: _Key = (called.computation, arguments, within)
-            value = self._evaluate(key)
-            calls.append((key, 1))
-            result = value if result is None else _joined(result, value)
-        return self._places.everywhere if result is None else _with(result, chosen)
+    def branches(self, instruction: Instruction, operands: list[Value]) -> Value:
+        chosen, under = flat(operands[:1]), self._under
+        self._under = under | chosen
+        result = super().branches(instruction, operands)
+        self._under = under
+        return _with(result, chosen)
 
     def _collective(self, written: Instruction, operands: list[Value]) -> Value:
         instruction = begun(written)
@@ -494,21 +456,7 @@ def _own_sharding(instruction: Instruction) -> HloSharding | None:
 
 def flat(values: Iterable[Value]) -> Digits:
     """Return the digits of all values together."""
-    return frozenset(itertools.chain.from_iterable(map(_leaves, values)))
-
-
-def _leaves(value: Value) -> Iterator[Part]:
-    if isinstance(value, frozenset):
-        yield from value
-    else:
-        for part in value:
-            yield from _leaves(part)
-
-
-def _element(value: Value, index: int | None) -> Value:
-    if isinstance(value, frozenset):
-        return value
-    return value[index] if index is not None and index < len(value) else flat([value])
+    return frozenset(itertools.chain.from_iterable(leaves(*values)))
 
 
 def _joined(one: Value, other: Value) -> Value:
@@ -521,21 +469,6 @@ def _with(value: Value, digits: Digits) -> Value:
     if isinstance(value, frozenset):
         return value | digits
     return tuple(_with(part, digits) for part in value)
-
-
-def _unchanged(body: Computation) -> set[int]:
-    """Return the elements of a loop's state that an iteration leaves as they are."""
-    root = body.root
-    if root is None or root.opcode != "tuple":
-        return set()
-    unchanged = set()
-    for number, name in enumerate(operand_names(root)):
-        source = body.by_name.get(name or "")
-        if source is not None and source.opcode == "get-tuple-element":
-            state = body.operand(source)
-            if source.tuple_index == number and state is not None and state.opcode == "parameter":
-                unchanged.add(number)
-    return unchanged
 
 
 def _sum(count: int | None, caller: int | None, times: int | None) -> int | None:
