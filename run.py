@@ -23,12 +23,11 @@ ENVIRONMENT = ROOT / ".venv" / f"{sys.version_info.major}.{sys.version_info.mino
 # Starts a module of the package without importing from the current folder.
 START = ROOT / "inspector" / "core" / "start.py"
 COMMAND_LINE = "inspector.__main__"
-RUNTIME = ROOT / "requirements.txt"
-TESTS = ROOT / "tests" / "requirements.txt"
-DOCS = ROOT / "docs" / "requirements.txt"
+# Extras and groups of pyproject.toml.
+TESTS = ("team", "dask", "tests", "docs")
 LONGEST_FIRST_LINE = 127  # characters, with the interpreter of a script, that every Linux reads
 # Optional compilers for TPUs and GPUs: about 1.1 GB on disk together.
-COMPILERS = (ROOT / "requirements-tpu.txt", ROOT / "requirements-gpu.txt")
+COMPILERS = ("tpu", "gpu")
 # The one without windows needs a sixth less processor time for the tests, and fewer packages.
 CHROMIUM_NAMES = (
     *("chromium-headless-shell", "chromium", "chromium-browser"),
@@ -71,23 +70,23 @@ def main() -> int:
 
 def dashboard(arguments: list[str]) -> int:
     """Start the dashboard at http://127.0.0.1:8501; arguments as for `sharding-inspector dashboard`."""
-    _install(RUNTIME)
+    _install()
     # It runs in the user's folder, so that `--model package.module:function` finds modules there.
     return _run("-I", str(START), COMMAND_LINE, "dashboard", *arguments, folder=Path.cwd())
 
 
 def install(arguments: list[str]) -> int:
     """Install everything that checks and tests need, except Chromium."""
-    _install(RUNTIME, TESTS, DOCS)
-    for file in COMPILERS:
-        _install_compiler(file)
+    _install(*TESTS)
+    for extra in COMPILERS:
+        _install_compiler(extra)
     return 0
 
 
 def compilers(arguments: list[str]) -> int:
     """Install the optional compilers for TPU slices and GPU nodes."""
-    _install(RUNTIME)
-    installed = [_install_compiler(file) for file in COMPILERS]
+    _install()
+    installed = [_install_compiler(extra) for extra in COMPILERS]
     return 0 if all(installed) else 1
 
 
@@ -95,7 +94,7 @@ def checks(arguments: list[str]) -> int:
     """Run all checks, or those that are named, such as `style` and `docs`."""
     if unknown := [name for name in arguments if name not in CHECKS]:
         return _fail(f"no check {unknown[0]}, only {', '.join(CHECKS)}")
-    _install(RUNTIME, TESTS, DOCS)
+    _install(*TESTS)
     return max(_run(*CHECKS[name]) for name in arguments or CHECKS)
 
 
@@ -115,7 +114,7 @@ def tests(arguments: list[str]) -> int:
     if everything:
         install([])
     else:
-        _install(RUNTIME, TESTS, DOCS)
+        _install(*TESTS)
     _require_chromium()
     if arguments:
         return _run("-m", "pytest", *TWO_PROCESSES, *arguments)
@@ -160,14 +159,14 @@ def _start_checks(log: TextIO) -> subprocess.Popen[bytes]:
 
 def benchmarks(arguments: list[str]) -> int:
     """Run every benchmark and print ratios."""
-    _install(RUNTIME, TESTS, DOCS)
+    _install(*TESTS)
     _require_chromium()
     return _run("-m", "benchmarks", *arguments)
 
 
 def pictures(arguments: list[str]) -> int:
     """Make the pictures of the documentation from the running dashboard."""
-    _install(RUNTIME, TESTS, DOCS)
+    _install(*TESTS)
     _require_chromium()
     return _run("-m", "tests.browser.pictures", *arguments)
 
@@ -202,13 +201,24 @@ def _accept_interrupts() -> None:
     signal.signal(signal.SIGINT, signal.SIG_DFL)
 
 
-def _install(*files: Path) -> None:
-    """Create the environment and install the requirements in `files`, unless that is done."""
+def _requirements(*names: str) -> list[str]:
+    """Return the packages that pyproject.toml lists: for the project, and for extras and groups."""
+    import tomllib  # Python 3.11 has it; an older one must be able to start this file
+
+    settings = tomllib.loads((ROOT / "pyproject.toml").read_text(encoding="utf-8"))
+    project = settings["project"]
+    listed = project["optional-dependencies"] | settings["dependency-groups"]
+    return [*project["dependencies"], *(package for name in names for package in listed[name])]
+
+
+def _install(*names: str) -> None:
+    """Create the environment and install the project's requirements, with those of extras and groups."""
     if not _python().exists():
         print(f"Creating {ENVIRONMENT.relative_to(ROOT)} …", file=sys.stderr)
         _create_environment()
-    digest = hashlib.sha256(b"".join(file.read_bytes() for file in files)).hexdigest()
-    stamp = ENVIRONMENT / f"installed-{'-'.join(file.stem for file in files)}-{len(files)}"
+    requirements = _requirements(*names)
+    digest = hashlib.sha256("\n".join(requirements).encode()).hexdigest()
+    stamp = ENVIRONMENT / "-".join(("installed", *names))
     if stamp.exists() and stamp.read_text() == digest:
         _write_command()  # an older one can be less safe
         return
@@ -220,7 +230,6 @@ def _install(*files: Path) -> None:
     list_settings = (_python(), "-P", "-m", "pip", "config", "list")
     settings = subprocess.run(list_settings, cwd=ROOT, capture_output=True)
     uv = None if b".index-url=" in settings.stdout else _uv() or _install_uv(pip)
-    requirements = [part for file in files for part in ("-r", file)]
     fast = (uv, "pip", "install", "--quiet", "--python", _python(), *requirements)
     # In another folder, uv would take settings such as an index from there.
     if not uv or subprocess.run(fast, cwd=ROOT).returncode:
@@ -259,12 +268,12 @@ def command_text(python: Path) -> str:
     )
 
 
-def _install_compiler(file: Path) -> bool:
+def _install_compiler(extra: str) -> bool:
     """Install one of the compilers. Return False after a message if this system has none."""
     try:
-        _install(file)
+        _install(extra)
     except subprocess.CalledProcessError:
-        print(f"run.py: {file.name} cannot be installed on this system", file=sys.stderr)
+        print(f"run.py: the extra {extra} cannot be installed on this system", file=sys.stderr)
         return False
     return True
 

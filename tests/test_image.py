@@ -8,6 +8,7 @@ import pytest
 from packaging.requirements import Requirement
 from packaging.version import Version
 
+from tests.checkout_command import run_py
 from tests.paths import ROOT
 
 LOCKED = re.findall(
@@ -15,12 +16,7 @@ LOCKED = re.findall(
     (ROOT / "requirements-image.txt").read_text(),
     re.MULTILINE,
 )
-NEEDED = [
-    Requirement(line)
-    for file in ("requirements.txt", "requirements-team.txt")
-    for line in (ROOT / file).read_text().splitlines()
-    if line.strip() and not line.startswith("#")
-]
+NEEDED = [*map(Requirement, run_py()._requirements("team", "image"))]
 
 
 def test_each_line_has_a_version_and_hashes() -> None:

@@ -23,7 +23,6 @@ PROJECT_FILES = (
     "pyproject.toml",
     "README.md",
     "LICENSE",
-    *(p.name for p in ROOT.glob("requirements*")),
 )
 PROJECT_FOLDERS = ("inspector", "models", ".streamlit")
 QUIET = ("--quiet", "--disable-pip-version-check", "--no-deps", "--no-index")

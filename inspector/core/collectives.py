@@ -1,7 +1,8 @@
 """The collective operations of XLA, and their traffic summed by mesh axes.
 
 `OPERATIONS` is the only list of collective operations. The HLO parser, byte counts, link times, device
-traffic, policies and figures read it, so a new operation needs one entry here and nothing else.
+traffic, policies and figures read it. A new operation also needs a formula in the documentation, whose place
+CONTRIBUTING.md names.
 """
 
 from __future__ import annotations

@@ -38,11 +38,8 @@ FORMS = (
 
 _COUNT = re.compile(r"[0-9]{1,9}")
 
-# The package of the compiler for each kind, and the file that installs it.
-_COMPILERS = {
-    "tpu": ("libtpu", "requirements-tpu.txt"),
-    "gpu": ("jax_cuda13_plugin", "requirements-gpu.txt"),
-}
+# The package of the compiler for each kind. The extra of this project that installs it has the kind's name.
+_COMPILERS = {"tpu": "libtpu", "gpu": "jax_cuda13_plugin"}
 
 _TPU_VARIABLES = (
     # The lock protects a TPU. Compiling uses none, so several processes may compile at once.
@@ -197,12 +194,11 @@ def require_size(target: Target, mesh_shape: Sequence[int]) -> None:
 
 def missing_compiler(target: Target) -> str | None:
     """Return how to install the compiler for this target, in a sentence; None if it is installed."""
-    package, requirements = _COMPILERS[target.kind]
-    if importlib.util.find_spec(package) is not None:
+    if importlib.util.find_spec(_COMPILERS[target.kind]) is not None:
         return None
     return (
         f"{target.text} needs the compiler for {target.kind.upper()}s, which is not installed: "
-        f"pip install -r {requirements}"
+        f"pip install 'sharding-inspector[{target.kind}]'"
     )
 
 

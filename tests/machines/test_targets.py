@@ -18,6 +18,7 @@ from inspector.machines.hardware import CHIPS
 from inspector.machines.slices import GENERATIONS, named_slices
 from inspector.machines.targets import GPU_CHIPS, Target
 from inspector.service.engine import Environment
+from tests.checkout_command import run_py
 from tests.paths import ROOT
 
 
@@ -105,17 +106,15 @@ def test_require_size() -> None:
         targets.require_size(target, (2, 2))
 
 
-@pytest.mark.parametrize(
-    ("text", "requirements"),
-    [("tpu:v5p:4x4x4", "requirements-tpu.txt"), ("gpu:h100:8", "requirements-gpu.txt")],
-)
-def test_missing_compiler_names_what_to_install(
-    text: str, requirements: str, monkeypatch: pytest.MonkeyPatch
+@pytest.mark.parametrize(("text", "extra"), [("tpu:v5p:4x4x4", "tpu"), ("gpu:h100:8", "gpu")])
+def test_missing_compiler_names_the_extra_that_installs_it(
+    text: str, extra: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(importlib.util, "find_spec", lambda name: None)
     message = targets.missing_compiler(targets.parse(text))
-    assert message is not None and message.startswith(text) and message.endswith(requirements)
-    assert (ROOT / requirements).is_file()
+    assert message is not None and message.startswith(text) and message.endswith(f"[{extra}]'")
+    (installed,) = set(run_py()._requirements(extra)) - set(run_py()._requirements())
+    assert installed.startswith("jax[")
 
 
 def test_missing_compiler_imports_neither_compiler_nor_jax() -> None:

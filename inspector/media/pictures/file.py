@@ -32,7 +32,7 @@ _LAST_WORDS = 300  # characters of the last line on standard error
 
 _one_at_a_time = threading.Lock()
 
-NO_LIBRARY = "pictures need the package kaleido; install it as in requirements.txt"
+NO_LIBRARY = "pictures need the package kaleido, which is not installed: pip install kaleido"
 NO_BROWSER = (
     "pictures need Chrome, Chromium or Edge on this machine, and none was found; install one, or run "
     "`choreo_get_chrome`. Figures of the HTML report can be saved as PNG and SVG without it"

@@ -1,4 +1,4 @@
-"""Worker job: the programs of a layout as Shardy propagates them, without a compile."""
+"""Worker job: the programs of a layout after XLA's partitioner, without a compile."""
 
 from __future__ import annotations
 
@@ -233,7 +233,7 @@ def propagated_programs(
     platforms: Collection[Kind] = (),
     report: Callable[[Described], None] = lambda totals: None,
 ) -> PropagatedPrograms:
-    """Return init, train step and inference after propagation, with stage `propagated`.
+    """Return init, train step and inference after XLA's partitioner, with stage `partitioned`.
 
     Args:
       origins: record where shardings come from, for all programs but init.

@@ -17,7 +17,7 @@ from inspector.service.compile_cache import CompileCache
 from inspector.service.search import executors, task
 from inspector.service.search.run import Search
 
-pytest.importorskip("distributed", reason="dask.distributed is optional: requirements-dask.txt")
+pytest.importorskip("distributed", reason="dask.distributed is optional: the extra dask")
 
 
 @pytest.fixture
