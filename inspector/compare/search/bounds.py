@@ -11,7 +11,7 @@ from __future__ import annotations
 import functools
 import itertools
 import math
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, replace
 from typing import TypeAlias
 
@@ -20,6 +20,7 @@ from inspector.compare.search.transfers import (
     Costs,
     LogicalAxes,
     Names,
+    idle_axes,
     least_transfers,
 )
 from inspector.core.rules import partition_spec
@@ -32,8 +33,9 @@ from inspector.machines.prediction.calibration import before_compile_constants, 
 from inspector.machines.prediction.emulated import emulated_seconds
 from inspector.machines.prediction.predicted import predicted, shortest_seconds
 
-# The logical axes that can shard each dimension of an array or product; None if they are unknown.
-Dimensions: TypeAlias = tuple[Names, ...] | None
+# The logical axes that can shard each dimension of an array or product, of each one that it can be; None if
+# they are unknown.
+Dimensions: TypeAlias = tuple[tuple[Names, ...], ...] | None
 
 # The estimated traffic of the whole program, over that of the partitioned ones on all devices together, was
 # up to 1.011 where nothing is repeated: a collective ends a fusion, so that other values are in memory.
@@ -119,12 +121,16 @@ def _least_program(amounts: Amounts | None, layout: Layout, mesh: Mesh, state_by
         return Program("least", stage="partitioned", flops_per_device=None, collectives=(), work=work)
     shared = _Shared(layout, mesh)
     flops: dict[str, float] = {}
+    shares = _shares_of_products(amounts, layout, mesh, shared)
     for (dtype, dimensions), number in amounts.products.items():
-        flops[dtype] = flops.get(dtype, 0.0) + number / shared.ways(dimensions)
+        share = shares[dtype] if dtype in shares else 1 / shared.ways(dimensions)
+        flops[dtype] = flops.get(dtype, 0.0) + number * share
     attention = sum(number / shared.ways(each) for each, number in amounts.attention.items())
     fused = None
     if amounts.traffic is not None:
-        fused = _TRAFFIC * sum(number / shared.ways(each) for each, number in amounts.traffic.items())
+        fused = _TRAFFIC * sum(
+            number / shared.ways(each, product=False) for each, number in amounts.traffic.items()
+        )
     work = Work(
         None,
         tuple(MatmulFlops(dtype, number) for dtype, number in flops.items()),
@@ -136,6 +142,38 @@ def _least_program(amounts: Amounts | None, layout: Layout, mesh: Mesh, state_by
         attention=KernelWork(attention, attention * amounts.attention_share) if attention else None,
     )
     return Program(amounts.name, stage="partitioned", flops_per_device=None, collectives=(), work=work)
+
+
+def _shares_of_products(amounts: Amounts, layout: Layout, mesh: Mesh, shared: _Shared) -> dict[str, float]:
+    """Return the least share of the FLOPs of products that one device computes, by operand type.
+
+    The devices along an axis over which no array of a product is sharded repeat it. A type is left out if XLA
+    changes its products, so that their FLOPs are not those of the program before.
+    """
+    sizes = {name: size for name, size in mesh.sizes.items() if size > 1}
+    spec_of = functools.partial(partition_spec, rules=layout.rules)
+    everywhere = frozenset(layout.optimizer_axes)
+    every: dict[str, float] = {}
+    own: dict[str, float] = {}
+    known: dict[str, float] = {}
+    for (dtype, _), number in amounts.products.items():
+        known[dtype] = known.get(dtype, 0.0) + number
+    for contraction in amounts.contractions:
+        flops, dtype = contraction.flops * contraction.runs, contraction.dtype
+        idle = idle_axes(contraction, sizes, spec_of) - everywhere
+        every[dtype] = every.get(dtype, 0.0) + flops
+        own[dtype] = own.get(dtype, 0.0) + flops / shared.ways((contraction.names,), idle=idle)
+    return {
+        dtype: own[dtype] / flops
+        for dtype, flops in every.items()
+        if flops and math.isclose(flops, known.get(dtype, 0.0), rel_tol=1e-6)
+    }
+
+
+def alternatives(values: Iterable[Iterable[Names]]) -> Dimensions:
+    """Return the dimensions of each value that can be sharded, in an order that is that of no program."""
+    every = {tuple(sorted((names for names in value if names), key=sorted)) for value in values}
+    return tuple(sorted(every, key=lambda value: [sorted(names) for names in value]))
 
 
 def _with_transfers(
@@ -214,35 +252,55 @@ class _Shared:
         # They shard any dimension of the optimizer state, and can be propagated from there.
         self._everywhere = frozenset(layout.optimizer_axes)
 
-    def ways(self, dimensions: Dimensions) -> int:
-        """Return the most parts; all devices if the dimensions are unknown."""
+    def ways(self, dimensions: Dimensions, product: bool = True, idle: frozenset[str] = frozenset()) -> int:
+        """Return the most parts of a product or an array; all devices if the dimensions are unknown.
+
+        idle: mesh axes that shard no dimension.
+        """
         if dimensions is None:
             return self._devices
-        none: frozenset[str] = frozenset()
-        axes = (
-            self._everywhere.union(*(self.axes.get(name, none) for name in names)) for names in dimensions
+        return max(
+            (
+                _ways(
+                    tuple((names, self._of(names) - idle) for names in value),
+                    *(self._sizes, self._devices, product),
+                )
+                for value in dimensions
+            ),
+            default=1,
         )
-        return _ways(tuple(axes), self._sizes, self._devices)
+
+    def _of(self, names: Names) -> frozenset[str]:
+        none: frozenset[str] = frozenset()
+        return self._everywhere.union(*(self.axes.get(name, none) for name in names))
 
 
 @functools.lru_cache(maxsize=65536)
-def _ways(dimensions: tuple[frozenset[str], ...], sizes: tuple[tuple[str, int], ...], devices: int) -> int:
-    """Return the most parts of an array whose dimensions these mesh axes can shard.
+def _ways(
+    dimensions: tuple[tuple[Names, frozenset[str]], ...],
+    sizes: tuple[tuple[str, int], ...],
+    devices: int,
+    product: bool,
+) -> int:
+    """Return the most parts of a product or an array whose dimensions these mesh axes can shard.
 
-    Two dimensions of one axis, such as the positions of queries and of keys, can both be sharded: XLA's
-    partitioner then uses other devices, that hold replicas, for the second one.
+    Two dimensions of a product with one axis can both be sharded: XLA's partitioner then uses other devices,
+    that hold replicas, for the second one. So can two dimensions of an array with the same names, such as
+    the positions of queries and of keys.
     """
     size_of = dict(sizes)
 
     def parts(axes: frozenset[str]) -> int:
         return math.prod(size_of[axis] for axis in axes)
 
-    taken: set[str] = set()
+    taken: dict[str, set[Names]] = {}
     again = []
-    for axes in sorted(dimensions, key=parts, reverse=True):
-        if axes & taken:
-            again.append(parts(frozenset(axes & taken)))
-        taken |= axes
+    for names, axes in sorted(dimensions, key=lambda each: -parts(each[1])):
+        twice = frozenset(axis for axis in axes if axis in taken and (product or names in taken[axis]))
+        if twice:
+            again.append(parts(twice))
+        for axis in axes:
+            taken.setdefault(axis, set()).add(names)
     whole = parts(frozenset(taken))
     chosen = (
         math.prod(subset)

@@ -1,15 +1,19 @@
-"""What a layout must send for the matrix products of a program, at least.
+"""What a layout must send for the matrix products and the sums of a program, at least.
 
 The program gives logical axes to the operands and results of its products, so the sharding of each is known.
 A mesh axis can share the work of a product by one of its dimensions. An operand that is sharded over this
 axis in another dimension must then be gathered or exchanged, and a contraction ends with a reduction. If the
 axis shares no dimension, the devices along it repeat the work. The cheapest of these is what the product
-costs at least on this axis.
+costs at least on this axis. If two of the three arrays have the axis in one dimension, and the third has it
+in no other one or is the smallest, XLA's partitioner shares the product by this dimension, whatever it costs.
+
+The same holds for sums over dimensions of an array, and for rows that are read from a table or added to one.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping
+import math
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import NamedTuple, TypeAlias
 
@@ -39,14 +43,16 @@ class Array:
 
 @dataclass(frozen=True)
 class Contraction:
-    """A matrix product.
+    """An operation that reduces dimensions of its operands: a matrix product, a sum, or a lookup in a table.
 
     Attributes:
-      flops: of one run, on one device that does everything.
+      flops: of one run, on one device that does everything. 0 for all but products.
       dtype: the type of its operands.
       runs: how often it runs at least.
       names: the logical axes that can shard each of its dimensions.
-      arrays: both operands, and the result as the last.
+      arrays: the operands, and the result as the last.
+      reduced: the dimensions that the result does not have.
+      decisive: the number of arrays with a mesh axis in one dimension that makes the axis share the work by it.
     """
 
     flops: float
@@ -54,6 +60,8 @@ class Contraction:
     runs: int
     names: tuple[Names, ...]
     arrays: tuple[Array, ...]
+    reduced: frozenset[int] = frozenset()
+    decisive: int = 2
 
 
 class Transfer(NamedTuple):
@@ -93,75 +101,58 @@ class Costs:
         return self.exposed_share * transfer.executions * seconds + self.traffic(transfer.more_traffic)
 
 
+Specs: TypeAlias = Callable[[LogicalAxes], tuple[tuple[str, ...] | None, ...]]
+
+
 def least_transfers(
     contraction: Contraction,
     sizes: Mapping[str, int],
     axes_of: Mapping[str, frozenset[str]],
-    spec_of: Callable[[LogicalAxes], tuple[tuple[str, ...] | None, ...]],
+    spec_of: Specs,
     costs: Costs,
 ) -> Iterator[Transfer]:
     """Yield what a layout must send at least for a product.
 
-    Transfers of one array over several mesh axes may be one collective over all of them, so they count as one
-    if their operation is the same. Otherwise only the longest counts.
+    Transfers of one array over several mesh axes are one collective over all of them, or one over each,
+    whichever is cheaper.
 
     Args:
       sizes: of the mesh axes with more than one device.
       axes_of: the mesh axes of each logical axis.
       spec_of: returns the mesh axes of each dimension of an array with these logical axes.
     """
-    none: frozenset[str] = frozenset()
-    axes = tuple(
-        frozenset(axis for name in names for axis in axes_of.get(name, none) if axis in sizes)
-        for names in contraction.names
-    )
-    labels = [_labels(array, sizes, spec_of) for array in contraction.arrays]
-    sharing = none.union(*axes)
-    ways = 1
-    for axis in sharing:
-        ways *= sizes[axis]
-    work = contraction.flops * contraction.runs / ways
+    shared = _Shared(contraction, sizes, axes_of, spec_of)
     by_array: dict[tuple[int, str], list[Transfer]] = {}
     for axis in sizes:
-        if axis not in sharing:
+        if axis not in shared.sharing:
             continue
-        # The last one repeats the work along the axis, for which each operand must be whole.
-        options = [
-            dict(_moves(contraction, axes, labels, sizes, axis, dimension))
-            for dimension, each in enumerate(axes)
-            if axis in each
-        ]
-        costs_of = [sum(map(costs.of, option.values())) for option in options]
-        options.append(dict(_gathers(contraction, axes, labels, sizes, axis)))
-        repeated = costs.flops(work * (sizes[axis] - 1), contraction.dtype)
-        costs_of.append(repeated + sum(map(costs.of, options[-1].values())))
-        moves = options[min(range(len(options)), key=costs_of.__getitem__)]
-        for number, move in moves.items():
+        for number, move in shared.cheapest(axis, costs).items():
             by_array.setdefault((number, move.op), []).append(move)
-    longest: dict[int, Transfer] = {}
-    for (number, _), transfers in by_array.items():
-        together = _together(transfers)
-        if number not in longest or costs.of(together) > costs.of(longest[number]):
-            longest[number] = together
-    yield from longest.values()
+
+    def cost(transfers: Sequence[Transfer]) -> float:
+        return sum(map(costs.of, transfers))
+
+    for number in {number for number, _ in by_array}:
+        by_op = {op: each for (own, op), each in by_array.items() if own == number}
+        fewest = {op: min([shared.joined(number, op, each)], each, key=cost) for op, each in by_op.items()}
+        if fewest.keys() == {"all-reduce", "reduce-scatter"}:
+            # It is reduced over one axis and scattered over the other, or reduced over both and sliced.
+            both = shared.joined(number, "all-reduce", [*by_op["all-reduce"], *by_op["reduce-scatter"]])
+            apart = [*fewest["all-reduce"], *fewest["reduce-scatter"]]
+            yield from min([both], apart, key=cost)
+        else:
+            # One operation can replace others by doing more, so only the longest counts.
+            yield from max(fewest.values(), key=cost)
 
 
-def _together(transfers: list[Transfer]) -> Transfer:
-    """Return transfers of one array over several axes as one collective."""
-    return Transfer(
-        transfers[0].op,
-        tuple(axis for each in transfers for axis in each.axes),
-        min(each.payload for each in transfers),
-        min(each.executions for each in transfers),
-        max(each.more_traffic for each in transfers),
-    )
+def idle_axes(contraction: Contraction, sizes: Mapping[str, int], spec_of: Specs) -> frozenset[str]:
+    """Return the mesh axes over which no array of a product is sharded; empty if an array is unknown."""
+    labels = [_label(array, sizes, spec_of) for array in contraction.arrays]
+    known = [label for label in labels if label is not None]
+    return frozenset(sizes).difference(*known) if len(known) == len(labels) else frozenset()
 
 
-def _labels(
-    array: Array,
-    sizes: Mapping[str, int],
-    spec_of: Callable[[LogicalAxes], tuple[tuple[str, ...] | None, ...]],
-) -> dict[str, int] | None:
+def _label(array: Array, sizes: Mapping[str, int], spec_of: Specs) -> dict[str, int] | None:
     """Return the dimension of the product that each mesh axis shards in an array; None if unknown."""
     if array.given is None:
         return None
@@ -173,61 +164,118 @@ def _labels(
     }
 
 
-def _whole_bytes(
-    array: Array,
-    axes: tuple[frozenset[str], ...],
-    label: dict[str, int],
-    sizes: Mapping[str, int],
-    axis: str,
-) -> float:
-    """Return the bytes on a device of an array that is whole along an axis, and sharded over all others."""
-    whole = float(array.bytes)
-    for other in frozenset(label).union(*(axes[at] for at in array.dimensions)) - {axis}:
-        whole /= sizes[other]
-    return whole
+class _Shared:
+    """A product whose work mesh axes share.
 
+    Attributes:
+      sharing: the mesh axes that can shard one of its dimensions.
+    """
 
-def _gathers(
-    contraction: Contraction,
-    axes: tuple[frozenset[str], ...],
-    labels: list[dict[str, int] | None],
-    sizes: Mapping[str, int],
-    axis: str,
-) -> Iterator[tuple[int, Transfer]]:
-    """Yield the transfers of the operands if the devices along a mesh axis all compute the whole product."""
-    for number, (array, label) in enumerate(zip(contraction.arrays[:-1], labels, strict=False)):
-        if label is not None and axis in label:
-            whole = _whole_bytes(array, axes, label, sizes, axis)
-            runs = contraction.runs / array.users
-            yield number, Transfer("all-gather", (axis,), whole, runs, 0.0)
+    def __init__(
+        self,
+        contraction: Contraction,
+        sizes: Mapping[str, int],
+        axes_of: Mapping[str, frozenset[str]],
+        spec_of: Specs,
+    ) -> None:
+        none: frozenset[str] = frozenset()
+        self._contraction, self._sizes = contraction, sizes
+        self._axes = tuple(
+            frozenset(axis for name in names for axis in axes_of.get(name, none) if axis in sizes)
+            for names in contraction.names
+        )
+        self.sharing = none.union(*self._axes)
+        ways = math.prod(sizes[axis] for axis in self.sharing)
+        self._work = contraction.flops * contraction.runs / ways
+        self._labels = [_label(array, sizes, spec_of) for array in contraction.arrays]
+        # The mesh axes that can shard each array, and its bytes on a device if all of them do.
+        self._sharded = [
+            frozenset(label or ()).union(*(self._axes[at] for at in array.dimensions))
+            for array, label in zip(contraction.arrays, self._labels, strict=True)
+        ]
+        self._least = [
+            array.bytes / math.prod(sizes[axis] for axis in sharded)
+            for array, sharded in zip(contraction.arrays, self._sharded, strict=True)
+        ]
 
+    def cheapest(self, axis: str, costs: Costs) -> dict[int, Transfer]:
+        """Return the transfers of each array over a mesh axis, by its number."""
+        contraction, decided = self._contraction, self._decided(axis)
+        if decided is not None:
+            return dict(self._moves(axis, decided))
+        options = [
+            dict(self._moves(axis, dimension)) for dimension, each in enumerate(self._axes) if axis in each
+        ]
+        costs_of = [sum(map(costs.of, option.values())) for option in options]
+        # Or the devices along the axis repeat the work.
+        options.append(dict(self._gathers(axis)))
+        repeated = costs.flops(self._work * (self._sizes[axis] - 1), contraction.dtype)
+        costs_of.append(repeated + sum(map(costs.of, options[-1].values())))
+        return options[min(range(len(options)), key=costs_of.__getitem__)]
 
-def _moves(
-    contraction: Contraction,
-    axes: tuple[frozenset[str], ...],
-    labels: list[dict[str, int] | None],
-    sizes: Mapping[str, int],
-    axis: str,
-    dimension: int,
-) -> Iterator[tuple[int, Transfer]]:
-    """Yield the transfers of each array if a mesh axis shares the product by one dimension."""
-    last, size = len(contraction.arrays) - 1, sizes[axis]
-    for number, (array, label) in enumerate(zip(contraction.arrays, labels, strict=True)):
-        if label is None:
-            continue
-        whole = _whole_bytes(array, axes, label, sizes, axis)
-        now, runs = label.get(axis), contraction.runs / array.users
-        if dimension in array.dimensions:
-            if now is None and number == last:
+    def joined(self, number: int, op: str, transfers: Sequence[Transfer]) -> Transfer:
+        """Return transfers of one array over several axes as one collective."""
+        axes = tuple(axis for each in transfers for axis in each.axes)
+        return Transfer(
+            op,
+            axes,
+            transfers[0].payload if op == "all-to-all" else self._whole_bytes(number, axes),
+            min(each.executions for each in transfers),
+            max(each.more_traffic for each in transfers),
+        )
+
+    def _decided(self, axis: str) -> int | None:
+        """Return the dimension by which an axis shares the work; None if the cheapest one counts."""
+        sharded = [
+            (label[axis], array.bytes)
+            for array, label in zip(self._contraction.arrays, self._labels, strict=True)
+            if label is not None and axis in label
+        ]
+        if len(sharded) < self._contraction.decisive:
+            return None
+        places = [place for place, _ in sharded]
+        dimension = max(places, key=places.count)
+        if dimension == _OTHER or places.count(dimension) < self._contraction.decisive:
+            return None
+        # One that has the axis elsewhere is moved if it is the smallest.
+        smallest = min(count for place, count in sharded if place == dimension)
+        larger = any(count > smallest for place, count in sharded if place != dimension)
+        return None if larger else dimension
+
+    def _whole_bytes(self, number: int, axes: Sequence[str]) -> float:
+        """Return the bytes on a device of an array that is whole along axes, and sharded over all others."""
+        ways = math.prod(self._sizes[axis] for axis in axes if axis in self._sharded[number])
+        return self._least[number] * ways
+
+    def _gathers(self, axis: str) -> Iterator[tuple[int, Transfer]]:
+        """Yield the transfers of the operands if the devices along an axis all compute the whole product."""
+        contraction = self._contraction
+        for number, (array, label) in enumerate(zip(contraction.arrays[:-1], self._labels, strict=False)):
+            if label is not None and axis in label:
+                whole, runs = self._whole_bytes(number, (axis,)), contraction.runs / array.users
                 yield number, Transfer("all-gather", (axis,), whole, runs, 0.0)
-            elif now not in (None, dimension):
-                yield number, Transfer("all-to-all", (axis,), whole / size, runs, 0.0)
-            continue
-        if number == last:
-            op = "all-reduce" if now is None else "reduce-scatter"
-        elif now is None:
-            continue
-        else:
-            op = "all-gather"
-        more = 0.0 if now is None else whole * (1 - 1 / size) * contraction.runs
-        yield number, Transfer(op, (axis,), whole, runs, more)
+
+    def _moves(self, axis: str, dimension: int) -> Iterator[tuple[int, Transfer]]:
+        """Yield the transfers of each array if an axis shares the product by one dimension."""
+        contraction = self._contraction
+        last, size = len(contraction.arrays) - 1, self._sizes[axis]
+        for number, (array, label) in enumerate(zip(contraction.arrays, self._labels, strict=True)):
+            if label is None:
+                continue
+            whole = self._whole_bytes(number, (axis,))
+            now, runs = label.get(axis), contraction.runs / array.users
+            if dimension in array.dimensions:
+                if now is None and number == last:
+                    yield number, Transfer("all-gather", (axis,), whole, runs, 0.0)
+                elif now not in (None, dimension):
+                    yield number, Transfer("all-to-all", (axis,), whole / size, runs, 0.0)
+                continue
+            if number == last:
+                # A value that is made larger in a dimension which it does not have must be whole.
+                op = "all-reduce" if now in (None, _OTHER) else "reduce-scatter"
+            elif now is None:
+                continue
+            else:
+                op = "all-gather"
+            more = 0.0 if now is None else whole * (1 - 1 / size) * contraction.runs
+            yield number, Transfer(op, (axis,), whole, runs, more)

@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
+import itertools
 from collections import defaultdict
 from dataclasses import replace
 
 from cachetools import LRUCache, cached
 
-from inspector.compare.search.bounds import Amounts, Dimensions
+from inspector.compare.search.bounds import Amounts, Dimensions, alternatives
 from inspector.compiled import hlo
 from inspector.compiled.hlo import attention_kernels
 from inspector.compiled.hlo.analysis import Analysis
@@ -61,8 +62,10 @@ def amounts_of(template: Template, layout: Layout, name: str) -> Amounts | None:
         first = _dimensions(next(iter(operand_shapes(computation, instruction)), None), known)
         result = _dimensions(instruction.shape, known)
         if contracted is not None and first is not None and result is not None:
-            inner = (names for size, names in first if size in contracted)
-            dimensions = _sorted((*(names for _, names in result), *inner))
+            dimensions = alternatives(
+                (*(names for _, names in one), *(names for size, names in other if size in contracted))
+                for one, other in itertools.product(result, first)
+            )
         products[matmul.dtype, dimensions] += float(matmul.flops) * runs
         if fused is not None and instruction.name in fused.attention:
             attention[dimensions] += float(matmul.flops) * runs
@@ -73,7 +76,9 @@ def amounts_of(template: Template, layout: Layout, name: str) -> Amounts | None:
         if name in tables:
             continue
         sized = _dimensions(shapes.get(name), known)
-        traffic[None if sized is None else _sorted(names for _, names in sized)] += count
+        traffic[None if sized is None else alternatives([names for _, names in one] for one in sized)] += (
+            count
+        )
     square = setting.kernel_square
     return Amounts(
         lowered.name,
@@ -107,15 +112,13 @@ def _tables(module: Module) -> set[str]:
     return tables
 
 
-def _dimensions(shape: Shape | None, known: Shardable) -> tuple[tuple[int, frozenset[str]], ...] | None:
-    """Return the size of each dimension with the axes that can shard it; None if no value has this shape."""
+def _dimensions(shape: Shape | None, known: Shardable) -> list[list[tuple[int, frozenset[str]]]] | None:
+    """Return the size of each dimension with the axes that can shard it, of each value with this shape.
+
+    None if no value has it.
+    """
     if shape is None or shape.parts is not None or None in shape.dimensions:
         return None
     sizes = key_of([size or 0 for size in shape.dimensions])
-    names = known.by_sizes.get(sizes)
-    return None if names is None else tuple(zip(sizes, names, strict=True))
-
-
-def _sorted(dimensions: object) -> Dimensions:
-    """Return the dimensions that can be sharded, in an order that does not depend on the program."""
-    return tuple(sorted((names for names in dimensions if names), key=sorted))  # type: ignore[attr-defined]
+    values = known.by_sizes.get(sizes)
+    return None if values is None else [list(zip(sizes, names, strict=True)) for names in values]

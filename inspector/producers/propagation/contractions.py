@@ -1,4 +1,4 @@
-"""The matrix products of a program, with the logical axes that the program gives their operands and results.
+"""The products and sums of a program, with the logical axes that the program gives their arrays.
 
 A model names the axes of its parameters and of the activations around its products. The value of an operand
 leads back to such a name through operations that keep its dimensions, into and out of loops; that of a result
@@ -23,6 +23,10 @@ from inspector.producers.propagation.walk import signature_attributes
 
 RULE = "sdy.sharding_rule"
 _PRODUCT = "stablehlo.dot_general"
+# Operations that reduce dimensions of operands, with the numbers of the operands that have them.
+_REDUCING: Mapping[str, tuple[int, ...]] = {
+    _PRODUCT: (0, 1), "stablehlo.reduce": (0,), "stablehlo.gather": (0,), "stablehlo.scatter": (2,),
+}  # fmt: skip
 _CONSTRAINT = "sdy.sharding_constraint"
 _LOOP = "stablehlo.while"
 _UPDATE = "stablehlo.dynamic_update_slice"
@@ -32,6 +36,12 @@ _ENDS = frozenset({
     "stablehlo.custom_call", "stablehlo.sort", "stablehlo.rng_bit_generator", "stablehlo.reduce_window",
 })  # fmt: skip
 _MOST_STEPS = 64
+# What is between a result and the sum that it is part of.
+_OF_SUMS = frozenset({
+    "stablehlo.add", "stablehlo.reshape", "stablehlo.convert", "stablehlo.slice", "stablehlo.pad",
+    _CONSTRAINT,
+})  # fmt: skip
+_NEVER = 9  # more arrays than an operation has: no number of them decides by which dimension it is shared
 
 
 @dataclass(frozen=True)
@@ -51,9 +61,16 @@ def contractions(every: Sequence[Any], names: Callable[[Any, int], frozenset[str
     """
     given = dict(_given(every))
     found = [
-        _contraction(operation, given, names)
+        contraction
         for operation in every
-        if operation.name == _PRODUCT and RULE in operation.attributes
+        if operation.name in _REDUCING and RULE in operation.attributes
+        for contraction in _contraction(operation, given, names)
+    ]
+    found += [
+        contraction
+        for operation in every
+        if operation.name == _CONSTRAINT
+        for contraction in _resharding(operation, given, names)
     ]
     users = Counter(end for _, ends in found for end in ends)
     runs: Counter[Contraction] = Counter()  # layers outside of a loop have equal products
@@ -67,17 +84,26 @@ def contractions(every: Sequence[Any], names: Callable[[Any, int], frozenset[str
 
 def _contraction(
     operation: Any, given: Mapping[Any, LogicalAxes], names: Callable[[Any, int], frozenset[str]]
-) -> tuple[Contraction, list[Any]]:
-    """Return a product, and a key of each array that other products of the same block share."""
+) -> Iterator[tuple[Contraction, list[Any]]]:
+    """Yield an operation, and a key of each array that other operations of the same block share.
+
+    Yield nothing if no axis can be sent for it: nothing is reduced, or it has several results.
+    """
     rule = sdy.OpShardingRuleAttr(operation.attributes[RULE])
-    mappings = _factors(rule)
-    values = (*operation.operands, *operation.results)
+    product = operation.name == _PRODUCT
+    reduced = frozenset(factor for factor in rule.reduction_factors if rule.factor_sizes[factor] > 1)
+    if len(operation.results) != 1 or not (product or reduced):
+        return
+    numbers = _REDUCING[operation.name]
+    of_values = _factors(rule)
+    mappings = [*(of_values[number] for number in numbers), of_values[-1]]
+    values = (*(operation.operands[number] for number in numbers), operation.results[0])
     axes: dict[int, frozenset[str]] = {}
     for value, mapping in zip(values, mappings, strict=True):
         for number, factors in enumerate(mapping):
             for factor in factors:
                 axes[factor] = axes.get(factor, frozenset()) | names(value, number)
-    flops = 2
+    flops = 2 if product else 0
     for size in rule.factor_sizes:
         flops *= size
     arrays: list[Array] = []
@@ -85,11 +111,12 @@ def _contraction(
     for number, (value, mapping) in enumerate(zip(values, mappings, strict=True)):
         factor_of = tuple(factors[0] if factors else None for factors in mapping)
         start = _Path(value, tuple(range(len(factor_of))), _bytes(value))
-        end = _source(start, given) if number < 2 else _destination(start, given)
+        last = number == len(numbers)
+        end = _destination(start, given) if last else _source(start, given)
         dimensions = frozenset(factor for each in mapping for factor in each)
         if end is None:
             arrays.append(Array(_bytes(value), dimensions, None))
-            ends.append((operation, number))
+            ends.append(_summed(value) if last else (operation, number))
             continue
         known = given[end.value]
         at: list[int | None] = [None] * len(known)
@@ -98,7 +125,7 @@ def _contraction(
                 at[place] = factor_of[own]
         arrays.append(Array(end.bytes, dimensions, known, tuple(at)))
         # An operand is gathered once for all products of a block, and a sum of results is reduced once.
-        ends.append((end.value, operation.block, number == 2))
+        ends.append(_summed(value) if last else (end.value, operation.block))
     kind = ir.RankedTensorType(operation.operands[0].type).element_type
     runs = _runs(operation)
     contraction = Contraction(
@@ -107,8 +134,47 @@ def _contraction(
         runs,
         tuple(axes.get(factor, frozenset()) for factor in range(len(rule.factor_sizes))),
         tuple(arrays),
+        reduced,
+        {_PRODUCT: 2, "stablehlo.reduce": 1}.get(operation.name, _NEVER),
     )
-    return contraction, ends
+    yield contraction, ends
+
+
+def _resharding(
+    operation: Any, given: Mapping[Any, LogicalAxes], names: Callable[[Any, int], frozenset[str]]
+) -> Iterator[tuple[Contraction, list[Any]]]:
+    """Yield the change from one given sharding to another one; nothing if there is none before."""
+    value = operation.results[0]
+    rank = len(given[value])
+    start = _Path(operation.operands[0], tuple(range(rank)), _bytes(value))
+    end = _source(start, given)
+    if end is None:
+        return
+    known = given[end.value]
+    at: list[int | None] = [None] * len(known)
+    for place, own in enumerate(end.places):
+        if own is not None:
+            at[place] = own
+    if known == given[value] and at == list(range(rank)):
+        return
+    dimensions = frozenset(range(rank))
+    arrays = (
+        Array(end.bytes, dimensions, known, tuple(at)),
+        Array(_bytes(value), dimensions, given[value], tuple(range(rank))),
+    )
+    axes = tuple(names(value, number) for number in range(rank))
+    contraction = Contraction(0.0, "", _runs(operation), axes, arrays, decisive=_NEVER)
+    yield contraction, [(end.value, operation.block), value]
+
+
+def _summed(value: Any) -> Any:
+    """Return the sum that a value is part of, or the value itself."""
+    while len(uses := list(value.uses)) == 1:
+        operation = uses[0].owner.operation if hasattr(uses[0].owner, "operation") else uses[0].owner
+        if operation.name not in _OF_SUMS:
+            break
+        value = operation.results[0]
+    return value
 
 
 def _factors(rule: Any) -> list[list[list[int]]]:

@@ -44,12 +44,12 @@ class Shardable:
 
     Attributes:
       by_sizes: the axes that can shard each dimension of a value, by the sizes of its dimensions in order.
-        Dimensions of one size, of all values with the same sizes, have the axes of all of them.
+        One entry for each different value with these sizes; dimensions of one size are in any order.
       given: the logical axes of the dimensions of each argument, result and constraint, without duplicates.
       contractions: its matrix products.
     """
 
-    by_sizes: Mapping[Sizes, tuple[Names, ...]]
+    by_sizes: Mapping[Sizes, tuple[tuple[Names, ...], ...]]
     given: tuple[LogicalAxes, ...]
     contractions: tuple[Contraction, ...]
 
@@ -73,15 +73,18 @@ def shardable(module: Any) -> Shardable | None:
             for number, name in enumerate(axes):
                 if name is not None:
                     named[classes.first(value, number)].add(name)
-        by_sizes: dict[Sizes, dict[int, set[str]]] = {}
+        by_sizes: dict[Sizes, dict[tuple[Names, ...], None]] = defaultdict(dict)
         for value in _values(every):
             sizes = _sizes(value)
             if sizes is not None:
-                by_size = by_sizes.setdefault(key_of(sizes), defaultdict(set))
-                for number, size in enumerate(sizes):
-                    by_size[size] |= named.get(classes.first(value, number), set())
+                of_value = sorted(
+                    (size, sorted(named.get(classes.first(value, number), ())))
+                    for number, size in enumerate(sizes)
+                    if size > 1
+                )
+                by_sizes[key_of(sizes)].setdefault(tuple(frozenset(names) for _, names in of_value))
         return Shardable(
-            {sizes: tuple(frozenset(by_size[size]) for size in sizes) for sizes, by_size in by_sizes.items()},
+            {sizes: tuple(values) for sizes, values in by_sizes.items()},
             tuple(given),
             tuple(
                 contractions(

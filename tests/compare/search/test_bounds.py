@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import pytest
 
 from inspector import layout as layouts
@@ -25,10 +27,10 @@ def amounts(**changes: object) -> Amounts:
     """Return a program that is one product of (batch) × (mlp), and reads an array of each."""
     fields = {
         "name": "train_step",
-        "products": {("bf16", (ROWS, COLUMNS)): FLOPS},
+        "products": {("bf16", ((ROWS, COLUMNS),)): FLOPS},
         "attention": {},
         "attention_share": 0.0,
-        "traffic": {(ROWS,): 0.0},
+        "traffic": {((ROWS,),): 0.0},
         "fusions": 1.0,
         "given": (("batch", "mlp"), ("batch", "seq")),
     }
@@ -98,6 +100,86 @@ def test_a_contraction_over_an_axis_ends_with_a_reduction():
     # Nothing crosses the axis of the rows.
     rows = layout("32", "a", "batch=a")
     assert least_seconds(with_product, rows, CHIP, 0) == least_seconds(amounts(), rows, CHIP, 0)
+
+
+def seconds_of(contraction: Contraction, given: Layout) -> float:
+    """Return what an operation adds to the bound of a program with products that take 10 s on one device."""
+    more = least_seconds(amounts(contractions=(contraction,)), given, CHIP, 0)
+    return more - least_seconds(amounts(), given, CHIP, 0)
+
+
+def test_a_sum_over_a_sharded_dimension_is_reduced_once_for_all_axes():
+    def total(users: int = 1) -> Contraction:
+        operand = Array(10**12, frozenset({0, 1}), ("batch", "seq"), (0, 1))
+        result = Array(10**10, frozenset(), None, users=users)
+        result = replace(result, given=(), at=())
+        names = (frozenset({"batch"}), frozenset({"seq"}))
+        return Contraction(0.0, "f32", 1, names, (operand, result), frozenset({0, 1}), decisive=1)
+
+    over_both = seconds_of(total(), layout("8x4", "a,b", "batch=a,seq=b"))
+    assert over_both > 0
+    # An array that is not sharded in a dimension of the sum is summed on each device.
+    assert seconds_of(total(), layout("8x4", "a,b", "mlp=a")) == 0
+    # Each of two sums that are added has half of the reduction.
+    assert seconds_of(total(users=2), layout("8x4", "a,b", "batch=a,seq=b")) == pytest.approx(over_both / 2)
+
+
+def test_two_arrays_with_an_axis_in_one_dimension_decide_the_product():
+    """(batch, mlp) × (mlp, embed): a large sum over `mlp`, although gathering the operands is cheaper."""
+    names = (frozenset({"batch"}), frozenset({"mlp"}), frozenset({"embed"}))
+    product = Contraction(
+        1.0,
+        "bf16",
+        1,
+        names,
+        (
+            Array(10**6, frozenset({0, 1}), ("batch", "mlp"), (0, 1)),
+            Array(10**6, frozenset({1, 2}), ("mlp", "embed"), (1, 2)),
+            Array(10**12, frozenset({0, 2}), ("batch", "embed"), (0, 2)),
+        ),
+        frozenset({1}),
+    )
+    given = layout("32", "a", "mlp=a")
+    reduced = seconds_of(product, given)
+    assert reduced > 100 * seconds_of(replace(product, decisive=9), given)
+
+
+def test_a_change_of_the_given_sharding_is_an_exchange():
+    """(batch, expert) sharded over one axis by its batch, and then by its experts."""
+    arrays = (
+        Array(10**12, frozenset({0, 1}), ("batch", None), (0, 1)),
+        Array(10**12, frozenset({0, 1}), (None, "expert"), (0, 1)),
+    )
+    names = (frozenset({"batch"}), frozenset({"expert"}))
+    change = Contraction(0.0, "", 1, names, arrays, decisive=9)
+    model = {"model": "moe"}
+    exchanged = seconds_of(change, layout("8", "a", "batch=a,expert=a", **model))
+    gathered = seconds_of(change, layout("8", "a", "batch=a", **model))
+    assert 0 < exchanged < gathered
+    # A sharding that is added needs no transfer.
+    assert seconds_of(change, layout("8", "a", "expert=a", **model)) == 0
+
+
+def test_devices_repeat_a_product_whose_arrays_are_not_sharded_over_their_axis():
+    """Both names can shard the columns elsewhere in the program, but the arrays have one of them."""
+    columns = frozenset({"heads", "kv_heads"})
+    arrays = (
+        Array(1, frozenset({0}), ("batch",), (0,)),
+        Array(1, frozenset({1}), ("heads",), (1,)),
+        Array(1, frozenset({0, 1}), ("batch", "heads"), (0, 1)),
+    )
+    product = Contraction(FLOPS, "bf16", 1, (ROWS, columns), arrays)
+    known = amounts(products={("bf16", ((ROWS, columns),)): FLOPS}, contractions=(product,))
+    shared = least_seconds(known, layout("8x4", "a,b", "batch=a,heads=b"), CHIP, 0)
+    repeated = least_seconds(known, layout("8x4", "a,b", "batch=a,kv_heads=b"), CHIP, 0)
+    assert repeated == pytest.approx(4 * shared, rel=1e-3)
+
+
+def test_an_array_is_shared_as_far_as_one_of_the_values_with_its_sizes_can_be():
+    either = amounts(products={}, traffic={((ROWS,), (COLUMNS,)): 1e15})
+    rows = amounts(products={}, traffic={((ROWS,),): 1e15})
+    given = layout("8x4", "a,b", "batch=a,mlp=b")
+    assert least_seconds(either, given, CHIP, 0) == least_seconds(rows, given, CHIP, 0)
 
 
 def test_alike_are_layouts_whose_arrays_are_sharded_alike():
