@@ -52,7 +52,7 @@ class Contraction:
       names: the logical axes that can shard each of its dimensions.
       arrays: the operands, and the result as the last.
       reduced: the dimensions that the result does not have.
-      decisive: the number of arrays with a mesh axis in one dimension that makes the axis share the work by it.
+      decisive: the number of arrays with an axis in one dimension that makes it share the work by this one.
     """
 
     flops: float
