@@ -12,6 +12,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
+from types import MappingProxyType
 from typing import NamedTuple
 
 from inspector.compiled.hlo import opcodes
@@ -60,10 +61,22 @@ class _Product(NamedTuple):
     backward: bool
 
 
-def argument_uses(
-    analysis: Analysis, arguments: Sequence[str], results: Sequence[str]
-) -> dict[str, ArgumentUse]:
-    """Return the use of each argument that the text proves, by the argument's path.
+class ArgumentUses(NamedTuple):
+    """What the text of a program says about its arguments.
+
+    by_path: the use of each argument that the text proves.
+    first_used: the paths of the arguments that it computes with, in the order in which it first does.
+    """
+
+    by_path: Mapping[str, ArgumentUse] = MappingProxyType({})
+    first_used: tuple[str, ...] = ()
+
+
+NO_USES = ArgumentUses()
+
+
+def argument_uses(analysis: Analysis, arguments: Sequence[str], results: Sequence[str]) -> ArgumentUses:
+    """Return what a program uses its arguments for.
 
     The result is empty if the paths do not match the program, or if the program is too large.
 
@@ -73,23 +86,24 @@ def argument_uses(
     """
     entry = analysis.module.by_name.get(analysis.module.entry or "")
     if entry is None or entry.root is None or analysis.module.truncated:
-        return {}
+        return NO_USES
     parameters = [instruction for instruction in entry.instructions if instruction.opcode == "parameter"]
     if sorted(parameter.number or 0 for parameter in parameters) != list(range(len(arguments))):
-        return {}
+        return NO_USES
     reader = _Reader(analysis.module)
     try:
         returned = reader.result_of(entry, [_Flow(frozenset({n})) for n in range(len(arguments))])
     except TooLong:
-        return {}
+        return NO_USES
+    first_used = tuple(arguments[number] for number in reader.first_used)
     flows = [_COMPUTED if isinstance(f, tuple) else f for f in as_tuple(returned)]
     if len(flows) != len(results):
-        return {}
+        return ArgumentUses(first_used=first_used)
     shape = entry.root.shape
     shapes = [shape] if shape is None or shape.parts is None else list(shape.parts)
     given = {parameter.number or 0: parameter.shape for parameter in parameters}
     uses = _Uses(reader.products, reader.tables, given, flows, shapes, arguments).by_number()
-    return {arguments[number]: use for number, use in uses.items()}
+    return ArgumentUses({arguments[number]: use for number, use in uses.items()}, first_used)
 
 
 class _Uses:
@@ -255,6 +269,7 @@ class _Reader(Forward[_Flow]):
         self._limit = StepLimit(module, _MIN_STEPS, _STEPS_PER_INSTRUCTION)
         self.products: list[_Product] = []
         self.tables: frozenset[int] = frozenset()
+        self.first_used: dict[int, None] = {}  # in this order
 
     def unknown(self, instruction: Instruction | None) -> _Flow:
         return _COMPUTED
@@ -285,20 +300,32 @@ class _Reader(Forward[_Flow]):
         if does == "select":
             return _either(arrays[row.data])
         if does in MOVES or does in ELEMENTWISE:
+            if does in ELEMENTWISE and not all(array.alone for array in arrays):
+                self._use(arrays)
             return _together(arrays[row.data])
         if does == "collective":
             return self._collective(instruction, operands)
         if does == "done" or (does == "custom" and instruction.target in KEEPS_DATA):
             return operands[0] if operands else _COMPUTED
         if does == "product" or (does == "custom" and _is_product(instruction.target)):
+            self._use(arrays)
             if len(arrays) >= 2:
                 backward = _BACKWARD in instruction.metadata.get("op_name", "")
                 self.products.append(_Product(arrays[0], arrays[1], backward))
         elif does == "gather" and not _are_constant(arrays[1:2]):
+            self._use(arrays[:1])
             self.tables |= _argument(arrays[0])
-        elif does == "broadcast" and not _adds_a_dimension(instruction):
-            return arrays[0]
+        elif does == "broadcast":
+            if not _adds_a_dimension(instruction):
+                return arrays[0]
+            self._use(arrays)
         return _CONSTANT if _are_constant(arrays) else _COMPUTED
+
+    def _use(self, operands: Sequence[_Flow]) -> None:
+        """Note that the program computes with these operands, if they are arguments."""
+        for operand in operands:
+            for number in _argument(operand):
+                self.first_used.setdefault(number)
 
     def _written(self, instruction: Instruction, operands: list[_Flow]) -> _Flow:
         """Return the flow of an array into which other data is written at an index."""

@@ -30,7 +30,7 @@ _GROUPS = {
     "gradient": GRADIENTS,
     "activation": ACTIVATIONS,
 }
-_EXPERT = re.compile(r"expert|(?<![a-z])moe(?![a-z])", re.IGNORECASE)
+EXPERT = re.compile(r"expert|(?<![a-z])moe(?![a-z])", re.IGNORECASE)
 
 
 def by_role(program: Program, snapshot: Snapshot) -> Mapping[str | None, tuple[Collective, ...]]:
@@ -57,7 +57,7 @@ def _role(collective: Collective, groups: Mapping[str, str], experts: frozenset[
         return OTHER_ARRAYS if OPERATIONS[collective.op].reduces else OPTIMIZER
     if not collective.arrays:
         among_experts = any(place.module in experts for place in parse_op_name(collective.op_name))
-        named = _EXPERT.search(collective.op_name or "") is not None
+        named = EXPERT.search(collective.op_name or "") is not None
         return EXPERTS if among_experts or named else ACTIVATIONS
     moved = {groups.get(path, "other") for path in collective.arrays}
     # Some gathers are sums of parts that are zero elsewhere.
@@ -78,5 +78,5 @@ def _modules_with_experts(snapshot: Snapshot) -> frozenset[str]:
     return frozenset(
         array.path.partition("/")[2].rpartition("/")[0]
         for array in snapshot.arrays
-        if array.group == "params" and any(_EXPERT.search(axis or "") for axis in array.logical_axes or ())
+        if array.group == "params" and any(EXPERT.search(axis or "") for axis in array.logical_axes or ())
     )

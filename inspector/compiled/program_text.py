@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass, replace
 
 from inspector.compiled import hlo
-from inspector.compiled.argument_uses import argument_uses
+from inspector.compiled.argument_uses import NO_USES, ArgumentUses, argument_uses
 from inspector.compiled.gradients import gradient_results
 from inspector.compiled.hlo import entry, remarkable
 from inspector.compiled.hlo.analysis import Analysis
@@ -22,7 +22,6 @@ from inspector.compiled.kept_gathers import kept_gathers
 from inspector.compiled.memory_use import memory_use
 from inspector.core.errors import InvalidInput
 from inspector.core.snapshot import (
-    ArgumentUse,
     Collective,
     CollectivePart,
     KeptGather,
@@ -52,8 +51,8 @@ class ProgramFacts:
     invalid; then most facts are None.
 
     `work` is that of one device after partitioning, `ideal` that of all devices before; one of them is None.
-    The schedule and the memory are also None if the text is not scheduled. `uses` has the inputs whose use
-    the text proves, by path. `gradients` has the paths of the outputs that are gradients. `reused` has the
+    The schedule and the memory are also None if the text is not scheduled. `uses` has what the text
+    says about the inputs. `gradients` has the paths of the outputs that are gradients. `reused` has the
     paths of the inputs over which outputs are written.
     """
 
@@ -63,7 +62,7 @@ class ProgramFacts:
     schedule: Schedule | None = None
     memory_use: MemoryUse | None = None
     analysis: Analysis | None = None
-    uses: Mapping[str, ArgumentUse] = field(default_factory=dict)
+    uses: ArgumentUses = NO_USES
     gradients: frozenset[str] = frozenset()
     reused: frozenset[str] | None = None
     large_constants: tuple[LargeConstant, ...] | None = None
@@ -89,6 +88,7 @@ class ProgramFacts:
             open_choices=self.open_choices,
             pipelines=self.pipelines,
             fingerprint=self.fingerprint,
+            first_used=self.uses.first_used or None,
         )
 
 
@@ -151,7 +151,7 @@ def read_module(
             ideal=ideal,
             schedule=schedule(analysis, collectives),
             memory_use=memory_use(
-                analysis, arguments, results, None if memory is None else memory.peak, uses, live
+                analysis, arguments, results, None if memory is None else memory.peak, uses.by_path, live
             ),
             analysis=analysis,
             uses=uses,
@@ -261,7 +261,7 @@ def _on_device(value: EntryValue) -> int | None:
 
 def with_uses(
     shardings: Iterable[ProgramArray],
-    uses: Mapping[str, ArgumentUse],
+    uses: ArgumentUses,
     gradients: frozenset[str],
     reused: frozenset[str] | None,
 ) -> tuple[ProgramArray, ...]:
@@ -269,7 +269,7 @@ def with_uses(
     return tuple(
         replace(
             sharding,
-            use=uses.get(sharding.path),
+            use=uses.by_path.get(sharding.path),
             # Without an alias, outputs have memory of their own, also if the compiler drops the input.
             reused=None if reused is None else sharding.path in reused,
         )

@@ -5,6 +5,7 @@ The figure grows by the height of the lines; nothing in it moves.
 
 from __future__ import annotations
 
+import base64
 import unicodedata
 from collections.abc import Iterable, Sequence
 from typing import Any
@@ -12,6 +13,7 @@ from typing import Any
 import plotly.graph_objects as go
 
 from inspector.figures import frame, labels, palette
+from inspector.figures.whole_model.svg import Svg
 
 TEXT_PX = 11
 LINE_PX = 1.3 * TEXT_PX  # Plotly's line spacing
@@ -32,6 +34,41 @@ def stamped_with(figure: go.Figure, lines: Iterable[str]) -> go.Figure:
     if annotation is not None:
         copy.add_annotation(annotation)
     return copy
+
+
+def figure_of(svg: Svg) -> go.Figure:
+    """Return a figure that shows a drawing, to save it as every other figure is saved."""
+    figure = go.Figure()
+    figure.update_layout(
+        width=round(svg.width),
+        height=round(svg.height),
+        margin={"l": 0, "r": 0, "t": 0, "b": 0},
+        meta={"svg": svg.text},
+    )
+    return figure
+
+
+def _with_drawing(figure: go.Figure, text: str) -> None:
+    """Add the drawing in the colors of a ground. An image has no colors or fonts of a page."""
+    svg = (figure.layout.meta or {}).get("svg")
+    if svg is None:
+        return
+    styled = svg.replace("<svg ", f'<svg color="{text}" ', 1).replace(
+        'font-family="inherit"', 'font-family="Source Sans Pro, Open Sans, DejaVu Sans, sans-serif"', 1
+    )
+    figure.update_layout(meta=None)
+    figure.add_layout_image(
+        source="data:image/svg+xml;base64," + base64.b64encode(styled.encode()).decode(),
+        x=0,
+        y=1,
+        sizex=1,
+        sizey=1,
+        xref="paper",
+        yref="paper",
+        layer="below",
+    )
+    figure.update_xaxes(visible=False)
+    figure.update_yaxes(visible=False)
 
 
 def additions(figure: go.Figure, lines: Iterable[str]) -> dict[str, Any]:
@@ -68,6 +105,7 @@ def on_ground(figure: go.Figure, *, dark: bool = False) -> go.Figure:
     for trace in copy.data if dark else ():
         trace.update((trace.meta or {}).get("dark", {}))
     copy.update_layout(paper_bgcolor=ground, font={"color": text})
+    _with_drawing(copy, text)
     return copy
 
 

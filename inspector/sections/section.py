@@ -16,6 +16,7 @@ from typing import Any, Literal, TypeAlias, TypeVar, cast
 import plotly.graph_objects as go
 
 from inspector.core.formatting import bytes_text, exact_bytes_text, seconds_text, times_text
+from inspector.figures.whole_model.svg import Svg
 
 Record = TypeVar("Record")
 NoticeKind = Literal["info", "unknown", "success", "warning", "error"]
@@ -199,6 +200,21 @@ class Picture:
 
 
 @dataclass(frozen=True)
+class Drawing:
+    """One drawing as SVG, whose texts are texts of the page. Markdown and the terminal leave it out.
+
+    Attributes:
+      key: identifies it within its page, and names the file it is saved as.
+      alt: the subject in words.
+      build: returns the drawing for a width in pixels.
+    """
+
+    key: str
+    alt: str
+    build: Callable[[int], Svg] = field(compare=False)
+
+
+@dataclass(frozen=True)
 class Columns:
     """Blocks next to each other; a narrow medium puts them below each other."""
 
@@ -222,7 +238,7 @@ class Preformatted:
 
 
 Block: TypeAlias = (
-    "Text | Notice | Listing | Table | Facts | Picture | Columns | Folded | Preformatted | Section"
+    "Text | Notice | Listing | Table | Facts | Picture | Drawing | Columns | Folded | Preformatted | Section"
 )
 
 

@@ -684,6 +684,8 @@ class Program(Record):
       assumptions: What was assumed of those, one clause each.
       fingerprint: Digest of its compiled instructions without their names, equal for equal programs. None if
         its text is unknown.
+      first_used: Paths of the inputs that it computes with, in the order in which it first does. None if its
+        text is unknown, or cannot be read.
     """
 
     name: str
@@ -715,6 +717,7 @@ class Program(Record):
     fingerprint: str | None = field(default=None, metadata=OMIT_NONE)
     open_choices: tuple[OpenChoice, ...] = field(default=(), metadata=OMIT_DEFAULT)
     assumptions: tuple[str, ...] = field(default=(), metadata=OMIT_DEFAULT)
+    first_used: tuple[str, ...] | None = field(default=None, metadata=OMIT_NONE)
 
     @property
     def before_compile(self) -> bool:

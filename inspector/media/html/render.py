@@ -18,10 +18,10 @@ from plotly.io.json import to_json_plotly
 
 from inspector.core.printable import file_name, one_line, printable
 from inspector.figures import frame, stamp
-from inspector.sections.section import NUMBERS, Block, Picture, cell_text, inline
+from inspector.sections.section import NUMBERS, Block, Drawing, Picture, cell_text, inline
 
 FOLDER = Path(__file__).parent
-WIDE_PX, HALF_PX = 1040, 500
+WIDE_PX, HALF_PX, NARROW_PX = 1040, 500, 380
 
 # Characters that could end a script element or start a comment in it, as JSON escapes. In JSON they occur
 # only inside strings, so the data stays the same.
@@ -70,6 +70,14 @@ class Page:
     def half(self) -> Page:
         """Return this page with room for figures side by side."""
         return replace(self, width_px=min(HALF_PX, self.width_px // 2 - 20))
+
+    def drawing_widths(self) -> tuple[int, ...]:
+        """Return the widths in which the page has a drawing; it shows the one that fits."""
+        return (self.width_px, NARROW_PX) if self.width_px > NARROW_PX else (self.width_px,)
+
+    def drawing(self, drawing: Drawing, width_px: int) -> Markup:
+        """Return the drawing as SVG, whose texts are escaped."""
+        return Markup(drawing.build(width_px).text)
 
     def embed(self, picture: Picture) -> Embedded | None:
         """Add the picture's figure to the page. Return None if there is nothing to draw."""

@@ -39,6 +39,8 @@ def _block(block: section.Block, level: int) -> str:
             return _table(block)
         case section.Picture():
             return render(block.in_text, level)
+        case section.Drawing():
+            return ""
         case section.Columns(columns):
             return render((block for column in columns for block in column), level)
         case section.Folded(summary, blocks):

@@ -93,6 +93,8 @@ def _block(block: section.Block, console: Console) -> list[RenderableType]:
             return [_table(block, console.is_terminal)]
         case section.Picture():
             return _renderables(block.in_text, console)
+        case section.Drawing():
+            return []
         case section.Columns(columns):
             return _renderables((block for column in columns for block in column), console)
         case section.Folded(heading, blocks) | section.Section(_, heading, blocks):

@@ -12,6 +12,7 @@ from typing import Any
 import jax
 
 from inspector.compiled import hlo, program_text
+from inspector.compiled.argument_uses import argument_uses
 from inspector.compiled.hlo import attention_kernels
 from inspector.compiled.hlo.analysis import Analysis
 from inspector.compiled.hlo.fused_traffic import FusedTraffic, fused_traffic
@@ -354,6 +355,8 @@ def _read(
             *(ProgramArray("output", path, None, None, None) for path in lowered.outputs),
         ]
         collectives = program_text.collectives_of(module, mesh, arrays, analysis)
+        if not lowered.first_used:
+            lowered.first_used.extend(argument_uses(analysis, lowered.inputs, lowered.outputs).first_used)
     else:
         collectives = hlo.collectives(module, mesh, analysis)
     collectives = simplified(collectives, analysis)
@@ -369,6 +372,7 @@ def _read(
         work=with_traffic(work, setting.traffic(analysis), setting.kernel_square),
         memory_use=setting.memory_use(analysis, lowered) if named else None,
         open_choices=open_choices(analysis),
+        first_used=tuple(lowered.first_used) or None,
     )
     return analysis, program
 

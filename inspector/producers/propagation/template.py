@@ -14,7 +14,7 @@ from __future__ import annotations
 import contextlib
 import functools
 from collections.abc import Collection, Iterator, Mapping
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 import jax
@@ -62,6 +62,8 @@ class Lowered:
       inputs, outputs: path of each flattened argument and result, in order.
       logical_axes: the logical axes of arguments and results by path. Empty if the module has mesh axes.
       offloads: whether arguments or results are in host memory.
+      first_used: the inputs in the order in which the program first computes with them, the same on every
+        mesh. Empty until a partitioned text of it was read.
     """
 
     name: str
@@ -70,6 +72,7 @@ class Lowered:
     outputs: tuple[str, ...]
     logical_axes: Mapping[str, LogicalAxes]
     offloads: bool = False
+    first_used: list[str] = field(default_factory=list, compare=False)
 
     @functools.cached_property
     def numbered(self) -> RewritableModule:

@@ -68,12 +68,13 @@ def _show_each(snapshot: Snapshot, program: Program, every: Sequence[Collective]
     pick = table.picker(
         f"{len(shown)} of {counted(len(every), 'collective')}, most bytes first. {table.SELECT_A_ROW} "
         "for its causes, its arrays and its name in the program.",
-        lambda row: _show_one(snapshot, program, shown[row]),
+        lambda row: show_one(snapshot, program, shown[row]),
     )
     render.show([rows], {rows.key: pick})
 
 
-def _show_one(snapshot: Snapshot, program: Program, collective: Collective) -> None:
+def show_one(snapshot: Snapshot, program: Program, collective: Collective) -> None:
+    """Draw the causes of a collective, its name in the program and the arrays that it moves."""
     with st.container(border=True):
         render.show(collectives.cause(program, collective).blocks)
         if collective.op_name:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import functools
-from collections.abc import Callable
 
 import plotly.graph_objects as go
 import streamlit as st
@@ -24,20 +23,18 @@ from inspector.sections import array as array_section
 from inspector.sections import collectives, unknown
 
 
-def show(snapshot: Snapshot, layout: Layout | None, draw_below: Callable[[], None]) -> None:
-    """Draw the choice of an array, its two maps, what `draw_below` draws, and the details of the array."""
+def show(snapshot: Snapshot, layout: Layout | None) -> None:
+    """Draw the choice of an array, its two maps, and the details of the array."""
     missing = unknown.no_arrays(snapshot) or unknown.no_mesh(snapshot)
     array = None if missing else selection.selected(snapshot)
     mesh = None if array is None else snapshot.mesh_of(array)
     if array is None or mesh is None:
         render.show([missing] if missing else [])
-        draw_below()
         return
     selection.draw([candidate.path for candidate in snapshot.arrays])
     reason = why_no_map(array, mesh)
     if reason is not None:
         st.info(plain(reason), icon=":material/block:")
-        draw_below()
         return
     blocks, devices = _maps(array, mesh, _arrangement(array, mesh))
     left, right = page_width.halves()
@@ -52,7 +49,6 @@ def show(snapshot: Snapshot, layout: Layout | None, draw_below: Callable[[], Non
     if not screenshot_mode.on():
         caption += " Click a block or a device to highlight it; hover for index ranges and bytes."
     st.caption(caption)
-    draw_below()
     _show_shards(array, snapshot)
     render.show(collectives.of_array(array, snapshot))
     torus_section.show(snapshot)

@@ -16,6 +16,7 @@ from inspector.media.streamlit.panels import (
     improve_panel,
     program_panels,
     shard_map_panel,
+    whole_model_panel,
 )
 from inspector.media.streamlit.parts import chart
 from inspector.media.streamlit.session import chip_choice
@@ -26,8 +27,10 @@ Panel = Callable[[Snapshot, Layout | None], None]
 
 
 def _show_summary(snapshot: Snapshot, layout: Layout | None) -> None:
-    """Draw the map, the improvements, and the details of the array. The verdict is in the head."""
-    shard_map_panel.show(snapshot, layout, lambda: improve_panel.show_best(snapshot, layout))
+    """Draw the whole model, the improvements, and the selected array. The verdict is in the head."""
+    whole_model_panel.show(snapshot)
+    improve_panel.show_best(snapshot, layout)
+    shard_map_panel.show(snapshot, layout)
 
 
 # In the order of an engineer's questions.

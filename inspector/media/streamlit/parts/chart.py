@@ -123,10 +123,15 @@ def draw(
         on_pick_change=picked,
         on_period_change=zoomed,
     )
+    if zoom is not None and zoom.period is not None:
+        figure = go.Figure(figure).update_xaxes(range=zoom.period)
+    keep(key, figure, alt)
+
+
+def keep(key: str, figure: go.Figure, alt: str) -> None:
+    """Let the menu of this part of the page save a figure."""
     part = _part.get()
     if part is not None:
-        if zoom is not None and zoom.period is not None:
-            figure = go.Figure(figure).update_xaxes(range=zoom.period)
         part.figures[key] = (figure, alt)
 
 

@@ -14,7 +14,7 @@ from inspector.core.formatting import bytes_text, seconds_text
 from inspector.core.printable import printable
 from inspector.media.streamlit.page import page_switch, page_width
 from inspector.media.streamlit.page.plain_text import plain
-from inspector.media.streamlit.parts import chart, table
+from inspector.media.streamlit.parts import chart, drawing, table
 from inspector.media.streamlit.session import chip_choice
 from inspector.media.streamlit.streamlit_internals import DeltaGenerator
 from inspector.sections import section
@@ -134,6 +134,10 @@ def _has_figure(block: section.Block) -> bool:
 
 def _draw(block: section.Block, page: _Page) -> None:
     match block:
+        case section.Drawing():
+            drawing.draw(
+                block.build(page.width_px), block.key, alt=block.alt, on_pick=page.picks.get(block.key)
+            )
         case section.Text(parts, quiet):
             (st.caption if quiet else st.markdown)(markdown(parts))
         case section.Notice(kind, parts):

@@ -1,0 +1,243 @@
+"""The mesh, or the machine: devices in their places, those that the selected one exchanges data with, and
+the bytes that it sends along each mesh axis."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+
+import numpy as np
+
+from inspector.core.formatting import and_text, bytes_text, counted, devices_text, mesh_axes_text
+from inspector.core.snapshot import Mesh
+from inspector.core.tpu_slices import crossing_axes, slices_of
+from inspector.figures import chip_panels, labels
+from inspector.figures.palette import color_of_axis
+from inspector.figures.whole_model.record import WholeModel, coordinates, position_of
+from inspector.figures.whole_model.svg import INK, Canvas
+
+_CELL_PX = (9.0, 24.0)
+_MOST_CELLS = 8  # along one side of a grid
+_MOST_GRIDS = 4
+_GAP_PX = 18
+
+
+def draw(canvas: Canvas, model: WholeModel, x: float, y: float, width: float) -> float:
+    """Draw it below y, and return where it ends."""
+    mesh = model.mesh
+    grids, heading, notes = _grids(mesh)
+    y = _lines(canvas, x, y, width, [heading], weight=600)
+    y = _lines(canvas, x, y, width, notes, quiet=True) + 6
+    partners = _partners(model)
+    chosen = _chosen(
+        range(len(grids)), _MOST_GRIDS, next((n for n, g in enumerate(grids) if model.device in g), 0)
+    )
+    columns = max(len(_folded(grids[n], model.device)[1]) for n in chosen if n is not None)
+    cell = min(max(width / max(columns, 1), _CELL_PX[0]), _CELL_PX[1])
+    slices = slices_of(mesh)
+    left, lowest = x, y
+    between: tuple[tuple[float, float, float, float], int | None] | None = None
+    for number in chosen:
+        if number is None:
+            canvas.text(left, y + cell, "…")
+            left += _GAP_PX
+            continue
+        rows, across = _folded(grids[number], model.device)
+        wide, high = len(across) * cell, len(rows) * cell
+        if left > x and left + wide > x + width + 1:
+            left, y = x, lowest + _GAP_PX
+        slice_number = None if slices is None else int(slices[grids[number].max()])
+        if between is not None and slice_number != between[1]:
+            _dcn(canvas, between[0], (left, y, wide, high))
+        between = (left, y, wide, high), slice_number
+        if len(grids) > 1:
+            canvas.rect(
+                left - 3, y - 3, wide + 4, high + 4, rx=5, fill="none", stroke=INK, stroke_opacity=0.3
+            )
+        _cells(canvas, model, grids[number], (rows, across), (left, y, cell), partners)
+        left += wide + _GAP_PX
+        lowest = max(lowest, y + high)
+    return _below(canvas, model, x, lowest + 16, width, partners)
+
+
+def _grids(mesh: Mesh) -> tuple[list[np.ndarray], str, list[str]]:
+    """Return grids of positions in the mesh, −1 for none, a heading and notes."""
+    crossing = crossing_axes(mesh)
+    crosses = f"{and_text(crossing)} {'cross' if len(crossing) > 1 else 'crosses'} the data center network"
+    notes = [crosses] if crossing else []
+    panels = chip_panels.panels_of(mesh) if len(set(mesh.devices)) == mesh.size else None
+    if panels is not None:
+        return list(panels.cells), panels.heading, notes
+    positions, slices = np.arange(mesh.size), slices_of(mesh)
+    if slices is not None:
+        parts = [positions[slices == number] for number in range(int(slices.max()) + 1)]
+        return [_as_grid(part, mesh) for part in parts], f"{len(parts)} slices", notes
+    heading = f"Mesh of {counted(mesh.size, 'device')}"
+    sizes = [axis.size for axis in mesh.axes if axis.size > 1]
+    if len(sizes) < 3:
+        return [_as_grid(positions, mesh)], heading, notes
+    return list(positions.reshape(-1, *sizes[-2:])), heading, notes
+
+
+def _as_grid(positions: np.ndarray, mesh: Mesh) -> np.ndarray:
+    """Return positions in rows along the last mesh axis; a single axis is wrapped."""
+    last = next((axis.size for axis in reversed(mesh.axes) if axis.size > 1), 1)
+    if last >= len(positions) or len(positions) % last:
+        last = max(4, math.isqrt(len(positions)))
+    filled = np.append(positions, np.full(-len(positions) % last, -1))
+    return filled.reshape(-1, min(last, len(filled)))
+
+
+def _chosen(numbers: Sequence[int], most: int, wanted: int) -> list[int | None]:
+    """Return at most this many numbers, also the wanted and the last; None where some are left out."""
+    if len(numbers) <= most:
+        return list(numbers)
+    first = max(most - 3, 1)
+    kept = sorted({*numbers[:first], wanted, numbers[-1]})
+    result: list[int | None] = []
+    for number in kept:
+        if result and result[-1] is not None and number - result[-1] > 1:
+            result.append(None)
+        result.append(number)
+    return result
+
+
+def _folded(grid: np.ndarray, device: int) -> tuple[list[int | None], list[int | None]]:
+    """Return the rows and the columns that are drawn."""
+    at = np.argwhere(grid == device)
+    row, column = (int(at[0][0]), int(at[0][1])) if len(at) else (0, 0)
+    return (
+        _chosen(range(grid.shape[0]), _MOST_CELLS, row),
+        _chosen(range(grid.shape[1]), _MOST_CELLS, column),
+    )
+
+
+def _partners(model: WholeModel) -> dict[str, list[int]]:
+    """Return the positions of the devices that differ from the selected one along one mesh axis only."""
+    places = coordinates(model.mesh, model.device)
+    return {
+        axis.name: [
+            position_of(model.mesh, places | {axis.name: at})
+            for at in range(axis.size)
+            if at != places[axis.name]
+        ]
+        for axis in model.mesh.axes
+        if axis.size > 1
+    }
+
+
+def _cells(
+    canvas: Canvas,
+    model: WholeModel,
+    grid: np.ndarray,
+    drawn: tuple[list[int | None], list[int | None]],
+    place: tuple[float, float, float],
+    partners: dict[str, list[int]],
+) -> None:
+    left, top, cell = place
+    axis_of = {position: axis for axis, positions in partners.items() for position in positions}
+    for down, row in enumerate(drawn[0]):
+        for across, column in enumerate(drawn[1]):
+            x, y = left + across * cell, top + down * cell
+            if row is None or column is None:
+                canvas.text(x + cell / 2, y + cell / 2 + 2, "·", 10, text_anchor="middle", fill_opacity=0.6)
+                continue
+            position = int(grid[row, column])
+            if position < 0:
+                continue
+            axis, mine = axis_of.get(position), position == model.device
+            places = ", ".join(f"{name} {at}" for name, at in coordinates(model.mesh, position).items())
+            device = model.mesh.devices[position]
+            canvas.open(f"device {device}: {places}", class_="device", data_position=position, data_axis=axis)
+            fill, opacity = color_of_axis(axis) if axis else INK, 0.72 if mine else 0.5 if axis else 0.1
+            canvas.rect(x, y, cell - 2, cell - 2, rx=2, fill=fill, fill_opacity=opacity)
+            if cell >= 16 and len(str(device)) * 5.5 < cell:
+                canvas.text(x + (cell - 2) / 2, y + cell / 2 + 2, str(device), 9, text_anchor="middle",
+                            class_="on" if mine else None)  # fmt: skip
+            canvas.close()
+
+
+def _dcn(
+    canvas: Canvas, before: tuple[float, float, float, float], after: tuple[float, float, float, float]
+) -> None:
+    """Draw the data center network between two slices."""
+    x1, y1 = before[0] + before[2] + 1, before[1] + before[3] / 2
+    x2, y2 = after[0] - 3, after[1] + after[3] / 2
+    if after[1] > before[1]:
+        x1, y1, x2, y2 = (
+            before[0] + before[2] / 2,
+            before[1] + before[3] + 1,
+            after[0] + after[2] / 2,
+            after[1] - 3,
+        )
+    canvas.text((x1 + x2) / 2 + 6, (y1 + y2) / 2 + 4, "data center network", 9.5, fill_opacity=0.72)
+    canvas.line(x1, y1, x2, y2, INK, stroke_width=2, stroke_dasharray="3 2", stroke_opacity=0.7)
+
+
+def _below(
+    canvas: Canvas,
+    model: WholeModel,
+    x: float,
+    y: float,
+    width: float,
+    partners: dict[str, list[int]],
+) -> float:
+    mesh, places = model.mesh, model.coordinates
+    device = mesh.devices[model.device]
+    crossing = crossing_axes(mesh)
+    for axis, others in partners.items():
+        near = devices_text([mesh.devices[at] for at in others], most=3)
+        canvas.open(class_="axis", data_axis=axis)
+        canvas.rect(x, y - 8, 9, 9, fill=color_of_axis(axis), rx=2)
+        y = _lines(canvas, x + 14, y, width - 14, [f"{axis} {mesh.sizes[axis]}"], weight=600)
+        far = ", over the data center network" if axis in crossing else ""
+        said = f"device {device} is at {places[axis]}; with {near}{far}"
+        y = _lines(canvas, x + 14, y, width - 14, [said], quiet=True) + 4
+        canvas.close()
+    y += 8
+    if model.traffic:
+        most = max(model.traffic.values()) or 1
+        y = _lines(canvas, x, y, width, [f"A device sends in {model.step}"], weight=600) + 2
+        for key, size in sorted(model.traffic.items(), key=lambda item: -item[1]):
+            axes = key.split("+")
+            bars(canvas, x, y - 8, (width - 8) * size / most, 7, axes)
+            y = _lines(canvas, x, y + 11, width, [f"{bytes_text(size)} over {mesh_axes_text(axes)}"]) + 4
+    elif model.traffic is not None:
+        y = _lines(canvas, x, y, width, [f"A device sends nothing in {model.step}"])
+    elif model.unknown_traffic:
+        y = _lines(canvas, x, y, width, [f"Traffic unknown: {model.unknown_traffic}"], quiet=True)
+    return _lines(canvas, x, y + 6, width, model.facts, quiet=True)
+
+
+def bars(canvas: Canvas, x: float, y: float, width: float, height: float, axes: Sequence[str] | None) -> None:
+    """Draw a bar in the colors of these mesh axes; grey if they are unknown."""
+    width = max(width, 1.5)
+    known = [axis.partition(":")[0] for axis in axes or ()]
+    if not known:
+        canvas.rect(x, y, width, height, fill_opacity=0.4)
+    for number, axis in enumerate(known):
+        canvas.rect(
+            x,
+            y + height * number / len(known),
+            width,
+            height / len(known),
+            fill=color_of_axis(axis),
+            data_axis=axis,
+        )
+
+
+def _lines(
+    canvas: Canvas,
+    x: float,
+    y: float,
+    width: float,
+    texts: Sequence[str],
+    weight: int | None = None,
+    quiet: bool = False,
+) -> float:
+    """Write texts, wrapped, and return the line after the last one."""
+    for text in texts:
+        for line in labels.wrapped(text, max(labels.fitting(width, 10.5), 8), 4):
+            canvas.text(x, y, line, 10.5, font_weight=weight, fill_opacity=0.72 if quiet else None)
+            y += 13.5
+    return y

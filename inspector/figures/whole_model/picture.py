@@ -1,0 +1,524 @@
+"""The picture of a whole model: tiles in the order of the data flow, what moves below them, and the machine.
+
+Width decides the layout: groups of tiles are wrapped into lines, texts keep their size.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+
+from inspector.compiled.collective_roles import GRADIENTS, OPTIMIZER, PARAMETERS
+from inspector.compiled.op_name import PHASES
+from inspector.core.collectives import OPERATIONS
+from inspector.core.formatting import and_text, bytes_text, counted, mesh_axes_text, shape_text
+from inspector.core.statistics import sum_known
+from inspector.figures import labels, palette
+from inspector.figures.whole_model import machine, tiles
+from inspector.figures.whole_model.record import Group, Move, Tile, WholeModel
+from inspector.figures.whole_model.svg import INK, Canvas, Svg
+from inspector.figures.whole_model.tiles import Scale
+
+_BESIDE_PX = 760  # at least this wide, headings and the machine are beside the tiles
+_HEAD_PX, _MACHINE_PX = 102, 152
+_GAP_PX = 14  # between groups
+# The longest side and the narrowest column, for texts; the first with which one line is enough.
+_LONGEST_PX = ((150, 70), (128, 70), (108, 66), (92, 64), (78, 62), (64, 60))
+_WRAPPED_LONGEST_PX, _WRAPPED_COLUMN_PX = 92, 66
+_FRAME_PX = 8  # inside of a frame
+_NAME_PX, _TEXT_PX, _LINE_PX = 11, 10.5, 13.5
+_BOLD = 1.1  # width of bold letters to others
+_MOST_RADIUS_PX, _LEAST_RADIUS_PX = 12.0, 1.5
+_MOST_ROWS = 4
+_LANE_TILE_PX = 44
+_LANE_LEAST_PX = 118
+_MOST_LISTED = 4
+
+_Kind = tuple[str | None, str, tuple[str, ...] | None, str | None]
+_SUBJECTS = {PARAMETERS: "weights", GRADIENTS: "gradients", OPTIMIZER: "optimizer state"}
+_OTHERS: _Kind = (None, "others", None, None)
+
+
+@dataclass
+class _Column:
+    """A tile with its place: its group, and the room that it needs."""
+
+    group: Group
+    tile: Tile
+    width: float
+    size: tuple[float, float]
+    left: float
+
+
+@dataclass
+class _Sheet:
+    """What is the same for all lines."""
+
+    canvas: Canvas
+    model: WholeModel
+    scale: Scale
+    lane_scale: Scale
+    kinds: list[_Kind]
+    most_bytes: int
+    head: float
+    width: float
+    column: float = _WRAPPED_COLUMN_PX
+
+
+def draw(model: WholeModel, *, width_px: int = 960) -> Svg:
+    """Return the picture in this width."""
+    canvas = Canvas()
+    beside = width_px >= _BESIDE_PX
+    head = _HEAD_PX if beside else 0
+    flow = width_px - head - (_MACHINE_PX + 16 if beside else 0)
+    all_tiles = [tile for group in model.groups for tile in group.tiles]
+    moves = [move for tile in all_tiles for move in tile.moves]
+    lane = [move for group in model.groups for move in group.moves] + list(model.elsewhere)
+    activations = [group.activation for group in model.groups if group.activation is not None]
+    sheet = _Sheet(
+        canvas,
+        model,
+        Scale.of(all_tiles, _WRAPPED_LONGEST_PX),
+        Scale.of(activations, _LANE_TILE_PX),
+        _kinds(moves),
+        max((move.bytes or 0 for move in (*moves, *lane)), default=0),
+        head,
+        flow,
+    )
+    y = _heading(sheet, width_px)
+    top = y
+    for longest, column in _LONGEST_PX:
+        fitting = replace(sheet, scale=Scale.of(all_tiles, longest), column=column)
+        if len(_line_up(fitting)) == 1:
+            sheet = fitting
+            break
+    for line in _line_up(sheet):
+        y = _draw_line(sheet, line, y) + 10
+    y = _elsewhere(sheet, y)
+    if beside:
+        y = max(y, machine.draw(canvas, model, width_px - _MACHINE_PX, top + 10, _MACHINE_PX))
+    else:
+        y = machine.draw(canvas, model, 2, y + 18, width_px - 4)
+    height = y + 6
+    return canvas.svg(width_px, height, alternative(model))
+
+
+def alternative(model: WholeModel) -> str:
+    """Return the main statement of the picture."""
+    cut = [
+        f"{tile.label} over {mesh_axes_text(tile.axes)}" if tile.axes else f"{tile.label} not cut"
+        for group in model.groups
+        for tile in group.tiles
+    ]
+    return f"{model.title}: {'; '.join(cut[:6])}"
+
+
+def _heading(sheet: _Sheet, width: float) -> float:
+    canvas, model = sheet.canvas, sheet.model
+    y = 16.0
+    for line in labels.wrapped(model.title, labels.fitting(width, 14), 2):
+        canvas.text(0, y, line, 15, font_weight=600)
+        y += 18
+    places = ", ".join(f"{axis} {at}" for axis, at in model.coordinates.items() if model.mesh.sizes[axis] > 1)
+    device = model.mesh.devices[model.device]
+    at = f" ({places})" if places else ""
+    # Before the program is known, nothing says what moves.
+    moving = "circles: bytes that a device sends in one step"
+    dtypes = {tile.dtype for group in model.groups for tile in group.tiles}
+    legend = [
+        f"Filled: what device {device}{at} holds",
+        "colored edge: the mesh axis that cuts",
+        "stack: copies on other devices",
+        *([moving] if sheet.most_bytes else []),
+        f"sides grow with the {sheet.scale.root} root of sizes",
+        *([f"all {dtypes.pop()}"] if len(dtypes) == 1 else []),
+        *([model.more] if model.more else []),
+    ]
+    for line in labels.wrapped(" · ".join(legend), labels.fitting(width, _TEXT_PX), 5):
+        canvas.text(0, y, line, _TEXT_PX, fill_opacity=0.72)
+        y += _LINE_PX
+    return y
+
+
+def _kinds(moves: Sequence[Move]) -> list[_Kind]:
+    """Return the kinds of moves that have a row, those with the most bytes first."""
+    sizes: dict[_Kind, int] = {}
+    for move in moves:
+        kind = _kind(move)
+        sizes[kind] = sizes.get(kind, 0) + (move.bytes or 0)
+    ranked = sorted(sizes, key=lambda kind: -sizes[kind])
+    order = list(_SUBJECTS)
+    kept = ranked[: _MOST_ROWS if len(ranked) <= _MOST_ROWS else _MOST_ROWS - 1]
+    kept.sort(key=lambda kind: (order.index(kind[0]) if kind[0] in order else 9, -sizes[kind]))
+    return kept if len(kept) == len(ranked) else [*kept, _OTHERS]
+
+
+def _kind(move: Move) -> _Kind:
+    return move.role, move.op, move.axes, move.network
+
+
+def _line_up(sheet: _Sheet) -> list[list[_Column]]:
+    """Return the columns of each line."""
+    lines: list[list[_Column]] = [[]]
+    x = 0.0
+    *_, last = sheet.model.groups
+    for group in sheet.model.groups:
+        columns = [_column(sheet, group, tile) for tile in group.tiles]
+        least = _LANE_LEAST_PX if (group.moves or group.activation) and group is not last else 0
+        missing = least - sum(column.width for column in columns)
+        if missing > 0:
+            for column in columns:
+                column.width += missing / len(columns)
+        pad = _FRAME_PX if group.title else 0
+        whole = sum(column.width for column in columns) + 2 * pad
+        if lines[-1] and x + whole > sheet.width and (whole <= sheet.width or x > sheet.width * 0.6):
+            lines.append([])
+            x = 0.0
+        x += pad
+        for column in columns:
+            if lines[-1] and x + column.width > sheet.width + 1:
+                lines.append([])
+                x = pad
+            column.left = sheet.head + x
+            lines[-1].append(column)
+            x += column.width
+        x += pad + _GAP_PX
+    return [line for line in lines if line]
+
+
+def _column(sheet: _Sheet, group: Group, tile: Tile) -> _Column:
+    size = sheet.scale.size(tile)
+    edge = tiles.EDGE_PX if any(dimension.axes for dimension in tile.sides()[0]) else 0
+    drawn = size[0] + edge + tiles.SHEET_PX * tiles.sheets(tile) + 10
+    return _Column(group, tile, max(drawn, sheet.column), size, 0.0)
+
+
+def _draw_line(sheet: _Sheet, line: list[_Column], y: float) -> float:
+    canvas = sheet.canvas
+    groups = _spans(line)
+    titled = any(group.title for group, _, _ in groups)
+    sections = any(column.tile.section for column in line)
+    top = y + 6
+    y = top + (20 if titled else 0) + (14 if sections else 0)
+    stack = tiles.SHEET_PX * max(tiles.sheets(column.tile) for column in line)
+    height = max(column.size[1] for column in line)
+    base = y + stack + tiles.EDGE_PX + 8 + height
+    _sections(sheet, line, y)
+    for column in line:
+        edge = tiles.EDGE_PX if any(d.axes for d in column.tile.sides()[0]) else 2
+        canvas.open(_tile_title(column.tile), **_of_tile(column.tile))
+        tiles.draw(canvas, column.tile, column.left + edge, base - column.size[1], column.size)
+        canvas.close()
+    y = _names(sheet, line, base + 14)
+    y = _holdings(sheet, line, y)
+    for kind in sheet.kinds:
+        moves = [
+            (column, move) for column in line for move in column.tile.moves if _row_of(sheet, move) == kind
+        ]
+        if moves:
+            y = _row(sheet, moves, kind, y)
+    bottom = y + 2
+    for group, left, right in groups:
+        if group.title:
+            canvas.rect(left - _FRAME_PX, top, right - left + 2 * _FRAME_PX - 4, bottom - top, rx=8,
+                        fill_opacity=0.035, stroke=INK, stroke_opacity=0.18)  # fmt: skip
+            canvas.text(left, top + 15, *_fitting_title(group, right - left), font_weight=600)
+    return _lane(sheet, groups, bottom + 6)
+
+
+def _fitting_title(group: Group, room: float) -> tuple[str, float]:
+    title = group.title
+    if group.layers is not None and group.layers.axes:
+        over = mesh_axes_text(group.layers.axes)
+        title += f" × {group.count}, cut into {group.layers.parts} by {over}"
+    elif group.count > 1:
+        title += f" × {group.count}"
+    together = f" · figures of all {group.count} layers" if group.count > 1 else ""
+    if labels.width_px(title + together, 11.5) <= room:
+        title += together
+    return labels.cut(title, max(labels.fitting(room, 11.5), 6)), 12
+
+
+def _spans(line: Sequence[_Column]) -> list[tuple[Group, float, float]]:
+    """Return the groups of a line with their left and right ends."""
+    spans: list[tuple[Group, float, float]] = []
+    for column in line:
+        if spans and spans[-1][0] is column.group:
+            spans[-1] = column.group, spans[-1][1], column.left + column.width
+        else:
+            spans.append((column.group, column.left, column.left + column.width))
+    return spans
+
+
+def _sections(sheet: _Sheet, line: Sequence[_Column], y: float) -> None:
+    """Write the module of tiles that follow each other above them."""
+    last = None
+    for number, column in enumerate(line):
+        key = (id(column.group), column.tile.section)
+        if column.tile.section and key != last:
+            following = [one.width for one in line[number:] if (id(one.group), one.tile.section) == key]
+            text = labels.cut(column.tile.section, max(labels.fitting(sum(following), _TEXT_PX), 4))
+            sheet.canvas.text(column.left, y + 9, text, _TEXT_PX, fill_opacity=0.72)
+        last = key
+
+
+def _names(sheet: _Sheet, line: Sequence[_Column], y: float) -> float:
+    most = y
+    for column in line:
+        room = max(labels.fitting(column.width - 4, _NAME_PX * _BOLD), 6)
+        at = y
+        for name in _label_lines(column.tile.label, room):
+            sheet.canvas.text(column.left, at, name, _NAME_PX, font_weight=600)
+            at += _LINE_PX
+        details = [_shape(column.tile), column.tile.place]
+        for detail in filter(None, details):
+            for text in labels.wrapped(detail, max(labels.fitting(column.width - 4, 9.5), 6), 2):
+                sheet.canvas.text(column.left, at, text, 9.5, fill_opacity=0.72)
+                at += 12
+        most = max(most, at)
+    return most + 2
+
+
+def _label_lines(label: str, room: int) -> list[str]:
+    """Return the names of a tile in at most two lines."""
+    if len(label) <= room:
+        return [label]
+    first, *rest = label.split(", ")
+    if not rest:
+        cut = first[: room - 1].rfind("_") + 1
+        return [first[:cut], labels.cut(first[cut:], room)] if cut > 1 else [labels.middle_cut(first, room)]
+    more = f" +{len(rest) - 1}" if len(rest) > 1 else ""
+    return [labels.middle_cut(first, room - 1) + ",", labels.middle_cut(rest[0], room - len(more)) + more]
+
+
+def _shape(tile: Tile) -> str:
+    """Return the shape of one array in one layer: `8 × 256×512` for 8 experts."""
+    shape = shape_text(tuple(dimension.size for dimension in tile.dimensions))
+    return f"{tile.experts} × {shape}" if tile.experts > 1 else shape
+
+
+def _head(sheet: _Sheet, y: float, texts: Sequence[str]) -> tuple[float, float]:
+    """Write the heading of a row beside it, or above it on a narrow page.
+
+    Return where the row begins, and where it ends at the least.
+    """
+    canvas = sheet.canvas
+    if not sheet.head:
+        canvas.text(2, y + 10, ", ".join(texts), 10, fill_opacity=0.85)
+        return y + 14, y + 14
+    first, *others = texts
+    lines = [
+        first,
+        *(line for text in others for line in labels.wrapped(text, labels.fitting(sheet.head - 4, 9.5), 2)),
+    ]
+    for number, text in enumerate(lines):
+        canvas.text(0, y + 10 + 12 * number, text, 9.5, font_weight=None if number else 600,
+                    fill_opacity=0.72 if number else None)  # fmt: skip
+    return y, y + 12 * len(lines) + 4
+
+
+def _holdings(sheet: _Sheet, line: Sequence[_Column], y: float) -> float:
+    y, lowest = _head(sheet, y, ["each device holds"])
+    everywhere = [axis.name for axis in sheet.model.mesh.axes if axis.size > 1]
+    for column in line:
+        tile, at = column.tile, y + 10
+        sheet.canvas.text(column.left, at, bytes_text(tile.bytes), _TEXT_PX)
+        if (tile.copies or 1) > 1:
+            over = f" over {mesh_axes_text(tile.copied_over)}" if tile.copied_over else ""
+            if list(tile.copied_over) == everywhere:
+                over = " on all devices"
+            for text in labels.wrapped(
+                f"{tile.copies} copies{over}", labels.fitting(column.width - 2, 9.5), 3
+            ):
+                at += 12
+                sheet.canvas.text(column.left, at, text, 9.5, fill_opacity=0.72)
+        lowest = max(lowest, at + 4)
+    return lowest + 6
+
+
+def _row_of(sheet: _Sheet, move: Move) -> _Kind:
+    kind = _kind(move)
+    return kind if kind in sheet.kinds else _OTHERS
+
+
+def _row(sheet: _Sheet, moves: Sequence[tuple[_Column, Move]], kind: _Kind, y: float) -> float:
+    """Draw one kind of moves: a circle of its bytes below each tile."""
+    every = {phase for _, move in moves for phase in move.phases}
+    phases = [phase for phase in PHASES if phase in every]
+    times = {_times(column.tile, move) for column, move in moves}
+    same = times.pop() if len(times) == 1 else None
+    subject = _SUBJECTS.get(kind[0] or "", "arrays")
+    if kind == _OTHERS:
+        heading = ["other collectives", "of these arrays"]
+    else:
+        count = f" ×{same}" if same and same > 1 else ""
+        heading = [kind[1] + count, f"{subject}, over {_over(kind[2], kind[3])}"]
+        if phases and kind[0] != GRADIENTS:
+            heading.append(and_text(phases))
+    y, lowest = _head(sheet, y, heading)
+    by_column: dict[int, tuple[_Column, list[Move]]] = {}
+    for column, move in moves:
+        by_column.setdefault(id(column), (column, []))[1].append(move)
+    of_tiles = [
+        (column, of_tile, sum_known(m.bytes for m in of_tile)) for column, of_tile in by_column.values()
+    ]
+    radius = max(_radius(sheet, size or 0) for _, _, size in of_tiles)
+    for column, of_tile, size in of_tiles:
+        largest = of_tile[0]
+        title = " ".join(map(_move_title, of_tile))
+        sheet.canvas.open(title, class_="move", data_collective=largest.collectives[0])
+        _circle(sheet, column.left + radius + 1, y + 2 + radius, size or 0, largest.axes)
+        each = _times(column.tile, largest)
+        said = bytes_text(size) + (f" ×{each}" if same is None and each and kind != _OTHERS else "")
+        at = column.left + 2 * radius + 6
+        if labels.width_px(said, _TEXT_PX) < column.left + column.width - at:
+            sheet.canvas.text(at, y + 6 + radius, said, _TEXT_PX)
+        else:
+            sheet.canvas.text(column.left, y + 2 * radius + 13, said, _TEXT_PX)
+            lowest = max(lowest, y + 2 * radius + 16)
+        sheet.canvas.close()
+    return max(lowest, y + max(2 * radius + 4, 16)) + 4
+
+
+def _over(axes: tuple[str, ...] | None, network: str | None) -> str:
+    return mesh_axes_text(axes) + (" (data center network)" if network == "dcn" else "")
+
+
+def _radius(sheet: _Sheet, size: int) -> float:
+    """Return the radius of a circle whose area is proportional to these bytes."""
+    return max(_MOST_RADIUS_PX * math.sqrt(size / max(sheet.most_bytes, 1)), _LEAST_RADIUS_PX)
+
+
+def _circle(sheet: _Sheet, x: float, y: float, size: int, axes: tuple[str, ...] | None) -> None:
+    """Draw the bytes of a move in the colors of its mesh axes."""
+    radius = _radius(sheet, size)
+    names = [axis.partition(":")[0] for axis in axes or ()]
+    for number, axis in enumerate(names or [""]):
+        share = math.sqrt(1 - number / max(len(names), 1))
+        fill = palette.color_of_axis(axis) if axis else INK
+        sheet.canvas.add("circle", cx=x, cy=y, r=radius * share, fill=fill, data_axis=axis or None)
+
+
+def _times(tile: Tile, move: Move) -> int | None:
+    """Return how often each array of a tile is moved in a step; None if that differs."""
+    count = len(tile.paths) * tile.layers
+    if move.executions is None or move.executions % count:
+        return None
+    return move.executions // count
+
+
+def _lane(sheet: _Sheet, groups: Sequence[tuple[Group, float, float]], y: float) -> float:
+    """Draw the activations of the groups of a line, and what moves because of them."""
+    if not any(group.activation or group.moves for group, _, _ in groups):
+        return y
+    canvas = sheet.canvas
+    y, lowest = _head(sheet, y, ["activations", "flow from left to right"])
+    start, end = groups[0][1], groups[-1][2]
+    middle = y + 8 + _LANE_TILE_PX / 2
+    drawn = [start]
+    for number, (group, left, right) in enumerate(groups):
+        if number == len(groups) - 1:
+            right = sheet.head + sheet.width
+        x, at = left, middle + 10
+        if group.activation is not None:
+            tile = group.activation
+            size = sheet.lane_scale.size(tile)
+            edge = tiles.EDGE_PX if any(d.axes for d in tile.sides()[0]) else 2
+            canvas.open(_tile_title(tile), **_of_tile(tile))
+            tiles.draw(canvas, tile, x + edge, middle - size[1] / 2, size)
+            canvas.close()
+            x += edge + size[0] + tiles.SHEET_PX * tiles.sheets(tile) + 8
+            copies = (
+                f", {tile.copies} copies over {mesh_axes_text(tile.copied_over)}" if tile.copied_over else ""
+            )
+            said = (
+                f"{tile.label}: {shape_text(tuple(d.size for d in tile.dimensions))}, "
+                f"{bytes_text(tile.bytes)} on each device{copies}"
+            )
+            drawn += [left - 3, x + 2]
+            if right - x < _LANE_LEAST_PX:
+                x, at = left, middle + _LANE_TILE_PX / 2 + 14
+            else:
+                at = middle + 16
+            at = _written(sheet, x, at, right - x, said)
+        for move in group.moves[:_MOST_LISTED]:
+            at = _draw_lane_move(sheet, move, x, at + 2, right - x)
+        rest = group.moves[_MOST_LISTED:]
+        if rest:
+            size_rest = bytes_text(sum(move.bytes or 0 for move in rest))
+            at = _written(sheet, x, at + 10, right - x, f"{counted(len(rest), 'other kind')}, {size_rest}")
+        lowest = max(lowest, at)
+    for left, right in zip(drawn[::2], [*drawn[1::2], end][: len(drawn[::2])], strict=True):
+        canvas.line(left, middle, max(right, left), middle, INK, stroke_opacity=0.35, stroke_width=1.5)
+    canvas.add("path", d=f"M{end:.1f} {middle - 4:.1f}l7 4l-7 4", fill="none", stroke=INK, stroke_opacity=0.5)
+    return max(lowest, middle + _LANE_TILE_PX / 2 + 4)
+
+
+def _draw_lane_move(sheet: _Sheet, move: Move, x: float, y: float, room: float) -> float:
+    radius = _radius(sheet, move.bytes or 0)
+    sheet.canvas.open(_move_title(move), class_="move", data_collective=move.collectives[0])
+    _circle(sheet, x + _MOST_RADIUS_PX, y + max(radius, 6), move.bytes or 0, move.axes)
+    times = f" ×{move.executions}" if move.executions and move.executions > 1 else ""
+    said = f"{bytes_text(move.bytes)} {move.op}{times} over {_over(move.axes, move.network)}"
+    x, room = x + 2 * _MOST_RADIUS_PX + 5, room - 2 * _MOST_RADIUS_PX - 5
+    lower = _written(sheet, x, y + 10, room, said, quiet=False)
+    lower = _written(sheet, x, lower, room, _because(move))
+    sheet.canvas.close()
+    return max(lower, y + 2 * radius + 4)
+
+
+def _because(move: Move) -> str:
+    """Return why activations move, in short."""
+    when = f"{and_text(move.phases)}: " if move.phases else ""
+    if move.because and OPERATIONS[move.op].reduces:
+        over = mesh_axes_text(move.axes)
+        return f"{when}partial sums of products with {and_text(move.because)}, contracted over {over}"
+    if move.because:
+        return f"{when}for {and_text(move.because)}"
+    return f"{when}{(move.reason or 'the cause is unknown').partition(': ')[0]}"
+
+
+def _elsewhere(sheet: _Sheet, y: float) -> float:
+    moves = sheet.model.elsewhere
+    if not moves:
+        return y
+    start, lowest = _head(sheet, y, ["outside of these", "loss, optimizer and inputs"])
+    x = sheet.head + 8
+    at = start + 2
+    for move in moves[:3]:
+        at = _draw_lane_move(sheet, move, x, at, sheet.width - 16)
+    rest = moves[3:]
+    if rest:
+        size = bytes_text(sum(move.bytes or 0 for move in rest))
+        at = _written(sheet, x + 22, at + 10, sheet.width - 40, f"{counted(len(rest), 'other kind')}, {size}")
+    return max(at, lowest)
+
+
+def _written(sheet: _Sheet, x: float, y: float, room: float, text: str, quiet: bool = True) -> float:
+    for line in labels.wrapped(text, max(labels.fitting(room, 10), 10), 3):
+        sheet.canvas.text(x, y, line, 10 if quiet else _TEXT_PX, fill_opacity=0.72 if quiet else None)
+        y += 12.5
+    return y
+
+
+def _of_tile(tile: Tile) -> dict[str, str]:
+    """Return the attributes by which a page knows a tile."""
+    return {"class_": "tile", "data_path": tile.paths[0], "data_cuts": tiles.cuts_text(tile)}
+
+
+def _tile_title(tile: Tile) -> str:
+    paths = ", ".join(tile.paths[:3]) + (f" and {len(tile.paths) - 3} more" if len(tile.paths) > 3 else "")
+    cuts = [
+        f"{d.name or f'dimension {n}'} of {d.size} ÷ {d.parts} over {mesh_axes_text(d.axes)}"
+        for n, d in enumerate(tile.dimensions)
+        if d.axes
+    ]
+    return f"{paths}: {shape_text(tile.shape)} {tile.dtype}; {'; '.join(cuts) or 'not cut'}"
+
+
+def _move_title(move: Move) -> str:
+    names = ", ".join(move.collectives[:2]) + (" …" if len(move.collectives) > 2 else "")
+    times = f", {counted(move.executions, 'execution')}" if move.executions is not None else ""
+    what = f"{move.op} over {mesh_axes_text(move.axes)}: {bytes_text(move.bytes)}{times}"
+    return f"{what} ({names}). {move.reason or ''}"

@@ -1,0 +1,203 @@
+"""What the picture of a whole model shows. Bytes are those of one device, and of one step for moves."""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass, field
+
+from inspector.core.snapshot import Mesh
+
+
+@dataclass(frozen=True)
+class Dimension:
+    """One dimension of an array.
+
+    Attributes:
+      size: Elements of the whole array.
+      parts: Number of parts.
+      axes: The mesh axes that cut it, major first; empty if it is whole, or if no mesh axes cut it.
+      held: The half-open range of elements on the selected device. None if it holds nothing.
+      name: Its logical axis, None without one.
+      sizes: The sizes of these axes.
+      edges: Where the parts begin and end. None if each begins at a multiple of `piece`.
+    """
+
+    size: int
+    parts: int = 1
+    axes: tuple[str, ...] = ()
+    held: tuple[int, int] | None = None
+    name: str | None = None
+    edges: tuple[int, ...] | None = None
+    sizes: tuple[int, ...] = ()
+
+    @property
+    def piece(self) -> int:
+        """Elements of a part; the last ones can be smaller."""
+        return max(-(-self.size // self.parts), 1)
+
+    @property
+    def cuts(self) -> tuple[int, ...]:
+        """Where one part ends and the next begins, in elements."""
+        if self.edges is not None:
+            return self.edges[1:-1]
+        return tuple(range(self.piece, self.size, self.piece))
+
+
+@dataclass(frozen=True)
+class Move:
+    """Collectives of one kind that move something for one reason.
+
+    Attributes:
+      op: The operation, such as all-gather.
+      axes: The mesh axes along which it sends; None if unknown.
+      network: `dcn` between TPU slices. None for other networks.
+      role: What it does for the model (`inspector.compiled.collective_roles`).
+      phases: The phases of a step in which it runs.
+      bytes: Bytes that a device sends because of it in one step. None if unknown.
+      executions: How often it runs in one step. None if unknown.
+      collectives: Names of the instructions, the largest first.
+      because: Whose values they are, such as `down` for partial sums; empty if unknown.
+      reason: Why it is there, as a sentence. None if unknown.
+    """
+
+    op: str
+    axes: tuple[str, ...] | None
+    network: str | None
+    role: str | None
+    phases: tuple[str, ...]
+    bytes: int | None
+    executions: int | None
+    collectives: tuple[str, ...]
+    because: tuple[str, ...] = ()
+    reason: str | None = None
+
+
+@dataclass(frozen=True)
+class Tile:
+    """Arrays that are alike: one of each layer, and those of one layer that have the same shape and cuts.
+
+    Attributes:
+      label: Their names in the model.
+      paths: Their paths, those of the first layer first.
+      dimensions: Of one of them in one layer. A leading dimension of layers is left out.
+      rows: How many of the dimensions are drawn as rows; the others are columns.
+      copies: Devices that hold each element. None if unknown.
+      copied_over: The mesh axes along which these are; empty if unknown.
+      bytes: Bytes of all of them on one device. None if unknown or if devices differ.
+      dtype: Their element type.
+      section: The module that it shares with other tiles of its group; empty without one.
+      place: Where they are, if that is neither on the mesh of the picture nor in device memory.
+      layers: Number of layers in one array, if they are its leading dimension. 1 without.
+      experts: Number of experts if they are a leading dimension that is not cut. 1 without.
+    """
+
+    label: str
+    paths: tuple[str, ...]
+    dimensions: tuple[Dimension, ...]
+    rows: int
+    copies: int | None
+    copied_over: tuple[str, ...]
+    bytes: int | None
+    dtype: str
+    shape: tuple[int, ...] | None
+    section: str = ""
+    place: str = ""
+    layers: int = 1
+    experts: int = 1
+    moves: tuple[Move, ...] = ()
+
+    @property
+    def axes(self) -> tuple[str, ...]:
+        """The mesh axes that cut it."""
+        return tuple(dict.fromkeys(axis for dimension in self.dimensions for axis in dimension.axes))
+
+    def sides(self) -> tuple[tuple[Dimension, ...], tuple[Dimension, ...]]:
+        """Return the dimensions of rows and those of columns."""
+        return self.dimensions[: self.rows], self.dimensions[self.rows :]
+
+
+@dataclass(frozen=True)
+class Group:
+    """Arrays that are used one after the other: a block with its multiplicity, or single arrays.
+
+    Attributes:
+      title: Its name, empty for single arrays.
+      count: Number of layers.
+      layers: The layers as a dimension if one array has all of them. None otherwise.
+      activation: The activations in it; None if they are unknown.
+      moves: What is moved of its activations.
+    """
+
+    title: str
+    count: int
+    tiles: tuple[Tile, ...]
+    layers: Dimension | None = None
+    activation: Tile | None = None
+    moves: tuple[Move, ...] = ()
+
+
+@dataclass(frozen=True)
+class WholeModel:
+    """Everything in the picture.
+
+    Attributes:
+      title: Model and mesh.
+      groups: In the order in which data flows, if `ordered`, else in the order of paths.
+      elsewhere: Moves that belong to no group.
+      mesh: The mesh whose axes cut the arrays.
+      device: Position in the mesh of the selected device.
+      traffic: Bytes that a device sends in one step, by mesh axes joined with `+`. None if unknown.
+      unknown_traffic: Why the traffic is unknown.
+      facts: Lines about the whole layout: memory and step.
+      step: What one step is called.
+    """
+
+    title: str
+    groups: tuple[Group, ...]
+    elsewhere: tuple[Move, ...]
+    mesh: Mesh
+    device: int
+    ordered: bool
+    traffic: dict[str, int] | None = field(hash=False)
+    unknown_traffic: str | None = None
+    facts: tuple[str, ...] = ()
+    step: str = "step"
+    more: str = ""
+
+    @property
+    def coordinates(self) -> dict[str, int]:
+        """The place of the selected device along each mesh axis."""
+        return coordinates(self.mesh, self.device)
+
+
+def coordinates(mesh: Mesh, position: int) -> dict[str, int]:
+    """Return the place of a device along each mesh axis."""
+    places: dict[str, int] = {}
+    for axis in reversed(mesh.axes):
+        position, places[axis.name] = divmod(position, axis.size)
+    return {axis.name: places[axis.name] for axis in mesh.axes}
+
+
+def position_of(mesh: Mesh, places: dict[str, int]) -> int:
+    """Return the position in mesh order of the device at these places."""
+    position = 0
+    for axis in mesh.axes:
+        position = position * axis.size + places[axis.name]
+    return position
+
+
+def telling_device(mesh: Mesh) -> int:
+    """Return the position of a device whose places along the mesh axes differ, as far as sizes allow.
+
+    A block that it holds then shows which axis selects it.
+    """
+    places: dict[str, int] = {}
+    for axis in sorted(mesh.axes, key=lambda axis: axis.size):
+        free = [at for at in (*range(1, axis.size), 0) if at not in places.values()]
+        places[axis.name] = free[0] if free and axis.size > 1 else axis.size - 1
+    return position_of(mesh, places)
+
+
+def product(dimensions: tuple[Dimension, ...]) -> int:
+    """Return the elements along a side."""
+    return math.prod(dimension.size for dimension in dimensions)

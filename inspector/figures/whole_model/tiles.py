@@ -1,0 +1,235 @@
+"""Tiles: one array as a rectangle that is cut along its own dimensions, with what one device holds of it."""
+
+from __future__ import annotations
+
+import itertools
+import math
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+
+from inspector.core.formatting import mesh_axes_text
+from inspector.figures import labels
+from inspector.figures.palette import color_of_axis
+from inspector.figures.whole_model.record import Dimension, Tile, product
+from inspector.figures.whole_model.svg import INK, Canvas
+
+EDGE_PX = 13  # above and left of a tile, for the axes that cut it
+SHEET_PX = 3  # between the sheets of a stack
+MOST_SHEETS = 4
+THIN_PX = 9  # the height of an array of one dimension
+_LEAST_PX, _CUT_PX, _HELD_PX = 9.0, 6.0, 3.0
+_MOST_NESTED = 12
+_EDGE_TEXT_PX = 9
+_ROOTS = ((0.5, "square"), (1 / 3, "cube"))
+_MOST_RATIO = 64  # of two sides to a scale with square roots
+
+
+@dataclass(frozen=True)
+class Scale:
+    """Lengths of sides: a root of their sizes, so that a norm can be seen beside a vocabulary."""
+
+    most: int
+    longest_px: float
+    power: float
+    root: str
+
+    @classmethod
+    def of(cls, tiles: Iterable[Tile], longest_px: float) -> Scale:
+        """Return a scale for the sides of these tiles."""
+        sizes = [max(product(side), 1) for tile in tiles for side in tile.sides() if side] or [1]
+        power, root = _ROOTS[max(sizes) > _MOST_RATIO * max(min(sizes), 8)]
+        return cls(max(sizes), longest_px, power, root)
+
+    def length(self, side: tuple[Dimension, ...]) -> float:
+        """Return the length of a side in pixels."""
+        if not side:
+            return THIN_PX
+        share: float = (max(product(side), 1) / self.most) ** self.power
+        return max(self.longest_px * share, _LEAST_PX)
+
+    def size(self, tile: Tile) -> tuple[float, float]:
+        """Return width and height of a tile without its edges and its stack."""
+        rows, columns = tile.sides()
+        return self.length(columns), self.length(rows)
+
+
+def cuts_text(tile: Tile) -> str:
+    """Return the cuts of a tile, to find the tiles that an edit has changed."""
+    return " ".join("+".join(dimension.axes) + str(dimension.parts) for dimension in tile.dimensions)
+
+
+def sheets(tile: Tile) -> int:
+    """Return how many copies are drawn behind the first one."""
+    return min(tile.copies or 1, MOST_SHEETS) - 1
+
+
+def draw(canvas: Canvas, tile: Tile, x: float, y: float, size: tuple[float, float]) -> None:
+    """Draw a tile whose upper left corner, without edges and stack, is at (x, y)."""
+    width, height = size
+    behind = sheets(tile)
+    for sheet in range(behind, 0, -1):
+        shift = SHEET_PX * sheet
+        path = (
+            f"M{x + shift:.1f} {y - shift + SHEET_PX:.1f}V{y - shift:.1f}H{x + width + shift:.1f}"
+            f"V{y + height - shift:.1f}H{x + width + shift - SHEET_PX:.1f}"
+        )
+        canvas.add("path", d=path, fill="none", stroke=INK, stroke_opacity=0.45)
+    canvas.rect(x, y, width, height, fill_opacity=0.07, stroke=INK, stroke_opacity=0.45, class_="body")
+    rows, columns = tile.sides()
+    down, across = _Side.of(rows, height), _Side.of(columns, width)
+    for at, axis in down.cuts:
+        _cut(canvas, (x, y + at, x + width, y + at), axis)
+    for at, axis in across.cuts:
+        _cut(canvas, (x + at, y, x + at, y + height), axis)
+    for top, bottom in down.held:
+        for left, right in across.held:
+            canvas.rect(
+                x + min(left, width - _HELD_PX),
+                y + min(top, height - _HELD_PX),
+                max(right - left, _HELD_PX),
+                max(bottom - top, _HELD_PX),
+                fill_opacity=0.72,
+                class_="held",
+            )
+    if across.axes:
+        for start, end, axis in _shares(across.axes, x, width):
+            canvas.line(start, y - 2.5, end, y - 2.5, color_of_axis(axis), stroke_width=3, data_axis=axis)
+        top = y - 6 - SHEET_PX * behind
+        _edge_text(canvas, x, top, width + 16, across)
+    if down.axes:
+        for start, end, axis in _shares(down.axes, y, height):
+            canvas.line(x - 2.5, start, x - 2.5, end, color_of_axis(axis), stroke_width=3, data_axis=axis)
+        _edge_text(canvas, x - 6, y + height, height, down, upright=True)
+
+
+@dataclass(frozen=True)
+class _Side:
+    """One side of a tile in pixels: what the device holds, the cuts with their axes, and these axes."""
+
+    held: tuple[tuple[float, float], ...]
+    cuts: tuple[tuple[float, str | None], ...]
+    axes: tuple[str, ...]
+    parts: int
+
+    @classmethod
+    def of(cls, dimensions: tuple[Dimension, ...], length: float) -> _Side:
+        axes = tuple(axis for dimension in dimensions for axis in dimension.axes)
+        parts = math.prod(dimension.parts for dimension in dimensions)
+        if any(dimension.held is None for dimension in dimensions):
+            held: tuple[tuple[float, float], ...] = ()
+        else:
+            held = _held(dimensions, length)
+        cuts = _visible(_cuts(dimensions, length))
+        return cls(held, cuts, axes, parts)
+
+
+def _cells(dimensions: Sequence[Dimension]) -> list[int]:
+    """Return in how many cells each dimension before the last one that is cut is drawn."""
+    last = max((n for n, dimension in enumerate(dimensions) if dimension.parts > 1), default=0)
+    outer = dimensions[:last]
+    cells = [dimension.size for dimension in outer]
+    if math.prod(cells) > _MOST_NESTED:
+        cells = [min(dimension.size, max(dimension.parts, 2)) for dimension in outer]
+    if math.prod(cells) > _MOST_NESTED:
+        cells = [min(dimension.size, dimension.parts) for dimension in outer]
+    return cells
+
+
+def _held(dimensions: tuple[Dimension, ...], length: float) -> tuple[tuple[float, float], ...]:
+    cells = _cells(dimensions)
+    spans = [(0.0, length)]
+    for place, dimension in enumerate(dimensions[: len(cells) + 1]):
+        assert dimension.held is not None
+        start, stop = dimension.held
+        size = max(dimension.size, 1)
+        inner = []
+        for low, high in spans:
+            wide = high - low
+            if place == len(cells):
+                inner.append((low + wide * start / size, low + wide * stop / size))
+                continue
+            count = cells[place]
+            first, last = math.floor(start / size * count), math.ceil(stop / size * count)
+            inner += [(low + wide * n / count, low + wide * (n + 1) / count) for n in range(first, last)]
+        spans = inner
+    return tuple(_merged(spans))
+
+
+def _merged(spans: Sequence[tuple[float, float]]) -> list[tuple[float, float]]:
+    merged: list[tuple[float, float]] = []
+    for low, high in spans:
+        if merged and low - merged[-1][1] < 0.01:
+            merged[-1] = merged[-1][0], high
+        else:
+            merged.append((low, high))
+    return merged
+
+
+def _cuts(dimensions: tuple[Dimension, ...], length: float) -> list[tuple[float, str | None]]:
+    """Return the cuts in pixels with the axis of each; None for the border of a cell that cuts nothing."""
+    cells = _cells(dimensions)
+    spans, found = [(0.0, length)], []
+    for place, dimension in enumerate(dimensions[: len(cells) + 1]):
+        outer = place < len(cells)
+        inner = []
+        for low, high in spans:
+            wide, size = high - low, max(dimension.size, 1)
+            if outer:
+                count = cells[place]
+                per_part = max(count // dimension.parts, 1)
+                for n in range(1, count):
+                    axis = _axis_of(dimension, n // per_part) if n % per_part == 0 else None
+                    found.append((low + wide * n / count, axis))
+                inner += [(low + wide * n / count, low + wide * (n + 1) / count) for n in range(count)]
+            else:
+                found += [
+                    (low + wide * cut / size, _axis_of(dimension, n))
+                    for n, cut in enumerate(dimension.cuts, start=1)
+                ]
+        spans = inner
+    return sorted(found, key=lambda cut: cut[0])
+
+
+def _axis_of(dimension: Dimension, cut: int) -> str | None:
+    """Return the mesh axis of a cut, the major one of those whose parts end there; "" if none is known."""
+    rest = dimension.parts
+    for axis, size in zip(dimension.axes, dimension.sizes, strict=True):
+        rest //= size
+        if cut % rest == 0:
+            return axis
+    return ""
+
+
+def _visible(cuts: Sequence[tuple[float, str | None]]) -> tuple[tuple[float, str | None], ...]:
+    """Return the cuts that can be told apart: of many, every nth."""
+    if len(cuts) < 2:
+        return tuple(cuts)
+    nearest = min(after[0] - before[0] for before, after in itertools.pairwise(cuts))
+    every = max(1, math.ceil(_CUT_PX / max(nearest, 0.01)))
+    return tuple(cuts[every - 1 :: every])
+
+
+def _cut(canvas: Canvas, ends: tuple[float, float, float, float], axis: str | None) -> None:
+    if axis is None:
+        canvas.line(*ends, INK, stroke_opacity=0.25, stroke_width=0.7)
+    elif not axis:
+        canvas.line(*ends, INK, stroke_opacity=0.6)
+    else:
+        canvas.line(*ends, color_of_axis(axis), stroke_width=1.3, data_axis=axis, class_="cut")
+
+
+def _shares(axes: Sequence[str], start: float, length: float) -> list[tuple[float, float, str]]:
+    """Return a part of an edge for each axis that cuts it."""
+    each = length / len(axes)
+    return [(start + each * n, start + each * (n + 1), axis) for n, axis in enumerate(axes)]
+
+
+def _edge_text(canvas: Canvas, x: float, y: float, room: float, side: _Side, upright: bool = False) -> None:
+    """Write which axes cut a side into how many parts, as far as there is room."""
+    short = f"÷{side.parts}"
+    full = f"{mesh_axes_text(side.axes)} {short}"
+    text = full if labels.width_px(full, _EDGE_TEXT_PX) <= room else short
+    if upright and labels.width_px(text, _EDGE_TEXT_PX) > room:
+        return
+    turned = f"rotate(-90 {x:.1f} {y:.1f})" if upright else None
+    canvas.text(x, y, text, _EDGE_TEXT_PX, transform=turned)

@@ -1,0 +1,227 @@
+"""The picture of the whole model has the cuts, copies, bytes and moves that the rest of the page has."""
+
+from __future__ import annotations
+
+import math
+import time
+from collections import Counter
+from dataclasses import replace
+from xml.etree import ElementTree
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from inspector.assessment import assess
+from inspector.core import sharding
+from inspector.core.collectives import OPS
+from inspector.core.snapshot import Array, Collective, CollectivePart, Mesh, Program, Snapshot
+from inspector.figures.whole_model.picture import draw
+from inspector.figures.whole_model.record import Dimension, Move, Tile, WholeModel, telling_device
+from inspector.sections import whole_model
+from tests.figures import samples
+
+_NAMES = ("attention/query", "attention/key", "norm/scale", "mlp/up/kernel", "mlp/down/kernel", "bias")
+_SVG = "{http://www.w3.org/2000/svg}"
+
+
+@st.composite
+def meshes(draw: st.DrawFn) -> Mesh:
+    sizes = draw(st.lists(st.sampled_from([1, 2, 3, 4]), min_size=1, max_size=3))
+    return samples.mesh(**dict(zip("abc", sizes, strict=False)))
+
+
+@st.composite
+def array_at(draw: st.DrawFn, path: str, mesh: Mesh) -> Array:
+    """An array that divides evenly, over any of the mesh axes."""
+    rank = draw(st.integers(0, 3))
+    free = list(draw(st.permutations(mesh.axis_names)))
+    spec, shape = [], []
+    for _ in range(rank):
+        axes = tuple(free.pop() for _ in range(draw(st.integers(0, min(2, len(free))))))
+        spec.append(axes or None)
+        shape.append(mesh.ways(axes) * draw(st.sampled_from([1, 2, 5, 40])))
+    return samples.array(path, tuple(shape), tuple(spec), mesh)
+
+
+@st.composite
+def snapshots(draw: st.DrawFn) -> Snapshot:
+    mesh = draw(meshes())
+    arrays = []
+    names = draw(st.lists(st.sampled_from(_NAMES), min_size=1, unique=True))
+    alike = [draw(array_at(f"params/x/{name}", mesh)) for name in names]
+    for layer in range(draw(st.integers(1, 5))):
+        own = alike if draw(st.booleans()) else [draw(array_at(f"params/x/{name}", mesh)) for name in names]
+        arrays += [replace(one, path=one.path.replace("/x/", f"/layer_{layer}/")) for one in own]
+    arrays += [draw(array_at(f"params/{name}", mesh)) for name in ("embedding", "head")]
+    paths = [one.path for one in arrays]
+    axes = st.sampled_from(mesh.axis_names)
+    collectives = tuple(
+        Collective(
+            op=draw(st.sampled_from(OPS)), asynchronous=False, name=f"c.{number}", computation="main",
+            executions=draw(st.integers(0, 4)), conditional=False,
+            mesh_axes=draw(st.none() | st.lists(axes, min_size=1, unique=True).map(tuple)),
+            group_size=2, groups=1, payload_bytes=8, wire_bytes_per_device=draw(st.integers(0, 10**9)),
+            op_name=draw(st.sampled_from([
+                None, "jit(step)/jvp(M)/layer_1/mlp/dot_general", "jit(step)/transpose(jvp(M))/dot_general",
+                "jit(step)/add",
+            ])),
+            arrays=tuple(moved), parts=(CollectivePart(8, tuple(moved), ()),) if moved else None,
+        )
+        for number in range(draw(st.integers(0, 8)))
+        for moved in (draw(st.lists(st.sampled_from(paths), max_size=1)),)
+    )  # fmt: skip
+    order = draw(st.none() | st.permutations(paths).map(tuple))
+    step = Program("train_step", collectives=collectives, stage="partitioned", first_used=order)
+    return replace(samples.planned(mesh, *arrays), programs=(step,))
+
+
+def tiles_of(model: WholeModel) -> list[Tile]:
+    return [tile for group in model.groups for tile in group.tiles]
+
+
+def moves_of(model: WholeModel) -> list[Move]:
+    own = [move for group in model.groups for tile in group.tiles for move in tile.moves]
+    return [*own, *(move for group in model.groups for move in group.moves), *model.elsewhere]
+
+
+@given(snapshot=snapshots(), device=st.integers(0, 63))
+def test_every_cut_copy_and_byte_is_that_of_the_arrays(snapshot: Snapshot, device: int) -> None:
+    mesh = snapshot.mesh
+    assert mesh is not None
+    device %= mesh.size
+    model = whole_model.of_snapshot(snapshot, device=device)
+    assert model is not None
+    drawn = Counter(path for tile in tiles_of(model) for path in tile.paths)
+    assert drawn == Counter(one.path for one in snapshot.arrays) or model.more
+    for layers, tile in [(group.layers, tile) for group in model.groups for tile in group.tiles]:
+        members = [snapshot.array(path) for path in tile.paths]
+        assert tile.bytes == sum(one.bytes_per_device or 0 for one in members)
+        for one in members:
+            placement = sharding.place_array(one, mesh)
+            assert placement is not None
+            assert tile.copies == one.replicas
+            assert tile.copies == math.prod(mesh.sizes[axis] for axis in tile.copied_over)
+            held = [
+                (int(a), int(b))
+                for a, b in zip(placement.starts[device], placement.stops[device], strict=True)
+            ]
+            whole = [] if layers is None else [layers]
+            if tile.experts > 1:
+                whole.append(Dimension(tile.experts, held=(0, tile.experts)))
+            dimensions = [*whole, *tile.dimensions]
+            assert [dimension.held for dimension in dimensions] == held
+            cuts = [{int(start) for start in placement.starts[:, n]} - {0} for n in range(len(held))]
+            assert [set(dimension.cuts) for dimension in dimensions] == cuts
+
+
+@given(snapshot=snapshots())
+def test_the_moves_add_up_to_the_traffic(snapshot: Snapshot) -> None:
+    model = whole_model.of_snapshot(snapshot)
+    assert model is not None
+    traffic = assess(snapshot, None).traffic
+    assert traffic is not None
+    by_axes: Counter[str] = Counter()
+    for move in moves_of(model):
+        by_axes["unknown" if move.axes is None else "+".join(move.axes)] += move.bytes or 0
+    assert {axes: size for axes, size in by_axes.items() if size} == traffic.by_axes or model.more
+    assert model.traffic == traffic.by_axes
+
+
+@given(snapshot=snapshots(), width=st.sampled_from([360, 700, 960, 1400]))
+def test_the_drawing_has_the_parts_that_the_facts_have(snapshot: Snapshot, width: int) -> None:
+    model = whole_model.of_snapshot(snapshot)
+    assert model is not None
+    svg = draw(model, width_px=width)
+    root = ElementTree.fromstring(svg.text)
+    groups = [one for one in root.iter(f"{_SVG}g") if one.get("class") == "tile"]
+    assert [one.get("data-path") for one in groups] == [tile.paths[0] for tile in tiles_of(model)]
+    for drawn, tile in zip(groups, tiles_of(model), strict=True):
+        cuts = [line for line in drawn.iter(f"{_SVG}line") if line.get("class") == "cut"]
+        assert {line.get("data-axis") for line in cuts} <= set(tile.axes)
+        assert any(rect.get("class") == "held" for rect in drawn.iter(f"{_SVG}rect")) == bool(
+            math.prod(d.size for d in tile.dimensions)
+        )
+    texts = [float(text.get("font-size") or 0) for text in root.iter(f"{_SVG}text")]
+    assert min(texts) >= 9
+
+
+@pytest.mark.parametrize("shape", [{"a": 4, "b": 4}, {"a": 2, "b": 4}, {"a": 2, "b": 4, "c": 4}, {"a": 8}])
+def test_the_filled_device_has_different_places_on_the_axes(shape: dict[str, int]) -> None:
+    mesh = samples.mesh(**shape)
+    position = telling_device(mesh)
+    places = [position // math.prod(mesh.shape[n + 1 :]) % mesh.shape[n] for n in range(len(mesh.shape))]
+    assert len(set(places)) == len(places)
+
+
+def test_the_order_is_that_of_the_first_use() -> None:
+    mesh = samples.DEFAULT_MESH
+    arrays = [samples.array(f"params/{name}", (8, 8), (None, None), mesh) for name in ("head", "table")]
+    arrays += [samples.array(f"params/layer_{n}/w", (8, 8), (None, ("model",)), mesh) for n in range(3)]
+    arrays += [samples.array(f"params/layer_{n}/v", (8, 8), (("model",), None), mesh) for n in range(3)]
+    used = ("params/table", *(f"params/layer_{n}/{name}" for n in range(3) for name in "wv"), "params/head")
+    step = Program("train_step", first_used=used, collectives=())
+    model = whole_model.of_snapshot(replace(samples.planned(mesh, *arrays), programs=(step,)))
+    assert model is not None
+    assert [tile.paths[0] for tile in tiles_of(model)] == [used[0], used[1], used[2], used[-1]]
+    assert [(group.title, group.count) for group in model.groups] == [("", 1), ("layer_0…2", 3), ("", 1)]
+
+
+def test_layers_of_other_shardings_are_another_block() -> None:
+    mesh = samples.DEFAULT_MESH
+    arrays = [
+        samples.array(f"params/layer_{n}/{name}", (8, 8), (("data",) if n == 3 else None, ("model",)), mesh)
+        for n in range(6)
+        for name in "wv"
+    ]
+    model = whole_model.of_snapshot(samples.planned(mesh, *arrays))
+    assert model is not None
+    assert [(group.count, len(tile.paths)) for group in model.groups for tile in group.tiles] == [
+        (5, 10),
+        (1, 2),
+    ]
+
+
+def test_stacked_layers_are_a_block_with_its_multiplicity() -> None:
+    mesh = samples.DEFAULT_MESH
+    arrays = [
+        samples.array(
+            f"params/blocks/{name}", (6, 8, 16), (None, None, ("model",)), mesh, ("layers", None, None)
+        )
+        for name in ("up", "gate")
+    ]
+    model = whole_model.of_snapshot(samples.planned(mesh, *arrays))
+    assert model is not None
+    (group,) = model.groups
+    assert (group.title, group.count) == ("blocks", 6)
+    assert [dimension.size for dimension in group.tiles[0].dimensions] == [8, 16]
+
+
+def test_names_from_files_are_text() -> None:
+    mesh = samples.DEFAULT_MESH
+    array = samples.with_path(samples.kernel(), samples.HOSTILE_PATH)
+    model = whole_model.of_snapshot(samples.planned(mesh, array))
+    assert model is not None
+    root = ElementTree.fromstring(draw(model).text)
+    assert not list(root.iter("img"))
+    assert any("<img" in (text.text or "") for text in root.iter())
+
+
+def test_many_arrays_on_many_devices_are_quick_and_small() -> None:
+    mesh = samples.mesh(data=16, fsdp=16, model=16)
+    arrays = [
+        samples.array(f"{root}/layer_{n}/{name}/kernel", (512, 1024), (("fsdp",), ("model",)), mesh)
+        for root in ("params", "opt_state/mu")
+        for n in range(25)
+        for name in "abcdef"
+    ]
+    started = time.process_time()
+    model = whole_model.of_snapshot(samples.planned(mesh, *arrays))
+    assert model is not None
+    svg = draw(model)
+    assert time.process_time() - started < 0.3
+    assert len(svg.text) < 200_000
+
+
+def test_a_snapshot_without_a_mesh_has_no_picture() -> None:
+    assert whole_model.of_snapshot(samples.planned(None, samples.kernel())) is None
