@@ -16,7 +16,7 @@ import math
 import sqlite3
 import uuid
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from typing import Any, Literal
 
 from inspector.assessment import assess
@@ -42,8 +42,10 @@ MOST_BYTES_OF_ANSWER = 128 * 2**20  # as text, as for an entry of the library
 _WHAT = "the history"  # in errors about what it has
 _OWN = "(? OR owner IS ?)"  # the condition that the user may change a row
 _SIZE = "(length(parameters) + coalesce(length(packed), 0))"
-_ENTRY = (
-    f"id, time, kind, title, target, parameters, seconds, basis, peak_bytes, wire_bytes, assessment, {_SIZE}"
+# Columns that are attributes of an entry.
+_COLUMNS = (
+    *("id", "time", "kind", "title", "target", "parameters"),
+    *("seconds", "basis", "peak_bytes", "wire_bytes", "assessment"),
 )
 
 Kind = Literal["run", "compile", "search", "compare"]
@@ -51,7 +53,6 @@ DAMAGED = "damaged"  # the kind of an entry that cannot be read
 # What the parameters of each kind must have, by its key.
 _NEEDED = {"run": "layout", "compile": "layout", "search": "layout", "compare": "board"}
 _BASES = (None, "measured", "predicted")
-_NO_TIME = "1970-01-01T00:00:00.000+00:00"  # of a damaged entry
 
 _log = logging.getLogger(__name__)
 
@@ -65,21 +66,21 @@ class HistoryEntry:
     that of the answer, of the best layout of a search, or of the baseline of a comparison. `seconds` is the
     step, `basis` is `measured` or `predicted`. `bytes` is the size in the file. `owner` is the name of a
     signed-in user, and `changeable` whether who asked can share and delete the entry. An entry that cannot be
-    read has the kind `DAMAGED`, no parameters and no figures, so that it can be deleted.
+    read has the defaults, so that it can be deleted.
     """
 
     id: str
-    time: str
-    kind: str
-    title: str
-    target: str | None
-    parameters: dict[str, Any]
-    seconds: float | None
-    basis: str | None
-    peak_bytes: int | None
-    wire_bytes: int | None
-    assessment: Assessment | None
-    bytes: int
+    time: str = "1970-01-01T00:00:00.000+00:00"
+    kind: str = DAMAGED
+    title: str = ""
+    target: str | None = None
+    parameters: dict[str, Any] = field(default_factory=dict)
+    seconds: float | None = None
+    basis: str | None = None
+    peak_bytes: int | None = None
+    wire_bytes: int | None = None
+    assessment: Assessment | None = None
+    bytes: int = 0
     owner: str | None = None
     shared: bool = False
     changeable: bool = True
@@ -193,11 +194,10 @@ class History(View):
 
     def entries(self) -> tuple[HistoryEntry, ...]:
         """Return what the user sees, newest first."""
+        columns = ", ".join((*_COLUMNS, _SIZE, "owner_name", "owner", "shared"))
         with self._connected() as database:
-            rows = database.execute(
-                f"SELECT owner, {_ENTRY}, owner_name, shared FROM history ORDER BY time DESC, id"
-            ).fetchall()
-        return tuple(self._made(*row) for row in rows if self._may_see(row[0], row[-1]))
+            rows = database.execute(f"SELECT {columns} FROM history ORDER BY time DESC, id").fetchall()
+        return tuple(self._entry(*row) for row in rows if self._may_see(*row[-2:]))
 
     def run(self, entry: str) -> Snapshot | None:
         """Return the Snapshot of a run; None for another entry, or one too large to be kept.
@@ -264,17 +264,16 @@ class History(View):
         """Return the values for `_OWN`."""
         return self._user is None, ownership(self._user)["owner"]
 
-    def _made(self, owner: str | None, *row: Any) -> HistoryEntry:
-        *facts, owner_name, shared = row
+    def _entry(self, *row: Any) -> HistoryEntry:
+        *values, size, owner_name, owner, shared = row
+        facts = dict(zip(_COLUMNS, values, strict=True))
         try:
-            facts[5] = strict_json.parse(facts[5], _WHAT)
-            facts[10] = _assessment(facts[10])
-            entry = HistoryEntry(*facts)
+            facts["parameters"] = strict_json.parse(facts["parameters"], _WHAT)
+            facts["assessment"] = _assessment(facts["assessment"])
+            entry = HistoryEntry(**facts, bytes=size)
             _check(entry)
         except (InvalidInput, ValueError):
-            entry = HistoryEntry(
-                facts[0], _NO_TIME, DAMAGED, "", None, {}, None, None, None, None, None, facts[-1]
-            )
+            entry = HistoryEntry(facts["id"], bytes=size)
         return replace(entry, owner=owner_name, shared=bool(shared), changeable=self._may_change(owner))
 
 

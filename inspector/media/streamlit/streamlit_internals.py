@@ -179,14 +179,15 @@ def redirect(url: str) -> bytes:
     """Return the message on a web socket that sends the browser to another page."""
     message = ForwardMsg()
     message.auth_redirect.url = url
-    return message.SerializeToString()
+    content: bytes = message.SerializeToString()
+    return content
 
 
 def is_redirect(content: bytes) -> bool:
     """Return whether a message on a web socket sends the browser to another page."""
     if len(content) > _LARGEST_REDIRECT:
         return False
-    return ForwardMsg.FromString(content).WhichOneof("type") == "auth_redirect"
+    return bool(ForwardMsg.FromString(content).WhichOneof("type") == "auth_redirect")
 
 
 # --- The command `streamlit run` ----------------------------------------------------------------------------

@@ -245,10 +245,10 @@ class Pool:
                 next(self._numbers),
                 lane,
                 kind,
+                text,
                 json.loads(text),  # a copy, so that the caller may change its dict later
                 environment,
-                (lane, kind, text, environment),
-                timeout=timeout,
+                timeout,
                 memory=memory,
                 subject=subject,
                 topic=topic,
@@ -277,13 +277,7 @@ class Pool:
         Return at once the work that is queued or runs: that of an earlier request with the same `key`, if it
         has not ended. Raises RuntimeError and InvalidInput like `submit`.
         """
-        identity = (lane, kind, key, None)
-        run = Run(
-            *(next(self._numbers), lane, kind, {}, None, identity),
-            timeout=None,
-            subject=subject,
-            work=work,
-        )
+        run = Run(next(self._numbers), lane, kind, key, subject=subject, work=work)
         return cast(AnyWork, self._call(run, requester).run.work)
 
     def warm(self, environment: Environment, lane: str = ALONE) -> None:

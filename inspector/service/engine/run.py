@@ -29,10 +29,10 @@ class Run:
     number: int
     lane: str
     kind: str
-    payload: dict[str, Any]
-    environment: Environment | None  # None for a thread, which runs its `work`
-    key: tuple[str, str, str, Environment | None]
-    timeout: float | None  # seconds from when it begins; None for no limit
+    text: str  # its payload as JSON, or what identifies its `work`
+    payload: dict[str, Any] = field(default_factory=dict)
+    environment: Environment | None = None  # None for a thread, which runs its `work`
+    timeout: float | None = None  # seconds from when it begins; None for no limit
     memory: int | None = None  # bytes beyond those of its worker when it begins; None for no limit
     subject: Subject = NO_SUBJECT
     topic: str | None = None  # runs with the same topic use the same cached values
@@ -50,6 +50,11 @@ class Run:
     result: dict[str, Any] | None = None
     error: str | None = None
     details: str | None = None
+
+    @property
+    def key(self) -> tuple[str, str, str, Environment | None]:
+        """What equal requests share."""
+        return self.lane, self.kind, self.text, self.environment
 
     @property
     def finished(self) -> bool:

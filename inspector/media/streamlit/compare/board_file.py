@@ -57,9 +57,10 @@ def draw_upload(board: Board) -> None:
 
 def _read(uploaded: UploadedFile) -> Board | InvalidInput:
     """Return the board in a file, or the error. A worker reads it once, not again on each rerun."""
-    file, opened = st.session_state.get(_READ) or ("", None)
-    if file == uploaded.file_id and opened is not None:
-        return opened
+    read: tuple[str, Board | InvalidInput] | None = st.session_state.get(_READ)
+    if read is not None and read[0] == uploaded.file_id:
+        return read[1]
+    opened: Board | InvalidInput
     folder = TemporaryFolder()
     try:
         path = folder.path / "board.json"

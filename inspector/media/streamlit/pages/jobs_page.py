@@ -9,6 +9,7 @@ from inspector.core.formatting import and_text, bytes_text, counted, seconds_tex
 from inspector.media.streamlit.page import buttons, last_problem
 from inspector.media.streamlit.page.plain_text import plain
 from inspector.media.streamlit.session import user
+from inspector.media.streamlit.streamlit_internals import DeltaGenerator
 from inspector.sections.phases import PHASE_NAMES, phase_label
 from inspector.service import inspection, serving
 from inspector.service.engine.pool import Listed
@@ -74,7 +75,7 @@ def _show_jobs() -> None:
         _show_job(job)
 
 
-def _row() -> list:
+def _row() -> list[DeltaGenerator]:
     return st.columns([*_COLUMNS.values(), _BUTTON_WIDTH], vertical_alignment="center", gap="small")
 
 

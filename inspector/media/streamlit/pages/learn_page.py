@@ -171,7 +171,8 @@ def _show_array(drawn: DrawnArray, name: str) -> None:
 
 
 def _taken() -> dict[str, Taken]:
-    return st.session_state.setdefault("learn:taken", {})
+    taken: dict[str, Taken] = st.session_state.setdefault("learn:taken", {})
+    return taken
 
 
 def _forget(guide: str) -> None:

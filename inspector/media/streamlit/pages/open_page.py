@@ -78,7 +78,7 @@ def _read_link() -> list[str]:
     """Open the Snapshot of the library, the tab, the array and the program of the URL. Return problems."""
     view, others = view_link.of_url()
     if view_link.is_written(_TABS_KEY) or not (view or others):
-        return st.session_state.get(_PROBLEMS, [])
+        return list(st.session_state.get(_PROBLEMS, []))
     problems = [*view_link.read(view, snapshot_panels.PANELS, _TABS_KEY).values()]
     problems += [
         f"{shown(key)} is ignored: a link to this page has {_PARAMETER}, {', '.join(view_link.PARAMETERS)}"

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
+
 import streamlit as st
 
 from inspector.core.formatting import (
@@ -16,7 +18,7 @@ from inspector.figures import host_local as figures
 from inspector.figures.mesh_map import mesh_map
 from inspector.guides import processes
 from inspector.guides.array_fields import MAX_MESH_AXES
-from inspector.guides.processes import Exchanged, HostLocal
+from inspector.guides.processes import Exchanged, HostLocal, View
 from inspector.guides.processes import snapshot as processes_snapshot
 from inspector.guides.processes.script import script
 from inspector.layout import mesh_fields
@@ -154,7 +156,7 @@ def provenance_line(request: HostLocal, exchanged: Exchanged) -> str:
 def _show_views(request: HostLocal, exchanged: Exchanged) -> None:
     """Draw a table with the same expressions on every process."""
     st.markdown("#### View of each process")
-    rows = {
+    rows: dict[str, Callable[[View], str]] = {
         "`process_index()`": lambda view: str(view.process),
         "`process_count()`": lambda view: str(view.processes),
         "`local_devices()`": lambda view: devices_text(view.devices, most=8),

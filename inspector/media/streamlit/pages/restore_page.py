@@ -231,7 +231,8 @@ def _progress(moment: RestorationStatus) -> Progress:
 
 
 def _outcomes() -> LRUCache[str, Outcome]:
-    return st.session_state.setdefault("restored_outcomes", LRUCache(4))
+    outcomes: LRUCache[str, Outcome] = st.session_state.setdefault("restored_outcomes", LRUCache(4))
+    return outcomes
 
 
 def _key(saved: Layout, new: Layout) -> str:

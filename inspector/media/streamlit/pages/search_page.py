@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 from datetime import datetime
+from typing import Any
 
 import streamlit as st
 
@@ -162,7 +163,7 @@ def _refuse_without_compiler(layout: Layout, budget: int) -> None:
         raise InvalidInput(missing)
 
 
-def _fields(layout: Layout) -> dict:
+def _fields(layout: Layout) -> dict[str, Any]:
     """Draw the fields and return their values."""
     with st.container(horizontal=True, vertical_alignment="bottom", gap="small"):
         objective = kept_field.draw(

@@ -212,7 +212,8 @@ def model_entry() -> ModelEntry:
 
 
 def rule_rows(table: Table = "rule") -> list[RuleRow]:
-    return st.session_state.setdefault(f"{table}_rows", [])
+    rows: list[RuleRow] = st.session_state.setdefault(f"{table}_rows", [])
+    return rows
 
 
 @uninterrupted()
@@ -387,7 +388,8 @@ def of_parameters(parameters: Mapping[str, str]) -> dict[str, str]:
 
 
 def last_layout() -> Layout:
-    return st.session_state["last_layout"]
+    layout: Layout = st.session_state["last_layout"]
+    return layout
 
 
 def spec_key(place: str) -> str:

@@ -30,4 +30,5 @@ def remember(layout: Layout, run: Snapshot) -> None:
 
 
 def _runs() -> LRUCache[str, Snapshot]:
-    return st.session_state.setdefault("finished_runs", LRUCache(REMEMBERED_RUNS))
+    runs: LRUCache[str, Snapshot] = st.session_state.setdefault("finished_runs", LRUCache(REMEMBERED_RUNS))
+    return runs

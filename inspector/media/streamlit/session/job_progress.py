@@ -5,6 +5,7 @@ from __future__ import annotations
 import weakref
 from collections.abc import Callable, Collection
 from dataclasses import dataclass
+from typing import Any
 
 import streamlit as st
 
@@ -101,7 +102,7 @@ def show_problem(name: str) -> None:
         st.error(plain(problem), icon=":material/error:")
 
 
-def of_job(job: Job, describe: Callable[[Status], Progress]) -> Callable[[], Progress | None]:
+def of_job(job: Job[Any], describe: Callable[[Status], Progress]) -> Callable[[], Progress | None]:
     """Return the `progress` of a Task: the place in the queue, then what `describe` returns."""
 
     def progress() -> Progress | None:

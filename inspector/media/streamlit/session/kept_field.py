@@ -94,7 +94,10 @@ def draw_one_of(label: str, names: Sequence[str], key: str) -> str:
     """Draw the choice of one of the names as a field, at first the first one, and return it."""
     if st.session_state.get(key) not in names:
         st.session_state[key] = names[0]
-    return draw(st.segmented_control, label, names, key=key, required=True, label_visibility="collapsed")
+    chosen: str = draw(
+        st.segmented_control, label, names, key=key, required=True, label_visibility="collapsed"
+    )
+    return chosen
 
 
 def choose(label: str, names: Sequence[str], key: str, first: str | None = None, **settings: Any) -> str:

@@ -41,7 +41,8 @@ def draw() -> None:
 def _text() -> str | None:
     """Return what the browser keeps: nothing for an empty text, and what it has for None."""
     state, board = st.session_state, replace(pins.board(), chip=None)
-    before, text = state.get(_TEXT, (Board(), None))
+    kept: tuple[Board, str | None] = state.get(_TEXT, (Board(), None))
+    before, text = kept
     if board != before:  # the text of eight pins takes 13 ms
         text = urllib.parse.urlencode(board_link.to_query(board, figures=False), doseq=True)
         text = text if len(text) <= MOST_CHARACTERS else ""

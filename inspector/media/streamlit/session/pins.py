@@ -81,12 +81,13 @@ def replace_plan(layout: Layout, run: Snapshot) -> None:
 
 def take_problem() -> str | None:
     """Return why the last change failed, once."""
-    return st.session_state.pop(_REFUSED, None)
+    problem: str | None = st.session_state.pop(_REFUSED, None)
+    return problem
 
 
 def problems() -> tuple[str, ...]:
     """Return the problems of the opened link, one sentence each."""
-    return st.session_state.get(_PROBLEMS, ())
+    return tuple(st.session_state.get(_PROBLEMS, ()))
 
 
 def notes() -> tuple[str, ...]:

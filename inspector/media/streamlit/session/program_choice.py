@@ -64,7 +64,7 @@ def choose(names: Sequence[str], key: str) -> str:
         draw, label = partial(kept_field.draw, st.selectbox), one_line
     else:
         draw, label = partial(kept_field.draw, st.segmented_control, required=True), plain
-    return draw(
+    chosen: str = draw(
         "Program",
         names,
         format_func=lambda name: label(title(name)),
@@ -73,3 +73,4 @@ def choose(names: Sequence[str], key: str) -> str:
         on_change=link,
         args=(None,),
     )
+    return chosen

@@ -138,4 +138,5 @@ def _poll_rest(service: Inspection, layout: Layout, say_so: bool) -> None:
 def _newest(key: str, cancels: bool = False) -> NewestRequest[PropagatedPrograms]:
     if key not in st.session_state:
         st.session_state[key] = NewestRequest(cancels)
-    return st.session_state[key]
+    newest: NewestRequest[PropagatedPrograms] = st.session_state[key]
+    return newest

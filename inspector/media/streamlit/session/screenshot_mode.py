@@ -95,7 +95,7 @@ def write_provenance(pins: Sequence[tuple[str, Snapshot]]) -> None:
 
 def entered() -> int:
     """Return how often the session turned the mode on. A menu with this number in its key then is closed."""
-    return st.session_state.get(_ENTERED, 0)
+    return int(st.session_state.get(_ENTERED, 0))
 
 
 def _enter() -> None:

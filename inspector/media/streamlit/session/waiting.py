@@ -32,7 +32,7 @@ def wait_for(job: Job[Result], message: str) -> Result:
         job.cancel()
 
 
-def _note(job: Job) -> str:
+def _note(job: Job[Result]) -> str:
     status = job.status()
     if status.place:
         return f"Waiting for a worker, place {status.place} in the queue."
