@@ -134,6 +134,11 @@ def assess_candidate(
     )
 
 
+def step_of(predicted: Predicted, program: Program, mesh: Mesh | None) -> Step | None:
+    """Return the predicted step of a program with its parts; None if it is unknown."""
+    return _as_step(predicted, _sent(program, mesh)[0])[0]
+
+
 def prediction_of(snapshot: Snapshot, program: Program, chip: Chip) -> Predicted:
     """Return the predicted step of a program of a Snapshot with a mesh, on this chip."""
     return predicted_in(snapshot, program, chip)

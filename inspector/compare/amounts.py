@@ -26,7 +26,6 @@ COMPUTE, COPIES, OVERHEAD, MEASURED = "compute", "copies", "overhead", "measured
 BOUND = "lower bound"
 # A rest of the prediction that is smaller than this share comes from rounding.
 _ROUNDING = 1e-6
-_FITS = {True: ", fits", False: ", does not fit", None: ""}
 
 
 @dataclass(frozen=True)
@@ -147,14 +146,14 @@ def _memory(compared: Compared) -> Amount:
     need = compared.assessment.memory
     if need is None:
         return Amount(unknown="the bytes per device of its arrays are unknown")
-    estimated = need.high is not None and need.low < need.high
+    estimated = need.is_estimated
     stage = compared.evidence.made_text
     if need.at_least:
         stage = "planned, state and batch only"
     elif estimated:
         stage = "estimated before a compile"
     return Amount(
-        f"{need.text}{_FITS[need.fits]}",
+        f"{need.text}, {need.fits_text}" if need.fits_text else need.text,
         tuple(Part(name, size) for name, size in memory.needed_parts(compared.snapshot, need.peak_bytes)),
         need.peak_bytes,
         stage,

@@ -149,11 +149,22 @@ class MemoryNeed(Record):
 
     @property
     def text(self) -> str:
-        """The peak and the capacity: `9.5 GiB of 15.8 GiB`."""
+        """The peak and the capacity: `9.5 of 15.8 GiB`, with one unit if both have the same."""
         least = "at least " if self.at_least else ""
         about = "about " if self.is_estimated else ""
-        of = "" if self.capacity_bytes is None else f" of {bytes_text(self.capacity_bytes)}"
-        return f"{least}{about}{bytes_text(self.peak_bytes)}{of}"
+        peak = bytes_text(self.peak_bytes)
+        if self.capacity_bytes is None:
+            return f"{least}{about}{peak}"
+        capacity = bytes_text(self.capacity_bytes)
+        number, _, unit = peak.partition(" ")
+        return f"{least}{about}{number if capacity.endswith(f' {unit}') else peak} of {capacity}"
+
+    @property
+    def fits_text(self) -> str:
+        """Whether it fits: `fits`, `does not fit`, `probably fits`, or "" if that is unknown."""
+        if self.fits is None:
+            return ""
+        return f"{'probably ' if self.is_estimated else ''}{'fits' if self.fits else 'does not fit'}"
 
 
 @dataclass(frozen=True)

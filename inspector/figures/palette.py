@@ -71,6 +71,7 @@ _HUE_OF = {name: HUES[hue] for hue, names in _KNOWN.items() for name in names}
 HATCHES = ("", "/", "x", ".", "-", "+", "|", "\\")
 STRIPES = "/"
 
+_VIVID = 0.6  # more chroma for shades of several axes
 _PALE = 0.76  # share of white in the palest shade
 SHADES = 64  # of one array, at most: neighbors of more blocks share a shade
 _READABLE = 4.6  # contrast of black on each shade
@@ -102,6 +103,13 @@ class Fill:
 
 
 NOT_KNOWN = Fill(UNKNOWN, "/")
+# What a device does in a step without others, by `StepPart.kind`.
+WORK = {
+    "compute": Fill("#565E69"),
+    "memory": Fill("#9AA2AD"),
+    "copies": Fill("#9AA2AD", "x"),
+    "rest": NOT_KNOWN,
+}
 
 
 @functools.cache
@@ -186,7 +194,9 @@ def colors_of_blocks(block: np.ndarray, mesh: Mesh) -> tuple[str, ...]:
         index = first // stride % size
         pale, strong = _ends(color_of_axis(axes[axis].name))
         shades.append(_between(pale, strong, _places(size, steps[axis])[index]))
-    return tuple(map(_hex, np.mean(shades, axis=0)))
+    # The mean of several hues is dull.
+    vivid = np.array([1, *[1 + _VIVID * (len(shades) > 1)] * 2])
+    return tuple(map(_hex, np.mean(shades, axis=0) * vivid))
 
 
 @functools.lru_cache(64)

@@ -7,14 +7,13 @@ from typing import Any
 
 import plotly.graph_objects as go
 
-from inspector.core.formatting import bytes_text, mesh_axes_text, seconds_text, share_text
+from inspector.core.formatting import bytes_text, mesh_axes_text, seconds_text
 from inspector.core.program_names import noun
 from inspector.core.snapshot import Program, Schedule
-from inspector.figures import bars, frame, labels, palette, ticks
+from inspector.figures import frame, labels, palette, ticks
 from inspector.machines.prediction.cost import si_text
 from inspector.machines.prediction.critical_path import critical_path
-from inspector.machines.prediction.predicted import Predicted
-from inspector.machines.prediction.simulation import CORE, Simulated, Span, Totals
+from inspector.machines.prediction.simulation import CORE, Simulated, Span
 
 _ROW_PX = 34
 _BAR = 0.72  # of a row
@@ -42,70 +41,6 @@ _GREYS = {
     "copies": palette.Fill(palette.neutrals(3)[1]),
     "more iterations": palette.Fill(palette.REPLICATED),
 }
-
-
-def parts(totals: Totals) -> list[tuple[str, str, float]]:
-    """Return the parts of a step as (name, kind, seconds): compute, copies, then exposed communication."""
-    shares = [
-        ("matrix products", "matrix products", totals.matrix),
-        ("other operations", "other operations", totals.memory),
-        ("waiting for copies", "waiting for copies", totals.copies),
-    ]
-    exposed = sorted(totals.exposed.items(), key=lambda item: -item[1])
-    shares += [
-        (f"waiting for {axes.replace('+', ' + ')}", f"waiting for {axes}", seconds)
-        for axes, seconds in exposed
-    ]
-    return [part for part in shares if part[2] > 0]
-
-
-def step_parts(predicted: Predicted, *, width_px: int = 480) -> go.Figure | None:
-    """Return one bar with the seconds of the core by reason, and the interval below; None if unknown."""
-    if predicted.seconds is None or predicted.simulated is None:
-        return None
-    totals = parts(predicted.simulated.totals)
-    longest = predicted.high or predicted.seconds
-    segments = [
-        bars.Segment(
-            name,
-            seconds,
-            (fill := _fill_of_part(kind)).color,
-            frame.hover(
-                [
-                    f"{name}: {seconds_text(seconds)}",
-                    f"{share_text(seconds / predicted.seconds, 0)} of the step",
-                ]
-            ),
-            (f"{name} {seconds_text(seconds)}", seconds_text(seconds)),
-            hatch=fill.hatch,
-        )
-        for name, kind, seconds in totals
-    ]
-    rows = [bars.Bar("Where the core's time goes", seconds_text(predicted.seconds), segments)]
-    if predicted.low is not None and predicted.high is not None:
-        low, high = seconds_text(predicted.low), seconds_text(predicted.high)
-        between = bars.Segment(
-            "80% interval",
-            predicted.high - predicted.low,
-            frame.MIDDLE_GREY,
-            frame.hover([f"{low} to {high}"]),
-        )
-        clear = bars.Segment("", predicted.low, frame.TRANSPARENT, "")
-        rows.append(bars.Bar("80% interval", f"{low} to {high}", (clear, between)))
-    return bars.stacked(
-        rows,
-        width_px,
-        longest=longest,
-        legend=False,
-        heading=f"Predicted time of {noun(predicted.program)}",
-        notes=[f"on {predicted.chip.title}, predicted, not measured; {predicted.runs_text}"],
-    )
-
-
-def _fill_of_part(kind: str) -> palette.Fill:
-    if kind in _GREYS:
-        return _GREYS[kind]
-    return fill_of("waiting for ", kind.removeprefix("waiting for ").split("+"))
 
 
 def windows(simulated: Simulated, program: Program) -> dict[str, tuple[float, float]]:

@@ -6,7 +6,7 @@ from collections.abc import Callable
 from typing import Any
 
 from inspector.assessment import assess
-from inspector.core.assessment import LEAST_CHANGE, UNKNOWN_AXES, Assessment, MemoryNeed
+from inspector.core.assessment import LEAST_CHANGE, MEMORY, UNKNOWN_AXES, Assessment
 from inspector.core.formatting import bytes_text, counted, mesh_axes_text, seconds_text
 from inspector.core.program_names import noun
 from inspector.core.snapshot import Snapshot
@@ -41,7 +41,7 @@ def of_assessment(assessment: Assessment, before: Assessment | None = None) -> F
         traffic = f"Traffic, {most}over {_axes_text(sent.largest)}"
     answers = (
         Fact(
-            _FITS_LABELS[fits(assessment)],
+            fits_label(assessment),
             _memory_text(assessment),
             f"{_fits_help(assessment)} {based}",
             *_change(assessment, before, _peak, bytes_text),
@@ -171,23 +171,12 @@ def _from_to(then: str, now: str) -> str:
     return f"{number if now.endswith(f' {unit}') else then} → {now}"
 
 
-_FITS_LABELS = {
-    "rejected": "Rejected by JAX",
-    "fits": "Fits",
-    "does not fit": "Does not fit",
-    "unknown": "Memory per device",
-}
-
-
-def fits(assessment: Assessment) -> str:
-    """Return `rejected`, `fits`, `does not fit` or `unknown`."""
+def fits_label(assessment: Assessment) -> str:
+    """Return `Rejected by JAX`, `Fits`, `Probably does not fit`, or the name of the figure if unknown."""
     if assessment.rejected is not None:
-        return "rejected"
+        return "Rejected by JAX"
     need = assessment.memory
-    return "unknown" if need is None or need.fits is None else _FITS[need.fits]
-
-
-_FITS = {True: "fits", False: "does not fit"}
+    return MEMORY if need is None or need.fits is None else need.fits_text.capitalize()
 
 
 def fits_text(assessment: Assessment) -> str:
@@ -199,7 +188,7 @@ def fits_text(assessment: Assessment) -> str:
         return "unknown"
     if need.fits is None:
         return need.text
-    return f"{need.text}: {_FITS[need.fits]}"
+    return f"{need.text}: {need.fits_text}"
 
 
 def step_text(assessment: Assessment) -> str:
@@ -235,7 +224,7 @@ def findings_text(assessment: Assessment) -> str:
 
 def verdict(assessment: Assessment, subject: str = "") -> Text:
     """Return the verdict of one layout in a line: what it is, memory, step, traffic and findings."""
-    lead = _FITS_LABELS[fits(assessment)]
+    lead = fits_label(assessment)
     if assessment.rejected is None:
         lead = f"{lead}: {_memory_text(assessment)}"
     return text(
@@ -290,16 +279,7 @@ def _memory_text(assessment: Assessment) -> str:
     need = assessment.memory
     if need is None:
         return "unknown"
-    least = "≥ " if need.at_least else ""
-    peak = bytes_text(need.peak_bytes)
-    return f"{least}{peak}" if need.capacity_bytes is None else f"{least}{_of(peak, need)}"
-
-
-def _of(peak: str, need: MemoryNeed) -> str:
-    """Return `9.5 of 15.8 GiB`, with one unit if both have the same."""
-    capacity = bytes_text(need.capacity_bytes)
-    number, unit = peak.split(" ")
-    return f"{number} of {capacity}" if capacity.endswith(f" {unit}") else f"{peak} of {capacity}"
+    return need.text.replace("at least ", "≥ ").removeprefix("about ")
 
 
 def _sent_text(assessment: Assessment) -> str:

@@ -8,6 +8,7 @@ from collections.abc import Sequence
 
 from inspector import assessment
 from inspector.compiled.op_name import PHASES, parse_op_name
+from inspector.core.assessment import Step
 from inspector.core.formatting import (
     and_text,
     bytes_text,
@@ -17,9 +18,10 @@ from inspector.core.formatting import (
     share_text,
 )
 from inspector.core.program_names import noun
-from inspector.core.snapshot import Phase, Program, Snapshot
+from inspector.core.snapshot import Mesh, Phase, Program, Snapshot
 from inspector.figures.labels import middle_cut
-from inspector.figures.timeline import name_of, parts, step_parts, timeline
+from inspector.figures.timeline import name_of, timeline
+from inspector.machines.evidence import program_for_chip
 from inspector.machines.hardware import Chip
 from inspector.machines.prediction.calibration import (
     agreement,
@@ -29,7 +31,7 @@ from inspector.machines.prediction.calibration import (
 from inspector.machines.prediction.cost import si_text
 from inspector.machines.prediction.predicted import CLAIMED, Predicted
 from inspector.machines.prediction.simulation import Simulated, executions
-from inspector.sections import unknown
+from inspector.sections import unknown, verdict_bars
 from inspector.sections.causes import of_origins
 from inspector.sections.section import (
     Block,
@@ -71,7 +73,8 @@ def section(snapshot: Snapshot, name: str, chip: Chip) -> Section:
     mesh = snapshot.mesh_of(program)
     assert mesh is not None
     predicted = prediction_of(snapshot, name, chip)
-    return Section("prediction", "Predicted step", blocks(predicted, program, mesh.size))
+    inside = blocks(predicted, program_for_chip(snapshot, program, chip), mesh)
+    return Section("prediction", "Predicted step", inside)
 
 
 def needs(program: Program, chips: Sequence[str]) -> list[dict[str, str]]:
@@ -139,18 +142,22 @@ def _unsure(predicted: Predicted) -> str:
     return f", because {and_text(predicted.at_least[:3])}.{more}"
 
 
-def blocks(predicted: Predicted, program: Program, devices: int) -> tuple[Block, ...]:
-    """Return the blocks of the section."""
-    simulated = predicted.simulated
+def blocks(predicted: Predicted, program: Program, mesh: Mesh) -> tuple[Block, ...]:
+    """Return the blocks of the section.
+
+    Args:
+      program: the one that was predicted, which is not always the one that ran (`program_for_chip`).
+    """
+    simulated, devices = predicted.simulated, mesh.size
+    step = assessment.step_of(predicted, program, mesh)
     if predicted.seconds is not None and simulated is None:
-        return _before_compile(predicted, devices)
+        return (sentence(predicted, devices), *_bars(step), *_before_compile(predicted))
     if predicted.seconds is None or simulated is None:
         return (sentence(predicted, devices),)
     return (
         sentence(predicted, devices),
-        Picture.of("step_parts", "Parts of the predicted step", step_parts, predicted),
+        *_bars(step),
         timeline_picture(simulated, program),
-        parts_table(predicted),
         modules_table(predicted, program),
         text(
             "By module and phase of the model. A wait counts where it waits; a loop counts with its first "
@@ -163,7 +170,11 @@ def blocks(predicted: Predicted, program: Program, devices: int) -> tuple[Block,
     )
 
 
-def _before_compile(predicted: Predicted, devices: int) -> tuple[Block, ...]:
+def _bars(step: Step | None) -> tuple[Block, ...]:
+    return () if step is None or not step.parts else (verdict_bars.picture([("", step, None)], "step_parts"),)
+
+
+def _before_compile(predicted: Predicted) -> tuple[Block, ...]:
     constants = before_compile_constants()
     if predicted.outside is not None or predicted.at_least:
         communication = (
@@ -179,7 +190,6 @@ def _before_compile(predicted: Predicted, devices: int) -> tuple[Block, ...]:
     fitted = predicted.chip.name in constants.efficiency or predicted.chip.kind == "tpu"
     fitted_text = "fitted to published runs" if fitted else "what cuBLAS reaches"
     return (
-        sentence(predicted, devices),
         Folded(
             INPUTS,
             (
@@ -225,27 +235,6 @@ def prediction_text(predicted: Predicted) -> str:
         return f"{seconds_text(predicted.seconds)}, interval unknown"
     low, high = seconds_text(predicted.low), seconds_text(predicted.high)
     return f"{seconds_text(predicted.seconds)}, {low} to {high} with {CLAIMED:.0%}"
-
-
-def _whole(predicted: Predicted) -> float:
-    """Return the seconds that the parts add up to, which are more than a lower bound."""
-    assert predicted.simulated is not None
-    return predicted.simulated.seconds or predicted.simulated.totals.seconds
-
-
-def parts_table(predicted: Predicted) -> Table:
-    """Return the seconds of the core by reason."""
-    assert predicted.simulated is not None
-    seconds = _whole(predicted)
-    return Table.of(
-        "step_parts",
-        parts(predicted.simulated.totals),
-        {
-            "Part of the step": lambda part: part[0],
-            "Seconds:seconds": lambda part: part[2],
-            "Share": lambda part: share_text(part[2] / seconds),
-        },
-    )
 
 
 def operation_blocks(predicted: Predicted, program: Program, name: str) -> tuple[Block, ...]:
@@ -334,7 +323,7 @@ def seconds_by_module(predicted: Predicted, program: Program) -> dict[str, dict[
 def operations(predicted: Predicted, program: Program) -> Table:
     """Return the operations on which the core spends most time, over the whole step."""
     assert predicted.simulated is not None and program.schedule is not None
-    times = executions(program)
+    times, whole = executions(program), predicted.simulated.totals.seconds
     rows = []
     for span in predicted.simulated.spans:
         if span.resource == "core" and span.basis != "loop":
@@ -348,7 +337,7 @@ def operations(predicted: Predicted, program: Program) -> Table:
         {
             "Operation": lambda row: row[0].name,
             "Seconds:seconds": lambda row: row[3],
-            "Share": lambda row: share_text(row[3] / _whole(predicted) if _whole(predicted) else None),
+            "Share": lambda row: share_text(row[3] / whole if whole else None),
             "Executions": lambda row: row[2],
             "Basis": lambda row: _WORDS.get(row[1].basis, row[1].basis),
             "Source": lambda row: row[0].source or "–",

@@ -11,9 +11,10 @@ from inspector.core.program_names import noun, title
 from inspector.core.snapshot import Program, Snapshot
 from inspector.core.statistics import statistics, statistics_text
 from inspector.figures import timings
-from inspector.figures.step_model import roofline, step_model
+from inspector.figures.roofline import roofline
 from inspector.figures.timings import operation_times
 from inspector.machines import out_of_memory, targets
+from inspector.machines.evidence import program_for_chip
 from inspector.machines.hardware import Chip
 from inspector.machines.prediction.cost import si_text
 from inspector.machines.prediction.step_model import Intensity, Modelled, bound_text, modelled
@@ -23,7 +24,6 @@ from inspector.sections.section import (
     Block,
     Column,
     Columns,
-    Facts,
     Folded,
     Picture,
     Section,
@@ -34,6 +34,7 @@ from inspector.sections.section import (
 )
 
 _SUBJECT = "step times are"
+HOW_COMPUTED = "How it is computed"
 
 
 def section(snapshot: Snapshot, chip: Chip | None) -> Section:
@@ -51,9 +52,11 @@ def section(snapshot: Snapshot, chip: Chip | None) -> Section:
         models = models_of(snapshot, chip)
         inside: list[Block] = []
         for number, program in enumerate(main_first(snapshot)):
-            parts = modelled_step(snapshot, models[program.name], models.values() if not number else ())
+            parts: tuple[Block, ...] = ()
             if program.schedule is not None or program.before_compile:
-                parts = (*_predicted(snapshot, program, chip), *parts)
+                parts = _predicted(snapshot, program, chip)
+            terms = how_computed(snapshot, models[program.name], models.values() if not number else ())
+            parts = (*parts, terms)
             inside.append(Section(f"modelled-{program.name}", title(program.name), parts))
         blocks.append(Section("modelled", f"Modelled on {chip.title}", tuple(inside)))
     return Section("time", "Time", (*blocks, *measured(snapshot), *by_operation(snapshot)))
@@ -63,7 +66,7 @@ def _predicted(snapshot: Snapshot, program: Program, chip: Chip) -> tuple[Block,
     mesh = snapshot.mesh_of(program)
     assert mesh is not None
     predicted = prediction.prediction_of(snapshot, program.name, chip)
-    return prediction.blocks(predicted, program, mesh.size)
+    return prediction.blocks(predicted, program_for_chip(snapshot, program, chip), mesh)
 
 
 def models_of(snapshot: Snapshot, chip: Chip) -> dict[str, Modelled]:
@@ -76,54 +79,36 @@ def models_of(snapshot: Snapshot, chip: Chip) -> dict[str, Modelled]:
     return models
 
 
-def modelled_step(
-    snapshot: Snapshot, model: Modelled, roofline_of: Iterable[Modelled] = ()
-) -> tuple[Block, ...]:
-    """Return the time of a step on a chip: the bound, its terms, the roofline, and the formulas.
+def how_computed(snapshot: Snapshot, model: Modelled, roofline_of: Iterable[Modelled] = ()) -> Folded:
+    """Return what a prediction starts from: each term at the peaks of the chip, roofline and formulas.
 
     Args:
-      roofline_of: the models in the roofline figure. If empty, the figures are left out.
+      roofline_of: the models in the roofline figure. If empty, the figure is left out.
     """
     if _failed(snapshot, model):
         reason = "the program does not fit into the memory of a device, so the compiler produced none"
-        return (unknown.unknown(f"The step time of {noun(model.program)} is unknown: {reason}."),)
+        said = unknown.unknown(f"The step time of {noun(model.program)} is unknown: {reason}.")
+        return Folded(HOW_COMPUTED, (said,))
     machine = f"{counted(model.devices, 'device')} of {model.chip.title}"
-    intensity = model.intensities[0] if model.intensities else None
-    blocks: list[Block] = [
-        text(f"On {machine}: ", Strong(bound_text(model))),
-        Facts.of(
-            (
-                "Repeated matrix products",
-                wasted_text(model),
-                "Share of the matrix-product FLOPs of all devices that the program before partitioning "
-                "does not have. Several devices do this work, because arrays are replicated.",
-            ),
-            (
-                "Utilization at most",
-                share_text(model.utilisation),
-                "FLOPs of the program before partitioning, over the peak FLOPs of all devices in the "
-                "shortest modelled time.",
-            ),
-            (
-                "FLOPs per HBM byte",
-                "unknown" if intensity is None else intensity_text(intensity).split(",")[0],
-                "FLOPs of the matrix products of one device over the bytes that it reads and writes in "
-                f"HBM: {'unknown' if intensity is None else intensity_text(intensity)}",
-            ),
-        ),
-    ]
+    known = [
+        f"Repeated matrix products: {wasted_text(model)}. The program before partitioning does not have this "
+        "share of the FLOPs of all devices: several devices do the same work, because arrays are replicated."
+    ] * (model.wasted is not None)
+    if model.utilisation is not None:
+        known.append(
+            f"Utilization: at most {share_text(model.utilisation)} of the peak FLOPs of all devices, in the "
+            "shortest modelled time."
+        )
+    blocks: list[Block] = [text(f"At the peaks of {machine}: ", Strong(bound_text(model)), ".")]
+    blocks += [listing(*known)] if known else []
     program = snapshot.program(model.program)
     if program is not None and program.before_compile:
         blocks.append(text(BEFORE_COMPILE, quiet=True))
     points = list(roofline_of)
-    if points:
-        terms = Picture.of("step_model", "Modelled terms of a step", step_model, model)
-        title = "Roofline of the chip with each program"
-        roofs = Picture.of("roofline", title, roofline, model.chip, points)
-        # Without HBM bytes no program has a point.
-        known = any(point.hbm_bytes for point in points)
-        blocks.append(Columns(((terms,), (roofs,)) if known else ((terms,),)))
-    return (*blocks, _formulas(model, program))
+    if any(point.hbm_bytes for point in points):  # otherwise no program has a point
+        alt = "Roofline of the chip with each program"
+        blocks.append(Picture.of("roofline", alt, roofline, model.chip, points))
+    return Folded(HOW_COMPUTED, (*blocks, *_formulas(model, program)))
 
 
 def measured(snapshot: Snapshot) -> tuple[Block, ...]:
@@ -263,7 +248,7 @@ def flops_counts(model: Modelled, program: Program | None) -> dict[str, float]:
     return {what: count for what, count in counts.items() if count is not None}
 
 
-def _formulas(model: Modelled, program: Program | None) -> Folded:
+def _formulas(model: Modelled, program: Program | None) -> tuple[Block, ...]:
     """Return the formula of each term, the FLOPs, and the assumptions."""
     is_planned = program is not None and program.before_compile
     stage = program.stage if program is not None and is_planned else "compiled"
@@ -280,7 +265,10 @@ def _formulas(model: Modelled, program: Program | None) -> Folded:
         },
         wrap=True,
     )
-    overlap = "The step takes at least its longest term (full overlap) and at most the sum of all terms."
+    overlap = (
+        "At its peaks, a chip takes at least the longest term, if all overlap. The prediction is longer, "
+        "because no program reaches the peaks."
+    )
     combined = [term for term in model.terms if term.combined not in (0.0, term.seconds)]
     if combined:
         overlap += (
@@ -290,13 +278,7 @@ def _formulas(model: Modelled, program: Program | None) -> Folded:
     if any(term.anywhere is not None for term in model.terms):
         overlap += " It counts one hop and all links of a chip: the places of the devices are assumed."
     intensities = [f"{intensity.name}: {intensity_text(intensity)}" for intensity in model.intensities]
-    return Folded(
-        "Formulas and assumptions",
-        (
-            terms,
-            listing(overlap, *flops, *intensities, *model.assumptions),
-        ),
-    )
+    return (terms, listing(overlap, *flops, *intensities, *model.assumptions))
 
 
 def _times_table(programs: Sequence[Program]) -> Table:

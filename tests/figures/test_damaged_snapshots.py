@@ -39,9 +39,9 @@ from inspector.figures.linked_maps import cut_of, linked_maps, panel
 from inspector.figures.memory_bars import memory_bars
 from inspector.figures.mesh_map import copies_map, mesh_map
 from inspector.figures.overview import overview
+from inspector.figures.roofline import roofline
 from inspector.figures.small_multiples import small_multiples
 from inspector.figures.spec_tree import spec_tree
-from inspector.figures.step_model import roofline, step_model
 from inspector.figures.timings import operation_times, phases, steps
 from inspector.figures.torus_map import torus_map
 from inspector.figures.train_state import live_map, loss_curve
@@ -149,7 +149,6 @@ def test_figures_of_programs(
     work = Work(amount, None if amount is None else (MatmulFlops("float4", amount),), amount)
     without = dataclasses.replace(program, collectives=None, work=work, ideal=work)
     model = modelled(without, samples.DEFAULT_MESH, chip("v5p"))
-    check(step_model(model))
     check(roofline(chip("v5p"), [model]))
     trace = Trace(int(seconds is None), seconds or 0.0, (OperationTime("dot", 1, seconds or 0.0),))
     check(operation_times(trace, mesh.size))

@@ -9,7 +9,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from inspector.core.snapshot import Collective, MatmulFlops, Mesh, MeshAxis, Program, Work
-from inspector.figures.step_model import roofline
+from inspector.figures.roofline import roofline
 from inspector.machines.hardware import CHIPS, chip
 from inspector.machines.prediction.step_model import modelled
 from tests.figures import drawn

@@ -209,7 +209,7 @@ def _program(found: Snapshot, program: Any) -> None:
         return
     predicted = prediction.prediction_of(found, program.name, CHIP)
     _json(prediction.json_of(predicted, program))
-    _draw(prediction.blocks(predicted, program, found.mesh.size))
+    _draw(prediction.blocks(predicted, program, found.mesh))
     if predicted.simulated is not None:
         for period in windows(predicted.simulated, program).values():
             _draw([prediction.timeline_picture(predicted.simulated, program, period)])
@@ -223,7 +223,7 @@ def _bounds(found: Snapshot) -> None:
         return
     models = time.models_of(found, CHIP)
     for model in models.values():
-        _draw(time.modelled_step(found, model, models.values()))
+        _draw([time.how_computed(found, model, models.values())])
 
 
 def _devices(found: Snapshot) -> None:

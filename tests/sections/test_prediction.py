@@ -20,7 +20,7 @@ def test_the_share_of_communication_is_named_only_where_it_is_used(flops: float,
     one = replace(test_fitting.program(1, flops, 10**6), stage="propagated")
     found = before_compile(one, test_fitting.MESH, test_fitting.CHIP)
     assert (found.interval is None) == short
-    written = render(blocks(found, one, test_fitting.MESH.size))
+    written = render(blocks(found, one, test_fitting.MESH))
     share = f"{before_compile_constants().exposed_share:.0%} of the modelled communication"
     assert (share in written) != short
     assert ("All of the modelled communication" in written) == short

@@ -106,7 +106,7 @@ def test_an_operation_names_the_arrays_of_its_collective(path, count, rest):
 def test_the_text_names_the_parts(path, capsys):
     assert main(["predict", path]) == 0
     text = capsys.readouterr().out
-    assert "matrix products" in text and "waiting for data" in text
+    assert "matrix products" in text and "█" in text
     assert main(["show", path]) == 0
     assert "Predicted on 16 devices of TPU v5e" in capsys.readouterr().out
     # It was compiled for a v5e, and says nothing about another chip.

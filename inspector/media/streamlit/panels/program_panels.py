@@ -8,6 +8,7 @@ from inspector.compare.measured import local_runs
 from inspector.core.errors import InvalidInput
 from inspector.core.snapshot import Snapshot
 from inspector.layout import Layout
+from inspector.machines.evidence import program_for_chip
 from inspector.machines.hardware import Chip
 from inspector.machines.prediction import own_runs
 from inspector.machines.prediction.memory import duplication_by_array
@@ -67,9 +68,8 @@ def show_time(snapshot: Snapshot, _: Layout | None) -> None:
             st.caption("Choose a chip to predict the step on it.")
         else:
             _show_prediction(snapshot, name, chip)
-            st.markdown("##### Bounds")
             models = time.models_of(snapshot, chip)
-            render.show(time.modelled_step(snapshot, models[name], models.values()))
+            render.show([time.how_computed(snapshot, models[name], models.values())])
     render.show(time.measured(snapshot))
     _show_own_run(snapshot)
     profiled = time.by_operation(snapshot)
@@ -114,7 +114,8 @@ def _show_prediction(snapshot: Snapshot, name: str, chip: Chip) -> None:
     mesh = None if program is None else snapshot.mesh_of(program)
     assert program is not None and mesh is not None
     predicted = prediction.prediction_of(snapshot, name, chip)
-    blocks = prediction.blocks(predicted, program, mesh.size)
+    program = program_for_chip(snapshot, program, chip)
+    blocks = prediction.blocks(predicted, program, mesh)
     place = next((n for n, block in enumerate(blocks) if _is_timeline(block)), len(blocks))
     render.show(blocks[:place])
     if predicted.interval is not None or predicted.outside is not None:

@@ -18,7 +18,15 @@ from inspector.media.streamlit.page.plain_text import plain
 from inspector.media.streamlit.panels import code_panel, improve_panel
 from inspector.media.streamlit.parts import downloads, keep_button, pin_button, render, share_menu
 from inspector.media.streamlit.session import chip_choice, last_shown, screenshot_mode
-from inspector.sections import assessed, findings, sharding_errors, subject, summary, unknown
+from inspector.sections import (
+    assessed,
+    findings,
+    sharding_errors,
+    subject,
+    summary,
+    unknown,
+    verdict_bars,
+)
 from inspector.sections.section import Facts, more_text
 
 _MAX_FINDINGS = 50
@@ -74,6 +82,8 @@ def show(
         code_panel.draw_button(layout)
         _explain(facts, summary.totals(snapshot))
     render.show([replace(facts, facts=tuple(replace(fact, help=None) for fact in facts.facts))])
+    if not computing:
+        render.show(verdict_bars.blocks(assessment, "verdict", values=False))
     state = assessed.state_change(assessment, before)
     changed = any(fact.change and not fact.computing for fact in facts.facts) or "→" in state
     compared = f" · → from {known[0]}" if known is not None and changed else ""
@@ -111,8 +121,10 @@ def show_opened(name: str, snapshot: Snapshot) -> None:
         )
         pin_button.show(snapshot, name, key="opened_pin_button")
         keep_button.show(snapshot, name, key="opened_keep_button")
-    answers = assessed.facts(snapshot, chip_choice.chosen_chip())
-    render.show([answers, summary.line(snapshot), *sharding_errors.refusals(snapshot.programs)])
+    assessment = assess(snapshot, chip_choice.chosen_chip())
+    bars = verdict_bars.blocks(assessment, "verdict", values=False)
+    render.show([assessed.of_assessment(assessment), *bars])
+    render.show([summary.line(snapshot), *sharding_errors.refusals(snapshot.programs)])
     _show_findings(snapshot)
 
 

@@ -1,4 +1,4 @@
-"""The modelled step: a bar for compute, HBM and communication, and the roofline with all programs."""
+"""The roofline of a chip with all programs."""
 
 from __future__ import annotations
 
@@ -8,70 +8,18 @@ from typing import Any
 
 import plotly.graph_objects as go
 
-from inspector.core.formatting import counted, seconds_text
-from inspector.core.program_names import noun, title
-from inspector.figures import bars, frame, labels, palette, ticks
+from inspector.core.program_names import title
+from inspector.figures import frame, labels, palette, ticks
 from inspector.machines.hardware import Chip
-from inspector.machines.prediction import step_model as model
 from inspector.machines.prediction.cost import critical_intensity, si_text
-from inspector.machines.prediction.step_model import Modelled, Term
+from inspector.machines.prediction.step_model import Modelled
 
-_COLORS = {"compute": palette.neutrals(2)[0], "memory": palette.neutrals(2)[1]}
 _PLOT_PX = 230
 _LEFT_PX, _RIGHT_PX, _BOTTOM_PX = 46, 12, 44
 _LABEL_PX = 17
 _POINT_PX = 10
 _ROOF_STEP_PX = 5
 _ROOF_NAME_PX = 90
-
-
-def step_model(modelled: Modelled, *, width_px: int = 480) -> go.Figure:
-    """Return a bar for each term of the step time, on a linear scale; the heading has its seconds.
-
-    A term whose seconds are unknown has a heading and no bar.
-    """
-    rows = [bars.Bar(term.name, _value(term, modelled), _segments(term)) for term in modelled.terms]
-    return bars.stacked(
-        rows,
-        width_px,
-        legend=False,
-        heading=f"Modelled time of {noun(modelled.program)}",
-        notes=_notes(modelled),
-    )
-
-
-def _value(term: Term, modelled: Modelled) -> str:
-    text = seconds_text(term.seconds)
-    if term is not modelled.ruling:
-        return text
-    least = seconds_text(modelled.lower_seconds)
-    return f"{text} · the bound" + ("" if least == text else f", {least} if combined")
-
-
-def _segments(term: Term) -> tuple[bars.Segment, ...]:
-    if term.seconds is None or term.seconds <= 0:
-        return ()
-    hover = [
-        f"{term.name}: {seconds_text(term.seconds)}, modelled",
-        *frame.note_lines([term.formula], 420),
-    ]
-    fill = (
-        palette.fill_of_axes(term.axes) if term.kind == "communication" else palette.Fill(_COLORS[term.kind])
-    )
-    return (
-        bars.Segment(
-            term.name, term.seconds, fill.color, frame.hover(hover), hatch=fill.hatch, over=fill.over
-        ),
-    )
-
-
-def _notes(modelled: Modelled) -> list[str]:
-    devices = counted(modelled.devices, "device")
-    on = f"on {devices} of {modelled.chip.title}, modelled, not measured"
-    if modelled.lower_seconds is None or modelled.upper_seconds is None:
-        return [on, f"step: {model.bound_text(modelled)}"]
-    lower, upper = seconds_text(modelled.lower_seconds), seconds_text(modelled.upper_seconds)
-    return [on, f"step: {lower} if everything overlaps, {upper} if nothing overlaps"]
 
 
 def roofline(chip: Chip, points: Iterable[Modelled], *, width_px: int = 480) -> go.Figure:

@@ -1,0 +1,313 @@
+"""The bars of a verdict: what a step takes, and the memory of a device against its HBM.
+
+Every place that shows one of them draws this figure: the head of a page, its tabs, searches and reports. All
+lengths are in pixels, so that bars of different units stand in one figure.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import plotly.graph_objects as go
+
+from inspector.assessment import part_text
+from inspector.core.assessment import MEMORY, STEP, MemoryKind, MemoryNeed, Step, StepPart
+from inspector.core.formatting import bytes_text, seconds_text, share_text
+from inspector.figures import frame, labels, palette
+
+BAR_PX, GHOST_PX, HEAD_PX = 24, 5, 20
+_LINE_PX = 17
+_GAP_PX, _BETWEEN_PX = 10, 36
+_NARROW_PX = 620  # below it, the bars are below each other
+_LONGEST = 1.25  # the end of a long interval, in times of the bar
+_ROOM = 0.94  # of the width for the longest bar: the rest is for the ends of intervals
+_WHISKER_PX = 5
+MEMORY_WORDS: dict[MemoryKind, str] = {
+    "state": "state and batch",
+    "activations": "activations",
+    "temporaries": "gradients and temporaries",
+    "unknown": "in use",
+}
+
+
+@dataclass(frozen=True)
+class _Segment:
+    name: str
+    size: float
+    text: str
+    fill: palette.Fill
+    hover: str
+    hidden: float = 0.0
+
+
+@dataclass(frozen=True)
+class _Bar:
+    """A bar in its own unit: its name, its value, its end, and the interval and the limit on its scale."""
+
+    name: str
+    value: str
+    segments: Sequence[_Segment]
+    longest: float
+    interval: tuple[float, float] | None = None
+    limit: tuple[float, str] | None = None
+    at_least: bool = False
+
+
+def verdict_bars(
+    layouts: Sequence[tuple[str, Step | None, MemoryNeed | None]],
+    *,
+    values: bool = True,
+    width_px: int = 960,
+) -> go.Figure | None:
+    """Return a row for each layout, with its memory and its step; None if neither is known.
+
+    Steps have one scale, and so has memory. A step that was measured has no parts, so it has no bar.
+
+    Args:
+      layouts: the name of each layout, "" for the only one, its step and its memory. None if unknown.
+      values: whether to write the figures above the bars, for places that do not have them elsewhere.
+    """
+    steps = [_step(name, step) for name, step, _ in layouts]
+    needs = [_memory(name, need) for name, _, need in layouts]
+    groups = [
+        (title, [bar for bar in bars if bar is not None]) for title, bars in ((MEMORY, needs), (STEP, steps))
+    ]
+    groups = [(title, bars) for title, bars in groups if bars]
+    if not groups:
+        return None
+    drawing = _Drawing([], [], [], [])
+    beside = len(groups) > 1 and width_px >= _NARROW_PX
+    each = (width_px - 4 - _BETWEEN_PX * (len(groups) - 1)) / len(groups) if beside else width_px - 4
+    height = 0.0
+    for number, (title, bars) in enumerate(groups):
+        left, top = (number * (each + _BETWEEN_PX), 0.0) if beside else (0.0, height)
+        if bars[0].name:
+            drawing.write(f"<b>{title}</b>", left, top, frame.NOTE_PX + 1)
+            top += HEAD_PX
+        scale = max(bar.longest for bar in bars)
+        for bar in bars:
+            top = drawing.add(bar, title, left, top, each, each * _ROOM / scale, values) + _GAP_PX
+        height = max(height, top)
+    height -= _GAP_PX
+    return frame.figure(
+        drawing.traces,
+        width_px,
+        height + 4,
+        margin={"l": 2, "r": 2, "t": 2, "b": 2, "pad": 0},
+        annotations=drawing.annotations,
+        shapes=drawing.shapes,
+        barmode="overlay",
+        xaxis=frame.axis(range=[0, width_px - 4], showticklabels=False, fixedrange=True),
+        yaxis=frame.axis(range=[height, 0], showticklabels=False, fixedrange=True),
+        meta={"statement": labels.escape(" ".join(f"{line}." for line in drawing.said[: frame.MOST_SAID]))},
+    )
+
+
+def fill_of_part(part: StepPart) -> palette.Fill:
+    """Return the fill of a part of a step: that of its mesh axes, or a grey."""
+    if part.is_communication:
+        return palette.fill_of_axes(None if part.axes is None else part.axes.split("+"))
+    return palette.WORK[part.kind]
+
+
+def fill_of_memory(kind: MemoryKind) -> palette.Fill:
+    """Return the fill of a kind of memory."""
+    if kind == "unknown":
+        return palette.NOT_KNOWN
+    dark, middle, pale = palette.neutrals(3)
+    return palette.Fill({"state": dark, "activations": middle, "temporaries": pale}[kind])
+
+
+def _step(name: str, step: Step | None) -> _Bar | None:
+    if step is None or not step.parts:
+        return None
+    across = any(part.kind == "between" for part in step.parts)
+    segments = [_segment(part, step, across) for part in step.parts]
+    end = min(step.high or 0.0, _LONGEST * step.seconds)
+    interval = None if step.low is None or step.high is None else (step.low, step.high)
+    value = f"{step.text}, {step.kind}" if step.kind != "at least" else step.text
+    return _Bar(name, value, segments, max(step.seconds, end), interval, at_least=step.kind == "at least")
+
+
+def _segment(part: StepPart, step: Step, across: bool) -> _Segment:
+    name, seconds = part_text(part, across), seconds_text(part.seconds)
+    lines = [f"{name}: {seconds}"]
+    if step.kind != "at least":
+        lines.append(f"{share_text(part.seconds / step.seconds, 0)} of the step")
+    if part.is_communication:
+        lines[0] = f"waits for communication over {lines[0]}"
+        if part.hidden:
+            lines.append(f"{seconds_text(part.hidden)} more while the device works")
+        if part.bytes is not None:
+            lines.append(f"{bytes_text(part.bytes)} sent by each device")
+    return _Segment(name, part.seconds, seconds, fill_of_part(part), frame.hover(lines), part.hidden)
+
+
+def _memory(name: str, need: MemoryNeed | None) -> _Bar | None:
+    if need is None or not need.parts:
+        return None
+    capacity = need.capacity_bytes
+    segments = []
+    for kind, size in need.parts.items():
+        word, text = MEMORY_WORDS[kind], bytes_text(size)
+        segments.append(
+            _Segment(word, size, text, fill_of_memory(kind), frame.hover([f"{word}: {text} on each device"]))
+        )
+    interval = (need.low, need.high) if need.is_estimated and need.high is not None else None
+    end = min(interval[1], _LONGEST * need.peak_bytes) if interval else 0
+    limit = None if capacity is None else (capacity, f"HBM {bytes_text(capacity)}")
+    longest = max(need.peak_bytes, end, capacity or 0)
+    value = ", ".join(filter(None, (need.text, need.fits_text)))
+    return _Bar(name, value, segments, longest, interval, limit, at_least=need.at_least)
+
+
+@dataclass(frozen=True)
+class _Drawing:
+    """What is drawn so far, and the same in words."""
+
+    traces: list[Any]
+    annotations: list[dict[str, Any]]
+    shapes: list[dict[str, Any]]
+    said: list[str]
+
+    def add(
+        self, bar: _Bar, title: str, left: float, top: float, width: float, per_unit: float, values: bool
+    ) -> float:
+        """Draw a bar with its heading and its legend, and return where it ends."""
+        self.said.append(f"{bar.name or title}: {bar.value}")
+        name, value = bar.name or title, bar.value if values else ""
+        most = labels.fitting(width, frame.NOTE_PX + 1) - len(value) - 2
+        heading = f"{labels.escape(labels.middle_cut(name, max(most, 8)))}  <b>{labels.escape(value)}</b>"
+        self.write(heading, left, top, frame.NOTE_PX + 1)
+        top += HEAD_PX
+        x = left
+        for part in bar.segments:
+            wide = part.size * per_unit
+            self._fill(part, x, top, wide, bar.limit, left, per_unit)
+            x += wide
+        if bar.limit is not None:
+            self._limit(left + bar.limit[0] * per_unit, top)
+        if bar.interval is not None:
+            self._whisker(bar, left, top, per_unit, left + width)
+        elif bar.at_least:
+            self.write("→", x + 2, top + 2, 14)
+        bottom = top + BAR_PX
+        if any(part.hidden for part in bar.segments):
+            self._ghost(bar, left, bottom + 2, per_unit, width)
+            bottom += GHOST_PX + 2
+        return self._legend(bar, left, bottom + 3, width)
+
+    def write(self, text: str, x: float, y: float, size: int) -> None:
+        self.annotations.append(
+            frame.annotation(text, x, y, xref="x", yref="y", yanchor="top", font={"size": size})
+        )
+
+    def _fill(
+        self,
+        part: _Segment,
+        x: float,
+        top: float,
+        wide: float,
+        limit: tuple[float, str] | None,
+        left: float,
+        per_unit: float,
+    ) -> None:
+        """Draw a segment; what is beyond the limit is red."""
+        inside = wide
+        if limit is not None:
+            inside = min(max(left + limit[0] * per_unit - x, 0.0), wide)
+        for start, length, fill in (
+            (x, inside, part.fill),
+            (x + inside, wide - inside, palette.Fill(palette.BAD, part.fill.hatch)),
+        ):
+            if length <= 0:
+                continue
+            room = length - 6
+            texts = (f"{part.name} {part.text}", part.text, part.name)
+            fits = (
+                [] if fill.hatch else [text for text in texts if labels.width_px(text, frame.TICK_PX) <= room]
+            )
+            said = labels.escape(fits[0]) if fits and (start == x or not inside) else ""
+            self.traces.append(
+                go.Bar(
+                    orientation="h",
+                    base=[start],
+                    x=[max(length - 1, 0.5)],
+                    y=[top + BAR_PX / 2],
+                    width=BAR_PX,
+                    marker=fill.marker,
+                    text=[said],
+                    textposition="inside",
+                    insidetextanchor="middle",
+                    textangle=0,
+                    constraintext="none",
+                    textfont={"size": frame.TICK_PX, "color": palette.text_on(fill.color)},
+                    customdata=[part.hover],
+                    hovertemplate=frame.HOVER_TEXT,
+                )
+            )
+
+    def _ghost(self, bar: _Bar, left: float, top: float, per_unit: float, width: float) -> None:
+        """Draw the hidden communication below the bar, from its beginning."""
+        x = left
+        for part in bar.segments:
+            wide = min(part.hidden * per_unit, left + width - x)
+            if wide <= 0:
+                continue
+            hover = [f"{part.name}: {seconds_text(part.hidden)} hidden", "while the device works"]
+            self.traces.append(
+                go.Bar(
+                    orientation="h",
+                    base=[x],
+                    x=[max(wide - 1, 0.5)],
+                    y=[top + GHOST_PX / 2],
+                    width=GHOST_PX,
+                    marker=part.fill.marker,
+                    opacity=0.45,
+                    customdata=[frame.hover(hover)],
+                    hovertemplate=frame.HOVER_TEXT,
+                )
+            )
+            x += wide
+
+    def _limit(self, x: float, top: float) -> None:
+        self.shapes.append(frame.line(x, x, top - 4, top + BAR_PX + 4, width=3, color=palette.BAD))
+
+    def _whisker(self, bar: _Bar, left: float, top: float, per_unit: float, right: float) -> None:
+        assert bar.interval is not None
+        low, high = (min(left + end * per_unit, right) for end in bar.interval)
+        middle = top + BAR_PX - 4  # below the texts
+        cut = left + bar.interval[1] * per_unit > right
+        self.shapes.append(frame.line(low, high, middle, middle, width=1.5))
+        for end in (low,) if cut else (low, high):
+            self.shapes.append(frame.line(end, end, middle - _WHISKER_PX, middle + _WHISKER_PX, width=1.5))
+
+    def _legend(self, bar: _Bar, left: float, top: float, width: float) -> float:
+        """Write the parts in lines below a bar, and return where they end."""
+        entries = [(_squares(part.fill), f"{part.name} {part.text}") for part in bar.segments if part.size]
+        if any(part.hidden for part in bar.segments):
+            hidden = seconds_text(sum(part.hidden for part in bar.segments))
+            entries.append(("▁ ", f"hidden behind work {hidden}"))
+        if bar.limit is not None:
+            line = f'<span style="color:{palette.BAD}">┃</span>'
+            entries.append((line, bar.limit[1]))
+        lines: list[str] = []
+        used = width
+        for mark, text in entries:
+            need = labels.width_px(f"■ {text}   ", frame.TICK_PX)
+            entry = f"{mark} {labels.escape(text)}"
+            if used + need > width:
+                lines.append(entry)
+                used = need
+            else:
+                lines[-1] += f"   {entry}"
+                used += need
+        self.write("<br>".join(lines), left, top, frame.TICK_PX)
+        return top + 1.35 * frame.TICK_PX * len(lines)
+
+
+def _squares(fill: palette.Fill) -> str:
+    colors = [fill.color, *([fill.over] if fill.over else [])]
+    return "".join(f'<span style="color:{color}">■</span>' for color in colors)

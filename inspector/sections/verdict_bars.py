@@ -1,0 +1,114 @@
+"""What a step takes and what memory needs, as bars, and the reason of the verdict in a sentence."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterable, Sequence
+
+import plotly.graph_objects as go
+
+from inspector.assessment import because, part_text
+from inspector.assessment.assess import NO_CHIP
+from inspector.core.assessment import MEMORY, STEP, Assessment, MemoryNeed, Step
+from inspector.core.formatting import bytes_text, seconds_text, share_text
+from inspector.figures.verdict_bars import MEMORY_WORDS, verdict_bars
+from inspector.sections.section import Block, Code, Inline, Picture, Table, Text, columns, text
+
+_BAR, _SIGN, _END = 24, "█", "▏"  # signs of the longest bar
+_NAMES = re.compile(r"`([^`]+)`")
+
+
+Layout = tuple[str, Step | None, MemoryNeed | None]
+
+
+def blocks(assessment: Assessment, key: str, values: bool = True) -> tuple[Block, ...]:
+    """Return the bars of one layout, why there is none, and the reason of its verdict.
+
+    Args:
+      key: that of the figure.
+      values: whether to write the figures above the bars.
+    """
+    found: list[Block] = []
+    if layouts := drawn([("", assessment)]):
+        found.append(picture(layouts, key, values))
+    if missing := why_no_step(assessment):
+        found.append(text(missing, quiet=True))
+    return (*found, *reason(assessment))
+
+
+def drawn(named: Sequence[tuple[str, Assessment]]) -> list[Layout]:
+    """Return what can be drawn of each layout: nothing of one that JAX rejects, and no measured step."""
+    found: list[Layout] = []
+    for name, assessment in named:
+        step, need = assessment.step, assessment.memory
+        step = step if step is not None and step.parts else None
+        need = need if need is not None and need.parts else None
+        if assessment.rejected is None and (step or need):
+            found.append((name, step, need))
+    return found
+
+
+def reason(assessment: Assessment) -> tuple[Text, ...]:
+    """Return the dominant reason of an assessment as a sentence; () if nothing is known."""
+    said = because(assessment)
+    return (Text(with_names(said)),) if said else ()
+
+
+def with_names(sentence: str) -> tuple[Inline, ...]:
+    """Return a sentence whose names in backticks are code."""
+    parts = _NAMES.split(sentence)
+    return tuple(Code(part) if place % 2 else part for place, part in enumerate(parts) if part)
+
+
+def picture(layouts: Sequence[Layout], key: str, values: bool = True) -> Picture:
+    """Return the bars of layouts, and the same as tables with bars of text."""
+
+    def draw(width_px: int) -> go.Figure | None:
+        return verdict_bars(layouts, values=values, width_px=width_px)
+
+    titles = [MEMORY] if any(need for _, _, need in layouts) else []
+    titles += [STEP] if any(step for _, step, _ in layouts) else []
+    return Picture(key, " and ".join(titles), draw, in_text=tuple(_tables(layouts, key)))
+
+
+def why_no_step(assessment: Assessment) -> str:
+    """Return why there is no bar of a step, and what to do, as a sentence; "" if there is one."""
+    step = assessment.step
+    if assessment.rejected is not None or (step is not None and step.parts):
+        return ""
+    if step is not None:
+        return "The step was measured, so its parts are unknown."
+    if assessment.unknown_step == NO_CHIP:
+        return "The time of a step is unknown, because no chip is chosen. Choose one on Time or Memory."
+    return f"The time of a step is unknown: {assessment.unknown_step}." if assessment.unknown_step else ""
+
+
+def _tables(layouts: Sequence[Layout], key: str) -> Iterable[Table]:
+    for name, step, need in layouts:
+        label = f"{name}: " if name else ""
+        if need is not None:
+            total = max(need.peak_bytes, need.capacity_bytes or 0)
+            rows = [(MEMORY_WORDS[kind], size, bar(size / total)) for kind, size in need.parts.items()]
+            head = columns(f"{label}{MEMORY}, {need.text}", "Bytes:bytes", "")
+            yield Table(f"{key}_memory", head, tuple(rows), wrap=True)
+        if step is not None:
+            across = any(part.kind == "between" for part in step.parts)
+            longest = max(part.seconds for part in step.parts)
+            shown = [
+                (
+                    part_text(part, across),
+                    seconds_text(part.seconds),
+                    share_text(part.seconds / step.seconds, 0),
+                    seconds_text(part.hidden) if part.hidden else "",
+                    bytes_text(part.bytes) if part.bytes is not None else "",
+                    bar(part.seconds / longest),
+                )
+                for part in step.parts
+            ]
+            head = columns(f"{label}{STEP}, {step.text}", "Seconds", "Share", "Hidden", "Sent", "")
+            yield Table(f"{key}_step", head, tuple(shown), wrap=True)
+
+
+def bar(share: float) -> str:
+    """Return a bar of text for a share of the longest one."""
+    return _SIGN * round(_BAR * share) or _END

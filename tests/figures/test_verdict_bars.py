@@ -1,0 +1,95 @@
+"""The bars of a verdict: their lengths, their colors, and what is beyond the memory of a device."""
+
+from __future__ import annotations
+
+import pytest
+
+from inspector.assessment import part_text
+from inspector.core.assessment import MemoryNeed, Step, StepPart
+from inspector.figures import labels, palette
+from inspector.figures.verdict_bars import BAR_PX, verdict_bars
+from tests.figures import drawn
+
+GIB = 2**30
+PARTS = (
+    StepPart("compute", 1.0),
+    StepPart("memory", 2.0),
+    StepPart("inside", 0.5, "fsdp", hidden=1.5, bytes=8 * GIB),
+    StepPart("between", 4.0, "fsdp", bytes=GIB),
+    StepPart("inside", 0.25, "fsdp+tensor"),
+    StepPart("rest", 0.25),
+)
+STEP = Step(8.0, 7.0, 9.0, "predicted", parts=PARTS)
+KINDS = {"state": 4 * GIB, "activations": 6 * GIB, "temporaries": 2 * GIB}
+NEED = MemoryNeed(12 * GIB, 10 * GIB, 13 * GIB, 16 * GIB, True, "train_step", KINDS)
+TOO_MUCH = MemoryNeed(12 * GIB, 12 * GIB, 12 * GIB, 8 * GIB, False, "train_step", KINDS)
+
+
+def segments(figure) -> list[tuple[float, float, str]]:
+    """Return (start, length, color) of what is drawn in bars, from the left."""
+    return sorted(
+        (bar["base"][0], bar["x"][0], bar["marker"]["color"])
+        for bar in drawn.traces(figure, "bar")
+        if bar["width"] == BAR_PX
+    )
+
+
+def test_segments_are_as_long_as_their_seconds() -> None:
+    found = segments(verdict_bars([("", STEP, None)], width_px=900))
+    assert len(found) == len(PARTS)
+    lengths = [length + 1 for _, length, _ in found]  # with the gap to the next one
+    assert lengths == pytest.approx([part.seconds * sum(lengths) / 8 for part in PARTS], rel=1e-3)
+    hues = {palette.color_of_axis("fsdp"), palette.color_of_axis("tensor")}
+    assert [color in hues for _, _, color in found] == [part.is_communication for part in PARTS]
+
+
+def test_hidden_communication_is_a_thin_ghost() -> None:
+    figure = verdict_bars([("", STEP, None)], width_px=900)
+    thin = [bar for bar in drawn.traces(figure, "bar") if bar["width"] != BAR_PX]
+    (ghost,) = thin
+    full = next(bar for bar in drawn.traces(figure, "bar") if bar["width"] == BAR_PX)
+    assert ghost["width"] < BAR_PX / 3 and ghost["opacity"] < 1
+    assert (ghost["x"][0] + 1) / (full["x"][0] + 1) == pytest.approx(1.5, rel=0.01)
+    assert ghost["marker"]["color"] == palette.color_of_axis("fsdp")
+
+
+def test_memory_beyond_the_hbm_of_a_device_is_red() -> None:
+    fits = segments(verdict_bars([("", None, NEED)], width_px=900))
+    assert len(fits) == 3 and palette.BAD not in {color for *_, color in fits}
+    figure = verdict_bars([("", None, TOO_MUCH)], width_px=900)
+    red = [(start, length) for start, length, color in segments(figure) if color == palette.BAD]
+    whole = sum(length + 1 for _, length, _ in segments(figure))
+    assert sum(length + 1 for _, length in red) == pytest.approx(whole * 4 / 12, rel=0.01)
+    (line,) = [shape for shape in figure.layout.shapes if shape.line.color == palette.BAD]
+    assert line.x0 == pytest.approx(min(start for start, _ in red), abs=0.1)
+
+
+def test_layouts_share_a_scale_and_have_their_names() -> None:
+    double = Step(16.0, None, None, "predicted", parts=(StepPart("compute", 16.0),))
+    figure = verdict_bars([("one", STEP, NEED), ("two", double, TOO_MUCH)], width_px=1200)
+    longest = max(length for _, length, _ in segments(figure))
+    bars = drawn.traces(figure, "bar")
+    (compute,) = [bar for bar in bars if bar["customdata"][0].startswith("<b>matrix products: 16")]
+    assert compute["x"][0] == longest
+    said = " ".join(drawn.texts(figure))
+    assert "one" in said and "two" in said
+    assert verdict_bars([("one", None, None)], width_px=900) is None
+    assert verdict_bars([], width_px=900) is None
+
+
+@pytest.mark.parametrize("width_px", [320, 480, 960])
+def test_names_are_text_and_lines_fit(width_px: int) -> None:
+    hostile = Step(1.0, None, None, "at least", "x", parts=(StepPart("inside", 1.0, "<u>x</u>+b"),))
+    figure = verdict_bars([("<i>one</i>", hostile, NEED)], width_px=width_px)
+    texts = " ".join(drawn.texts(figure))
+    assert "<i>one" not in texts and "<u>x" not in texts and "&lt;u&gt;x" in texts
+    for bar in drawn.traces(figure, "bar"):
+        assert bar["base"][0] + bar["x"][0] <= width_px
+        if bar.get("text") and bar["text"][0]:
+            assert labels.width_px(bar["text"][0], 11) <= bar["x"][0]
+
+
+def test_parts_say_where_they_send_if_slices_are_crossed() -> None:
+    names = [part_text(part, True) for part in PARTS]
+    assert len(set(names)) == len(names)
+    assert part_text(PARTS[2]) == "fsdp"
