@@ -163,9 +163,15 @@ def test_a_rule_takes_effect_while_it_is_typed(dashboard):
     expect(field).to_have_value("data + model")
 
 
-def test_a_new_rule_has_the_focus(dashboard):
+def test_the_first_empty_field_of_a_new_rule_has_the_focus(dashboard):
     dashboard.click("add_rule")
-    expect(dashboard.field("Logical axis of rule 3")).to_be_focused()
+    expect(dashboard.field("Mesh axes of rule 3")).to_be_focused()
+    dashboard.page.keyboard.type("data")
+    dashboard.expect_rules([("batch", "data"), ("hidden", "model"), ("embed", "data")])
+    dashboard.click("add_rule")
+    expect(dashboard.field("Mesh axes of rule 4")).to_be_focused()
+    dashboard.click("add_rule")  # all logical axes have a rule
+    expect(dashboard.field("Logical axis of rule 5")).to_be_focused()
 
 
 MARKUP = "<b>bold</b><img src=http://127.0.0.1:9/x>**strong** [link](http://127.0.0.1:9/y) $x$"

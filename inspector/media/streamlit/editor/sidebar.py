@@ -106,7 +106,7 @@ class Editor:
             layouts.most_devices(st.session_state["field:target"]),
             None if target is None else target.devices,
             {current_layout.spec_key(place): axes for place, axes in entry.partitions.items()},
-            current_layout.new_rule(),
+            current_layout.new_field(),
         )
 
     def show_plan_problems(self, planned: Snapshot) -> None:

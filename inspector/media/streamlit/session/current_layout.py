@@ -35,7 +35,7 @@ _row_numbers = itertools.count()
 Table = Literal["rule", "pattern"]
 
 SAID = "said"  # the URL parameter with the figures of a run or compile
-_CLAIM, _LAST_TAB, _NEW_RULE = "url_claim", "last_tab", "new_rule"
+_CLAIM, _LAST_TAB, _NEW_FIELD = "url_claim", "last_tab", "new_field"
 # Streamlit reserves these URL parameters, so the fields have other names there. Sizes have no hyphens.
 _PARAMETERS = {name: f"{name}-size" for name in ("embed", "embed_options")}
 
@@ -219,7 +219,7 @@ def rule_rows(table: Table = "rule") -> list[RuleRow]:
 @uninterrupted()
 def add_pattern() -> None:
     """Add a pattern at the end that all paths match. It replicates the arrays that no other row matches."""
-    rule_rows("pattern").append(_new_row("pattern", ".*"))
+    _add_row("pattern", ".*")
 
 
 @uninterrupted()
@@ -227,14 +227,19 @@ def add_rule() -> None:
     """Add a rule for the first logical axis without one. It maps to no mesh axis, so it changes nothing."""
     ruled = {st.session_state.get(other.name_key) for other in rule_rows()}
     unruled = [name for name in model_entry().logical_axes if name not in ruled]
-    row = _new_row("rule", unruled[0] if unruled else "")
-    st.session_state[_NEW_RULE] = row.name_key
-    rule_rows().append(row)
+    _add_row("rule", unruled[0] if unruled else "")
 
 
-def new_rule() -> str | None:
-    """Return the key of the first field of the rule that was added last, or None."""
-    return st.session_state.get(_NEW_RULE)
+def _add_row(table: Table, name: str) -> None:
+    """Add a row, whose first empty field gets the focus."""
+    row = _new_row(table, name)
+    st.session_state[_NEW_FIELD] = row.axes_key if name else row.name_key
+    rule_rows(table).append(row)
+
+
+def new_field() -> str | None:
+    """Return the key of the field that the row which was added last begins with, or None."""
+    return st.session_state.get(_NEW_FIELD)
 
 
 def rule_actions(position: int, table: Table = "rule") -> list[str]:
