@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
+import importlib.metadata
 import importlib.util
 import math
 import os
 import re
+import shlex
+import sys
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -39,7 +42,8 @@ FORMS = (
 _COUNT = re.compile(r"[0-9]{1,9}")
 
 # The package of the compiler for each kind. The extra of this project that installs it has the kind's name.
-_COMPILERS = {"tpu": "libtpu", "gpu": "jax_cuda13_plugin"}
+# By kind: the package of the compiler, and the extra of JAX that installs it.
+_COMPILERS = {"tpu": ("libtpu", "tpu"), "gpu": ("jax_cuda13_plugin", "cuda13-local")}
 
 _TPU_VARIABLES = (
     # The lock protects a TPU. Compiling uses none, so several processes may compile at once.
@@ -193,12 +197,17 @@ def require_size(target: Target, mesh_shape: Sequence[int]) -> None:
 
 
 def missing_compiler(target: Target) -> str | None:
-    """Return how to install the compiler for this target, in a sentence; None if it is installed."""
-    if importlib.util.find_spec(_COMPILERS[target.kind]) is not None:
+    """Return how to install the compiler for this target, in a sentence; None if it is installed.
+
+    The command is for the Python that runs this, and leaves its JAX as it is.
+    """
+    package, extra = _COMPILERS[target.kind]
+    if importlib.util.find_spec(package) is not None:
         return None
+    jax = f"'jax[{extra}]=={importlib.metadata.version('jax')}'"
     return (
         f"{target.text} needs the compiler for {target.kind.upper()}s, which is not installed: "
-        f"pip install 'sharding-inspector[{target.kind}]'"
+        f"{shlex.quote(sys.executable)} -m pip install {jax}"
     )
 
 

@@ -55,6 +55,13 @@ def disagreements(planned: Snapshot, found: Snapshot) -> tuple[Finding, ...]:
     return tuple(findings)
 
 
+def placed_as_planned(planned: Snapshot, found: Snapshot) -> int | None:
+    """Return the number of arrays that are placed as planned; None if one of them, or the mesh, is not."""
+    if disagreements(planned, found):
+        return None
+    return sum(array.group not in CHOSEN_BY_THE_COMPILER for array in found.arrays)
+
+
 def _same_mesh(planned: Snapshot, found: Snapshot) -> bool:
     if found.source.kind not in targets.KINDS or not planned.mesh or not found.mesh:
         return planned.mesh == found.mesh

@@ -12,7 +12,7 @@ from playwright.sync_api import BrowserContext, expect
 from inspector.machines import hardware
 from inspector.media import report
 from tests.browser import axe
-from tests.browser.dashboard import PATIENCE_MS, WIDE, artifact
+from tests.browser.dashboard import PATIENCE_MS, WIDE, Dashboard, artifact
 from tests.media import hostile
 
 pytestmark = pytest.mark.nightly
@@ -113,3 +113,17 @@ def test_a_report_works_offline(open_context: Callable[..., BrowserContext], tmp
     assert [url for url in requests if not url.startswith(("file:", "blob:", "data:"))] == []
     assert [url for url in requests if url.startswith("file:")] == [path.as_uri()]
     assert errors == []
+
+
+def test_escape_closes_a_dialog_after_a_download(open_dashboard: Callable[..., Dashboard]) -> None:
+    dashboard = open_dashboard("?depth=64")
+    page = dashboard.page
+    page.get_by_role("button", name="Share").click()
+    dialog = page.get_by_role("dialog").filter(has_text="Download a report")
+    page.get_by_role("button", name="Report").click()
+    with page.expect_download() as download:
+        dialog.get_by_role("button", name="Markdown").click()
+    assert download.value.suggested_filename.endswith(".md")
+    dashboard.settle()
+    page.keyboard.press("Escape")
+    expect(dialog).to_have_count(0)

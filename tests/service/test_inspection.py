@@ -162,9 +162,9 @@ def test_a_target_is_compiled_for_once_and_remembered(tmp_path: Path) -> None:
 def test_a_missing_compiler_is_refused_with_what_installs_it(
     service: Inspection, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(targets, "_COMPILERS", {"gpu": "no_such_package"})
+    monkeypatch.setattr(targets, "_COMPILERS", {"gpu": ("no_such_package", "cuda13-local")})
     layout = small(target="gpu:h100:8")
-    with pytest.raises(InvalidInput, match=r"sharding-inspector\[gpu\]"):
+    with pytest.raises(InvalidInput, match=r"pip install .jax\[cuda13-local\]"):
         service.start_run(layout, service.plan(layout))
 
 

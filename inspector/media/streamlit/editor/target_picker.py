@@ -51,9 +51,6 @@ def draw() -> None:
     else:
         _draw_gpus(target)
         st.caption(plain(target.sentence))
-    missing = targets.missing_compiler(target)
-    if missing is not None:
-        st.markdown(f":orange[:material/download: :small[{plain(missing)}]]")
 
 
 def draw_more(cache: CompileCache) -> None:

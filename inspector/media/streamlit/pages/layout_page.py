@@ -11,6 +11,7 @@ from inspector.assessment import assess
 from inspector.core.abstract import PropagatedPrograms
 from inspector.core.assessment import Assessment
 from inspector.core.field_parser import Parsed
+from inspector.core.once import NewestResults
 from inspector.core.snapshot import Snapshot
 from inspector.layout import Layout
 from inspector.media.streamlit.editor.sidebar import Editor
@@ -38,9 +39,11 @@ from inspector.media.streamlit.session import (
     view_link,
 )
 from inspector.sections import assessed, sharding_errors
+from inspector.service.agreement import placed_as_planned
 from inspector.service.inspection import Inspection
 from inspector.service.newest import Outcome
 
+_placed = NewestResults[int | None](most=8)
 _OF_PROGRAMS = ("Communication", "Time", "Memory")  # tabs that show propagated programs
 
 
@@ -127,11 +130,16 @@ def _draw_main(
     with summary:
         with errors:
             render.show(sharding_errors.refusals(snapshot.programs))
+        placed = None
+        if run is not None:
+            placed = _placed.of(None, (planned, run), lambda: placed_as_planned(planned, run))
         rejected = assess(snapshot, chip_choice.chosen_chip()).rejected is not None
         draw_link = summary_panel.show(
             snapshot,
             layout,
-            lambda: run_panel.show(service, (layout, planned), ran=run is not None, rejected=rejected),
+            lambda: run_panel.show(
+                service, (layout, planned), ran=run is not None, rejected=rejected, placed=placed
+            ),
             computing=run is None and not programs.ended,
         )
         if run is None and not programs.ended and not propagates:

@@ -20,7 +20,7 @@ from inspector.layout import Layout, from_json
 from inspector.machines.hardware import Chip
 from inspector.media.streamlit.page import buttons, page_width
 from inspector.media.streamlit.page.plain_text import plain
-from inspector.media.streamlit.parts import board_pair, render, table
+from inspector.media.streamlit.parts import board_pair, pin_button, render, table
 from inspector.media.streamlit.session import (
     chip_choice,
     current_layout,
@@ -225,9 +225,7 @@ def _apply(improvement: Improvement, snapshot: Snapshot, layout: Layout) -> None
     name = f"{layout.entry.title}, {layouts.print_mesh(layout.mesh_shape)}"
     if not any(pin.snapshot.layout == snapshot.layout for pin in on_board.pins):
         free = board.free_name(name, on_board.names)
-        if pins.change(lambda current: current.pinned(free, snapshot)):
-            st.toast(f"{plain(free)} is pinned for the comparison.", icon=":material/keep:")
-        else:
+        if not pin_button.pin(free, snapshot, "The layout before *Apply* is pinned as **{}**"):
             st.toast(plain(pins.take_problem() or ""), icon=":material/error:")
 
 

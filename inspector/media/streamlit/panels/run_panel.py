@@ -29,34 +29,39 @@ def show(
     ran: bool,
     label: str = "Build and run",
     rejected: bool = False,
+    placed: int | None = None,
 ) -> None:
     """Draw the button, or the progress of the running job. Several layouts run one after another.
 
     Args:
       ran: whether all layouts were run or compiled before.
       rejected: whether JAX rejects the layout, so that it can be neither run nor compiled.
+      placed: the number of arrays if the run or compile has placed all of them as planned, else None.
     """
     if job_progress.show(_JOB, [layout.key() for layout, _ in plans]):
         return
     layout = plans[0][0]
     compiles = layout.machine is not None
-    too_large = emulation.why_not_emulated(
+    impossible = emulation.why_not_emulated(
         max((layout.devices for layout, _ in plans if layout.machine is None), default=0)
     )
+    if layout.machine is not None and (missing := targets.missing_compiler(layout.machine)):
+        impossible = missing
     if compiles:
         label = "Compile"
     if st.button(
         f"{'Compile' if compiles else 'Run'} again" if ran else label,
         key="run_button",
-        type="secondary" if ran or too_large or rejected else "primary",
+        type="secondary" if ran or impossible or rejected else "primary",
         icon=":material/play_arrow:",
         width="stretch",
-        disabled=too_large is not None or rejected,
+        disabled=impossible is not None or rejected,
     ):
         _start(service, plans)
         st.rerun()
     refused = "JAX rejects this layout." if rejected else None
-    st.caption(too_large or refused or _estimate(service, plans, ran))
+    agreed = f"All {counted(placed, 'array')} are placed as planned. " if placed else ""
+    st.caption(agreed + (plain(impossible or refused or "") or _estimate(service, plans, ran)))
     job_progress.show_problem(_JOB)
 
 
@@ -68,8 +73,6 @@ def _estimate(service: Inspection, plans: tuple[Planned, ...], ran: bool) -> str
         which = "this layout" if len(plans) == 1 else "these layouts"
         return f"The last {_noun(layout)} of {which} took {seconds_text(sum(known))}."
     if layout.machine is not None:
-        if missing := targets.missing_compiler(layout.machine):
-            return plain(f"{missing}.")
         if ran:
             return "From the compile cache: same code, same versions."
         return (

@@ -11,7 +11,7 @@ from typing import Literal
 
 import streamlit as st
 
-from inspector.media.streamlit.page import buttons
+from inspector.media.streamlit.page import buttons, page_files
 
 _KEY = "open_dialog"
 
@@ -38,8 +38,13 @@ def draw(
     """
     buttons.draw(label, key, icon, _set_open, dialog, type="tertiary", help=help)
     if st.session_state.get(_KEY) == dialog:
-        icon = f":material/{icon}:"
-        st.dialog(title, width=width, icon=icon, on_dismiss=close)(content)()
+
+        @st.dialog(title, width=width, icon=f":material/{icon}:", on_dismiss=close)
+        def show() -> None:
+            content()
+            page_files.component("dialog_escape")(key="dialog_escape", width=1, height=1)
+
+        show()
 
 
 def _set_open(dialog: str) -> None:

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import time
+
 import streamlit as st
 
 from inspector.compare import board as boards
@@ -11,8 +13,9 @@ from inspector.media.streamlit.page import page_files, page_switch
 from inspector.media.streamlit.page.plain_text import plain
 from inspector.media.streamlit.session import pins
 
-_PINNED = "pinned_name"  # the name of the pin that was just made
+_PINNED = "pinned_text"  # what was just pinned, and until when the notice is drawn
 _NOTICE = "pinned_notice"
+_SECONDS = 10.0  # also if the page is drawn again meanwhile; the style hides it then
 # A toast of Streamlit can hold no link to a page of the same session.
 
 
@@ -50,20 +53,27 @@ def show(snapshot: Snapshot, suggested_name: str, key: str) -> None:
         if problem := pins.take_problem():
             st.error(plain(problem), icon=":material/error:")
         st.caption(_description(snapshot, board))
-    if name := st.session_state.pop(_PINNED, None):
-        _show_notice(name, len(board.pins))
+    text, until = st.session_state.get(_PINNED, ("", 0.0))
+    if time.monotonic() < until:
+        _show_notice(f"{text}, {len(board.pins)} of {MOST_PINS} layouts.")
+
+
+def pin(name: str, snapshot: Snapshot, text: str = "Pinned **{}**") -> bool:
+    """Pin a Snapshot in a callback, and say so with `text` and its name. Return whether that worked."""
+    if not pins.change(lambda board: board.pinned(name, snapshot)):
+        return False
+    st.session_state[_PINNED] = text.format(plain(name.strip())), time.monotonic() + _SECONDS
+    return True
 
 
 def _pin(snapshot: Snapshot, name_key: str) -> None:
-    name = st.session_state.get(name_key) or ""
-    if pins.change(lambda board: board.pinned(name, snapshot)):
-        st.session_state[_PINNED] = name.strip()
+    pin(st.session_state.get(name_key) or "", snapshot)
 
 
-def _show_notice(name: str, count: int) -> None:
+def _show_notice(text: str) -> None:
     with st.container(key=_NOTICE, gap="xxsmall"):
         st.html(page_files.style("pinned_notice.css"))
-        st.markdown(f"Pinned **{plain(name)}**, {count} of {MOST_PINS} layouts.")
+        st.markdown(text)
         st.page_link(
             page_switch.page(page_switch.BOARD),
             label="Open the comparison",

@@ -6,6 +6,7 @@ What each field allows is tested in tests/layout. Here, one case shows that a pr
 from __future__ import annotations
 
 import re
+from dataclasses import replace
 
 import pytest
 
@@ -124,6 +125,23 @@ def test_an_uneven_layout_is_not_run(page):
     assert page.test.button(key="run_button").disabled
     assert len(page.errors()) == 1
     assert "batch of size 7 is not divisible by 2 (data)" in page.errors()[0]
+
+
+def test_the_page_says_whether_a_run_has_placed_all_arrays_as_planned(page):
+    layout = layouts.parse({}).unwrap()
+    planned = inspection.shared().plan(layout)
+    run = replace(planned, source=replace(planned.source, kind="cpu"))
+
+    def agreed(found) -> list[str]:
+        page.test.session_state["finished_runs"][layout.key()] = found
+        page.test.run()
+        page._check()
+        return [caption.value for caption in page.test.main.caption if "as planned" in caption.value]
+
+    (caption,) = agreed(run)
+    assert caption.startswith(f"All {len(planned.arrays)} arrays")
+    moved = replace(planned.arrays[0], spec=(None,) * len(planned.arrays[0].shape), replicas=8)
+    assert agreed(replace(run, arrays=(moved, *run.arrays[1:]))) == []
 
 
 @pytest.mark.nightly_but_first
