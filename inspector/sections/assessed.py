@@ -71,18 +71,28 @@ def of_assessment(assessment: Assessment, before: Assessment | None = None) -> F
     return Facts(answers, long=True)
 
 
-def while_computing(assessment: Assessment, last: Assessment | None) -> Facts:
+def while_computing(
+    assessment: Assessment, last: Assessment | None, before: Assessment | None, totals: bool
+) -> Facts:
     """Return the four answers of a plan while its programs are partitioned.
 
     Answers that need the programs are those of another layout, and say so. The others are final.
 
-    last: the last assessment of a layout of the same model with programs. None if there is none.
+    Args:
+      last: the last assessment of a layout of the same model with programs. None if there is none.
+      before: the assessment that final answers are compared with; None if there is none.
+      totals: whether the totals of the programs are known, so that only findings are not.
     """
-    now = of_assessment(assessment).facts
+    now = of_assessment(assessment, before).facts
     if assessment.rejected is not None:
         return Facts(now, long=True)
     need = assessment.memory
-    final = (need is not None and need.fits is False, assessment.chip is None, False, False)
+    final = (
+        totals or (need is not None and need.fits is False),
+        totals or assessment.chip is None,
+        totals,
+        False,
+    )
     computed: list[str | None] = [None] * len(now)
     if last is not None:
         known = last.memory, last.step, last.traffic, last.findings

@@ -88,12 +88,16 @@ def of_array(array: Array) -> Section | None:
     return Section(f"cause-{array.path}", "Where its sharding comes from", blocks)
 
 
+_CONFLICTS = "Conflicting shardings"
+COMPUTING = Section("conflicts", _CONFLICTS, (text("Computing.", quiet=True),))
+
+
 def conflicts(program: Program) -> Section | None:
     """Return the operations of a program with conflicting shardings; None if they were not looked for."""
     if program.conflicts is None:
         return None
     groups = conflicts_of(program)
-    heading = "Conflicting shardings"
+    heading = _CONFLICTS
     if not groups:
         said = text("No operation has operands and results with conflicting shardings.")
         return Section("conflicts", heading, (said,))

@@ -70,11 +70,17 @@ def section(snapshot: Snapshot, listed: bool = False) -> Section:
 
 
 def of_program(
-    program: Program, snapshot: Snapshot, figures: bool = True, listed: bool = False
+    program: Program,
+    snapshot: Snapshot,
+    figures: bool = True,
+    listed: bool = False,
+    computing: bool = False,
 ) -> tuple[Block, ...]:
     """Return one sentence about a program's collectives, two figures, and a table by mesh axes.
 
-    listed: whether to add the table of the largest collectives.
+    Args:
+      listed: whether to add the table of the largest collectives.
+      computing: whether conflicts are not known yet, which make some reasons more precise.
     """
     collectives = program.collectives
     if collectives is None:
@@ -90,14 +96,14 @@ def of_program(
     if not collectives:
         return tuple(blocks)
     rows = traffic(collectives, networks_apart=True)
-    disagreeing = causes.conflicts(program)
+    disagreeing = causes.COMPUTING if computing else causes.conflicts(program)
     ranges = {
         _key(row): range_of_run(
             [collective for collective in collectives if _key(collective) == _key(row)], devices
         )
         for row in rows
     }
-    blocks += _why(program)
+    blocks += _why(program, computing)
     if figures:
         blocks.append(_figures(program, collectives, rows, snapshot))
     if disagreeing is not None:
@@ -108,11 +114,11 @@ def of_program(
     return tuple(blocks)
 
 
-def _why(program: Program) -> tuple[Block, ...]:
+def _why(program: Program, computing: bool = False) -> tuple[Block, ...]:
     """Return a table of the reasons for which a program sends most, with their source lines."""
     ranked = reasons.shared(program)
     shown = ranked[:_MOST_REASONS]
-    if all(row.reason is None for row in ranked):
+    if not computing and all(row.reason is None for row in ranked):
         return ()
     table = Table.of(
         f"why_collectives:{program.name}",
@@ -120,7 +126,7 @@ def _why(program: Program) -> tuple[Block, ...]:
         {
             Column("Sent", "bytes", "Bytes that leave one device in one run."): lambda row: row.sent,
             "Collectives": _alike_text,
-            "Why": _why_text,
+            "Why": lambda row: _why_text(row, "computing" if computing else "unknown"),
         },
         wrap=True,
     )
@@ -134,9 +140,12 @@ def _alike_text(row: reasons.Shared) -> tuple[Inline, ...]:
     return (Strong(counted(count, row.collectives[0].op)), " over ", over)
 
 
-def _why_text(row: reasons.Shared) -> tuple[Inline, ...]:
-    """Return the reason, then its source lines: on a narrow page, a column of their own would be cut off."""
-    parts: list[Inline] = [row.reason or "unknown"]
+def _why_text(row: reasons.Shared, missing: str) -> tuple[Inline, ...]:
+    """Return the reason, then its source lines: on a narrow page, a column of their own would be cut off.
+
+    missing: the text for a reason that is not known.
+    """
+    parts: list[Inline] = [row.reason or missing]
     lines = dict.fromkeys(
         (collective.source, collective.library_source) for collective in row.collectives if collective.source
     )

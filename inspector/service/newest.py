@@ -2,34 +2,43 @@
 
 from __future__ import annotations
 
+import math
 import weakref
-from collections.abc import Callable
-from dataclasses import dataclass
-from typing import Generic, TypeVar
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, replace
+from typing import Any, Generic, TypeVar
 
 from inspector.core.errors import InvalidInput
 from inspector.service.engine import Job
 
 Answer = TypeVar("Answer")
+_LOOK_SECONDS = 0.02  # between looks at the progress of a job
 
 
 @dataclass(frozen=True)
 class Outcome(Generic[Answer]):
-    """A request at one moment. At most one field is set; none if no job was started.
+    """A request at one moment. Without a result or a failure, its job runs, unless no job was started.
 
     Attributes:
       job: what must end first: the job of the request, or that of an earlier one.
       failure: why the job of the request failed, in one sentence.
+      so_far: the part of the result that the running job has reported.
     """
 
     result: Answer | None = None
     job: Job[Answer] | None = None
     failure: str | None = None
+    so_far: Answer | None = None
 
     @property
     def ended(self) -> bool:
         """Whether no job is needed any more."""
         return self.result is not None or self.failure is not None
+
+    @property
+    def known(self) -> Answer | None:
+        """The result, or the part of it that is known."""
+        return self.so_far if self.result is None else self.result
 
 
 class NewestRequest(Generic[Answer]):
@@ -43,6 +52,7 @@ class NewestRequest(Generic[Answer]):
 
     def __init__(self, cancels: bool = False) -> None:
         self._cancels = cancels
+        self._so_far: tuple[Job[Answer], Answer] | None = None  # read once, so that pages can compare it
         self._running: list[tuple[str, Job[Answer]]] = []  # at most one, with the key of its request
         self._failures: dict[str, str] = {}
         weakref.finalize(self, _cancel, self._running)
@@ -53,18 +63,22 @@ class NewestRequest(Generic[Answer]):
         known: Callable[[], Answer | None],
         start: Callable[[], Job[Answer]] | None = None,
         seconds: float = 0.0,
+        so_far: Callable[[Mapping[str, Any]], Answer | None] = lambda progress: None,
     ) -> Outcome[Answer]:
         """Return what is known of the request with this key.
 
         Args:
           known: returns the result if the service knows it.
           start: starts the job of a request that is neither known nor failed; None starts none.
-          seconds: wait for the job for so long.
+          seconds: wait for the job for so long, or until a part of its result is known.
+          so_far: returns the part of the result in the progress of the job.
         """
-        outcome = self._outcome(key, known, start)
-        if outcome.job is not None and seconds:
-            outcome.job.wait(seconds)
-            outcome = self._outcome(key, known, start)
+        outcome = self._with_part(key, self._outcome(key, known, start), so_far)
+        for _ in range(math.ceil(seconds / _LOOK_SECONDS)):
+            if outcome.job is None or outcome.so_far is not None:
+                break
+            outcome.job.wait(_LOOK_SECONDS)
+            outcome = self._with_part(key, self._outcome(key, known, start), so_far)
         return outcome
 
     def cancel(self) -> None:
@@ -90,6 +104,21 @@ class NewestRequest(Generic[Answer]):
         if start and not self._running:
             self._running.append((key, start()))
         return Outcome(job=self._running[0][1] if self._running else None)
+
+    def _with_part(
+        self,
+        key: str,
+        outcome: Outcome[Answer],
+        so_far: Callable[[Mapping[str, Any]], Answer | None],
+    ) -> Outcome[Answer]:
+        """Return an outcome with the part of the result that the job of this request has reported."""
+        job = outcome.job
+        if job is None or self._running[0][0] != key:
+            return outcome
+        if self._so_far is None or self._so_far[0] is not job:
+            part = so_far(job.progress)
+            self._so_far = None if part is None else (job, part)
+        return outcome if self._so_far is None else replace(outcome, so_far=self._so_far[1])
 
     def _take(self, key: str, job: Job[Answer]) -> None:
         try:

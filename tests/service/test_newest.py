@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
 import pytest
 
@@ -17,13 +17,17 @@ class FakeJob:
     results: dict[str, str]
     key: str
     state: str = "running"
+    progress: dict[str, str] = field(default_factory=dict)
 
     @property
     def finished(self) -> bool:
         return self.state not in ("running", "queued")
 
     def wait(self, seconds: float) -> None:
-        self.state = "done"
+        if "later" in self.progress:
+            self.progress["part"] = self.progress.pop("later")
+        else:
+            self.state = "done"
 
     def cancel(self) -> None:
         self.state = "cancelled"
@@ -50,7 +54,9 @@ class Asked:
         def known() -> str | None:
             return self.results.get(key)
 
-        return self.request.outcome(key, known, begin if start else None, seconds)  # type: ignore[arg-type]
+        return self.request.outcome(
+            key, known, begin if start else None, seconds, lambda progress: progress.get("part")
+        )  # type: ignore[arg-type]
 
 
 def test_a_request_is_unknown_then_runs_and_is_known() -> None:
@@ -62,6 +68,21 @@ def test_a_request_is_unknown_then_runs_and_is_known() -> None:
     ask.jobs[0].state = "done"
     assert ask("a") == Outcome("result of a") and ask("a").ended
     assert ask("b", seconds=1.0) == Outcome("result of b"), "waited for"
+
+
+def test_a_part_of_the_result_is_known_before_it() -> None:
+    ask = Asked()
+    ask("a")
+    ask.jobs[0].progress = {"later": "part of a"}
+    waited = ask("a", seconds=60.0)
+    assert waited.so_far == waited.known == "part of a" and not waited.ended
+    ask.jobs[0].progress = {}
+    assert ask("a").known == "part of a", "of an earlier phase of the job"
+    assert ask("b").known is None, "that of another request"
+    assert ask("a", seconds=60.0).known == "part of a"
+    ask.jobs[0].state = "done"
+    assert ask("a") == Outcome("result of a") and ask("a").known == "result of a"
+    assert ask("b").known is None, "the part of an earlier job"
 
 
 def test_a_known_request_starts_nothing_beside_the_job_of_an_earlier_one() -> None:

@@ -90,6 +90,10 @@ class Job(Generic[Answer]):
     def error(self) -> str | None:
         return self.status().error
 
+    @property
+    def progress(self) -> dict[str, Any]:
+        return self.status().progress
+
     def __repr__(self) -> str:
         return f"<Job: {self.state}>"
 

@@ -32,7 +32,9 @@ def page(open_page: Callable[..., ScriptedPage]) -> ScriptedPage:
 @pytest.fixture
 def without_programs(monkeypatch: pytest.MonkeyPatch) -> None:
     """Partition no programs, which takes half a second for each layout that a test opens or types."""
-    endless = SimpleNamespace(state="running", finished=False, wait=lambda seconds: None, cancel=lambda: None)
+    endless = SimpleNamespace(
+        state="running", finished=False, progress={}, wait=lambda seconds: None, cancel=lambda: None
+    )
     monkeypatch.setattr(Inspection, "start_propagation", lambda *_, **__: endless)
 
 

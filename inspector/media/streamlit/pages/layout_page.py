@@ -109,9 +109,10 @@ def _draw_main(
     programs = propagation.outcome(
         service, layout, propagates, propagation.FIGURES_FIRST_SECONDS if propagates else 0.0
     )
-    if propagates and not programs.ended:
+    if propagates and programs.known is None and not programs.ended:
         draw_sidebar()
         programs = propagation.outcome(service, layout, seconds=propagation.PATIENCE_SECONDS)
+    computing = programs.known is None and not programs.ended
     snapshot = propagation.added(run or planned, programs)
     snapshot = stated_counts.applied(improve_panel.with_known(service, snapshot, layout))
     with problems:
@@ -141,10 +142,12 @@ def _draw_main(
                 service, (layout, planned), ran=run is not None, rejected=rejected, placed=placed
             ),
             computing=run is None and not programs.ended,
+            without_totals=planned if run is None and programs.so_far is not None else None,
         )
         if run is None and not programs.ended and not propagates:
-            propagation.watch(service, layout)  # for the head; the figures come first
-        if layout.explicit_axes and not programs.ended and st.session_state.get("panel") not in panels:
+            # For the head; the figures come first.
+            propagation.watch(service, layout, totals=programs.known is not None)
+        if layout.explicit_axes and computing and st.session_state.get("panel") not in panels:
             propagation.show(service, layout)  # JAX may refuse the programs
     figures = None if run is None else assess(snapshot, chip_choice.chosen_chip())
     return planned, figures, draw_link
@@ -161,29 +164,46 @@ def _panels_of_plan(
         return {name: _with_rest(service, name) for name in _of_programs()}
     if programs.ended:
         return {}
+    totals = programs.known is not None
 
     def show(snapshot: Snapshot, layout: Layout | None) -> None:
         assert layout is not None
         if snapshot.source.kind == "plan":
-            propagation.show(service, layout)
+            propagation.show(service, layout, totals=totals)
             return
         # Above the collectives, because what is missing is below and in their details.
-        propagation.show(service, layout, "Then causes of collectives and a comparison are added below.")
+        words = "Then causes of collectives and a comparison are added below."
+        propagation.show(service, layout, words, totals=True)
         collectives_panel.show(snapshot, layout)
 
     if snapshot.source.kind != "plan":  # to compare with the compiled programs
         return {"Communication": show}
-    waiting: dict[str, snapshot_panels.Panel] = dict.fromkeys(_of_programs(), show)
-    if "Arrays" in waiting:
+    panels = {name: _with_causes(service, name) if totals else show for name in _OF_PROGRAMS}
+    if "Arrays" in _of_programs():
         views = {program_choice.ARRAYS_VIEW: show}
-        waiting["Arrays"] = functools.partial(arrays_panels.show, instead=views)
-    return waiting
+        panels["Arrays"] = functools.partial(arrays_panels.show, instead=views)
+    return panels
 
 
 def _of_programs() -> tuple[str, ...]:
     """Return the tabs that show propagated programs. *Arrays* does in one of its views."""
     view = st.session_state.get(selection.VIEW_KEY)
     return (*_OF_PROGRAMS, *(["Arrays"] if view == program_choice.ARRAYS_VIEW else []))
+
+
+def _with_causes(service: Inspection, name: str) -> snapshot_panels.Panel:
+    """Return a panel that shows the totals of the train step, and waits for its origins and conflicts."""
+
+    def show(snapshot: Snapshot, layout: Layout | None) -> None:
+        assert layout is not None
+        with program_choice.with_pending(propagation.programs_of(layout)):
+            if name == "Communication":
+                collectives_panel.show(snapshot, layout, computing=True)
+            else:
+                snapshot_panels.PANELS[name](snapshot, layout)
+        propagation.watch(service, layout, totals=True)
+
+    return show
 
 
 def _with_rest(service: Inspection, name: str) -> snapshot_panels.Panel:

@@ -22,8 +22,11 @@ from inspector.sections.collectives import UNKNOWN_AXES
 _MAX_BUTTONS = 24  # further arrays are only counted
 
 
-def show(snapshot: Snapshot, _: Layout | None) -> None:
-    """Draw the choice of a program, its sum, two figures, and tables of its collectives."""
+def show(snapshot: Snapshot, _: Layout | None, computing: bool = False) -> None:
+    """Draw the choice of a program, its sum, two figures, and tables of its collectives.
+
+    computing: whether the reasons and the conflicts of a program before a compile are not known yet.
+    """
     missing = unknown.no_programs(snapshot, "collectives are", propagated=True)
     if missing is not None:
         render.show([missing, *reshards.sections(snapshot, targets.chip_of(snapshot))])
@@ -37,7 +40,7 @@ def show(snapshot: Snapshot, _: Layout | None) -> None:
         f"{table.SELECT_A_ROW} for both sides of the conflict and their origins.",
         lambda row: render.show([causes.sides(conflicts[row])]),
     )
-    render.show(collectives.of_program(program, snapshot), {f"conflicts:{name}": pick})
+    render.show(collectives.of_program(program, snapshot, computing=computing), {f"conflicts:{name}": pick})
     if program.collectives:
         _show_each(snapshot, program, program.collectives)
     render.show(propagated_traffic.sections(snapshot))

@@ -42,20 +42,28 @@ SOURCE_BADGES: dict[str, tuple[str, str, BadgeColor]] = {
 
 
 def show(
-    snapshot: Snapshot, layout: Layout, draw_run: Callable[[], None], computing: bool
+    snapshot: Snapshot,
+    layout: Layout,
+    draw_run: Callable[[], None],
+    computing: bool,
+    without_totals: Snapshot | None = None,
 ) -> Callable[[], None]:
     """Draw the heading and the run controls, then the actions, then four facts.
 
     Return what draws the link of the page, once its URL is written.
 
-    computing: whether the programs of a plan are being partitioned.
+    Args:
+      computing: whether the programs of a plan are being partitioned.
+      without_totals: the plan that is pinned and kept until more than the totals of its programs is known.
+        None if no totals are known, or more.
     """
     screenshot_mode.hide_controls()
     assessment = assess(snapshot, chip_choice.chosen_chip())
     known = last_shown.baseline(layout, assessment)
     before = None if known is None else known[1]
     if computing:
-        facts = assessed.while_computing(assessment, last_shown.complete(layout.model))
+        last, totals = last_shown.complete(layout.model), without_totals is not None
+        facts = assessed.while_computing(assessment, last, before, totals)
     else:
         facts = assessed.of_assessment(assessment, before)
         last_shown.keep_complete(layout.model, assessment)
@@ -71,11 +79,12 @@ def show(
     with controls, screenshot_mode.controls("run"):
         draw_run()
     with text, screenshot_mode.controls("actions", horizontal=True, gap="small"):
-        pin_button.show(snapshot, _suggested_name(layout), key="pin")
-        keep_button.show(snapshot, _suggested_name(layout), key="keep")
+        kept = without_totals or snapshot
+        pin_button.show(kept, _suggested_name(layout), key="pin")
+        keep_button.show(kept, _suggested_name(layout), key="keep")
         draw_link = share_menu.show(
             subject.model_name(layout),
-            snapshot,
+            kept,
             f"{layout.model}-{layouts.print_mesh(layout.mesh_shape)}.json",
             chip_choice.chosen_chip(),
         )

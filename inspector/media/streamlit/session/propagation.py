@@ -3,9 +3,12 @@
 from __future__ import annotations
 
 import time
+from collections.abc import Mapping
+from typing import Any
 
 import streamlit as st
 
+from inspector.core import typed_json
 from inspector.core.abstract import PropagatedPrograms
 from inspector.core.snapshot import Snapshot
 from inspector.layout import Layout
@@ -37,15 +40,17 @@ def outcome(
 ) -> Outcome[PropagatedPrograms]:
     """Return what is known of the programs that the open panel shows first.
 
-    These are the train step, and the one that is chosen.
+    These are the train step, and the one that is chosen. Of the train step alone, the totals are known before
+    its origins and conflicts.
 
     Args:
       start: start their propagation if it neither runs nor failed.
-      seconds: wait for it for so long.
+      seconds: wait for it for so long, or until the totals are known.
     """
     first = (layout.entry.watched_program, program_choice.chosen(st.session_state.get("panel")))
     names = tuple(name for name in programs_of(layout) if name in first)
-    return of_programs(_NEWEST, service, layout, names, start, seconds)
+    alone = names == (layout.entry.watched_program,)
+    return of_programs(_NEWEST, service, layout, names, start, seconds, totals=alone)
 
 
 def of_programs(
@@ -55,23 +60,35 @@ def of_programs(
     names: tuple[str, ...],
     start: bool,
     seconds: float = 0.0,
+    totals: bool = False,
 ) -> Outcome[PropagatedPrograms]:
-    """Return what is known of these programs. `key` is that of the newest request in the session."""
+    """Return what is known of these programs. `key` is that of the newest request in the session.
+
+    totals: whether totals of the watched program are wanted before the rest is known.
+    """
     platforms = chip_choice.platforms()
     return _newest(key).outcome(
         programs_key(layout, platforms),
         lambda: service.known_programs(layout, names, platforms),
         (lambda: service.start_propagation(layout, names, platforms=platforms)) if start else None,
         seconds,
+        _totals if totals else lambda progress: None,
     )
+
+
+def _totals(progress: Mapping[str, Any]) -> PropagatedPrograms | None:
+    """Return the totals that the job has reported."""
+    totals = progress.get("totals")
+    return None if totals is None else typed_json.decode(PropagatedPrograms, totals, "the worker's progress")
 
 
 def added(snapshot: Snapshot, programs: Outcome[PropagatedPrograms]) -> Snapshot:
     """Return a plan, or compiled programs, with the partitioned ones as far as they are known.
 
-    A plan gets a note if they cannot be partitioned.
+    A plan gets a note if they cannot be partitioned. Compiled programs wait for the origins.
     """
-    planned, result, failure = snapshot.source.kind == "plan", programs.result, programs.failure
+    planned, failure = snapshot.source.kind == "plan", programs.failure
+    result = programs.known if planned else programs.result
     if result is not None:
         add = with_programs if planned else with_propagated
         return snapshots.of(None, (snapshot, result), lambda: add(snapshot, result))
@@ -80,14 +97,22 @@ def added(snapshot: Snapshot, programs: Outcome[PropagatedPrograms]) -> Snapshot
     return snapshot
 
 
-def show(service: Inspection, layout: Layout, then: str = "") -> None:
-    """Propagate in the background and say so, then rerun the page. `then` says what the programs add."""
-    st.fragment(_poll, run_every=POLL_SECONDS)(service, layout, then)
+def show(service: Inspection, layout: Layout, then: str = "", totals: bool = False) -> None:
+    """Propagate in the background and say so, then rerun the page.
+
+    Args:
+      then: says what the programs add.
+      totals: whether the page has no use for the totals of the programs, or shows them.
+    """
+    st.fragment(_poll, run_every=POLL_SECONDS)(service, layout, then, totals)
 
 
-def watch(service: Inspection, layout: Layout) -> None:
-    """Propagate in the background, then rerun the page. Draws nothing."""
-    st.fragment(_rerun_when_ended, run_every=POLL_SECONDS)(service, layout)
+def watch(service: Inspection, layout: Layout, totals: bool = False) -> None:
+    """Propagate in the background, then rerun the page. Draws nothing.
+
+    totals: whether the page has no use for the totals of the programs, or shows them.
+    """
+    st.fragment(_rerun_when_known, run_every=POLL_SECONDS)(service, layout, totals)
 
 
 def show_rest(service: Inspection, layout: Layout, say_so: bool = True) -> None:
@@ -103,13 +128,14 @@ def make_way() -> None:
     _newest(_NEWEST).cancel()
 
 
-def _rerun_when_ended(service: Inspection, layout: Layout) -> None:
-    if outcome(service, layout).ended:
+def _rerun_when_known(service: Inspection, layout: Layout, totals: bool) -> None:
+    programs = outcome(service, layout)
+    if programs.ended or (programs.so_far is not None and not totals):
         st.rerun()
 
 
-def _poll(service: Inspection, layout: Layout, then: str) -> None:
-    _rerun_when_ended(service, layout)
+def _poll(service: Inspection, layout: Layout, then: str, totals: bool) -> None:
+    _rerun_when_known(service, layout, totals)
     st.info(
         f"Partitioning the programs, without a compile … {then}".rstrip(),
         icon=":material/hourglass_top:",

@@ -8,8 +8,10 @@ from dataclasses import dataclass, field, replace
 
 import pytest
 
+from inspector.core import typed_json
+from inspector.core.abstract import PropagatedPrograms
 from inspector.core.errors import InvalidInput
-from inspector.core.snapshot import Program, Snapshot
+from inspector.core.snapshot import Collective, MatmulFlops, Program, Snapshot, Work
 from inspector.layout import Layout
 from inspector.layout.plan import plan
 from inspector.media.streamlit.session import propagation
@@ -29,6 +31,7 @@ class FakeJob:
     hidden: tuple[str, ...]  # mesh axes of the rule for `hidden`
     state: str = "running"
     error: str = ""
+    progress: dict[str, object] = field(default_factory=dict)
 
     @property
     def finished(self) -> bool:
@@ -158,6 +161,31 @@ def test_the_collectives_of_a_run_are_marked_until_its_programs_are_propagated(f
     assert not is_waiting(page)
     page.open_panel("Memory")
     assert not is_waiting(page)
+
+
+def test_totals_of_the_train_step_are_shown_before_its_origins(fake, page):
+    """The head, the table by mesh axes and the map do not wait for reasons and conflicts."""
+    sent = Collective(
+        *("all-gather", False, "all-gather.1", "main", 1, False, ("model",)),
+        *(4, 2, 4096, 6144, None),
+    )
+    work = Work(2.0, (MatmulFlops("f32", 2.0),), 2.0)
+    program = Program("train_step", stage="partitioned", flops_per_device=2.0, collectives=(sent,), work=work)
+    totals = PropagatedPrograms((program,), only=("train_step",), complete=False)
+    page.open_panel("Communication")
+    assert is_waiting(page)
+    fake.jobs[-1].progress = {"totals": typed_json.encode(totals)}
+    page.test.run()
+    assert not is_waiting(page)
+    (why,) = (one.value for one in page.test.main.markdown if "| Why |" in one.value)
+    assert "over `model` | computing |" in why
+    assert mesh_axes(page) == {"model"}
+    assert any(one.value.startswith("Computing") for one in page.test.main.caption)
+    page.open_panel("Memory")
+    assert not is_waiting(page)
+    page.type(page.rule_key(1, "axes"), "data")
+    page.open_panel("Communication")
+    assert is_waiting(page), "totals of another layout"
 
 
 def test_only_the_newest_layout_follows_a_running_propagation(fake, page):
