@@ -94,24 +94,28 @@ def parse(text: str | bytes, what: str, most_values: int = MOST_VALUES) -> Any:
             json.dumps(value, ensure_ascii=False).encode("utf-8")
     except InvalidInput:
         raise
-    except UnicodeDecodeError as error:
-        other = encoding_of(text) if isinstance(text, bytes) else None
-        hint = f": it has the byte order mark of {other}" if other else ""
-        raise InvalidInput(f"{what} is not UTF-8 text (byte {error.start}){hint}") from None
-    except UnicodeEncodeError:
-        raise InvalidInput(f"{what} contains a lone surrogate (half of a character)") from None
-    except json.JSONDecodeError as error:
-        if isinstance(text, str) and text.startswith("\ufeff"):
-            raise InvalidInput(f"{what} is not JSON: it begins with a byte order mark") from None
-        raise InvalidInput(
-            f"{what} is not JSON: {error.msg} at line {error.lineno}, column {error.colno}"
-        ) from None
-    except RecursionError:
-        raise InvalidInput(f"{what} is nested too deeply") from None
-    except ValueError as error:  # an integer with more digits than Python converts
-        raise InvalidInput(f"{what} contains a number that cannot be read: {error}") from None
+    except (ValueError, RecursionError) as error:
+        raise InvalidInput(f"{what} {_fault(error, text)}") from None
     _refuse_deep(value, what)
     return value
+
+
+def _fault(error: ValueError | RecursionError, text: str | bytes) -> str:
+    """Return why Python cannot parse a text, as the end of a sentence."""
+    match error:
+        case UnicodeDecodeError():
+            other = encoding_of(text) if isinstance(text, bytes) else None
+            hint = f": it has the byte order mark of {other}" if other else ""
+            return f"is not UTF-8 text (byte {error.start}){hint}"
+        case UnicodeEncodeError():
+            return "contains a lone surrogate (half of a character)"
+        case json.JSONDecodeError() if isinstance(text, str) and text.startswith("\ufeff"):
+            return "is not JSON: it begins with a byte order mark"
+        case json.JSONDecodeError():
+            return f"is not JSON: {error.msg} at line {error.lineno}, column {error.colno}"
+        case RecursionError():
+            return "is nested too deeply"
+    return f"contains a number that cannot be read: {error}"  # with more digits than Python converts
 
 
 def _refuse_many(text: str | bytes, what: str, most_values: int) -> None:

@@ -80,25 +80,9 @@ def compile_layout(
     for finding in planned.findings:
         if finding.code == INDIVISIBLE:
             raise InvalidInput(finding.message)
-    model = build_model(layout)
-    watched: list[Watched] = []
-    devices = tuple(mesh.devices.flat)
-    # The devices of a target cannot compute the constants of a model. Under a mesh without devices, JAX
-    # computes them on the CPU.
-    # On explicit axes, types name the mesh, so code with a mesh of its own is traced without devices.
-    moved = layout.entry.own and bool(layout.explicit_axes)
-    traced = abstract_mesh(layout) if moved else mesh.abstract_mesh
-    with tracing(layout, traced):
-        wanted = signatures(model, layout, traced if moved else mesh)
-        compiled = compile_all(
-            [signature for signature in wanted if only in (None, signature.name)],
-            lambda name: AheadOfTimeProgram(name, report, target, devices, moved),
-            mesh_of_record,
-            watched,
-        )
+    compiled, inside = _compiled(layout, target, mesh, mesh_of_record, only, report)
     report("read")
     programs = tuple(program.record() for program in compiled)
-    inside = watched_arrays(watched, mesh_of_record, model.names == "logical", list_shards=False)
     snapshot = Snapshot(
         source=Source(
             target.kind,
@@ -125,6 +109,29 @@ def compile_layout(
             for program in programs
         ),
     )
+
+
+def _compiled(
+    layout: Layout, target: Target, mesh: Any, record: snapshot.Mesh, only: str | None, report: Report
+) -> tuple[tuple[AheadOfTimeProgram, ...], list[Array]]:
+    """Return the programs, compiled for the devices of a mesh, and the arrays inside of them."""
+    model = build_model(layout)
+    watched: list[Watched] = []
+    devices = tuple(mesh.devices.flat)
+    # The devices of a target cannot compute the constants of a model. Under a mesh without devices, JAX
+    # computes them on the CPU.
+    # On explicit axes, types name the mesh, so code with a mesh of its own is traced without devices.
+    moved = layout.entry.own and bool(layout.explicit_axes)
+    traced = abstract_mesh(layout) if moved else mesh.abstract_mesh
+    with tracing(layout, traced):
+        wanted = signatures(model, layout, traced if moved else mesh)
+        compiled = compile_all(
+            [signature for signature in wanted if only in (None, signature.name)],
+            lambda name: AheadOfTimeProgram(name, report, target, devices, moved),
+            record,
+            watched,
+        )
+    return compiled, watched_arrays(watched, record, model.names == "logical", list_shards=False)
 
 
 def _propagated(layout: Layout, only: str | None) -> tuple[Program, ...] | None:

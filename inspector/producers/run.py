@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import Any
 
 import jax
@@ -56,32 +57,15 @@ def run_layout(layout: Layout, report: Report, memory: int | None = None) -> Sna
     with tracing(layout, mesh):
         wanted = signatures(model, layout, mesh)
         programs = compile_all(wanted, lambda name: CompiledProgram(name, report), mesh_of_record, watched)
-        init, *others = programs
         needed = max(program.bytes_per_device() for program in programs)
         if layout.is_local:
             local_devices.refuse_too_large(needed)
         else:
             refuse_too_large(needed, layout, memory, "this layout as compiled")
 
-        key, batch = first_inputs(model, wanted[0])
-        state = init.first(key, batch)
-        output = None
-        for program in others:
-            state, result = _run_steps(program, state, batch, layout.steps)
-            if program.name == "apply":
-                output = result
-        # A donated state is deleted by the step, so the next step needs the new state.
-        next_arguments = _next_step if layout.donate else None
-        if layout.timeit:
-            for program in others:
-                changing = next_arguments if program.changes_state else None
-                state, _ = program.time_it(state, batch, next_arguments=changing)
-        if layout.trace and others:
-            changing = next_arguments if others[0].changes_state else None
-            state, _ = others[0].trace(state, batch, next_arguments=changing)
+        batch, state, output = _executed(programs, layout, *first_inputs(model, wanted[0]))
 
     report("read")
-    del key  # so that `live_bytes` does not count it
     logical = model.names == "logical"
     leaves = all_leaves(model, batch, state, output)
     # The parameters are part of the state; the last owner of an array counts.
@@ -112,6 +96,29 @@ def run_layout(layout: Layout, report: Report, memory: int | None = None) -> Sna
         findings=unsafe_findings(),
         live=alive,
     )
+
+
+def _executed(
+    programs: Sequence[CompiledProgram], layout: Layout, key: Any, batch: Any
+) -> tuple[Any, Any, Any]:
+    """Run init and the other programs. Return the batch, the last state, and the output of inference."""
+    init, *others = programs
+    state = init.first(key, batch)
+    output = None
+    for program in others:
+        state, result = _run_steps(program, state, batch, layout.steps)
+        if program.name == "apply":
+            output = result
+    # A donated state is deleted by the step, so the next step needs the new state.
+    next_arguments = _next_step if layout.donate else None
+    if layout.timeit:
+        for program in others:
+            changing = next_arguments if program.changes_state else None
+            state, _ = program.time_it(state, batch, next_arguments=changing)
+    if layout.trace and others:
+        changing = next_arguments if others[0].changes_state else None
+        state, _ = others[0].trace(state, batch, next_arguments=changing)
+    return batch, state, output
 
 
 def _run_steps(program: CompiledProgram, state: Any, batch: Any, steps: int) -> tuple[Any, Any]:

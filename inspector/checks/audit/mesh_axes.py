@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 
 from inspector.checks.audit.context import AuditContext, Facts, finding, finest_split
 from inspector.checks.audit.lost_gradients import is_lost_gradient, lost_of
@@ -88,11 +88,11 @@ def _of_axis(context: AuditContext, axis: MeshAxis) -> Finding | None:
     if not placed or (context.state and all(array.spec is None for array in context.state)):
         return None
     # An array without a PartitionSpec on several devices may use the axis.
-    unclear = [a for a in placed if a.group in STATE_GROUPS and _may_use_axes(a)]
+    unclear = [array for array in placed if array.group in STATE_GROUPS and _may_use_axes(array)]
     using = any(axis.name in _used(array) for array in placed) or _in_programs(context, axis.name)
     known = using or _knows_batch(context)
     # Arrays that are replicated on all devices have separate findings, and so have gradients.
-    lost = [one for program in context.snapshot.programs for one in lost_of(program, context)]
+    lost = [gradient for program in context.snapshot.programs for gradient in lost_of(program, context)]
     repeated = [
         array
         for array in context.state
@@ -103,60 +103,76 @@ def _of_axis(context: AuditContext, axis: MeshAxis) -> Finding | None:
     ]
     saved = sum(_saved(context, array, axis.name) for array in repeated)
     if not using and known and not unclear:
-        subject = "the train state" if context.trains else "the arrays"
-        could = f" Sharding {subject} over it saves up to {context.amount(saved)} per device."
-        return finding(
-            "warning",
-            UNUSED,
-            f"Mesh axis {axis.name} shards nothing, so {axis.size} devices hold and compute the same."
-            + (could if saved else ""),
-            saved=saved or None,
-            remedy=f"Use {axis.name} in a {context.decided_by}, or remove it from the mesh.",
-            axes=(axis.name,),
-            count=len(repeated),
-        )
+        return _unused(context, axis, saved, len(repeated))
     if saved < max(context.least, _LEAST_REPEATED_SHARE * context.state_bytes):
         return None
-    plain = ""
-    if not any(axis.name in _used(array) for array in context.state):
-        # The compiler can also use the axis on its own, for values between inputs and outputs.
-        plain = " (plain data parallelism)" if _shards_inputs(context, axis.name) else ""
     unknown = (
         ""
-        if known or using
-        else f" Whether {axis.name} shards the batch is unknown: the Snapshot has no batch and no inputs of "
-        "programs."
+        if known
+        else (
+            f" Whether {axis.name} shards the batch is unknown: the Snapshot has no batch and no inputs of "
+            "programs."
+        )
     )
     if unclear:
         unknown += f" {counted(len(unclear), 'array')} without a PartitionSpec could not be checked."
-    moments = sum(_saved(context, array, axis.name) for array in repeated if array.group == "opt_state")
-    only = (
-        f" Sharding only the optimizer state over it, as ZeRO-1 does, saves {context.amount(moments)}."
-        if moments
-        else ""
+    return _repeated(context, axis, saved, repeated, unknown)
+
+
+def _unused(context: AuditContext, axis: MeshAxis, saved: int, count: int) -> Finding:
+    """Return the finding about an axis that shards nothing. Sharding `count` arrays over it saves bytes."""
+    message = f"Mesh axis {axis.name} shards nothing, so {axis.size} devices hold and compute the same."
+    if saved:
+        subject = "the train state" if context.trains else "the arrays"
+        message += f" Sharding {subject} over it saves up to {context.amount(saved)} per device."
+    return finding(
+        "warning",
+        UNUSED,
+        message,
+        saved=saved or None,
+        remedy=f"Use {axis.name} in a {context.decided_by}, or remove it from the mesh.",
+        axes=(axis.name,),
+        count=count,
     )
-    has_field = moments and context.snapshot.layout is not None
-    parameters = any(array.group == "params" for array in repeated)
-    what = "the parameters" if parameters else "these arrays"
-    instead = f", or only the optimizer state with optimizer_axes {axis.name}" if has_field else ""
+
+
+def _repeated(
+    context: AuditContext, axis: MeshAxis, saved: int, arrays: Sequence[Array], unknown: str
+) -> Finding:
+    """Return the finding about arrays that the devices of an axis repeat. `unknown` ends its message."""
+    groups, name = {array.group for array in arrays}, axis.name
+    count = counted(len(arrays), "array")
+    message = f"Mesh axis {name}: {axis.size} devices hold the same {context.held_text(arrays)} of "
+    if groups & {"params", "opt_state"}:
+        # The compiler can also use the axis on its own, for values between inputs and outputs.
+        of_state = any(name in _used(array) for array in context.state)
+        plain = " (plain data parallelism)" if not of_state and _shards_inputs(context, name) else ""
+        gathered = ", but parameters must then be gathered" if "params" in groups else ""
+        message += (
+            f"train state in {count}{plain}. Sharding it over {name} as well, as FSDP does, saves up to "
+            f"{context.amount(saved)} per device{gathered}."
+        )
+    else:
+        message += (
+            f"{count}. Sharding {'it' if len(arrays) == 1 else 'them'} over {name} as well saves up to "
+            f"{context.amount(saved)} per device."
+        )
+    what = "the parameters" if "params" in groups else "these arrays"
+    remedy = f"Shard a large dimension of {what} over {name} with a {context.decided_by}"
+    if moments := sum(_saved(context, array, name) for array in arrays if array.group == "opt_state"):
+        message += (
+            f" Sharding only the optimizer state over it, as ZeRO-1 does, saves {context.amount(moments)}."
+        )
+        if context.snapshot.layout is not None:
+            remedy += f", or only the optimizer state with optimizer_axes {name}"
     return finding(
         "note",
         REPEATED,
-        f"Mesh axis {axis.name}: {axis.size} devices hold the same {context.held_text(repeated)} of "
-        + (
-            f"train state in {counted(len(repeated), 'array')}{plain}. Sharding it over {axis.name} as well, "
-            f"as FSDP does, saves up to {context.amount(saved)} per device"
-            + (", but parameters must then be gathered." if parameters else ".")
-            if any(array.group in ("params", "opt_state") for array in repeated)
-            else f"{counted(len(repeated), 'array')}. Sharding {'it' if len(repeated) == 1 else 'them'} over "
-            f"{axis.name} as well saves up to {context.amount(saved)} per device."
-        )
-        + only
-        + unknown,
+        message + unknown,
         saved=saved,
-        remedy=f"Shard a large dimension of {what} over {axis.name} with a {context.decided_by}{instead}.",
-        axes=(axis.name,),
-        count=len(repeated),
+        remedy=f"{remedy}.",
+        axes=(name,),
+        count=len(arrays),
     )
 
 
