@@ -6,6 +6,7 @@ import argparse
 import contextlib
 import signal
 import sys
+import threading
 import time
 from collections.abc import Callable, Iterator
 from concurrent.futures import Executor
@@ -108,6 +109,7 @@ def search(options: argparse.Namespace) -> None:
         state = service.start_state(layout).wait().answer()
     space = space_of(layout, state, options.lock, options.vary)
     print(f"{space.count():,} candidates", file=sys.stderr, flush=True)
+    printed = Printed()
     with _executor(options.dask, workers) as executor:
         search = Search(
             space,
@@ -115,13 +117,13 @@ def search(options: argparse.Namespace) -> None:
             executor,
             budget,
             options.objective,
-            on_progress=Printed(),
+            on_progress=printed,
             workers=workers or executors.local_workers(),
             exhaustive=options.exhaustive,
             sensitivity=options.sensitivity,
             unsafe=unsafe,
         )
-        with _stopped_by_interrupt(search):
+        with _stopped_by_interrupt(search), printed.repeated():
             result = search.run()
     if not unsafe:  # the history knows the layouts alone
         History().record_search(layout, result, LOCAL)
@@ -174,7 +176,9 @@ class Printed:
     def __init__(self, clock: Callable[[], float] = time.monotonic) -> None:
         self._clock = clock
         self._phase = ""
+        self._words = ""
         self._written = -_SECONDS_BETWEEN_LINES
+        self._lock = threading.Lock()
 
     def __call__(self, progress: Progress) -> None:
         words = section.progress_text(progress)
@@ -183,7 +187,30 @@ class Printed:
             if progress.phase == "done":
                 print(file=sys.stderr)
             return
-        now = self._clock()
-        if progress.phase != self._phase or now - self._written >= _SECONDS_BETWEEN_LINES:
-            print(words, file=sys.stderr, flush=True)
-            self._phase, self._written = progress.phase, now
+        with self._lock:
+            changed, self._phase, self._words = progress.phase != self._phase, progress.phase, words
+            self._print(changed)
+
+    @contextlib.contextmanager
+    def repeated(self) -> Iterator[None]:
+        """Off a terminal, also print the last state every 10 s if it has not changed."""
+        ended = threading.Event()
+
+        def repeat() -> None:
+            while not ended.wait(1.0):
+                with self._lock:
+                    self._print(False)
+
+        thread = threading.Thread(target=repeat, daemon=True)
+        if not sys.stderr.isatty():
+            thread.start()
+        try:
+            yield
+        finally:
+            ended.set()
+
+    def _print(self, now: bool) -> None:
+        time_now = self._clock()
+        if self._words and (now or time_now - self._written >= _SECONDS_BETWEEN_LINES):
+            print(self._words, file=sys.stderr, flush=True)
+            self._written = time_now

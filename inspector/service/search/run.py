@@ -153,7 +153,9 @@ class Search:
         self._total = self.space.count()
         task.compile_with(self.name, self.unsafe)
         try:
-            self._bound("bound", itertools.chain(*(each.layouts for each in self.space.groups())))
+            every = itertools.chain(*(each.layouts for each in self.space.groups()))
+            self._partition_first(next(every))
+            self._bound("bound", every)
             self._partition("propagate")
             if self.kept_use is not None:
                 same = [key for key, each in self._entries.items() if use(each.layout) == self.kept_use]
@@ -227,12 +229,20 @@ class Search:
 
     # --- Phases -----------------------------------------------------------------------------------
 
+    def _partition_first(self, layout: Layout) -> None:
+        """Partition one candidate before any bounds are computed, so that there is a list after a second."""
+        list(self._new([layout]))
+        for _, (cost,) in self._in_window(iter([layout]), self._partitioned):
+            self._set(identity(layout), cost)
+        self._report("bound", 0, 0, None)
+
     def _bound(self, phase: str, layouts: Iterable[Layout]) -> list[str]:
         """Compute bounds of the new candidates among these layouts. Return the keys of those that can run.
 
         Of several with the same program, only the first is kept.
         """
-        new = list(self._new(layouts))
+        new = [entry.layout for entry in self._entries.values() if entry.bounds is None]
+        new += self._new(layouts)
         parts = [tuple(new[n : n + _BOUNDED]) for n in range(0, len(new), _BOUNDED)]
         began, done = time.monotonic(), 0
 
@@ -243,7 +253,11 @@ class Search:
             with self._lock:
                 for layout, cost in zip(part, answer, strict=True):
                     entry = self._entries[identity(layout)]
-                    entry.propagated = entry.bounds = cost
+                    known, entry.bounds = entry.propagated, cost
+                    if known is None or cost.stage == "rejected":
+                        entry.propagated = cost
+                    else:
+                        entry.propagated = replace(known, at_least=cost.at_least)
             done += len(part)
             self._report(phase, done, len(new), began)
         with self._lock:
@@ -296,16 +310,9 @@ class Search:
                     return
                 yield key
 
-        def submit(key: str) -> _Task:
-            layout = self._entries[key].layout
-            return self._task(("propagate", [layout.to_json()], self._chip_name), (layout,))
-
-        answers = self._in_window(calls(), submit)
+        answers = self._in_window(calls(), lambda key: self._partitioned(self._entries[key].layout))
         for done, ((layout,), (cost,)) in enumerate(answers, 1):
-            with self._lock:
-                entry = self._entries[identity(layout)]
-                at_least = None if entry.bounds is None else entry.bounds.at_least
-                entry.propagated = replace(cost, at_least=at_least)
+            self._set(identity(layout), cost)
             last = limit()
             total = max(done, sum(1 for bound, _ in waiting if bound <= last))
             self._report(phase, done, total, began)
@@ -315,6 +322,16 @@ class Search:
             for bound, key in waiting:
                 if bound > last and key != current:
                     self._entries[key].propagated = self._entries[key].bounds
+
+    def _partitioned(self, layout: Layout) -> _Task:
+        return self._task(("propagate", [layout.to_json()], self._chip_name), (layout,))
+
+    def _set(self, key: str, cost: Evaluated) -> None:
+        """Keep the cost of a partitioned candidate."""
+        with self._lock:
+            entry = self._entries[key]
+            at_least = None if entry.bounds is None else entry.bounds.at_least
+            entry.propagated = replace(cost, at_least=at_least)
 
     def _waiting(self, keys: Iterable[str] | None = None) -> list[tuple[float, str]]:
         """Return the bounds and the keys of the candidates that are not partitioned."""

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import time
 from collections.abc import Iterator
 
 import pytest
@@ -55,6 +56,15 @@ def test_off_a_terminal_progress_is_a_line_for_each_phase_and_every_ten_seconds(
     lines = capsys.readouterr().err.splitlines()
     assert ["0 of" in lines[0], "3 of" in lines[1], "4 of" in lines[2]] == [True] * 3
     assert len(lines) == 4
+
+
+def test_off_a_terminal_a_task_that_takes_long_does_not_end_the_lines(capsys):
+    times = iter([0.0, *(11.0 * number for number in range(1, 1000))])
+    printed = Printed(lambda: next(times))
+    printed(Progress("propagate", 1, 10, Counts(), None, 1))
+    with printed.repeated():
+        time.sleep(1.5)  # nothing is reported
+    assert len(capsys.readouterr().err.splitlines()) >= 2
 
 
 # Values of an option that are not valid, and what the error names: the value, or the text after `>`.
