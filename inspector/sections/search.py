@@ -6,9 +6,11 @@ from collections.abc import Iterable
 from dataclasses import replace
 from typing import Any
 
+from inspector.assessment import because
 from inspector.compare.question import change_text
 from inspector.compare.ratio import ratio_of
 from inspector.compare.search import order
+from inspector.compare.search.answer import answer_text, name_of
 from inspector.compare.search.progress import Progress
 from inspector.compare.search.result import (
     Candidate,
@@ -45,6 +47,7 @@ from inspector.sections.section import (
     notice,
     plain,
     text,
+    with_code,
 )
 
 _NOTHING_COMPILED = "Nothing was compiled: the compiler may choose other collectives."
@@ -81,6 +84,7 @@ def section(result: SearchResult) -> Section:
                 "they run without them wherever they are opened.",
             )
         )
+    blocks += answer(result)
     shown = [
         candidate
         for candidate in result.candidates
@@ -104,15 +108,21 @@ def section(result: SearchResult) -> Section:
     return Section("search", "Search", tuple(blocks))
 
 
+def answer(result: SearchResult) -> tuple[Text, ...]:
+    """Return which layout is best, in sentences, and the reason of its step; nothing without a best one."""
+    words, best = answer_text(result), result.best_candidate
+    if words is None or best is None:
+        return ()
+    reason = "" if best.assessment is None else because(best.assessment)
+    return (text(*with_code(words)), *((text(*with_code(reason), quiet=True),) if reason else ()))
+
+
 def picture(result: SearchResult) -> Picture:
     """Return the candidates by time and memory."""
-    return Picture.of("search_front", _statement(result), search_front, result)
-
-
-def _statement(result: SearchResult) -> str:
-    best = result.best_candidate
     words = "Time of a step against memory of a device, one point for each candidate."
-    return words if best is None else f"{words} The best is {name_of(best)} with {time_text(best)}."
+    said = answer_text(result)
+    words += "" if said is None else f" {said.replace('`', '')}"
+    return Picture.of("search_front", words, search_front, result)
 
 
 def summary(result: SearchResult) -> Facts:
@@ -130,7 +140,7 @@ def summary(result: SearchResult) -> Facts:
                 Fact(
                     "Against the current layout",
                     change_text(current.seconds, best.seconds) or "0%",
-                    f"{time_text(current)}, {current.stage}{_answer_text(current, best)}",
+                    f"{time_text(current)}, {_STAGES[current.stage]}{_answer_text(current, best)}",
                 )
             )
     counts = result.counts
@@ -268,8 +278,14 @@ def table(result: SearchResult) -> Table:
             "Rules": rules_text,
             **({"Fields": fields_of} if names else {}),
             Column("Interval", "text", "Where eight of ten measured steps are expected"): interval_text,
-            Column("Partitioned", "text", "Predicted time of a step before the compile"): lambda candidate: (
-                seconds_text(candidate.propagated_seconds)
+            **(
+                {
+                    Column("Before a compile", "text", "Predicted time of a step before the compile"): (
+                        lambda candidate: seconds_text(candidate.propagated_seconds)
+                    )
+                }
+                if result.counts.compiled
+                else {}
             ),
             Column(
                 "State and batch",
@@ -318,17 +334,11 @@ def why(result: SearchResult, candidate: Candidate) -> Section:
             f"Train state and batch on one device: {bytes_text(current.state_bytes)} → "
             f"{bytes_text(candidate.state_bytes)}."
         )
-    if candidate.stage == current.stage and candidate.seconds and current.seconds:
-        items.append(
-            f"Step, {candidate.stage}: {seconds_text(current.seconds)} → {seconds_text(candidate.seconds)} "
-            f"({candidate.seconds / current.seconds - 1:+.0%})."
-        )
-    elif candidate.propagated_seconds and current.propagated_seconds:
-        change = candidate.propagated_seconds / current.propagated_seconds - 1
-        items.append(
-            f"Step, partitioned: {seconds_text(current.propagated_seconds)} → "
-            f"{seconds_text(candidate.propagated_seconds)} ({change:+.0%})."
-        )
+    was, now, stage = current.seconds, candidate.seconds, _STAGES[candidate.stage]
+    if candidate.stage != current.stage:
+        was, now, stage = current.propagated_seconds, candidate.propagated_seconds, "before a compile"
+    if was and now:
+        items.append(f"Step, {stage}: {seconds_text(was)} → {seconds_text(now)} ({now / was - 1:+.0%}).")
     return Section("search_why", "Differences from the current layout", (listing(*items),))
 
 
@@ -485,12 +495,6 @@ def progress_text(progress: Progress) -> str:
     if progress.seconds_left is not None:
         words += f", about {seconds_text(progress.seconds_left)} left"
     return words
-
-
-def name_of(candidate: Candidate) -> str:
-    """Return the mesh of a candidate: `fsdp 16 × tensor 4`."""
-    layout = layout_of(candidate)
-    return mesh_sizes_text(layout.axis_names, layout.mesh_shape)
 
 
 def rules_text(candidate: Candidate) -> str:

@@ -43,8 +43,8 @@ _SECONDS_BETWEEN_LINES = 10.0
     argument(
         "--budget",
         metavar="N",
-        default=str(DEFAULT_BUDGET),
-        help=f"the most compiles, {DEFAULT_BUDGET} by default; 0 only partitions",
+        help=f"the most compiles; 0 only partitions; by default {DEFAULT_BUDGET}, or 0 without the target's "
+        "compiler",
     ),
     argument(
         "--objective",
@@ -93,11 +93,11 @@ def search(options: argparse.Namespace) -> None:
     """Search, and print the best layouts."""
     if options.output is not None:
         output.refuse_unwritable(options.output)
-    budget = shared.number(options.budget, "--budget", f"a number from 0 to {MOST_BUDGET:,}", 0, MOST_BUDGET)
     workers = None
     if options.workers is not None:
         workers = shared.number(options.workers, "--workers", "a number from 1 to 1,000", 1, 1000)
     layout = layout_of(options)
+    budget = _budget(options.budget, layout)
     unsafe = unsafe_options_of(options, layout)
     if unsafe and options.dask is not None:
         raise InvalidInput(
@@ -133,6 +133,17 @@ def search(options: argparse.Namespace) -> None:
         shared.print_json(results.to_json(result))
     else:
         render.show([section.section(result)])
+
+
+def _budget(given: str | None, layout: Layout) -> int:
+    """Return the most compiles: as given, or none if the compiler is not installed."""
+    if given is not None:
+        return shared.number(given, "--budget", f"a number from 0 to {MOST_BUDGET:,}", 0, MOST_BUDGET)
+    missing = None if layout.machine is None else targets.missing_compiler(layout.machine)
+    if missing is None:
+        return DEFAULT_BUDGET
+    print(f"Layouts are partitioned, but not compiled: {missing}", file=sys.stderr, flush=True)
+    return 0
 
 
 def _chip(layout: Layout, chosen: Chip | None, budget: int) -> Chip | None:

@@ -12,7 +12,7 @@ from inspector.compare.search import result as results
 from inspector.compare.search.result import OBJECTIVES, Candidate, SearchResult, layout_of
 from inspector.compare.search.space import MOST_CANDIDATES, space_of
 from inspector.core.errors import InvalidInput
-from inspector.core.formatting import mesh_text, seconds_text
+from inspector.core.formatting import counted, mesh_text, seconds_text
 from inspector.layout import Layout, from_json
 from inspector.machines import targets
 from inspector.machines.hardware import CHIPS
@@ -96,7 +96,6 @@ def show() -> None:
     chip = layout.machine.chip if layout.machine else CHIPS.get(fields["chip"])
     try:
         space = space_of(layout, state, fields["locks"], fields["vary"])
-        _refuse_without_compiler(layout, fields["budget"])
     except InvalidInput as error:
         st.error(plain(str(error)), icon=":material/error:")
         return
@@ -106,8 +105,8 @@ def show() -> None:
     st.fragment(_others, run_every=_POLL_SECONDS)(watched)
     if watched is None:
         st.info(
-            f"{space.count():,} candidates (at most {MOST_CANDIDATES:,}), and up to {request.budget} "
-            "compiles. The search goes on if you leave this page or close it.",
+            f"{space.count():,} candidates (at most {MOST_CANDIDATES:,}), {_compiles_text(request.budget)}. "
+            "The search goes on if you leave this page or close it.",
             icon=":material/info:",
         )
         return
@@ -158,13 +157,14 @@ def _machine_text(layout: Layout) -> str:
     return layout.machine.text if layout.machine else f"{layout.devices} devices"
 
 
-def _refuse_without_compiler(layout: Layout, budget: int) -> None:
-    if layout.machine and budget and (missing := targets.missing_compiler(layout.machine)):
-        raise InvalidInput(missing)
+def _compiles_text(budget: int) -> str:
+    return f"and up to {counted(budget, 'compile')}" if budget else "without a compile"
 
 
 def _fields(layout: Layout) -> dict[str, Any]:
-    """Draw the fields and return their values."""
+    """Draw the fields and return their values. Without the compiler of the target, nothing is compiled."""
+    missing = None if layout.machine is None else targets.missing_compiler(layout.machine)
+    budget = 0
     with st.container(horizontal=True, vertical_alignment="bottom", gap="small"):
         objective = kept_field.draw(
             st.selectbox,
@@ -174,15 +174,16 @@ def _fields(layout: Layout) -> dict[str, Any]:
             key=search_link.OBJECTIVE,
             width=170,
         )
-        budget = kept_field.draw(
-            st.number_input,
-            "Compiles, at most",
-            0,
-            search_link.MOST_BUDGET,
-            key=search_link.BUDGET,
-            width=150,
-            help="The compiler confirms the best candidates. A large model takes minutes for each.",
-        )
+        if missing is None:
+            budget = kept_field.draw(
+                st.number_input,
+                "Compiles, at most",
+                0,
+                search_link.MOST_BUDGET,
+                key=search_link.BUDGET,
+                width=150,
+                help="The compiler confirms the best candidates. A large model takes minutes for each.",
+            )
         locks = kept_field.draw(
             st.text_input,
             "Fixed",
@@ -212,6 +213,8 @@ def _fields(layout: Layout) -> dict[str, Any]:
                 width=190,
                 help="Measured on emulated devices of this machine, or predicted for a chip.",
             )
+    if missing is not None:
+        st.caption(f"Layouts are partitioned, but not compiled: {plain(missing)}")
     others = kept_field.draw(
         st.checkbox,
         "Also under other conditions",

@@ -1,0 +1,156 @@
+"""What a search answers: the best layout, those not distinguishable from it, and what other ways cost."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterator
+from dataclasses import dataclass
+
+from inspector.compare.ratio import ratio_of
+from inspector.compare.search.order import examples_of, value
+from inspector.compare.search.result import Candidate, SearchResult, layout_of
+from inspector.core.formatting import counted, mesh_sizes_text, ratio_text, seconds_text
+from inspector.machines.prediction.ratios import ratio_interval
+
+
+@dataclass(frozen=True)
+class Other:
+    """Another way to use the devices: the fastest layout in which another mesh axis is the largest.
+
+    Attributes:
+      candidate: this layout.
+      axis: its largest mesh axis, which is not that of the best layout.
+      ratio: seconds of its step over those of the best one.
+      at_least: whether the ratio is a bound, because the layout was not partitioned.
+    """
+
+    candidate: Candidate
+    axis: str
+    ratio: float
+    at_least: bool
+
+
+@dataclass(frozen=True)
+class Answer:
+    """The answer of a search.
+
+    Attributes:
+      best: the best layout that fits.
+      alike: the layouts of the same stage whose step cannot be told apart from that of the best one.
+      more: how many others could be among them: they were not partitioned, and their bounds do not decide it.
+      others: other ways to use the devices, the slowest first.
+    """
+
+    best: Candidate
+    alike: tuple[Candidate, ...]
+    more: int
+    others: tuple[Other, ...]
+
+
+def answer_of(result: SearchResult) -> Answer | None:
+    """Return the answer of a search; None if no layout is known to fit."""
+    best = result.best_candidate
+    if best is None:
+        return None
+    alike = tuple(
+        candidate
+        for candidate in result.candidates
+        if candidate is not best and candidate.fits is not False and _is_alike(best, candidate)
+    )
+    more = sum(_may_be_alike(best, candidate) for candidate in result.candidates)
+    others = sorted(_others(result, best), key=lambda other: -other.ratio)
+    return Answer(best, alike, more, tuple(other for other in others if other.candidate not in alike))
+
+
+def answer_text(result: SearchResult) -> str | None:
+    """Return the answer in sentences: `fsdp 16 is the best layout, 97 ms.` None without a best layout.
+
+    Only the objective of time compares steps.
+    """
+    answer = answer_of(result)
+    if answer is None:
+        return None
+    best = answer.best
+    about = " before a compile" if best.stage == "propagated" else ""
+    unit = "" if best.measured is not None or best.assessment is None else _about(best)
+    words = f"{name_of(best)} is the best layout{about}: a step takes {unit}{seconds_text(best.step)}."
+    if result.objective != "time":
+        what = {"memory": "needs the least memory", "traffic": "sends the least"}[result.objective]
+        return f"{name_of(best)} {what}{about}; its step takes {unit}{seconds_text(best.step)}."
+    count = len(answer.alike)
+    if count or answer.more:
+        least = "At least " if answer.more else ""
+        stage = "" if best.stage == "propagated" else f" of those that are {best.stage}"
+        others = counted(count, "other layout")
+        words += f" {least}{others}{stage} cannot be told apart from it." if count else ""
+    if answer.others:
+        other = answer.others[0]
+        bound = "at least " if other.at_least else ""
+        words += f" With most devices along `{other.axis}` ({name_of(other.candidate)}), it takes "
+        words += f"{bound}{ratio_text(other.ratio)} times as long."
+    return words
+
+
+def name_of(candidate: Candidate) -> str:
+    """Return the mesh of a candidate: `fsdp 16 × tensor 4`."""
+    layout = layout_of(candidate)
+    return mesh_sizes_text(layout.axis_names, layout.mesh_shape)
+
+
+def _about(candidate: Candidate) -> str:
+    step = None if candidate.assessment is None else candidate.assessment.step
+    return "about " if step is not None and step.outside else ""
+
+
+def _is_alike(best: Candidate, candidate: Candidate) -> bool:
+    if candidate.stage != best.stage or best.assessment is None or candidate.assessment is None:
+        return False
+    scale = examples_of(layout_of(best)) / examples_of(layout_of(candidate))
+    ratio = ratio_of(best.assessment, candidate.assessment, scale)
+    return ratio is not None and ratio.answer == "not distinguishable"
+
+
+def _may_be_alike(best: Candidate, candidate: Candidate) -> bool:
+    """Return whether the bounds of a candidate do not show that its step is longer than that of the best."""
+    step = None if best.assessment is None else best.assessment.step
+    if candidate.stage != "planned" or step is None or best.stage != "propagated":
+        return False
+    interval = ratio_interval(compiled=False)
+    if step.outside or interval is None:
+        return True
+    return _seconds(candidate) <= interval.factor * _seconds(best)
+
+
+def _others(result: SearchResult, best: Candidate) -> Iterator[Other]:
+    """Yield the fastest layout with each other largest mesh axis."""
+    own = _largest(best)
+    fastest: dict[str, Candidate] = {}
+    for candidate in result.candidates:
+        axis = _largest(candidate)
+        if axis in (None, own) or not 0 < _seconds(candidate) < math.inf or candidate.fits is False:
+            continue
+        if axis not in fastest or _seconds(candidate) < _seconds(fastest[axis]):
+            fastest[axis] = candidate
+    for axis, candidate in fastest.items():
+        if candidate.stage in (best.stage, "planned") and not _may_be_alike(best, candidate):
+            ratio = _seconds(candidate) / _seconds(best)
+            yield Other(candidate, axis, ratio, candidate.stage == "planned")
+
+
+def _largest(candidate: Candidate) -> str | None:
+    """Return the mesh axis that is larger than all others; None if two are equally large."""
+    if candidate.stage == "rejected":
+        return None
+    layout = layout_of(candidate)
+    sizes = sorted(zip(layout.mesh_shape, layout.axis_names, strict=True), reverse=True)
+    if len(sizes) > 1 and sizes[0][0] == sizes[1][0]:
+        return None
+    return sizes[0][1]
+
+
+def _seconds(candidate: Candidate) -> float:
+    """Return the seconds of a step for each example, or their bound; infinite if unknown."""
+    examples = examples_of(layout_of(candidate))
+    if candidate.stage == "planned":
+        return math.inf if candidate.at_least is None else candidate.at_least / examples
+    return value(candidate, examples, "time")
