@@ -334,11 +334,13 @@ def why(result: SearchResult, candidate: Candidate) -> Section:
             f"Train state and batch on one device: {bytes_text(current.state_bytes)} → "
             f"{bytes_text(candidate.state_bytes)}."
         )
-    was, now, stage = current.seconds, candidate.seconds, _STAGES[candidate.stage]
+    steps, stage = (current.seconds, candidate.seconds), _STAGES[candidate.stage]
     if candidate.stage != current.stage:
-        was, now, stage = current.propagated_seconds, candidate.propagated_seconds, "before a compile"
-    if was and now:
-        items.append(f"Step, {stage}: {seconds_text(was)} → {seconds_text(now)} ({now / was - 1:+.0%}).")
+        steps, stage = (current.propagated_seconds, candidate.propagated_seconds), "before a compile"
+    before_step, step = steps
+    if before_step and step:
+        change = f"{step / before_step - 1:+.0%}"
+        items.append(f"Step, {stage}: {seconds_text(before_step)} → {seconds_text(step)} ({change}).")
     return Section("search_why", "Differences from the current layout", (listing(*items),))
 
 

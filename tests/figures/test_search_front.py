@@ -49,3 +49,21 @@ def test_memory_before_a_compile_is_an_estimate_or_the_state(peak: int | None) -
     (name,) = [trace.name for trace in figure.data]
     assert ("estimate" in name) == (peak is not None)
     assert figure.data[0].y[0] == (peak or 2**19)
+
+
+def test_the_best_has_its_name_and_a_line_joins_those_that_none_beats() -> None:
+    fast = candidate("propagated", 1.0, pareto=True, peak_bytes=2**24)
+    small = candidate("propagated", 2.0, pareto=True)
+    figure, seconds = points(fast, candidate("propagated", 2.5), small, best=0)
+    assert seconds["less time or less memory than any other"] == [1.0, 2.0]
+    assert any("data 8" in one.text for one in figure.layout.annotations)
+
+
+@pytest.mark.parametrize(
+    ("chip", "peak", "drawn"), [("v5e", 2**31, True), ("v5e", 2**20, False), (None, 1, False)]
+)
+def test_the_memory_of_the_chip_is_a_line_unless_it_is_far_from_all_points(chip, peak, drawn) -> None:
+    found = SearchResult("cpu", chip, "now", Counts(), (candidate("propagated", 1.0, peak_bytes=peak),), None)
+    figure = search_front(found)
+    assert figure is not None and bool(figure.layout.shapes) == drawn
+    assert ("dashed" in str(figure.layout.annotations)) == drawn

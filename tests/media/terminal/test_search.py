@@ -8,9 +8,12 @@ from collections.abc import Iterator
 
 import pytest
 
+from inspector import layout as layouts
 from inspector.compare.search import result as results
 from inspector.compare.search.progress import Progress
 from inspector.compare.search.result import Counts
+from inspector.machines import targets
+from inspector.media.terminal import search_verb
 from inspector.media.terminal.search_verb import Printed
 from inspector.service.search import executors, task
 from tests.media.terminal.command import inspector
@@ -65,6 +68,14 @@ def test_off_a_terminal_a_task_that_takes_long_does_not_end_the_lines(capsys):
     with printed.repeated():
         time.sleep(1.5)  # nothing is reported
     assert len(capsys.readouterr().err.splitlines()) >= 2
+
+
+@pytest.mark.parametrize(("given", "budget"), [(None, 0), ("3", 3)])
+def test_without_the_compiler_the_default_is_to_partition_alone(given, budget, monkeypatch, capsys):
+    monkeypatch.setattr(targets, "_COMPILERS", {"tpu": ("no_such_package", "tpu")})
+    layout = layouts.parse({"target": "tpu:v5e:2x2", "mesh": "4", "axes": "data"}).unwrap()
+    assert search_verb._budget(given, layout) == budget
+    assert ("pip install" in capsys.readouterr().err) == (given is None)
 
 
 # Values of an option that are not valid, and what the error names: the value, or the text after `>`.

@@ -11,6 +11,7 @@ from pathlib import Path
 import pytest
 from streamlit.testing.v1 import AppTest
 
+from inspector.machines import targets
 from inspector.media.streamlit.session import search_link
 from inspector.service.engine import LOCAL
 from inspector.service.history import History
@@ -160,3 +161,14 @@ def test_a_search_of_another_layout_is_listed_opened_and_cancelled(begin: thread
     begin.set()
     (watched,) = registry.shared().of(started_by)
     assert watched.stopped
+
+
+def test_without_the_compiler_a_search_partitions_from_the_first_click(service, started, monkeypatch) -> None:
+    monkeypatch.setattr(targets, "_COMPILERS", {"tpu": ("no_such_package", "tpu")})
+    page = opened(model="logical_mlp", target="tpu:v5e:2x2", mesh="4", axes="data", depth="64", layers="1")
+    assert not page.error
+    # The field of a search without a compile would have no effect.
+    assert search_link.BUDGET not in [field.key for field in page.number_input]
+    assert sum("pip install" in caption.value for caption in page.caption) == 1
+    page.button(key="start_search").click().run()
+    assert [request.budget for request in started] == [0]

@@ -1,0 +1,98 @@
+"""The answer of a search: which layouts cannot be told apart from the best one, and what others cost."""
+
+from __future__ import annotations
+
+import pytest
+
+from inspector import layout as layouts
+from inspector.compare.search.answer import answer_of, answer_text
+from inspector.compare.search.result import Candidate, Counts, Objective, SearchResult
+from inspector.core.assessment import Assessment, Basis, Step
+from inspector.machines.prediction.ratios import ratio_interval
+
+FACTOR = ratio_interval(compiled=False).factor  # type: ignore[union-attr]
+
+
+def candidate(mesh: str, axes: str, seconds: float, stage: str = "propagated", **fields: object) -> Candidate:
+    """Return a candidate whose step is predicted with an interval, or one with a bound alone."""
+    rules = "batch=" + axes.split(",")[0]
+    layout = layouts.parse({"model": "transformer", "mesh": mesh, "axes": axes, "rules": rules})
+    plain = layout.unwrap().to_json()
+    if stage == "planned":
+        return Candidate("planned", at_least=seconds, layout=plain)
+    basis: Basis = "partitioned" if stage == "propagated" else "compiled"
+    step = fields.pop("step", None) or Step(seconds, seconds * 0.8, seconds * 1.2, "predicted")
+    found = Assessment("v5e", 8, basis, "train_step", step, None, None, None, None)
+    return Candidate(stage, fits=True, seconds=seconds, layout=plain, assessment=found, **fields)
+
+
+def found(*candidates: Candidate, objective: Objective = "time", best: int | None = 0) -> SearchResult:
+    return SearchResult("tpu:v5e:2x4", "v5e", "now", Counts(), candidates, best, objective)
+
+
+BEST = candidate("8", "fsdp", 1.0)
+
+
+def test_no_answer_without_a_layout_that_fits():
+    assert answer_of(found(BEST, best=None)) is None and answer_text(found(BEST, best=None)) is None
+
+
+@pytest.mark.parametrize("times", [FACTOR * 0.99, FACTOR * 1.01])
+def test_layouts_within_the_interval_of_a_ratio_cannot_be_told_apart(times):
+    near = candidate("4x2", "fsdp,tensor", times)
+    answer = answer_of(found(BEST, near))
+    assert answer is not None and answer.more == 0
+    assert answer.alike == ((near,) if times < FACTOR else ())
+    words = answer_text(found(BEST, near)) or ""
+    assert ("1 other layout cannot be told apart" in words) == (times < FACTOR)
+
+
+@pytest.mark.parametrize("times", [FACTOR * 0.99, FACTOR * 1.01])
+def test_layouts_that_were_not_partitioned_may_be_among_them_if_their_bounds_allow_it(times):
+    near, excluded = candidate("4x2", "fsdp,tensor", 1.01), candidate("8", "data", times, "planned")
+    answer = answer_of(found(BEST, near, excluded))
+    assert answer is not None and answer.alike == (near,)
+    assert answer.more == (times < FACTOR)
+    assert ("At least 1" in (answer_text(found(BEST, near, excluded)) or "")) == (times < FACTOR)
+
+
+def test_a_step_shorter_than_published_ones_is_told_apart_by_its_bounds_alone():
+    def bounds(seconds: float, least: float, most: float) -> Step:
+        return Step(seconds, None, None, "predicted", outside="it is short", least=least, most=most)
+
+    best = candidate("8", "fsdp", 1.0, step=bounds(1.0, 0.5, 4.0))
+    slower = candidate("2x4", "fsdp,tensor", 3.0, step=bounds(3.0, 1.0, 9.0))
+    longer = candidate("4x2", "fsdp,tensor", 9.0, step=bounds(9.0, 5.0, 9.0))
+    excluded = candidate("8", "data", 100.0, "planned")
+    answer = answer_of(found(best, slower, longer, excluded))
+    # What is known of the last one is a bound of the prediction, not of the step.
+    assert answer is not None and answer.alike == (slower,) and answer.more == 1
+    assert not answer.others
+
+
+def test_other_ways_are_the_fastest_layouts_with_another_largest_axis():
+    tensor = candidate("2x4", "fsdp,tensor", 3.0)
+    slower = candidate("8", "tensor", 4.0)
+    equal = candidate("2x2x2", "fsdp,tensor,data", 2.0)  # no axis is the largest
+    bound = candidate("8", "context", 2.5, "planned")
+    answer = answer_of(found(BEST, equal, tensor, slower, bound))
+    assert answer is not None
+    assert [(other.axis, other.ratio, other.at_least) for other in answer.others] == [
+        ("tensor", 3.0, False),
+        ("context", 2.5, True),
+    ]
+    words = answer_text(found(BEST, equal, tensor, slower, bound)) or ""
+    assert "`tensor` (fsdp 2 × tensor 4)" in words and "3.00 times" in words
+
+
+def test_compiled_layouts_are_compared_with_compiled_ones():
+    best, near = candidate("8", "fsdp", 1.0, "compiled"), candidate("4x2", "fsdp,tensor", 1.001, "compiled")
+    answer = answer_of(found(best, near, candidate("8", "data", 1.0)))
+    assert answer is not None and answer.alike == (near,)
+    assert "compiled" in (answer_text(found(best, near)) or "")
+
+
+@pytest.mark.parametrize("objective", ["memory", "traffic"])
+def test_another_objective_does_not_compare_steps(objective):
+    words = answer_text(found(BEST, candidate("4x2", "fsdp,tensor", 1.0), objective=objective)) or ""
+    assert "fsdp 8" in words and "told apart" not in words
