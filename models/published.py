@@ -6,6 +6,9 @@ Nothing here imports JAX.
 
 from __future__ import annotations
 
+import math
+from collections.abc import Mapping, Sequence
+
 from inspector.model import SizePreset, SizeValue
 
 # Large language models scan one block, recompute activations in the backward pass, and use bfloat16.
@@ -76,3 +79,43 @@ MIXTRAL_8X7B = SizePreset(
         **{"experts": 8, "experts_per_token": 2},
     },
 )
+
+_MULTIPLE = 128  # of the width of an MLP, as matrix units of TPUs have it
+_USUAL_MLP = (1, 8)  # times the width of the model
+
+
+def following(
+    sizes: Mapping[str, SizeValue], presets: Sequence[SizePreset]
+) -> tuple[dict[str, SizeValue], SizePreset] | None:
+    """Return the sizes inside a block that follow from the width of the model, and the model they follow.
+
+    They have the proportions of the preset with the nearest width. Return None if the heads together, and the
+    MLP, already have a usual width, if the model has no such sizes, or if the width is no multiple of a head.
+
+    >>> sizes = {"embed": 2048, "mlp": 512, "heads": 8, "kv_heads": 4, "head_dim": 32}
+    >>> found, preset = following(sizes, [SMALL_125M, LLAMA_3_8B])
+    >>> preset.name, found
+    ('Llama-3-8B', {'mlp': 7168, 'heads': 16, 'kv_heads': 4, 'head_dim': 128})
+    """
+    try:
+        embed, mlp, heads, head_dim = (int(sizes[name]) for name in ("embed", "mlp", "heads", "head_dim"))
+    except KeyError:
+        return None
+    if heads * head_dim == embed and _USUAL_MLP[0] * embed <= mlp <= _USUAL_MLP[1] * embed:
+        return None
+
+    def distance(preset: SizePreset) -> float:
+        return abs(math.log(embed / int(preset.sizes["embed"])))
+
+    nearest = min(presets, key=distance, default=None)
+    if nearest is None or embed % int(nearest.sizes["head_dim"]):
+        return None
+    like = {name: int(nearest.sizes[name]) for name in ("embed", "mlp", "heads", "kv_heads", "head_dim")}
+    heads = embed // like["head_dim"]
+    groups = max(1, heads * like["kv_heads"] // like["heads"])
+    return {
+        "mlp": _MULTIPLE * max(1, round(embed * like["mlp"] / like["embed"] / _MULTIPLE)),
+        "heads": heads,
+        "kv_heads": next(count for count in range(groups, 0, -1) if heads % count == 0),
+        "head_dim": like["head_dim"],
+    }, nearest

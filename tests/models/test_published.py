@@ -11,6 +11,7 @@ from inspector import layout as layouts
 from inspector.layout import Layout, presets
 from inspector.layout.plan import plan
 from inspector.model import SizePreset
+from inspector.model.built_in import published
 from inspector.model.built_in.catalogue import CATALOGUE
 from inspector.producers.abstract import abstract_state
 
@@ -87,3 +88,17 @@ def test_a_large_model_has_a_layout_for_each_preset(model: str, preset: SizePres
         if len(one.axis_names) > 1:
             planned = plan(one.applied_to(layout), state)
             assert not planned.findings, one.name
+
+
+@pytest.mark.parametrize(
+    "entry", [entry for entry in CATALOGUE.values() if "heads" in entry.sizes_of(entry.presets[0])]
+)
+def test_published_sizes_and_defaults_need_no_others(entry):
+    for preset in entry.presets:
+        assert published.following(entry.sizes_of(preset), entry.presets) is None
+        width = dict(preset.sizes) | {"heads": 1}
+        found = published.following(width, entry.presets)
+        assert found is not None
+        sizes, like = found
+        assert like == preset and sizes == {name: preset.sizes[name] for name in sizes}
+    assert published.following({size.name: size.default for size in entry.sizes}, entry.presets) is None

@@ -14,14 +14,9 @@ from inspector.core.snapshot import Snapshot
 from inspector.core.totals import state_totals
 
 BOARD = "board"  # the source of a Board
-_FACTS = (
-    "target",
-    "model",
-    "mesh",
-    "devices",
-    "state_bytes",
-    "per_device",
-)  # of a Board, if shared
+_SHARED = ("devices", "state_bytes", "per_device")  # of a Board, if all of its layouts have the same
+_LISTED = ("target", "model", "mesh")
+_MOST_LISTED = 3  # different ones
 LONGEST_NAME = 120  # characters
 LONGEST_NOTE = 4_000  # characters, about a page
 
@@ -30,7 +25,8 @@ LONGEST_NOTE = 4_000  # characters, about a page
 class Entry:
     """A saved Snapshot or Board without its arrays. Unknown fields are None.
 
-    A Board has the source `BOARD`, and as `target`, `model` and `mesh` what all of its layouts share.
+    A Board has the source `BOARD`, and as `target`, `model` and `mesh` the different ones of its layouts, or
+    None if there are many.
 
     `saved` is a UTC time in ISO 8601. `state_bytes` and `per_device` are bytes of the train state. `bytes` is
     the compressed size in the file.
@@ -103,7 +99,8 @@ def described(
     """Return the columns of the table that do not depend on other rows."""
     if isinstance(snapshot, Board):
         each = [_facts(one) for one in snapshot.snapshots]
-        facts = {key: _shared([one[key] for one in each]) for key in _FACTS}
+        facts = {key: _shared([one[key] for one in each]) for key in _SHARED}
+        facts |= {key: _listed([one[key] for one in each]) for key in _LISTED}
         facts |= {"source": BOARD, "arrays": 0}
         names = snapshot.names
     else:
@@ -124,7 +121,7 @@ def _facts(snapshot: Snapshot) -> dict[str, Any]:
     totals = state_totals(snapshot)
     return {
         "source": snapshot.source.kind,
-        "target": snapshot.source.target,
+        "target": _target(snapshot),
         "model": model if isinstance(model, str) else None,
         "mesh": None if snapshot.mesh is None else mesh_text(snapshot.mesh),
         "devices": None if snapshot.mesh is None else snapshot.mesh.size,
@@ -132,6 +129,19 @@ def _facts(snapshot: Snapshot) -> dict[str, Any]:
         "state_bytes": _stored(totals.bytes),
         "per_device": _stored(totals.per_device),
     }
+
+
+def _target(snapshot: Snapshot) -> str | None:
+    """Return the target of a plan's layout, or that of the source of any other Snapshot."""
+    planned_for = (snapshot.layout or {}).get("target") if snapshot.source.kind == "plan" else None
+    return planned_for if isinstance(planned_for, str) else snapshot.source.target
+
+
+def _listed(values: list[str | None]) -> str | None:
+    """Return the different values, one after the other; None if one is unknown or there are many."""
+    different = list(dict.fromkeys(values))
+    known = [value for value in different if value is not None]
+    return ", ".join(known) if len(known) == len(different) <= _MOST_LISTED else None
 
 
 def _shared(values: list[Any]) -> Any:

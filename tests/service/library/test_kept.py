@@ -15,10 +15,11 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from inspector import layout as layouts
 from inspector.compare.board import Board
 from inspector.core import snapshot, user_folder
 from inspector.core.errors import InvalidInput
-from inspector.core.snapshot import Snapshot
+from inspector.core.snapshot import Snapshot, Source
 from inspector.service.library import (
     LONGEST_NAME,
     LONGEST_NOTE,
@@ -308,17 +309,27 @@ def test_a_snapshot_of_any_form_is_kept(library: Library) -> None:
     assert library.open("bare") == bare
 
 
-def test_facts_that_the_layouts_of_a_comparison_do_not_share_are_not_unknown(
+def test_facts_in_which_the_layouts_of_a_comparison_differ_are_listed(
     library: Library,
 ) -> None:
-    """The mesh of a Snapshot without one is unknown; a comparison has several."""
+    """The mesh of a Snapshot without one is unknown; a comparison may have too many to list."""
     one = samples.snapshot(samples.mesh(data=2, model=2))
     other = dataclasses.replace(one, mesh=samples.mesh(data=4), arrays=())
     board = library.save("both", "", Board().pinned("a", one).pinned("b", other))
     bare = library.save("bare", "", dataclasses.replace(one, mesh=None, arrays=()))
-    assert (board.text_of(board.mesh), bare.text_of(bare.mesh)) == ("–", "unknown")
+    assert (board.text_of(board.mesh), bare.text_of(bare.mesh)) == ("data 2 × model 2, data 4", "unknown")
+    assert board.text_of(None) == "–"
     alone = library.save("alone", "", Board().pinned("a", one))
     assert alone.text_of(alone.mesh) == "data 2 × model 2"
     target = dataclasses.replace(one.source, target=None)
     empty = library.save("none", "", Board().pinned("a", dataclasses.replace(one, source=target)))
     assert empty.source_text == "comparison"
+
+
+def test_a_plan_has_the_target_of_its_layout(library: Library) -> None:
+    on_tpus = layouts.parse({"target": "tpu:v5e:4x4", "mesh": "4x4"}).unwrap().to_json()
+    planned = dataclasses.replace(FOUND, source=Source("plan", "plan", "2026-01-01"), layout=on_tpus)
+    assert library.save("planned", "", planned).target == "tpu:v5e:4x4"
+    emulated = dataclasses.replace(planned, source=Source("cpu", "cpu", "2026-01-01"))
+    both = library.save("both", "", Board().pinned("a", planned).pinned("b", emulated))
+    assert both.target == "tpu:v5e:4x4, cpu"

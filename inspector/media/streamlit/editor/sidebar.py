@@ -22,12 +22,14 @@ from inspector.layout.plan import UNMATCHED
 from inspector.layout.rule_files import RuleSet
 from inspector.machines import targets
 from inspector.media.streamlit.editor import target_picker, typed_fields
+from inspector.media.streamlit.page import buttons
 from inspector.media.streamlit.page.plain_text import plain
 from inspector.media.streamlit.parts import preset_pills
 from inspector.media.streamlit.session import current_layout, job_progress, kept_field, user
 from inspector.media.streamlit.session.job_progress import Progress, Task
 from inspector.media.streamlit.streamlit_internals import DeltaGenerator, UploadedFile
 from inspector.model import ModelEntry, Size, SizePreset
+from inspector.model.built_in import published
 from inspector.model.built_in.catalogue import CATALOGUE
 from inspector.service.compile_cache import CompileCache
 
@@ -333,6 +335,7 @@ class Editor:
         inner = [size for size in of_model if size not in shown]
         st.markdown("**Sizes**")
         self._draw_side_by_side(shown, explained=False)
+        _draw_following(entry)
         if inner:
             with self._drawer("More model sizes", inner) as drawer:
                 if drawer.open:
@@ -444,6 +447,21 @@ def _rules_task(uploaded: UploadedFile) -> Task:
 
     progress = Progress(f"Reading {uploaded.name}", 0.0)
     return Task(job_progress.of_job(job, lambda _: progress), finish, job.cancel, identity)
+
+
+def _draw_following(entry: ModelEntry) -> None:
+    """Offer the sizes inside a block that follow from the width of the model, if they do not."""
+    layout = current_layout.last_layout()
+    found = None if entry.own else published.following(layout.sizes, entry.presets)
+    if found is None or layout.model != entry.name:
+        return
+    sizes, preset = found
+    before = ", ".join(f"{name} {layout.sizes[name]}" for name in sizes)
+    text = ", ".join(f"{name} {value}" for name, value in sizes.items())
+    st.markdown(plain(f"embed {layout.sizes['embed']} has {before}."))
+    changed = replace(layout, sizes={**layout.sizes, **sizes})
+    help = f"The proportions of {preset.name}."
+    buttons.draw(f"Use {text}", "following", "straighten", current_layout.put, changed, help=help)
 
 
 def _draw_field(size: Size, explained: bool = True) -> None:

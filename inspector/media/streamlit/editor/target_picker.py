@@ -15,7 +15,6 @@ from inspector.machines.slices import Slice
 from inspector.machines.targets import GPU_CHIPS, GPUS_PER_NODE, Target
 from inspector.media.streamlit.page.plain_text import plain
 from inspector.media.streamlit.session import current_layout, kept_field
-from inspector.media.streamlit.streamlit_internals import DeltaGenerator
 from inspector.service.compile_cache import CompileCache
 
 KINDS = {
@@ -47,29 +46,23 @@ def draw() -> None:
     if target is None:
         return
     if target.slice is not None:
-        _draw_slice(target).caption(plain(target.sentence))
+        _draw_slice(target)
     else:
         _draw_gpus(target)
-        st.caption(plain(target.sentence))
+    st.caption(plain(target.sentence))
 
 
 def draw_more(cache: CompileCache) -> None:
-    """Draw the device order, for a target with slices, and the compile cache."""
-    target = chosen()
-    if target is None:
-        return
-    if target.slice is not None:
-        _draw_device_order()
+    """Draw the use of the compile cache, for a target that it has compiles for."""
     usage = cache.usage()
-    if not usage.count:
+    if chosen() is None or not usage.count:
         return
     left, right = st.columns([3, 2], vertical_alignment="center")
     left.caption(f"Compile cache: {counted(usage.count, 'layout')}, {bytes_text(usage.bytes)}")
     right.button("Clear cache", key="clear_kept", type="tertiary", on_click=cache.clear)
 
 
-def _draw_slice(target: Target) -> DeltaGenerator:
-    """Draw the generation, the slice and their number. Return the place beside the number."""
+def _draw_slice(target: Target) -> None:
     state = st.session_state
     state["target:generation"] = target.chip_name
     assert target.slice is not None, "the target is not of GPUs"
@@ -102,16 +95,11 @@ def _draw_slice(target: Target) -> DeltaGenerator:
         on_change=_change_topology,
         help="Equal slices joined by the data center network (DCN). The first mesh axes cross slices.",
     )
-    return right
-
-
-def _draw_device_order() -> None:
     kept_field.draw(
-        st.segmented_control,
+        right.selectbox,
         "Device order",
         layouts.DEVICE_ORDERS,
         key="field:device_order",
-        required=True,
         help="**row-major**: the devices in JAX's order. **torus**: `create_device_mesh` puts each mesh axis "
         "on physical axes, so neighbors in the mesh are neighbors in the machine. Several slices use "
         "`create_hybrid_device_mesh`.",

@@ -75,9 +75,8 @@ def test_emulated_devices_limit_the_mesh(open_page):
 
 def test_the_device_order_is_in_the_link(open_page):
     page = open_page(target="tpu:v5e:4x4", device_order="torus")
-    page.open("drawer:Advanced")
-    assert widget_of(page.test.button_group, "field:device_order").value == "torus"
-    widget_of(page.test.button_group, "field:device_order").set_value("row-major").run()
+    assert page.value("field:device_order") == "torus"
+    page.choose("field:device_order", "row-major")
     assert query(page) == {"target": "tpu:v5e:4x4"}
 
 

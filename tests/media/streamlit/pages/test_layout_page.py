@@ -435,6 +435,20 @@ def test_fields_stay_after_an_error_in_a_panel(page, monkeypatch):
 
 
 @pytest.mark.nightly
+@pytest.mark.parametrize("model", ["transformer", "moe"])
+def test_sizes_that_follow_from_the_width_are_offered(open_page, model):
+    page = open_page(model=model, target="plan")
+    assert "following" not in [button.key for button in page.test.button]
+    page.set("size:embed", 2048)
+    page.press("following")
+    sizes = page.test.session_state["last_layout"].sizes
+    assert sizes["heads"] * sizes["head_dim"] == sizes["embed"] == 2048 and sizes["mlp"] == 3.5 * 2048
+    assert sizes["heads"] % sizes["kv_heads"] == 0
+    assert "following" not in [button.key for button in page.test.button]
+    page.set("size:embed", 2050)  # no multiple of a head
+    assert "following" not in [button.key for button in page.test.button]
+
+
 def test_a_size_with_a_reserved_name_is_in_the_link(open_page):
     small = {"model": "transformer", "layers": "2", "batch": "8", "seq": "64", "vocab": "512"}
     page = open_page(**small)
