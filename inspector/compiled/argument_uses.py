@@ -290,7 +290,7 @@ class _Reader(Forward[_Flow]):
     def transfer(
         self, computation: Computation, instruction: Instruction, operands: list[Tree[_Flow]]
     ) -> Tree[_Flow]:
-        row = opcodes.of(instruction.opcode)
+        row = opcodes.TABLE[instruction.opcode]
         does = row.does
         if does in WITHOUT_DATA:
             return _CONSTANT

@@ -18,7 +18,7 @@ from inspector.compiled.hlo.module import (
     operand_shapes,
     operands_size,
 )
-from inspector.compiled.hlo.opcodes import ANNOTATIONS, MOVES_NOTHING, SAME_DATA, of
+from inspector.compiled.hlo.opcodes import ANNOTATIONS, MOVES_NOTHING, SAME_DATA, TABLE
 from inspector.compiled.hlo.shapes import Shape, bytes_of, elements_of, total_bytes
 from inspector.core.statistics import sum_known
 
@@ -31,7 +31,7 @@ _TRIANGULAR = frozenset({"cholesky", "triangular-solve"})
 
 def moves_nothing(opcode: str) -> bool:
     """Return whether instructions with this opcode read and write nothing themselves."""
-    return of(opcode).does in MOVES_NOTHING or opcode == "async-start"
+    return TABLE[opcode].does in MOVES_NOTHING or opcode == "async-start"
 
 
 def accessed(

@@ -118,7 +118,7 @@ class Backward:
           TooLong: calls or tuples are nested too deeply.
         """
         instruction, path = value.instruction, value.path
-        row = opcodes.of(instruction.opcode)
+        row = opcodes.TABLE[instruction.opcode]
         structural = _STRUCTURAL.get(row.does)
         if structural is not None:
             return structural(self, value, through)

@@ -168,7 +168,7 @@ class _Reader(Forward[_Array]):
         return part
 
     def transfer(self, computation: Computation, instruction: Instruction, operands: list[_Tree]) -> _Tree:
-        row, shape = opcodes.of(instruction.opcode), instruction.shape
+        row, shape = opcodes.TABLE[instruction.opcode], instruction.shape
         users = self._analysis.users(computation)
         if row.does in CONSTANTS:
             return _Computed(instruction.name, shape, {})
@@ -190,7 +190,7 @@ class _Reader(Forward[_Array]):
             return self._sliced(computation, instruction, operands)
         if shape is None or shape.parts is not None or row.memory or instruction.opcode == "reduce":
             return self._executed(operands, self.unknown(instruction))
-        readers = sum(opcodes.of(user.opcode).memory for user in users.get(instruction.name, ()))
+        readers = sum(opcodes.TABLE[user.opcode].memory for user in users.get(instruction.name, ()))
         if readers >= self._readers:
             return self._executed(operands, _Value(instruction.name, shape))
         return _Computed(instruction.name, shape, _reads(operands))

@@ -114,7 +114,7 @@ class _Reader(live_values.Reader):
     def transfer(
         self, computation: Computation, instruction: Instruction, operands: list[Tree[int]]
     ) -> Tree[int]:
-        row, shape = opcodes.of(instruction.opcode), instruction.shape
+        row, shape = opcodes.TABLE[instruction.opcode], instruction.shape
         if row.does in ORDERS:
             return operands[0] if operands else ()
         if row.does in CONSTANTS:
@@ -141,7 +141,7 @@ class _Reader(live_values.Reader):
         users: Mapping[str, Sequence[Instruction]],
     ) -> Tree[int]:
         """Return the result of an instruction between those with memory."""
-        written = [opcodes.of(user.opcode) for user in users.get(instruction.name, ())]
+        written = [opcodes.TABLE[user.opcode] for user in users.get(instruction.name, ())]
         written = [row for row in written if row.memory]
         if _shrinks(instruction) or len(written) >= READERS or any(r.does == "collective" for r in written):
             return self._new(shape, instruction.name)

@@ -67,7 +67,7 @@ class Instruction(NamedTuple):
     @property
     def does(self) -> Does:
         """What the operation does to its operands."""
-        return opcodes.of(self.opcode).does
+        return opcodes.TABLE[self.opcode].does
 
     @property
     def shape(self) -> Shape | None:

@@ -7,7 +7,6 @@ not in the table is `other`, whose result can depend on its operands in any way.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
 from typing import Literal, NamedTuple
 
 from inspector.core.collectives import BY_OPCODE
@@ -53,7 +52,17 @@ class Opcode(NamedTuple):
     effect: bool = False
 
 
-TABLE: Mapping[str, Opcode] = {
+class _Table(dict[str, Opcode]):
+    """The entries by opcode, also of later parts of asynchronous operations and of unknown operations."""
+
+    def __missing__(self, opcode: str) -> Opcode:
+        if opcode.endswith(("-done", "-update")):
+            return _DONE._replace(effect=self[opcode.rpartition("-")[0]].effect)
+        return _OTHER
+
+
+_OTHER, _DONE = Opcode("other", applies=True), Opcode("done")
+TABLE = _Table({
     opcode: row
     for row, opcodes in (
         (Opcode("parameter", memory=True), "parameter"),
@@ -116,7 +125,7 @@ TABLE: Mapping[str, Opcode] = {
 } | {
     opcode: Opcode("collective", memory=True, applies=operation.reduces)
     for opcode, operation in BY_OPCODE.items()
-}  # fmt: skip
+})  # fmt: skip
 
 # The same elements in another shape, layout, memory or type.
 SAME_DATA: frozenset[Does] = frozenset({"bitcast", "copy", "reorder", "convert"})
@@ -134,9 +143,6 @@ MOVES_NOTHING: frozenset[Does] = frozenset({
 # Their results do not depend on an argument.
 WITHOUT_DATA: frozenset[Does] = frozenset({"constant", "iota", "device", "random", "generate", "token"})
 
-_OTHER, _DONE = Opcode("other", applies=True), Opcode("done")
-_DONE_WITH_EFFECT = Opcode("done", effect=True)
-
 # Custom calls of JAX, the partitioner and memory planning, which move and compute nothing.
 ANNOTATIONS = frozenset({
     "Sharding", "SPMDFullToShardShape", "SPMDShardToFullShape", "AllocateBuffer", "CreateBuffer",
@@ -150,17 +156,7 @@ KEEPS_DATA = frozenset({
 })  # fmt: skip
 
 
-def of(opcode: str) -> Opcode:
-    """Return what an operation does."""
-    row = TABLE.get(opcode)
-    if row is not None:
-        return row
-    if opcode.endswith(("-done", "-update")):
-        return _DONE_WITH_EFFECT if of(opcode.rpartition("-")[0]).effect else _DONE
-    return _OTHER
-
-
 def may_call(opcode: str) -> bool:
     """Return whether the text of an operation can name computations, which later parts of calls do again."""
-    row = of(opcode)
+    row = TABLE[opcode]
     return row.applies or row.does in RUNS

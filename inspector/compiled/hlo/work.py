@@ -18,7 +18,7 @@ from inspector.compiled.hlo.module import (
     operand_names,
     result_sizes,
 )
-from inspector.compiled.hlo.opcodes import ANNOTATIONS, RUNS, of
+from inspector.compiled.hlo.opcodes import ANNOTATIONS, RUNS, TABLE
 from inspector.compiled.hlo.shapes import MAX_COUNT, elements_of
 from inspector.compiled.hlo.text import NAME
 from inspector.compiled.hlo.varying import (
@@ -362,7 +362,7 @@ class Count:
     ) -> None:
         """Add one instruction. Without the bytes of the results, the moved bytes are not counted."""
         instruction = begun(written) if written.opcode.endswith("-start") else written
-        opcode, row = instruction.opcode, of(instruction.opcode)
+        opcode, row = instruction.opcode, TABLE[instruction.opcode]
         fused = None
         if row.flops:
             run.flops.add(row.flops, elements_of(instruction.shape_text))
