@@ -17,7 +17,6 @@ from inspector.compiled.hlo.module import Computation, Instruction, Module
 from inspector.core.collectives import OPERATIONS
 from inspector.core.errors import InvalidInput
 from inspector.core.snapshot import Collective, Mesh
-from inspector.producers.propagation.size_ratios import axes_of, resized
 from inspector.producers.propagation.xla_partitioner import MOST_DEVICES
 
 _MOST_PAIRS = 3
@@ -32,8 +31,8 @@ class SmallerMeshes:
       first: the mesh whose program is scaled.
       second: the mesh with which it is compared.
       growth: size of each axis of the large mesh / size of that of the first.
-      powers: the power of two by which each of these axes of the second mesh is smaller. No two have the
-        same sum.
+      powers: the power of two by which each of these axes of the second mesh is smaller: 1, 2, 4 and so on,
+        so that each sum is of one set of axes.
     """
 
     first: Mesh
@@ -74,11 +73,16 @@ def _halved(mesh: Mesh, preferred: str) -> SmallerMeshes | None:
         name = preferred if preferred in halved else max(halved, key=lambda name: sizes[name])
         sizes[name] //= 2
         powers.setdefault(name, 2 ** len(powers))
-    halvings = {name: -int(math.log2(mesh.sizes[name] // sizes[name])) for name in powers}
-    second = resized(mesh, halvings)
-    first = resized(second, powers)
+    second = _with_sizes(mesh, sizes)
+    first = _with_sizes(mesh, {name: size * 2 ** powers.get(name, 0) for name, size in sizes.items()})
     growth = {name: mesh.sizes[name] // first.sizes[name] for name in powers}
     return SmallerMeshes(first, second, growth, powers)
+
+
+def _with_sizes(mesh: Mesh, sizes: Mapping[str, int]) -> Mesh:
+    """Return a mesh with the same axes in these sizes, on devices from 0."""
+    axes = tuple(replace(axis, size=sizes[axis.name]) for axis in mesh.axes)
+    return Mesh(axes, tuple(range(math.prod(sizes.values()))), None, mesh.device_kind)
 
 
 def on_large_mesh(first: Module, second: Module, meshes: SmallerMeshes) -> Module:
@@ -154,8 +158,12 @@ def _scaled(first: Instruction, second: Instruction | None, meshes: SmallerMeshe
 
 
 def _size(first: int, second: int, meshes: SmallerMeshes) -> int:
-    """Return the size of a dimension on a device of the large mesh."""
+    """Return the size of a dimension on a device of the large mesh. The ratio says which axes divide it."""
+    if not first or not second:
+        return first
+    power = abs(math.log2(first / second))
+    if power != int(power) or power > sum(meshes.powers.values()):
+        return first
+    growth = math.prod(meshes.growth[axis] for axis, own in meshes.powers.items() if int(power) & own)
     # A table with a row for each device grows, and all else shrinks.
-    axes = axes_of(max(first, second), min(first, second), meshes.powers)
-    growth = math.prod(meshes.growth[axis] for axis in axes or ())
     return first * growth if first > second else -(-first // growth)
