@@ -2,18 +2,20 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
 
 from inspector.compiled.hlo.analysis import Analysis
-from inspector.compiled.hlo.dataflow import Frame, Value
-from inspector.compiled.hlo.module import Computation, Instruction, Module, operand_names
+from inspector.compiled.hlo.dataflow import Forward, Frame, Tree, Value, as_tuple, leaves
+from inspector.compiled.hlo.module import Computation, Instruction, Module
 from inspector.compiled.hlo.opcodes import RUNS, SAME_DATA
 from inspector.core.snapshot import CollectiveUse
 
 Key = tuple[str, str]  # the computation and the name of a collective
 
 # Operations that commute with a sum over devices, if their other operands are the same in every iteration.
-_LINEAR = frozenset({"negate", "multiply", "divide", "slice", "all-reduce-done"})
+_LINEAR = frozenset({"negate", "multiply", "divide", "slice"})
+_REDUCTIONS = frozenset({"all-reduce", "all-reduce-start"})
 _COPIES = frozenset({"bitcast", "copy"})
 _OF_CONSTANTS = SAME_DATA | {"broadcast"}
 _MOST_STEPS = 200
@@ -35,8 +37,8 @@ def uses(analysis: Analysis) -> dict[Key, CollectiveUse]:
             alone = next(_inside(module, body, set()), None) is None
             for key in _inside(module, condition, set()):
                 found[key] = "loop-end" if alone else "condition"
-            if body is not None:
-                for key in _accumulated(analysis, body):
+            if body is not None and any(i.opcode in _REDUCTIONS for i in body.instructions):
+                for key in _Accumulation(module).of(body):
                     found.setdefault(key, "accumulation")
         elif is_callback(instruction):
             for source in analysis.backward.operands(Value(Frame(computation), instruction)):
@@ -76,151 +78,78 @@ def _gathered(analysis: Analysis, source: Value) -> Key | None:
     return None
 
 
-def _accumulated(analysis: Analysis, body: Computation) -> Iterator[Key]:
-    """Yield the all-reduces of a loop body whose result is only added to an element of the loop's state."""
-    users = analysis.users(body)
-    for instruction in body.instructions:
-        if instruction.opcode not in ("all-reduce", "all-reduce-start"):
-            continue
-        if len(operand_names(instruction)) == 1 and _only_added(analysis, body, instruction, users):
-            yield body.name, instruction.name
+@dataclass(frozen=True)
+class _Sum:
+    """A value in the body of a loop: an element of the state, plus multiples of results of all-reduces.
+
+    element: None without one. constant: whether it has neither and is known before the loop.
+    """
+
+    element: int | None = None
+    reduced: frozenset[Key] = frozenset()
+    constant: bool = False
 
 
-def _only_added(
-    analysis: Analysis,
-    body: Computation,
-    value: Instruction,
-    users: Mapping[str, Sequence[Instruction]],
-) -> bool:
-    for _ in range(_MOST_STEPS):
-        following = users.get(value.name, ())
-        if len(following) != 1:
-            return False
-        (user,) = following
-        if user.opcode == "tuple":
-            return False  # it replaces the state
-        others = [name for name in operand_names(user) if name != value.name]
-        state = {name: _state_of(analysis, body, name) for name in others}
-        if user.opcode == "fusion":
-            kind = _fused(analysis, user, value)
-        elif user.opcode == "add":
-            kind = "added"
-        else:
-            kind = "linear" if _is_linear(analysis, body, user, others) else None
-        if kind == "linear":
-            value = user
-            continue
-        if kind != "added":
-            return False
-        elements = {element for element in state.values() if element is not None}
-        # Only this sum reads the element, and the loop keeps the sum in its place.
-        return any(
-            _kept_as(body, users, user, element) and _read_by(body, users, element) == {user.name}
-            for element in elements
-        )
-    return False
+_OTHER = _Sum()
 
 
-def _is_linear(
-    analysis: Analysis, computation: Computation, user: Instruction, others: list[str | None]
-) -> bool:
-    is_linear = user.opcode in _LINEAR or user.does in SAME_DATA or user.does == "element"
-    return is_linear and _constant(analysis, computation, others)
+class _Accumulation(Forward[_Sum]):
+    """Finds the all-reduces of a loop body whose result is only added to an element of the loop's state."""
 
+    enters = frozenset({"call", "fusion"})
 
-def _state_of(analysis: Analysis, body: Computation, name: str | None) -> int | None:
-    """Return the element of the loop's state that a value is, None for another value."""
-    value = body.by_name.get(name or "")
-    if value is None:
-        return None
-    *_, last = analysis.backward.chain(Value(Frame(body, open=False), value), _COPIES, _MOST_STEPS)
-    is_element = last.instruction.does == "parameter" and len(last.path) == 1
-    return last.path[0] if is_element else None
+    def __init__(self, module: Module) -> None:
+        super().__init__(module)
+        self._read: list[_Sum] = []  # what is read for something else
 
-
-def _constant(analysis: Analysis, computation: Computation, names: list[str | None]) -> bool:
-    """Return whether values are constants, or parts of them."""
-    for name in names:
-        value = computation.by_name.get(name or "")
-        if value is None:
-            return False
-        *_, last = analysis.backward.chain(Value(Frame(computation, open=False), value), _OF_CONSTANTS)
-        if last.instruction.does != "constant":
-            return False
-    return True
-
-
-def _fused(analysis: Analysis, fusion: Instruction, value: Instruction) -> str | None:
-    """Return whether a fusion adds a value to its other operands, or is linear in it; None for neither."""
-    inner = analysis.module.callee(fusion, "call")
-    names = operand_names(fusion)
-    if inner is None or inner.root is None or names.count(value.name) != 1:
-        return None
-    at = inner.parameters.get(names.index(value.name))
-    users = analysis.users(inner)
-    added = False
-    for _ in range(_MOST_STEPS):
-        if at is None:
-            return None
-        if at is inner.root:
-            return "added" if added else "linear"
-        following = users.get(at.name, ())
-        if len(following) != 1:
-            return None
-        (user,) = following
-        others = [name for name in operand_names(user) if name != at.name]
-        if user.opcode == "add" and not added:
-            other = inner.by_name.get((others or [None])[0] or "")
-            while other is not None and other.does in _COPIES:
-                other = inner.operand(other)
-            if other is None or other.does != "parameter":
-                return None
-            added = True
-        elif not (user.does in _COPIES if added else _is_linear(analysis, inner, user, others)):
-            return None
-        at = user
-    return None
-
-
-def _kept_as(
-    body: Computation,
-    users: Mapping[str, Sequence[Instruction]],
-    value: Instruction,
-    element: int,
-) -> bool:
-    root = body.root
-    for _ in range(_MOST_STEPS):
-        following = users.get(value.name, ())
-        if len(following) != 1:
-            return False
-        (user,) = following
-        if user is root and user.opcode == "tuple":
-            return list(operand_names(user)).index(value.name) == element
-        if user.does not in _COPIES:
-            return False
-        value = user
-    return False
-
-
-def _read_by(
-    body: Computation,
-    users: Mapping[str, Sequence[Instruction]],
-    element: int,
-) -> set[str]:
-    """Return the instructions that read an element of the loop's state, copies aside."""
-    state = body.parameters.get(0)
-    waiting = [
-        user
-        for user in users.get(state.name if state else "", ())
-        if user.opcode == "get-tuple-element" and user.tuple_index == element
-    ]
-    read: set[str] = set()
-    for _ in range(_MOST_STEPS):
-        if not waiting:
-            return read
-        for user in users.get(waiting.pop().name, ()):
-            if user.does in _COPIES:
-                waiting.append(user)
+    def of(self, body: Computation) -> frozenset[Key]:
+        state = body.parameters.get(0)
+        shape = None if state is None else state.shape
+        given = tuple(_Sum(number) for number in range(len((shape and shape.parts) or ())))
+        added: dict[int, frozenset[Key]] = {}
+        for number, value in enumerate(as_tuple(self.result_of(body, [given]))):
+            if isinstance(value, _Sum) and value.element == number:
+                added[number] = value.reduced
             else:
-                read.add(user.name)
-    return {""}
+                self._read += leaves(value)
+        others = frozenset(key for value in self._read for key in value.reduced)
+        elements = {value.element for value in self._read}
+        return frozenset().union(*(keys for n, keys in added.items() if n not in elements)) - others
+
+    def unknown(self, instruction: Instruction | None) -> _Sum:
+        return _OTHER
+
+    def join(self, value: Tree[_Sum], other: Tree[_Sum]) -> Tree[_Sum]:
+        return value if value == other else self._other([value, other])
+
+    def loop(self, computation: Computation, instruction: Instruction, state: Tree[_Sum]) -> Tree[_Sum]:
+        return self._other([state])
+
+    def branches(self, instruction: Instruction, operands: list[Tree[_Sum]]) -> Tree[_Sum]:
+        return self._other(operands)
+
+    def transfer(
+        self, computation: Computation, instruction: Instruction, operands: list[Tree[_Sum]]
+    ) -> Tree[_Sum]:
+        does, values = instruction.does, leaves(*operands)
+        if does in _COPIES or does == "done":
+            return operands[0] if operands else _OTHER
+        elements = [value.element for value in values if value.element is not None]
+        is_sum = all(value.element is not None or value.reduced for value in values)
+        if instruction.opcode == "add" and is_sum and len(elements) < 2:
+            reduced = frozenset().union(*(value.reduced for value in values))
+            return _Sum(elements[0] if elements else None, reduced)
+        if all(value.constant for value in values) and (does in _OF_CONSTANTS or does == "constant"):
+            return _Sum(constant=True)
+        changing = [value for value in values if not value.constant]
+        is_linear = instruction.opcode in _LINEAR or does in SAME_DATA
+        if is_linear and len(changing) == 1 and changing[0].element is None:
+            return changing[0]
+        self._other(operands)
+        reduces = instruction.opcode in _REDUCTIONS and len(operands) == 1
+        return _Sum(reduced=frozenset({(computation.name, instruction.name)})) if reduces else _OTHER
+
+    def _other(self, operands: Sequence[Tree[_Sum]]) -> _Sum:
+        """Take notice of values that something else reads."""
+        self._read += leaves(*operands)
+        return _OTHER
