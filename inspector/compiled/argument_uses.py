@@ -84,8 +84,8 @@ def argument_uses(analysis: Analysis, arguments: Sequence[str], results: Sequenc
       arguments: paths of the flattened arguments that the program uses, in order.
       results: paths of its flattened results, in order.
     """
-    entry = analysis.module.by_name.get(analysis.module.entry or "")
-    if entry is None or entry.root is None or analysis.module.truncated:
+    entry = analysis.module.complete_entry()
+    if entry is None or entry.root is None:
         return NO_USES
     parameters = [instruction for instruction in entry.instructions if instruction.opcode == "parameter"]
     if sorted(parameter.number or 0 for parameter in parameters) != list(range(len(arguments))):

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from inspector.compiled.hlo.analysis import Analysis
-from inspector.compiled.hlo.dataflow import Frame, Value
+from inspector.compiled.hlo.dataflow import Value
 from inspector.compiled.hlo.opcodes import SAME_DATA
 from inspector.compiled.op_name import parse_op_name
 
@@ -22,16 +22,9 @@ def gradient_results(analysis: Analysis, results: Sequence[str]) -> frozenset[st
     Args:
       results: paths of the flattened results of the program, in order.
     """
-    module = analysis.module
-    entry = module.by_name.get(module.entry or "")
-    if entry is None or entry.root is None or module.truncated:
-        return frozenset()
-    root = Value(Frame(entry), entry.root)
-    values = analysis.backward.operands(root) if entry.root.does == "tuple" else [root]
-    if len(values) != len(results):
-        return frozenset()
+    values = analysis.backward.results(len(results)) or ()
     return frozenset(
-        path for path, value in zip(results, values, strict=True) if _of_backward(analysis, value)
+        path for path, value in zip(results, values, strict=False) if _of_backward(analysis, value)
     )
 
 

@@ -111,12 +111,7 @@ def estimated_peak(live: LiveValues) -> int | None:
     buffers = counted(live)
     if not live.instructions or not buffers or sum(buffer.bytes for buffer in buffers) > LARGEST:
         return None
-    count = len(live.instructions)
-    changes = [0] * (count + 1)
-    for buffer in buffers:
-        changes[0 if buffer.whole_program else buffer.first] += buffer.bytes
-        changes[count if buffer.whole_program else buffer.last + 1] -= buffer.bytes
-    return max(itertools.accumulate(changes))
+    return _peak(buffers)
 
 
 def _record(
@@ -351,12 +346,12 @@ class _Use:
 
 def _peak(buffers: Sequence[Buffer]) -> int:
     """Return the most bytes of these buffers that are in use at one time."""
+    always = 0
     changes: dict[int, int] = defaultdict(int)
     for buffer in buffers:
-        changes[buffer.first] += buffer.bytes
-        changes[buffer.last + 1] -= buffer.bytes
-    most = current = 0
-    for position in sorted(changes):
-        current += changes[position]
-        most = max(most, current)
-    return most
+        if buffer.whole_program:
+            always += buffer.bytes
+        else:
+            changes[buffer.first] += buffer.bytes
+            changes[buffer.last + 1] -= buffer.bytes
+    return always + max(itertools.accumulate(changes[position] for position in sorted(changes)), default=0)

@@ -143,6 +143,18 @@ class Backward:
             return self._roots(value, "branch", path)
         return self.operands(value, row.data)
 
+    def results(self, count: int) -> list[Value] | None:
+        """Return the program's results; None if it is truncated, or does not have this number of them."""
+        entry = self._module.complete_entry()
+        if entry is None or entry.root is None:
+            return None
+        shape = entry.root.shape
+        paths: list[Path] = [()]
+        if shape is not None and shape.parts is not None:
+            paths = [(number,) for number in range(len(shape.parts))]
+        values = [Value(Frame(entry), entry.root, path) for path in paths]
+        return values if len(values) == count else None
+
     def operands(self, value: Value, which: slice = _ALL, path: Path = ()) -> list[Value]:
         """Return operands of the instruction, at `path`; none if one is missing in the text."""
         frame, instruction, _ = value

@@ -13,7 +13,7 @@ from typing import NamedTuple
 
 from inspector.compiled.hlo.analysis import Analysis
 from inspector.compiled.hlo.dataflow import Backward, Frame, Value
-from inspector.compiled.hlo.module import Computation, Module, Path
+from inspector.compiled.hlo.module import Module, Path
 from inspector.compiled.hlo.opcodes import ELEMENTWISE, MOVES, RUNS
 from inspector.compiled.hlo.step_limit import StepLimit, TooLong
 from inspector.core.array_groups import group_of_path
@@ -60,18 +60,9 @@ def moved_arrays(
       arguments: paths of the flattened arguments that the program uses, in order.
       results: paths of its flattened results, in order.
     """
-    entry = module.by_name.get(module.entry or "")
-    if entry is None or entry.root is None or module.truncated:
-        return None
-    shape = entry.root.shape
-    parts: list[Path] = [()]
-    if shape is not None and shape.parts is not None:
-        parts = [(number,) for number in range(len(shape.parts))]
-    parameters = sum(instruction.opcode == "parameter" for instruction in entry.instructions)
-    if len(parts) != len(results) or parameters != len(arguments):
-        return None
+    search = _Search(analysis or Analysis(module))
     try:
-        return _Search(analysis or Analysis(module), entry).run(arguments, results, parts)
+        return search.run(arguments, results)
     except TooLong:
         return None
 
@@ -85,16 +76,18 @@ def paths_of(operands: Sequence[Moved], order: Iterable[str]) -> tuple[str, ...]
 class _Search:
     """One search through a module."""
 
-    def __init__(self, analysis: Analysis, entry: Computation) -> None:
+    def __init__(self, analysis: Analysis) -> None:
         self._analysis = analysis
         self._module = analysis.module
-        self._entry = entry
         self._limit = StepLimit(analysis.module, _MIN_STEPS, _STEPS_PER_INSTRUCTION)
         self._backward = Backward(analysis.module, analysis.call_sites, self._limit)
 
     def run(
-        self, arguments: Sequence[str], results: Sequence[str], parts: Sequence[Path]
-    ) -> dict[tuple[str, str], tuple[Moved, ...]]:
+        self, arguments: Sequence[str], results: Sequence[str]
+    ) -> dict[tuple[str, str], tuple[Moved, ...]] | None:
+        ends, entry = self._backward.results(len(results)), self._module.complete_entry()
+        if ends is None or entry is None or len(entry.parameters) != len(arguments):
+            return None
         inputs: dict[tuple[str, str], list[set[str]]] = {}
         for computation, instruction in self._module.instructions:
             if instruction.opcode in BY_OPCODE:
@@ -106,19 +99,16 @@ class _Search:
         if not inputs:
             return {}
         outputs = {key: [set[str]() for _ in operands] for key, operands in inputs.items()}
-        top = Frame(self._entry)
-        assert self._entry.root is not None
         seen_of_state: set[_Key] = set()
         # Parameters come first, so that values that lead to them are not followed from their moments.
         for params in (True, False):
-            for path, part in zip(results, parts, strict=True):
+            for path, end in zip(results, ends, strict=True):
                 group = group_of_path(path)
                 if (group == "params") != params:
                     continue
                 seen: set[_Key] = set() if params or group not in _STATE else seen_of_state
                 through = _COMPUTES if group in _STATE else _MOVES
-                values = self._behind(Value(top, self._entry.root, part), through, seen)
-                for value in values:
+                for value in self._behind(end, through, seen):
                     if value.instruction.opcode in BY_OPCODE:
                         key = (value.frame.computation.name, value.instruction.name)
                         for operand in outputs[key][self._backward.operand_of_collective(value)]:
@@ -147,8 +137,9 @@ class _Search:
     def _arguments_of(self, operand: Value) -> Iterator[int]:
         """Yield the numbers of the program's arguments from which an operand of a collective is made."""
         for value in self._behind(operand, _MOVES, set()):
-            number = value.instruction.number if value.frame.computation is self._entry else None
-            if value.instruction.does == "parameter" and number is not None:
+            number = value.instruction.number
+            is_argument = value.frame.computation.name == self._module.entry
+            if is_argument and value.instruction.does == "parameter" and number is not None:
                 yield number
 
     def _behind(self, start: Value, through: Container[str], seen: set[_Key]) -> Iterator[Value]:

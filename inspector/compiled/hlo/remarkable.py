@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 
 from inspector.compiled.hlo.analysis import Analysis
-from inspector.compiled.hlo.dataflow import Frame, Value
+from inspector.compiled.hlo.dataflow import Value
 from inspector.compiled.hlo.module import Module
 from inspector.compiled.hlo.opcodes import SAME_DATA
 from inspector.core.snapshot import LargeConstant, UnevenGather
@@ -41,16 +41,9 @@ def uneven_gathers(analysis: Analysis, results: Sequence[str]) -> tuple[UnevenGa
     Args:
       results: paths of the flattened results of the program, in order.
     """
-    module = analysis.module
-    entry = module.by_name.get(module.entry or "")
-    if entry is None or entry.root is None or module.truncated:
-        return ()
-    root = Value(Frame(entry), entry.root)
-    values = analysis.backward.operands(root) if entry.root.does == "tuple" else [root]
-    if len(values) != len(results):
-        return ()
+    values = analysis.backward.results(len(results)) or ()
     gathers: list[UnevenGather] = []
-    for path, value in zip(results, values, strict=True):
+    for path, value in zip(results, values, strict=False):
         gathers += _of_result(analysis, path, value)
     return tuple(gathers[:_MOST])
 

@@ -40,7 +40,7 @@ body {{
   second = f32[4] get-tuple-element(state), index=3
   one = s32[] constant(1)
   next = s32[] add(i, one)
-  reduced = f32[4] all-reduce(x), channel_id=1, replica_groups={{{{0,1}}}}, use_global_device_ids=true, to_apply=sum
+  reduced = f32[4] all-reduce(x), channel_id=1, replica_groups={{{{0,1}}}}, to_apply=sum
   {lines}
 }}
 
