@@ -100,7 +100,8 @@ def from_text(text: str, chips: Collection[str]) -> Assessment:
 
 
 def _number(value: float | None) -> str:
-    return _NONE if value is None else f"{value:.4g}" if isinstance(value, float) else str(value)
+    # Fewer digits would be rounded twice, to another text than that of the page.
+    return _NONE if value is None else f"{value:.9g}" if isinstance(value, float) else str(value)
 
 
 def _read(text: str, part: str, most: float) -> float | None:

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from inspector.compare.question import change_text
-from inspector.core.assessment import Assessment
+from inspector.core.assessment import STEP, TRAFFIC, Assessment
 from inspector.core.formatting import (
     bytes_text,
     counted,
@@ -81,9 +81,11 @@ class _Measure:
         return signed_text(change, self.text) + (f" ({share})" if share else "")
 
 
-_SECONDS = _Measure("Predicted time", "predicted time", lambda cost: cost.seconds, seconds_text)
-_WIRE = _Measure("On the wire", "bytes on the wire", lambda cost: cost.wire_total, bytes_text)
-_STATE = _Measure("Train state", "train state per device", lambda cost: cost.state_bytes, bytes_text)
+_SECONDS = _Measure(STEP, "step", lambda cost: cost.seconds, seconds_text)
+_WIRE = _Measure(TRAFFIC, "traffic", lambda cost: cost.wire_total, bytes_text)
+_STATE = _Measure(
+    "Train state per device", "train state per device", lambda cost: cost.state_bytes, bytes_text
+)
 
 
 def section(effects: Effects, assessed: Assessment | None = None) -> Section:
@@ -150,7 +152,7 @@ def improving(effects: Effects, assessed: Assessment | None = None) -> list[Impr
     """Return the changes that improve the layout.
 
     A layout that does not fit is improved by what lowers its train state. Otherwise a change improves it if
-    it lowers the first of predicted time, bytes on the wire and train state that it alters by 1% or more.
+    it lowers the first of step, traffic and train state that it alters by 1% or more.
     The train state may grow only if there is certainly room for it. If times are unknown, a change may not
     add work to a device either: without a rule for the batch, each device sends less and computes all rows.
     """
@@ -183,7 +185,7 @@ def _room(assessed: Assessment | None) -> float | None:
 
 
 def altered(effects: Effects, effect: Effect, assessed: Assessment | None = None) -> list[str]:
-    """Return what a valid change alters, one text for each figure: `predicted time −1.2 ms (−10%)`."""
+    """Return what a valid change alters, one text for each figure: `step −1.2 ms (−10%)`."""
     assert effect.cost is not None
     return [
         f"{measure.noun} {measure.words(effects.current, effect.cost, _is_compiled(assessed))}"
@@ -314,16 +316,15 @@ def _current(effects: Effects, assessed: Assessment | None) -> tuple[Inline, ...
     current = effects.current
     if assessed is not None and assessed.program == effects.program and _is_compiled(assessed):
         return (
-            f"The layout as it is, {assessed.stage}: ",
+            f"The layout as it is, {assessed.stage}: traffic ",
             Strong(traffic_text(assessed)),
-            " on the wire per device, train state ",
+            ", train state ",
             Strong(bytes_text(assessed.state_bytes_per_device)),
             " per device, step ",
             Strong(step_text(assessed)),
             ". Changes are partitioned without a compile, so they are shares of what was partitioned for it.",
         )
-    parts: list[Inline] = ["The layout as it is: "]
-    parts += [Strong(bytes_text(current.wire_total)), " on the wire per device"]
+    parts: list[Inline] = ["The layout as it is: traffic ", Strong(bytes_text(current.wire_total))]
     for number, (axes, count) in enumerate(current.wire_bytes.items()):
         parts += [" (" if not number else ", ", Code(_axes_text(axes)), f" {bytes_text(count)}"]
     parts.append(")" if current.wire_bytes else "")

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from typing import Protocol
 
+from inspector.core.assessment import MEMORY, STEP, TRAFFIC
 from inspector.core.formatting import bytes_text, counted, seconds_text
 from inspector.sections.section import Cell, Column, Table
 
@@ -49,9 +50,9 @@ def table(entries: Sequence[Recorded]) -> Table:
         "Kind": lambda one: KINDS.get(one.kind, one.kind),
         "Layout": lambda one: one.title,
         "Target": lambda one: one.target or "–",
-        "Step": _step,
-        "Peak memory": lambda one: bytes_text(one.peak_bytes),
-        "Traffic": lambda one: bytes_text(one.wire_bytes),
+        STEP: _step,
+        MEMORY: lambda one: bytes_text(one.peak_bytes),
+        TRAFFIC: lambda one: "none" if one.wire_bytes == 0 else bytes_text(one.wire_bytes),
     }
     if any(entry.owner for entry in entries):
         columns["Owner"] = lambda one: one.owner or "–"

@@ -8,6 +8,8 @@ from inspector.assessment import assess
 from inspector.compare import difference
 from inspector.compare.compared import compared as compared_snapshots
 from inspector.compare.questions import questions
+from inspector.compare.questions.questions import FINDINGS, LAYOUT
+from inspector.core.assessment import MEMORY, STEP, TRAFFIC
 from inspector.core.folding import fold
 from inspector.core.formatting import bytes_text, counted, shape_text, spec_text
 from inspector.core.snapshot import Snapshot
@@ -128,7 +130,10 @@ def _short(name: str, snapshot: Snapshot, chip: Chip | None) -> list[Section]:
         if mesh is not None:
             predicted = prediction.prediction_of(snapshot, programs[0].name, chip)
             answers.append(prediction.sentence(predicted, mesh.size))
-    answers.append(comparison.board_table("board", [name], comparison.every_row(rows)))
+    # Model and machine are in the title, and the figures of a step in the picture.
+    said = (LAYOUT, FINDINGS, MEMORY, STEP, TRAFFIC)
+    further = [row for row in rows if not {row.section, row.title}.intersection(said) and not row.unknown]
+    answers.append(comparison.board_table("board", [name], [*comparison.part_rows(rows), *further]))
     sections = [
         improvements.section(snapshot, chip, _MAX_FINDINGS),
         *sharding_errors.sections(snapshot),

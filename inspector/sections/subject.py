@@ -17,7 +17,7 @@ from inspector.layout import Layout
 from inspector.layout.fields import TRAINING_SIZES, WORK_SIZES
 from inspector.machines import targets
 from inspector.machines.hardware import Chip
-from inspector.model import SizePreset
+from inspector.model import SizePreset, SizeValue
 
 Named = Sequence[tuple[str, Snapshot]]
 
@@ -103,10 +103,16 @@ def changed_sizes(layout: Layout | None) -> str:
         return ""
     preset = preset_of(layout)
     usual = _defaults(layout) if preset is None else layout.entry.sizes_of(preset)
-    changed = [f"{name} {value}" for name, value in layout.sizes.items() if value != usual.get(name)]
+    changed = [_size_text(*size) for size in layout.sizes.items() if size[1] != usual.get(size[0])]
     if len(changed) > _MOST_SIZES:
         changed[_MOST_SIZES - 1 :] = [f"{len(changed) - _MOST_SIZES + 1} more sizes changed"]
     return ", ".join(changed)
+
+
+def _size_text(name: str, value: SizeValue) -> str:
+    if isinstance(value, bool):
+        return name if value else f"no {name}"
+    return f"{name} {value:,}" if isinstance(value, int) else f"{name} {value}"
 
 
 def machine_text(snapshot: Snapshot, chip: Chip | None = None) -> str:

@@ -63,13 +63,13 @@ def test_cells_have_signed_changes_by_mesh_axes() -> None:
     assert column(EFFECTS, "over data")[LESS.label] == "−2.0 MiB (−100%)"
     assert column(EFFECTS, "over model")[MORE.label] == "+1.0 GiB (from 0)"
     assert column(EFFECTS, "over data × model")[LESS.label] == "0"
-    assert column(EFFECTS, "Train state")[LESS.label] == "+3.0 MiB (+300%)"
+    assert column(EFFECTS, "Train state per device")[LESS.label] == "+3.0 MiB (+300%)"
     assert column(EFFECTS, "Matrix FLOPs")[LESS.label] == "+100%"
-    assert column(EFFECTS, "Predicted time")[LESS.label] == "−1.00 ms (−50%)"
+    assert column(EFFECTS, "Step")[LESS.label] == "−1.00 ms (−50%)"
 
 
 def test_unknown_figures_stay_unknown() -> None:
-    for heading in ("Predicted time", "On the wire", "over data", "Train state", "Matrix FLOPs"):
+    for heading in ("Step", "Traffic", "over data", "Train state per device", "Matrix FLOPs"):
         assert column(EFFECTS, heading)[UNKNOWN.label] == "unknown"
         assert column(EFFECTS, heading)[INVALID.label] == "–"
 
@@ -79,7 +79,7 @@ def test_without_a_chip_bytes_are_shown_and_order_the_changes() -> None:
     effects = effects_of(*without, current=replace(NOW, seconds=None), chip=None)
     assert [one.label for one in effects.changes] == [MORE.label, LESS.label, SAME.label]
     headings = [one.heading for one in block(effects, Table).columns]
-    assert "Predicted time" not in headings and "Not valid" not in headings
+    assert "Step" not in headings and "Not valid" not in headings
     assert "No chip" in render.text([section.section(effects)])
 
 

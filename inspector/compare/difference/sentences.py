@@ -27,6 +27,7 @@ from inspector.compare.questions.train_state import state_rows
 from inspector.compare.splits import axes_text
 from inspector.core.assessment import FLOPS
 from inspector.core.formatting import and_text, bytes_text, counted, shape_text
+from inspector.core.grouping import by_key
 from inspector.core.program_names import title as title_of
 from inspector.core.snapshot import Snapshot
 from inspector.core.totals import STATE_GROUPS
@@ -228,15 +229,16 @@ def _other_programs(before: Snapshot, after: Snapshot) -> Iterator[str]:
 
 
 def _findings(before: Snapshot, after: Snapshot) -> Iterator[str]:
+    """Yield what is new and what is resolved. Each level changes by the numbers that they name."""
     old, new = (
-        {
-            (finding.level, finding.code, finding.array): finding
+        by_key(
+            ((finding.level, finding.code, finding.array, finding.axes, finding.program), finding)
             for finding in merged_by_logical_axis(snapshot.findings)
-        }
+        )
         for snapshot in (before, after)
     )
     for own, other, word in ((new, old, "New"), (old, new, "Resolved")):
-        rows = [finding for key, finding in own.items() if key not in other]
+        rows = [finding for key, alike in own.items() for finding in alike[len(other.get(key, ())) :]]
         if rows:
             levels = Counter(finding.level for finding in rows)
             counts = and_text([counted(levels[name], name) for name in LEVELS if levels[name]])

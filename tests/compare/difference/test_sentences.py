@@ -193,6 +193,16 @@ def test_new_and_resolved_findings() -> None:
     assert difference.sentences(warned, found) == ("Resolved: 1 warning: W2 is replicated.",)
 
 
+def test_findings_change_by_as_many_as_are_named() -> None:
+    notes = tuple(Finding("note", "traffic", f"over {axis}", axes=(axis,)) for axis in ("data", "model"))
+    again = (notes[0], Finding("note", "traffic", "over data too", axes=("data",)))
+    for old, new in itertools.permutations(((), notes, again), 2):
+        before, after = (dataclasses.replace(planned(), findings=found) for found in (old, new))
+        said = {one.split(":")[0]: one for one in difference.sentences(before, after)}
+        numbers = [int(said[word].split()[1]) if word in said else 0 for word in ("New", "Resolved")]
+        assert len(old) + numbers[0] - numbers[1] == len(new)
+
+
 def test_equal_programs_on_a_chip_do_not_differ() -> None:
     before = ran(planned(), collective("all-reduce", ("data",), 8))
     assert difference.sentences(before, before, hardware.chip("v5e"))[0].startswith("No differences")
