@@ -165,6 +165,18 @@ def template_of(layout: Layout) -> Template:
     return _lowered(layout)
 
 
+@cached(LRUCache(8), key=template_key)
+def template_of_step(layout: Layout) -> Template:
+    """Return a template with at least the watched program. To lower the others takes as long again.
+
+    Raises:
+      InvalidInput: the model cannot be built or traced.
+    """
+    if template_key(layout) in template_of.cache:  # type: ignore[attr-defined]
+        return template_of(layout)
+    return _lowered(layout, layout.entry.watched_program)
+
+
 def template_of_program(like: Layout, layout: Layout, name: str) -> Template:
     """Return a template with at least the program `name`, without a place in the cache.
 
