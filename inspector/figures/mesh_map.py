@@ -49,6 +49,26 @@ def mesh_map(
     )
 
 
+def mesh_alone(mesh: Mesh, *, width_px: int = 480) -> go.Figure:
+    """Return the devices of a mesh at their coordinates, without an array. Selecting gives device ids."""
+    grid = mesh_layout.mesh_grid(mesh)
+
+    def coordinates(at: int) -> str:
+        return mesh_layout.coordinates_text(mesh, at)
+
+    return mesh_layout.draw(
+        mesh,
+        grid,
+        np.zeros(mesh.size, int),
+        (palette.REPLICATED,),
+        mesh_layout.device_forms(mesh, coordinates),
+        lambda positions: [frame.hover([f"device {mesh.devices[at]}", coordinates(at)]) for at in positions],
+        heading=f"Mesh {mesh_text(mesh)}",
+        notes=[formatting.counted(mesh.size, "device")],
+        width_px=width_px,
+    )
+
+
 def _notes(array: Array, mesh: Mesh, blocks: int) -> list[str]:
     order = "" if mesh.size == 1 else " in mesh order"
     notes = [f"{formatting.counted(mesh.size, 'device')}{order}"]

@@ -82,6 +82,8 @@ class Step(Record):
     Attributes:
       words: Markdown text.
       output: The printed output of the code.
+      drawn: The arrays to draw.
+      mesh: The mesh to draw, for a step without arrays.
       refusal: JAX's error message if the step demonstrates an error; otherwise None.
       problem: Why the step failed or was skipped. None if it succeeded.
     """
@@ -91,6 +93,7 @@ class Step(Record):
     code: str
     output: str = ""
     drawn: tuple[DrawnArray, ...] = ()
+    mesh: Mesh | None = None
     refusal: str | None = None
     problem: str | None = None
 

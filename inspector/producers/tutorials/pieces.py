@@ -19,6 +19,7 @@ def tutorial(mesh_shape, axis_names):
     for device, index in indices.items():
         cuts = zip(index, global_shape, strict=True)
         print("device", device.id, *("{}:{}".format(*cut.indices(size)) for cut, size in cuts))
+    # draw: mesh
 
     # %% Slice and put
     # Each piece is a separate array, committed to its device.

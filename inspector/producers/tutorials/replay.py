@@ -69,12 +69,14 @@ def run(written: Sequence[Cell], request: TutorialRequest, report: Report) -> tu
 def _run(cell: Cell, number: int, namespace: dict[str, Any]) -> Step:
     printed = io.StringIO()
     drawn: tuple[DrawnArray, ...] = ()
-    refusal = problem = None
+    mesh = refusal = problem = None
     try:
         with contextlib.redirect_stdout(printed):
             # Tracebacks contain this name.
             exec(compile(cell.code, f"step {number}", "exec", dont_inherit=True), namespace)
-        drawn = tuple(_drawn(name, namespace[name]) for name in cell.draw)
+        values = {name: namespace[name] for name in cell.draw}
+        mesh = next((mesh_record(one) for one in values.values() if isinstance(one, jax.sharding.Mesh)), None)
+        drawn = tuple(_drawn(name, one) for name, one in values.items() if isinstance(one, jax.Array))
         refusal = _refusal(namespace[cell.refused]) if cell.refused else None
     except Cancelled:
         raise
@@ -86,6 +88,7 @@ def _run(cell: Cell, number: int, namespace: dict[str, Any]) -> Step:
         cell.code,
         output=printed.getvalue().rstrip("\n"),
         drawn=drawn,
+        mesh=mesh,
         refusal=refusal,
         problem=problem,
     )
@@ -123,7 +126,7 @@ class Cell:
 
     Attributes:
       words: Markdown text.
-      draw: names of the arrays to draw after it.
+      draw: names of the arrays, or the mesh, to draw after it.
       refused: name of the variable with an error that the step demonstrates; None without one.
     """
 

@@ -18,6 +18,7 @@ def tutorial(mesh_shape, axis_names):
     data, model = axis_names
     print(mesh)
     print(np.vectorize(lambda device: device.id)(devices))
+    # draw: mesh
 
     # %% Shard the input
     # A `NamedSharding` is a mesh and a `PartitionSpec`, which has a mesh axis or `None` for each

@@ -77,18 +77,16 @@ class Editor:
     def draw(self) -> None:
         entry = current_layout.model_entry()
         current_layout.forget_absent_axes()
-        left, right = st.columns([3, 2]) if entry.presets else (st.container(), None)
         kept_field.draw(
-            left.selectbox,
+            st.selectbox,
             "Model",
             list(CATALOGUE),
             format_func=lambda name: CATALOGUE[name].title,
             key="field:model",
             on_change=current_layout.change_model,
         )
-        if right is not None:
-            with right:
-                self._draw_size_presets(entry)
+        if entry.presets:
+            self._draw_size_presets(entry)
         target_picker.draw()
         _show_problem(self._problems.get("target"))
         self._draw_presets()

@@ -9,7 +9,7 @@ import streamlit as st
 
 from inspector.core.formatting import counted, mesh_sizes_text, spec_text
 from inspector.figures.block_map import block_map
-from inspector.figures.mesh_map import mesh_map
+from inspector.figures.mesh_map import mesh_alone, mesh_map
 from inspector.guides import tutorials
 from inspector.guides.tutorials import DrawnArray, Step, TutorialRequest, TutorialRun
 from inspector.layout import mesh_fields
@@ -145,6 +145,15 @@ def _show_step(taken: Taken, step: Step, number: int) -> None:
         st.caption(f":material/block: JAX raised `{plain(step.refusal.partition(':')[0])}`.")
     if step.problem is not None:
         st.error(plain(step.problem), icon=":material/error:")
+    if step.mesh is not None:
+        name = f"{taken.request.guide}:{number}:mesh"
+        mesh, run = step.mesh, taken.result
+        with chart.of(
+            lambda: [provenance.line_of_arrays([_step_text(taken, step, number)], mesh, run.versions)],
+            key=f"pictures:{name}",
+        ):
+            figure = mesh_alone(mesh, width_px=FIGURE_PX)
+            guide_form.draw_figures({"mesh_map": figure}, f"learn:{name}:{{}}", FIGURE_PX)
     for drawn in step.drawn:
         name = f"{taken.request.guide}:{number}:{drawn.array.path}"
         with chart.of(
@@ -157,10 +166,14 @@ def _show_step(taken: Taken, step: Step, number: int) -> None:
 def provenance_lines(taken: Taken, step: Step, number: int, drawn: DrawnArray) -> list[str]:
     """Return the text below the saved pictures of a step's array."""
     facts = [
-        f"{tutorials.TUTORIALS[taken.request.guide].title}, step {number}: {step.title}",
+        _step_text(taken, step, number),
         f"{drawn.array.path} {spec_text(drawn.array.spec)}",
     ]
     return [provenance.line_of_arrays(facts, drawn.mesh, taken.result.versions)]
+
+
+def _step_text(taken: Taken, step: Step, number: int) -> str:
+    return f"{tutorials.TUTORIALS[taken.request.guide].title}, step {number}: {step.title}"
 
 
 def _show_array(drawn: DrawnArray, name: str) -> None:

@@ -98,7 +98,7 @@ def show_table(snapshot: Snapshot, layout: Layout | None) -> None:
     )
     left, right = page_width.halves()
     with left:
-        render.show([arrays.table(shown)], {"array_table": pick})
+        render.show([arrays.table(shown)], {"array_table": pick}, page_width.half_px())
     with right:
         shard_map_panel.show_beside(snapshot, layout)
 

@@ -194,7 +194,7 @@ def _draw_table(block: section.Table, page: _Page) -> None:
     }
     pick = page.picks.get(block.key)
     choice = {"on_select": "rerun", "selection_mode": "single-row"} if pick else {}
-    drawn = table.show(columns, block.key, texts, column_config=config, **choice)
+    drawn = table.show(columns, block.key, texts, page.width_px, column_config=config, **choice)
     if pick is None:
         return
     rows = [row for row in drawn.selection.rows if row < len(block.rows)]

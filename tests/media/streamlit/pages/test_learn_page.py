@@ -102,7 +102,7 @@ def test_only_the_first_step_is_open(open_learn) -> None:
     assert code.startswith("import jax\n") and "addressable_devices_indices_map" in code
     assert output.splitlines()[0] == "device 0 0:4 0:2"
     assert "Run on mesh x 2 × y 4, emulated on this machine, with JAX" in page.said()
-    assert page.charts() == {}
+    assert set(page.charts()) == {"1:mesh:mesh_map"}
 
 
 def test_all_steps_can_be_opened_and_closed(open_learn) -> None:
@@ -117,10 +117,10 @@ def test_all_steps_can_be_opened_and_closed(open_learn) -> None:
         f"{place}:{kind}"
         for place in ("3:joined", "5:batch", "7:resharded")
         for kind in ("block_map", "mesh_map")
-    }
+    } | {"1:mesh:mesh_map"}
     assert page.blocks("3:joined:block_map") == [f"device {device}" for device in range(8)]
     figures = drawn(page.test)
-    places = ("3:joined", "5:batch", "7:resharded")
+    places = ("1:mesh", "3:joined", "5:batch", "7:resharded")
     assert offered(page.test, *(f"pictures:pieces:{place}" for place in places)) == figures
     request = tutorials.parse("pieces", **tutorials.defaults("pieces")).value
     (line,) = learn_page.provenance_lines(
