@@ -43,9 +43,13 @@ def halves() -> tuple[Any, Any]:
     return left, right
 
 
-def beside(widths: Sequence[int], align: Literal["top", "center", "bottom"] = "bottom") -> Sequence[Any]:
-    """Return places of these relative widths, below each other on a narrow page."""
-    if content_px() < NARROW_PX:
+def beside(
+    widths: Sequence[int],
+    align: Literal["top", "center", "bottom"] = "bottom",
+    least_px: int = NARROW_PX,
+) -> Sequence[Any]:
+    """Return places of these relative widths, below each other on a page narrower than `least_px`."""
+    if content_px() < least_px:
         return [st.container() for _ in widths]
     return st.columns(widths, vertical_alignment=align)
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from typing import Literal
 
 import streamlit as st
 
@@ -76,16 +77,15 @@ def _head() -> None:
         st.markdown(f"### {plain(title)}")
         screenshot_mode.write_provenance(board.named)
         return
-    left, right = page_width.beside([1, 1])
+    left, right = page_width.beside([1, 1], least_px=page_width.USUAL_PX)  # the tools take one line
     left.markdown(f"### {f'{plain(kept)}:' if kept else 'Compare'} {plain(title)}")
     with right:
         _tools(board)
 
 
 def _tools(board: Board) -> None:
-    with st.container(
-        horizontal=True, horizontal_alignment="right", vertical_alignment="center", gap="small"
-    ):
+    align: Literal["left", "right"] = "left" if page_width.content_px() < page_width.USUAL_PX else "right"
+    with st.container(horizontal=True, horizontal_alignment=align, vertical_alignment="center", gap="small"):
         if any(targets.chip_of(snapshot) is None for snapshot in board.snapshots):
             chip_choice.select("Chip", label_visibility="collapsed", width=220)
         report_button.show(board.named, chip_choice.chosen_chip(), baseline=board.baseline)
