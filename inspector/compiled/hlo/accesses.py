@@ -88,7 +88,7 @@ def accessed_by_fusion(fused: Computation) -> int | None:
         return None
     if whole:
         return sum_known([bytes_of(source.shape_text) for source in (*sources.values(), root)])
-    updates, written = _written(fused, root)
+    updates, written = _written(fused)
     users = _users(fused)
     return sum_known([written, *(_read(fused, users, updates, source) for source in sources.values())])
 
@@ -120,28 +120,31 @@ def _update(opcode: str, shapes: list[Shape | None]) -> Shape | None:
     return shapes[number]
 
 
-def _written(fused: Computation, root: Instruction) -> tuple[set[str], int | None]:
+def updated_in_place(
+    fused: Computation, output: Instruction | None
+) -> tuple[list[Instruction], Instruction | None]:
+    """Return the updates by which a fusion makes an output of an array, the last one first, and the array."""
+    updates: list[Instruction] = []
+    while output is not None and output.does in ("bitcast", *_UPDATES):
+        updates += [output] if output.does in _UPDATES else []
+        output = fused.operand(output)
+    return updates, output
+
+
+def _written(fused: Computation) -> tuple[set[str], int | None]:
     """Return the names of updates that are done in place in a result, and all bytes written."""
-    outputs: list[Instruction | None] = [root]
-    if root.opcode == "tuple":
-        outputs = [fused.by_name.get(name) if name else None for name in operand_names(root)]
-    updates: set[str] = set()
+    names: set[str] = set()
     sizes: list[int | None] = []
-    seen: set[str] = set()
-    for output in outputs:
+    for output in fused.outputs:
         parts: list[int | None] = []
-        at = output
-        while at is not None and at.name not in seen and at.does in ("bitcast", *_UPDATES):
-            seen.add(at.name)
-            if at.does in _UPDATES:
-                update = _update(at.opcode, operand_shapes(fused, at))
-                if update is None:
-                    break
-                updates.add(at.name)
-                parts.append(update.bytes)
-            at = fused.operand(at)
+        for instruction in updated_in_place(fused, output)[0]:
+            update = _update(instruction.opcode, operand_shapes(fused, instruction))
+            if update is None or instruction.name in names:
+                break
+            names.add(instruction.name)
+            parts.append(update.bytes)
         sizes += parts or [bytes_of(output.shape_text) if output else None]
-    return updates, sum_known(sizes)
+    return names, sum_known(sizes)
 
 
 # Value name → (user, operand number, number of operands).

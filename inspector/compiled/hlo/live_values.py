@@ -14,6 +14,7 @@ import re
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
 
+from inspector.compiled.hlo.accesses import updated_in_place
 from inspector.compiled.hlo.analysis import Analysis
 from inspector.compiled.hlo.asynchronous import begun
 from inspector.compiled.hlo.dataflow import Forward, Tree, as_tuple, at, leaves, tree_of
@@ -283,7 +284,12 @@ class Reader(Forward[int]):
                         yield () if alone else (to - count,), sources[0]
         elif instruction.does == "fusion":
             for fused in self._module.callees(instruction):
-                yield from _updated_parameters(fused)
+                is_tuple = fused.root is not None and fused.root.does == "tuple"
+                for number, output in enumerate(fused.outputs):
+                    updates, array = updated_in_place(fused, output)
+                    argument = array.number if array is not None and array.does == "parameter" else None
+                    if updates and argument is not None:
+                        yield (number,) if is_tuple else (), argument
 
     def _new(self, shape: Shape | None, value: str) -> Tree[int]:
         """Return the tree of new values of a shape, which the instruction `value` has as its result."""
@@ -353,25 +359,6 @@ def _reuse_results(buffers: Sequence[Buffer]) -> None:
                 times.insert(place, use)
                 buffer.inside = True
                 break
-
-
-def _updated_parameters(fused: Computation) -> Iterator[tuple[Path, int]]:
-    """Yield (part of the result, number of the parameter) of the arrays that a fusion updates in place."""
-    root = fused.root
-    if root is None:
-        return
-    outputs: list[tuple[Path, Instruction | None]] = [((), root)]
-    if root.does == "tuple":
-        outputs = [
-            ((number,), fused.by_name.get(name or "")) for number, name in enumerate(operand_names(root))
-        ]
-    for path, output in outputs:
-        value, updated = output, False
-        while value is not None and (value.does == "bitcast" or value.does in _UPDATES):
-            updated |= value.does in _UPDATES
-            value = fused.operand(value)
-        if updated and value is not None and value.does == "parameter" and value.number is not None:
-            yield path, value.number
 
 
 def _first(trees: Sequence[Tree[int]]) -> Tree[int]:

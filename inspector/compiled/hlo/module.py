@@ -158,13 +158,19 @@ class Computation:
         names = operand_names(instruction)
         return self.by_name.get(names[number] or "") if number < len(names) else None
 
+    @property
+    def outputs(self) -> list[Instruction | None]:
+        """The root, or the elements of the tuple that it is; None for one that the text lacks."""
+        root = self.root
+        if root is None or root.does != "tuple":
+            return [root]
+        return [self.by_name.get(name or "") for name in operand_names(root)]
+
     @functools.cached_property
     def unchanged(self) -> Mapping[int, Instruction]:
         """The elements of its state that the body of a loop returns as they are, by their number."""
-        root = self.root
         unchanged: dict[int, Instruction] = {}
-        for number, name in enumerate(operand_names(root) if root and root.does == "tuple" else ()):
-            part = self.by_name.get(name or "")
+        for number, part in enumerate(self.outputs):
             if part is not None and part.does == "element" and part.tuple_index == number:
                 state = self.operand(part)
                 if state is not None and state.does == "parameter":

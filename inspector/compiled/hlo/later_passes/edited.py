@@ -10,10 +10,8 @@ from collections.abc import Iterable, Sequence
 
 from inspector.compiled.hlo.module import Computation, Instruction, operand_names
 
-# Their text between parentheses is a number or a literal.
-_WITHOUT_OPERANDS = frozenset({"parameter", "constant"})
 # Instructions that stay although nothing uses them.
-_KEPT = frozenset({"parameter", "infeed", "outfeed", "send", "recv", "custom-call", "while", "call"})
+_KEPT = frozenset({"parameter", "receive", "send", "custom", "while", "call"})
 
 
 class EditedComputation:
@@ -37,7 +35,7 @@ class EditedComputation:
 
     def _index(self, instruction: Instruction) -> None:
         names: Iterable[str] = ()
-        if instruction.opcode not in _WITHOUT_OPERANDS:
+        if instruction.does not in ("parameter", "constant"):
             names = (name or "" for name in operand_names(instruction))
         operands = self._operands[instruction.name] = tuple(names)
         for operand in operands:
@@ -176,7 +174,7 @@ class EditedComputation:
                 instruction is None
                 or self._users.get(name)
                 or name == self._root
-                or instruction.opcode in _KEPT
+                or instruction.does in _KEPT
             ):
                 continue
             del self.instructions[name]

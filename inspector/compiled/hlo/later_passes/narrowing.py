@@ -14,7 +14,6 @@ from inspector.compiled.hlo.later_passes.passes import (
 )
 from inspector.compiled.hlo.module import Instruction
 
-_PRODUCTS = frozenset({"dot", "convolution"})
 _HIGHER = re.compile(r"high|packed", re.I)
 # Through these, the compiler for TPUs moves the conversion of an operand of a product.
 _MOVED_THROUGH = SAME_ELEMENTS | {*MOVES, "dynamic-slice"}
@@ -96,7 +95,7 @@ def _only_in_products(passes: Passes, value: Instruction) -> bool:
 def _multiplies_as_bfloat16(user: Instruction) -> bool:
     if user.opcode == "convert":
         return bits_of(user) <= 16
-    if user.opcode not in _PRODUCTS:
+    if user.does != "product":
         return False
     attributes = user.attributes
     # An algorithm names the types of the operands.

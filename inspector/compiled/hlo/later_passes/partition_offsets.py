@@ -12,9 +12,9 @@ import numpy as np
 
 from inspector.compiled.hlo.later_passes.edited import EditedComputation
 from inspector.compiled.hlo.module import Instruction
+from inspector.compiled.hlo.opcodes import SAME_DATA
 
 _INTEGER = re.compile(r"-?\d{1,18}")
-_SAME_VALUE = frozenset({"reshape", "bitcast", "copy", "convert"})
 _COMPUTED: Mapping[str, Callable[..., np.ndarray]] = {
     "add": np.add, "subtract": np.subtract, "multiply": np.multiply,
     "maximum": np.maximum, "minimum": np.minimum,
@@ -49,7 +49,7 @@ def _values(
         literal = _literal(value)
         return None if len(literal) != 1 else np.full(partitions, literal[0])
     operands = computation.operands(value)
-    if opcode in _SAME_VALUE and len(operands) == 1:
+    if value.does in SAME_DATA and len(operands) == 1:
         return _values(computation, operands[0], partitions, depth + 1)
     if opcode in _COMPUTED and len(operands) == 2:
         sides = [_values(computation, side, partitions, depth + 1) for side in operands]
