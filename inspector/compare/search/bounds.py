@@ -31,7 +31,7 @@ from inspector.machines.links import Link, NoLink, collective_time
 from inspector.machines.mesh_links import links_of
 from inspector.machines.prediction.calibration import before_compile_constants, default_constants
 from inspector.machines.prediction.emulated import emulated_seconds
-from inspector.machines.prediction.predicted import predicted, shortest_seconds
+from inspector.machines.prediction.predicted import Predicted, predicted, shortest_seconds
 
 # The logical axes that can shard each dimension of an array or product, of each one that it can be; None if
 # they are unknown.
@@ -86,13 +86,18 @@ def least_seconds(
         return emulated_seconds(program, mesh) or 0.0
     if amounts is None:
         return predicted(program, mesh, chip).seconds or 0.0
-    share = before_compile_constants().exposed_share
-    prediction = predicted(_with_transfers(program, amounts, layout, mesh, chip, share), mesh, chip)
-    if not prediction.short:
-        return prediction.seconds or 0.0
-    # All transfers of a short step count, but with more work it may not be short.
-    program = _with_transfers(program, amounts, layout, mesh, chip, 1.0)
-    return min(predicted(program, mesh, chip).seconds or 0.0, shortest_seconds())
+    shortest = shortest_seconds()
+
+    def with_transfers(exposed_share: float) -> Predicted:
+        return predicted(_with_transfers(program, amounts, layout, mesh, chip, exposed_share), mesh, chip)
+
+    if (predicted(program, mesh, chip).seconds or 0.0) < shortest:
+        # All transfers of a short step count, but with more work it may not be short.
+        whole = with_transfers(1.0).seconds or 0.0
+        if whole < shortest:
+            return whole
+    prediction = with_transfers(before_compile_constants().exposed_share)
+    return shortest if prediction.short else prediction.seconds or 0.0
 
 
 def alike_key(amounts: Amounts | None, layout: Layout) -> str | None:

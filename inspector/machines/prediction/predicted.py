@@ -562,18 +562,19 @@ def interval(
     tail: the share of residuals beyond each end.
     """
     if len(own) >= ENOUGH_RUNS:
-        return Interval(*_quantiles(own, tail), len(own), chip, len(own))
+        return Interval(*_quantiles(tuple(own), tail), len(own), chip, len(own))
     of_chip = [*(ratio for name, ratio in pairs if name == chip), *own]
     if len(of_chip) >= ENOUGH_RUNS:
-        return Interval(*_quantiles(of_chip, tail), len(of_chip), chip, len(own))
+        return Interval(*_quantiles(tuple(of_chip), tail), len(of_chip), chip, len(own))
     every = [*(ratio for _, ratio in pairs), *own]
     if not every:
         return None
-    low, high = _quantiles(every, tail)
+    low, high = _quantiles(tuple(every), tail)
     return Interval(low**WIDENED, high**WIDENED, len(every), None, len(own))
 
 
-def _quantiles(ratios: Sequence[float], tail: float) -> tuple[float, float]:
+@functools.lru_cache(maxsize=64)  # a search predicts thousands of steps
+def _quantiles(ratios: tuple[float, ...], tail: float) -> tuple[float, float]:
     """Return the ends of an interval for one more run like these, each with a share `tail` beyond it.
 
     The ends are quantiles at `p (n + 1)` of the ordered ratios, interpolated between two of them, so that a
