@@ -16,7 +16,7 @@ from inspector.compare.amounts import BOUND, COMPUTE, COPIES, MEASURED, OVERHEAD
 from inspector.compare.question import REJECTED, SIGNS, mark
 from inspector.compare.questions.measures import Measure
 from inspector.core import sharding
-from inspector.core.formatting import UNKNOWN_AXES, mesh_text, spec_text
+from inspector.core.formatting import UNKNOWN_AXES, and_text, mesh_text, spec_text
 from inspector.core.snapshot import Array, Mesh
 from inspector.figures import cells, frame, labels, memory_bars, mesh_layout, palette
 from inspector.figures.block_map import why_no_map
@@ -151,7 +151,8 @@ def glance(
         _draw_measure(sheet, measure)
     for number, path in enumerate(paths):
         _draw_maps(sheet, number, path)
-    return _figure(sheet)
+    titles = [measure.title for measure in measures]
+    return _figure(sheet, and_text([titles[0], *map(str.lower, titles[1:])]))
 
 
 def limit_note(measure: Measure) -> str:
@@ -516,7 +517,7 @@ def _map(array: Array | None, mesh: Mesh | None, width: float, top: float) -> tu
     return cells.heatmaps(laid, across, downs, held, colors, none, None), height
 
 
-def _figure(sheet: _Sheet) -> go.Figure:
+def _figure(sheet: _Sheet, heading: str) -> go.Figure:
     height = sheet.y
     plot_px = sheet.each * len(sheet.columns)
     right = sheet.width_px - sheet.left - plot_px
@@ -578,7 +579,7 @@ def _figure(sheet: _Sheet) -> go.Figure:
         sheet.traces,
         sheet.width_px,
         height,
-        heading="Memory, time and traffic",
+        heading=heading,
         notes=["; ".join(said)],
         left=sheet.left,
         right=max(right, 0),

@@ -33,6 +33,7 @@ from inspector.sections.section import (
 )
 
 _MOST = 40
+_MOST_NAMED = 4  # further findings of one mistake
 # What the order is, by what matters to the layout.
 _BY_MEMORY = "Errors first, then by the memory that a change saves, because the layout does not fit."
 _BY_TIME = "Errors first, then by the time of a step that a change saves, then by memory."
@@ -129,7 +130,11 @@ def _mistakes(listed: Sequence[Finding]) -> list[list[Finding]]:
     for number, finding in enumerate(listed):
         family = _FAMILIES.get(finding.code) if finding.bytes and finding.arrays else None
         groups.setdefault(number if family is None else (finding.level, family), []).append(finding)
-    return [sorted(group, key=lambda finding: -(finding.bytes or 0)) for group in groups.values()]
+    # One that names its array explains more than one about many small arrays.
+    return [
+        sorted(group, key=lambda finding: (finding.array is None, -(finding.bytes or 0)))
+        for group in groups.values()
+    ]
 
 
 def of_mistake(mistake: Sequence[Finding]) -> Improvement:
@@ -141,6 +146,10 @@ def of_mistake(mistake: Sequence[Finding]) -> Improvement:
     total = sum(finding.bytes or 0 for finding in mistake)
     arrays = sum(finding.count or 0 for finding in mistake)
     others = [f"{and_text(list(finding.arrays or ()))} ({bytes_text(finding.bytes)})" for finding in more]
+    if len(others) > _MOST_NAMED:
+        rest = sum(finding.bytes or 0 for finding in more[_MOST_NAMED - 1 :])
+        count = len(others) - _MOST_NAMED + 1
+        others[_MOST_NAMED - 1 :] = [f"{count} more findings ({bytes_text(rest)})"]
     return replace(
         alone,
         title=_FAMILIES[first.code],

@@ -37,7 +37,7 @@ def title(named: Named, chip: Chip | None = None, *, with_mesh: bool = False) ->
       with_mesh: whether the mesh is named between model and machine.
     """
     models = _shared(model(snapshot) for _, snapshot in named)
-    said = models or ("Layouts of different models" if len(named) > 1 else "Snapshot")
+    said = models or ("Different models" if len(named) > 1 else "Snapshot")
     mesh = _shared(_mesh_text(snapshot) for _, snapshot in named)
     if mesh and with_mesh:
         said += f" on {mesh}"

@@ -61,5 +61,5 @@ def test_layouts_share_what_is_in_the_title() -> None:
     assert subject.title([("a", recorded)], with_mesh=True) == "train.py on data 2 × model 2, 4 devices"
     v5e = hardware.chip("v5e")
     assert subject.title([("a", recorded)], v5e) == "train.py, 4 devices, predicted for TPU v5e"
-    assert subject.title([("a", recorded), ("b", plan_of())]).startswith("Layouts of different models")
+    assert subject.title([("a", recorded), ("b", plan_of())]).startswith("Different models")
     assert subject.title([("a", plan_of()), ("b", plan_of(batch="16"))]).startswith("MLP, logical axes")
