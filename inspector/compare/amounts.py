@@ -6,26 +6,22 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Literal
 
-from inspector.assessment import prediction_of
+from inspector.assessment import part_text, prediction_of
 from inspector.compare.caveats import remark
 from inspector.compare.compared import Compared, other_model, work_scale
 from inspector.compare.question import REJECTED, UNKNOWN, Answer, Row, Statement
 from inspector.core import collectives
-from inspector.core.assessment import FLOPS, MEMORY, STEP, TRAFFIC, UNKNOWN_AXES
+from inspector.core.assessment import FLOPS, MEMORY, STEP, TRAFFIC, UNKNOWN_AXES, StepPart
 from inspector.core.formatting import bytes_text, mesh_axes_text, seconds_text
 from inspector.core.step_program import step_program
 from inspector.machines import hardware
 from inspector.machines.prediction import memory
 from inspector.machines.prediction.cost import si_text
-from inspector.machines.prediction.predicted import Predicted
 
 Kind = Literal["memory", "time", "traffic", "flops"]
 TITLES: Mapping[Kind, str] = {"memory": MEMORY, "time": STEP, "traffic": TRAFFIC, "flops": FLOPS}
 
-COMPUTE, COPIES, OVERHEAD, MEASURED = "compute", "copies", "overhead", "measured step"
-BOUND = "lower bound"
-# A rest of the prediction that is smaller than this share comes from rounding.
-_ROUNDING = 1e-6
+MEASURED, BOUND = "measured step", "lower bound"
 
 
 @dataclass(frozen=True)
@@ -33,11 +29,13 @@ class Part:
     """A part of an amount, in the unit of the amount.
 
     axes: whether `name` is that of mesh axes.
+    of_step: the part of a predicted step that it is.
     """
 
     name: str
     amount: float
     axes: bool = False
+    of_step: StepPart | None = None
 
 
 @dataclass(frozen=True)
@@ -179,7 +177,12 @@ def _time(compared: Compared) -> Amount:
         stage = "predicted from the schedule"
     if predicted.compiled_for:
         stage += f" for {predicted.compiled_for}"
-    return Amount(text, _seconds(predicted), step.seconds, stage, low=step.low, high=step.high)
+    across = any(part.kind == "between" for part in step.parts)
+    parts = tuple(
+        Part(part_text(part, across), part.seconds, part.is_communication, part) for part in step.parts
+    )
+    parts = parts or (Part(BOUND, step.seconds),)
+    return Amount(text, parts, step.seconds, stage, low=step.low, high=step.high)
 
 
 def _traffic(compared: Compared) -> Amount:
@@ -212,20 +215,3 @@ _AMOUNTS: Mapping[Kind, Callable[[Compared], Amount]] = {
     "traffic": _traffic,
     "flops": _flops,
 }
-
-
-def _seconds(predicted: Predicted) -> tuple[Part, ...]:
-    """Return compute, exposed communication by mesh axes, and the rest; they add up to the step."""
-    totals, seconds = predicted.totals, predicted.seconds
-    if predicted.at_least:
-        return (Part(BOUND, seconds or 0.0),)
-    assert totals is not None and seconds is not None
-    parts = [Part(COMPUTE, totals.compute), Part(COPIES, totals.copies)]
-    parts += [
-        Part(mesh_axes_text(axes.split("+") if axes else None), exposed, axes=True)
-        for axes, exposed in sorted(totals.exposed.items(), key=lambda item: -item[1])
-    ]
-    rest = seconds - totals.seconds
-    if rest > _ROUNDING * seconds:
-        parts.append(Part(OVERHEAD, rest))
-    return tuple(part for part in parts if part.amount > 0)

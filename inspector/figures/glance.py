@@ -12,7 +12,7 @@ from typing import Any
 
 import plotly.graph_objects as go
 
-from inspector.compare.amounts import BOUND, COMPUTE, COPIES, MEASURED, OVERHEAD, Amount
+from inspector.compare.amounts import BOUND, MEASURED, Amount
 from inspector.compare.question import REJECTED, SIGNS, mark
 from inspector.compare.questions.measures import Measure
 from inspector.core import sharding
@@ -21,11 +21,12 @@ from inspector.core.snapshot import Array, Mesh
 from inspector.figures import cells, frame, labels, memory_bars, mesh_layout, palette
 from inspector.figures.block_map import why_no_map
 from inspector.figures.lattice import Text
+from inspector.figures.verdict_bars import fill_of_part
 from inspector.machines.prediction.memory import capacity_of
 
 _NOTES = {
     "memory": "",
-    "time": "compute, and communication that it does not hide",
+    "time": "work, and communication that it does not hide",
     "traffic": "bytes that a device sends",
     "flops": "of the program of a step",
 }
@@ -45,13 +46,7 @@ _LEFT_PX = 184  # of the headings and legends at the left of the columns
 _NARROW_PX = 96  # columns would be narrower than this beside them: they are above the bars
 _ENTRY_PX = 19
 _SMALLEST_PX = 0.5  # lower segments have no entry in the legend
-_TIME_FILLS = {
-    COMPUTE: palette.Fill(palette.COMPUTE),
-    COPIES: palette.Fill(palette.COMPUTE, "x"),
-    OVERHEAD: palette.NOT_KNOWN,
-    MEASURED: palette.Fill(palette.COMPUTE),
-    BOUND: palette.Fill(palette.UNKNOWN),
-}
+_TIME_FILLS = {MEASURED: palette.Fill(palette.COMPUTE), BOUND: palette.Fill(palette.UNKNOWN)}
 
 
 @dataclass(frozen=True)
@@ -326,6 +321,8 @@ def _bar(
 def _fill(measure: Measure, name: str) -> palette.Fill:
     """Return the fill of a part, which is one of time, of mesh axes, or of memory."""
     part = next(part for amount in measure.amounts for part in amount.parts if part.name == name)
+    if part.of_step is not None:
+        return fill_of_part(part.of_step)
     if part.axes:
         return palette.fill_of_axes(None if name == UNKNOWN_AXES else name.split(" × "))
     if measure.kind == "time":

@@ -78,7 +78,7 @@ def _head() -> None:
         screenshot_mode.write_provenance(board.named)
         return
     left, right = page_width.beside([1, 1], least_px=page_width.USUAL_PX)  # the tools take one line
-    left.markdown(f"### {f'{plain(kept)}:' if kept else 'Compare'} {plain(title)}")
+    left.markdown(f"### {plain(kept or 'Compare')}: {plain(title)}")
     if details := subject.details(board.named):
         left.caption(plain(details))
     with right:
