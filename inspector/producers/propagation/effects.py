@@ -85,11 +85,10 @@ def layout_effects(layout: Layout, program: str, chip: Chip | None, report: Call
       InvalidInput: the layout itself is not valid, or it has no such program.
     """
     report("lower")
-    template = template_of(layout)
-    names = [lowered.name for lowered in template.programs]
-    names += [refused.name for refused in template.refused]
-    if program not in names:
-        raise InvalidInput(f"program is {shown(program)}, but must be one of {', '.join(names)}")
+    template = template_of(layout, (program,))
+    if program not in template.names:
+        names = ", ".join(template_of(layout).names)
+        raise InvalidInput(f"program is {shown(program)}, but must be one of {names}")
     partitioned = _Partitioned(layout, program)
     current = _cost(partitioned.program_of(_Variant("rule", "", layout)), layout, chip)
     variants, left_out = _variants(layout, program)
@@ -132,7 +131,7 @@ def layout_effects(layout: Layout, program: str, chip: Chip | None, report: Call
 
 def _variants(layout: Layout, program: str) -> tuple[list[_Variant], int]:
     """Return the changes of a layout, and how many more there are."""
-    template = template_of(layout)
+    template = template_of(layout, (program,))
     lowered = next((known for known in template.programs if known.name == program), None)
     named = {} if lowered is None else lowered.constraints_by_name
 
@@ -235,7 +234,7 @@ def _key(variant: _Variant, current: Layout, program: str) -> tuple[str, ...]:
     layout = variant.layout or current
     alike = None
     if template_key(layout) == template_key(current):
-        alike = alike_key(amounts_of(template_of(current), current, program), layout)
+        alike = alike_key(amounts_of(template_of(current, (program,)), current, program), layout)
     if alike is not None:
         sizes = zip(layout.axis_names, layout.mesh_shape, strict=True)
         alike += repr([name for name, size in sizes if size > 1])

@@ -22,7 +22,7 @@ from inspector.producers.abstract import cached_state
 from inspector.producers.propagation import collector
 from inspector.producers.propagation.amounts import amounts_of
 from inspector.producers.propagation.propagate import Setting, partitioned_totals
-from inspector.producers.propagation.template import template_of_step
+from inspector.producers.propagation.template import template_of
 
 
 def bound(payload: dict[str, Any], report: Callable[..., None]) -> dict[str, Any]:
@@ -59,7 +59,8 @@ def bound_of(layout: Layout, chip: Chip | None) -> Bounded:
     """Return what is known of a layout before it is partitioned: why it cannot run, or its least step."""
     try:
         planned = plan(layout, cached_state(layout))
-        amounts = amounts_of(template_of_step(layout), layout, layout.entry.watched_program)
+        name = layout.entry.watched_program
+        amounts = amounts_of(template_of(layout, (name,)), layout, name)
     except InvalidInput as error:
         return Bounded("rejected", str(error))
     state = totals(planned, STATE_AND_BATCH).per_device
@@ -78,8 +79,8 @@ def cost_of(layout: Layout, chip: Chip | None) -> Evaluated:
     """Return the cost of a layout that can run, from its partitioned program."""
     try:
         state = totals(plan(layout, cached_state(layout)), STATE_AND_BATCH).per_device
-        template = template_of_step(layout)
         name = layout.entry.watched_program
+        template = template_of(layout, (name,))
         lowered = next((program for program in template.programs if program.name == name), None)
         if lowered is None:
             reasons = [text for failed, text in template.failed if failed == name]

@@ -246,7 +246,8 @@ def propagated_programs(
     Raises:
       InvalidInput: the model cannot be traced, or no program can be propagated.
     """
-    template = template_of(layout)
+    # On explicit axes JAX may refuse any of them.
+    template = template_of(layout, () if layout.explicit_axes else only)
     programs: list[Program] = []
     arrays: list[Array] = []
     on_platforms: list[Program] = []

@@ -141,6 +141,11 @@ class Template:
     refused: tuple[Program, ...] = ()
     failed: tuple[tuple[str, str], ...] = ()
 
+    @property
+    def names(self) -> tuple[str, ...]:
+        """The names of the programs that are lowered or refused."""
+        return (*(one.name for one in self.programs), *(one.name for one in self.refused))
+
 
 def _is_logical(layout: Layout) -> bool:
     entry = layout.entry
@@ -155,26 +160,16 @@ def template_key(layout: Layout) -> str:
     return layout.key(*(("model", "sizes", "unconstrained") if _is_logical(layout) else ()))
 
 
-@cached(LRUCache(8), key=template_key, info=True)
-def template_of(layout: Layout) -> Template:
+def template_of(layout: Layout, only: Collection[str] = ()) -> Template:
     """Return the layout's lowered programs, from the cache if only mesh or rules changed.
 
-    Raises:
-      InvalidInput: the model cannot be built or traced.
-    """
-    return _lowered(layout)
-
-
-@cached(LRUCache(8), key=template_key)
-def template_of_step(layout: Layout) -> Template:
-    """Return a template with at least the watched program. To lower the others takes as long again.
+    only: names of the programs that are needed now; all if it is empty. The others are lowered when they are
+      first needed.
 
     Raises:
       InvalidInput: the model cannot be built or traced.
     """
-    if template_key(layout) in template_of.cache:  # type: ignore[attr-defined]
-        return template_of(layout)
-    return _lowered(layout, layout.entry.watched_program)
+    return programs_of(layout).template(only)
 
 
 def template_of_program(like: Layout, layout: Layout, name: str) -> Template:
@@ -186,41 +181,73 @@ def template_of_program(like: Layout, layout: Layout, name: str) -> Template:
     Raises:
       InvalidInput: the model cannot be built or traced.
     """
-    return template_of(like) if template_key(like) == template_key(layout) else _lowered(layout, name)
+    if template_key(like) == template_key(layout):
+        return template_of(like, (name,))
+    return _Programs(layout).template((name,))
 
 
-def _lowered(layout: Layout, only: str | None = None) -> Template:
-    """Lower the programs of a layout, or only the one with this name."""
-    logical = _is_logical(layout)
-    if logical:
-        names = tuple(layout.entry.logical_axes)
-        layout = replace(
-            layout,
-            mesh_shape=(1,) * len(names),
-            axis_names=names,
-            rules=tuple((name, (name,)) for name in names),
-            optimizer_axes=(),
+class _Programs:
+    """The programs of a layout, each of which is lowered once."""
+
+    def __init__(self, layout: Layout) -> None:
+        self._logical = _is_logical(layout)
+        if self._logical:
+            names = tuple(layout.entry.logical_axes)
+            layout = replace(
+                layout,
+                mesh_shape=(1,) * len(names),
+                axis_names=names,
+                rules=tuple((name, (name,)) for name in names),
+                optimizer_axes=(),
+            )
+        self._layout = layout
+        self._mesh = abstract_mesh(layout)
+        self._refused = RefusedPrograms(layout)
+        self._waiting: dict[str, Signature] = {}
+        self._programs: dict[str, Lowered] = {}
+        self._failed: dict[str, str] = {}
+        model = build_model(layout)
+        with self._tracing(), self._refused.keeping("init"):
+            self._waiting = {one.name: one for one in signatures(model, layout, self._mesh)}
+        self._names = tuple(self._waiting)
+        self._template = self._so_far()
+
+    def template(self, only: Collection[str] = ()) -> Template:
+        """Return the template with at least these programs, in their order; with all if `only` is empty."""
+        missing = [name for name in self._waiting if not only or name in only]
+        if missing:
+            with self._tracing():
+                for name in missing:
+                    self._lower(self._waiting.pop(name))
+            self._template = self._so_far()
+        return self._template
+
+    def _lower(self, signature: Signature) -> None:
+        name = signature.name
+        with self._refused.keeping(name):
+            try:
+                watched = name == self._layout.entry.watched_program
+                self._programs[name] = _lower(signature, self._logical, watched)
+            except InvalidInput as error:
+                self._failed[name] = str(error)
+
+    def _so_far(self) -> Template:
+        return Template(
+            tuple(self._programs[name] for name in self._names if name in self._programs),
+            self._logical,
+            tuple(self._refused.programs),
+            tuple(self._failed.items()),
         )
-    mesh = abstract_mesh(layout)
-    model = build_model(layout)
-    programs: list[Lowered] = []
-    failed: list[tuple[str, str]] = []
-    refused = RefusedPrograms(layout)
-    with traced_under(layout, mesh), reading_rules(layout), code_of(layout):
-        wanted: tuple[Signature, ...] = ()
-        with refused.keeping("init"):
-            wanted = signatures(model, layout, mesh)
-        for signature in wanted:
-            if only not in (None, signature.name):
-                continue
-            with refused.keeping(signature.name):
-                try:
-                    programs.append(
-                        _lower(signature, logical, signature.name == layout.entry.watched_program)
-                    )
-                except InvalidInput as error:
-                    failed.append((signature.name, str(error)))
-    return Template(tuple(programs), logical, tuple(refused.programs), tuple(failed))
+
+    @contextlib.contextmanager
+    def _tracing(self) -> Iterator[None]:
+        layout = self._layout
+        with traced_under(layout, self._mesh), reading_rules(layout), code_of(layout):
+            yield
+
+
+# Of the last layouts by their template.
+programs_of = cached(LRUCache(8), key=template_key, info=True)(_Programs)
 
 
 def _lower(signature: Signature, logical: bool, watched: bool) -> Lowered:

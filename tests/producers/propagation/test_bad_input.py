@@ -123,7 +123,7 @@ def test_the_other_programs_appear_if_one_is_refused(monkeypatch: pytest.MonkeyP
     broken = [
         replace(each, module=parsed(TUPLES)) if each.name == "apply" else each for each in found.programs
     ]
-    monkeypatch.setattr(propagate, "template_of", lambda _: replace(found, programs=tuple(broken)))
+    monkeypatch.setattr(propagate, "template_of", lambda *_: replace(found, programs=tuple(broken)))
     answer = propagate.propagated_programs(layout)
     assert [each.name for each in answer.programs] == ["init", "train_step"]
     (note,) = answer.findings

@@ -221,10 +221,10 @@ def test_neither_rules_nor_constraints_need_a_new_trace(monkeypatch) -> None:
     layout = layouts.parse({**MLP, "depth": "48"}).unwrap()
     template.template_of(layout)
 
-    def refusing(layout: Layout, only: str | None = None):
+    def refusing(layout: Layout):
         raise AssertionError(f"{layout.model} is traced again")
 
-    monkeypatch.setattr(template, "_lowered", refusing)
+    monkeypatch.setattr(template, "_Programs", refusing)
     found = layout_effects(layout, "train_step", None, quiet)
     assert {one.kind for one in found.changes} >= {"rule", "constraint"}
     assert all(one.cost for one in found.changes)

@@ -221,12 +221,12 @@ def test_a_path_leads_from_the_source_over_the_operations_to_the_value() -> None
 
 @pytest.mark.nightly
 def test_another_mesh_and_other_rules_use_the_same_lowered_module() -> None:
-    template.template_of.cache_clear()
+    template.programs_of.cache_clear()
     first = layout_of({"mesh": "2x4", "depth": "64"})
     second = layout_of({"mesh": "4x4", "depth": "64", "rules": "batch=model,embed=data"})
     train_step(first)
     train_step(second)
-    assert template.template_of.cache_info().misses == 1
+    assert template.programs_of.cache_info().misses == 1
 
 
 @pytest.mark.nightly

@@ -26,8 +26,12 @@ def layout(mesh: str, rules: str) -> Layout:
 def test_nothing_of_the_layout_before_remains() -> None:
     first = layout("2x4", "batch=data,mlp=model,heads=model")
     second = layout("4x2", "batch=data+model,embed=model")
+    step = template_of(first, ("train_step",))
+    assert step.names == ("train_step",) and step is template_of(second, ("train_step",))
     template = template_of(first)
     assert template is template_of(second) and template.logical
+    assert template.names == ("init", "train_step", "apply")
+    assert template.programs[1] is step.programs[0], "each program is lowered once"
     lowered = next(program for program in template.programs if program.name == "train_step")
     for module in (lowered.numbered, lowered.for_partitioner, lowered.without_names):
         before = str(module.restore())
