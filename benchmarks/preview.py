@@ -18,9 +18,9 @@ from inspector.core.abstract import AbstractArray, AbstractState
 from inspector.core.snapshot import Array, Group
 from inspector.figures.block_map import block_map
 from inspector.figures.mesh_map import mesh_map
-from inspector.figures.overview import overview
 from inspector.layout import Layout
 from inspector.layout.plan import plan
+from inspector.sections import whole_model
 
 PAIRS = 11
 LIMIT = 0.080  # seconds in the server
@@ -88,7 +88,7 @@ def preview_seconds(layout: Layout, state: AbstractState) -> dict[str, float]:
     array = largest_parameter(planned.arrays)
     timed("block map", lambda: block_map(array, planned.mesh))
     timed("mesh map", lambda: mesh_map(array, planned.mesh))
-    timed("overview", lambda: overview(planned.arrays, planned.mesh))
+    timed("whole model", lambda: whole_model.of_snapshot(planned))
     return seconds
 
 

@@ -63,6 +63,7 @@ def in_program(program: Program, renamed: Renamed) -> Program:
         ),
         memory_use=used,
         donation=donation,
+        first_used=program.first_used and tuple(map(renamed, program.first_used)),
     )
 
 

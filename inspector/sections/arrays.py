@@ -1,10 +1,9 @@
-"""All arrays: bytes on each device, the tree of PartitionSpecs, shard maps, and a table."""
+"""All arrays: the tree of PartitionSpecs, shard maps, and a table."""
 
 from __future__ import annotations
 
 from collections.abc import Callable, Collection, Iterable, Sequence
 from dataclasses import replace
-from typing import Any
 
 from inspector.core import dtypes
 from inspector.core.folding import fold
@@ -14,8 +13,6 @@ from inspector.core.meshes import mesh_name, mesh_title
 from inspector.core.snapshot import Array, Mesh, Snapshot
 from inspector.core.totals import STATE_GROUPS
 from inspector.figures.block_map import why_no_map
-from inspector.figures.overview import held, overview
-from inspector.figures.small_multiples import small_multiples
 from inspector.figures.spec_tree import spec_tree
 from inspector.figures.tree_rows import Column as TreeColumn
 from inspector.sections import array as one_array
@@ -56,32 +53,6 @@ def state_arrays(snapshot: Snapshot) -> tuple[Array, ...]:
     """Return the arrays of the train state, or all arrays if there is no train state."""
     state = tuple(array for array in snapshot.arrays if array.group in STATE_GROUPS)
     return state or snapshot.arrays
-
-
-def bytes_on_devices(snapshot: Snapshot, arrays: Sequence[Array], maps: int | None = None) -> Section:
-    """Return the bytes that each device holds of each array, and a small shard map per parameter.
-
-    Args:
-      maps: the number of small maps; all of them by default.
-    """
-    missing = unknown.no_arrays(snapshot) or unknown.no_mesh(snapshot)
-    if missing is not None or snapshot.mesh is None:
-        return Section("bytes", "Bytes on each device", (missing,) if missing else ())
-    blocks = _for_each_mesh(snapshot, arrays, "bytes", lambda mesh, these: _bytes_on_mesh(these, mesh, maps))
-    return Section("bytes", "Bytes on each device", blocks)
-
-
-def _bytes_on_mesh(arrays: Sequence[Array], mesh: Mesh | None, maps: int | None) -> tuple[Block, ...]:
-    """Return the figures of `bytes_on_devices` for the arrays on one mesh."""
-    parameters = [array for array in arrays if array.group == "params"] or arrays
-    settings: dict[str, Any] = {} if maps is None else {"most_maps": maps}
-    alt = "Small shard maps of the parameters"
-    small = Picture.of("small_multiples", alt, small_multiples, parameters, mesh, **settings)
-    first: Block = unknown.unknown("Bytes per device are unknown: the Snapshot has no bytes of arrays.")
-    if mesh is not None and any(held(array, mesh) is not None for array in arrays):
-        alt = "Bytes on each device by array"
-        first = Picture.of("overview", alt, overview, arrays, mesh)
-    return first, small
 
 
 def tree_pictures(

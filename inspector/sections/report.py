@@ -32,6 +32,7 @@ from inspector.sections import (
     subject,
     summary,
     time,
+    whole_model,
 )
 from inspector.sections.programs import main_first
 from inspector.sections.section import (
@@ -46,7 +47,6 @@ from inspector.sections.section import (
 
 Named = Sequence[tuple[str, Snapshot]]
 
-_MAX_SMALL_MAPS = 40
 _MAX_FINDINGS = 20  # of the short form
 
 
@@ -84,12 +84,11 @@ def of_snapshot(snapshot: Snapshot, chip: Chip | None, maps: int) -> tuple[Secti
     """
     chip = targets.chip_for(snapshot, chip)
     before, snapshot = snapshot, for_chip(snapshot, chip)
-    state = arrays.state_arrays(snapshot)
     return (
         Section("summary", "Summary", (assessed.facts(before, chip), summary.facts(snapshot))),
         *sharding_errors.sections(snapshot),
+        Section("whole-model", "The whole model", whole_model.blocks(snapshot, chip)),
         improvements.section(snapshot, chip),
-        arrays.bytes_on_devices(snapshot, state, _MAX_SMALL_MAPS),
         arrays.tree(snapshot),
         arrays.maps(snapshot, maps),
         collectives.section(snapshot),

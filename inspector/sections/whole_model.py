@@ -139,6 +139,12 @@ class _Reader:
         self._snapshot, self._mesh, self._places, self._program = snapshot, mesh, places, program
         used = (program.first_used if program is not None else None) or ()
         self._rank = {path: number for number, path in enumerate(used)}
+        # The arrays of a recorded run have other paths than the inputs of its programs: the ends are alike.
+        self._rank_of_end: dict[str, int] = {}
+        for number, path in enumerate(used):
+            keys = _segments(path)
+            for start in range(1, len(keys)):
+                self._rank_of_end.setdefault("/".join(keys[start:]), number)
         self._depth = 0
         self.more = ""
 
@@ -180,9 +186,14 @@ class _Reader:
         most = len(self._rank)
         if not most and len(tiles) == 1 and _EMBEDDING.search(tiles[0].paths[0]):
             return -1
-        return min(
-            self._rank.get(path, most + self._order.get(path, 0)) for tile in tiles for path in tile.paths
-        )
+
+        def rank(path: str) -> int:
+            if path in self._rank:
+                return self._rank[path]
+            end = "/".join(_segments(path)[self._depth :])
+            return self._rank_of_end.get(end, most + self._order.get(path, 0))
+
+        return min(rank(path) for tile in tiles for path in tile.paths)
 
     def _stack_group(self, stack: str, members: Sequence[Array], tiles: tuple[Tile, ...]) -> Group:
         (layers, *_) = self._dimensions(members[0])
@@ -355,21 +366,26 @@ class _Reader:
                     activation=self._activation(group),
                 )
             )
-        return tuple(finished), self._moves(of_groups[None], finder, groups)
+        return tuple(finished), self._moves(of_groups[None], finder, groups, apart=True)
 
     def _moves(
         self,
         collectives: Sequence[tuple[str | None, Collective]],
         finder: _Finder,
         groups: Sequence[Group],
+        apart: bool = False,
     ) -> tuple[Move, ...]:
-        """Return the moves of these collectives, those with the most bytes first."""
-        alike: dict[_Kind, list[Collective]] = defaultdict(list)
+        """Return the moves of these collectives, those with the most bytes first.
+
+        apart: whether those of other operations are other moves.
+        """
+        alike: dict[tuple[_Kind, str], list[Collective]] = defaultdict(list)
         for role, collective in collectives:
             axes = collective.axis_parts if collective.mesh_axes is None else collective.mesh_axes
-            alike[role, collective.op, axes, collective.network].append(collective)
+            primitive = parse_op_name(collective.op_name)[0].primitive if apart else ""
+            alike[(role, collective.op, axes, collective.network), primitive].append(collective)
         moves = []
-        for (role, op, axes, network), members in alike.items():
+        for ((role, op, axes, network), _), members in alike.items():
             assert self._program is not None
             ranked = sorted(members, key=lambda one: -(wire_bytes_of_run(one) or 0))
             sources = dict.fromkeys(

@@ -25,8 +25,8 @@ LARGEST_BYTES = 300_000  # a README with all of them still opens at once on a sl
 
 # A picture, the tab and the view that it shows, and the figure that must be drawn for it.
 PANELS = (
-    ("shard_map", ("Summary",), "block_map"),
-    ("overview", ("Arrays", "By device"), "overview"),
+    ("shard_map", ("Arrays", "Table"), "block_map"),
+    ("whole_model", ("Summary",), None),
     ("tree", ("Arrays", "Tree"), "spec_tree"),
     ("collectives", ("Communication",), "traffic_map"),
     ("effects", ("Improve",), None),

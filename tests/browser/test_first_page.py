@@ -88,7 +88,7 @@ def test_the_first_screen_has_the_answers_and_few_buttons(open_dashboard, query)
     )
     assert len(visible) <= MOST_BUTTONS, visible
     for shown in (
-        dashboard.keyed("mesh_map"),
+        dashboard.keyed("whole_model"),
         dashboard.field("Mesh axes of rule 2"),
         dashboard.main().get_by_test_id("stMetric").first,
     ):

@@ -38,9 +38,7 @@ from inspector.figures.holding_bars import holding_bars
 from inspector.figures.linked_maps import cut_of, linked_maps, panel
 from inspector.figures.memory_bars import memory_bars
 from inspector.figures.mesh_map import copies_map, mesh_map
-from inspector.figures.overview import overview
 from inspector.figures.roofline import roofline
-from inspector.figures.small_multiples import small_multiples
 from inspector.figures.spec_tree import spec_tree
 from inspector.figures.timings import operation_times, phases, steps
 from inspector.figures.torus_map import torus_map
@@ -101,8 +99,6 @@ def test_figures_of_arrays(mesh: Mesh, held: list[Array], width: int) -> None:
         if cut is not None and array.shape is not None:
             panels = [panel("a", array, mesh, cut, array.shape), panel("b", None, mesh, cut, ())]
             check(linked_maps(panels, array.path, cut, width_px=width))
-    check(small_multiples(held, mesh, width_px=width))
-    check(overview(held, mesh, mesh, width_px=width))
     check(spec_tree([Column("", tuple(held))], {}, width_px=width))
     columns = [Column("a", tuple(held)), Column("b", tuple(held[:1]), {"a/b"})]
     check(spec_tree(columns, mesh, width_px=width))

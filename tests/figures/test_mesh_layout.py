@@ -14,7 +14,6 @@ from inspector.figures import mesh_layout
 from inspector.figures.block_map import block_map, why_no_map
 from inspector.figures.mesh_layout import mesh_grid
 from inspector.figures.mesh_map import copies_map, mesh_map
-from inspector.figures.small_multiples import small_multiples
 
 from . import samples
 
@@ -69,7 +68,6 @@ def test_131072_devices_are_folded_into_a_small_figure():
     assert "of 8,192, on 3, 19, … 131059 (8192×)" in cells.text[3]
     assert len(figure.to_json()) < 20_000
     assert len(block_map(array, mesh).to_json()) < 20_000
-    assert len(small_multiples([array], mesh).to_json()) < 20_000
 
 
 def test_a_folded_cell_shows_the_chosen_device():
@@ -85,9 +83,3 @@ def test_too_many_blocks_have_no_map():
     array = samples.array("params/kernel", (1 << 17, 4), (("data", "fsdp"), None), mesh)
     assert "131,072 blocks" in why_no_map(array, mesh)
     assert mesh_map(array, mesh) is None and block_map(array, mesh) is None
-    assert small_multiples([array], mesh) is None
-    # Two arrays that need different axes have no mesh in common that can be drawn.
-    other = samples.array("params/bias", (1 << 13, 4), (("data",), None), mesh)
-    third = samples.array("params/kernel", (64, 64), (("fsdp",), None), mesh)
-    assert small_multiples([other, third], mesh) is None
-    assert small_multiples([third], mesh) is not None

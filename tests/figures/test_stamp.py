@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 
 from inspector.figures import labels, stamp
 from inspector.figures.block_map import block_map
-from inspector.figures.overview import overview
+from inspector.figures.mesh_map import mesh_map
 from inspector.figures.spec_tree import spec_tree
 from inspector.figures.tree_rows import Column
 from inspector.sections import provenance
@@ -23,7 +23,7 @@ def tree(arrays, on):
     return spec_tree([Column("", arrays)], on)
 
 
-@pytest.mark.parametrize("draw", [overview, tree, lambda arrays, on: block_map(arrays[1], on)])
+@pytest.mark.parametrize("draw", [tree, lambda arrays, on: block_map(arrays[1], on)])
 def test_the_figure_grows_below(draw) -> None:
     found = samples.snapshot()
     figure = draw(found.arrays, found.mesh)
@@ -54,7 +54,7 @@ def test_a_stamp_names_model_mesh_rules_target_versions_and_date() -> None:
     layout = {"model": "logical_mlp", "mesh": "2x4", "axes": ["data", "model"],
               "rules": [["batch", ["data"]], ["hidden", ["model"]]]}  # fmt: skip
     found = dataclasses.replace(samples.snapshot(), source=source, layout=layout)
-    figure = stamp.stamped_with(overview(found.arrays, found.mesh), [provenance.line(found)])
+    figure = stamp.stamped_with(mesh_map(found.arrays[1], found.mesh), [provenance.line(found)])
     text = html.unescape(figure.layout.annotations[-1].text.replace("<br>", " "))
     for words in (
         *("MLP, logical axes", "data 2 × model 4", "batch → data, hidden → model"),
@@ -77,7 +77,7 @@ def test_a_text_is_wrapped_without_loss(text: str, width: int) -> None:
 def test_ground_and_text_color() -> None:
     from inspector.figures import palette
 
-    figure = overview(samples.mlp_state(), samples.DEFAULT_MESH)
+    figure = mesh_map(samples.kernel(), samples.DEFAULT_MESH)
     for dark in (False, True):
         on = stamp.on_ground(figure, dark=dark)
         assert palette.contrast(on.layout.paper_bgcolor, on.layout.font.color) > 12

@@ -13,7 +13,7 @@ import pytest
 
 from inspector.core.errors import InvalidInput
 from inspector.figures import stamp
-from inspector.figures.overview import overview
+from inspector.figures.mesh_map import mesh_map
 from inspector.media.pictures import file as picture_file
 from inspector.sections import provenance
 from tests.media import hostile
@@ -25,7 +25,7 @@ NAME = "<img src=x onerror=window.hacked=1>$x^2$</text><script>"
 @pytest.fixture(scope="module")
 def figure():
     found = hostile.snapshot(NAME)
-    return stamp.stamped_with(overview(found.arrays, found.mesh, width_px=800), [provenance.line(found)])
+    return stamp.stamped_with(mesh_map(found.arrays[1], found.mesh, width_px=800), [provenance.line(found)])
 
 
 def test_a_png_has_twice_the_pixels_of_the_figure(figure) -> None:

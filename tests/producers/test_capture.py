@@ -32,7 +32,6 @@ from inspector.core import device_holdings, sharding, snapshot
 from inspector.core.errors import InvalidInput
 from inspector.core.snapshot import Array, Snapshot
 from inspector.core.totals import state_totals
-from inspector.figures import overview
 from inspector.machines import hardware
 from inspector.machines.prediction import memory
 from inspector.machines.prediction.memory import breakdown
@@ -440,7 +439,6 @@ def test_arrays_in_host_memory_take_no_device_memory() -> None:
     held = device_holdings.holdings(found, [0])
     assert (held.bytes, held.host) == (half, half)
     assert [piece.memory_kind for piece in held.pieces] == ["pinned_host", "device"]
-    assert overview.totals(overview.table(found.arrays, found.mesh), found.mesh).max() == half
     assert {one.group for one in memory.duplication_by_group(found)} == {"params"}
     needed = memory.fit(dataclasses.replace(found, programs=()), hardware.chip("v5e")).needed
     assert needed == half

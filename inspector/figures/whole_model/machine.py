@@ -13,6 +13,7 @@ from inspector.core.snapshot import Mesh
 from inspector.core.tpu_slices import crossing_axes, slices_of
 from inspector.figures import chip_panels, labels
 from inspector.figures.palette import color_of_axis
+from inspector.figures.whole_model import svg
 from inspector.figures.whole_model.record import WholeModel, coordinates, position_of
 from inspector.figures.whole_model.svg import INK, Canvas
 
@@ -20,6 +21,7 @@ _CELL_PX = (9.0, 24.0)
 _MOST_CELLS = 8  # along one side of a grid
 _MOST_GRIDS = 4
 _GAP_PX = 18
+_TEXT_PX = 11.5
 
 
 def draw(canvas: Canvas, model: WholeModel, x: float, y: float, width: float) -> float:
@@ -191,7 +193,7 @@ def _below(
         canvas.rect(x, y - 8, 9, 9, fill=color_of_axis(axis), rx=2)
         y = _lines(canvas, x + 14, y, width - 14, [f"{axis} {mesh.sizes[axis]}"], weight=600)
         far = ", over the data center network" if axis in crossing else ""
-        said = f"device {device} is at {places[axis]}; with {near}{far}"
+        said = f"device {device} is at {places[axis]}, exchanges with {near}{far}"
         y = _lines(canvas, x + 14, y, width - 14, [said], quiet=True) + 4
         canvas.close()
     y += 8
@@ -204,6 +206,8 @@ def _below(
             y = _lines(canvas, x, y + 11, width, [f"{bytes_text(size)} over {mesh_axes_text(axes)}"]) + 4
     elif model.traffic is not None:
         y = _lines(canvas, x, y, width, [f"A device sends nothing in {model.step}"])
+    elif not model.ordered:
+        y = _lines(canvas, x, y, width, ["What moves is known once the program is partitioned."], quiet=True)
     elif model.unknown_traffic:
         y = _lines(canvas, x, y, width, [f"Traffic unknown: {model.unknown_traffic}"], quiet=True)
     return _lines(canvas, x, y + 6, width, model.facts, quiet=True)
@@ -237,7 +241,7 @@ def _lines(
 ) -> float:
     """Write texts, wrapped, and return the line after the last one."""
     for text in texts:
-        for line in labels.wrapped(text, max(labels.fitting(width, 10.5), 8), 4):
-            canvas.text(x, y, line, 10.5, font_weight=weight, fill_opacity=0.72 if quiet else None)
-            y += 13.5
+        for line in labels.wrapped(text, max(svg.fitting(width, _TEXT_PX), 8), 4):
+            canvas.text(x, y, line, _TEXT_PX, font_weight=weight, fill_opacity=0.72 if quiet else None)
+            y += 14
     return y

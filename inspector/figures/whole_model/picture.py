@@ -15,21 +15,20 @@ from inspector.core.collectives import OPERATIONS
 from inspector.core.formatting import and_text, bytes_text, counted, mesh_axes_text, shape_text
 from inspector.core.statistics import sum_known
 from inspector.figures import labels, palette
-from inspector.figures.whole_model import machine, tiles
+from inspector.figures.whole_model import machine, svg, tiles
 from inspector.figures.whole_model.record import Group, Move, Tile, WholeModel
 from inspector.figures.whole_model.svg import INK, Canvas, Svg
 from inspector.figures.whole_model.tiles import Scale
 
 _BESIDE_PX = 760  # at least this wide, headings and the machine are beside the tiles
-_HEAD_PX, _MACHINE_PX = 102, 152
+_HEAD_PX, _MACHINE_PX = 108, 152
 _GAP_PX = 14  # between groups
 # The longest side and the narrowest column, for texts; the first with which one line is enough.
-_LONGEST_PX = ((150, 70), (128, 70), (108, 66), (92, 64), (78, 62), (64, 60))
+_LONGEST_PX = ((150, 72), (128, 70), (108, 68), (92, 66), (78, 64), (64, 62), (52, 60))
 _WRAPPED_LONGEST_PX, _WRAPPED_COLUMN_PX = 92, 66
 _FRAME_PX = 8  # inside of a frame
-_NAME_PX, _TEXT_PX, _LINE_PX = 11, 10.5, 13.5
-_BOLD = 1.1  # width of bold letters to others
-_MOST_RADIUS_PX, _LEAST_RADIUS_PX = 12.0, 1.5
+_NAME_PX, _TEXT_PX, _SMALL_PX, _LINE_PX = 12, 11.5, 10.5, 14
+_MOST_RADIUS_PX, _SMALL_RADIUS_PX, _LEAST_RADIUS_PX = 12.0, 4.0, 1.5
 _MOST_ROWS = 4
 _LANE_TILE_PX = 44
 _LANE_LEAST_PX = 118
@@ -117,7 +116,7 @@ def alternative(model: WholeModel) -> str:
 def _heading(sheet: _Sheet, width: float) -> float:
     canvas, model = sheet.canvas, sheet.model
     y = 16.0
-    for line in labels.wrapped(model.title, labels.fitting(width, 14), 2):
+    for line in labels.wrapped(model.title, svg.fitting(width, 14), 2):
         canvas.text(0, y, line, 15, font_weight=600)
         y += 18
     places = ", ".join(f"{axis} {at}" for axis, at in model.coordinates.items() if model.mesh.sizes[axis] > 1)
@@ -135,7 +134,7 @@ def _heading(sheet: _Sheet, width: float) -> float:
         *([f"all {dtypes.pop()}"] if len(dtypes) == 1 else []),
         *([model.more] if model.more else []),
     ]
-    for line in labels.wrapped(" · ".join(legend), labels.fitting(width, _TEXT_PX), 5):
+    for line in labels.wrapped(" · ".join(legend), svg.fitting(width, _TEXT_PX), 5):
         canvas.text(0, y, line, _TEXT_PX, fill_opacity=0.72)
         y += _LINE_PX
     return y
@@ -159,7 +158,12 @@ def _kind(move: Move) -> _Kind:
 
 
 def _line_up(sheet: _Sheet) -> list[list[_Column]]:
-    """Return the columns of each line."""
+    """Return the columns of each line. Groups are divided only if that saves a line."""
+    whole, divided = _filled(sheet, True), _filled(sheet, False)
+    return divided if len(divided) < len(whole) else whole
+
+
+def _filled(sheet: _Sheet, keep_whole: bool) -> list[list[_Column]]:
     lines: list[list[_Column]] = [[]]
     x = 0.0
     *_, last = sheet.model.groups
@@ -172,7 +176,7 @@ def _line_up(sheet: _Sheet) -> list[list[_Column]]:
                 column.width += missing / len(columns)
         pad = _FRAME_PX if group.title else 0
         whole = sum(column.width for column in columns) + 2 * pad
-        if lines[-1] and x + whole > sheet.width and (whole <= sheet.width or x > sheet.width * 0.6):
+        if keep_whole and lines[-1] and x + whole > sheet.width:
             lines.append([])
             x = 0.0
         x += pad
@@ -220,11 +224,21 @@ def _draw_line(sheet: _Sheet, line: list[_Column], y: float) -> float:
             y = _row(sheet, moves, kind, y)
     bottom = y + 2
     for group, left, right in groups:
+        if group.title and sheet.head:
+            x, width = left - _FRAME_PX, right - left + 2 * _FRAME_PX - 4
+            canvas.rect(x, top, width, bottom - top, rx=8, fill_opacity=0.03,
+                        stroke=INK, stroke_opacity=0.18, pointer_events="none")  # fmt: skip
+        elif group.title:
+            canvas.line(left, top, right - 6, top, INK, stroke_opacity=0.4)
         if group.title:
-            canvas.rect(left - _FRAME_PX, top, right - left + 2 * _FRAME_PX - 4, bottom - top, rx=8,
-                        fill_opacity=0.035, stroke=INK, stroke_opacity=0.18)  # fmt: skip
             canvas.text(left, top + 15, *_fitting_title(group, right - left), font_weight=600)
-    return _lane(sheet, groups, bottom + 6)
+    last = {id(group): group.tiles[-1] for group, _, _ in groups}
+    drawn = {id(column.tile) for column in line}
+    ended = [
+        (group if id(last[id(group)]) in drawn else replace(group, moves=(), activation=None), left, right)
+        for group, left, right in groups
+    ]
+    return _lane(sheet, ended, bottom + 6)
 
 
 def _fitting_title(group: Group, room: float) -> tuple[str, float]:
@@ -235,9 +249,9 @@ def _fitting_title(group: Group, room: float) -> tuple[str, float]:
     elif group.count > 1:
         title += f" × {group.count}"
     together = f" · figures of all {group.count} layers" if group.count > 1 else ""
-    if labels.width_px(title + together, 11.5) <= room:
+    if svg.width_px(title + together, 11.5) <= room:
         title += together
-    return labels.cut(title, max(labels.fitting(room, 11.5), 6)), 12
+    return labels.cut(title, max(svg.fitting(room, 11.5), 6)), 12
 
 
 def _spans(line: Sequence[_Column]) -> list[tuple[Group, float, float]]:
@@ -258,7 +272,7 @@ def _sections(sheet: _Sheet, line: Sequence[_Column], y: float) -> None:
         key = (id(column.group), column.tile.section)
         if column.tile.section and key != last:
             following = [one.width for one in line[number:] if (id(one.group), one.tile.section) == key]
-            text = labels.cut(column.tile.section, max(labels.fitting(sum(following), _TEXT_PX), 4))
+            text = labels.cut(column.tile.section, max(svg.fitting(sum(following), _TEXT_PX), 4))
             sheet.canvas.text(column.left, y + 9, text, _TEXT_PX, fill_opacity=0.72)
         last = key
 
@@ -266,16 +280,16 @@ def _sections(sheet: _Sheet, line: Sequence[_Column], y: float) -> None:
 def _names(sheet: _Sheet, line: Sequence[_Column], y: float) -> float:
     most = y
     for column in line:
-        room = max(labels.fitting(column.width - 4, _NAME_PX * _BOLD), 6)
+        room = max(svg.fitting(column.width - 2, _NAME_PX, bold=True), 6)
         at = y
         for name in _label_lines(column.tile.label, room):
             sheet.canvas.text(column.left, at, name, _NAME_PX, font_weight=600)
             at += _LINE_PX
         details = [_shape(column.tile), column.tile.place]
         for detail in filter(None, details):
-            for text in labels.wrapped(detail, max(labels.fitting(column.width - 4, 9.5), 6), 2):
-                sheet.canvas.text(column.left, at, text, 9.5, fill_opacity=0.72)
-                at += 12
+            for text in labels.wrapped(detail, max(svg.fitting(column.width - 4, _SMALL_PX), 6), 2):
+                sheet.canvas.text(column.left, at, text, _SMALL_PX, fill_opacity=0.72)
+                at += 13
         most = max(most, at)
     return most + 2
 
@@ -305,17 +319,21 @@ def _head(sheet: _Sheet, y: float, texts: Sequence[str]) -> tuple[float, float]:
     """
     canvas = sheet.canvas
     if not sheet.head:
-        canvas.text(2, y + 10, ", ".join(texts), 10, fill_opacity=0.85)
+        canvas.text(2, y + 10, ", ".join(texts), _SMALL_PX, fill_opacity=0.85)
         return y + 14, y + 14
     first, *others = texts
     lines = [
         first,
-        *(line for text in others for line in labels.wrapped(text, labels.fitting(sheet.head - 4, 9.5), 2)),
+        *(
+            line
+            for text in others
+            for line in labels.wrapped(text, svg.fitting(sheet.head - 4, _SMALL_PX), 2)
+        ),
     ]
     for number, text in enumerate(lines):
-        canvas.text(0, y + 10 + 12 * number, text, 9.5, font_weight=None if number else 600,
+        canvas.text(0, y + 11 + 13 * number, text, _SMALL_PX, font_weight=None if number else 600,
                     fill_opacity=0.72 if number else None)  # fmt: skip
-    return y, y + 12 * len(lines) + 4
+    return y, y + 13 * len(lines) + 4
 
 
 def _holdings(sheet: _Sheet, line: Sequence[_Column], y: float) -> float:
@@ -329,10 +347,10 @@ def _holdings(sheet: _Sheet, line: Sequence[_Column], y: float) -> float:
             if list(tile.copied_over) == everywhere:
                 over = " on all devices"
             for text in labels.wrapped(
-                f"{tile.copies} copies{over}", labels.fitting(column.width - 2, 9.5), 3
+                f"{tile.copies} copies{over}", svg.fitting(column.width - 2, _SMALL_PX), 3
             ):
-                at += 12
-                sheet.canvas.text(column.left, at, text, 9.5, fill_opacity=0.72)
+                at += 13
+                sheet.canvas.text(column.left, at, text, _SMALL_PX, fill_opacity=0.72)
         lowest = max(lowest, at + 4)
     return lowest + 6
 
@@ -353,7 +371,7 @@ def _row(sheet: _Sheet, moves: Sequence[tuple[_Column, Move]], kind: _Kind, y: f
         heading = ["other collectives", "of these arrays"]
     else:
         count = f" ×{same}" if same and same > 1 else ""
-        heading = [kind[1] + count, f"{subject}, over {_over(kind[2], kind[3])}"]
+        heading = [kind[1] + count, f"{subject} over {_over(kind[2], kind[3])}"]
         if phases and kind[0] != GRADIENTS:
             heading.append(and_text(phases))
     y, lowest = _head(sheet, y, heading)
@@ -364,19 +382,25 @@ def _row(sheet: _Sheet, moves: Sequence[tuple[_Column, Move]], kind: _Kind, y: f
         (column, of_tile, sum_known(m.bytes for m in of_tile)) for column, of_tile in by_column.values()
     ]
     radius = max(_radius(sheet, size or 0) for _, _, size in of_tiles)
+    texts = []
     for column, of_tile, size in of_tiles:
+        each = _times(column.tile, of_tile[0])
+        times_text = f" ×{each}" if same is None and each and each > 1 and kind != _OTHERS else ""
+        texts.append(bytes_text(size) + times_text)
+    beside = radius < _SMALL_RADIUS_PX or all(
+        svg.width_px(said, _TEXT_PX) < column.width - 2 * radius - 7
+        for said, (column, _, _) in zip(texts, of_tiles, strict=True)
+    )
+    for said, (column, of_tile, size) in zip(texts, of_tiles, strict=True):
         largest = of_tile[0]
         title = " ".join(map(_move_title, of_tile))
         sheet.canvas.open(title, class_="move", data_collective=largest.collectives[0])
         _circle(sheet, column.left + radius + 1, y + 2 + radius, size or 0, largest.axes)
-        each = _times(column.tile, largest)
-        said = bytes_text(size) + (f" ×{each}" if same is None and each and kind != _OTHERS else "")
-        at = column.left + 2 * radius + 6
-        if labels.width_px(said, _TEXT_PX) < column.left + column.width - at:
-            sheet.canvas.text(at, y + 6 + radius, said, _TEXT_PX)
+        if beside:
+            sheet.canvas.text(column.left + 2 * radius + 5, y + 6 + radius, said, _TEXT_PX)
         else:
-            sheet.canvas.text(column.left, y + 2 * radius + 13, said, _TEXT_PX)
-            lowest = max(lowest, y + 2 * radius + 16)
+            sheet.canvas.text(column.left, y + 2 * radius + 14, said, _TEXT_PX)
+            lowest = max(lowest, y + 2 * radius + 17)
         sheet.canvas.close()
     return max(lowest, y + max(2 * radius + 4, 16)) + 4
 
@@ -410,49 +434,56 @@ def _times(tile: Tile, move: Move) -> int | None:
 
 def _lane(sheet: _Sheet, groups: Sequence[tuple[Group, float, float]], y: float) -> float:
     """Draw the activations of the groups of a line, and what moves because of them."""
-    if not any(group.activation or group.moves for group, _, _ in groups):
+    groups = [part for part in groups if part[0].activation or part[0].moves]
+    if not groups:
         return y
-    canvas = sheet.canvas
     y, lowest = _head(sheet, y, ["activations", "flow from left to right"])
-    start, end = groups[0][1], groups[-1][2]
+    if not sheet.head:  # each in the whole width
+        for group, _, _ in groups:
+            y = _lane_cell(sheet, group, (2, sheet.width), y)[0]
+        return y
+    ends = [*(left - _GAP_PX for _, left, _ in groups[1:]), sheet.head + sheet.width]
     middle = y + 8 + _LANE_TILE_PX / 2
-    drawn = [start]
-    for number, (group, left, right) in enumerate(groups):
-        if number == len(groups) - 1:
-            right = sheet.head + sheet.width
-        x, at = left, middle + 10
-        if group.activation is not None:
-            tile = group.activation
-            size = sheet.lane_scale.size(tile)
-            edge = tiles.EDGE_PX if any(d.axes for d in tile.sides()[0]) else 2
-            canvas.open(_tile_title(tile), **_of_tile(tile))
-            tiles.draw(canvas, tile, x + edge, middle - size[1] / 2, size)
-            canvas.close()
-            x += edge + size[0] + tiles.SHEET_PX * tiles.sheets(tile) + 8
-            copies = (
-                f", {tile.copies} copies over {mesh_axes_text(tile.copied_over)}" if tile.copied_over else ""
-            )
-            said = (
-                f"{tile.label}: {shape_text(tuple(d.size for d in tile.dimensions))}, "
-                f"{bytes_text(tile.bytes)} on each device{copies}"
-            )
-            drawn += [left - 3, x + 2]
-            if right - x < _LANE_LEAST_PX:
-                x, at = left, middle + _LANE_TILE_PX / 2 + 14
-            else:
-                at = middle + 16
-            at = _written(sheet, x, at, right - x, said)
-        for move in group.moves[:_MOST_LISTED]:
-            at = _draw_lane_move(sheet, move, x, at + 2, right - x)
-        rest = group.moves[_MOST_LISTED:]
-        if rest:
-            size_rest = bytes_text(sum(move.bytes or 0 for move in rest))
-            at = _written(sheet, x, at + 10, right - x, f"{counted(len(rest), 'other kind')}, {size_rest}")
-        lowest = max(lowest, at)
-    for left, right in zip(drawn[::2], [*drawn[1::2], end][: len(drawn[::2])], strict=True):
-        canvas.line(left, middle, max(right, left), middle, INK, stroke_opacity=0.35, stroke_width=1.5)
-    canvas.add("path", d=f"M{end:.1f} {middle - 4:.1f}l7 4l-7 4", fill="none", stroke=INK, stroke_opacity=0.5)
-    return max(lowest, middle + _LANE_TILE_PX / 2 + 4)
+    at = sheet.head
+    for (group, left, _), end in zip(groups, ends, strict=True):
+        below, stop = _lane_cell(sheet, group, (left, end), y)
+        lowest = max(lowest, below)
+        sheet.canvas.line(at, middle, max(left - 4, at), middle, INK, stroke_opacity=0.35, stroke_width=1.5)
+        at = stop
+    end = max(at, min(groups[-1][2], ends[-1]))
+    sheet.canvas.line(at, middle, end, middle, INK, stroke_opacity=0.35, stroke_width=1.5)
+    path = f"M{end:.1f} {middle - 4:.1f}l7 4l-7 4"
+    sheet.canvas.add("path", None, d=path, fill="none", stroke=INK, stroke_opacity=0.5)
+    return lowest
+
+
+def _lane_cell(sheet: _Sheet, group: Group, ends: tuple[float, float], y: float) -> tuple[float, float]:
+    """Draw the activations of one group. Return where they end below, and where the tile ends."""
+    left, right = ends
+    middle = y + 8 + _LANE_TILE_PX / 2
+    x, at, stop = left, middle + 8, left
+    tile = group.activation
+    if tile is not None:
+        size = sheet.lane_scale.size(tile)
+        edge = tiles.EDGE_PX if any(d.axes for d in tile.sides()[0]) else 2
+        sheet.canvas.open(_tile_title(tile), **_of_tile(tile))
+        tiles.draw(sheet.canvas, tile, x + edge, middle - size[1] / 2, size)
+        sheet.canvas.close()
+        x = stop = x + edge + size[0] + tiles.SHEET_PX * tiles.sheets(tile) + 8
+        copies = f", {tile.copies} copies over {mesh_axes_text(tile.copied_over)}" if tile.copied_over else ""
+        said = f"{tile.label}: {_shape(tile)}, {bytes_text(tile.bytes)} on each device{copies}"
+        if right - x < _LANE_LEAST_PX:
+            x, at = left, middle + _LANE_TILE_PX / 2 + 14
+        else:
+            at = middle + 17
+        at = _written(sheet, x, at, right - x, said)
+    for move in group.moves[:_MOST_LISTED]:
+        at = _draw_lane_move(sheet, move, x, at + 2, right - x)
+    rest = group.moves[_MOST_LISTED:]
+    if rest:
+        size_rest = bytes_text(sum(move.bytes or 0 for move in rest))
+        at = _written(sheet, x, at + 10, right - x, f"{counted(len(rest), 'other kind')}, {size_rest}")
+    return max(at, middle + _LANE_TILE_PX / 2 + 4 if tile is not None else at), stop
 
 
 def _draw_lane_move(sheet: _Sheet, move: Move, x: float, y: float, room: float) -> float:
@@ -483,12 +514,12 @@ def _elsewhere(sheet: _Sheet, y: float) -> float:
     moves = sheet.model.elsewhere
     if not moves:
         return y
-    start, lowest = _head(sheet, y, ["outside of these", "loss, optimizer and inputs"])
+    start, lowest = _head(sheet, y, ["other moves", "of no array above"])
     x = sheet.head + 8
     at = start + 2
-    for move in moves[:3]:
+    for move in moves[:_MOST_LISTED]:
         at = _draw_lane_move(sheet, move, x, at, sheet.width - 16)
-    rest = moves[3:]
+    rest = moves[_MOST_LISTED:]
     if rest:
         size = bytes_text(sum(move.bytes or 0 for move in rest))
         at = _written(sheet, x + 22, at + 10, sheet.width - 40, f"{counted(len(rest), 'other kind')}, {size}")
@@ -496,9 +527,9 @@ def _elsewhere(sheet: _Sheet, y: float) -> float:
 
 
 def _written(sheet: _Sheet, x: float, y: float, room: float, text: str, quiet: bool = True) -> float:
-    for line in labels.wrapped(text, max(labels.fitting(room, 10), 10), 3):
-        sheet.canvas.text(x, y, line, 10 if quiet else _TEXT_PX, fill_opacity=0.72 if quiet else None)
-        y += 12.5
+    for line in labels.wrapped(text, max(svg.fitting(room, _SMALL_PX), 10), 3):
+        sheet.canvas.text(x, y, line, _SMALL_PX if quiet else _TEXT_PX, fill_opacity=0.72 if quiet else None)
+        y += 13.5
     return y
 
 

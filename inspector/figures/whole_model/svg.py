@@ -12,9 +12,23 @@ INK = "currentColor"  # the text color of the page, light or dark
 _STYLE = "<style>.whole-model .on{fill:var(--st-background-color,var(--ground,Canvas))}</style>"
 
 
+# The average width of a letter in ems, of Source Sans and Arial.
+_EM, _BOLD = 0.52, 1.04
+
+
+def width_px(text: str, size: float) -> float:
+    """Return the estimated width of a text in pixels."""
+    return len(text) * size * _EM
+
+
+def fitting(room: float, size: float, bold: bool = False) -> int:
+    """Return how many letters fit into this room."""
+    return int(room / (size * _EM * (_BOLD if bold else 1)))
+
+
 def number(value: float) -> str:
-    """Return a length in pixels with at most one decimal."""
-    return f"{value:.1f}".removesuffix(".0")
+    """Return a length in pixels, or an opacity, with at most two decimals."""
+    return f"{value:.2f}".rstrip("0").rstrip(".")
 
 
 @dataclass(frozen=True)

@@ -4,22 +4,22 @@ from __future__ import annotations
 
 import itertools
 import math
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 
 from inspector.core.formatting import mesh_axes_text
-from inspector.figures import labels
 from inspector.figures.palette import color_of_axis
+from inspector.figures.whole_model import svg
 from inspector.figures.whole_model.record import Dimension, Tile, product
 from inspector.figures.whole_model.svg import INK, Canvas
 
-EDGE_PX = 13  # above and left of a tile, for the axes that cut it
+EDGE_PX = 14  # above and left of a tile, for the axes that cut it
 SHEET_PX = 3  # between the sheets of a stack
 MOST_SHEETS = 4
 THIN_PX = 9  # the height of an array of one dimension
 _LEAST_PX, _CUT_PX, _HELD_PX = 9.0, 6.0, 3.0
 _MOST_NESTED = 12
-_EDGE_TEXT_PX = 9
+_EDGE_TEXT_PX = 10
 _ROOTS = ((0.5, "square"), (1 / 3, "cube"))
 _MOST_RATIO = 64  # of two sides to a scale with square roots
 
@@ -77,10 +77,11 @@ def draw(canvas: Canvas, tile: Tile, x: float, y: float, size: tuple[float, floa
     canvas.rect(x, y, width, height, fill_opacity=0.07, stroke=INK, stroke_opacity=0.45, class_="body")
     rows, columns = tile.sides()
     down, across = _Side.of(rows, height), _Side.of(columns, width)
+    rules = {axis: dimension.name for dimension in tile.dimensions for axis in dimension.axes}
     for at, axis in down.cuts:
-        _cut(canvas, (x, y + at, x + width, y + at), axis)
+        _cut(canvas, (x, y + at, x + width, y + at), axis, rules)
     for at, axis in across.cuts:
-        _cut(canvas, (x + at, y, x + at, y + height), axis)
+        _cut(canvas, (x + at, y, x + at, y + height), axis, rules)
     for top, bottom in down.held:
         for left, right in across.held:
             canvas.rect(
@@ -93,12 +94,14 @@ def draw(canvas: Canvas, tile: Tile, x: float, y: float, size: tuple[float, floa
             )
     if across.axes:
         for start, end, axis in _shares(across.axes, x, width):
-            canvas.line(start, y - 2.5, end, y - 2.5, color_of_axis(axis), stroke_width=3, data_axis=axis)
+            canvas.line(start, y - 2.5, end, y - 2.5, color_of_axis(axis), stroke_width=3, data_axis=axis,
+                        data_rule=rules[axis])  # fmt: skip
         top = y - 6 - SHEET_PX * behind
         _edge_text(canvas, x, top, width + 16, across)
     if down.axes:
         for start, end, axis in _shares(down.axes, y, height):
-            canvas.line(x - 2.5, start, x - 2.5, end, color_of_axis(axis), stroke_width=3, data_axis=axis)
+            canvas.line(x - 2.5, start, x - 2.5, end, color_of_axis(axis), stroke_width=3, data_axis=axis,
+                        data_rule=rules[axis])  # fmt: skip
         _edge_text(canvas, x - 6, y + height, height, down, upright=True)
 
 
@@ -209,13 +212,15 @@ def _visible(cuts: Sequence[tuple[float, str | None]]) -> tuple[tuple[float, str
     return tuple(cuts[every - 1 :: every])
 
 
-def _cut(canvas: Canvas, ends: tuple[float, float, float, float], axis: str | None) -> None:
+def _cut(canvas: Canvas, ends: tuple[float, float, float, float], axis: str | None,
+         rules: Mapping[str, str | None]) -> None:  # fmt: skip
     if axis is None:
         canvas.line(*ends, INK, stroke_opacity=0.25, stroke_width=0.7)
     elif not axis:
         canvas.line(*ends, INK, stroke_opacity=0.6)
     else:
-        canvas.line(*ends, color_of_axis(axis), stroke_width=1.3, data_axis=axis, class_="cut")
+        canvas.line(*ends, color_of_axis(axis), stroke_width=1.3, data_axis=axis,
+                    data_rule=rules[axis], class_="cut")  # fmt: skip
 
 
 def _shares(axes: Sequence[str], start: float, length: float) -> list[tuple[float, float, str]]:
@@ -228,8 +233,8 @@ def _edge_text(canvas: Canvas, x: float, y: float, room: float, side: _Side, upr
     """Write which axes cut a side into how many parts, as far as there is room."""
     short = f"÷{side.parts}"
     full = f"{mesh_axes_text(side.axes)} {short}"
-    text = full if labels.width_px(full, _EDGE_TEXT_PX) <= room else short
-    if upright and labels.width_px(text, _EDGE_TEXT_PX) > room:
+    text = full if svg.width_px(full, _EDGE_TEXT_PX) <= room else short
+    if upright and svg.width_px(text, _EDGE_TEXT_PX) > room:
         return
     turned = f"rotate(-90 {x:.1f} {y:.1f})" if upright else None
     canvas.text(x, y, text, _EDGE_TEXT_PX, transform=turned)

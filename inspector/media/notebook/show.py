@@ -15,11 +15,11 @@ from inspector.sections import (
     memory,
     sharding_errors,
     summary,
+    whole_model,
 )
 from inspector.sections.section import Block, Folded
 
 _MAPS = 2  # large shard maps
-_SMALL_MAPS = 12
 _MOST_SHARDS = 64  # rows of the table of shards
 
 
@@ -79,9 +79,8 @@ def as_html(snapshot: Snapshot) -> list[Block]:
     if snapshot.findings:
         blocks.append(improvements.section(snapshot))
     if snapshot.arrays:
-        state = arrays.state_arrays(snapshot)
         blocks += [
-            arrays.bytes_on_devices(snapshot, state, _SMALL_MAPS),
+            *whole_model.blocks(snapshot, chip),
             arrays.tree(snapshot),
             arrays.maps(snapshot, _MAPS),
         ]

@@ -42,6 +42,11 @@ VOID = ("meta", "br")
 ATTRIBUTES = {
     *("lang", "charset", "http-equiv", "content", "name", "class", "id", "href", "scope", "title"),
     *("tabindex", "style", "role", "aria-label", "type", "data-save", "data-figure", "data-open"),
+    # Of drawings. None loads anything or runs code.
+    *("xmlns", "viewbox", "width", "height", "x", "y", "x1", "x2", "y1", "y2", "cx", "cy", "r", "rx", "d"),
+    *("fill", "fill-opacity", "stroke", "stroke-opacity", "stroke-width", "stroke-dasharray", "transform"),
+    *("font-family", "font-size", "font-weight", "text-anchor", "pointer-events"),
+    *("data-path", "data-cuts", "data-axis", "data-rule", "data-collective", "data-position"),
 }
 
 

@@ -27,11 +27,30 @@ function showChanges(place, before) {
   }
 }
 
-// Everything of one mesh axis, or of a rule of the sidebar, is lit while the pointer is over it.
-function light(place, axes) {
+// Everything of mesh axes is lit, and of cuts only those of one logical axis, if it is known.
+function light(place, axes, logical) {
   place.classList.toggle("lit", axes.length > 0)
-  for (const part of place.querySelectorAll("[data-axis]"))
-    part.classList.toggle("on-axis", axes.includes(part.dataset.axis))
+  for (const part of place.querySelectorAll("[data-axis]")) {
+    const { axis, rule } = part.dataset
+    part.classList.toggle("on-axis", axes.includes(axis) && (!logical || !rule || rule === logical))
+  }
+}
+
+// A rule of the sidebar under the pointer, or with the focus, lights its cuts, moves and devices.
+function followRules(place) {
+  const row = (event) => event.target.closest?.("input")?.ariaLabel?.match(/^(?:Logical axis|Mesh axes) of (rule \d+)$/)
+  const field = (label) => document.querySelector(`input[aria-label="${label}"]`)?.value.trim()
+  const show = (event) => {
+    if (!place.isConnected) return
+    const rule = row(event)?.[1]
+    if (!rule && !place.rule) return
+    place.rule = rule
+    const axes = rule ? field(`Mesh axes of ${rule}`)?.split(/[\s+,]+/).filter(Boolean) ?? [] : []
+    light(place, axes, rule && field(`Logical axis of ${rule}`))
+  }
+  const events = ["pointerover", "focusin"]
+  for (const event of events) document.addEventListener(event, show)
+  return () => events.forEach((event) => document.removeEventListener(event, show))
 }
 
 function follow(place) {
@@ -59,8 +78,12 @@ function follow(place) {
 export default function ({ data, parentElement, setTriggerValue }) {
   const place = parentElement.querySelector(".drawing")
   place.pick = (value) => setTriggerValue("pick", value)
-  if (!place.firstChild) follow(place)
-  if (place.shown === data.svg) return
+  if (!place.firstChild) {
+    follow(place)
+    place.stop = followRules(place)
+  }
+  const end = () => parentElement.isConnected || place.stop()
+  if (place.shown === data.svg) return end
   const before = new Map([...place.querySelectorAll(".tile")].map((tile) => [tile.dataset.path, tile]))
   const focused = place.querySelector(":focus")?.dataset
   place.shown = data.svg
@@ -68,4 +91,5 @@ export default function ({ data, parentElement, setTriggerValue }) {
   for (const part of place.querySelectorAll(".tile, .move")) part.setAttribute("tabindex", "0")
   if (focused?.path) place.querySelector(`.tile[data-path="${CSS.escape(focused.path)}"]`)?.focus()
   showChanges(place, before)
+  return end
 }

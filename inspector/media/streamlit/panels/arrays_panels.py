@@ -37,23 +37,9 @@ def show(snapshot: Snapshot, layout: Layout | None, instead: Mapping[str, View] 
     {**VIEWS, **(instead or {})}[view](snapshot, layout)
 
 
-def show_by_device(snapshot: Snapshot, layout: Layout | None) -> None:
-    """Draw the bytes of each array on each device, small shard maps, and what chosen devices hold."""
-    if _cannot_show(snapshot):
-        return
-    part = _choose_part(snapshot, "overview_groups", whole_first=True)
-    names = ("overview", "small_multiples")
-    keys = [key for name in names for key in arrays.picture_keys(snapshot, name)]
-    picks = dict.fromkeys(keys, selection.select)
-    render.show(arrays.bytes_on_devices(snapshot, part).blocks, picks)
-    st.caption("Click a row or a small map to select that array for the shard map.")
-    st.markdown("##### Contents of devices")
-    device_panel.show(snapshot, layout)
-
-
 def show_tree(snapshot: Snapshot, _: Layout | None) -> None:
     """Draw the tree of PartitionSpecs as a figure and as text to copy."""
-    if _cannot_show(snapshot, mesh=False):
+    if _cannot_show(snapshot):
         return
     part = _choose_part(snapshot, "tree_groups")
     toggled = ToggledRows("spec_tree", part)
@@ -71,7 +57,7 @@ def show_tree(snapshot: Snapshot, _: Layout | None) -> None:
 
 def show_table(snapshot: Snapshot, layout: Layout | None) -> None:
     """Draw a table of arrays with filters, and the map and the reasons of the selected array beside it."""
-    if _cannot_show(snapshot, mesh=False):
+    if _cannot_show(snapshot):
         return
     present = {array.group for array in snapshot.arrays}
     left, right = page_width.beside([3, 2])
@@ -103,22 +89,21 @@ def show_table(snapshot: Snapshot, layout: Layout | None) -> None:
         shard_map_panel.show_beside(snapshot, layout)
 
 
-def _cannot_show(snapshot: Snapshot, mesh: bool = True) -> bool:
-    """Draw the reason if there are no arrays, or no mesh if that is needed."""
-    missing = unknown.no_arrays(snapshot) or (unknown.no_mesh(snapshot) if mesh else None)
+def _cannot_show(snapshot: Snapshot) -> bool:
+    """Draw the reason if there are no arrays."""
+    missing = unknown.no_arrays(snapshot)
     if missing is not None:
         render.show([missing])
     return missing is not None
 
 
-def _choose_part(snapshot: Snapshot, key: str, whole_first: bool = False) -> list[Array]:
+def _choose_part(snapshot: Snapshot, key: str) -> list[Array]:
     """Draw the choice of a part of the train state and return its arrays."""
     present = {array.group for array in snapshot.arrays}
     names = [name for name, groups in PARTS.items() if present.intersection(groups)] or [WHOLE]
-    first = names[-1 if whole_first else 0]
-    part = kept_field.choose("Part of the train state", names, key, first)
+    part = kept_field.choose("Part of the train state", names, key, names[0])
     return [array for array in snapshot.arrays if array.group in PARTS[part]]
 
 
-_SHOW = (show_table, show_tree, show_by_device, ledger_panel.show, program_panels.show_train_state)
+_SHOW = (show_table, show_tree, device_panel.show, ledger_panel.show, program_panels.show_train_state)
 VIEWS: dict[str, View] = dict(zip(view_link.VIEWS, _SHOW, strict=True))
