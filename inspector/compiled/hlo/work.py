@@ -192,40 +192,37 @@ class _Total:
 
 
 @dataclass(slots=True)
-class _Run:
-    """Work of one run of a computation, without the computations that it calls.
+class _Sum:
+    """Work of several runs.
 
     products: FLOPs of matrix products by operand type, None for those of unknown type or number.
+    hbm: bytes without those of arrays outside of the device's memory.
     """
 
     flops: _Total = field(default_factory=_Total)
-    instructions: int = 0  # that move data
-    bytes: _Total = field(default_factory=_Total)
-    # Those without arrays outside of the device's memory.
-    hbm: _Total = field(default_factory=_Total)
-    products: dict[str | None, _Total] = field(default_factory=dict)
-    calls: list[str] = field(default_factory=list)
-    fuses: list[str] = field(default_factory=list)
-    loops: bool = False
-    not_counted: Counter[str] = field(default_factory=Counter)  # calls by target
-
-
-@dataclass(slots=True)
-class _Part:
-    """Work of the computations inside of the same loops and branches, each of which runs once."""
-
-    flops: _Total = field(default_factory=_Total)
     hbm: _Total = field(default_factory=_Total)
     products: dict[str | None, _Total] = field(default_factory=dict)
 
-    def add(self, times: int | None, run: _Run) -> None:
+    def add(self, times: int | None, run: _Sum) -> None:
         self.flops.add(times, run.flops.value)
         self.hbm.add(times, run.hbm.value)
         for dtype, total in run.products.items():
             self.products.setdefault(dtype, _Total()).add(times, total.value)
 
 
-def _parts(parts: Mapping[tuple[str, ...] | None, _Part]) -> tuple[WorkPart, ...]:
+@dataclass(slots=True)
+class _Run(_Sum):
+    """Work of one run of a computation, without the computations that it calls."""
+
+    instructions: int = 0  # that move data
+    bytes: _Total = field(default_factory=_Total)
+    calls: list[str] = field(default_factory=list)
+    fuses: list[str] = field(default_factory=list)
+    loops: bool = False
+    not_counted: Counter[str] = field(default_factory=Counter)  # calls by target
+
+
+def _parts(parts: Mapping[tuple[str, ...] | None, _Sum]) -> tuple[WorkPart, ...]:
     """Return the parts as records; none if nothing depends on data, or if that is unknown."""
     if None in parts or not any(parts):
         return ()
@@ -251,41 +248,35 @@ class Count:
     def __init__(self, analysis: Analysis) -> None:
         self._module = analysis.module
         self._runs: Mapping[str, Runs] = analysis.runs
-        self._applied: dict[str, int | None] = {}
+        self._wholes: dict[str, _Run | None] = {}
         self._fusions: dict[str, int | None] = {}
-        self._products: dict[str, dict[str | None, int | None]] = {}
         self._depth = 0
         self._elsewhere: dict[str, dict[str, int]] = {}
         self._carried_on = analysis.chains.carried_on
 
     def of(self, entry: Computation) -> Work:
         """Return the work of the entry and all that it calls."""
-        flops, touched, instructions = _Total(), _Total(), _Total()
-        products: dict[str | None, _Total] = {}
+        total, instructions = _Sum(), _Total()
         not_counted: dict[str, _Total] = {}
-        parts: dict[tuple[str, ...] | None, _Part] = {}
+        parts: dict[tuple[str, ...] | None, _Sum] = {}
         for name, run in self._reached(entry).items():
             runs = self._runs[name]
-            times = runs.count
-            if times != 0:
-                parts.setdefault(runs.within, _Part()).add(runs.per_iteration, run)
-            flops.add(times, run.flops.value)
-            touched.add(times, run.hbm.value)
-            instructions.add(times, run.instructions)
-            if times != 0:
-                for target, calls in run.not_counted.items():
-                    not_counted.setdefault(target, _Total()).add(times, calls)
-            for dtype, total in run.products.items():
-                products.setdefault(dtype, _Total()).add(times, total.value)
+            if runs.count == 0:
+                continue
+            parts.setdefault(runs.within, _Sum()).add(runs.per_iteration, run)
+            total.add(runs.count, run)
+            instructions.add(runs.count, run.instructions)
+            for target, calls in run.not_counted.items():
+                not_counted.setdefault(target, _Total()).add(runs.count, calls)
         return Work(
-            flops.figure,
-            _matmul(products),
-            touched.figure,
+            total.flops.figure,
+            _matmul(total.products),
+            total.hbm.figure,
             tuple(sorted(not_counted)),
             instructions.figure,
             _boundary(entry).figure,
             parts=_parts(parts),
-            calls={target: total.figure for target, total in sorted(not_counted.items())},
+            calls={target: count.figure for target, count in sorted(not_counted.items())},
         )
 
     def _reached(self, entry: Computation) -> dict[str, _Run]:
@@ -315,11 +306,9 @@ class Count:
         """
         run = _Run()
         self._add(run, computation, instruction, results)
-        products = {dtype: _Total(total.value) for dtype, total in run.products.items()}
-        for name in run.fuses:
-            for dtype, value in self._fused_products(name).items():
-                products.setdefault(dtype, _Total()).add(1, value)
-        matmul = _matmul(products)
+        for fused in filter(None, map(self._whole, run.fuses)):
+            run.add(1, fused)
+        matmul = _matmul(run.products)
         if matmul is None or run.not_counted:
             return None, run.bytes.value
         flops = sum(part.flops for part in matmul)
@@ -332,19 +321,24 @@ class Count:
         self._add(run, computation, instruction, None)
         return run
 
-    def _fused_products(self, name: str) -> dict[str | None, int | None]:
-        if name not in self._products:
-            self._products[name] = {}  # ends the recursion of a computation that fuses itself
+    def _whole(self, name: str) -> _Run | None:
+        """Return the work of a computation with all that it calls; None if it is missing, or calls itself."""
+        if name not in self._wholes:
+            self._wholes[name] = None
             computation = self._module.by_name.get(name)
-            products: dict[str | None, _Total] = {}
-            if computation is not None:
-                run = self._run(computation, moves=False)
-                products = run.products
-                for inner in run.fuses:
-                    for dtype, value in self._fused_products(inner).items():
-                        products.setdefault(dtype, _Total()).add(1, value)
-            self._products[name] = {dtype: total.value for dtype, total in products.items()}
-        return self._products[name]
+            if computation is None or self._depth == _MAX_DEPTH:
+                return self._wholes.pop(name)
+            self._depth += 1
+            run = self._run(computation, moves=False)
+            for called in map(self._whole, (*run.calls, *run.fuses)):
+                if called is None:
+                    run.flops.value = None
+                else:
+                    run.add(1, called)
+                    run.loops |= called.loops
+            self._depth -= 1
+            self._wholes[name] = run
+        return self._wholes[name]
 
     def _run(self, computation: Computation, moves: bool) -> _Run:
         run = _Run()
@@ -421,20 +415,8 @@ class Count:
 
     def _once(self, name: str) -> int | None:
         """Return the FLOPs of one application of a computation; None if it has loops or is missing."""
-        if name in self._applied:
-            return self._applied[name]
-        computation = self._module.by_name.get(name)
-        if computation is None or self._depth == _MAX_DEPTH:
-            return None
-        self._applied[name] = None  # ends the recursion of a computation that applies itself
-        self._depth += 1
-        run = self._run(computation, moves=False)
-        total = _Total(run.flops.value)
-        for called in (*run.calls, *run.fuses):
-            total.add(1, self._once(called))
-        self._depth -= 1
-        self._applied[name] = None if run.loops else total.value
-        return self._applied[name]
+        run = self._whole(name)
+        return None if run is None or run.loops else run.flops.value
 
 
 def _matmul(products: dict[str | None, _Total]) -> tuple[MatmulFlops, ...] | None:
