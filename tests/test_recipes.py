@@ -27,6 +27,7 @@ ENTRIES = {
     "chip": ("b200", "b200"),
     "option of the compiler": ("", "xla_tpu_rwb_fusion"),
     "collective operation": ("", "collective-reduce"),
+    "operation of HLO": ("", "stochastic-convert"),
     "reader": ("maxtext", '"maxtext"'),
     "finding": ("dropped_axis", "dropped_axis"),
     "page": ("variants", '"variants"'),

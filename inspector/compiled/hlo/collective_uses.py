@@ -1,4 +1,4 @@
-"""What a program needs the result of a collective for, where that decides how often it must run."""
+"""The uses of collectives that decide how often they must run."""
 
 from __future__ import annotations
 
@@ -24,7 +24,8 @@ _MOST_STEPS = 200
 def uses(analysis: Analysis) -> dict[Key, CollectiveUse]:
     """Return the uses of the collectives of which one is known.
 
-    condition: the collective runs in the condition of a loop. loop-end: the body of the loop has none.
+    condition: the collective runs in the condition of a loop.
+    loop-end: and the body of the loop runs no collective.
     callback: its result is an argument of a function on the host.
     accumulation: each iteration of a loop adds its result to a sum, and reads the sum for nothing else.
     """
@@ -100,7 +101,7 @@ class _Accumulation(Forward[_Sum]):
 
     def __init__(self, module: Module) -> None:
         super().__init__(module)
-        self._read: list[_Sum] = []  # what is read for something else
+        self._read: list[_Sum] = []  # by other operations than sums
 
     def of(self, body: Computation) -> frozenset[Key]:
         state = body.parameters.get(0)
@@ -150,6 +151,6 @@ class _Accumulation(Forward[_Sum]):
         return _Sum(reduced=frozenset({(computation.name, instruction.name)})) if reduces else _OTHER
 
     def _other(self, operands: Sequence[Tree[_Sum]]) -> _Sum:
-        """Take notice of values that something else reads."""
+        """Record values that another operation reads."""
         self._read += leaves(*operands)
         return _OTHER

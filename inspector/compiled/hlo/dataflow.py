@@ -1,7 +1,7 @@
 """The flow of data through a program: back from a value to those it is made from, and forward from arguments.
 
-Tuples, calls, fusions, loops, conditionals and asynchronous operations are followed here. What an analysis
-asks is a set of kinds of operations that `Backward` follows, or a transfer function of `Forward`.
+Tuples, calls, fusions, loops, conditionals and asynchronous operations are followed here. An analysis names
+the kinds of operations that `Backward` follows, or gives `Forward` a transfer function.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ _MAX_DEPTH = 100  # of nested calls
 
 @dataclass(frozen=True)
 class CallSite:
-    """One place where an instruction calls a computation."""
+    """A call of a computation by an instruction."""
 
     caller: Computation
     instruction: Instruction
@@ -286,16 +286,16 @@ def _at(path: Path) -> slice:
 _FOLLOWED: frozenset[Does] = frozenset({"tuple", "element", "pass", "while", "conditional"})
 
 T = TypeVar("T")
-# What is known of a value; of a tuple, of each element.
+# The fact about a value; of a tuple, the facts about its elements.
 Tree: TypeAlias = "T | tuple[Tree[T], ...]"
 
 
 class Forward(ABC, Generic[T]):
-    """Gives each value of a program what an analysis knows of it, a tree of T, in the order of the text.
+    """Finds a fact of type T about each array of a program, in the order of the text.
 
     Attributes:
-      enters: kinds of operations whose computations are followed, besides loops and conditionals.
-      rounds: iterations of a loop that are followed until nothing changes.
+      enters: kinds of operations whose computations are followed, in addition to loops and conditionals.
+      rounds: the most iterations of a loop that are followed until no fact changes.
     """
 
     enters: frozenset[Does] = opcodes.CALLS
@@ -307,22 +307,22 @@ class Forward(ABC, Generic[T]):
 
     @abstractmethod
     def unknown(self, instruction: Instruction | None) -> Tree[T]:
-        """Return what is known of a result of which nothing is known; None for that of a missing one."""
+        """Return the fact about an unknown result; `instruction` is None if the text lacks it."""
 
     @abstractmethod
     def transfer(
         self, computation: Computation, instruction: Instruction, operands: list[Tree[T]]
     ) -> Tree[T]:
-        """Return what is known of the result of an instruction that is not followed here."""
+        """Return the fact about the result of an instruction, from those about its operands."""
 
     @abstractmethod
     def join(self, value: Tree[T], other: Tree[T]) -> Tree[T]:
-        """Return what is known of a value that is one or the other."""
+        """Return the fact about a value that is one of two."""
 
     def note(
         self, computation: Computation, instruction: Instruction, operands: list[Tree[T]], value: Tree[T]
     ) -> None:
-        """Take notice of an instruction, after its value is known."""
+        """Visit an instruction after the fact about its result is found."""
 
     def result_of(self, computation: Computation, given: Sequence[Tree[T]]) -> Tree[T]:
         """Return the result of a computation. `given` are its arguments.
@@ -355,7 +355,7 @@ class Forward(ABC, Generic[T]):
         return missing if root is None else values[root.name]
 
     def follow(self, computation: Computation, instruction: Instruction, operands: list[Tree[T]]) -> Tree[T]:
-        """Return the result of an instruction that groups or passes on values, or runs computations."""
+        """Return the fact about an instruction that groups or passes on values, or runs computations."""
         does = instruction.does
         if does == "tuple":
             return tuple(operands)
@@ -404,7 +404,7 @@ class Forward(ABC, Generic[T]):
 
 
 def at(tree: Tree[T] | None, path: Path) -> Tree[T] | None:
-    """Return the part of a tree at a path; None if it has none."""
+    """Return the part of a tree at a path; None if there is no such part."""
     for index in path:
         if not isinstance(tree, tuple) or index >= len(tree):
             return None
@@ -418,7 +418,7 @@ def as_tuple(tree: Tree[T]) -> tuple[Tree[T], ...]:
 
 
 def leaves(*trees: Tree[T]) -> list[T]:
-    """Return what is known of each array in trees, in order."""
+    """Return the facts about all arrays in trees, in order."""
     found: list[T] = []
     for tree in trees:
         if isinstance(tree, tuple):
@@ -429,7 +429,7 @@ def leaves(*trees: Tree[T]) -> list[T]:
 
 
 def tree_of(shape: Shape | None, new: Callable[[Shape | None], T]) -> Tree[T]:
-    """Return a tree with a new value for each array of a shape."""
+    """Return a tree with a new fact for each array of a shape."""
     if shape is not None and shape.parts is not None:
         return tuple(tree_of(part, new) for part in shape.parts)
     return new(shape)

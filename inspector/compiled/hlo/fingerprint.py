@@ -1,4 +1,4 @@
-"""A digest of what a program computes, without the names of its instructions and computations.
+"""A digest of the computation of a program, without the names of its instructions and computations.
 
 Two programs with equal digests have the same instructions with the same operands, so they take the same time
 and memory on any machine, whatever their source looks like.
@@ -11,7 +11,7 @@ from collections.abc import Mapping
 
 from inspector.compiled.hlo.module import Computation, Instruction, Module, operand_names
 
-# Attributes that say where an instruction comes from, or number it, and not what it computes.
+# Attributes with the source or number of an instruction, which do not change its result.
 _NAMES = frozenset({
     "metadata", "channel_id", "frontend_attributes", "origin", "sharding", "backend_config", "calls",
     "to_apply", "called_computations", "async_computation", "body", "condition", "branch_computations",

@@ -19,7 +19,7 @@ from inspector.compiled.hlo.step_limit import StepLimit, TooLong
 from inspector.core.array_groups import group_of_path
 from inspector.core.collectives import BY_OPCODE
 
-# What is followed from a collective's operand to arguments, and what besides from the train state.
+# The kinds of operations that are followed from an operand of a collective, and more for the train state.
 _MOVES = MOVES | RUNS | {"collective"}
 _COMPUTES = _MOVES | ELEMENTWISE
 _STATE = ("params", "opt_state")  # the groups of arrays that an optimizer updates

@@ -1,4 +1,4 @@
-"""What each operation of HLO does to its operands: the only list of opcodes.
+"""The operations of HLO by their effect on their operands: the only list of opcodes.
 
 All analyses read this table, so a new operation of XLA needs one entry here. Those of collectives come from
 `core.collectives`. A later part of an asynchronous operation has the entry of `-done`, and an opcode that is
@@ -11,7 +11,7 @@ from typing import Literal, NamedTuple
 
 from inspector.core.collectives import BY_OPCODE
 
-# What an operation does to the operands with data.
+# The effect of an operation on the operands with data.
 #   parameter, constant, iota: it has no operands. device: its own number. random, generate: random numbers.
 #   receive, send: data of the host or of another program. token: orders other operations.
 #   tuple, element: groups values, or takes one of them. pass: returns them as they are, also tuples.
@@ -35,13 +35,13 @@ _ALL, _FIRST = slice(None), slice(1)
 
 
 class Opcode(NamedTuple):
-    """What an operation does.
+    """The rules of one operation.
 
     data: the operands with data. Others are indices, sizes or predicates.
     flops: for each element of the result, as XLA counts them; 0 for a transcendental function.
     memory: its operands and its result are in memory, whatever a compiler fuses around it.
     applies: calls a computation for each element.
-    effect: does something besides returning a result.
+    effect: has an effect in addition to its result, so it runs even if nothing uses that.
     """
 
     does: Does
