@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import logging
 import threading
+from concurrent.futures import Future, wait
 from dataclasses import dataclass, replace
 from typing import Any, Literal
 
@@ -17,6 +18,7 @@ from inspector.core.errors import InvalidInput
 from inspector.core.snapshot import Finding, Snapshot
 from inspector.core.temporary_folder import TemporaryFolder
 from inspector.core.totals import STATE_GROUPS, state_totals
+from inspector.core.typed_json import AnyRecord
 from inspector.guides.restore import transfer
 from inspector.guides.restore.checkpoint import Restored, Saved
 from inspector.layout import Layout
@@ -86,13 +88,11 @@ class Restoration:
         self._pool = pool
         self._memory = memory
         self._requester = requester
-        self._lock = threading.Lock()
+        self._lock = threading.Lock()  # guards the stage, its job, and whether it was cancelled
         self._stage: Stage = "save"
-        self._job: Job[Any] | None = None
+        self._job: Job[dict[str, Any]] | None = None
         self._cancelled = False
-        self._ending: tuple[str, str | None] | None = None  # state and error
-        self._outcome: Outcome | None = None
-        self._done = threading.Event()
+        self._outcome: Future[Outcome] = Future()
         # A daemon, because the pool ends its jobs when the server ends.
         threading.Thread(target=self._save_and_restore, name="restoration", daemon=True).start()
 
@@ -100,10 +100,14 @@ class Restoration:
         """Return its status now."""
         with self._lock:
             job = self._job.status() if self._job is not None else None
-            if self._ending is not None:
-                return RestorationStatus(self._ending[0], self._stage, job, self._ending[1])
-            queued = job is None or (self._stage == "save" and job.state == "queued")
-            return RestorationStatus("queued" if queued else "running", self._stage, job, None)
+            if not self._outcome.done():
+                queued = job is None or (self._stage == "save" and job.state == "queued")
+                return RestorationStatus("queued" if queued else "running", self._stage, job, None)
+            error = self._outcome.exception()
+            if error is None:
+                return RestorationStatus("done", self._stage, job, None)
+            ended = self._cancelled or (job is not None and job.state == "cancelled")
+            return RestorationStatus("cancelled" if ended else "failed", self._stage, job, str(error))
 
     def cancel(self) -> None:
         """Stop it. Return at once."""
@@ -114,7 +118,7 @@ class Restoration:
 
     def wait(self, timeout: float | None = None) -> Restoration:
         """Block until it is finished and its folder is removed, at most `timeout` seconds."""
-        self._done.wait(timeout)
+        wait([self._outcome], timeout)
         return self
 
     def answer(self) -> Outcome:
@@ -123,74 +127,58 @@ class Restoration:
         Raises:
           InvalidInput: it failed, was cancelled or is not finished.
         """
-        with self._lock:
-            if self._outcome is None:
-                error = self._ending[1] if self._ending else None
-                raise InvalidInput(error or "the restoration has not finished")
-            outcome = self._outcome
+        if not self._outcome.done():
+            raise InvalidInput("the restoration has not finished")
+        outcome = self._outcome.result()
         state = tuple(array for array in self.planned.arrays if array.group in STATE_GROUPS)
         found = outcome.snapshot
         differences = disagreements(replace(self.planned, arrays=state), found)
         return replace(outcome, snapshot=replace(found, findings=found.findings + differences))
 
     def _save_and_restore(self) -> None:
-        folder = None
-        ending: tuple[str, str | None] = (
-            "failed",
-            "the restoration ended without an error message",
-        )
         try:
             folder = TemporaryFolder()
-            saved = self._run("save", self.saved_layout, folder)
-            restored = self._run("restore", self.layout, folder) if saved else None
-            ending = self._job_ending()
-            if saved and restored:
-                outcome = outcome_of(
-                    typed_json.decode(Saved, saved, "the worker's answer"),
-                    typed_json.decode(Restored, restored, "the worker's answer"),
-                )
-                with self._lock:
-                    self._outcome = outcome
-                ending = ("done", None)
+            try:
+                saved = self._run("save", self.saved_layout, folder, Saved)
+                restored = self._run("restore", self.layout, folder, Restored)
+                outcome = outcome_of(saved, restored)
+            finally:
+                folder.remove()
+            self._outcome.set_result(outcome)
         except InvalidInput as refused:
-            ending = ("failed", str(refused))
+            self._outcome.set_exception(refused)
         except Exception as error:
             _log.exception("A restoration failed.")
-            ending = ("failed", f"the restoration failed: {error}")
-        finally:
-            if folder is not None:
-                folder.remove()
-            with self._lock:
-                self._ending = ending
-            self._done.set()
+            self._outcome.set_exception(InvalidInput(f"the restoration failed: {error}"))
 
-    def _run(self, stage: Stage, layout: Layout, folder: TemporaryFolder) -> dict[str, Any] | None:
-        """Return the result of one of the two jobs; None if it failed."""
+    def _run(self, stage: Stage, layout: Layout, folder: TemporaryFolder, kind: type[AnyRecord]) -> AnyRecord:
+        """Return the answer of one of the two jobs.
+
+        Raises:
+          InvalidInput: it failed or was cancelled.
+        """
         payload = {
             "layout": layout.to_json(), "folder": str(folder.path), "memory": self._memory,
         }  # fmt: skip
         with self._lock:
-            if self._cancelled:
-                return None
-            self._stage = stage
-            self._job = self._pool.submit(
-                f"{stage}_checkpoint",
-                payload,
-                Environment(layout.devices),
-                TIMEOUT,
-                self._requester,
-                subject_of(payload),
-                lane=lanes.RUNS,
-            )
-        return self._job.wait().result
-
-    def _job_ending(self) -> tuple[str, str | None]:
-        """Return state and error of a restoration that is not done."""
-        if self._job is None or self._cancelled:
-            at = f" during the {self._stage}" if self._job is not None else ""
-            return "cancelled", f"Cancelled{at}; the checkpoint is removed."
-        status = self._job.status()
-        return status.state, status.error
+            if not self._cancelled:
+                self._stage = stage
+                self._job = self._pool.submit(
+                    f"{stage}_checkpoint",
+                    payload,
+                    Environment(layout.devices),
+                    TIMEOUT,
+                    self._requester,
+                    subject_of(payload),
+                    lane=lanes.RUNS,
+                )
+            job = self._job
+        if job is not None:
+            job.wait()
+        if job is None or self._cancelled:
+            at = "" if job is None else f" during the {self._stage}"
+            raise InvalidInput(f"Cancelled{at}; the checkpoint is removed.")
+        return typed_json.decode(kind, job.answer(), "the worker's answer")
 
 
 def outcome_of(saved: Saved, restored: Restored) -> Outcome:

@@ -38,7 +38,7 @@ def specs(rank: int) -> st.SearchStrategy[Spec]:
     entries: list[Spec] = []
     for owner in itertools.product(range(rank + 1), repeat=len(AXES)):
         axes = [tuple(a for a, at in zip(AXES, owner, strict=True) if at == d) for d in range(rank)]
-        entries.append(tuple(one or None for one in axes))
+        entries.append(tuple(axis or None for axis in axes))
     return st.sampled_from(entries)
 
 
@@ -73,8 +73,8 @@ def snapshots(draw: st.DrawFn) -> Snapshot:
         )
     )
     programs = (Program("train_step", collectives=tuple(collectives)), Program("init"))
-    found = samples.snapshot(MESH, tuple(draw(arrays(path)) for path in paths))
-    return dataclasses.replace(found, programs=programs)
+    snapshot = samples.snapshot(MESH, tuple(draw(arrays(path)) for path in paths))
+    return dataclasses.replace(snapshot, programs=programs)
 
 
 @costly()
@@ -129,7 +129,7 @@ def test_a_changed_array_changes_one_line(found: Snapshot, data: st.DataObject) 
 def test_each_line_is_one_array_in_order_of_paths() -> None:
     text = lock_file.dumps(lock_file.locked(samples.snapshot()))
     rows = [json.loads(line.strip().rstrip(",")) for line in text.splitlines() if '"path"' in line]
-    assert [row["path"] for row in rows] == sorted(one.path for one in samples.mlp_state())
+    assert [row["path"] for row in rows] == sorted(array.path for array in samples.mlp_state())
     assert rows[0] == {
         "path": "opt_state/0/count", "group": "opt_state", "shape": [], "dtype": "int32", "spec": [],
     }  # fmt: skip
@@ -146,13 +146,13 @@ def changed(before: Snapshot, after: Snapshot) -> tuple[str, ...]:
 
 
 def test_every_kind_of_change_is_one_line() -> None:
-    found = samples.snapshot()
-    kernel, *rest = found.arrays[1:]
-    before = stepping(found, collective(), collective(axes=("model",)))
+    snapshot = samples.snapshot()
+    kernel, *rest = snapshot.arrays[1:]
+    before = stepping(snapshot, collective(), collective(axes=("model",)))
     other = dataclasses.replace(kernel, spec=(None, None), dtype="bfloat16", shape=(2, 4))
     new = samples.array("params/new", (4, 8), (("data",), None), MESH)
     after = stepping(
-        dataclasses.replace(found, arrays=(other, *rest, new), mesh=samples.mesh(data=4, model=2)),
+        dataclasses.replace(snapshot, arrays=(other, *rest, new), mesh=samples.mesh(data=4, model=2)),
         *(collective(executions=2), collective("all-reduce")),
     )
     assert changed(before, after) == (
@@ -171,7 +171,7 @@ def test_every_kind_of_change_is_one_line() -> None:
 
 
 def test_the_order_of_devices_and_the_type_of_an_axis_are_changes() -> None:
-    found = samples.snapshot()
+    snapshot = samples.snapshot()
     turned = dataclasses.replace(MESH, devices=tuple(reversed(MESH.devices)))
     explicit = dataclasses.replace(
         MESH, axes=(dataclasses.replace(MESH.axes[0], type="explicit"), MESH.axes[1])
@@ -181,7 +181,7 @@ def test_the_order_of_devices_and_the_type_of_an_axis_are_changes() -> None:
         (explicit, "mesh: type of axis data: auto → explicit"),
         (None, "mesh: data 2 × model 4 → none"),
     ):
-        assert changed(found, dataclasses.replace(found, mesh=mesh)) == (line,)
+        assert changed(snapshot, dataclasses.replace(snapshot, mesh=mesh)) == (line,)
 
 
 def test_an_array_on_another_mesh_is_a_change_although_its_spec_is_the_same() -> None:
@@ -193,7 +193,9 @@ def test_an_array_on_another_mesh_is_a_change_although_its_spec_is_the_same() ->
         dataclasses.replace(
             alone,
             other_meshes=(mesh,),
-            arrays=tuple(dataclasses.replace(one, mesh=0) if one is moved else one for one in alone.arrays),
+            arrays=tuple(
+                dataclasses.replace(array, mesh=0) if array is moved else array for array in alone.arrays
+            ),
         )
         for mesh in (half, turned)
     )
@@ -210,13 +212,13 @@ def test_an_array_on_another_mesh_is_a_change_although_its_spec_is_the_same() ->
 
 
 def test_other_versions_and_targets_are_notes() -> None:
-    found = samples.snapshot()
-    sources = [dataclasses.replace(found.source, versions={"jax": number}) for number in ("0.10", "0.12")]
-    locks = [lock_file.locked(dataclasses.replace(found, source=one)) for one in sources]
+    snapshot = samples.snapshot()
+    sources = [dataclasses.replace(snapshot.source, versions={"jax": number}) for number in ("0.10", "0.12")]
+    locks = [lock_file.locked(dataclasses.replace(snapshot, source=source)) for source in sources]
     now = changes(*locks)
     assert now.changed == now.unknown == () and now.noted == ("version of jax: 0.10 → 0.12",)
-    tpu = dataclasses.replace(found.source, kind="tpu", target="tpu:v5p:2x2x1")
-    now = changes(lock_file.locked(found), lock_file.locked(dataclasses.replace(found, source=tpu)))
+    tpu = dataclasses.replace(snapshot.source, kind="tpu", target="tpu:v5p:2x2x1")
+    now = changes(lock_file.locked(snapshot), lock_file.locked(dataclasses.replace(snapshot, source=tpu)))
     assert now.changed == () and now.noted == ("source: cpu → tpu tpu:v5p:2x2x1",)
 
 

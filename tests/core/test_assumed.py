@@ -74,14 +74,16 @@ def sometimes(x, step):
 
 def test_a_stated_share_of_a_branch() -> None:
     found = compiled(sometimes, LIMIT)
-    inside = [one for one in found.collectives if one.conditional]
+    inside = [collective for collective in found.collectives if collective.conditional]
     assert inside and all(one.executions == 30 for one in inside)
     (label,) = {choice.label for choice in found.open_choices}
     stated = assume(found, Assumed(shares={label: 0.1}))
-    assert [one.executions for one in stated.collectives if one.name == inside[0].name] == [3]
-    assert not any(one.conditional for one in stated.collectives)
+    assert [
+        collective.executions for collective in stated.collectives if collective.name == inside[0].name
+    ] == [3]
+    assert not any(collective.conditional for collective in stated.collectives)
     nothing = least(found)
-    assert sum(one.executions for one in nothing.collectives) == 0
+    assert sum(collective.executions for collective in nothing.collectives) == 0
     # The traffic of a program with open branches is an upper bound.
     on = samples.snapshot(RECORD, ())
     both = [assess(replace(on, programs=(program,))).traffic for program in (found, stated)]

@@ -35,13 +35,13 @@ def array(path: str, shape: tuple[int, ...], spec, group: str = "params") -> Arr
     return Array(path, group, shape, "float32", spec=spec, bytes=4 * math.prod(shape))
 
 
-def pieces_of_jax(one: Array) -> dict[int, tuple]:
+def pieces_of_jax(array: Array) -> dict[int, tuple]:
     """Return the index ranges that each device holds according to JAX."""
     mesh = jax.sharding.Mesh(np.array(jax.devices()[:8]).reshape(SHAPE), AXES)
-    entries = [axes if axes is None or len(axes) > 1 else axes[0] for axes in one.spec]
-    where = NamedSharding(mesh, PartitionSpec(*entries)).devices_indices_map(one.shape)
+    entries = [axes if axes is None or len(axes) > 1 else axes[0] for axes in array.spec]
+    where = NamedSharding(mesh, PartitionSpec(*entries)).devices_indices_map(array.shape)
     return {
-        device.id: tuple(part.indices(size)[:2] for part, size in zip(index, one.shape, strict=True))
+        device.id: tuple(part.indices(size)[:2] for part, size in zip(index, array.shape, strict=True))
         for device, index in where.items()
     }
 
@@ -70,10 +70,10 @@ def test_holdings_agree_with_jax(all_specs, devices) -> None:
 
 @given(st.lists(specs, min_size=1, max_size=3))
 def test_copies_agree_with_holdings(all_specs) -> None:
-    found = made(*(array(f"params/{n}", (8, 16), spec) for n, spec in enumerate(all_specs)))
+    snapshot = made(*(array(f"params/{n}", (8, 16), spec) for n, spec in enumerate(all_specs)))
     for at, device in enumerate(MESH.devices):
-        held = device_holdings.holdings(found, [device])
-        copies = device_holdings.copies_of(found, [device])
+        held = device_holdings.holdings(snapshot, [device])
+        copies = device_holdings.copies_of(snapshot, [device])
         assert copies[at] == held.bytes
         for other, size in zip(MESH.devices, copies.tolist(), strict=True):
             shared = sum(piece.bytes for piece in held.pieces if other == device or other in piece.holders)
@@ -81,20 +81,20 @@ def test_copies_agree_with_holdings(all_specs) -> None:
 
 
 def test_holdings_of_a_process_and_of_all_devices() -> None:
-    found = made(
+    snapshot = made(
         array("params/whole", (8, 8), (None, None)),
         array("params/rows", (8, 8), (("data",), None)),
         array("opt/all", (8, 8), (("data", "model", "pipe"), None), group="opt_state"),
     )
-    second = device_holdings.devices_of_process(found, 1)
+    second = device_holdings.devices_of_process(snapshot, 1)
     assert second == (4, 5, 6, 7)
-    held = device_holdings.holdings(found, second)
+    held = device_holdings.holdings(snapshot, second)
     # `data` separates the processes: half of `rows` and of `all` has no other copy.
     assert [piece.alone for piece in held.pieces] == [0, 128, 128]
     assert [piece.elsewhere for piece in held.pieces] == [4, 0, 0]
-    everything = device_holdings.holdings(found, MESH.devices)
+    everything = device_holdings.holdings(snapshot, MESH.devices)
     assert everything.alone == everything.bytes == 3 * 256
-    assert device_holdings.holdings(found, [0], ("opt_state",)).alone == 32
+    assert device_holdings.holdings(snapshot, [0], ("opt_state",)).alone == 32
 
 
 def test_explicit_shards_and_unknown_placement() -> None:
@@ -104,29 +104,29 @@ def test_explicit_shards_and_unknown_placement() -> None:
         Shard(5, ((0, 6), (0, 4)), 1),
     )
     uneven = Array("params/u", "params", (8, 4), "float32", shards=shards, bytes=128)
-    found = made(uneven, Array("params/bare", "params", None, "float32", spec=(("data",),)))
-    held = device_holdings.holdings(found, [3])
+    snapshot = made(uneven, Array("params/bare", "params", None, "float32", spec=(("data",),)))
+    held = device_holdings.holdings(snapshot, [3])
     (piece,) = held.pieces
     assert (piece.bytes, piece.alone, piece.index) == (32, 32, (((6, 8), (0, 4)),))
     assert held.unknown == ("params/bare",)
-    assert device_holdings.holdings(found, [1]).pieces == ()
-    assert device_holdings.holdings(found, [0]).pieces[0].holders == (5,)
-    assert device_holdings.copies_of(found, [0, 3]).tolist() == [96, 0, 0, 32, 0, 96, 0, 0]
+    assert device_holdings.holdings(snapshot, [1]).pieces == ()
+    assert device_holdings.holdings(snapshot, [0]).pieces[0].holders == (5,)
+    assert device_holdings.copies_of(snapshot, [0, 3]).tolist() == [96, 0, 0, 32, 0, 96, 0, 0]
     nameless = made(Array("params/x", "params", (8, 8), "unknown", spec=(("data",), None)))
     unknown = device_holdings.holdings(nameless, [0])
     assert unknown.bytes is None and unknown.alone is None and unknown.pieces[0].elsewhere == 3
 
 
 def test_invalid_requests() -> None:
-    found = made(array("params/x", (8, 8), (None, None)))
+    snapshot = made(array("params/x", (8, 8), (None, None)))
     with pytest.raises(InvalidInput, match="device is 9, but the mesh has 8 devices"):
-        device_holdings.holdings(found, [9])
+        device_holdings.holdings(snapshot, [9])
     with pytest.raises(InvalidInput, match="at least one device"):
-        device_holdings.holdings(found, [])
+        device_holdings.holdings(snapshot, [])
     with pytest.raises(InvalidInput, match="process is 2, but must be one of those in the Snapshot: 0, 1"):
-        device_holdings.devices_of_process(found, 2)
+        device_holdings.devices_of_process(snapshot, 2)
     with pytest.raises(InvalidInput, match="no mesh"):
-        device_holdings.copies_of(Snapshot(found.source, None, None, ()), [0])
+        device_holdings.copies_of(Snapshot(snapshot.source, None, None, ()), [0])
 
 
 def test_512_devices_agree_with_the_placement_of_each_array() -> None:
@@ -137,11 +137,11 @@ def test_512_devices_agree_with_the_placement_of_each_array() -> None:
         for n, spec in enumerate(itertools.product(choices, [None, ("model",)]))
         if spec[0] != ("model",) or spec[1] is None
     ]
-    found = made(*arrays, mesh=mesh)
-    each = sum(one.bytes // sharding.place(one.shape, one.spec, mesh).blocks for one in arrays)
-    assert device_holdings.copies_of(found, mesh.devices).tolist() == [each] * 512
+    snapshot = made(*arrays, mesh=mesh)
+    each = sum(array.bytes // sharding.place(array.shape, array.spec, mesh).blocks for array in arrays)
+    assert device_holdings.copies_of(snapshot, mesh.devices).tolist() == [each] * 512
     # Only the array that all three axes shard has no copies.
-    assert device_holdings.holdings(found, [511]).alone == 64 * 64 * 4 // 512
+    assert device_holdings.holdings(snapshot, [511]).alone == 64 * 64 * 4 // 512
 
 
 def test_an_array_in_host_memory_is_on_no_device() -> None:

@@ -65,11 +65,11 @@ def test_every_key_is_described_and_every_amount_has_its_unit() -> None:
 def test_integers_have_the_bounds_of_the_reader() -> None:
     def integers(part: Any) -> list[dict[str, Any]]:
         if isinstance(part, list):
-            return [one for item in part for one in integers(item)]
+            return [integer for item in part for integer in integers(item)]
         if not isinstance(part, dict):
             return []
         own = [part] if part.get("type") == "integer" and "const" not in part else []
-        return own + [one for item in part.values() for one in integers(item)]
+        return own + [integer for item in part.values() for integer in integers(item)]
 
-    bounds = {(one["minimum"], one["maximum"]) for one in integers(SCHEMA)}
+    bounds = {(integer["minimum"], integer["maximum"]) for integer in integers(SCHEMA)}
     assert bounds == {(0, typed_json.LARGEST), (1, typed_json.LARGEST)}

@@ -81,9 +81,9 @@ def ranges(index: tuple[slice, ...], shape: tuple[int, ...]) -> tuple[tuple[int,
 
 
 def computed_shards(shape: tuple[int, ...], spec: Spec, mesh: Mesh) -> tuple[Shard, ...]:
-    found = sharding.shards(Array("a", "other", shape, "float32", spec=spec), mesh)
-    assert found is not None
-    return found
+    shards = sharding.shards(Array("a", "other", shape, "float32", spec=spec), mesh)
+    assert shards is not None
+    return shards
 
 
 @given(placements(divisible=True), st.sampled_from(DTYPES))
@@ -218,8 +218,8 @@ def test_an_array_without_spec_or_shards_is_not_known() -> None:
 def test_processes_go_with_their_devices() -> None:
     mesh = Mesh((MeshAxis("a", 2), MeshAxis("b", 2)), (5, 4, 7, 6), processes=(1, 1, 0, 0))
     array = Array("a", "other", (4,), "int8", spec=(("b",),))
-    found = sharding.shards(array, mesh)
-    assert found == (
+    shards = sharding.shards(array, mesh)
+    assert shards == (
         Shard(5, ((0, 2),), 0, 1),
         Shard(4, ((2, 4),), 0, 1),
         Shard(7, ((0, 2),), 1, 0),
@@ -235,8 +235,8 @@ def test_a_mesh_without_axes_is_one_device() -> None:
 def test_more_mesh_axes_than_numpy_has_dimensions() -> None:
     names = [f"axis_{i}" for i in range(70)]
     mesh = Mesh(tuple(MeshAxis(name, 2 if name == "axis_69" else 1) for name in names), (0, 1))
-    found = computed_shards((2,), (("axis_0", "axis_69"),), mesh)
-    assert [shard.index for shard in found] == [((0, 1),), ((1, 2),)]
+    shards = computed_shards((2,), (("axis_0", "axis_69"),), mesh)
+    assert [shard.index for shard in shards] == [((0, 1),), ((1, 2),)]
 
 
 def test_the_default_layout_as_the_guide_has_it() -> None:
@@ -277,7 +277,7 @@ def test_published_case_of_jax(case: dict) -> None:
         with pytest.raises(ValueError, match="not divisible"):
             sharding.shard_shape(shape, spec, mesh)
         return
-    found = computed_shards(shape, spec, mesh)
+    shards = computed_shards(shape, spec, mesh)
 
     def whole(index: list) -> tuple[tuple[int, int], ...]:
         return tuple(tuple(r or (0, size)) for r, size in zip(index, shape, strict=True))
@@ -288,9 +288,9 @@ def test_published_case_of_jax(case: dict) -> None:
         if "is_fully_replicated" in answer:
             assert (sharding.place(shape, spec, mesh).blocks == 1) == answer["is_fully_replicated"]
     if "index_of_shard_0_and_1" in expected:
-        assert [s.index for s in found[:2]] == [whole(i) for i in expected["index_of_shard_0_and_1"]]
-        assert [s.replica for s in found] == expected["replica_ids_by_device_0_to_7"]
-    assert {str(s.device): s.index for s in found} == {
+        assert [s.index for s in shards[:2]] == [whole(i) for i in expected["index_of_shard_0_and_1"]]
+        assert [s.replica for s in shards] == expected["replica_ids_by_device_0_to_7"]
+    assert {str(s.device): s.index for s in shards} == {
         device: whole(index) for device, index in ran["index_by_device_id"].items()
     }
 
@@ -310,13 +310,13 @@ def test_partial_sums_are_no_replicas() -> None:
     for axes, copies in (((), 4), (("y",), 2), (("y", "z"), 1)):
         spec = P("x", None, unreduced=set(axes)) if axes else P("x", None)
         value = jax.ShapeDtypeStruct((8, 8), "float32", sharding=NamedSharding(mesh, spec))
-        found = capture({"params": {"w": value}})
-        (array,) = found.arrays
-        placed = shards_of(array, found.mesh)
+        snapshot = capture({"params": {"w": value}})
+        (array,) = snapshot.arrays
+        placed = shards_of(array, snapshot.mesh)
         assert placed is not None
         numbers = [shard.replica for shard in placed]
         assert sorted(set(numbers)) == list(range(copies)) and array.replicas == copies
-        everywhere = memory.bytes_everywhere(array, found.mesh)
-        duplicated = memory.duplication_by_array(found)
+        everywhere = memory.bytes_everywhere(array, snapshot.mesh)
+        duplicated = memory.duplication_by_array(snapshot)
         assert sum(one.duplicated or 0 for one in duplicated) == everywhere * (copies - 1) // copies
         assert ("unreduced" in array_spec_text(array)) == bool(axes)

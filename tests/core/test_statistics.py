@@ -12,10 +12,10 @@ from inspector.core.statistics import statistics, statistics_text
 
 @given(st.lists(st.floats(1e-6, 1e3), min_size=1, max_size=40))
 def test_the_interval_agrees_with_numpy(numbers: list[float]) -> None:
-    found = statistics(numbers)
-    assert found is not None
-    assert (found.count, found.least, found.most) == (len(numbers), min(numbers), max(numbers))
-    interval = (found.low, found.median, found.high)
+    figures = statistics(numbers)
+    assert figures is not None
+    assert (figures.count, figures.least, figures.most) == (len(numbers), min(numbers), max(numbers))
+    interval = (figures.low, figures.median, figures.high)
     assert interval == pytest.approx(np.percentile(numbers, (10, 50, 90)), rel=1e-9)
 
 
@@ -24,6 +24,6 @@ def test_no_numbers_have_no_statistics() -> None:
 
 
 def test_statistics_as_text() -> None:
-    found = statistics([0.0703] * 20)
-    assert found is not None
-    assert statistics_text(found) == "median 70.3 ms, 80% of 20 steps 70.3 ms – 70.3 ms"
+    figures = statistics([0.0703] * 20)
+    assert figures is not None
+    assert statistics_text(figures) == "median 70.3 ms, 80% of 20 steps 70.3 ms – 70.3 ms"

@@ -89,8 +89,8 @@ def test_any_text_is_parsed_or_refused(text: str | bytes) -> None:
 
 @given(st.floats(allow_nan=False, allow_infinity=False))
 def test_finite_numbers_are_exact(number: float) -> None:
-    found = strict_json.parse(repr(number), "it")
-    assert found == number and math.copysign(1, found) == math.copysign(1, number)
+    value = strict_json.parse(repr(number), "it")
+    assert value == number and math.copysign(1, value) == math.copysign(1, number)
 
 
 def test_the_deepest_allowed_value_can_be_written_again() -> None:

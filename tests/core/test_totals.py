@@ -32,10 +32,10 @@ def test_an_array_on_one_device_counts_there_alone() -> None:
     for array in state.values():
         for shard in array.addressable_shards:
             held[shard.device.id] += shard.data.nbytes
-    found = state_totals(capture(state))
-    assert found.bytes == sum(array.nbytes for array in state.values())
-    assert found.per_device == max(held.values())
-    assert found.copies == sum(held.values()) / found.bytes
+    totals = state_totals(capture(state))
+    assert totals.bytes == sum(array.nbytes for array in state.values())
+    assert totals.per_device == max(held.values())
+    assert totals.copies == sum(held.values()) / totals.bytes
 
 
 def test_totals_count_elements_if_dtypes_are_unknown() -> None:
@@ -65,8 +65,8 @@ def test_arrays_that_several_programs_list_count_once() -> None:
         "train": jax.jit(lambda s: jax.tree.map(lambda x: 2 * x, s)),
     }
     compiled = {name: one.lower({"params": params}).compile() for name, one in programs.items()}
-    found = capture_compiled(compiled)
-    assert len([one for one in found.arrays if one.group == "params"]) == 3
-    assert state_totals(found).bytes == sum(one.nbytes for one in params.values())
-    held = device_holdings.holdings(found, (0,), STATE_GROUPS)
-    assert held.bytes == sum(one.addressable_shards[0].data.nbytes for one in params.values())
+    snapshot = capture_compiled(compiled)
+    assert len([array for array in snapshot.arrays if array.group == "params"]) == 3
+    assert state_totals(snapshot).bytes == sum(parameter.nbytes for parameter in params.values())
+    held = device_holdings.holdings(snapshot, (0,), STATE_GROUPS)
+    assert held.bytes == sum(parameter.addressable_shards[0].data.nbytes for parameter in params.values())

@@ -171,14 +171,18 @@ class Tab:
 
 def exceptions(messages: list[ForwardMsg]) -> list[str]:
     """Return the exceptions that the messages draw on the page."""
-    elements = [one.delta.new_element for one in messages if one.delta.WhichOneof("type") == "new_element"]
-    return [one.exception.message for one in elements if one.WhichOneof("type") == "exception"]
+    elements = [
+        message.delta.new_element for message in messages if message.delta.WhichOneof("type") == "new_element"
+    ]
+    return [element.exception.message for element in elements if element.WhichOneof("type") == "exception"]
 
 
 def alerts(messages: list[ForwardMsg]) -> list[str]:
     """Return the texts of the alerts that the messages draw on the page."""
-    elements = [one.delta.new_element for one in messages if one.delta.WhichOneof("type") == "new_element"]
-    return [one.alert.body for one in elements if one.WhichOneof("type") == "alert"]
+    elements = [
+        message.delta.new_element for message in messages if message.delta.WhichOneof("type") == "new_element"
+    ]
+    return [element.alert.body for element in elements if element.WhichOneof("type") == "alert"]
 
 
 def raw_answers(url: str, content: bytes, seconds: float = 20.0) -> list[int]:

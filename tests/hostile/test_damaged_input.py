@@ -103,18 +103,18 @@ def draw_all(views: Iterable[drawn.View], draw: random.Random) -> None:
 @examples(60)
 @given(randoms)
 def test_everything_that_is_shown_of_a_snapshot(draw: random.Random) -> None:
-    found = damaged_snapshot(draw)
-    if found is not None:
-        draw_all(drawn.one(found), draw)
+    snapshot = damaged_snapshot(draw)
+    if snapshot is not None:
+        draw_all(drawn.one(snapshot), draw)
 
 
 @pytest.mark.nightly
 @examples(25)
 @given(randoms)
 def test_everything_that_is_shown_of_two_snapshots(draw: random.Random) -> None:
-    found = damaged_snapshot(draw)
-    if found is not None:
-        both = [WHOLE, found]
+    snapshot = damaged_snapshot(draw)
+    if snapshot is not None:
+        both = [WHOLE, snapshot]
         draw.shuffle(both)
         draw_all(drawn.several(both), draw)
 

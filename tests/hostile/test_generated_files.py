@@ -51,9 +51,9 @@ def test_zip_files(tmp_path_factory: pytest.TempPathFactory, draw: random.Random
     )
     path.write_bytes(generated.archive(draw, contents))
     accepted(lambda: import_file.read(path, "it.zip", None, None, folder, lambda *_, **__: None))
-    assert {one.name for one in top.iterdir()} == {"unpacked here", "it.zip"}
-    for one in folder.rglob("*"):
-        assert not one.is_symlink() and (one.is_file() or one.is_dir())
+    assert {file.name for file in top.iterdir()} == {"unpacked here", "it.zip"}
+    for file in folder.rglob("*"):
+        assert not file.is_symlink() and (file.is_file() or file.is_dir())
 
 
 @pytest.mark.nightly

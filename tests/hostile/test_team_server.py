@@ -331,7 +331,7 @@ def test_damaged_links(server: Server, ben: Client, tmp_path: Path) -> None:
         begin = time.monotonic()
         messages = tab.open_page(query, page)
         assert not team.exceptions(messages), (page, query)
-        assert not query.startswith(options) or any("compiler" in one for one in team.alerts(messages))
+        assert not query.startswith(options) or any("compiler" in alert for alert in team.alerts(messages))
         assert time.monotonic() - begin < team.SECONDS
         tab.close()
     assert not dumped.exists()

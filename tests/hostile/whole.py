@@ -78,14 +78,14 @@ SPEC = (("data",), ("model",))
 
 def _collective(op: str, **changes: object) -> Collective:
     name = f"{op}.1"
-    one = Collective(
+    collective = Collective(
         op=op, asynchronous=True, name=name, computation="main", executions=3, conditional=False,
         mesh_axes=("model",), group_size=4, groups=2, payload_bytes=4096, wire_bytes_per_device=3072,
         op_name="jit(train_step)/jvp(Model)/DotReluDot_0/dot_general", source="model.py:31",
         spmd_generated=True, arrays=("params/DotReluDot_0/Dense_0/kernel",), origins=(ORIGIN,),
         network="dcn",
     )  # fmt: skip
-    return dataclasses.replace(one, **changes)  # type: ignore[arg-type]
+    return dataclasses.replace(collective, **changes)  # type: ignore[arg-type]
 
 
 COLLECTIVES = (
@@ -187,7 +187,7 @@ def _program(name: str) -> Program:
 def _arrays(mesh: Mesh) -> tuple[Array, ...]:
     facts = ArrayFacts(True, True, False, "one process", 8, 8, 8, "device")
     kernel, *others = (
-        one for one in samples.mlp_state(mesh, layers=1, depth=64) if one.path != "opt_state/0/count"
+        array for array in samples.mlp_state(mesh, layers=1, depth=64) if array.path != "opt_state/0/count"
     )
     activation = dataclasses.replace(
         samples.array("x", (8, 64), SPEC, mesh, ("batch", None)),

@@ -18,7 +18,7 @@ def layout_of(**fields: str) -> Layout:
 
 
 def by_label(layout: Layout) -> dict[str, Layout]:
-    return {one.label: one.layout for one in changes.changes(layout)[0] if one.kind != "preset"}
+    return {change.label: change.layout for change in changes.changes(layout)[0] if change.kind != "preset"}
 
 
 def test_presets_on_the_same_devices_are_changes_unless_another_one_is_equal() -> None:
@@ -126,7 +126,7 @@ def test_changes_are_valid_distinct_and_keep_the_devices(rules, mesh) -> None:
 @pytest.mark.parametrize("model", ["logical_mlp", "mlp", "transformer", "moe"])
 def test_default_layouts_have_changes(model: str) -> None:
     layout = layout_of(model=model)
-    kinds = {one.kind for one in changes.changes(layout)[0]}
+    kinds = {change.kind for change in changes.changes(layout)[0]}
     assert {"constraint", "axis"} <= kinds
 
 

@@ -49,17 +49,17 @@ def linen_shardings(layout: Layout) -> dict[str, NamedSharding]:
 
 
 def test_default_layout_is_the_guides() -> None:
-    found = planned()
-    w1 = [a for a in found.arrays if a.group == "params" and a.path.endswith("Dense_0/kernel")]
+    snapshot = planned()
+    w1 = [a for a in snapshot.arrays if a.group == "params" and a.path.endswith("Dense_0/kernel")]
     assert len(w1) == 4
     for array in w1:
         assert array.spec == (None, ("model",))
         assert array.shard_shape == (1024, 256)
-        placement = sharding.place_array(array, found.mesh)
-        holders = sharding.devices_by_block(placement, found.mesh)
+        placement = sharding.place_array(array, snapshot.mesh)
+        holders = sharding.devices_by_block(placement, snapshot.mesh)
         assert holders == [(0, 4), (1, 5), (2, 6), (3, 7)]
-    output = found.array("output")
-    holders = sharding.devices_by_block(sharding.place_array(output, found.mesh), found.mesh)
+    output = snapshot.array("output")
+    holders = sharding.devices_by_block(sharding.place_array(output, snapshot.mesh), snapshot.mesh)
     assert holders == [(0, 1, 2, 3), (4, 5, 6, 7)]
 
 
@@ -71,22 +71,22 @@ def test_device_axes_and_logical_axes_give_the_same_specs(scan: str) -> None:
 
 
 def test_moments_follow_their_parameters_and_the_step_is_everywhere() -> None:
-    found = planned(rules="batch=data,embed=data,hidden=model")
-    params = {a.path.removeprefix("params/"): a for a in found.arrays if a.group == "params"}
+    snapshot = planned(rules="batch=data,embed=data,hidden=model")
+    params = {a.path.removeprefix("params/"): a for a in snapshot.arrays if a.group == "params"}
     for moment in ("mu", "nu"):
         prefix = f"opt_state/0/{moment}/"
-        moments = {a.path.removeprefix(prefix): a for a in found.arrays if a.path.startswith(prefix)}
+        moments = {a.path.removeprefix(prefix): a for a in snapshot.arrays if a.path.startswith(prefix)}
         assert moments.keys() == params.keys()
         for path, array in moments.items():
             assert (array.shape, array.spec) == (params[path].shape, params[path].spec)
-    step = found.array("step")
+    step = snapshot.array("step")
     assert (step.shape, step.spec, step.replicas) == ((), (), 8)
 
 
 def test_scanned_kernels_have_a_layer_dimension_in_their_spec() -> None:
-    found = planned(scan="true", layers="4", mesh="2x2x2", axes="pipe,data,model",
+    snapshot = planned(scan="true", layers="4", mesh="2x2x2", axes="pipe,data,model",
                     rules="layer=pipe,batch=data,hidden=model")  # fmt: skip
-    kernel = found.array("params/ScanDotReluDot_0/Dense_0/kernel")
+    kernel = snapshot.array("params/ScanDotReluDot_0/Dense_0/kernel")
     assert kernel.shape == (4, 1024, 1024)
     assert kernel.logical_axes == ("layer", "embed", "hidden")
     assert kernel.spec == (("pipe",), None, ("model",))
@@ -94,19 +94,19 @@ def test_scanned_kernels_have_a_layer_dimension_in_their_spec() -> None:
 
 
 def test_an_indivisible_dimension_is_a_finding() -> None:
-    found = planned(mesh="2x3", rules="hidden=model")
-    kernel = found.array("params/DotReluDot_0/Dense_0/kernel")
+    snapshot = planned(mesh="2x3", rules="hidden=model")
+    kernel = snapshot.array("params/DotReluDot_0/Dense_0/kernel")
     assert (kernel.spec, kernel.shard_shape, kernel.bytes_per_device) == (
         (None, ("model",)),
         None,
         None,
     )
-    sentences = {f.array: f.message for f in found.findings}
+    sentences = {f.array: f.message for f in snapshot.findings}
     assert sentences[kernel.path] == (
         "hidden of size 1024 is not divisible by 3 (model) in params/DotReluDot_0/Dense_0/kernel"
     )
     # All else is still there.
-    assert found.array("output").bytes_per_device == 8 * 1024 * 4
+    assert snapshot.array("output").bytes_per_device == 8 * 1024 * 4
 
 
 axis_subsets = st.lists(st.sampled_from(["a", "b", "c"]), unique=True, max_size=3)
@@ -123,8 +123,8 @@ def test_plan_equals_linen_leaf_by_leaf_for_any_rules(rules: list, scan: bool) -
         SMALL | {"mesh": "2x2x2", "axes": "a,b,c", "rules": text, "scan": str(scan)}
     ).unwrap()
     expected = linen_shardings(layout)
-    found = plan(layout, abstract_state(layout))
-    mine = {a.path: a for a in found.arrays if a.group in ("params", "opt_state", "other")}
+    snapshot = plan(layout, abstract_state(layout))
+    mine = {a.path: a for a in snapshot.arrays if a.group in ("params", "opt_state", "other")}
     assert mine.keys() == expected.keys()
     for path, array in mine.items():
         theirs = expected[path]

@@ -33,7 +33,7 @@ EVERYWHERE = [(m, p) for m, entry in CATALOGUE.items() for p in presets.fitting(
 
 
 def preset(name: str, model: str) -> presets.Preset:
-    (found,) = (one for one in presets.fitting(CATALOGUE[model]) if one.name == name)
+    (found,) = (preset for preset in presets.fitting(CATALOGUE[model]) if preset.name == name)
     return found
 
 
@@ -57,7 +57,7 @@ def test_a_preset_makes_a_layout_that_parses(model: str, chosen: presets.Preset)
 def test_a_model_has_the_presets_whose_logical_axes_it_has(model: str) -> None:
     entry = CATALOGUE[model]
     fitting = presets.fitting(entry)
-    names = [one.name for one in fitting]
+    names = [preset.name for preset in fitting]
     assert len(set(names)) == len(names)
     assert {"Data", "FSDP", "Data + tensor", "FSDP + tensor"} <= set(names)
     assert ("Tensor" in names) == bool({"hidden", "heads"} & set(entry.logical_axes))
@@ -74,8 +74,8 @@ def test_a_model_has_the_presets_whose_logical_axes_it_has(model: str) -> None:
 def test_presets_keep_their_promise(
     name: str, model: str, copies_of_parameters: int, parts_of_batch: int
 ) -> None:
-    found = planned(name, model)
-    for array in found.arrays:
+    snapshot = planned(name, model)
+    for array in snapshot.arrays:
         if array.group == "params":
             assert array.bytes_per_device * 8 == array.bytes * copies_of_parameters
         if array.path.startswith("batch"):
@@ -108,11 +108,11 @@ def test_presets_of_transformers_keep_their_promise(
     parts_of_batch: int,
     parts_of_output: int,
 ) -> None:
-    found = planned(name, model)
-    assert tuple(axis.size for axis in found.mesh.axes) == shape
+    snapshot = planned(name, model)
+    assert tuple(axis.size for axis in snapshot.mesh.axes) == shape
     matrices = [
         array
-        for array in found.arrays
+        for array in snapshot.arrays
         if array.group in ("params", "opt_state")
         and len([axis for axis in array.logical_axes or () if axis not in (None, "layers")]) > 1
     ]
@@ -120,16 +120,16 @@ def test_presets_of_transformers_keep_their_promise(
     for array in matrices:
         assert array.bytes_per_device * 8 == array.bytes * copies_of_matrices, array.path
     for name in ("batch/tokens", "batch/targets"):
-        assert found.array(name).bytes == found.array(name).bytes_per_device * parts_of_batch
-    output = found.array("output")
+        assert snapshot.array(name).bytes == snapshot.array(name).bytes_per_device * parts_of_batch
+    output = snapshot.array("output")
     assert output.bytes == output.bytes_per_device * parts_of_output
 
 
 def test_tensor_parallelism_of_a_transformer_can_run_with_fewer_heads_of_keys_than_devices() -> None:
-    found = planned("Tensor", "transformer")
-    assert [axis.size for axis in found.mesh.axes] == [8]
-    assert not [finding for finding in found.findings if finding.level == "error"]
-    for array in found.arrays:
+    snapshot = planned("Tensor", "transformer")
+    assert [axis.size for axis in snapshot.mesh.axes] == [8]
+    assert not [finding for finding in snapshot.findings if finding.level == "error"]
+    for array in snapshot.arrays:
         axes = set(array.logical_axes or ())
         copies = 1 if axes & {"vocab", "mlp", "heads"} else 8
         if array.group == "params" or array.path.startswith("batch"):
@@ -283,7 +283,7 @@ def published_rules(name: str, mesh_axes: tuple[str, ...]) -> list[tuple[str, An
 def test_others_presets_lay_arrays_out_as_their_own_rules_do(name: str, model: str) -> None:
     chosen = preset(name, model)
     theirs = published_rules(name, chosen.axis_names)
-    found = planned(name, model)
+    snapshot = planned(name, model)
     family = name.split(",")[0]
 
     def expected(axes: tuple[str | None, ...], words: dict[str, str]) -> Any:
@@ -291,7 +291,7 @@ def test_others_presets_lay_arrays_out_as_their_own_rules_do(name: str, model: s
         return spec_of(linen.logical_to_mesh_axes(translated, theirs), len(axes))
 
     compared = 0
-    for array in found.arrays:
+    for array in snapshot.arrays:
         axes = array.logical_axes
         # MaxText calls the scale of a norm `norm`, which is split another way.
         if array.group != "params" or array.path.endswith("scale"):

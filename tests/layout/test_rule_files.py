@@ -58,10 +58,10 @@ def test_every_list_of_maxtext_is_read(cases: list[dict], least: int) -> None:
         lines = [f"mesh_axes: {case['mesh_axes']}", "data: !include other.yml"]
         lines += [f"{key}: {value}" for key, value in case.get("parallelism", {}).items()]
         lines += [f"logical_axis_rules: {json.dumps(written)}  # as in base.yml"]
-        (found,) = rule_files.rule_sets("\n".join(lines), "base.yml")
+        (rule_set,) = rule_files.rule_sets("\n".join(lines), "base.yml")
         expected = [[name, [axes] if isinstance(axes, str) else list(axes or [])] for name, axes in written]
-        assert plain(found.rules) == expected
-        assert found.axes == tuple(case["mesh_axes"])
+        assert plain(rule_set.rules) == expected
+        assert rule_set.axes == tuple(case["mesh_axes"])
     assert len(cases) >= least
 
 
@@ -132,8 +132,8 @@ def test_rules_of_t5x_are_those_of_the_preset(case, preset) -> None:
     written = json.loads((FOLDER / "other_frameworks_rules.json").read_text())["t5x"][case]
     text = "import os\nos.abort()\ndef standard():\n  rules = [\n"
     text += "".join(f"      ({name!r}, {axes!r}),  # )\n" for name, axes in written) + "  ]\n"
-    (found,) = rule_files.rule_sets(text, "partitioning.py")
-    changed = found.applied_to(TRANSFORMER)
+    (rule_set,) = rule_files.rule_sets(text, "partitioning.py")
+    changed = rule_set.applied_to(TRANSFORMER)
     assert changed.mesh_shape == TRANSFORMER.mesh_shape
     ours = next(one for one in presets.TRANSFORMER_PRESETS if one.name == preset).rules
     # T5X has no name for kv_heads, and shards heads.
@@ -171,14 +171,14 @@ ici_tensor_parallelism: 4
 
 
 def test_axes_that_the_mesh_lacks_have_size_1() -> None:
-    (found,) = rule_files.rule_sets(MESH, "a.yml")
-    opened = found.applied_to(TRANSFORMER)
+    (rule_set,) = rule_files.rule_sets(MESH, "a.yml")
+    opened = rule_set.applied_to(TRANSFORMER)
     assert (opened.mesh_shape, opened.axis_names) == ((2, 4), ("fsdp", "tensor"))
     assert opened.rules == (
         ("batch", ("fsdp",)), ("embed", ("fsdp",)), ("mlp", ("tensor",)), ("vocab", ()),
     )  # fmt: skip
-    assert found.unused(opened) == ("unknown",)
-    kept = found.applied_to(TRANSFORMER, keep_mesh=True)
+    assert rule_set.unused(opened) == ("unknown",)
+    kept = rule_set.applied_to(TRANSFORMER, keep_mesh=True)
     assert kept.axis_names == TRANSFORMER.axis_names
 
 

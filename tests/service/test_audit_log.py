@@ -93,5 +93,5 @@ def test_no_line_is_cut_off_on_a_full_disk(tmp_path: Path, cut: int) -> None:
         check=True,
     )
     lines = [json.loads(line) for line in path.read_text().splitlines()]
-    assert [one["event"] for one in lines] == ["library-delete"] * 2
+    assert [line["event"] for line in lines] == ["library-delete"] * 2
     assert "cannot be written" in ended.stderr

@@ -127,9 +127,9 @@ def test_many_threads_keep_and_ask_at_once(kept: CompileCache) -> None:
         for turn in range(15):
             kept.put(f"{number}", f"{number}-{turn}")
             for other in range(6):
-                found = kept.get(f"{other}")
-                if found is not None and not found.startswith(f"{other}-"):
-                    problems.append(found)
+                kept_snapshot = kept.get(f"{other}")
+                if kept_snapshot is not None and not kept_snapshot.startswith(f"{other}-"):
+                    problems.append(kept_snapshot)
 
     threads = [threading.Thread(target=work, args=[number]) for number in range(6)]
     for thread in threads:
@@ -141,11 +141,11 @@ def test_many_threads_keep_and_ask_at_once(kept: CompileCache) -> None:
 
 
 def test_keys_differ_by_question_and_by_code(monkeypatch: pytest.MonkeyPatch) -> None:
-    one = compile_cache.key_of({"layout": {"mesh": "2x4"}, "target": "tpu:v5p:2x2x1"})
-    assert one == compile_cache.key_of({"target": "tpu:v5p:2x2x1", "layout": {"mesh": "2x4"}})
-    assert one != compile_cache.key_of({"layout": {"mesh": "4x2"}, "target": "tpu:v5p:2x2x1"})
+    key = compile_cache.key_of({"layout": {"mesh": "2x4"}, "target": "tpu:v5p:2x2x1"})
+    assert key == compile_cache.key_of({"target": "tpu:v5p:2x2x1", "layout": {"mesh": "2x4"}})
+    assert key != compile_cache.key_of({"layout": {"mesh": "4x2"}, "target": "tpu:v5p:2x2x1"})
     monkeypatch.setattr(compile_cache, "code", lambda: "other")
-    assert one != compile_cache.key_of({"layout": {"mesh": "2x4"}, "target": "tpu:v5p:2x2x1"})
+    assert key != compile_cache.key_of({"layout": {"mesh": "2x4"}, "target": "tpu:v5p:2x2x1"})
 
 
 def test_the_folder_can_be_chosen(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
@@ -159,4 +159,4 @@ def test_only_the_user_of_this_machine_reads_the_answers(tmp_path):
     cache.put("key", "text")
     assert cache.get("key") == "text"
     assert cache.path.parent.stat().st_mode & 0o777 == 0o700
-    assert {one.stat().st_mode & 0o777 for one in cache.path.parent.iterdir()} == {0o600}
+    assert {file.stat().st_mode & 0o777 for file in cache.path.parent.iterdir()} == {0o600}

@@ -138,12 +138,12 @@ def test_the_oldest_entries_of_an_owner_make_room(history: History, monkeypatch:
     history.record_answer(LAYOUT, run(), BOB)
     for _ in range(5):
         history.record_answer(LAYOUT, run(), ANN)
-    owners = [one.owner for one in history.entries()]
+    owners = [entry.owner for entry in history.entries()]
     assert owners.count(ANN.name) == 3 and owners.count(BOB.name) == 1
     size = history.entries()[0].bytes
     monkeypatch.setattr(histories, "MOST_BYTES", 2 * size)
     history.record_answer(LAYOUT, run(), ANN)
-    assert [one.owner for one in history.entries()] == [ANN.name] * 2
+    assert [entry.owner for entry in history.entries()] == [ANN.name] * 2
 
 
 def test_deletion_by_age_and_size(history: History) -> None:

@@ -74,9 +74,9 @@ def test_a_run_agrees_with_its_plan_and_its_duration_is_kept(service: Inspection
     layout = small()
     assert service.last_seconds(layout) is None
     planned = service.plan(layout)
-    found = service.start_run(layout, planned).wait().answer()
-    assert found.findings == ()
-    assert {a.path for a in planned.arrays} <= {a.path for a in found.arrays}
+    snapshot = service.start_run(layout, planned).wait().answer()
+    assert snapshot.findings == ()
+    assert {a.path for a in planned.arrays} <= {a.path for a in snapshot.arrays}
     assert service.last_seconds(layout) > 0
 
 
@@ -86,11 +86,11 @@ def test_a_disagreement_names_the_array_and_both_figures(service: Inspection) ->
     wrong = tuple(
         replace(a, spec=(None, None), replicas=8) if a.path == path else a for a in planned.arrays[1:]
     )
-    found = disagreements(planned, replace(planned, arrays=wrong))
-    assert [finding.array for finding in found] == ["batch/x", path]
-    assert "planned only" in found[0].message
-    assert 'spec [["model"], null] became [null, null]' in found[1].message
-    assert "replicas 2 became 8" in found[1].message
+    messages = disagreements(planned, replace(planned, arrays=wrong))
+    assert [finding.array for finding in messages] == ["batch/x", path]
+    assert "planned only" in messages[0].message
+    assert 'spec [["model"], null] became [null, null]' in messages[1].message
+    assert "replicas 2 became 8" in messages[1].message
 
 
 def test_a_plan_that_does_not_divide_is_not_run(service: Inspection) -> None:
@@ -126,10 +126,10 @@ def test_the_estimate_is_at_least_what_the_compiler_counts_for_the_state(
 ) -> None:
     layout = small(depth="256")
     planned = service.plan(layout)
-    found = service.start_run(layout, planned).wait().answer()
+    snapshot = service.start_run(layout, planned).wait().answer()
     from inspector.layout import emulation as machine
 
-    memory = found.program("train_step").memory
+    memory = snapshot.program("train_step").memory
     state_in_and_out = (memory.arguments + memory.outputs) * 8
     assert machine.state_bytes_in_a_step(plan(layout, service.known_state(layout))) >= state_in_and_out
 
@@ -144,16 +144,16 @@ def test_a_target_is_compiled_for_once_and_remembered(tmp_path: Path) -> None:
     try:
         planned = service.plan(layout)
         assert service.cached_compile(layout) is None
-        found = service.start_run(layout, planned).wait().answer()
+        snapshot = service.start_run(layout, planned).wait().answer()
     finally:
         service.close()
-    assert (found.source.kind, found.source.target) == ("tpu", "tpu:v5e:2x4")
-    assert found.findings == ()  # the run agrees with the plan
+    assert (snapshot.source.kind, snapshot.source.target) == ("tpu", "tpu:v5e:2x4")
+    assert snapshot.findings == ()  # the run agrees with the plan
     assert kept.usage().count == 1
     # Another process, later: the same question, and questions that are not the same.
     later = Inspection(compiled=CompileCache(tmp_path / "compiled.sqlite3"))
-    assert later.cached_compile(layout) == found
-    assert later.cached_compile(replace(layout, steps=7)) == found, "nothing of it was run"
+    assert later.cached_compile(layout) == snapshot
+    assert later.cached_compile(replace(layout, steps=7)) == snapshot, "nothing of it was run"
     assert later.cached_compile(replace(layout, donate=True)) is None
     assert later.cached_compile(replace(layout, target="tpu:v6e:2x4")) is None
     later.close()

@@ -23,8 +23,8 @@ def test_resident_bytes_are_those_of_the_system() -> None:
     status = Path("/proc/self/status").read_text()
     (line,) = [line for line in status.splitlines() if line.startswith("VmRSS")]
     own = int(line.split()[1]) * 1024
-    found = host_memory.resident_bytes(os.getpid())
-    assert found is not None and 0.8 * own < found
+    resident = host_memory.resident_bytes(os.getpid())
+    assert resident is not None and 0.8 * own < resident
     assert host_memory.resident_bytes(2**30) is None
 
 

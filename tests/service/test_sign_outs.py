@@ -82,4 +82,4 @@ def test_many_sign_out_at_once(path: Path) -> None:
         thread.start()
     for thread in threads:
         thread.join()
-    assert all(one.has(SignIn(f"s{number}", number)) for one in servers for number in range(24))
+    assert all(server.has(SignIn(f"s{number}", number)) for server in servers for number in range(24))

@@ -237,23 +237,39 @@ def predicted(
     before = None
     if propagated is not None and not propagated.open_choices:
         before = before_compile(propagated, mesh, chip).seconds
-    seconds = simulated.seconds if before is None else combined(simulated.seconds, before)
+    return _with_seconds(
+        alone,
+        simulated.seconds,
+        before,
+        max(bounds.upper_seconds or 0.0, simulated.seconds),
+        (program.work and program.work.instructions) or 0.0,
+    )
+
+
+def _with_seconds(
+    alone: Predicted, schedule: float, before: float | None, in_turn: float, operations: float
+) -> Predicted:
+    """Return the prediction with the seconds of its schedule, and those before its compile if known.
+
+    `in_turn` and `operations` are the last arguments of `_checked`.
+    """
+    seconds = schedule if before is None else combined(schedule, before)
     # No step takes less than its longest term.
-    seconds = max(seconds, least)
-    key = "compiled" if before is None else "left_out"
+    seconds = max(seconds, alone.least or 0.0)
+    simulated = alone.simulated
+    if simulated is not None and seconds != schedule:
+        simulated = scaled(simulated, seconds / schedule)
     return _checked(
         replace(
             alone,
             seconds=seconds,
-            simulated=simulated
-            if seconds == simulated.seconds
-            else scaled(simulated, seconds / simulated.seconds),
-            schedule_seconds=simulated.seconds,
+            simulated=simulated,
+            schedule_seconds=schedule,
             propagated_seconds=before,
         ),
-        key,
-        max(bounds.upper_seconds or 0.0, simulated.seconds),
-        (program.work and program.work.instructions) or 0.0,
+        "compiled" if before is None else "left_out",
+        in_turn,
+        operations,
     )
 
 

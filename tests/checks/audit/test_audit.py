@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
+import re
 from collections import Counter
 from dataclasses import replace
 
@@ -25,6 +26,7 @@ from inspector.checks.audit import (
 from inspector.checks.audit.context import parameters_of_moments
 from inspector.checks.audit.unused_rules import shadowing
 from inspector.core import snapshot, typed_json
+from inspector.core.formatting import bytes_text
 from inspector.core.snapshot import (
     Array,
     Collective,
@@ -53,12 +55,17 @@ def planned(**fields: str) -> Snapshot:
 
 
 def codes(found: Snapshot, *levels: str) -> list[str]:
-    return [one.code for one in audit(found) if one.level in (levels or ("error", "warning"))]
+    return [finding.code for finding in audit(found) if finding.level in (levels or ("error", "warning"))]
 
 
 def the(found: Snapshot, code: str) -> Finding:
-    (one,) = [one for one in audit(found) if one.code == code]
-    return one
+    (finding,) = [finding for finding in audit(found) if finding.code == code]
+    return finding
+
+
+def names_in(sentence: str | None) -> set[str]:
+    """The names and numbers that a sentence has, whatever its other words are."""
+    return set(re.findall(r"\w+(?:,\d+)*", sentence or ""))
 
 
 def made(mesh: dict[str, int], *arrays: Array, rules: object = None, **more: object) -> Snapshot:
@@ -90,41 +97,43 @@ def test_default_layouts_have_no_problems() -> None:
     assert codes(planned(model="mlp")) == []
     # Plain data parallelism over one of two axes is a note.
     note = the(planned(), "state-repeated-over-axis")
-    state = sum(one.bytes_per_device for one in planned().arrays if one.group in ("params", "opt_state"))
+    state = sum(
+        array.bytes_per_device for array in planned().arrays if array.group in ("params", "opt_state")
+    )
     # All but Adam's count, which is a scalar.
     assert note.level == "note" and note.bytes == (state - 4) // 2
 
 
 def test_a_dropped_logical_axis_is_found_and_explained() -> None:
-    found = planned(rules="batch=data,embed=model,hidden=model")
-    one = the(found, "dropped-logical-axis")
-    assert "Logical axes embed and hidden are mapped to mesh axis model" in one.message
-    assert "params/DotReluDot_{0…2}/Dense_0/kernel (3 arrays)" in one.message
-    assert one.rule == 2 and one.logical_axis == "hidden"
-    assert one.axes == ("data",) and "hidden to data" in one.remedy
+    snapshot = planned(rules="batch=data,embed=model,hidden=model")
+    finding = the(snapshot, "dropped-logical-axis")
+    assert {"embed", "hidden", "model"} <= names_in(finding.message)
+    assert "params/DotReluDot_{0…2}/Dense_0/kernel" in finding.message
+    assert finding.rule == 2 and finding.logical_axis == "hidden"
+    assert finding.axes == ("data",) and {"hidden", "data"} <= names_in(finding.remedy)
     # Every matrix of the train state can also be sharded over data, which halves it.
-    state = sum(a.bytes_per_device for a in found.arrays if len(a.shape) == 2 and "batch" not in a.path)
-    state -= found.array("output").bytes_per_device
-    assert one.bytes == state // 2
-    assert one.array in {a.path for a in found.arrays}
-    assert one.count == 6
+    state = sum(a.bytes_per_device for a in snapshot.arrays if len(a.shape) == 2 and "batch" not in a.path)
+    state -= snapshot.array("output").bytes_per_device
+    assert finding.bytes == state // 2
+    assert finding.array in {a.path for a in snapshot.arrays}
+    assert finding.count == 6
 
 
 def test_a_logical_axis_that_a_later_rule_shards_is_not_dropped() -> None:
-    found = planned(rules="batch=data,embed=model,hidden=model,hidden=data")
-    assert "dropped-logical-axis" not in codes(found, "error", "warning", "note")
+    snapshot = planned(rules="batch=data,embed=model,hidden=model,hidden=data")
+    assert "dropped-logical-axis" not in codes(snapshot, "error", "warning", "note")
 
 
 def test_replicated_parameters_and_moments_are_separate_findings() -> None:
-    found = planned(rules="batch=data")
-    parameters = [one for one in audit(found) if one.code == "replicated-parameter"]
-    moments = [one for one in audit(found) if one.code == "replicated-optimizer-state"]
+    snapshot = planned(rules="batch=data")
+    parameters = [finding for finding in audit(snapshot) if finding.code == "replicated-parameter"]
+    moments = [finding for finding in audit(snapshot) if finding.code == "replicated-optimizer-state"]
     assert len(parameters) == len(moments) == 2  # Dense_0/kernel and W2, three layers each
-    assert sum(one.bytes for one in parameters) == 6 * 64 * 64 * 4 * 7 // 8
-    assert sum(one.bytes for one in moments) == 2 * sum(one.bytes for one in parameters)
-    assert all("no rule gives" in one.message for one in (*parameters, *moments))
-    assert {one.count for one in parameters} == {3}
-    assert {one.count for one in moments} == {6}
+    assert sum(parameter.bytes for parameter in parameters) == 6 * 64 * 64 * 4 * 7 // 8
+    assert sum(moment.bytes for moment in moments) == 2 * sum(parameter.bytes for parameter in parameters)
+    assert {finding.rule for finding in (*parameters, *moments)} == {None}
+    assert {parameter.count for parameter in parameters} == {3}
+    assert {moment.count for moment in moments} == {6}
 
 
 @pytest.mark.parametrize(
@@ -135,9 +144,9 @@ def test_replicated_parameters_and_moments_are_separate_findings() -> None:
     ],
 )
 def test_the_reason_for_replication(rules: str, why: str) -> None:
-    found = planned(rules=rules, mesh="2x4x1", axes="data,model,pipe")
-    parameters = [one for one in audit(found) if one.code == "replicated-parameter"]
-    assert parameters and all(why in one.message for one in parameters)
+    snapshot = planned(rules=rules, mesh="2x4x1", axes="data,model,pipe")
+    parameters = [finding for finding in audit(snapshot) if finding.code == "replicated-parameter"]
+    assert parameters and all(why in parameter.message for parameter in parameters)
 
 
 def test_a_replicated_embedding_and_its_moments_come_first() -> None:
@@ -159,24 +168,24 @@ def test_a_replicated_embedding_and_its_moments_come_first() -> None:
 def test_optimizer_state_sharded_unlike_its_parameter_is_found() -> None:
     """maxtext#5104: a ZeRO flag without effect; the optimizer state stayed replicated."""
     shape = (1024, 64)
-    found = made(
+    snapshot = made(
         {"data": 8},
         array("params/w", shape, (("data",), None), ways=8),
         array("opt/mu/w", shape, (None, None)),
         array("opt/nu/w", shape, (("data",), None), ways=8),
     )
-    one = the(found, "optimizer-not-following")
-    assert one.array == "opt/mu/w" and one.bytes == 1024 * 64 * 4 * 7 // 8
-    assert "replicated-optimizer-state" not in codes(found)
+    finding = the(snapshot, "optimizer-not-following")
+    assert finding.array == "opt/mu/w" and finding.bytes == 1024 * 64 * 4 * 7 // 8
+    assert "replicated-optimizer-state" not in codes(snapshot)
 
 
 def test_large_state_without_a_parameter_is_a_note() -> None:
-    found = made(
+    snapshot = made(
         {"data": 8},
         array("params/w", (64, 64), (("data",), None), ways=8),
         array("opt/history", (10, 64, 64), (None, ("data",), None), ways=8),
     )
-    assert the(found, "state-larger-than-parameters").array == "opt/history"
+    assert the(snapshot, "state-larger-than-parameters").array == "opt/history"
 
 
 def test_moments_find_their_parameter() -> None:
@@ -195,8 +204,8 @@ def test_moments_find_their_parameter() -> None:
 
 
 def test_an_unused_mesh_axis_and_a_replicated_batch_are_found() -> None:
-    found = planned(rules="hidden=model")
-    idle, batch = the(found, "unused-mesh-axis"), the(found, "batch-not-sharded")
+    snapshot = planned(rules="hidden=model")
+    idle, batch = the(snapshot, "unused-mesh-axis"), the(snapshot, "batch-not-sharded")
     assert idle.axes == batch.axes == ("data",)
     assert batch.level == "warning"
     # In pure tensor parallelism a replicated batch is only a note.
@@ -218,13 +227,13 @@ def test_the_inputs_of_captured_programs_decide_whether_an_axis_shards_the_batch
 
 
 def test_unused_rules_are_found() -> None:
-    found = planned(rules="batch=data,hiden=model,hidden=model,hidden=data+model")
-    misspelt, late = (one for one in audit(found) if one.code == "rule-never-used")
-    assert misspelt.rule == 1 and "hidden" in misspelt.remedy
-    assert late.rule == 3 and "rule 3, hidden → model, wins" in late.message
+    snapshot = planned(rules="batch=data,hiden=model,hidden=model,hidden=data+model")
+    misspelt, late = (finding for finding in audit(snapshot) if finding.code == "rule-never-used")
+    assert misspelt.rule == 1 and "hidden" in names_in(misspelt.remedy)
+    assert late.rule == 3 and {"3", "hidden", "model"} <= names_in(late.message)
     absent = made({"data": 2}, rules=[["a", ["dat"]], ["b", "data"]])
     assert the(absent, "rule-names-absent-axis").level == "error"
-    assert "Change it to data" in the(absent, "rule-names-absent-axis").remedy
+    assert "data" in names_in(the(absent, "rule-names-absent-axis").remedy)
 
 
 def test_linen_never_takes_a_shadowed_rule() -> None:
@@ -250,20 +259,20 @@ def test_uneven_shards_and_imbalance_are_found() -> None:
     uneven = dataclasses.replace(
         array("params/w", (1000, 64), None, devices=2), shards=shards, bytes_per_device=700 * 256
     )
-    found = made({"data": 2}, uneven)
-    assert "shards of 2 shapes" in the(found, "uneven-shards").message
-    one = the(found, "imbalance")
-    assert one.bytes == (700 - 500) * 256 and "Device 0 holds" in one.message
+    snapshot = made({"data": 2}, uneven)
+    assert the(snapshot, "uneven-shards").array == "params/w"
+    finding = the(snapshot, "imbalance")
+    assert finding.bytes == (700 - 500) * 256 and "0" in names_in(finding.message)
 
 
 def test_an_indivisible_dimension_is_reported_once() -> None:
     odd = dataclasses.replace(array("params/w", (6, 4096), (("data",), None)), bytes_per_device=None)
-    found = made({"data": 4}, odd)
-    assert the(found, "indivisible").level == "error"
-    reported = replace(found, findings=(Finding("error", "indivisible", "so it is", "params/w"),))
+    snapshot = made({"data": 4}, odd)
+    assert the(snapshot, "indivisible").level == "error"
+    reported = replace(snapshot, findings=(Finding("error", "indivisible", "so it is", "params/w"),))
     assert audit(reported) == ()
     inside = dataclasses.replace(odd, group="activation", path="x")
-    (padded,) = [one for one in audit(made({"data": 4}, inside)) if one.code == "padded-shards"]
+    (padded,) = [finding for finding in audit(made({"data": 4}, inside)) if finding.code == "padded-shards"]
     # Each of four devices has 2 rows instead of 1.5.
     assert padded.bytes == (2 * 4096 - 6 * 4096 // 4) * 4
 
@@ -272,14 +281,14 @@ WHOLE = 64 * 64 * 4  # bytes of the gathered parameter below
 
 
 def moving(payload: int, executions: int | None, arrays: tuple[str, ...] | None) -> Snapshot:
-    one = Collective(
+    collective = Collective(
         "all-reduce", False, "all-reduce.1", "main", executions, False, ("model",), 8, 1,
         payload, 2 * payload * 7 // 8, arrays=arrays,
     )  # fmt: skip
     return made(
         {"model": 8},
         array("params/w", (64, 64), (None, ("model",)), ways=8),
-        programs=(Program("train_step", collectives=(one,)),),
+        programs=(Program("train_step", collectives=(collective,)),),
     )
 
 
@@ -288,9 +297,9 @@ def test_activation_traffic_above_the_parameters_is_a_note(arrays: tuple[str, ..
     code = "collectives-larger-than-parameters"
     # An all-reduce sends twice its payload; FSDP gathers twice and reduce-scatters once.
     assert code not in codes(moving(WHOLE, 1, arrays), "note")
-    found = the(moving(WHOLE, 2, arrays), code)
-    assert found.wire_bytes == 4 * WHOLE * 7 // 8
-    assert "about 42.0 KiB" in found.message
+    finding = the(moving(WHOLE, 2, arrays), code)
+    assert finding.wire_bytes == 4 * WHOLE * 7 // 8
+    assert bytes_text(finding.wire_bytes) in finding.message
     assert code not in codes(moving(WHOLE, None, arrays), "note")
 
 
@@ -302,37 +311,37 @@ def test_parameter_gathers_and_unknown_arrays_are_no_activation_traffic(arrays) 
 
 def test_parts_of_a_gather_beside_known_gathers_are_no_activation_traffic() -> None:
     """A TPU splits a gather into permutes whose arrays are not always known."""
-    found = moving(WHOLE, 100, ())
-    (program,) = found.programs
+    snapshot = moving(WHOLE, 100, ())
+    (program,) = snapshot.programs
     (part,) = program.collectives or ()
     name = "jit(step)/jvp(Transformer)/blocks/feed_forward/dot_general"
     known = replace(part, arrays=("params/w",), op_name=name)
     for module, expected in (("feed_forward", 0), ("attention", 1)):
         part = replace(part, op_name=name.replace("feed_forward", module))
-        both = replace(found, programs=(replace(program, collectives=(known, part)),))
+        both = replace(snapshot, programs=(replace(program, collectives=(known, part)),))
         assert len(audit(both)) == expected
 
 
 def reducing(op: str, spec: tuple, stage: str = "compiled", kind: str = "TPU v5e") -> Snapshot:
     """A train step that reduces the gradient of a parameter over `data`."""
-    one = Collective(
+    collective = Collective(
         op, False, "r.1", "main", 1, False, ("data",), 8, 1, WHOLE, 2 * WHOLE, arrays=("params/w",)
     )
     weight = array("params/w", (4096, 64), spec, ways=8)
-    found = made({"data": 8}, weight)
-    assert found.mesh is not None
+    snapshot = made({"data": 8}, weight)
+    assert snapshot.mesh is not None
     return replace(
-        found,
-        mesh=replace(found.mesh, device_kind=kind),
-        programs=(Program("train_step", stage=stage, collectives=(one,)),),
+        snapshot,
+        mesh=replace(snapshot.mesh, device_kind=kind),
+        programs=(Program("train_step", stage=stage, collectives=(collective,)),),
     )
 
 
 def test_a_gradient_that_is_all_reduced_over_the_axis_of_its_parameter_is_a_note() -> None:
     sharded, code = (("data",), None), "gradient-all-reduced"
-    found = the(reducing("all-reduce", sharded), code)
-    assert found.level == "note" and found.wire_bytes == 2 * WHOLE
-    assert found.array == "params/w" and found.axes == ("data",)
+    finding = the(reducing("all-reduce", sharded), code)
+    assert finding.level == "note" and finding.wire_bytes == 2 * WHOLE
+    assert finding.array == "params/w" and finding.axes == ("data",)
     assert code not in codes(reducing("reduce-scatter", sharded), "note")
     assert code not in codes(reducing("all-reduce", (None, None)), "note")
     assert code not in codes(reducing("all-reduce", sharded, stage="propagated"), "note")
@@ -340,10 +349,10 @@ def test_a_gradient_that_is_all_reduced_over_the_axis_of_its_parameter_is_a_note
 
 
 def test_linen_and_nnx_are_compared() -> None:
-    found = planned(rules="batch=data,hidden=model,hidden=data,embed=")
-    (one,) = [one for one in audit(found) if one.code == "linen-and-nnx-disagree"]
-    assert one.cause == "order" and "Logical axes: hidden." in one.message
-    assert one.level == "note"
+    snapshot = planned(rules="batch=data,hidden=model,hidden=data,embed=")
+    (finding,) = [finding for finding in audit(snapshot) if finding.code == "linen-and-nnx-disagree"]
+    assert finding.cause == "order" and "hidden" in names_in(finding.message)
+    assert finding.level == "note"
 
 
 def test_small_arrays_share_one_finding() -> None:
@@ -351,8 +360,8 @@ def test_small_arrays_share_one_finding() -> None:
     large = array("params/w", (4096, 64), (("data",), None), ways=8)
     assert audit(made({"data": 8}, large, *small)) == ()
     many = [array(f"params/{chr(97 + n)}/bias", (64,), (None,)) for n in range(26)]
-    (one,) = audit(made({"data": 8}, large, *many))
-    assert one.code == "replicated-parameter" and one.count == 26
+    (finding,) = audit(made({"data": 8}, large, *many))
+    assert finding.code == "replicated-parameter" and finding.count == 26
 
 
 def test_unknown_facts_give_no_findings() -> None:
@@ -372,14 +381,16 @@ def test_without_dtypes_findings_count_elements() -> None:
         bytes_per_device=None,
         dtype="unknown",
     )
-    (one,) = [one for one in audit(made({"data": 8}, whole)) if one.code == "replicated-parameter"]
-    assert one.bytes is None and "65,536 elements on each" in one.message
+    (finding,) = [
+        finding for finding in audit(made({"data": 8}, whole)) if finding.code == "replicated-parameter"
+    ]
+    assert finding.bytes is None and "65,536" in names_in(finding.message)
 
 
 def test_findings_are_ranked_and_not_repeated(tmp_path) -> None:
     found = audited(planned(rules="embed=model,hidden=model,hiden=model"))
-    assert {one.code for one in found.findings} <= CODES
-    sizes = [one.bytes or 0 for one in found.findings if one.level != "error"]
+    assert {finding.code for finding in found.findings} <= CODES
+    sizes = [finding.bytes or 0 for finding in found.findings if finding.level != "error"]
     assert sizes == sorted(sizes, reverse=True)
     snapshot.write(found, tmp_path / "a.json")
     again = audited(snapshot.read(tmp_path / "a.json"))
@@ -391,31 +402,31 @@ def test_one_skipped_rule_after_many_others_is_one_finding() -> None:
     rules = "expert=expert,batch=data,vocab=model,mlp=model,heads=model,kv_heads=model,embed=model"
     fields = {"model": "moe", "layers": "1", "mesh": "2x2x2", "axes": "data,expert,model"}
     layout = layouts.parse({**fields, "rules": rules, "target": "plan"}).unwrap()
-    found = plan(layout, abstract_state(layout))
-    one = the(found, "dropped-logical-axis")
-    assert one.message.startswith("Logical axes vocab, mlp, heads, kv_heads and embed are mapped")
-    assert "rules 3, 4, 5 and 6 come first" in one.message and one.rule == 6
+    snapshot = plan(layout, abstract_state(layout))
+    finding = the(snapshot, "dropped-logical-axis")
+    assert {"vocab", "mlp", "heads", "kv_heads", "embed", *"3456"} <= names_in(finding.message)
+    assert finding.rule == 6
     both = [
         array.path
-        for array in found.arrays
+        for array in snapshot.arrays
         if array.group == "params"
         and {"vocab", "mlp", "heads", "kv_heads"} & set(array.logical_axes or ())
         and "embed" in (array.logical_axes or ())
     ]
-    assert one.count == len(both) > 4
+    assert finding.count == len(both) > 4
 
 
 def test_indivisible_arrays_of_one_logical_axis_are_merged() -> None:
     fields = {"mesh": "2x3", "batch": "7", "layers": "2", "depth": "64"}
     layout = layouts.parse(fields).unwrap()
     findings = audited(plan(layout, abstract_state(layout))).findings
-    uneven = Counter(one.logical_axis for one in findings if one.code == INDIVISIBLE)
+    uneven = Counter(finding.logical_axis for finding in findings if finding.code == INDIVISIBLE)
     assert set(uneven) == {"batch", "hidden"} and uneven.total() > 2
     merged = merged_by_logical_axis(findings)
-    for one in (one for one in merged if one.code == INDIVISIBLE):
-        more = uneven[one.logical_axis] - 1
-        assert (f"nor in {more} more array" in one.message) == bool(more)
-    assert [one for one in merged if one.code != INDIVISIBLE] == [
-        one for one in findings if one.code != INDIVISIBLE
+    for finding in (finding for finding in merged if finding.code == INDIVISIBLE):
+        more = uneven[finding.logical_axis] - 1
+        assert (f"nor in {more} more array" in finding.message) == bool(more)
+    assert [finding for finding in merged if finding.code != INDIVISIBLE] == [
+        finding for finding in findings if finding.code != INDIVISIBLE
     ]
     assert merged_by_logical_axis(merged) == merged

@@ -35,8 +35,8 @@ ROWS, WEIGHT, BATCHES = (
 
 
 def findings(code: str, function: Function, *arguments: Any) -> list[Finding]:
-    found = inspect(jax.jit(function), *arguments)
-    return [finding for finding in found.findings if finding.code == code]
+    snapshot = inspect(jax.jit(function), *arguments)
+    return [finding for finding in snapshot.findings if finding.code == code]
 
 
 def until_all_end(y: Any) -> Any:

@@ -35,8 +35,8 @@ def recorded(devices: int | None, mesh: Mesh | None, program_devices: int | None
     ],
 )
 def test_devices_that_hold_and_compute_nothing(snapshot: Snapshot, level: str | None) -> None:
-    findings = [one for one in audit.audit(snapshot) if one.code == "idle-devices"]
-    assert [one.level for one in findings] == ([] if level is None else [level])
+    findings = [finding for finding in audit.audit(snapshot) if finding.code == "idle-devices"]
+    assert [finding.level for finding in findings] == ([] if level is None else [level])
     asked = any("hold and compute nothing" in question for question in audit.questions(snapshot))
     known = snapshot.source.devices not in (None, 1) and snapshot.programs[0].devices in (1, 4)
     assert asked == known

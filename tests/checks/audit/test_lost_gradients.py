@@ -55,8 +55,8 @@ def test_gradients_of_scanned_layers_lose_an_axis_without_a_constraint(constrain
         if "fsdp" not in jax.tree.leaves(tuple(sharding.spec))
     }
     assert lost == (set() if constrained else {"up", "down"})
-    found = inspect(jax.jit(grads), PARAMETERS, X)
-    findings = [finding for finding in found.findings if finding.code == "gradient-sharding-lost"]
+    snapshot = inspect(jax.jit(grads), PARAMETERS, X)
+    findings = [finding for finding in snapshot.findings if finding.code == "gradient-sharding-lost"]
     assert len(findings) == bool(lost)
     for finding in findings:
         whole = 2 * LAYERS * WIDTH * HIDDEN * 4
@@ -69,5 +69,5 @@ def test_a_program_that_returns_gathered_weights_has_no_gradients() -> None:
     def gather(params: Any) -> Any:
         return jax.tree.map(lambda w: jax.lax.with_sharding_constraint(w, NamedSharding(MESH, P())), params)
 
-    found = inspect(jax.jit(gather), PARAMETERS)
-    assert not [finding for finding in found.findings if finding.code == "gradient-sharding-lost"]
+    snapshot = inspect(jax.jit(gather), PARAMETERS)
+    assert not [finding for finding in snapshot.findings if finding.code == "gradient-sharding-lost"]

@@ -100,19 +100,19 @@ def bubbles(found: Snapshot) -> list[float | None]:
 
 @pytest.mark.parametrize("microbatches", [8, 3])
 def test_the_bubble_of_a_pipeline(microbatches: int) -> None:
-    found = inspect(jax.jit(pipeline), weights(), batches(microbatches))
-    assert bubbles(found) == [(microbatches + STAGES - 1) / microbatches]
-    assert not [one for one in found.findings if one.code == "repeated-work"]
+    snapshot = inspect(jax.jit(pipeline), weights(), batches(microbatches))
+    assert bubbles(snapshot) == [(microbatches + STAGES - 1) / microbatches]
+    assert not [finding for finding in snapshot.findings if finding.code == "repeated-work"]
 
 
 def test_the_backward_pass_has_the_same_bubble() -> None:
     def grads(w: Any, xs: Any) -> Any:
         return jax.grad(lambda w: jnp.mean(pipeline(w, xs) ** 2))(w)
 
-    found = inspect(jax.jit(grads), weights(), batches(8))
-    (program,) = found.programs
-    assert [(one.stages, one.microbatches) for one in program.pipelines] == [(STAGES, 8)] * 2
-    assert bubbles(found) == [11 / 8]
+    snapshot = inspect(jax.jit(grads), weights(), batches(8))
+    (program,) = snapshot.programs
+    assert [(pipeline.stages, pipeline.microbatches) for pipeline in program.pipelines] == [(STAGES, 8)] * 2
+    assert bubbles(snapshot) == [11 / 8]
 
 
 def test_many_microbatches_have_a_small_bubble() -> None:

@@ -25,7 +25,7 @@ def placed(mesh, shape, *spec, dtype="float32"):
 
 
 def of(found: Snapshot, code: str) -> list[Finding]:
-    return [one for one in found.findings if one.code == code]
+    return [finding for finding in found.findings if finding.code == code]
 
 
 @pytest.mark.nightly_but_first
@@ -45,9 +45,9 @@ def test_a_constraint_that_does_not_divide_gives_a_replicated_result(mesh, rows,
         with pytest.raises(type(error)):
             inspect(init, key)
         return
-    found = inspect(init, key)
+    snapshot = inspect(init, key)
     replicated = compiled.output_shardings["embed"].is_fully_replicated
-    findings = of(found, "uneven-result-gathered")
+    findings = of(snapshot, "uneven-result-gathered")
     assert len(findings) == replicated == (max(rows, columns) % 4 != 0)
     if findings:
         padded = -(-max(rows, columns) // 4) * 4 * min(rows, columns) * 4
@@ -61,15 +61,15 @@ def test_a_slice_that_the_program_asks_for_is_no_finding(mesh) -> None:
         whole = jax.lax.with_sharding_constraint(w * 2, NamedSharding(mesh, P()))
         return whole[:1000]
 
-    found = inspect(jax.jit(first, out_shardings=NamedSharding(mesh, P())), placed(mesh, (4096, 8), "x"))
-    assert of(found, "uneven-result-gathered") == []
+    snapshot = inspect(jax.jit(first, out_shardings=NamedSharding(mesh, P())), placed(mesh, (4096, 8), "x"))
+    assert of(snapshot, "uneven-result-gathered") == []
 
 
 def test_a_large_constant_is_found_and_an_argument_is_not(mesh) -> None:
     table = np.random.default_rng(0).normal(size=(256, 256)).astype("float32")
     x = placed(mesh, (8, 256), "x")
-    found = inspect(lambda x: x @ table, x)
-    (finding,) = of(found, "large-constant")
+    snapshot = inspect(lambda x: x @ table, x)
+    (finding,) = of(snapshot, "large-constant")
     assert finding.bytes == table.nbytes
     passed = inspect(lambda x, table: x @ table, x, placed(mesh, table.shape))
     assert of(passed, "large-constant") == []
@@ -102,16 +102,16 @@ def test_a_cache_that_is_gathered_for_each_token_is_found() -> None:
     kept = {"k": cache, "v": cache}
     for axes, count in (("tensor", 2), (None, 0)):
         q = placed(wide, (BATCH, QUERIES, WIDTH), "data", axes, dtype="bfloat16")
-        found = inspect(step, kept, q, new, at)
-        findings = of(found, "cache-moved")
+        snapshot = inspect(step, kept, q, new, at)
+        findings = of(snapshot, "cache-moved")
         held = BATCH * LENGTH * HEADS * WIDTH * 2 // 2
         large = {
-            one.name: one.wire_bytes_per_device
-            for one in found.programs[0].collectives or ()
-            if (one.payload_bytes or 0) >= held
+            collective.name: collective.wire_bytes_per_device
+            for collective in snapshot.programs[0].collectives or ()
+            if (collective.payload_bytes or 0) >= held
         }
         assert len(findings) == len(large) == count
-        assert {one.collective: one.wire_bytes for one in findings} == large
+        assert {finding.collective: finding.wire_bytes for finding in findings} == large
 
 
 def test_repeated_work_is_the_flops_of_all_devices_over_those_of_the_program(mesh) -> None:
@@ -140,13 +140,13 @@ def test_a_stack_of_layers_that_is_gathered_at_once_is_found(mesh, sharded: str)
 
     shape = (layers, width, width)
     stack = jax.ShapeDtypeStruct(shape, "float32", sharding=NamedSharding(mesh, spec))
-    found = inspect(step, {"stack": stack}, placed(mesh, (64, width), "x", None))
-    findings = of(found, "stack-gathered")
-    (program,) = found.programs
+    snapshot = inspect(step, {"stack": stack}, placed(mesh, (64, width), "x", None))
+    findings = of(snapshot, "stack-gathered")
+    (program,) = snapshot.programs
     whole = 4 * layers * width * width
-    gathers = [one for one in program.collectives if one.op == "all-gather"]
+    gathers = [collective for collective in program.collectives if collective.op == "all-gather"]
     assert gathers
-    at_once = [one for one in gathers if one.payload_bytes == whole]
+    at_once = [gather for gather in gathers if gather.payload_bytes == whole]
     assert len(findings) == len(at_once) == (sharded == "layers")
     if findings:
         assert findings[0].bytes == whole - whole // layers
@@ -163,11 +163,11 @@ def test_a_table_that_is_gathered_for_a_lookup_is_noted(mesh, tokens, gathered: 
         return jnp.take(params["table"], tokens, axis=0)
 
     at = placed(mesh, tokens, "x", None, dtype="int32")
-    found = inspect(lookup, {"table": placed(mesh, (rows, width), None, "x")}, at)
-    gathers = [one for one in found.programs[0].collectives if one.op == "all-gather"]
-    whole = [one for one in gathers if one.payload_bytes == rows * width * 4]
+    snapshot = inspect(lookup, {"table": placed(mesh, (rows, width), None, "x")}, at)
+    gathers = [collective for collective in snapshot.programs[0].collectives if collective.op == "all-gather"]
+    whole = [gather for gather in gathers if gather.payload_bytes == rows * width * 4]
     assert bool(whole) == gathered
-    assert len(of(found, "table-gathered")) == len(whole)
+    assert len(of(snapshot, "table-gathered")) == len(whole)
     replicated = inspect(lookup, {"table": placed(mesh, (rows, width))}, at)
     assert of(replicated, "table-gathered") == []
 
@@ -199,8 +199,8 @@ def test_gathered_weights_that_wait_for_the_backward_pass_are_noted(mesh, form: 
         return lambda stack, x: step(on, stack, x)
 
     arguments = placed(mesh, (layers, width, width), None, "x"), placed(mesh, (rows, width), "x")
-    found = inspect(with_checkpoint(form == "checkpoint"), *arguments)
-    findings = of(found, "gathered-value-kept")
+    snapshot = inspect(with_checkpoint(form == "checkpoint"), *arguments)
+    findings = of(snapshot, "gathered-value-kept")
     if form == "checkpoint":
         assert findings == []
         return
@@ -209,7 +209,7 @@ def test_gathered_weights_that_wait_for_the_backward_pass_are_noted(mesh, form: 
     kept = layers if form == "scan" else layers - 1
     (finding,) = findings
     assert finding.bytes == (kept - 1) * weight
-    assert sum(one.bytes for one in found.programs[0].kept_gathers) == kept * weight
+    assert sum(kept_gather.bytes for kept_gather in snapshot.programs[0].kept_gathers) == kept * weight
     temporaries = [
         jax.jit(with_checkpoint(on)).lower(*arguments).compile().memory_analysis().temp_size_in_bytes
         for on in (False, True)

@@ -39,8 +39,8 @@ def test_the_warning_of_the_partitioner(function: Any, count: int, capfd: Any) -
     x = jax.ShapeDtypeStruct((64, 64, 32), "float32", sharding=on(None, "data"))
     jax.jit(function).lower(x).compile()
     assert ("Involuntary full rematerialization" in capfd.readouterr().err) == bool(count)
-    found = inspect(jax.jit(function), x)
-    findings = [one for one in found.findings if one.code == "involuntary-rematerialization"]
+    snapshot = inspect(jax.jit(function), x)
+    findings = [finding for finding in snapshot.findings if finding.code == "involuntary-rematerialization"]
     assert len(findings) == count
     assert all((finding.source or "").startswith("test_rematerialized.py:") for finding in findings)
 
@@ -56,7 +56,7 @@ def test_texts_of_both_versions_are_read() -> None:
     (read,) = rematerializations(start + old)
     assert (read.before, read.after) == ("{devices=[8,1]<=[8]}", "{maximal device=0}")
     assert (read.shape, read.source) == ("f32[128,512]", "train.py:12")
-    assert [one.before for one in rematerializations(f"{start}{new}\n{start}{new}")] == [
-        "{mesh['x'=8], [{'x'}, {}]}"
-    ]
+    assert [
+        rematerialization.before for rematerialization in rematerializations(f"{start}{new}\n{start}{new}")
+    ] == ["{mesh['x'=8], [{'x'}, {}]}"]
     assert rematerializations("no warning") == ()

@@ -117,10 +117,10 @@ def ideal(found: Snapshot) -> float:
 @pytest.mark.parametrize("name", PROGRAMS)
 def test_the_work_of_all_devices_is_that_of_the_program(name: str) -> None:
     function, arguments, written, times = PROGRAMS[name]
-    found = inspect(jax.jit(function), *arguments)
-    assert ideal(found) == written
-    assert done(found) == times * written
-    findings = repeated(found)
+    snapshot = inspect(jax.jit(function), *arguments)
+    assert ideal(snapshot) == written
+    assert done(snapshot) == times * written
+    findings = repeated(snapshot)
     assert len(findings) == (times > 1)
     if findings:
         assert findings[0].ratio == pytest.approx(times, rel=0.05)
@@ -136,9 +136,9 @@ def test_a_pmap_repeats_nothing() -> None:
 
     devices = jax.devices()[:8]
     rows = jnp.ones((8, 16, WIDTH))
-    found = inspect(jax.pmap(step, axis_name="i", devices=devices), jnp.ones((8, WIDTH, WIDTH)), rows)
-    assert ideal(found) == done(found) == 8 * 2 * (2 * 16 * WIDTH * WIDTH)
-    assert repeated(found) == []
+    snapshot = inspect(jax.pmap(step, axis_name="i", devices=devices), jnp.ones((8, WIDTH, WIDTH)), rows)
+    assert ideal(snapshot) == done(snapshot) == 8 * 2 * (2 * 16 * WIDTH * WIDTH)
+    assert repeated(snapshot) == []
 
 
 @pytest.mark.parametrize(

@@ -70,7 +70,7 @@ def planned(layout: Layout) -> Snapshot:
 
 
 def of(findings: tuple[Finding, ...], code: str) -> list[Finding]:
-    return [one for one in findings if one.code == code]
+    return [finding for finding in findings if finding.code == code]
 
 
 @pytest.mark.parametrize(("fields", "code", "words"), FAULTS)
@@ -112,13 +112,13 @@ def test_the_remedy_mends_what_it_is_for_and_saves_what_it_says(
 
 def test_a_finding_gives_the_bytes_that_its_fix_saves() -> None:
     layout = layout_of({"rules": "batch=data,embed=model,hidden=model"})
-    found = planned(layout)
-    (one,) = of(audit(found), "dropped-logical-axis")
-    assert smallest_change(found, one, layout).saves == one.bytes
+    snapshot = planned(layout)
+    (one,) = of(audit(snapshot), "dropped-logical-axis")
+    assert smallest_change(snapshot, one, layout).saves == one.bytes
     layout = layout_of({})
-    found = planned(layout)
-    (one,) = of(audit(found), "state-repeated-over-axis")
-    assert smallest_change(found, one, layout).saves == one.bytes
+    snapshot = planned(layout)
+    (one,) = of(audit(snapshot), "state-repeated-over-axis")
+    assert smallest_change(snapshot, one, layout).saves == one.bytes
 
 
 @pytest.mark.parametrize(
@@ -131,8 +131,10 @@ def test_a_finding_gives_the_bytes_that_its_fix_saves() -> None:
 )
 def test_a_fix_saves_more_than_the_finding_only_in_more_arrays(fields: dict[str, str]) -> None:
     layout = layout_of(fields)
-    found = planned(layout)
-    pairs = [(one, smallest_change(found, one, layout)) for one in audit(found) if one.bytes]
+    snapshot = planned(layout)
+    pairs = [
+        (finding, smallest_change(snapshot, finding, layout)) for finding in audit(snapshot) if finding.bytes
+    ]
     more = [(one, change) for one, change in pairs if change and change.saves > one.bytes]
     assert more
     for one, change in more:
@@ -143,25 +145,25 @@ def test_a_fix_saves_more_than_the_finding_only_in_more_arrays(fields: dict[str,
 
 def test_the_fix_of_an_indivisible_dimension_replicates_it() -> None:
     layout = layout_of({"depth": "66", "rules": "batch=data,hidden=model"})
-    found = planned(layout)
-    change = smallest_change(found, found.findings[0], layout)
+    snapshot = planned(layout)
+    change = smallest_change(snapshot, snapshot.findings[0], layout)
     assert change is not None and change.saves is None
     assert not planned(change.layout).findings
 
 
 def test_planning_from_a_snapshot_equals_planning_with_jax() -> None:
     for fields in ({}, {"model": "transformer"}):
-        found = planned(layout_of(fields))
+        snapshot = planned(layout_of(fields))
         other = layout_of({**fields, "mesh": "4x2", "rules": "batch=model,embed=data"})
-        again, expected = replanned(found, other), planned(other)
+        again, expected = replanned(snapshot, other), planned(other)
         assert typed_json.encode(again.arrays) == typed_json.encode(expected.arrays)
         assert again.mesh == expected.mesh
 
 
 def test_a_finding_that_no_rule_causes_has_no_fix() -> None:
     layout = layout_of({})
-    found = planned(layout)
-    for one in of(audit(found), "linen-and-nnx-disagree"):
-        assert smallest_change(found, one, layout) is None
+    snapshot = planned(layout)
+    for one in of(audit(snapshot), "linen-and-nnx-disagree"):
+        assert smallest_change(snapshot, one, layout) is None
     gone = Finding("warning", "dropped-logical-axis", "not so", "params/DotReluDot_0/W2")
-    assert smallest_change(found, gone, layout) is None
+    assert smallest_change(snapshot, gone, layout) is None

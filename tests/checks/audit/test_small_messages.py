@@ -49,11 +49,11 @@ def stencil(steps: int, rows: int) -> Any:
 def test_messages_of_one_row(steps: int, rows: int, columns: int, messages: int | None) -> None:
     on = NamedSharding(MESH, P("x"))
     u = jax.ShapeDtypeStruct((64, columns), "float32", sharding=on)
-    found = inspect(stencil(steps, rows), u)
-    (program,) = found.programs
+    snapshot = inspect(stencil(steps, rows), u)
+    (program,) = snapshot.programs
     sent = sum(c.executions for c in program.collectives if c.op == "collective-permute")
     assert sent == 2 * steps // rows
-    findings = [finding for finding in found.findings if finding.code == "small-messages"]
+    findings = [finding for finding in snapshot.findings if finding.code == "small-messages"]
     assert len(findings) == (messages is not None)
     if messages is not None:
         assert f" {messages} messages " in findings[0].message

@@ -56,19 +56,19 @@ def layout_of(fields: dict[str, str]) -> Layout:
 
 
 def of(findings: tuple[Finding, ...], code: str) -> list[Finding]:
-    return [one for one in findings if one.code == code]
+    return [finding for finding in findings if finding.code == code]
 
 
-def assert_fixed(layout: Layout, one: Finding, change: Change) -> None:
+def assert_fixed(layout: Layout, finding: Finding, change: Change) -> None:
     """Assert that JAX's plan of the changed layout lacks the finding and is not worse."""
     before = planned(layout)
     after = planned(layouts.from_json(change.layout.to_json()))
     current, left = ((*found.findings, *audit(found)) for found in (before, after))
-    about = one.code, one.array, one.axes
+    about = finding.code, finding.array, finding.axes
     assert about in [(a.code, a.array, a.axes) for a in current]
     assert about not in [(a.code, a.array, a.axes) for a in left], change.words
     assert not [a for a in left if a.level == "error"]
-    if one.level != "error":
+    if finding.level != "error":
         kinds = [{a.code for a in findings if a.level == "warning"} for findings in (left, current)]
         assert kinds[0] <= kinds[1]
     held = state_totals(before).per_device
@@ -92,9 +92,9 @@ def planned(layout: Layout) -> Snapshot:
 @pytest.mark.parametrize(("fields", "code", "places"), SPEC_FAULTS)
 def test_the_fewest_specs_are_changed(fields: dict[str, str], code: str, places: list[str]) -> None:
     layout = layout_of(fields)
-    found = planned(layout)
-    (*_, one) = of((*found.findings, *audit(found)), code)
-    change = smallest_change(found, one, layout)
+    snapshot = planned(layout)
+    (*_, one) = of((*snapshot.findings, *audit(snapshot)), code)
+    change = smallest_change(snapshot, one, layout)
     differ = [place for place in layout.specs if layout.specs[place] != change.layout.specs[place]]
     assert differ == places
     assert_fixed(layout, one, change)
@@ -117,26 +117,26 @@ def test_a_fix_removes_the_finding_for_any_specs(data, scan: bool, mesh: str, de
         | {"specs": ",".join(f"{place}={spec}" for place, spec in specs.items())}
     )
     try:
-        found = planned(layout)
+        snapshot = planned(layout)
     except ValueError:  # JAX, of a mesh axis of `layer` that a parameter has, too
         return
-    assert typed_json.encode(replanned(found, layout).arrays) == typed_json.encode(found.arrays)
-    for one in (*found.findings, *audit(found)):
-        change = smallest_change(found, one, layout)
+    assert typed_json.encode(replanned(snapshot, layout).arrays) == typed_json.encode(snapshot.arrays)
+    for one in (*snapshot.findings, *audit(snapshot)):
+        change = smallest_change(snapshot, one, layout)
         if change is not None:
             assert_fixed(layout, one, change)
 
 
 def test_a_finding_that_no_spec_causes_has_no_fix() -> None:
     layout = layout_of({})
-    found = planned(layout)
-    (one,) = of(audit(found), "state-repeated-over-axis")
-    assert smallest_change(found, one, layout) is not None
+    snapshot = planned(layout)
+    (one,) = of(audit(snapshot), "state-repeated-over-axis")
+    assert smallest_change(snapshot, one, layout) is not None
     gone = Finding("warning", "replicated-parameter", "not so", "params/DotReluDot_0/W2")
-    assert smallest_change(found, gone, layout) is None
+    assert smallest_change(snapshot, gone, layout) is None
     # What decides the spec of an unknown array is unknown.
-    other = replace(found.arrays[4], path="params/somewhere/else")
-    assert replanned(replace(found, arrays=(*found.arrays, other)), layout) is None
+    other = replace(snapshot.arrays[4], path="params/somewhere/else")
+    assert replanned(replace(snapshot, arrays=(*snapshot.arrays, other)), layout) is None
 
 
 def test_the_command_line_prints_the_change_of_specs(tmp_path: Path, capsys) -> None:

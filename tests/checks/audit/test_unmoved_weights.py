@@ -41,5 +41,5 @@ def trees(**placed: str) -> Snapshot:
     ],
 )
 def test_arrays_left_behind(snapshot: Snapshot, arrays: set[str] | None) -> None:
-    findings = [one for one in audit.audit(snapshot) if one.code == "weights-not-moved"]
-    assert [set(one.arrays or ()) for one in findings] == ([] if arrays is None else [arrays])
+    findings = [finding for finding in audit.audit(snapshot) if finding.code == "weights-not-moved"]
+    assert [set(finding.arrays or ()) for finding in findings] == ([] if arrays is None else [arrays])

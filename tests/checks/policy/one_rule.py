@@ -18,7 +18,7 @@ def sentences(text: str, found: Snapshot) -> list[str]:
     only = outcome(text, found)
     assert only.unknown is None
     assert only.holds == (not only.violations)
-    return [one.sentence for one in only.violations]
+    return [violation.sentence for violation in only.violations]
 
 
 def collective(

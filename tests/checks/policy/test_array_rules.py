@@ -44,9 +44,9 @@ def placed(draw: st.DrawFn) -> tuple[Snapshot, NamedSharding]:
     shape = tuple(64 * draw(st.integers(1, 2)) for _ in range(rank))
     own: Spec = tuple(axes or None for axes in spec)
     on = samples.mesh(**dict(zip(names, sizes, strict=True)))
-    found = samples.snapshot(on, (samples.array("params/w", shape, own, on),))
+    snapshot = samples.snapshot(on, (samples.array("params/w", shape, own, on),))
     devices = np.array(jax.devices()[: math.prod(sizes)]).reshape(sizes)
-    return found, NamedSharding(Mesh(devices, names), PartitionSpec(*own))
+    return snapshot, NamedSharding(Mesh(devices, names), PartitionSpec(*own))
 
 
 @given(placed())
@@ -111,43 +111,43 @@ def test_explicit_shards_give_the_same_result_as_a_spec(
 
 def test_the_default_mlp_agrees_with_a_count_by_hand() -> None:
     # 8 kernels of 4 MiB, split 4 ways on 8 devices, and two moments of each: 2 copies of everything.
-    found = samples.snapshot()
-    assert sentences("[replicated]\nover = '1 MiB'", found) == []
-    said = sentences("[replicated]\nover = '1 MiB'\nalong = 'data'", found)
+    snapshot = samples.snapshot()
+    assert sentences("[replicated]\nover = '1 MiB'", snapshot) == []
+    said = sentences("[replicated]\nover = '1 MiB'\nalong = 'data'", snapshot)
     assert len(said) == 8 and said[0] == (
         "params/DotReluDot_0/Dense_0/kernel: 4.0 MiB (4,194,304 bytes) not sharded over data "
         "(limit 1.0 MiB (1,048,576 bytes))"
     )
-    (share,) = sentences("[duplicated]\nmost_percent = 49.9\ngroups = 'params'", found)
+    (share,) = sentences("[duplicated]\nmost_percent = 49.9\ngroups = 'params'", snapshot)
     assert share.startswith("50.00% of the bytes on all devices are duplicates, 32.0 MiB of 64.0 MiB")
     # Two scalars are on every device. The printed share must exceed the limit.
-    (close,) = sentences("[duplicated]\nmost_percent = 50", found)
+    (close,) = sentences("[duplicated]\nmost_percent = 50", snapshot)
     assert close.startswith("50.00001% of the bytes on all devices")
-    (least,) = sentences("[not_fully_sharded]\nmost_percent = 2", found)
+    (least,) = sentences("[not_fully_sharded]\nmost_percent = 2", snapshot)
     assert least.startswith("100.00% of the bytes") and least.count("not over data") == 5
-    assert sentences("[not_fully_sharded]\nmost_percent = 2\naxes = 'model'", found) == []
+    assert sentences("[not_fully_sharded]\nmost_percent = 2\naxes = 'model'", snapshot) == []
     # 24 shards of 1 MiB, and two scalars.
-    (fullest,) = sentences("[bytes_per_device]\nmost = '24 MiB'", found)
+    (fullest,) = sentences("[bytes_per_device]\nmost = '24 MiB'", snapshot)
     assert fullest.startswith("24.0 MiB (25,165,832 bytes) of params, opt_state, other on each device")
-    assert sentences("[bytes_per_device]\nmost = 25165832", found) == []
+    assert sentences("[bytes_per_device]\nmost = 25165832", snapshot) == []
 
 
 def test_groups_and_patterns_select_arrays() -> None:
-    found = samples.snapshot()
+    snapshot = samples.snapshot()
     rule = "[replicated]\nover = 0\nalong = 'data'\n"
-    assert len(sentences(rule + "arrays = 'params/*_1/*'", found)) == 2
-    assert len(sentences(rule + "except = ['*/W2']", found)) == 4
-    assert len(sentences(rule + "groups = ['opt_state']\narrays = ['*/mu/*', '*/nu/*']", found)) == 16
-    assert sentences(rule + "except = '*'", found) == []
+    assert len(sentences(rule + "arrays = 'params/*_1/*'", snapshot)) == 2
+    assert len(sentences(rule + "except = ['*/W2']", snapshot)) == 4
+    assert len(sentences(rule + "groups = ['opt_state']\narrays = ['*/mu/*', '*/nu/*']", snapshot)) == 16
+    assert sentences(rule + "except = '*'", snapshot) == []
 
 
 def test_the_fullest_device_counts() -> None:
     on = samples.mesh(x=4)
-    found = samples.snapshot(on, (samples.uneven(on),))
+    snapshot = samples.snapshot(on, (samples.uneven(on),))
     rule = "[bytes_per_device]\ngroups = 'output'\nmost = "
     # Three rows of six numbers of four bytes.
-    assert sentences(rule + "72", found) == []
-    (said,) = sentences(rule + "71", found)
+    assert sentences(rule + "72", snapshot) == []
+    (said,) = sentences(rule + "71", snapshot)
     assert "72 B of output on device 0" in said
 
 
@@ -169,7 +169,7 @@ def test_unknown_facts_make_a_rule_unknown() -> None:
     # Known violations are reported even if other arrays are unknown.
     whole = samples.array("params/u", (4, 4), (None, None), on)
     both = outcome("[replicated]\nover = 1", samples.snapshot(on, (unknown, whole)))
-    assert [one.array for one in both.violations] == ["params/u"] and both.unknown is not None
+    assert [violation.array for violation in both.violations] == ["params/u"] and both.unknown is not None
     meshless = dataclasses.replace(samples.snapshot(), mesh=None)
     assert outcome("[replicated]\nover = 1", meshless).unknown == "the Snapshot has no mesh"
 
@@ -202,19 +202,19 @@ def test_the_share_not_fully_sharded_agrees_with_maxtext(folders: Sequence[Path]
         sizes = next(iter(params.values()))["mesh"]["shape"]
         # As `_get_nontrival_mesh_axes` and `_analyze_sharding` of MaxText's sharding.py have it.
         targets = {axis for axis in axes if sizes.get(axis, 1) > 1}
-        whole = sum(math.prod(one["shape"]) for one in params.values())
+        whole = sum(math.prod(parameter["shape"]) for parameter in params.values())
         bad = sum(
-            math.prod(one["shape"])
-            for one in params.values()
-            if not targets <= set(re.findall(r"\w+", json.dumps(one["partition_spec"])))
+            math.prod(parameter["shape"])
+            for parameter in params.values()
+            if not targets <= set(re.findall(r"\w+", json.dumps(parameter["partition_spec"])))
         )
-        found = maxtext.read(folder, "the golden")
+        snapshot = maxtext.read(folder, "the golden")
         listed = json.dumps(sorted(targets))
         share = Decimal(bad) * 100 / whole
         at = f"[not_fully_sharded]\naxes = {listed}\nmost_percent = "
-        assert sentences(f"{at}{share + Decimal('1e-9'):f}", found) == []
+        assert sentences(f"{at}{share + Decimal('1e-9'):f}", snapshot) == []
         if bad:
-            assert sentences(f"{at}{max(share - Decimal('1e-9'), Decimal(0)):f}", found)
-            (said,) = sentences(f"{at}0", found)
+            assert sentences(f"{at}{max(share - Decimal('1e-9'), Decimal(0)):f}", snapshot)
+            (said,) = sentences(f"{at}0", snapshot)
             figure, _, rest = said.partition("% of the ")
             assert rest and abs(Decimal(figure) - share) <= Decimal("0.005")

@@ -142,7 +142,7 @@ def test_fractions_of_a_unit_are_exact() -> None:
 
 
 def test_a_rule_about_something_missing_is_unknown() -> None:
-    found = samples.snapshot()
+    snapshot = samples.snapshot()
     for text, words in (
         ("[replicated]\nover = 1\nalong = 'dta'", "the nearest is 'data'"),
         ("[not_fully_sharded]\nmost_percent = 1\naxes = ['modle']", "the nearest is 'model'"),
@@ -151,6 +151,6 @@ def test_a_rule_about_something_missing_is_unknown() -> None:
         ("[memory]\nmost = 1\nprogram = 'train_stp'", "the nearest is 'train_step'"),
         ("[collectives]\nprogram = 'aply'", "the nearest is 'apply'"),
     ):
-        (outcome,) = policy.parse(text).check(found)
+        (outcome,) = policy.parse(text).check(snapshot)
         assert not outcome.holds and not outcome.violations
         assert words in (outcome.unknown or "")

@@ -16,12 +16,12 @@ NONE = "[collectives]\nop = 'all-gather'\naxis = 'data'"
 
 
 def with_collectives(*each: Collective) -> Snapshot:
-    found = samples.snapshot()
+    snapshot = samples.snapshot()
     programs = tuple(
-        dataclasses.replace(one, collectives=each if one.name == "train_step" else None)
-        for one in found.programs
+        dataclasses.replace(program, collectives=each if program.name == "train_step" else None)
+        for program in snapshot.programs
     )
-    return dataclasses.replace(found, programs=programs)
+    return dataclasses.replace(snapshot, programs=programs)
 
 
 def test_an_operation_over_an_axis_is_forbidden() -> None:
@@ -62,19 +62,19 @@ def test_unknown_axes_make_the_rule_unknown() -> None:
 @pytest.mark.parametrize("which", ["most_wire_bytes", "most_payload_bytes"])
 def test_bytes_are_summed_over_executions(which: str) -> None:
     each = 512 if which == "most_wire_bytes" else 1024
-    found = with_collectives(collective(executions=3), collective(executions=1))
-    assert sentences(f"{NONE}\n{which} = {4 * each}", found) == []
-    (said,) = sentences(f"{NONE}\n{which} = {4 * each - 1}", found)
+    snapshot = with_collectives(collective(executions=3), collective(executions=1))
+    assert sentences(f"{NONE}\n{which} = {4 * each}", snapshot) == []
+    (said,) = sentences(f"{NONE}\n{which} = {4 * each - 1}", snapshot)
     assert f"all-gather over data in train_step: {4 * each // 1024}.0 KiB" in said
     branch = with_collectives(collective(executions=4, conditional=True))
     assert "up to " in sentences(f"{NONE}\n{which} = 1", branch)[0]
 
 
 def test_a_limit_counts_known_bytes() -> None:
-    found = with_collectives(collective(executions=None), collective())
+    snapshot = with_collectives(collective(executions=None), collective())
     rule = f"{NONE}\nmost_wire_bytes = "
-    assert "unknown executions or bytes of all-gather.1" in (outcome(f"{rule}512", found).unknown or "")
-    (said,) = sentences(f"{rule}511", found)
+    assert "unknown executions or bytes of all-gather.1" in (outcome(f"{rule}512", snapshot).unknown or "")
+    (said,) = sentences(f"{rule}511", snapshot)
     assert "at least 512 B on the wire" in said
     sizeless = with_collectives(collective(payload=None))
     assert "unknown executions or bytes" in (outcome(f"{rule}9", sizeless).unknown or "")
@@ -92,8 +92,8 @@ def test_memory_is_that_of_the_compiler() -> None:
     memory = Memory(100, 60, 40, 30, 5, peak=130)
     found = samples.snapshot()
     programs = tuple(
-        dataclasses.replace(one, memory=memory if one.name == "train_step" else None)
-        for one in found.programs
+        dataclasses.replace(program, memory=memory if program.name == "train_step" else None)
+        for program in found.programs
     )
     found = dataclasses.replace(found, programs=programs)
     step = "[memory]\nprogram = 'train_step'\n"
@@ -120,7 +120,7 @@ def test_specs_are_compared_with_a_snapshot_or_lock_file(tmp_path) -> None:
         (same,) = rules.check(found)
         assert same.holds
         (other,) = rules.check(changed)
-        assert [one.sentence for one in other.violations] == [
+        assert [violation.sentence for violation in other.violations] == [
             f"params/DotReluDot_0/Dense_0/kernel: P('data', None), but P(None, 'model') in {name}",
             f"params/new: P(None, 'model'), but missing in {name}",
             f"step: missing, but P() in {name}",

@@ -50,9 +50,9 @@ def rule_lists(draw: st.DrawFn) -> list[tuple[str, Any]]:
 def test_specs_are_those_of_linen(logical_axes: list[str | None], rule_list: list[tuple[str, Any]]) -> None:
     expected = linen.logical_to_mesh_axes(tuple(logical_axes), rule_list)
     assert isinstance(expected, PartitionSpec)
-    found = rules.partition_spec(logical_axes, [as_rule(*rule) for rule in rule_list])
-    assert found == normal(expected)
-    assert len(found) == len(logical_axes)
+    spec = rules.partition_spec(logical_axes, [as_rule(*rule) for rule in rule_list])
+    assert spec == normal(expected)
+    assert len(spec) == len(logical_axes)
 
 
 @given(st.lists(st.sampled_from(("batch", "embed", None)), min_size=2, max_size=5), rule_lists())
@@ -94,7 +94,7 @@ def published() -> list[Any]:
 @pytest.mark.parametrize(("rule_list", "logical_axes", "expected"), published())
 def test_published_case_of_linen(rule_list: list, logical_axes: list, expected: list) -> None:
     ours = [as_rule(*rule) for rule in rule_list if rule[1] != UNCONSTRAINED]
-    found = rules.partition_spec([None if name == UNCONSTRAINED else name for name in logical_axes], ours)
+    spec = rules.partition_spec([None if name == UNCONSTRAINED else name for name in logical_axes], ours)
     # UNCONSTRAINED leaves a dimension to the compiler, so these dimensions are not compared.
-    for ours_entry, entry in zip(found, normal(expected), strict=True):
+    for ours_entry, entry in zip(spec, normal(expected), strict=True):
         assert ours_entry == (None if entry == (UNCONSTRAINED,) else entry)

@@ -44,7 +44,7 @@ def test_lists_are_read_as_python_and_json_read_them(value: list[Any]) -> None:
 def test_what_python_does_not_read_is_refused(inside: str) -> None:
     text = f"[{inside}]"
     try:
-        found = literals.parse(text, "it")
+        value = literals.parse(text, "it")
     except ValueError:
         return
     try:
@@ -53,7 +53,7 @@ def test_what_python_does_not_read_is_refused(inside: str) -> None:
         # A number with a leading zero, or a list as a key.
         assert "0" in text or "1" in text or "{" in text, text
         return
-    assert not isinstance(expected, (list, tuple)) or len(found) == len(expected)
+    assert not isinstance(expected, (list, tuple)) or len(value) == len(expected)
 
 
 def test_brackets_around_one_value_are_no_tuple() -> None:

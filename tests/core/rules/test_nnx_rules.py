@@ -101,22 +101,25 @@ def test_refusals_agree_with_jax(names: list[str | None], rules: list[tuple[str,
 @given(names_of_dimensions, rule_lists)
 def test_disagreements_agree_with_flax(names: list[str | None], rules: list[tuple[str, Any]]) -> None:
     second = normal(nnx.get_partition_spec(variable(names, rules)).get_value())
-    found = disagreements(names, [as_rule(*rule) for rule in rules])
+    messages = disagreements(names, [as_rule(*rule) for rule in rules])
     try:
         first = normal(linen.logical_to_mesh_axes(tuple(names), rules))
     except ValueError:
-        assert {one.cause for one in found} == {"repeated"}
-        assert all(one.linen is None for one in found)
+        assert {message.cause for message in messages} == {"repeated"}
+        assert all(message.linen is None for message in messages)
         return
-    assert {one.dimension for one in found} == {
+    assert {message.dimension for message in messages} == {
         dimension for dimension in range(len(names)) if first[dimension] != second[dimension]
     }
-    for one in found:
-        assert (one.linen, one.nnx) == (first[one.dimension] or (), second[one.dimension] or ())
-        ruled = [target for name, target in rules if name == one.logical_axis]
-        assert (one.cause == "unmatched") == (not ruled)
+    for message in messages:
+        assert (message.linen, message.nnx) == (
+            first[message.dimension] or (),
+            second[message.dimension] or (),
+        )
+        ruled = [target for name, target in rules if name == message.logical_axis]
+        assert (message.cause == "unmatched") == (not ruled)
         if len(ruled) == 1:
-            assert one.cause in ("conflict", "unmatched")
+            assert message.cause in ("conflict", "unmatched")
 
 
 @pytest.mark.parametrize(
@@ -155,7 +158,12 @@ def test_published_differences() -> None:
     for case in demo:
         rules = [as_rule(*rule) for rule in case["rules"]]
         assert by_name.partition_spec(case["axes"], rules) == normal(case["nnx"])
-        causes.append({one.logical_axis: one.cause for one in disagreements(case["axes"], rules)})
+        causes.append(
+            {
+                disagreement.logical_axis: disagreement.cause
+                for disagreement in disagreements(case["axes"], rules)
+            }
+        )
     assert causes == [
         {"b": "conflict"},
         {"a": "order", "b": "unmatched"},

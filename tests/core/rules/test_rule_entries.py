@@ -34,8 +34,8 @@ def array(*names: str | None, spec=None, size: int = 8) -> Array:
     return Array("w", "params", (size,) * len(names), "float32", names, spec)
 
 
-def words(one: Array) -> list[tuple[int | None, str, str]]:
-    ledger = ledger_of(one, MESH, RULES)
+def words(array: Array) -> list[tuple[int | None, str, str]]:
+    ledger = ledger_of(array, MESH, RULES)
     assert ledger is not None
     return [(entry.rule, entry.linen, entry.nnx) for entry in ledger.entries]
 
@@ -148,6 +148,6 @@ def test_what_are_no_rules_is_refused_with_a_sentence(text: str, sentence: str) 
     ],
 )  # fmt: skip
 def test_the_rules_of_a_snapshot_are_those_of_its_layout(layout, rules) -> None:
-    found = Snapshot(Source("capture", None, "2026-01-01"), layout, MESH, ())
-    assert recorded(found) == rules
+    snapshot = Snapshot(Source("capture", None, "2026-01-01"), layout, MESH, ())
+    assert recorded(snapshot) == rules
     json.dumps(layout)

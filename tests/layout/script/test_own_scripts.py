@@ -89,9 +89,9 @@ def test_a_script_gives_exactly_the_layout(folder: Path, chosen: list[Layout]) -
     for theirs, layout in zip(made, chosen, strict=True):
         refuse_other_arrays(theirs["arrays"], plan(layout, abstract_state(layout)))
     for theirs, layout in zip(made[:2], chosen[:2], strict=True):
-        found = run_layout(layout, lambda *_, **__: None)
-        refuse_other_arrays(theirs["arrays"], found)
-        losses = found.program("train_step").losses[: layout.steps]
+        snapshot = run_layout(layout, lambda *_, **__: None)
+        refuse_other_arrays(theirs["arrays"], snapshot)
+        losses = snapshot.program("train_step").losses[: layout.steps]
         assert np.allclose(theirs["losses"], losses, rtol=1e-4)
     split = [{path: one["spec"] for path, one in theirs["arrays"].items()} for theirs in made]
     assert split[1]["params/up/kernel"] == [None, ["model"]]  # to Linen it would be data

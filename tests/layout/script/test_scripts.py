@@ -122,10 +122,10 @@ def scripts(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Scripts]:
 @pytest.mark.parametrize("name", [name for name in LAYOUTS if name != EXPERTS])
 def test_a_script_gives_exactly_the_layout(name: str, scripts: Scripts) -> None:
     layout = parsed(name)
-    found = run_layout(layout, lambda *_, **__: None)
+    snapshot = run_layout(layout, lambda *_, **__: None)
     theirs = scripts.made(name)
-    refuse_other_arrays(theirs["arrays"], found)
-    losses = found.program("train_step").losses[: layout.steps]
+    refuse_other_arrays(theirs["arrays"], snapshot)
+    losses = snapshot.program("train_step").losses[: layout.steps]
     assert np.allclose(theirs["losses"], losses, rtol=TOLERANCE[layout.sizes["dtype"]], atol=1e-6)
 
 

@@ -98,7 +98,7 @@ def test_each_process_has_its_devices_and_no_proxy(single, monkeypatch):
     for pid in members(single):
         variables = Path(f"/proc/{pid}/environ").read_text().split("\0")
         assert "JAX_NUM_CPU_DEVICES=2" in variables
-        assert not [one for one in variables if one.lower().startswith(("http_p", "https_p"))]
+        assert not [variable for variable in variables if variable.lower().startswith(("http_p", "https_p"))]
 
 
 def test_a_port_is_on_loopback_and_belongs_to_one_worker(pool):

@@ -38,7 +38,7 @@ def test_a_lane_waits_for_itself_only(tmp_path):
         second, _ = blocked(pool, tmp_path, "runs", 2)
         file, _ = blocked(pool, tmp_path, "files", 1)
         assert [job.state for job in (first, second, file)] == ["running", "queued", "running"]
-        assert [(one.lane, one.status.place) for one in pool.jobs()] == [
+        assert [(job.lane, job.status.place) for job in pool.jobs()] == [
             ("runs", None), ("runs", 1), ("files", None),
         ]  # fmt: skip
         door.touch()
@@ -68,7 +68,7 @@ def test_an_idle_worker_of_another_lane_makes_room_but_a_kept_one_stays(tmp_path
         (kept,) = pool.workers("plans")
         run, _ = blocked(pool, tmp_path, "runs", 1, TWO)
         until(lambda: run.state == "running")
-        assert [one.pid for one in pool.workers("plans")] == [kept.pid]
+        assert [worker.pid for worker in pool.workers("plans")] == [kept.pid]
         (worker,) = pool.workers("runs")
         assert worker.environment == TWO
 
@@ -91,8 +91,8 @@ def test_limits_are_those_of_a_lane_and_unlisted_lanes_are_not_reported(tmp_path
         with pytest.raises(InvalidInput, match="1 job of yours"):
             blocked(pool, tmp_path, "files", 3)
         plan, _ = blocked(pool, tmp_path, "plans", 3)
-        assert [one.lane for one in pool.jobs()] == ["runs", "runs", "files", "files"]
-        assert [one.event for one in events] == ["start", "start", "refuse"]
+        assert [job.lane for job in pool.jobs()] == ["runs", "runs", "files", "files"]
+        assert [event.event for event in events] == ["start", "start", "refuse"]
         assert not pool.drain(0.01)
         assert plan.state == "queued", "a page needs plans until its server has stopped"
         with pytest.raises(InvalidInput, match="shutting down"):
@@ -118,5 +118,5 @@ def test_a_cancelled_job_is_not_tried_otherwise():
         until(lambda: job.status().phase == "looping")
         job.cancel()
         assert job.wait(PATIENCE).state == "cancelled"
-        until(lambda: not any(one.busy for one in pool.workers()))
+        until(lambda: not any(worker.busy for worker in pool.workers()))
         assert pool.jobs() == ()

@@ -38,9 +38,9 @@ def test_owners_take_turns(tmp_path):
         places = [job.status().place for job, _ in (*anns, *bens)]
         assert places == [None, 2, 4, 5, 1, 3]
         listed = pool.jobs()
-        assert [one.status.place for one in listed] == [None, 1, 2, 3, 4, 5]
+        assert [job.status.place for job in listed] == [None, 1, 2, 3, 4, 5]
         assert len(listed[0].pids) == 1 and listed[1].pids == ()
-        assert [one.belongs_to("ben") for one in listed] == [False, True, False, True, False, False]
+        assert [job.belongs_to("ben") for job in listed] == [False, True, False, True, False, False]
         anns[0][1].touch()
         until(lambda: bens[0][0].state == "running")
         assert anns[1][0].status().place == 1
@@ -76,7 +76,7 @@ def test_only_the_owner_cancels(tmp_path):
         assert shared.wait(PATIENCE).state == "done"
         with pytest.raises(InvalidInput, match="has ended"):
             pool.cancel(listed.number, "ann")
-        ends = [(one.event, one.requester.owner, one.outcome) for one in events[-2:]]
+        ends = [(event.event, event.requester.owner, event.outcome) for event in events[-2:]]
         assert ends == [("cancel", "ann", "cancelled"), ("end", "ben", "done")]
         assert events[-1].seconds is not None and events[-1].seconds > 0
 

@@ -62,7 +62,7 @@ def test_variables_are_pairs_that_a_system_takes(pair):
 
 
 def test_equal_environments_find_the_same_worker():
-    one = Environment(2, (("A", "1"), ("B", "2")))
-    assert {one: "worker"}[Environment(2, (("B", "2"), ("A", "1")))] == "worker"
-    assert one != Environment(2)
-    assert (str(Environment(1)), str(one)) == ("1 device", "2 devices")
+    environment = Environment(2, (("A", "1"), ("B", "2")))
+    assert {environment: "worker"}[Environment(2, (("B", "2"), ("A", "1")))] == "worker"
+    assert environment != Environment(2)
+    assert (str(Environment(1)), str(environment)) == ("1 device", "2 devices")

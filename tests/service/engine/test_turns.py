@@ -22,7 +22,7 @@ def test_the_order_is_that_of_one_start_after_another(queued, running, recent):
     assert sorted(order) == list(range(len(queued)))
     left, counts, turns = list(range(len(queued))), Counter(running), dict(begun)
     for number, index in enumerate(order):
-        first = in_turn([queued[one] for one in left], counts, turns)[0]
+        first = in_turn([queued[number] for number in left], counts, turns)[0]
         assert left[first] == index
         left.remove(index)
         for owner in set(queued[index]):

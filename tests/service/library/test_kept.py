@@ -312,17 +312,17 @@ def test_a_snapshot_of_any_form_is_kept(library: Library) -> None:
 def test_facts_in_which_the_layouts_of_a_comparison_differ_are_listed(
     library: Library,
 ) -> None:
-    """The mesh of a Snapshot without one is unknown; a comparison may have too many to list."""
-    one = samples.snapshot(samples.mesh(data=2, model=2))
-    other = dataclasses.replace(one, mesh=samples.mesh(data=4), arrays=())
-    board = library.save("both", "", Board().pinned("a", one).pinned("b", other))
-    bare = library.save("bare", "", dataclasses.replace(one, mesh=None, arrays=()))
+    """The mesh of a Snapshot without snapshot is unknown; a comparison may have too many to list."""
+    snapshot = samples.snapshot(samples.mesh(data=2, model=2))
+    other = dataclasses.replace(snapshot, mesh=samples.mesh(data=4), arrays=())
+    board = library.save("both", "", Board().pinned("a", snapshot).pinned("b", other))
+    bare = library.save("bare", "", dataclasses.replace(snapshot, mesh=None, arrays=()))
     assert (board.text_of(board.mesh), bare.text_of(bare.mesh)) == ("data 2 × model 2, data 4", "unknown")
     assert board.text_of(None) == "–"
-    alone = library.save("alone", "", Board().pinned("a", one))
+    alone = library.save("alone", "", Board().pinned("a", snapshot))
     assert alone.text_of(alone.mesh) == "data 2 × model 2"
-    target = dataclasses.replace(one.source, target=None)
-    empty = library.save("none", "", Board().pinned("a", dataclasses.replace(one, source=target)))
+    target = dataclasses.replace(snapshot.source, target=None)
+    empty = library.save("none", "", Board().pinned("a", dataclasses.replace(snapshot, source=target)))
     assert empty.source_text == "comparison"
 
 

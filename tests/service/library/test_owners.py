@@ -194,7 +194,7 @@ def test_only_the_user_of_this_machine_reads_the_files(path: Path) -> None:
     library = Library(path)
     library.save("base", "", FOUND)
     assert path.parent.stat().st_mode & 0o777 == 0o700
-    assert {one.stat().st_mode & 0o777 for one in path.parent.iterdir()} == {0o600}
+    assert {file.stat().st_mode & 0o777 for file in path.parent.iterdir()} == {0o600}
     path.chmod(0o644)  # as earlier versions made it
     library.save("other", "", FOUND)
     assert path.stat().st_mode & 0o777 == 0o600

@@ -53,21 +53,21 @@ def found(tmp_path_factory: pytest.TempPathFactory) -> Snapshot:
 def test_each_collective_has_a_cause_in_terms_of_the_program(found: Snapshot) -> None:
     program = found.program("step")
     assert program is not None and program.collectives
-    gather = next(one for one in program.collectives if one.op == "all-gather")
+    gather = next(collective for collective in program.collectives if collective.op == "all-gather")
     assert gather.mesh_axes == ("fsdp",)
-    assert [one.from_.rpartition("/")[2] for one in gather.origins or ()] == ["weights"]
+    assert [origin.from_.rpartition("/")[2] for origin in gather.origins or ()] == ["weights"]
     said = reason(program, gather)
     assert said is not None and "P('fsdp', None)" in said and "P(None, None)" in said
     line = 1 + SCRIPT[: SCRIPT.index("jnp.tanh")].count("\n")
     assert gather.source == f"script.py:{line}"
-    for one in program.collectives:
-        assert one.origins and reason(program, one)
+    for collective in program.collectives:
+        assert collective.origins and reason(program, collective)
 
 
 def test_conflicts_have_their_source_line_and_compiled_collectives(found: Snapshot) -> None:
     program = found.program("step")
     assert program is not None and program.conflicts
-    names = {one.name for one in program.collectives or ()}
+    names = {collective.name for collective in program.collectives or ()}
     for conflict in program.conflicts:
         assert conflict.source and conflict.source.startswith("script.py:")
         assert set(conflict.collectives) <= names and conflict.collectives
@@ -82,10 +82,10 @@ def test_repeated_computation_and_parts_of_axes(found: Snapshot) -> None:
     assert program is not None and program.ideal is not None and program.work is not None
     assert program.ideal.flops and program.work.flops
     repeated = 8 * program.work.flops / program.ideal.flops
-    codes = {one.code for one in audit.audited(found).findings if "accumulated" in one.message}
+    codes = {finding.code for finding in audit.audited(found).findings if "accumulated" in finding.message}
     assert ("repeated-work" in codes) == (repeated > 1.5)
-    for one in program.collectives or ():
-        assert one.mesh_axes is not None or one.axis_parts
+    for collective in program.collectives or ():
+        assert collective.mesh_axes is not None or collective.axis_parts
 
 
 # It interrupts the search for causes, as Ctrl-C does. This process has no JAX, because the program is forked.
@@ -117,7 +117,7 @@ def test_an_interrupt_while_causes_are_sought_leaves_a_complete_record(tmp_path:
     assert ended.returncode == 0, ended.stderr
     run = program_run.read(tmp_path / "recorded")
     assert run.ended == "exit 0" and run.analysis_seconds is not None
-    assert {one.function for one in run.programs} == {"step", "accumulated"}
-    names = {one.name for one in folder_snapshot.read(tmp_path / "recorded").programs}
+    assert {program.function for program in run.programs} == {"step", "accumulated"}
+    names = {program.name for program in folder_snapshot.read(tmp_path / "recorded").programs}
     assert names == {"step", "accumulated"}
     assert not (tmp_path / "recorded" / "raw").exists()

@@ -87,7 +87,10 @@ for step in (once, twice):
 
 
 def sent(program: Program) -> Counter[tuple]:
-    return Counter((one.op, one.mesh_axes, one.payload_bytes) for one in program.collectives or ())
+    return Counter(
+        (collective.op, collective.mesh_axes, collective.payload_bytes)
+        for collective in program.collectives or ()
+    )
 
 
 # 32 rows of 32 float32 of each device are summed over `m`; a number over `d`.
@@ -101,7 +104,7 @@ def test_a_recorded_program_is_compiled_for_a_gpu_as_it_is_here(tmp_path: Path) 
     recorded = call(tmp_path, *RUN, "--target", TARGET, "train.py")
     assert (recorded.returncode, recorded.stdout) == (0, alone.stdout), recorded.stderr
     run = program_run.read(tmp_path / "recorded")
-    assert [one.target_error for one in run.programs] == [None, None]
+    assert [program.target_error for program in run.programs] == [None, None]
     for record in run.programs:
         for file in (record.file, record.target_file):
             (program,) = snapshot.read(tmp_path / "recorded" / file).programs

@@ -51,8 +51,12 @@ def test_each_line_that_loses_a_sharding_is_named(tmp_path: Path) -> None:
     assert len(expected) >= 3
     run = program_run.read(tmp_path / "recorded")
     assert run.problems == ()
-    assert {one.line: one.bytes for one in run.lost_shardings} == expected
-    assert {(one.operand_bytes, one.parts) for one in run.lost_shardings} == {(64 * 32 * 4 // 8, 8)}
-    found = folder_snapshot.read(tmp_path / "recorded")
-    warned = {one.source: one.bytes for one in found.findings if one.code == "sharding-lost"}
+    assert {lost_sharding.line: lost_sharding.bytes for lost_sharding in run.lost_shardings} == expected
+    assert {(lost_sharding.operand_bytes, lost_sharding.parts) for lost_sharding in run.lost_shardings} == {
+        (64 * 32 * 4 // 8, 8)
+    }
+    snapshot = folder_snapshot.read(tmp_path / "recorded")
+    warned = {
+        finding.source: finding.bytes for finding in snapshot.findings if finding.code == "sharding-lost"
+    }
     assert warned == {line: size - size // 8 for line, size in expected.items()}

@@ -121,41 +121,41 @@ def test_the_program_behaves_as_without_a_recorder(two: Any) -> None:
 
 
 def test_each_array_has_the_spec_of_its_own_mesh(two: Any) -> None:
-    found: Snapshot = two.snapshot
-    assert {mesh.devices for mesh in found.meshes} == {(0, 1, 2, 3), (4, 5, 6, 7)}
+    snapshot: Snapshot = two.snapshot
+    assert {mesh.devices for mesh in snapshot.meshes} == {(0, 1, 2, 3), (4, 5, 6, 7)}
     for path, (spec, devices) in two.printed["specs"].items():
-        array = found.array(path)
-        mesh = found.mesh_of(array)
+        array = snapshot.array(path)
+        mesh = snapshot.mesh_of(array)
         assert mesh is not None and list(mesh.devices) == devices, path
         whole = eval(spec.replace("PartitionSpec", "P"), {"P": lambda *entries: entries})
         entries = (*whole, *(None,) * (len(array.shape or ()) - len(whole)))
-        assert array.spec == tuple(None if one is None else (one,) for one in entries), path
+        assert array.spec == tuple(None if entry is None else (entry,) for entry in entries), path
 
 
 def test_bytes_per_device_are_those_of_jax(two: Any) -> None:
-    found: Snapshot = two.snapshot
+    snapshot: Snapshot = two.snapshot
     expected = {int(device): held for device, held in two.printed["held"].items()}
-    mine = [array for array in found.arrays if array.path in two.printed["specs"]]
-    assert bytes_by_device(found, mine) == expected
-    every = mesh_of_all_devices(found)
+    mine = [array for array in snapshot.arrays if array.path in two.printed["specs"]]
+    assert bytes_by_device(snapshot, mine) == expected
+    every = mesh_of_all_devices(snapshot)
     assert every is not None and every.devices == tuple(range(8))
     for device in every.devices:
-        held = device_holdings.holdings(found, [device])
-        pieces = [one for one in held.pieces if one.path in two.printed["specs"]]
-        assert sum(one.bytes or 0 for one in pieces) == expected[device]
+        held = device_holdings.holdings(snapshot, [device])
+        pieces = [piece for piece in held.pieces if piece.path in two.printed["specs"]]
+        assert sum(piece.bytes or 0 for piece in pieces) == expected[device]
 
 
 def test_each_program_has_the_axes_of_its_own_mesh(two: Any) -> None:
-    found: Snapshot = two.snapshot
+    snapshot: Snapshot = two.snapshot
     devices = {"step": (0, 1, 2, 3), "generate": (4, 5, 6, 7)}
     name = two.run.programs[0].name
-    for program in found.programs:
-        mesh = found.mesh_of(program)
+    for program in snapshot.programs:
+        mesh = snapshot.mesh_of(program)
         assert mesh is not None and mesh.devices == devices["step" if program.name == name else "generate"]
         assert program.collectives is not None
-        for one in program.collectives:
-            assert one.mesh_axes is not None and set(one.mesh_axes) <= set(mesh.axis_names)
-            assert one.group_size == mesh.ways(one.mesh_axes)
+        for collective in program.collectives:
+            assert collective.mesh_axes is not None and set(collective.mesh_axes) <= set(mesh.axis_names)
+            assert collective.group_size == mesh.ways(collective.mesh_axes)
 
 
 def test_each_partitioned_program_has_the_mesh_of_its_compiled_one(two: Any, tmp_path: Path) -> None:
@@ -171,7 +171,7 @@ def test_each_partitioned_program_has_the_mesh_of_its_compiled_one(two: Any, tmp
 
 
 def moves(found: Snapshot) -> dict[tuple[str, int], Reshard]:
-    return {(one.operation, one.count): one for one in found.reshards}
+    return {(reshard.operation, reshard.count): reshard for reshard in found.reshards}
 
 
 def test_moves_are_counted_with_their_bytes(two: Any) -> None:
@@ -193,13 +193,13 @@ def test_moves_are_counted_with_their_bytes(two: Any) -> None:
 
 
 def test_the_sections_name_meshes_and_devices(two: Any) -> None:
-    found: Snapshot = two.snapshot
-    (section,) = reshards.sections(found, None)
+    snapshot: Snapshot = two.snapshot
+    (section,) = reshards.sections(snapshot, None)
     assert section.heading == "Moves between meshes"
-    plain = reshards.plain(found, hardware.chip("v5e"))
-    assert {one["moved_bytes"] for one in plain} == {one.moved for one in found.reshards}
+    plain = reshards.plain(snapshot, hardware.chip("v5e"))
+    assert {one["moved_bytes"] for one in plain} == {reshard.moved for reshard in snapshot.reshards}
     assert all(one["unknown_seconds"] is None for one in plain)
-    assert {one["unknown_seconds"] for one in reshards.plain(found, None)} == {reshards.NO_CHIP}
+    assert {one["unknown_seconds"] for one in reshards.plain(snapshot, None)} == {reshards.NO_CHIP}
 
 
 def test_the_least_time_is_that_of_the_links(two: Any) -> None:
@@ -217,7 +217,7 @@ def test_the_least_time_is_that_of_the_links(two: Any) -> None:
 
 def test_without_live_arrays_each_program_keeps_its_mesh(two: Any, tmp_path: Path) -> None:
     found = folder_snapshot.read(without_live_arrays(two, tmp_path))
-    assert [program.name for program in found.programs] == [one.name for one in two.run.programs]
+    assert [program.name for program in found.programs] == [program.name for program in two.run.programs]
     meshes = [found.mesh_of(program) for program in found.programs]
     assert [mesh and mesh.devices for mesh in meshes] == [(0, 1, 2, 3), (4, 5, 6, 7)]
     for array in found.arrays:
@@ -232,21 +232,21 @@ def test_for_a_target_live_arrays_keep_their_mesh_and_are_audited_once(two: Any)
     arguments = [*RUN[:-2], "--target", "tpu:v5e:2x4", "-o", str(folder)]
     done = call(two.folder.parent, *arguments, "two.py")
     assert done.returncode == 3, done.stderr
-    found = folder_snapshot.read(folder)
-    assert found.source.kind == "tpu"
+    snapshot = folder_snapshot.read(folder)
+    assert snapshot.source.kind == "tpu"
     here = {array.path: array for array in two.snapshot.arrays}
-    assert {array.path for array in found.arrays} == here.keys()
+    assert {array.path for array in snapshot.arrays} == here.keys()
     # The emulated device n is the nth device of the target.
-    all_devices = mesh_of_all_devices(found)
+    all_devices = mesh_of_all_devices(snapshot)
     assert all_devices is not None and len(all_devices.devices) == 8
-    for array in found.arrays:
+    for array in snapshot.arrays:
         expected = sharding.shards(here[array.path], two.snapshot.mesh_of(here[array.path]))
-        shards = sharding.shards(array, found.mesh_of(array))
-        assert {(all_devices.devices.index(one.device), one.index) for one in shards} == {
+        shards = sharding.shards(array, snapshot.mesh_of(array))
+        assert {(all_devices.devices.index(shard.device), shard.index) for shard in shards} == {
             (one.device, one.index) for one in expected
         }
-    checked = [one for one in found.findings if one.code in audit.CODES]
-    assert checked == list(audit.audit(found))
+    checked = [finding for finding in snapshot.findings if finding.code in audit.CODES]
+    assert checked == list(audit.audit(snapshot))
     assert len({one.message for one in checked}) == len(checked)
 
 
@@ -256,18 +256,18 @@ def test_live_arrays_without_a_device_of_the_target_are_named(two: Any, tmp_path
     shutil.copytree(two.folder.with_name("target"), folder)
     run = program_run.read(folder)
     program_run.write(replace(run, programs=run.programs[:1]), folder)
-    found = folder_snapshot.read(folder)
-    (mesh,) = found.meshes
+    snapshot = folder_snapshot.read(folder)
+    (mesh,) = snapshot.meshes
     on_mesh = {a.path for a in two.snapshot.arrays if set(_devices(two.snapshot, a)) <= {0, 1, 2, 3}}
-    assert {array.path for array in found.arrays} == on_mesh
-    assert all(set(_devices(found, array)) <= set(mesh.devices) for array in found.arrays)
-    (note,) = (one for one in found.findings if one.code == folder_snapshot.LEFT_OUT)
+    assert {array.path for array in snapshot.arrays} == on_mesh
+    assert all(set(_devices(snapshot, array)) <= set(mesh.devices) for array in snapshot.arrays)
+    (note,) = (finding for finding in snapshot.findings if finding.code == folder_snapshot.LEFT_OUT)
     missing = len(two.snapshot.arrays) - len(on_mesh)
     assert missing and note.message.startswith(f"{missing} live arrays")
 
 
 def _devices(found: Snapshot, array: Array) -> list[int]:
-    return [one.device for one in sharding.shards(array, found.mesh_of(array)) or ()]
+    return [shard.device for shard in sharding.shards(array, found.mesh_of(array)) or ()]
 
 
 # What JAX refuses in each function that is replaced, printed whole.
@@ -310,12 +310,12 @@ def test_the_reported_program(tmp_path: Path) -> None:
     (tmp_path / "reshard.py").write_text(REPORTED.read_text())
     ended = call(tmp_path, *RUN, "reshard.py")
     assert (ended.returncode, ended.stdout) == (0, "done\n"), ended.stderr
-    found = folder_snapshot.read(tmp_path / "recorded")
-    params = [array for array in found.arrays if "params" in array.path]
-    held = bytes_by_device(found, params)
+    snapshot = folder_snapshot.read(tmp_path / "recorded")
+    params = [array for array in snapshot.arrays if "params" in array.path]
+    held = bytes_by_device(snapshot, params)
     assert held == dict.fromkeys(range(8), 2 * 2**20)
     assert all(array.spec is not None for array in params)
-    assert sharding.shards(found.array("params/up"), found.mesh_of(found.array("params/up")))  # type: ignore[arg-type]
-    (moved,) = found.reshards
+    assert sharding.shards(snapshot.array("params/up"), snapshot.mesh_of(snapshot.array("params/up")))  # type: ignore[arg-type]
+    (moved,) = snapshot.reshards
     assert (moved.executions, moved.count, moved.bytes, moved.moved) == (3, 2, 2**23, 2**23)
-    assert device_holdings.holdings(found, [0]).bytes == device_holdings.holdings(found, [1]).bytes
+    assert device_holdings.holdings(snapshot, [0]).bytes == device_holdings.holdings(snapshot, [1]).bytes

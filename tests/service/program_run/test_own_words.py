@@ -134,8 +134,12 @@ def words(tmp_path_factory: pytest.TempPathFactory) -> Any:
 
 
 def requested(words: Any, program: str, op: str) -> set[tuple[Any, ...]]:
-    found: list[Collective] = words.found.program(program).collectives
-    return {(one.requested_by, one.call, one.source) for one in found if one.op == op}
+    collectives: list[Collective] = words.found.program(program).collectives
+    return {
+        (collective.requested_by, collective.call, collective.source)
+        for collective in collectives
+        if collective.op == op
+    }
 
 
 def test_the_code_asks_for_a_collective(words: Any) -> None:

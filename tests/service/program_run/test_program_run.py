@@ -74,12 +74,12 @@ def test_compiled_text_names_the_lines_of_the_program_as_without_a_recorder(tmp_
 
 def test_live_arrays_are_those_of_jax(trained: Any) -> None:
     said = json.loads(trained.direct.stdout.splitlines()[0])
-    found: Snapshot = trained.snapshot
+    snapshot: Snapshot = trained.snapshot
     for path, places in said["places"].items():
-        shards = sharding.shards(found.array(path), found.mesh)
-        assert {str(one.device): [list(part) for part in one.index] for one in shards} == places
-    assert found.array("state/params/w").group == "params"
-    assert sum(trained.run.live.names.values()) == len(said["live"]) == len(found.arrays)
+        shards = sharding.shards(snapshot.array(path), snapshot.mesh)
+        assert {str(shard.device): [list(part) for part in shard.index] for shard in shards} == places
+    assert snapshot.array("state/params/w").group == "params"
+    assert sum(trained.run.live.names.values()) == len(said["live"]) == len(snapshot.arrays)
     assert trained.run.live.when == "at the end"
 
 
@@ -87,11 +87,11 @@ def test_every_style_of_compile_is_recorded(trained: Any) -> None:
     run: ProgramRun = trained.run
     text = programs.TRAINS.splitlines()
     lines = [number for number, line in enumerate(text, 1) if "jit(lambda" in line]
-    assert [one.name for one in run.programs] == [
+    assert [program.name for program in run.programs] == [
         "train_step", "train_step (2)", f"<lambda> at train.py:{lines[0]}", "tanh",
         f"<lambda> at train.py:{lines[1]}",
     ]  # fmt: skip
-    assert [one.ahead_of_time for one in run.programs] == [False, False, False, True, True]
+    assert [program.ahead_of_time for program in run.programs] == [False, False, False, True, True]
     assert run.operations > 0  # `jnp.ones` and the like
     for one in run.programs:
         alone = snapshot.read(trained.folder / one.file)
@@ -102,7 +102,7 @@ def test_every_style_of_compile_is_recorded(trained: Any) -> None:
     step = trained.snapshot.program("train_step")
     assert {c.op for c in step.collectives} == {"all-reduce"}
     assert {c.mesh_axes for c in step.collectives} == {("data",), ("model",)}
-    inputs = {one.path: one for one in step.shardings if one.role == "input"}
+    inputs = {sharding.path: sharding for sharding in step.shardings if sharding.role == "input"}
     assert inputs.keys() == {"state/params/w", "state/step", "train_step/input/batch"}
     assert inputs["state/params/w"].donated
 
@@ -120,20 +120,22 @@ def test_state_of_a_short_program_is_captured_or_named_as_missing(tmp_path: Path
     (tmp_path / "main.py").write_text(programs.TRAINS_IN_MAIN)
     call(tmp_path, *RUN, "main.py", how)
     run = program_run.read(tmp_path / "recorded")
-    found = folder_snapshot.read(tmp_path / "recorded")
+    snapshot = folder_snapshot.read(tmp_path / "recorded")
     assert run.problems == ()
-    (missing,) = [one for one in found.findings if one.code == records.MISSING and "step" in one.message] or [
-        None
-    ]
-    totals = [array for array in found.arrays if array.shape == () and array.dtype == "float32"]
-    captured = [array for array in found.arrays if array.shape == (64, 64)]
+    (missing,) = [
+        finding
+        for finding in snapshot.findings
+        if finding.code == records.MISSING and "step" in finding.message
+    ] or [None]
+    totals = [array for array in snapshot.arrays if array.shape == () and array.dtype == "float32"]
+    captured = [array for array in snapshot.arrays if array.shape == (64, 64)]
     if how == "cycle":
         assert run.live.when == "at the end" and len(captured) == 2 and missing is None
     elif how == "slowly":
         outputs = {"step/output/0/w", "step/output/1/w"}
         assert missing is None and outputs <= {array.path for array in captured}
     else:  # at least the arguments of the step
-        assert {(64, 64), (128, 64)} <= {array.shape for array in found.arrays}
+        assert {(64, 64), (128, 64)} <= {array.shape for array in snapshot.arrays}
         assert not totals and missing is not None
         assert missing.program == "step" and "step/output/2/w" in missing.message
 
@@ -143,10 +145,10 @@ def test_a_later_phase_with_fewer_arrays_replaces_an_earlier_one(tmp_path: Path)
     (tmp_path / "main.py").write_text(programs.TRAINS_IN_MAIN)
     call(tmp_path, *RUN, "main.py", "phases")
     run = program_run.read(tmp_path / "recorded")
-    found = folder_snapshot.read(tmp_path / "recorded")
+    snapshot = folder_snapshot.read(tmp_path / "recorded")
     # The cache of the first phase is gone, and the state is that of the second phase.
-    assert (128, 64) not in {array.shape for array in found.arrays}
-    assert [array.shape for array in found.arrays].count((64, 64)) >= 2
+    assert (128, 64) not in {array.shape for array in snapshot.arrays}
+    assert [array.shape for array in snapshot.arrays].count((64, 64)) >= 2
     assert run.live.when == "while the program ran" and run.live.at > 4
 
 
@@ -174,7 +176,7 @@ def test_whatever_ends_the_program_the_rest_is_kept(
         assert (run.programs, run.live) == ((), None)
         return
     assert done.stdout == ("0\n" if how == "fork" else "")
-    assert [one.function for one in run.programs] == ["<lambda>"]
+    assert [program.function for program in run.programs] == ["<lambda>"]
     # The program frees its arrays when `main` ends; those of the compile are kept.
     found = snapshot.read(tmp_path / "recorded" / program_run.SNAPSHOT)
     assert found.array("weights").shape == (64, 64)
@@ -214,13 +216,13 @@ def test_functions_of_libraries_are_programs_if_the_user_jits_them(tmp_path: Pat
     run = program_run.read(tmp_path / "recorded")
     assert run.problems == ()
     # The second call of `double` needs no compile.
-    assert [one.name for one in run.programs] == ["train_step", "fft", "double", "double (2)"]
+    assert [program.name for program in run.programs] == ["train_step", "fft", "double", "double (2)"]
     assert [reason.kind for reason in run.programs[-1].reasons] == ["shape"]
-    step, *_, again = (snapshot.read(tmp_path / "recorded" / one.file) for one in run.programs)
-    inputs = {one.path for one in step.programs[0].shardings if one.role == "input"}
+    step, *_, again = (snapshot.read(tmp_path / "recorded" / program.file) for program in run.programs)
+    inputs = {sharding.path for sharding in step.programs[0].shardings if sharding.role == "input"}
     assert inputs == {"train_step/input/state/w", "train_step/input/batch"}
-    assert {one.op for one in step.programs[0].collectives} == {"all-reduce"}
-    assert {one.path for one in again.arrays} == {"double/input/x", "double/output"}
+    assert {collective.op for collective in step.programs[0].collectives} == {"all-reduce"}
+    assert {array.path for array in again.arrays} == {"double/input/x", "double/output"}
     # `pmap` gives each of 8 devices a matrix of 16 × 16.
     live = snapshot.read(tmp_path / "recorded" / program_run.SNAPSHOT)
     assert live.array("state/w").bytes == 8 * 16 * 16 * 4
@@ -233,7 +235,7 @@ def test_arrays_of_a_program_that_compiles_nothing_are_recorded_without_views(
     (tmp_path / "places.py").write_text(programs.ONLY_PLACES)
     assert call(tmp_path, *RUN, "places.py").returncode == 0
     found = snapshot.read(tmp_path / "recorded" / program_run.SNAPSHOT)
-    assert {one.path: one.bytes for one in found.arrays} == {"x": 4096, "copied": 512, "one": 512}
+    assert {array.path: array.bytes for array in found.arrays} == {"x": 4096, "copied": 512, "one": 512}
 
 
 @pytest.mark.nightly
@@ -250,11 +252,11 @@ def test_a_run_for_a_target_has_its_figures_and_names_what_asked_for_the_platfor
     here = snapshot.read(tmp_path / "recorded" / program_run.SNAPSHOT)
     found = folder_snapshot.read(tmp_path / "recorded")
     assert (here.source.kind, found.source.kind) == ("capture", "tpu")
-    assert {one.name.partition(" ")[0] for one in found.programs} == {"<lambda>"}
-    assert len({one.name for one in found.programs}) == 2
-    assert all(one.memory.capacity for one in found.programs)
+    assert {program.name.partition(" ")[0] for program in found.programs} == {"<lambda>"}
+    assert len({program.name for program in found.programs}) == 2
+    assert all(program.memory.capacity for program in found.programs)
     # The live arrays, as the program named them, on the devices of the target.
-    assert {one.path for one in found.arrays} == {one.path for one in here.arrays}
+    assert {array.path for array in found.arrays} == {array.path for array in here.arrays}
     assert found.mesh.device_kind.startswith("TPU")
     (first, *_) = found.programs[0].shardings
     assert first.path == "w"

@@ -32,7 +32,7 @@ def test_each_difference_is_a_reason() -> None:
         Reason("shape", "x", "[8]", "[4]"),
     )
     other = meta(value("x", dtype="int8", weak=True), value("y", sharding="P('a')"), static=X["static"])
-    assert {(one.kind, one.argument) for one in reasons([X, other])} == {
+    assert {(reason.kind, reason.argument) for reason in reasons([X, other])} == {
         ("dtype", "x"),
         ("weak type", "x"),
         ("sharding", "y"),

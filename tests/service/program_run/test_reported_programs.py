@@ -23,15 +23,15 @@ MIB = 2**20
 
 
 def held(found: Snapshot) -> dict[str, tuple[int | None, object]]:
-    return {one.path: (one.bytes, one.spec) for one in found.arrays if one.program is None}
+    return {array.path: (array.bytes, array.spec) for array in found.arrays if array.program is None}
 
 
 def codes(found: Snapshot) -> dict[str, int | None]:
-    return {one.code: one.bytes for one in audit.audited(found).findings}
+    return {finding.code: finding.bytes for finding in audit.audited(found).findings}
 
 
 def moments_move_the_parameters(run: ProgramRun, found: Snapshot) -> None:
-    assert [one.function for one in run.programs] == ["train_step"] * 2
+    assert [program.function for program in run.programs] == ["train_step"] * 2
     assert held(found)["params/w"] == (256 * 512 * 4, (("x",), ("y",)))
 
 
@@ -41,15 +41,15 @@ def a_cast_uses_no_donated_buffer(run: ProgramRun, found: Snapshot) -> None:
 
 
 def a_cache_is_gathered_for_each_token(run: ProgramRun, found: Snapshot) -> None:
-    (program,) = (one for one in found.programs if one.name == "slice_")
-    gathers = [one for one in program.collectives if one.op == "all-gather"]
-    assert sorted(one.payload_bytes for one in gathers)[-2:] == [2 * MIB, 2 * MIB]
+    (program,) = (program for program in found.programs if program.name == "slice_")
+    gathers = [collective for collective in program.collectives if collective.op == "all-gather"]
+    assert sorted(gather.payload_bytes for gather in gathers)[-2:] == [2 * MIB, 2 * MIB]
     assert "cache-moved" in codes(found)
 
 
 def equal_layouts_compile_once(run: ProgramRun, found: Snapshot) -> None:
     """JAX_LOG_COMPILES: `double` three times, `draw` once."""
-    assert [one.function for one in run.programs] == ["double"] * 3 + ["draw"]
+    assert [program.function for program in run.programs] == ["double"] * 3 + ["draw"]
 
 
 def a_dropped_constraint_is_named(run: ProgramRun, found: Snapshot) -> None:
@@ -63,7 +63,7 @@ def an_array_without_a_program(run: ProgramRun, found: Snapshot) -> None:
 
 
 def functions_of_libraries(run: ProgramRun, found: Snapshot) -> None:
-    assert [one.name for one in run.programs] == ["fft", "softmax", "<lambda>", "update_fn"]
+    assert [program.name for program in run.programs] == ["fft", "softmax", "<lambda>", "update_fn"]
     # XLA of JAX 0.12 transforms the rows of each device where they are.
     gathered = ["all-gather"] if jax.__version_info__ < (0, 12) else []
     assert [collective.op for collective in found.program("fft").collectives] == gathered
@@ -84,23 +84,23 @@ def a_key_hides_no_finding(run: ProgramRun, found: Snapshot) -> None:
 
 
 def a_mapped_step(run: ProgramRun, found: Snapshot) -> None:
-    assert {one.function for one in run.programs} == {"train_step"}
+    assert {program.function for program in run.programs} == {"train_step"}
     assert held(found)["w"][0] == 8 * 16 * 16 * 4
     assert "state-larger-than-parameters" not in codes(found)
 
 
 def halves_of_an_axis_repeat_the_work(run: ProgramRun, found: Snapshot) -> None:
     """Each half of the batch is on half of the devices, so its products are computed twice."""
-    (program,) = (one for one in found.programs if one.name == "split_outer")
-    assert {one.axis_parts for one in program.collectives} == {("data:(2)4",), ("data:(1)2",)}
+    (program,) = (program for program in found.programs if program.name == "split_outer")
+    assert {collective.axis_parts for collective in program.collectives} == {("data:(2)4",), ("data:(1)2",)}
     assert codes_of(found, "split_outer") >= {"repeated-work"}
     assert "repeated-work" not in codes_of(found, "split_inner")
 
 
 def each_device_orthogonalizes_whole_matrices(run: ProgramRun, found: Snapshot) -> None:
-    (program,) = (one for one in found.programs if one.name == "per_leaf")
+    (program,) = (program for program in found.programs if program.name == "per_leaf")
     assert 8 * program.work.flops / program.ideal.flops == pytest.approx(3.33, rel=0.02)
-    reduced = [one for one in program.collectives if one.op == "all-reduce"]
+    reduced = [collective for collective in program.collectives if collective.op == "all-reduce"]
     # The compiler merges some of the 40 of 256 KiB.
     assert sum(one.executions * one.payload_bytes for one in reduced) // (256 * 1024) == 40
     assert codes_of(found, "per_leaf") >= {"repeated-work"}
@@ -108,17 +108,17 @@ def each_device_orthogonalizes_whole_matrices(run: ProgramRun, found: Snapshot) 
 
 def a_gradient_is_reduced_over_one_axis_after_the_other(run: ProgramRun, found: Snapshot) -> None:
     (program,) = found.programs
-    assert sorted((one.op, one.mesh_axes) for one in program.collectives) == [
+    assert sorted((collective.op, collective.mesh_axes) for collective in program.collectives) == [
         ("all-gather", ("fsdp",)),
         ("all-reduce", ("fsdp",)),
         ("all-reduce", ("replica",)),
     ]
-    assert all(one.origins for one in program.collectives)
+    assert all(collective.origins for collective in program.collectives)
 
 
 def codes_of(found: Snapshot, program: str) -> set[str]:
     findings = audit.audited(found).findings
-    return {one.code for one in findings if one.message.startswith(f"{program}:")}
+    return {finding.code for finding in findings if finding.message.startswith(f"{program}:")}
 
 
 PROGRAMS: dict[tuple[str, ...], Callable[[ProgramRun, Snapshot], None]] = {

@@ -40,7 +40,7 @@ def search(space: Space, store: Path, address: str | None, on_progress=None) -> 
 
 
 def costs(found: SearchResult) -> list[object]:
-    return [(one.layout, one.seconds) for one in found.candidates]
+    return [(candidate.layout, candidate.seconds) for candidate in found.candidates]
 
 
 @pytest.mark.nightly

@@ -57,7 +57,7 @@ def search(
 
 
 def layouts_of(found: SearchResult) -> list[object]:
-    return [(one.layout, one.seconds, one.stage) for one in found.candidates]
+    return [(candidate.layout, candidate.seconds, candidate.stage) for candidate in found.candidates]
 
 
 class NoTasks(Executor):
@@ -66,45 +66,47 @@ class NoTasks(Executor):
 
 
 def test_the_best_candidates_come_first_and_the_others_have_bounds(space, store):
-    found = search(space, store)
-    valid = [one for one in found.candidates if one.stage == "propagated"]
+    result = search(space, store)
+    valid = [candidate for candidate in result.candidates if candidate.stage == "propagated"]
     seconds = [one.seconds for one in valid]
     assert seconds == sorted(seconds)
     assert all(one.fits == one.assessment.memory.fits for one in valid)
-    assert found.best_candidate == next(one for one in valid if one.fits)
-    counts = found.counts
+    assert result.best_candidate == next(one for one in valid if one.fits)
+    counts = result.counts
     assert counts.propagated == len(valid) and counts.compiled == 0
-    assert counts.propagated + counts.excluded + counts.rejected == len(found.candidates)
-    assert counts.considered == len(found.candidates)
-    last = seconds[found.listed - 1]
+    assert counts.propagated + counts.excluded + counts.rejected == len(result.candidates)
+    assert counts.considered == len(result.candidates)
+    last = seconds[result.listed - 1]
     assert all(one.at_least <= one.seconds for one in valid if one.at_least)
-    for one in found.candidates:
-        if one.stage == "planned":
-            assert one.at_least > last and one.seconds is None and one.state_bytes
-    assert sum(one.current for one in found.candidates) == 1
+    for candidate in result.candidates:
+        if candidate.stage == "planned":
+            assert candidate.at_least > last and candidate.seconds is None and candidate.state_bytes
+    assert sum(candidate.current for candidate in result.candidates) == 1
     # Equal up to the names of mesh axes, candidates are listed once.
-    assert len({json.dumps(one.layout) for one in found.candidates}) == len(found.candidates)
-    plain = results.to_json(found)
+    assert len({json.dumps(candidate.layout) for candidate in result.candidates}) == len(result.candidates)
+    plain = results.to_json(result)
     Draft202012Validator(json.loads(schema.text())).validate(plain)
-    assert results.from_plain(json.loads(json.dumps(plain)), "it") == found
+    assert results.from_plain(json.loads(json.dumps(plain)), "it") == result
 
 
 @pytest.mark.nightly
 @pytest.mark.parametrize("objective", ["time", "memory"])
 def test_partitioning_all_candidates_gives_the_same_best_ones(space, store, monkeypatch, objective):
     monkeypatch.setattr(run, "LISTED", 5)
-    found = search(space, store, objective=objective)
+    result = search(space, store, objective=objective)
     every = search(space, store, objective=objective, exhaustive=True)
-    assert every.counts.excluded == 0 and every.counts.propagated > found.counts.propagated
-    assert layouts_of(found)[: found.listed] == layouts_of(every)[: found.listed]
-    assert [one.fits for one in found.candidates[:5]] == [one.fits for one in every.candidates[:5]]
+    assert every.counts.excluded == 0 and every.counts.propagated > result.counts.propagated
+    assert layouts_of(result)[: result.listed] == layouts_of(every)[: result.listed]
+    assert [candidate.fits for candidate in result.candidates[:5]] == [
+        candidate.fits for candidate in every.candidates[:5]
+    ]
 
 
 @pytest.mark.nightly
 def test_one_and_two_workers_give_the_same_result_and_a_second_search_reads_it(space, store, tmp_path):
-    one = search(space, CompileCache(tmp_path / "another.sqlite3"), workers=1)
+    result = search(space, CompileCache(tmp_path / "another.sqlite3"), workers=1)
     two = search(space, store, workers=2)
-    assert layouts_of(one) == layouts_of(two)
+    assert layouts_of(result) == layouts_of(two)
     again = search(space, store, executor=NoTasks())
     assert layouts_of(again) == layouts_of(two)
 
@@ -119,8 +121,8 @@ def test_single_rules_of_the_best_candidate_are_changed(service, store):
     assert best.peak_bytes < first.peak_bytes and best.state_bytes < first.state_bytes
     assert best.layout["mesh"] == first.layout["mesh"]
     # Changes that are not better are not listed.
-    known = {json.dumps(one.layout) for one in before.candidates}
-    added = [one for one in after.candidates if json.dumps(one.layout) not in known]
+    known = {json.dumps(candidate.layout) for candidate in before.candidates}
+    added = [candidate for candidate in after.candidates if json.dumps(candidate.layout) not in known]
     assert added and all(one.peak_bytes < first.peak_bytes for one in added)
     kept = space_of(layout, service.start_state(layout).wait().answer(), locks=["data=8", "rules"])
     assert not kept.near(layout)
@@ -130,14 +132,14 @@ def test_single_rules_of_the_best_candidate_are_changed(service, store):
 def test_compiled_candidates_are_measured_and_the_best_is_the_fastest(service, store, monkeypatch):
     layout = layouts.parse({"mesh": "2", "axes": "data", "depth": "32", "layers": "1", "steps": "2"}).unwrap()
     space = space_of(layout, service.start_state(layout).wait().answer())
-    found = search(space, store, chip=None, budget=2)
-    compiled = [one for one in found.candidates if one.stage == "compiled"]
+    result = search(space, store, chip=None, budget=2)
+    compiled = [candidate for candidate in result.candidates if candidate.stage == "compiled"]
     assert 1 <= len(compiled) <= 2 and any(one.current for one in compiled)
-    fastest = found.best_candidate
+    fastest = result.best_candidate
     assert fastest is not None and fastest.measured == min(one.measured for one in compiled)
     assert fastest.peak_bytes
     # A comparison has the runs of the search instead of plans.
-    best, lost = snapshots_of(found, service)
+    best, lost = snapshots_of(result, service)
     assert lost == 0
     named = dict(best)
     medians = {
@@ -149,7 +151,7 @@ def test_compiled_candidates_are_measured_and_the_best_is_the_fastest(service, s
     assert known_results.measured(layout, fastest.measured + 1) is None
     # What the cache has not kept is planned again, and counted.
     monkeypatch.setattr(known_results, "measured", lambda *_: None)
-    planned, lost = snapshots_of(found, service)
+    planned, lost = snapshots_of(result, service)
     assert lost == len(compiled) and {one.source.kind for _, one in planned} == {"plan"}
 
 

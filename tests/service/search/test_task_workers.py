@@ -18,10 +18,10 @@ def test_tasks_run_on_the_workers_of_a_server_until_it_stops_them(monkeypatch):
         with closing(lanes.pool()) as pool:
             task.share(pool)
             (found,) = task.propagate("search", [LAYOUT], "v5e")
-            of_server = {one.pid for one in pool.workers(lanes.CANDIDATES)}
-            assert {one.pid for one in task.workers()} == of_server != set()
+            of_server = {worker.pid for worker in pool.workers(lanes.CANDIDATES)}
+            assert {worker.pid for worker in task.workers()} == of_server != set()
             task.close()
-            assert {one.pid for one in pool.workers(lanes.CANDIDATES)} == of_server
+            assert {worker.pid for worker in pool.workers(lanes.CANDIDATES)} == of_server
         assert task.workers() == ()
         assert task.propagate("search", [LAYOUT], "v5e") == [found]
         assert len(task.workers()) == 1
