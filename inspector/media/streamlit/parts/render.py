@@ -20,7 +20,8 @@ from inspector.media.streamlit.streamlit_internals import DeltaGenerator
 from inspector.sections import section
 from inspector.sections.section import NUMBERS, cell_text, inline
 
-_LEAST_FACT_PX = 90  # four facts side by side on a page 800 pixels wide
+# So that no label of a fact is cut: the width of a character, and of the button that explains the fact.
+_LABEL_CHARACTER_PX, _FACT_HELP_PX = 7, 30
 _LEAST_LONG_FACT_PX = 200  # `Step, predicted, 122–169 ms`
 Color = Literal["blue", "gray", "green", "orange", "red"]
 COLORS: dict[section.NoticeKind, Color] = {
@@ -146,7 +147,10 @@ def _draw(block: section.Block, page: _Page) -> None:
         case section.Listing(items):
             st.markdown("\n".join(f"- {markdown(item)}" for item in items))
         case section.Facts(facts, long):
-            least = _LEAST_LONG_FACT_PX if long else _LEAST_FACT_PX
+            labels = [
+                _LABEL_CHARACTER_PX * len(fact.label) + (_FACT_HELP_PX if fact.help else 0) for fact in facts
+            ]
+            least = _LEAST_LONG_FACT_PX if long else max(labels, default=_LEAST_LONG_FACT_PX)
             row = st.grid(len(facts), min_column_width=least)
             for fact in facts:
                 value = plain(fact.value)
