@@ -18,6 +18,7 @@ from inspector.compare.board import MOST_PINS, Board, free_name
 from inspector.core import linked_assessment
 from inspector.core.assessment import Assessment
 from inspector.core.errors import InvalidInput, shown
+from inspector.core.once import once_per_snapshot
 from inspector.core.snapshot import Snapshot
 from inspector.layout import Layout
 from inspector.machines import hardware
@@ -51,6 +52,7 @@ class Linked:
     problems: tuple[str, ...]
 
 
+@once_per_snapshot
 def layout_of(snapshot: Snapshot) -> Layout | None:
     """Return the layout of a Snapshot, or None if it has no valid one."""
     if snapshot.layout is None:

@@ -181,7 +181,7 @@ class SessionState(dict):
 def test_the_best_fixes_are_on_the_first_tab(open_page):
     page = open_page(**SMALL, rules="batch=data")
     fixes = [one.key for one in page.test.button if (one.key or "").startswith("improvement:")]
-    assert len(fixes) == improve_panel.MOST_ON_SUMMARY
+    assert 1 < len(fixes) <= improve_panel.MOST_ON_SUMMARY  # findings of one mistake are one entry
     assert "findings_changes" not in page.test.session_state, "no fix is searched for the page"
     page.press(fixes[0])
     assert dict(page.test.session_state["last_layout"].rules) != {"batch": ("data",)}

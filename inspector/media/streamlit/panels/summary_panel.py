@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from dataclasses import replace
 from typing import Literal
 
@@ -10,6 +10,7 @@ import streamlit as st
 
 from inspector import layout as layouts
 from inspector.assessment import assess
+from inspector.core.assessment import Assessment
 from inspector.core.formatting import counted
 from inspector.core.snapshot import Snapshot
 from inspector.layout import Layout, presets
@@ -27,7 +28,7 @@ from inspector.sections import (
     unknown,
     verdict_bars,
 )
-from inspector.sections.section import Facts, more_text
+from inspector.sections.section import Block, Facts, more_text
 
 _MAX_FINDINGS = 50
 
@@ -92,7 +93,7 @@ def show(
         _explain(facts, summary.totals(snapshot))
     render.show([replace(facts, facts=tuple(replace(fact, help=None) for fact in facts.facts))])
     if not computing:
-        render.show(verdict_bars.blocks(assessment, "verdict", values=False))
+        render.show(_bars(assessment))
     state = assessed.state_change(assessment, before)
     changed = any(fact.change and not fact.computing for fact in facts.facts) or "→" in state
     compared = f" · → from {known[0]}" if known is not None and changed else ""
@@ -131,10 +132,16 @@ def show_opened(name: str, snapshot: Snapshot) -> None:
         pin_button.show(snapshot, name, key="opened_pin_button")
         keep_button.show(snapshot, name, key="opened_keep_button")
     assessment = assess(snapshot, chip_choice.chosen_chip())
-    bars = verdict_bars.blocks(assessment, "verdict", values=False)
-    render.show([assessed.of_assessment(assessment), *bars])
+    render.show([assessed.of_assessment(assessment), *_bars(assessment)])
     render.show([summary.line(snapshot), *sharding_errors.refusals(snapshot.programs)])
     _show_findings(snapshot)
+
+
+def _bars(assessment: Assessment) -> tuple[Block, ...]:
+    def make() -> Iterable[Block]:
+        return verdict_bars.blocks(assessment, "verdict", values=False)
+
+    return render.kept("verdict", (assessment,), make)
 
 
 def _badge(snapshot: Snapshot) -> tuple[str, str, BadgeColor]:

@@ -19,7 +19,10 @@ _DEVICE, _COLLECTIVE = "picture_device", "picture_collective"
 def show(snapshot: Snapshot) -> None:
     """Draw the picture, and the collective that was opened in it."""
     device = st.session_state.get(_DEVICE)
-    blocks = whole_model.blocks(snapshot, chip_choice.chosen_chip(), device)
+    chip = chip_choice.chosen_chip()
+    blocks = render.kept(
+        (chip and chip.name, device), (snapshot,), lambda: whole_model.blocks(snapshot, chip, device)
+    )
     render.show(blocks, {whole_model.KEY: _pick})
     program = step_program(snapshot)
     name = st.session_state.get(_COLLECTIVE)

@@ -17,6 +17,7 @@ from typing import Any
 import plotly.graph_objects as go
 import streamlit as st
 
+from inspector.core.once import NewestResults
 from inspector.core.printable import one_line
 from inspector.figures import frame
 from inspector.media.streamlit.page import page_files
@@ -56,6 +57,8 @@ class Zoom:
     on_change: Callable[[Any], None]
 
 
+_MOST_TEXTS = 64  # of figures, of all sessions
+_texts = NewestResults[str](_MOST_TEXTS)
 _part: ContextVar[_Part | None] = ContextVar("part", default=None)
 
 
@@ -113,7 +116,7 @@ def draw(
 
     _component()(
         data={
-            "figure": figure.to_json(validate=False),
+            "figure": _texts.of(None, (figure,), lambda: str(figure.to_json(validate=False))),
             "alt": one_line(frame.alternative(figure, alt)),
             "height": figure.layout.height,
             "pickable": on_pick is not None,

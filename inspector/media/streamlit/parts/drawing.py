@@ -6,12 +6,16 @@ import functools
 from collections.abc import Callable
 from typing import Any
 
+import plotly.graph_objects as go
 import streamlit as st
 
+from inspector.core.once import NewestResults
 from inspector.figures import stamp
 from inspector.figures.whole_model.svg import Svg
 from inspector.media.streamlit.page import page_files
 from inspector.media.streamlit.parts import chart
+
+_figures = NewestResults[go.Figure](most=16)
 
 
 def draw(svg: Svg, key: str, *, alt: str, on_pick: Callable[[dict[str, Any]], None] | None = None) -> None:
@@ -27,7 +31,7 @@ def draw(svg: Svg, key: str, *, alt: str, on_pick: Callable[[dict[str, Any]], No
             on_pick(value)
 
     _component()(data={"svg": svg.text}, key=key, on_pick_change=picked)
-    chart.keep(key, stamp.figure_of(svg), alt)
+    chart.keep(key, _figures.of(None, (svg,), lambda: stamp.figure_of(svg)), alt)
 
 
 @functools.cache

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import contextlib
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Hashable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any, Literal
 from urllib.parse import urlencode
@@ -11,6 +11,7 @@ from urllib.parse import urlencode
 import streamlit as st
 
 from inspector.core.formatting import bytes_text, seconds_text
+from inspector.core.once import NewestResults
 from inspector.core.printable import printable
 from inspector.media.streamlit.page import page_switch, page_width
 from inspector.media.streamlit.page.plain_text import plain
@@ -22,6 +23,9 @@ from inspector.sections.section import NUMBERS, cell_text, inline
 
 # So that no label of a fact is cut: the width of a character, and of the button that explains the fact.
 _LABEL_CHARACTER_PX, _FACT_HELP_PX = 7, 30
+_MOST_KEPT = 64  # of all sessions
+_blocks = NewestResults[tuple[section.Block, ...]](_MOST_KEPT)
+_figures = NewestResults[Any](_MOST_KEPT)
 _LEAST_LONG_FACT_PX = 200  # `Step, predicted, 122–169 ms`
 Color = Literal["blue", "gray", "green", "orange", "red"]
 COLORS: dict[section.NoticeKind, Color] = {
@@ -81,7 +85,7 @@ def show(
         return
     places = [place for block in every for place in _places(block, page)]
     figures = [
-        (container, block, block.build(inside.width_px))
+        (container, block, _built(block, inside.width_px))
         for container, block, inside in places
         if isinstance(block, section.Picture)
     ]
@@ -94,6 +98,20 @@ def show(
         if not isinstance(block, section.Picture):
             with container:
                 _draw(block, inside)
+
+
+def kept(
+    key: Hashable, parts: tuple[object, ...], make: Callable[[], Iterable[section.Block]]
+) -> tuple[section.Block, ...]:
+    """Return the blocks that `make` returns, made once for a key and the same `parts`.
+
+    Their figures are then built once, too, and not whenever the page is drawn.
+    """
+    return _blocks.of(key, parts, lambda: tuple(make()))
+
+
+def _built(block: section.Picture | section.Drawing, width_px: int) -> Any:
+    return _figures.of(width_px, (block,), lambda: block.build(width_px))
 
 
 def markdown(parts: Sequence[section.Inline]) -> str:
@@ -137,7 +155,7 @@ def _draw(block: section.Block, page: _Page) -> None:
     match block:
         case section.Drawing():
             drawing.draw(
-                block.build(page.width_px), block.key, alt=block.alt, on_pick=page.picks.get(block.key)
+                _built(block, page.width_px), block.key, alt=block.alt, on_pick=page.picks.get(block.key)
             )
         case section.Text(parts, quiet):
             (st.caption if quiet else st.markdown)(markdown(parts))

@@ -22,6 +22,7 @@ from inspector.service.inspection import Inspection
 from inspector.service.library import Library
 
 _COOKIE = re.compile("[0-9a-f]{32}")
+_OWNER = "browser_owner"  # owner and name
 
 
 def current() -> Requester:
@@ -32,10 +33,13 @@ def current() -> Requester:
     """
     session = session_id()
     if not serving.current().providers:
-        cookie = str(st.context.cookies.get(BROWSER_COOKIE))
-        kind, secret = ("browser", cookie) if _COOKIE.fullmatch(cookie) else ("session", session)
-        digest = digest_of_session(secret)
-        return Requester(f"{kind} {digest}", f"{kind.capitalize()} {digest[:4]}", session)
+        owner: tuple[str, str] | None = st.session_state.get(_OWNER)
+        if owner is None:
+            cookie = str(st.context.cookies.get(BROWSER_COOKIE))
+            kind, secret = ("browser", cookie) if _COOKIE.fullmatch(cookie) else ("session", session)
+            digest = digest_of_session(secret)
+            owner = st.session_state[_OWNER] = f"{kind} {digest}", f"{kind.capitalize()} {digest[:4]}"
+        return Requester(*owner, session)
     if (reason := problem()) is not None:
         raise PermissionError(reason)
     return signed_in_user.requester(_claims(), session)

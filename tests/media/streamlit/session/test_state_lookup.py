@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import Any
 from unittest import mock
 
+import plotly.graph_objects as go
 import pytest
 from streamlit.testing.v1 import AppTest
 
@@ -13,6 +14,7 @@ from inspector.core.once import NewestResults
 from inspector.layout import plan as plans
 from inspector.media.streamlit import streamlit_internals
 from inspector.media.streamlit.session import planning
+from inspector.sections import whole_model as sections
 from tests.media.streamlit.scripted_page import PATIENCE
 
 pytestmark = pytest.mark.usefixtures("without_programs")
@@ -50,8 +52,10 @@ def test_fields_have_the_values_that_streamlit_gives_them() -> None:
         streamlit_internals.SessionState.filtered_state = own
 
 
-def test_a_run_without_a_change_copies_plans_and_audits_nothing(page: Any) -> None:
+def test_a_run_without_a_change_copies_plans_audits_and_draws_nothing(page: Any) -> None:
     with (
+        mock.patch.object(sections, "draw", wraps=sections.draw) as drawn,
+        mock.patch.object(go.Figure, "to_json", autospec=True, side_effect=go.Figure.to_json) as encoded,
         mock.patch.object(streamlit_internals, "_copied", side_effect=AssertionError("copied")),
         mock.patch.object(planning, "snapshots", NewestResults(8)),  # other tests have filled it
         mock.patch.object(planning, "plan", wraps=plans.plan) as planned,
@@ -60,10 +64,14 @@ def test_a_run_without_a_change_copies_plans_and_audits_nothing(page: Any) -> No
         page.test.run()
         planned.reset_mock()
         audited.reset_mock()
+        drawn.reset_mock()
+        encoded.reset_mock()
         page.test.run()
         page._check()
         assert (planned.call_count, audited.call_count) == (0, 0)
+        assert (drawn.call_count, encoded.call_count) == (0, 0)
         page.type(page.rule_key(1, "axes"), "data")
         assert (planned.call_count, audited.call_count) == (1, 1)
+        assert drawn.call_count == 1 and encoded.call_count > 0
         page.type(page.rule_key(1, "axes"), "model")  # as before
         assert (planned.call_count, audited.call_count) == (1, 1)
