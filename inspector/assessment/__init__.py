@@ -1,4 +1,11 @@
 """The verdict figures of a Snapshot, computed once: `assess`. Two of them compared: `verdict`."""
 
-from inspector.assessment.assess import assess, assess_candidate, prediction_of, step_of, step_time
+from inspector.assessment.assess import (
+    assess,
+    assess_candidate,
+    memory_need,
+    prediction_of,
+    step_of,
+    step_time,
+)
 from inspector.assessment.because import because, part_text

@@ -22,6 +22,7 @@ JOBS = {
     "import": "inspector.producers.import_file:import_job",
     "partition_lowered": "inspector.producers.propagation.lowered_module:partition_lowered",
     "propagate": "inspector.producers.propagation.propagate:propagate",
+    "remedies": "inspector.producers.propagation.remedies:remedies",
     "rules": "inspector.producers.import_file:rules_job",
     "restore_checkpoint": "inspector.producers.checkpoint:restore",
     "save_checkpoint": "inspector.producers.checkpoint:save",

@@ -9,8 +9,9 @@ from dataclasses import dataclass, replace
 from inspector.assessment import assess
 from inspector.checks import audit
 from inspector.checks.audit import Change, replicated
-from inspector.core.assessment import Assessment
+from inspector.core.assessment import Assessment, MemoryNeed
 from inspector.core.formatting import and_text, bytes_text, counted
+from inspector.core.remedies import Remedies, Remedy
 from inspector.core.snapshot import Effect, Finding, Snapshot
 from inspector.machines.hardware import Chip
 from inspector.sections import effects, findings
@@ -47,7 +48,7 @@ _FAMILIES = dict.fromkeys(replicated.CODES, "Replicated train state")
 class Improvement:
     """A finding, or a change of the layout that lowers its cost.
 
-    Exactly one of `finding` and `effect` is not None.
+    Exactly one of `finding`, `effect` and `remedy` is not None.
 
     Attributes:
       label: what it is, in one word: the level of a finding, or `change`.
@@ -64,6 +65,7 @@ class Improvement:
     finding: Finding | None = None
     effect: Effect | None = None
     more: tuple[Finding, ...] = ()
+    remedy: Remedy | None = None
 
     @property
     def findings(self) -> tuple[Finding, ...]:
@@ -98,6 +100,36 @@ def ranked(snapshot: Snapshot, listed: Sequence[Finding], chip: Chip | None = No
             place = _order(change.share, max(size, 0), snapshot, by_memory, timed=bool(change.seconds))
             rows.append((place, said))
     return [improvement for _, improvement in sorted(rows, key=lambda row: row[0])]
+
+
+def of_remedies(known: Remedies, before: MemoryNeed) -> Improvement | None:
+    """Return the change with which the layout fits; None if no change was enough.
+
+    before: what the layout needs without it.
+    """
+    best = known.best
+    if best is None or best.need is None:
+        return None
+    gain = f"{bytes_text(before.peak_bytes)} → {best.need.text} per device"
+    smaller = len(known.tried) - 1
+    message = f"With this change, the layout {best.need.fits_text}."
+    if smaller:
+        message += f" {counted(smaller, 'smaller change')} would not be enough."
+    return Improvement("change", "success", best.label, gain, message, remedy=best)
+
+
+def fitting(known: Remedies, before: MemoryNeed) -> Text:
+    """Return what makes a layout fit, or the change that comes closest, in a sentence."""
+    best, closest = known.best, known.closest
+    if best is not None and best.need is not None:
+        return text("To make it fit: ", Strong(best.label), f" ({best.need.text}, {best.need.fits_text}).")
+    if closest is None or closest.need is None or closest.need.peak_bytes >= before.peak_bytes:
+        return text(f"None of the {counted(len(known.tried), 'change')} that were tried needs less memory.")
+    return text(
+        f"None of the {counted(len(known.tried), 'change')} that were tried makes it fit. The closest: ",
+        Strong(closest.label),
+        f" ({closest.need.text}).",
+    )
 
 
 def _order(

@@ -26,6 +26,7 @@ from inspector.compare.paired_times.candidates import Candidates
 from inspector.core import snapshot, strict_json, temporary_folder, typed_json
 from inspector.core.abstract import AbstractState, PropagatedPrograms
 from inspector.core.errors import InvalidInput
+from inspector.core.remedies import Remedies
 from inspector.core.snapshot import Effects, Snapshot
 from inspector.core.typed_json import AnyRecord
 from inspector.guides.assembly import Assembled, Assembly
@@ -76,6 +77,7 @@ from inspector.service.subject import subject_of
 TIMEOUTS = {
     "abstract": 60.0,  # 1,024 layers in a Python loop take about ten
     "propagate": 120.0,  # a transformer of 32 scanned layers takes one
+    "remedies": 900.0,  # a dozen models, each traced and partitioned in a few seconds
     "effects": 1800.0,  # a mixture of experts with four layers in a loop takes about 40
     "run": 900.0,  # the default layout takes three
     "compile": 3600.0,  # an 8B model for 64 TPUs takes about half a minute
@@ -161,6 +163,7 @@ class Inspection:
         self._programs = _Results(PropagatedPrograms, 64)
         self._some_programs = _Results(PropagatedPrograms, 64)
         self._known_effects = _Results(Effects, 64)
+        self._known_remedies = _Results(Remedies, 64)
         self._tutorials = _Results(TutorialRun, 32)  # about 100 kB each
         self._lock = threading.Lock()  # guards the durations
         self._durations: LRUCache[str, float] = LRUCache(1024)
@@ -273,6 +276,16 @@ class Inspection:
         payload = {"layout": layout.to_json(), "program": program, "chip": chip}
         keep = self._known_effects.keep(_effects_key(layout, program, chip))
         return self._start(lanes.EFFECTS, "effects", payload, _PLANNER, keep)
+
+    def known_remedies(self, layout: Layout, chip: str) -> Remedies | None:
+        """Return what makes a layout fit into the memory of a chip, if it is known."""
+        return self._known_remedies.get(f"{layout.key()} {chip}")
+
+    def start_remedies(self, layout: Layout, chip: str) -> Job[Remedies]:
+        """Look for the smallest change with which the layout fits into the memory of a chip."""
+        payload = {"layout": layout.to_json(), "chip": chip}
+        keep = self._known_remedies.keep(f"{layout.key()} {chip}")
+        return self._start(lanes.EFFECTS, "remedies", payload, _PLANNER, keep)
 
     def with_programs(self, planned: Snapshot, layout: Layout) -> Snapshot:
         """Return a plan with its propagated programs; wait for them if they are not known.

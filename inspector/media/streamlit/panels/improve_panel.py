@@ -20,6 +20,7 @@ from inspector.layout import Layout, from_json
 from inspector.machines.hardware import Chip
 from inspector.media.streamlit.page import buttons, page_width
 from inspector.media.streamlit.page.plain_text import plain
+from inspector.media.streamlit.panels import remedies_panel
 from inspector.media.streamlit.parts import board_pair, pin_button, render, table
 from inspector.media.streamlit.session import (
     chip_choice,
@@ -68,7 +69,7 @@ def show(snapshot: Snapshot, layout: Layout | None) -> None:
     else:
         with choices:
             snapshot, chip = _draw_effects(snapshot, changeable)
-    rows = _ranked(snapshot, chip)
+    rows = _ranked(snapshot, layout, chip)
     with listed:
         computing = changeable is not None and snapshot.effects is None
         said = section.summary(rows, snapshot, chip, computing)
@@ -91,7 +92,7 @@ def show_best(snapshot: Snapshot, layout: Layout | None) -> None:
 
     A fix is searched when its button is clicked, so that the page stays as fast as a planned layout.
     """
-    rows = [] if snapshot.mesh is None else _ranked(snapshot, chip_choice.chosen_chip())
+    rows = [] if snapshot.mesh is None else _ranked(snapshot, layout, chip_choice.chosen_chip())
     best = [improvement for improvement in rows if not improvement.is_remark][:MOST_ON_SUMMARY]
     if best:
         st.markdown("##### Improvements")
@@ -132,8 +133,10 @@ def make_way(layout: Layout) -> None:
         job_progress.cancel(_JOB)
 
 
-def _ranked(snapshot: Snapshot, chip: Chip | None) -> list[Improvement]:
-    return section.ranked(snapshot, audit.ranked(snapshot), chip)
+def _ranked(snapshot: Snapshot, layout: Layout | None, chip: Chip | None) -> list[Improvement]:
+    """Return the list; of a layout that does not fit, what makes it fit comes first."""
+    first = None if layout is None else remedies_panel.improvement(layout, assess(snapshot, chip))
+    return [*([first] if first else []), *section.ranked(snapshot, audit.ranked(snapshot), chip)]
 
 
 def _draw(
@@ -187,6 +190,8 @@ def _draw_compare(key: str, current: Layout, name: str, other: Layout) -> None:
 
 def _layout_after(improvement: Improvement, fix: Change | None) -> Layout | None:
     """Return the layout with the improvement. None if a layout cannot express it, or no fix is known."""
+    if improvement.remedy is not None:
+        return from_json(improvement.remedy.layout)
     if improvement.effect is None:
         return None if fix is None else fix.layout
     changed = improvement.effect.layout

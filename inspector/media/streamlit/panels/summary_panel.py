@@ -16,7 +16,7 @@ from inspector.core.snapshot import Snapshot
 from inspector.layout import Layout, presets
 from inspector.media.streamlit.page import page_width
 from inspector.media.streamlit.page.plain_text import plain
-from inspector.media.streamlit.panels import code_panel, improve_panel
+from inspector.media.streamlit.panels import code_panel, improve_panel, remedies_panel
 from inspector.media.streamlit.parts import downloads, keep_button, pin_button, render, share_menu
 from inspector.media.streamlit.session import chip_choice, last_shown, screenshot_mode
 from inspector.sections import (
@@ -94,6 +94,7 @@ def show(
     render.show([replace(facts, facts=tuple(replace(fact, help=None) for fact in facts.facts))])
     if not computing:
         render.show(_bars(assessment))
+        remedies_panel.show(layout, assessment)
     state = assessed.state_change(assessment, before)
     changed = any(fact.change and not fact.computing for fact in facts.facts) or "→" in state
     compared = f" · → from {known[0]}" if known is not None and changed else ""
