@@ -11,7 +11,16 @@ from inspector.compare.caveats import remark
 from inspector.compare.compared import Compared, other_model, work_scale
 from inspector.compare.question import REJECTED, UNKNOWN, Answer, Row, Statement
 from inspector.core import collectives
-from inspector.core.assessment import FLOPS, MEMORY, STEP, TRAFFIC, UNKNOWN_AXES, StepPart
+from inspector.core.assessment import (
+    FLOPS,
+    MEMORY,
+    STEP,
+    TRAFFIC,
+    UNKNOWN_AXES,
+    PartKind,
+    StepPart,
+    Traffic,
+)
 from inspector.core.formatting import bytes_text, mesh_axes_text, seconds_text
 from inspector.core.step_program import step_program
 from inspector.machines import hardware
@@ -21,7 +30,7 @@ from inspector.machines.prediction.cost import si_text
 Kind = Literal["memory", "time", "traffic", "flops"]
 TITLES: Mapping[Kind, str] = {"memory": MEMORY, "time": STEP, "traffic": TRAFFIC, "flops": FLOPS}
 
-MEASURED, BOUND = "measured step", "lower bound"
+MEASURED = "measured step"
 
 
 @dataclass(frozen=True)
@@ -29,13 +38,11 @@ class Part:
     """A part of an amount, in the unit of the amount.
 
     axes: whether `name` is that of mesh axes.
-    of_step: the part of a predicted step that it is.
     """
 
     name: str
     amount: float
     axes: bool = False
-    of_step: StepPart | None = None
 
 
 @dataclass(frozen=True)
@@ -179,9 +186,10 @@ def _time(compared: Compared) -> Amount:
         stage += f" for {predicted.compiled_for}"
     across = any(part.kind == "between" for part in step.parts)
     parts = tuple(
-        Part(part_text(part, across), part.seconds, part.is_communication, part) for part in step.parts
+        Part(part_text(part, across), part.seconds, part.is_communication)
+        for part in step.parts
+        if part.seconds
     )
-    parts = parts or (Part(BOUND, step.seconds),)
     return Amount(text, parts, step.seconds, stage, low=step.low, high=step.high)
 
 
@@ -191,14 +199,22 @@ def _traffic(compared: Compared) -> Amount:
     unknown = compared.assessment.unknown_traffic or ""
     if known is None:
         return Amount(unknown=unknown)
+    across = bool(known.between_slices)
     parts = tuple(
-        Part(mesh_axes_text(None if axes == UNKNOWN_AXES else axes.split("+")), size, axes=True)
-        for axes, size in known.by_axes.items()
+        Part(part_text(StepPart(kind, 0.0, None if axes == UNKNOWN_AXES else axes), across), size, axes=True)
+        for axes, whole in known.by_axes.items()
+        for kind, size in _networks(known, axes, whole)
+        if size or not whole
     )
     stage = compared.evidence.made_text
     if sent is None:
         return Amount(f"at least {known.text}", parts, None, stage, unknown=unknown)
     return Amount(sent.text, parts, sent.bytes, stage)
+
+
+def _networks(sent: Traffic, axes: str, whole: int) -> tuple[tuple[PartKind, int], ...]:
+    between = sent.between_slices.get(axes, 0)
+    return ("inside", whole - between), ("between", between)
 
 
 def _flops(compared: Compared) -> Amount:

@@ -4,7 +4,8 @@
   that JAX code commonly uses have hues of their own, and their synonyms share them (`_KNOWN`). Other names
   take a hue by their last letters or digits, so that `x`, `y`, `z` and `axis_0`, `axis_1` differ. Nine names
   cannot have eight hues: a second axis of one mesh with the same hue is hatched (`fill_of_axis`).
-* **Several axes together are stripes of their hues**, such as an all-reduce over `fsdp` and `tensor`.
+* **Several axes together are stripes of their hues**, such as an all-reduce over `fsdp` and `tensor`. What
+  crosses the network between TPU slices is dotted.
 * **Blocks of an array are shades of the axes that cut it**, from pale to strong along each axis.
 * **What no axis cuts or moves is neutral**: groups of arrays in memory, compute, HBM.
 * **More is stronger**, from the ground of the page, on a light and on a dark page alike.
@@ -70,6 +71,7 @@ _HUE_OF = {name: HUES[hue] for hue, names in _KNOWN.items() for name in names}
 # Plotly's names of hatches, in the order in which they are used.
 HATCHES = ("", "/", "x", ".", "-", "+", "|", "\\")
 STRIPES = "/"
+DOTS = "."  # so small that text can be read on them
 
 _VIVID = 0.6  # more chroma for shades of several axes
 _PALE = 0.76  # share of white in the palest shade
@@ -99,6 +101,8 @@ class Fill:
         pattern: dict[str, Any] = {"shape": self.hatch, "fillmode": "overlay"}
         if self.over:
             pattern |= {"fgcolor": self.over, "fgopacity": 1, "solidity": 0.5}
+        if self.hatch == DOTS:
+            pattern |= {"fgopacity": 0.4, "solidity": 0.25, "size": 6}
         return {"color": self.color, "line": {"width": 0}, "pattern": pattern}
 
 
@@ -145,6 +149,11 @@ def fill_of_axes(names: Sequence[str] | None, beside: Iterable[str] = ()) -> Fil
         return fill_of_axis(names[0], tuple(beside))
     colors = list(dict.fromkeys(map(color_of_axis, names)))
     return Fill(colors[0], STRIPES, colors[-1]) if len(colors) > 1 else Fill(colors[0], "x")
+
+
+def between_slices(fill: Fill) -> Fill:
+    """Return the fill of what crosses the network between TPU slices: its hue, dotted."""
+    return fill if fill.over else Fill(fill.color, DOTS, BLACK)
 
 
 @functools.lru_cache(1024)
@@ -230,7 +239,7 @@ def fill_of_spec(spec: Spec | None, mesh: Mesh | None) -> Fill:
         return Fill(REPLICATED)
     fill = fill_of_axes(names)
     later = next(place for place, axes in enumerate(cuts) if axes)
-    return Fill(fill.color, ".", BLACK) if later and len(names) == 1 else fill
+    return Fill(fill.color, DOTS, BLACK) if later and len(names) == 1 else fill
 
 
 def amounts(dark: bool = False) -> Colorscale:

@@ -6,21 +6,33 @@ lengths are in pixels, so that bars of different units stand in one figure.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from dataclasses import dataclass
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
 from typing import Any
 
 import plotly.graph_objects as go
 
 from inspector.assessment import part_text
-from inspector.core.assessment import MEMORY, STEP, MemoryKind, MemoryNeed, Step, StepPart
+from inspector.core.assessment import (
+    MEMORY,
+    STEP,
+    TRAFFIC,
+    UNKNOWN_AXES,
+    MemoryKind,
+    MemoryNeed,
+    PartKind,
+    Step,
+    StepPart,
+    Traffic,
+)
 from inspector.core.formatting import bytes_text, seconds_text, share_text
 from inspector.figures import frame, labels, palette
 
 BAR_PX, GHOST_PX, HEAD_PX = 24, 5, 20
 _LINE_PX = 17
 _GAP_PX, _BETWEEN_PX = 10, 36
-_NARROW_PX = 620  # below it, the bars are below each other
+_NARROW_PX = 290  # bars that would be narrower than this beside each other are below each other
+_LEAST_NAME = 14  # characters of a name that a value leaves
 _LONGEST = 1.25  # the end of a long interval, in times of the bar
 _ROOM = 0.94  # of the width for the longest bar: the rest is for the ends of intervals
 _WHISKER_PX = 5
@@ -47,7 +59,7 @@ class _Bar:
     """A bar in its own unit: its name, its value, its end, and the interval and the limit on its scale."""
 
     name: str
-    value: str
+    values: Sequence[str]  # the first that fits is written
     segments: Sequence[_Segment]
     longest: float
     interval: tuple[float, float] | None = None
@@ -55,30 +67,39 @@ class _Bar:
     at_least: bool = False
 
 
-def verdict_bars(
-    layouts: Sequence[tuple[str, Step | None, MemoryNeed | None]],
-    *,
-    values: bool = True,
-    width_px: int = 960,
-) -> go.Figure | None:
-    """Return a row for each layout, with its memory and its step; None if neither is known.
+@dataclass(frozen=True)
+class Layout:
+    """What is drawn of one layout. None means unknown.
 
-    Steps have one scale, and so has memory. A step that was measured has no parts, so it has no bar.
+    Attributes:
+      name: "" for the only layout.
+      traffic: None to draw no traffic.
+      marks: How a figure compares with that of a baseline, by the name of the figure: `✓ −25% better` and
+        `✓ −25%`.
+      unknown: Why a figure is unknown, by the name of the figure.
+    """
+
+    name: str = ""
+    step: Step | None = None
+    memory: MemoryNeed | None = None
+    traffic: Traffic | None = None
+    marks: Mapping[str, tuple[str, str]] = field(default_factory=dict)
+    unknown: Mapping[str, str] = field(default_factory=dict)
+
+
+def verdict_bars(layouts: Sequence[Layout], *, values: bool = True, width_px: int = 960) -> go.Figure | None:
+    """Return a bar for each layout's memory, step and traffic; None if none of them is known.
+
+    The bars of one figure have one scale. Steps that were measured have no parts and a scale of their own.
 
     Args:
-      layouts: the name of each layout, "" for the only one, its step and its memory. None if unknown.
       values: whether to write the figures above the bars, for places that do not have them elsewhere.
     """
-    steps = [_step(name, step) for name, step, _ in layouts]
-    needs = [_memory(name, need) for name, _, need in layouts]
-    groups = [
-        (title, [bar for bar in bars if bar is not None]) for title, bars in ((MEMORY, needs), (STEP, steps))
-    ]
-    groups = [(title, bars) for title, bars in groups if bars]
+    groups = [(title, bars) for title, bars in _groups(layouts) if any(bar.segments for bar in bars)]
     if not groups:
         return None
     drawing = _Drawing([], [], [], [])
-    beside = len(groups) > 1 and width_px >= _NARROW_PX
+    beside = len(groups) > 1 and (width_px - _BETWEEN_PX * (len(groups) - 1)) / len(groups) >= _NARROW_PX
     each = (width_px - 4 - _BETWEEN_PX * (len(groups) - 1)) / len(groups) if beside else width_px - 4
     height = 0.0
     for number, (title, bars) in enumerate(groups):
@@ -86,9 +107,16 @@ def verdict_bars(
         if bars[0].name:
             drawing.write(f"<b>{title}</b>", left, top, frame.NOTE_PX + 1)
             top += HEAD_PX
-        scale = max(bar.longest for bar in bars)
+        scale = max(bar.longest for bar in bars) or 1.0
         for bar in bars:
-            top = drawing.add(bar, title, left, top, each, each * _ROOM / scale, values) + _GAP_PX
+            bottom = drawing.add(bar, title, left, top, each, each * _ROOM / scale, values)
+            if bar.name:  # rows of all figures are next to each other
+                top = top + HEAD_PX + BAR_PX + GHOST_PX + 2 if beside or bar.segments else bottom
+            else:
+                top = drawing.legend([bar], left, bottom, each)
+            top += _GAP_PX
+        if bars[0].name:
+            top = drawing.legend(bars, left, top - _GAP_PX / 2, each) + 2 * _GAP_PX
         height = max(height, top)
     height -= _GAP_PX
     return frame.figure(
@@ -105,11 +133,23 @@ def verdict_bars(
     )
 
 
+def _groups(layouts: Sequence[Layout]) -> list[tuple[str, list[_Bar]]]:
+    """Return the bars of each figure. Of several layouts, an unknown figure has a heading alone."""
+    measured = [one for one in layouts if one.step is not None and one.step.kind == "measured"]
+    predicted = [one for one in layouts if one not in measured]
+    groups: list[tuple[str, list[_Bar]]] = [(MEMORY, [_memory(one) for one in layouts])]
+    groups.append((STEP, [_step(one) for one in predicted]))
+    groups.append((f"{STEP}, measured", [_step(one) for one in measured]))
+    groups.append((TRAFFIC, [_traffic(one) for one in layouts if one.traffic is not None or one.unknown]))
+    return groups
+
+
 def fill_of_part(part: StepPart) -> palette.Fill:
     """Return the fill of a part of a step: that of its mesh axes, or a grey."""
-    if part.is_communication:
-        return palette.fill_of_axes(None if part.axes is None else part.axes.split("+"))
-    return palette.WORK[part.kind]
+    if not part.is_communication:
+        return palette.WORK[part.kind]
+    fill = palette.fill_of_axes(None if part.axes is None else part.axes.split("+"))
+    return palette.between_slices(fill) if part.kind == "between" else fill
 
 
 def fill_of_memory(kind: MemoryKind) -> palette.Fill:
@@ -120,15 +160,50 @@ def fill_of_memory(kind: MemoryKind) -> palette.Fill:
     return palette.Fill({"state": dark, "activations": middle, "temporaries": pale}[kind])
 
 
-def _step(name: str, step: Step | None) -> _Bar | None:
-    if step is None or not step.parts:
-        return None
+def _bar(layout: Layout, title: str, values: Sequence[str] = (), *drawn: Any, **settings: Any) -> _Bar:
+    """Return a bar; without values, one that is unknown."""
+    if not values:
+        why = layout.unknown.get(title, "")
+        return _Bar(layout.name, [f"unknown: {why}", "unknown"] if why else ["unknown"], (), 0.0)
+    marks = layout.marks.get(title, ("", ""))
+    marked = [" ".join(filter(None, (value, mark))) for value in values for mark in marks]
+    return _Bar(layout.name, [*dict.fromkeys(marked)], *drawn, **settings)
+
+
+def _step(layout: Layout) -> _Bar:
+    step = layout.step
+    if step is None:
+        return _bar(layout, STEP)
     across = any(part.kind == "between" for part in step.parts)
     segments = [_segment(part, step, across) for part in step.parts]
+    if not segments:  # measured
+        text = seconds_text(step.seconds)
+        segments = [_Segment("measured", step.seconds, text, palette.Fill(palette.MARK), frame.hover([text]))]
     end = min(step.high or 0.0, _LONGEST * step.seconds)
     interval = None if step.low is None or step.high is None else (step.low, step.high)
-    value = f"{step.text}, {step.kind}" if step.kind != "at least" else step.text
-    return _Bar(name, value, segments, max(step.seconds, end), interval, at_least=step.kind == "at least")
+    values = [f"{step.text}, {step.kind}"] if step.kind != "at least" else []
+    values += [step.text, step.value_text]
+    at_least = step.kind == "at least"
+    return _bar(layout, STEP, values, segments, max(step.seconds, end), interval, at_least=at_least)
+
+
+def _traffic(layout: Layout) -> _Bar:
+    sent = layout.traffic
+    if sent is None:
+        return _bar(layout, TRAFFIC)
+    segments = []
+    for axes, whole in sorted(sent.by_axes.items(), key=lambda item: -item[1]):
+        between = sent.between_slices.get(axes, 0)
+        named = None if axes == UNKNOWN_AXES else axes
+        parts: tuple[tuple[PartKind, int], ...] = (("inside", whole - between), ("between", between))
+        for kind, size in parts:
+            if size:
+                part = StepPart(kind, 0.0, named)
+                name = part_text(part, bool(sent.between_slices))
+                text = bytes_text(size)
+                hover = frame.hover([f"{name}: {text}", "sent by each device in a step"])
+                segments.append(_Segment(name, size, text, fill_of_part(part), hover))
+    return _bar(layout, TRAFFIC, [sent.text], segments, float(sent.bytes))
 
 
 def _segment(part: StepPart, step: Step, across: bool) -> _Segment:
@@ -145,9 +220,10 @@ def _segment(part: StepPart, step: Step, across: bool) -> _Segment:
     return _Segment(name, part.seconds, seconds, fill_of_part(part), frame.hover(lines), part.hidden)
 
 
-def _memory(name: str, need: MemoryNeed | None) -> _Bar | None:
-    if need is None or not need.parts:
-        return None
+def _memory(layout: Layout) -> _Bar:
+    need = layout.memory
+    if need is None:
+        return _bar(layout, MEMORY)
     capacity = need.capacity_bytes
     segments = []
     for kind, size in need.parts.items():
@@ -159,8 +235,10 @@ def _memory(name: str, need: MemoryNeed | None) -> _Bar | None:
     end = min(interval[1], _LONGEST * need.peak_bytes) if interval else 0
     limit = None if capacity is None else (capacity, f"HBM {bytes_text(capacity)}")
     longest = max(need.peak_bytes, end, capacity or 0)
-    value = ", ".join(filter(None, (need.text, need.fits_text)))
-    return _Bar(name, value, segments, longest, interval, limit, at_least=need.at_least)
+    cross = " ✗" if need.fits is False else ""
+    values = [", ".join(filter(None, (need.text, need.fits_text))), need.text + cross]
+    values.append(need.text.removeprefix("about ").replace("at least ", "≥ ") + cross)
+    return _bar(layout, MEMORY, values, segments, longest, interval, limit, at_least=need.at_least)
 
 
 @dataclass(frozen=True)
@@ -176,12 +254,16 @@ class _Drawing:
         self, bar: _Bar, title: str, left: float, top: float, width: float, per_unit: float, values: bool
     ) -> float:
         """Draw a bar with its heading and its legend, and return where it ends."""
-        self.said.append(f"{bar.name or title}: {bar.value}")
-        name, value = bar.name or title, bar.value if values else ""
-        most = labels.fitting(width, frame.NOTE_PX + 1) - len(value) - 2
-        heading = f"{labels.escape(labels.middle_cut(name, max(most, 8)))}  <b>{labels.escape(value)}</b>"
-        self.write(heading, left, top, frame.NOTE_PX + 1)
+        self.said.append(f"{bar.name or title}: {bar.values[0]}")
+        name, most = bar.name or title, labels.fitting(width, frame.NOTE_PX + 1) - 2
+        least = min(len(name), _LEAST_NAME)
+        fitting = (value for value in bar.values if len(value) <= most - least)
+        value = next(fitting, labels.cut(bar.values[-1], most - least)) if values else ""
+        name = labels.middle_cut(name, max(most - len(value), least))
+        self.write(f"{labels.escape(name)}  <b>{labels.escape(value)}</b>", left, top, frame.NOTE_PX + 1)
         top += HEAD_PX
+        if not bar.segments:
+            return top - _GAP_PX / 2
         x = left
         for part in bar.segments:
             wide = part.size * per_unit
@@ -197,7 +279,7 @@ class _Drawing:
         if any(part.hidden for part in bar.segments):
             self._ghost(bar, left, bottom + 2, per_unit, width)
             bottom += GHOST_PX + 2
-        return self._legend(bar, left, bottom + 3, width)
+        return bottom + 3
 
     def write(self, text: str, x: float, y: float, size: int) -> None:
         self.annotations.append(
@@ -227,7 +309,9 @@ class _Drawing:
             room = length - 6
             texts = (f"{part.name} {part.text}", part.text, part.name)
             fits = (
-                [] if fill.hatch else [text for text in texts if labels.width_px(text, frame.TICK_PX) <= room]
+                [text for text in texts if labels.width_px(text, frame.TICK_PX) <= room]
+                if fill.hatch in ("", palette.DOTS)
+                else []
             )
             said = labels.escape(fits[0]) if fits and (start == x or not inside) else ""
             self.traces.append(
@@ -284,18 +368,18 @@ class _Drawing:
         for end in (low,) if cut else (low, high):
             self.shapes.append(frame.line(end, end, middle - _WHISKER_PX, middle + _WHISKER_PX, width=1.5))
 
-    def _legend(self, bar: _Bar, left: float, top: float, width: float) -> float:
-        """Write the parts in lines below a bar, and return where they end."""
-        entries = [(_squares(part.fill), f"{part.name} {part.text}") for part in bar.segments if part.size]
-        if any(part.hidden for part in bar.segments):
-            hidden = seconds_text(sum(part.hidden for part in bar.segments))
-            entries.append(("▁ ", f"hidden behind work {hidden}"))
-        if bar.limit is not None:
-            line = f'<span style="color:{palette.BAD}">┃</span>'
-            entries.append((line, bar.limit[1]))
+    def legend(self, bars: Sequence[_Bar], left: float, top: float, width: float) -> float:
+        """Write the parts of bars in lines, and return where they end. Of one bar, they have their sizes."""
+        entries: dict[str, str] = {}
+        for part in (part for bar in bars for part in bar.segments if part.size):
+            entries[part.name if len(bars) > 1 else f"{part.name} {part.text}"] = _squares(part.fill)
+        if hidden := sum(part.hidden for bar in bars for part in bar.segments):
+            entries["hidden behind work" + (f" {seconds_text(hidden)}" if len(bars) == 1 else "")] = "▁ "
+        for limit in dict.fromkeys(bar.limit[1] for bar in bars if bar.limit is not None):
+            entries[limit] = f'<span style="color:{palette.BAD}">┃</span>'
         lines: list[str] = []
         used = width
-        for mark, text in entries:
+        for text, mark in entries.items():
             need = labels.width_px(f"■ {text}   ", frame.TICK_PX)
             entry = f"{mark} {labels.escape(text)}"
             if used + need > width:
@@ -309,5 +393,8 @@ class _Drawing:
 
 
 def _squares(fill: palette.Fill) -> str:
+    """Return a square in the color of a fill, or two for stripes; a dotted one is pale."""
+    if fill.hatch == palette.DOTS:
+        return f'<span style="color:{fill.color}">▒</span>'
     colors = [fill.color, *([fill.over] if fill.over else [])]
     return "".join(f'<span style="color:{color}">■</span>' for color in colors)

@@ -8,15 +8,13 @@ from dataclasses import dataclass
 
 import plotly.graph_objects as go
 
-from inspector.compare import difference
 from inspector.compare.amounts import Amount
 from inspector.compare.compared import compared
 from inspector.compare.question import mark
 from inspector.compare.questions.measures import Measure, measures
-from inspector.compare.splits import without_idle_axes
-from inspector.core.snapshot import Array, Snapshot
-from inspector.figures.glance import Column
-from inspector.figures.glance import glance as draw
+from inspector.core.assessment import Assessment
+from inspector.core.snapshot import Snapshot
+from inspector.figures.verdict_bars import Layout, verdict_bars
 from inspector.machines.hardware import Chip
 from inspector.sections import comparison, provenance
 from inspector.sections.section import (
@@ -33,7 +31,6 @@ from inspector.sections.section import (
     text,
 )
 
-_MAX_MAPS = 2
 _BAR = 24  # signs of the longest bar
 _SIGNS, _REST = "█▓▒", "░"
 _LEAST_SHARE = 0.25  # of the memory of the chip, from which bars show where it ends
@@ -43,15 +40,15 @@ Named = Sequence[tuple[str, Snapshot]]
 
 @dataclass(frozen=True)
 class Glance:
-    """The measures of some layouts, and the paths of the arrays that differ most.
-
-    columns: the name and the mesh of each layout, and these arrays.
-    """
+    """The measures of some layouts, and their assessments by name."""
 
     measures: tuple[Measure, ...]
-    columns: tuple[Column, ...]
-    paths: tuple[str, ...]
+    layouts: tuple[tuple[str, Assessment], ...]
     baseline: int
+
+    @property
+    def names(self) -> tuple[str, ...]:
+        return tuple(name for name, _ in self.layouts)
 
 
 def of(named: Named, chip: Chip | None, baseline: int = 0) -> Glance:
@@ -61,23 +58,11 @@ def of(named: Named, chip: Chip | None, baseline: int = 0) -> Glance:
       chip: the chip for memory and time of Snapshots without one.
       baseline: the position of the layout that the others are compared with.
     """
-    snapshots = [snapshot for _, snapshot in named]
-    paths: list[str] = []
-    if len(named) > 1:
-        paths = comparison.differing(named, difference.spec_rows(snapshots), _MAX_MAPS)
-    drawn = (one for one in measures(compared(named, chip), baseline) if one.kind != "flops")
+    every = compared(named, chip)
+    drawn = (one for one in measures(every, baseline) if one.kind != "flops")
     return Glance(
         tuple(one for one in drawn if one.kind != "time" or any(amount.stage for amount in one.amounts)),
-        tuple(
-            Column(
-                name,
-                found.mesh,
-                tuple(_array(found, path) for path in paths),
-                found.other_meshes,
-            )
-            for name, found in named
-        ),
-        tuple(paths),
+        tuple((name, one.assessment) for (name, _), one in zip(named, every, strict=True)),
         baseline,
     )
 
@@ -89,7 +74,7 @@ def of_report(named: Named, chip: Chip | None) -> tuple[Block, ...]:
 
 def section(glance: Glance) -> Section:
     """Return the picture."""
-    heading = "Layouts at a glance" if len(glance.columns) > 1 else "Layout at a glance"
+    heading = "Layouts at a glance" if len(glance.layouts) > 1 else "Layout at a glance"
     return Section("glance", heading, (_picture(glance),))
 
 
@@ -98,18 +83,36 @@ def _picture(glance: Glance, stamp: tuple[str, ...] = ()) -> Picture:
     return Picture("glance", said, lambda width_px: figure(glance, width_px), stamp, _in_text(glance))
 
 
-def figure(glance: Glance, width_px: int) -> go.Figure:
-    """Return the picture."""
-    columns, baseline = glance.columns, glance.baseline
-    return draw(glance.measures, columns, baseline, glance.paths, width_px=width_px)
+def figure(glance: Glance, width_px: int) -> go.Figure | None:
+    """Return the picture; None if nothing is known."""
+    several = len(glance.layouts) > 1
+    layouts = []
+    for place, (name, found) in enumerate(glance.layouts):
+        marks, reasons = {}, {}
+        for measure in glance.measures:
+            answer = measure.answers[place]
+            marks[measure.title] = (mark(answer), mark(answer, words=False)) if several else ("", "")
+            reasons[measure.title] = measure.amounts[place].unknown
+        kept = found.rejected is None
+        layouts.append(
+            Layout(
+                f"{name} (baseline)" if several and place == glance.baseline else name * several,
+                found.step if kept else None,
+                found.memory if kept else None,
+                found.traffic if kept else None,
+                marks,
+                reasons,
+            )
+        )
+    return verdict_bars(layouts, width_px=width_px)
 
 
 def statement(glance: Glance, measure: Measure) -> str:
     """Return one sentence with the amount of each layout: `Step: FSDP 1.2 s, predicted; …`."""
     each = []
-    for column, amount, answer in zip(glance.columns, measure.amounts, measure.answers, strict=True):
-        said = [f"{column.name} {amount.text}"]
-        if len(glance.columns) > 1 and answer.verdict != "unknown":
+    for name, amount, answer in zip(glance.names, measure.amounts, measure.answers, strict=True):
+        said = [f"{name} {amount.text}"]
+        if len(glance.layouts) > 1 and answer.verdict != "unknown":
             said.append(mark(answer) or answer.verdict)
         each.append(", ".join(said))
     return f"{measure.title}: {'; '.join(each)}."
@@ -119,10 +122,10 @@ def _in_text(glance: Glance) -> tuple[Block, ...]:
     """Return the picture as a table with bars: a row for each layout, so that bars are below each other."""
     fills = [_fills(measure) for measure in glance.measures]
     rows: list[tuple[Cell, ...]] = []
-    for place, column in enumerate(glance.columns):
-        baseline = len(glance.columns) > 1 and place == glance.baseline
+    for place, name in enumerate(glance.names):
+        baseline = len(glance.layouts) > 1 and place == glance.baseline
         cells = [_cell(measure, place, fill) for measure, fill in zip(glance.measures, fills, strict=True)]
-        rows.append((Strong(f"{column.name} (baseline)" if baseline else column.name), *cells))
+        rows.append((Strong(f"{name} (baseline)" if baseline else name), *cells))
     titles = [measure.title for measure in glance.measures]
     legends = []
     for measure, fill in zip(glance.measures, fills, strict=True):
@@ -171,8 +174,3 @@ def _bar(measure: Measure, amount: Amount, fills: dict[str, str]) -> str:
         place = min(round(limit * scale), _BAR)
         bar = f"{bar[:place]:<{place}}│{bar[place:]}"
     return bar or "▏"
-
-
-def _array(snapshot: Snapshot, path: str) -> Array | None:
-    array = next((one for one in snapshot.arrays if one.path == path), None)
-    return None if array is None else without_idle_axes(array, snapshot.mesh_of(array))

@@ -21,6 +21,7 @@ from inspector.core.program_names import noun
 from inspector.core.snapshot import Mesh, Phase, Program, Snapshot
 from inspector.figures.labels import middle_cut
 from inspector.figures.timeline import name_of, timeline
+from inspector.figures.verdict_bars import Layout
 from inspector.machines.evidence import program_for_chip
 from inspector.machines.hardware import Chip
 from inspector.machines.prediction.calibration import (
@@ -171,7 +172,9 @@ def blocks(predicted: Predicted, program: Program, mesh: Mesh) -> tuple[Block, .
 
 
 def _bars(step: Step | None) -> tuple[Block, ...]:
-    return () if step is None or not step.parts else (verdict_bars.picture([("", step, None)], "step_parts"),)
+    return (
+        () if step is None or not step.parts else (verdict_bars.picture([Layout(step=step)], "step_parts"),)
+    )
 
 
 def _before_compile(predicted: Predicted) -> tuple[Block, ...]:

@@ -32,6 +32,7 @@ from inspector.sections import (
     subject,
     summary,
     time,
+    verdict_bars,
     whole_model,
 )
 from inspector.sections.programs import main_first
@@ -59,9 +60,14 @@ def beginning(named: Named, chip: Chip | None) -> tuple[Block, ...]:
     return (
         text(subject.line(named, chip), quiet=True),
         *comparison.verdict(named, chip).blocks,
-        *((notice("error", assessed.rejection(rejected)),) if rejected else ()),
+        *((notice("error", assessed.rejection(rejected)),) if rejected else _reason(named, chip)),
         *glance.of_report(named, chip),
     )
+
+
+def _reason(named: Named, chip: Chip | None) -> tuple[Block, ...]:
+    """Return the dominant reason of the verdict of a single layout."""
+    return verdict_bars.reason(assess(named[0][1], chip)) if len(named) == 1 else ()
 
 
 def source(named: Named) -> Section:

@@ -9,16 +9,13 @@ import plotly.graph_objects as go
 
 from inspector.assessment import because, part_text
 from inspector.assessment.assess import NO_CHIP
-from inspector.core.assessment import MEMORY, STEP, Assessment, MemoryNeed, Step
+from inspector.core.assessment import MEMORY, STEP, Assessment
 from inspector.core.formatting import bytes_text, seconds_text, share_text
-from inspector.figures.verdict_bars import MEMORY_WORDS, verdict_bars
+from inspector.figures.verdict_bars import MEMORY_WORDS, Layout, verdict_bars
 from inspector.sections.section import Block, Code, Inline, Picture, Table, Text, columns, text
 
 _BAR, _SIGN, _END = 24, "█", "▏"  # signs of the longest bar
 _NAMES = re.compile(r"`([^`]+)`")
-
-
-Layout = tuple[str, Step | None, MemoryNeed | None]
 
 
 def blocks(assessment: Assessment, key: str, values: bool = True) -> tuple[Block, ...]:
@@ -44,7 +41,7 @@ def drawn(named: Sequence[tuple[str, Assessment]]) -> list[Layout]:
         step = step if step is not None and step.parts else None
         need = need if need is not None and need.parts else None
         if assessment.rejected is None and (step or need):
-            found.append((name, step, need))
+            found.append(Layout(name, step, need))
     return found
 
 
@@ -66,8 +63,8 @@ def picture(layouts: Sequence[Layout], key: str, values: bool = True) -> Picture
     def draw(width_px: int) -> go.Figure | None:
         return verdict_bars(layouts, values=values, width_px=width_px)
 
-    titles = [MEMORY] if any(need for _, _, need in layouts) else []
-    titles += [STEP] if any(step for _, step, _ in layouts) else []
+    titles = [MEMORY] if any(layout.memory for layout in layouts) else []
+    titles += [STEP] if any(layout.step for layout in layouts) else []
     return Picture(key, " and ".join(titles), draw, in_text=tuple(_tables(layouts, key)))
 
 
@@ -84,8 +81,9 @@ def why_no_step(assessment: Assessment) -> str:
 
 
 def _tables(layouts: Sequence[Layout], key: str) -> Iterable[Table]:
-    for name, step, need in layouts:
-        label = f"{name}: " if name else ""
+    for layout in layouts:
+        step, need = layout.step, layout.memory
+        label = f"{layout.name}: " if layout.name else ""
         if need is not None:
             total = max(need.peak_bytes, need.capacity_bytes or 0)
             rows = [(MEMORY_WORDS[kind], size, bar(size / total)) for kind, size in need.parts.items()]

@@ -5,9 +5,10 @@ from __future__ import annotations
 import pytest
 
 from inspector.assessment import part_text
-from inspector.core.assessment import MemoryNeed, Step, StepPart
+from inspector.core.assessment import MEMORY, MemoryNeed, Step, StepPart, Traffic
+from inspector.core.assessment import STEP as STEP_TITLE
 from inspector.figures import labels, palette
-from inspector.figures.verdict_bars import BAR_PX, verdict_bars
+from inspector.figures.verdict_bars import BAR_PX, Layout, verdict_bars
 from tests.figures import drawn
 
 GIB = 2**30
@@ -35,7 +36,7 @@ def segments(figure) -> list[tuple[float, float, str]]:
 
 
 def test_segments_are_as_long_as_their_seconds() -> None:
-    found = segments(verdict_bars([("", STEP, None)], width_px=900))
+    found = segments(verdict_bars([Layout(step=STEP)], width_px=900))
     assert len(found) == len(PARTS)
     lengths = [length + 1 for _, length, _ in found]  # with the gap to the next one
     assert lengths == pytest.approx([part.seconds * sum(lengths) / 8 for part in PARTS], rel=1e-3)
@@ -44,7 +45,7 @@ def test_segments_are_as_long_as_their_seconds() -> None:
 
 
 def test_hidden_communication_is_a_thin_ghost() -> None:
-    figure = verdict_bars([("", STEP, None)], width_px=900)
+    figure = verdict_bars([Layout(step=STEP)], width_px=900)
     thin = [bar for bar in drawn.traces(figure, "bar") if bar["width"] != BAR_PX]
     (ghost,) = thin
     full = next(bar for bar in drawn.traces(figure, "bar") if bar["width"] == BAR_PX)
@@ -54,9 +55,9 @@ def test_hidden_communication_is_a_thin_ghost() -> None:
 
 
 def test_memory_beyond_the_hbm_of_a_device_is_red() -> None:
-    fits = segments(verdict_bars([("", None, NEED)], width_px=900))
+    fits = segments(verdict_bars([Layout(memory=NEED)], width_px=900))
     assert len(fits) == 3 and palette.BAD not in {color for *_, color in fits}
-    figure = verdict_bars([("", None, TOO_MUCH)], width_px=900)
+    figure = verdict_bars([Layout(memory=TOO_MUCH)], width_px=900)
     red = [(start, length) for start, length, color in segments(figure) if color == palette.BAD]
     whole = sum(length + 1 for _, length, _ in segments(figure))
     assert sum(length + 1 for _, length in red) == pytest.approx(whole * 4 / 12, rel=0.01)
@@ -66,21 +67,21 @@ def test_memory_beyond_the_hbm_of_a_device_is_red() -> None:
 
 def test_layouts_share_a_scale_and_have_their_names() -> None:
     double = Step(16.0, None, None, "predicted", parts=(StepPart("compute", 16.0),))
-    figure = verdict_bars([("one", STEP, NEED), ("two", double, TOO_MUCH)], width_px=1200)
+    figure = verdict_bars([Layout("one", STEP, NEED), Layout("two", double, TOO_MUCH)], width_px=1200)
     longest = max(length for _, length, _ in segments(figure))
     bars = drawn.traces(figure, "bar")
     (compute,) = [bar for bar in bars if bar["customdata"][0].startswith("<b>matrix products: 16")]
     assert compute["x"][0] == longest
     said = " ".join(drawn.texts(figure))
     assert "one" in said and "two" in said
-    assert verdict_bars([("one", None, None)], width_px=900) is None
+    assert verdict_bars([Layout("one")], width_px=900) is None
     assert verdict_bars([], width_px=900) is None
 
 
 @pytest.mark.parametrize("width_px", [320, 480, 960])
 def test_names_are_text_and_lines_fit(width_px: int) -> None:
     hostile = Step(1.0, None, None, "at least", "x", parts=(StepPart("inside", 1.0, "<u>x</u>+b"),))
-    figure = verdict_bars([("<i>one</i>", hostile, NEED)], width_px=width_px)
+    figure = verdict_bars([Layout("<i>one</i>", hostile, NEED)], width_px=width_px)
     texts = " ".join(drawn.texts(figure))
     assert "<i>one" not in texts and "<u>x" not in texts and "&lt;u&gt;x" in texts
     for bar in drawn.traces(figure, "bar"):
@@ -93,3 +94,36 @@ def test_parts_say_where_they_send_if_slices_are_crossed() -> None:
     names = [part_text(part, True) for part in PARTS]
     assert len(set(names)) == len(names)
     assert part_text(PARTS[2]) == "fsdp"
+
+
+def test_traffic_between_slices_is_apart_and_dotted() -> None:
+    sent = Traffic(10 * GIB, {"fsdp": 8 * GIB, "fsdp+tensor": 2 * GIB}, None, {"fsdp": 2 * GIB})
+    figure = verdict_bars([Layout("a", traffic=sent)], width_px=900)
+    bars = drawn.traces(figure, "bar")
+    sizes = [bar["x"][0] + 1 for bar in bars]
+    assert sizes == pytest.approx([sum(sizes) * share for share in (0.6, 0.2, 0.2)], rel=0.01)
+    assert [bar["marker"]["pattern"]["shape"] for bar in bars] == ["", palette.DOTS, palette.STRIPES]
+
+
+def test_marks_and_unknown_figures_are_said_above_the_bars() -> None:
+    marks = {MEMORY: ("✗ +50% worse", "✗ +50%")}
+    rows = [
+        Layout("a", STEP, NEED),
+        Layout("b, with a long name", None, NEED, None, marks, {STEP_TITLE: "no program"}),
+    ]
+    wide, narrow = (
+        " ".join(one.text for one in verdict_bars(rows, width_px=width).layout.annotations)
+        for width in (1400, 640)
+    )
+    assert "✗ +50% worse" in wide and "unknown: no program" in wide
+    assert "✗ +50%" in narrow and "worse" not in narrow
+
+
+def test_measured_steps_are_not_mixed_with_predicted_ones() -> None:
+    ran = Step(3.0, 2.0, 4.0, "measured")
+    figure = verdict_bars([Layout("predicted", STEP), Layout("ran", ran)], width_px=900)
+    said = " ".join(drawn.texts(figure))
+    assert f"{STEP_TITLE}, measured" in said
+    (bar,) = [one for one in drawn.traces(figure, "bar") if one["marker"]["color"] == palette.MARK]
+    longest = max(length for _, length, _ in segments(figure))
+    assert bar["x"][0] >= longest, "each kind has a scale of its own"

@@ -39,6 +39,7 @@ from inspector.sections import (
     sharding_errors,
     summary,
     time,
+    verdict_bars,
 )
 from inspector.sections import program_run as program_run_section
 from inspector.sections.section import Block
@@ -98,6 +99,7 @@ def summary_of(snapshot: Snapshot, chip: Chip | None = None) -> list[Block]:
     blocks: list[Block] = [
         summary.facts(snapshot),
         assessed.facts(before, chip),
+        *verdict_bars.blocks(assess(before, chip), "verdict"),
         *sharding_errors.sections(snapshot),
     ]
     if snapshot.arrays:

@@ -135,8 +135,12 @@ def make_way(layout: Layout) -> None:
 
 def _ranked(snapshot: Snapshot, layout: Layout | None, chip: Chip | None) -> list[Improvement]:
     """Return the list; of a layout that does not fit, what makes it fit comes first."""
+    rows = section.ranked(snapshot, audit.ranked(snapshot), chip)
     first = None if layout is None else remedies_panel.improvement(layout, assess(snapshot, chip))
-    return [*([first] if first else []), *section.ranked(snapshot, audit.ranked(snapshot), chip)]
+    if first is None or first.remedy is None:
+        return rows
+    changed = first.remedy.layout
+    return [first, *(row for row in rows if row.effect is None or row.effect.layout != changed)]
 
 
 def _draw(
