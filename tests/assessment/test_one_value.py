@@ -41,7 +41,7 @@ RETIRED = re.compile(
     r"Predicted time|bytes on the wire|Train step, all\b"
 )
 NAMES = {
-    MEMORY: r"Memory per device|Fits|Does not fit|Rejected by JAX",
+    MEMORY: r"Memory per device|(?:Probably )?(?:[Ff]its|[Dd]oes not fit)|Rejected by JAX",
     STEP: r"Step",
     TRAFFIC: r"Traffic",
 }

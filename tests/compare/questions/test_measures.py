@@ -6,7 +6,6 @@ from dataclasses import replace
 
 import pytest
 
-from inspector.assessment import assess, part_text
 from inspector.compare.compared import compared
 from inspector.compare.questions.measures import Measure, measures
 from inspector.core.snapshot import Finding, Snapshot
