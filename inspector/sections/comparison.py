@@ -21,7 +21,7 @@ from inspector.core.snapshot import Snapshot
 from inspector.figures.block_map import block_map, why_no_map
 from inspector.machines.hardware import Chip
 from inspector.machines.prediction.predicted import CLAIMED
-from inspector.sections import assessed, provenance, subject, unknown
+from inspector.sections import assessed, provenance, subject, unknown, verdict_bars
 from inspector.sections.arrays import size_of
 from inspector.sections.section import (
     Block,
@@ -30,6 +30,7 @@ from inspector.sections.section import (
     Columns,
     Folded,
     Inline,
+    Listing,
     Mark,
     NoticeKind,
     Picture,
@@ -52,6 +53,7 @@ KINDS: dict[str, NoticeKind] = {
 }
 # Rows that are shown even if all answers are equal, because they describe the column.
 _ALWAYS = ("Source", "Mesh", MEMORY, STEP, TRAFFIC)
+_MOST_REASONS = 3  # more are a second table
 _MAX_MAPS = 3  # arrays with shard maps; one if there are more than four Snapshots
 _MAX_SPECS = 60
 
@@ -70,13 +72,25 @@ def sections(named: Named, chip: Chip | None) -> tuple[Section, ...]:
 
 
 def verdict(named: Named, chip: Chip | None, baseline: int = 0) -> Section:
-    """Return the verdict: one sentence, or the answers of a single Snapshot in a line."""
+    """Return the verdict in one sentence, or the answers of a single Snapshot, with the reason of each."""
     every = compared(named, chip)
     if len(every) == 1:
-        said = assessed.verdict(every[0].assessment, subject.title(named, chip))
-        return Section("verdict", "Verdict", (said,))
+        own = every[0].assessment
+        blocks: tuple[Block, ...] = (
+            assessed.verdict(own, subject.title(named, chip)), *verdict_bars.reason(own),
+        )  # fmt: skip
+        return Section("verdict", "Verdict", blocks)
     first, stop, rest = headline(every, baseline).partition(". ")
-    return Section("verdict", "Verdict", (text(Strong(f"{first}{stop.strip()}"), f" {rest}" * bool(rest)),))
+    blocks = (text(Strong(f"{first}{stop.strip()}"), f" {rest}" * bool(rest)),)
+    reasons = [
+        (Strong(one.name), ": ", *reason.parts)
+        for one in every[:_MOST_REASONS]
+        if one.assessment.step is not None and one.assessment.rejected is None
+        for reason in verdict_bars.reason(one.assessment)
+    ]
+    if reasons and len(every) <= _MOST_REASONS:
+        blocks += (Listing(tuple(reasons)),)
+    return Section("verdict", "Verdict", blocks)
 
 
 def sentences(named: Named, chip: Chip | None) -> Section:

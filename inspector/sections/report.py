@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from inspector.assessment import assess
 from inspector.compare import difference
 from inspector.compare.compared import compared as compared_snapshots
 from inspector.compare.questions import questions
@@ -32,7 +31,6 @@ from inspector.sections import (
     subject,
     summary,
     time,
-    verdict_bars,
     whole_model,
 )
 from inspector.sections.programs import main_first
@@ -42,7 +40,6 @@ from inspector.sections.section import (
     Section,
     Table,
     listing,
-    notice,
     text,
 )
 
@@ -52,22 +49,15 @@ _MAX_FINDINGS = 20  # of the short form
 
 
 def beginning(named: Named, chip: Chip | None) -> tuple[Block, ...]:
-    """Return the beginning of every report: model and machine, verdict, picture and table.
+    """Return the beginning of every report: model and machine, the verdict with its reason, and the picture.
 
-    If JAX rejects a single layout, the reason follows the verdict. The first Snapshot is the baseline.
+    The first Snapshot is the baseline.
     """
-    rejected = assess(named[0][1], chip).rejected if len(named) == 1 else None
     return (
         text(subject.line(named, chip), quiet=True),
         *comparison.verdict(named, chip).blocks,
-        *((notice("error", assessed.rejection(rejected)),) if rejected else _reason(named, chip)),
         *glance.of_report(named, chip),
     )
-
-
-def _reason(named: Named, chip: Chip | None) -> tuple[Block, ...]:
-    """Return the dominant reason of the verdict of a single layout."""
-    return verdict_bars.reason(assess(named[0][1], chip)) if len(named) == 1 else ()
 
 
 def source(named: Named) -> Section:
