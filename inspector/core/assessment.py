@@ -10,7 +10,7 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 from typing import Literal
 
-from inspector.core.evidence import Evidence
+from inspector.core.evidence import Evidence, Stage
 from inspector.core.formatting import bytes_text, seconds_text
 from inspector.core.typed_json import (
     OMIT_DEFAULT,
@@ -21,8 +21,6 @@ from inspector.core.typed_json import (
     Record,
 )
 
-# The stage of the evidence, from the strongest to the weakest. Old files have `propagated`.
-Basis = Literal["measured", "compiled", "partitioned", "propagated", "planned"]
 Answer = Literal["better", "worse", "not distinguishable", "not comparable"]
 
 FigureAnswer = Literal["better", "worse", "equal", "not comparable", "unknown"]
@@ -218,7 +216,7 @@ class Assessment(Record):
     Attributes:
       chip: Name of the chip, such as v5e. None for devices of this machine or an unknown chip.
       devices: Number of devices of the mesh.
-      basis: The stage of the evidence, as old files have it.
+      basis: The stage of the evidence.
       program: Name of the program of a step. None if there is no program.
       step: Time of one run of this program.
       memory: Memory of one device.
@@ -234,7 +232,7 @@ class Assessment(Record):
 
     chip: str | None
     devices: PositiveInt | None
-    basis: Basis
+    basis: Stage = field(metadata={"old_values": {"propagated": "partitioned"}})
     program: str | None
     step: Step | None
     memory: MemoryNeed | None

@@ -10,15 +10,16 @@ from __future__ import annotations
 import math
 from collections.abc import Collection
 
-from inspector.core.assessment import Assessment, Basis, MemoryNeed, Step, Traffic
+from inspector.core.assessment import Assessment, MemoryNeed, Step, Traffic
 from inspector.core.errors import InvalidInput, shown
+from inspector.core.evidence import Stage
 from inspector.core.typed_json import LARGEST
 
-_BASES: dict[str, Basis] = {
+_BASES: dict[str, Stage] = {
     "m": "measured",
     "c": "compiled",
     "x": "partitioned",
-    "r": "propagated",
+    "r": "partitioned",  # of links from before 2026-11-25
     "n": "planned",
 }
 _FITS: dict[str, bool | None] = {"y": True, "n": False, "u": None}

@@ -37,7 +37,7 @@ Amount = Annotated[float, msgspec.Meta(ge=0, le=1e30)]
 FiniteFloat = Annotated[float, msgspec.Meta(ge=-_LARGEST_FLOAT, le=_LARGEST_FLOAT)]
 
 # Metadata of a field that is left out of the JSON form if it is None. The metadata can also have `old_key`,
-# the key of this field in older files.
+# the key of this field in older files, and `old_values`, what their values are called now.
 OMIT_NONE = {"omit_none": True}
 # Metadata of a field that is left out of the JSON form if it has its default.
 OMIT_DEFAULT = {"omit_default": True}
@@ -262,6 +262,11 @@ def _record_lifter(kind: type[Record]) -> Callable[[Any], Any]:
     }
     types_of = hints(kind)
     nested = [(name, lifter) for name in names if (lifter := _lifter(types_of[name]))]
+    nested += [
+        (field.name, functools.partial(_of_old_value, field.metadata["old_values"]))
+        for field in dataclasses.fields(kind)
+        if "old_values" in field.metadata
+    ]
 
     def lift(value: Any) -> Any:
         if not isinstance(value, dict) or (value.keys() <= names and not nested):
@@ -286,6 +291,10 @@ def _record_lifter(kind: type[Record]) -> Callable[[Any], Any]:
         return fields
 
     return lift
+
+
+def _of_old_value(now: Mapping[str, Any], value: Any) -> Any:
+    return now.get(value, value) if isinstance(value, str) else value
 
 
 # --- Errors ---------------------------------------------------------------------------------------

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from inspector.checks import audit
 from inspector.checks.audit import Change
-from inspector.core.assessment import Basis
+from inspector.core.evidence import Stage
 from inspector.core.formatting import bytes_text, counted
 from inspector.core.snapshot import Finding, Level, Snapshot
 from inspector.sections.section import Folded, Inline, NoticeKind, Text, listing, text, with_code
@@ -12,12 +12,8 @@ from inspector.sections.section import Folded, Inline, NoticeKind, Text, listing
 KINDS: dict[Level, NoticeKind] = {"error": "error", "warning": "warning", "note": "info"}
 _VALUES = "values, such as copies that differ or writes past the end of an array"
 # What the checks look at, and what they cannot see there.
-_SEEN: dict[Basis, tuple[str, str]] = {
+_SEEN: dict[Stage, tuple[str, str]] = {
     "planned": ("the arrays", f"what the programs compute, send and keep, and {_VALUES}"),
-    "propagated": (
-        "the arrays and propagated programs",
-        f"what the partitioner and a compiler change, the time that devices wait, and {_VALUES}",
-    ),
     "partitioned": (
         "the arrays and partitioned programs",
         f"what a compiler changes afterwards, the time that devices wait, and {_VALUES}",
@@ -39,10 +35,10 @@ def not_checked(snapshot: Snapshot) -> tuple[Text, ...]:
     return tuple(text(sentence, quiet=True) for sentence in audit.gaps(snapshot))
 
 
-def nothing_found(snapshot: Snapshot, basis: Basis) -> str:
+def nothing_found(snapshot: Snapshot, stage: Stage) -> str:
     """Return what was checked without a finding, and what this evidence cannot show."""
     checks = checks_text(snapshot)
-    looked_at, unseen = _SEEN[basis]
+    looked_at, unseen = _SEEN[stage]
     return f"{checks} of {looked_at} found nothing. Not visible there: {unseen}."
 
 

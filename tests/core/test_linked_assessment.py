@@ -34,7 +34,7 @@ def assessments(draw) -> Assessment:
     return Assessment(
         draw(st.none() | st.sampled_from(list(CHIPS))),
         draw(st.none() | st.integers(1, 2**20)),
-        draw(st.sampled_from(["measured", "compiled", "propagated", "planned"])),
+        draw(st.sampled_from(["measured", "compiled", "partitioned", "planned"])),
         None,
         draw(st.none() | st.just(step)),
         draw(st.none() | st.just(need)),

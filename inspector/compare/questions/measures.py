@@ -4,12 +4,13 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
+from functools import partial
 
 from inspector.compare import amounts
 from inspector.compare.amounts import TITLES, Amount, Kind
 from inspector.compare.compared import Compared
-from inspector.compare.question import Question
-from inspector.compare.questions.time_answer import time_answer
+from inspector.compare.question import Answer, Question, change_text
+from inspector.compare.verdict import of_step
 from inspector.machines import hardware
 from inspector.machines.hardware import Chip
 
@@ -55,10 +56,7 @@ def measures(every: Sequence[Compared], baseline: int = 0) -> tuple[Measure, ...
     for kind, title in TITLES.items():
         own = tuple(amounts.amount(kind, compared) for compared in every)
         if kind == "time":
-            answers = tuple(
-                time_answer(every[baseline], compared, amount.value, amount.text)
-                for compared, amount in zip(every, own, strict=True)
-            )
+            answers = tuple(map(partial(_of_time, every[baseline]), every, own))
         else:
             answers = amounts.answers(kind, every, baseline)
         # Why an amount is unknown is said beside it, also of the baseline.
@@ -70,3 +68,17 @@ def measures(every: Sequence[Compared], baseline: int = 0) -> tuple[Measure, ...
         chip = next(iter(chips)) if len(chips) == 1 else None
         measures.append(Measure(ANSWERS, title, "less", answers, program, kind, chip, own))
     return tuple(measures)
+
+
+def _of_time(reference: Compared, compared: Compared, amount: Amount) -> Answer:
+    """Return the verdict about two steps as an answer."""
+    if compared is reference:
+        return Answer(amount.value, amount.text, "baseline")
+    judged = of_step(reference, compared)
+    remark = judged.reason or ""
+    if amount.value is None or reference.assessment.step is None:
+        return Answer(amount.value, amount.text, "unknown", remark=remark)
+    if judged.ratio is None:
+        return Answer(amount.value, amount.text, "not comparable", remark=remark)
+    change = change_text(1.0, judged.ratio)
+    return Answer(amount.value, amount.text, judged.answer if change else "equal", change, remark)

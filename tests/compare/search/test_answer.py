@@ -7,7 +7,8 @@ import pytest
 from inspector import layout as layouts
 from inspector.compare.search.answer import answer_of, answer_text
 from inspector.compare.search.result import Candidate, Counts, Objective, SearchResult
-from inspector.core.assessment import Assessment, Basis, Step
+from inspector.core.assessment import Assessment, Step
+from inspector.core.evidence import Stage
 from inspector.machines.prediction.ratios import ratio_interval
 
 FACTOR = ratio_interval(compiled=False).factor  # type: ignore[union-attr]
@@ -20,7 +21,7 @@ def candidate(mesh: str, axes: str, seconds: float, stage: str = "propagated", *
     plain = layout.unwrap().to_json()
     if stage == "planned":
         return Candidate("planned", at_least=seconds, layout=plain)
-    basis: Basis = "partitioned" if stage == "propagated" else "compiled"
+    basis: Stage = "partitioned" if stage == "propagated" else "compiled"
     step = fields.pop("step", None) or Step(seconds, seconds * 0.8, seconds * 1.2, "predicted")
     found = Assessment("v5e", 8, basis, "train_step", step, None, None, None, None)
     return Candidate(stage, fits=True, seconds=seconds, layout=plain, assessment=found, **fields)
