@@ -13,6 +13,7 @@ from inspector.assessment import assess
 from inspector.compiled import collective_roles
 from inspector.compiled.collective_roles import ACTIVATIONS, EXPERTS, by_role
 from inspector.compiled.op_name import PHASES, parse_op_name
+from inspector.core.assessment import MEMORY
 from inspector.core.collectives import wire_bytes_of_run
 from inspector.core.folding import NUMBER, fold, numbers_text
 from inspector.core.formatting import bytes_text, counted, mesh_text
@@ -87,7 +88,7 @@ def of_snapshot(snapshot: Snapshot, chip: Chip | None = None, device: int | None
     facts: tuple[str, ...] = ()
     if program is not None:
         facts = (
-            f"Memory of a device: {assessed.fits_text(assessment)}",
+            f"{MEMORY}: {assessed.fits_text(assessment)}",
             f"Step: {assessed.step_text(assessment)}",
         )
     return WholeModel(
