@@ -24,7 +24,7 @@ from inspector.compiled.hlo.shardings import NamedMesh
 from inspector.core import input_file
 from inspector.core.errors import InvalidInput, shown
 from inspector.core.formatting import and_text, counted, mesh_text
-from inspector.core.snapshot import Array, Finding, Mesh, Program, Snapshot, Source
+from inspector.core.snapshot import Finding, Mesh, Program, Snapshot, Source
 from inspector.layout.plan import NOT_PROPAGATED, now
 from inspector.producers.jax_internals import hlo_conversion
 from inspector.producers.propagation.lowered_module import PartitionedModule, partitioned_module
@@ -80,65 +80,84 @@ def read(path: Path, what: str, given: NamedMesh | None = None) -> Snapshot:
         module = _parsed(text, what, context)
         attributes = module.operation.attributes
         name = ir.StringAttr(attributes["sym_name"]).value if "sym_name" in attributes else "module"
-        meshes = meshes_of(_operation(module))
         findings: list[Finding] = []
-        named = next((mesh for mesh in meshes.values() if mesh.axes), None)
-        if named is not None and given is not None and named.axes != given.axes:
-            one, other = (mesh_text(_record_of(mesh)) for mesh in (given, named))
-            raise InvalidInput(f"--mesh is {one}, but {what} names the mesh {other}")
-        if named is None:
-            try:
-                module = with_sdy(module, given) or module
-            except InvalidInput as error:
-                if given is not None:
-                    raise
-                findings.append(Finding("note", NOT_PROPAGATED, f"{name}: {error}"))
-            meshes = meshes_of(_operation(module))
+        module = _with_given_mesh(module, name, what, given, findings)
+        meshes = meshes_of(_operation(module))
         main = _main(module, what)
         main_mesh = _mesh(meshes)
-        program, values = Program(name, stage="partitioned"), module
-        inside: tuple[Array, ...] = ()
-        of_device = None
+        partitioned = PartitionedModule(module, Program(name, stage="partitioned"), ())
         if main_mesh is None and not findings:
-            of_device = _of_one_device(module, name, given)
-        if of_device is not None:
-            program, note = of_device, _OF_ONE_DEVICE
-            findings.append(Finding("note", ONE_DEVICE, note))
-        elif main_mesh is None and given is not None and not findings:
-            raise InvalidInput(
-                f"--mesh is {mesh_text(_record_of(given))}, but {what} has no "
-                "shardings and no collectives, so it runs on one device"
-            )
-        elif main_mesh is None and not findings:
-            note = "The program names no mesh, so nothing in it is sharded."
-            findings.append(Finding("note", MESH_UNKNOWN, note))
+            program = _on_one_device(module, name, what, given, findings)
+            partitioned = replace(partitioned, program=program)
         elif main_mesh is not None:
             try:
                 single = on_first_mesh(module, meshes)
-                spmd = _partitioned(single, name, main_mesh.record, main)
-                program, inside, values = spmd.program, spmd.arrays, spmd.module
+                partitioned = _partitioned(single, name, main_mesh.record, main)
             except InvalidInput as error:
                 findings.append(Finding("note", NOT_PROPAGATED, f"{name}: {error}"))
             findings += _about_meshes(meshes, main_mesh.record)
         arrays = HloArrays(main_mesh)
-        findings += _dropped(main, _main(values, what), meshes, name)
-        inputs = _values(main, _main(values, what), meshes, "arg_attrs")
-        outputs = _values(main, _main(values, what), meshes, "res_attrs")
+        after = _main(partitioned.module, what)
+        findings += _dropped(main, after, meshes, name)
+        inputs, outputs = (_values(main, after, meshes, key) for key in ("arg_attrs", "res_attrs"))
         devices = 1 if main_mesh is None else main_mesh.mesh.size
-        program = replace(
-            program, shardings=arrays.add_values(name, inputs, outputs, devices, _donated(main))
-        )
+        shardings = arrays.add_values(name, inputs, outputs, devices, _donated(main))
     record = None if main_mesh is None else main_mesh.record
-    if of_device is not None and given is not None:
+    if main_mesh is None and given is not None and partitioned.program.collectives:
         record = _record_of(given)
     return Snapshot(
         source=Source("stablehlo", None, now(), file=what),
         layout=None,
         mesh=record,
-        arrays=(*arrays.arrays, *inside),
-        programs=(program,),
+        arrays=(*arrays.arrays, *partitioned.arrays),
+        programs=(replace(partitioned.program, shardings=shardings),),
         findings=(*findings, *arrays.findings()),
     )
+
+
+def _with_given_mesh(
+    module: Any, name: str, what: str, given: NamedMesh | None, findings: list[Finding]
+) -> Any:
+    """Return a module whose shardings name a mesh: the given one, if they name none.
+
+    Raises:
+      InvalidInput: they name another mesh, or do not fit the given one.
+    """
+    named = next((mesh for mesh in meshes_of(_operation(module)).values() if mesh.axes), None)
+    if named is not None:
+        if given is not None and named.axes != given.axes:
+            one, other = (mesh_text(_record_of(mesh)) for mesh in (given, named))
+            raise InvalidInput(f"--mesh is {one}, but {what} names the mesh {other}")
+        return module
+    try:
+        return with_sdy(module, given) or module
+    except InvalidInput as error:
+        if given is not None:
+            raise
+        findings.append(Finding("note", NOT_PROPAGATED, f"{name}: {error}"))
+        return module
+
+
+def _on_one_device(
+    module: Any, name: str, what: str, given: NamedMesh | None, findings: list[Finding]
+) -> Program:
+    """Return a program without a mesh, with its collectives if it is that of each device.
+
+    Raises:
+      InvalidInput: a mesh is given, and the program has no collectives or other groups.
+    """
+    program = _of_one_device(module, name, given)
+    if program is not None:
+        findings.append(Finding("note", ONE_DEVICE, _OF_ONE_DEVICE))
+        return program
+    if given is not None:
+        raise InvalidInput(
+            f"--mesh is {mesh_text(_record_of(given))}, but {what} has no "
+            "shardings and no collectives, so it runs on one device"
+        )
+    note = "The program names no mesh, so nothing in it is sharded."
+    findings.append(Finding("note", MESH_UNKNOWN, note))
+    return Program(name, stage="partitioned")
 
 
 def _record_of(mesh: NamedMesh) -> Mesh:
