@@ -82,7 +82,20 @@ class Value(NamedTuple):
 class Backward:
     """Follows values of a program back to those that they are made from.
 
-    limit: counts the steps of the search, and the text that they read.
+    limit: counts the text that the search reads.
+
+    >>> from inspector.compiled import hlo
+    >>> from inspector.compiled.hlo.analysis import Analysis
+    >>> (module,) = hlo.parse('''HloModule m
+    ... ENTRY main {
+    ...   x = f32[8,4] parameter(0)
+    ...   y = f32[4,8] transpose(x), dimensions={1,0}
+    ...   ROOT z = (f32[4,8], f32[8,4]) tuple(y, x)
+    ... }''')
+    >>> backward = Analysis(module).backward
+    >>> first, _ = backward.results(2)
+    >>> [value.instruction.name for value in backward.chain(first, opcodes.SAME_DATA)]
+    ['z', 'y', 'x']
     """
 
     def __init__(self, module: Module, sites: CallSites, limit: StepLimit | None = None) -> None:
@@ -386,8 +399,9 @@ class Forward(ABC, Generic[T]):
     def loop(self, computation: Computation, instruction: Instruction, state: Tree[T]) -> Tree[T]:
         """Return the state after any number of iterations."""
         body = self._module.callee(instruction, "body")
-        for _ in range(0 if body is None else self.rounds):
-            assert body is not None
+        if body is None:
+            return self.unknown(instruction)
+        for _ in range(self.rounds):
             after = self.join(state, self.call(body, instruction, [state]))
             if after == state:
                 return state
