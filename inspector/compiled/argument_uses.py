@@ -1,4 +1,4 @@
-"""What a compiled program uses each of its arguments for, from the flow of data in its HLO text.
+"""The use of each argument of a compiled program, from the flow of data in its HLO text.
 
 The names of a user's arguments say little: parameters can be in `state`, `model` or `args/0`. Their use says
 more. A weight is an operand of matrix products, and a train step returns it updated. A moment of an optimizer

@@ -17,7 +17,7 @@ _MOST_STEPS = 32
 def gradient_results(analysis: Analysis, results: Sequence[str]) -> frozenset[str]:
     """Return the paths of the results that an operation of the backward pass computes.
 
-    An optimizer computes its results from gradients outside of the backward pass, so they are no gradients.
+    An optimizer computes its results from gradients outside of the backward pass, so they are not gradients.
 
     Args:
       results: paths of the flattened results of the program, in order.

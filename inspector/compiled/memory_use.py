@@ -240,7 +240,7 @@ class _Use:
         return self._computations[computation]
 
     def _group(self, buffer: Buffer, small: bool) -> UseGroup:
-        """Return what a buffer is for."""
+        """Return the group of a buffer."""
         if buffer.parameter is not None:
             path = self._path(buffer) or ""
             program, between, own = path.partition("/input/")
@@ -312,7 +312,7 @@ class _Use:
         frame = Frame(self._module.by_name[name], open=False)
         written, updates = instruction, False
         for value in self._analysis.backward.chain(Value(frame, instruction), _WRITES):
-            # A fusion of which it is an operand is an operation of its own.
+            # The fusion that makes an operand is another operation.
             if value.instruction.does == "fusion" and value.instruction is not instruction:
                 written = value.instruction
                 break

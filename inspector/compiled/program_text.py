@@ -74,7 +74,7 @@ class ProgramFacts:
     problem: str | None = None
 
     def added_to(self, program: Program) -> Program:
-        """Return the record of the program with these facts instead of its own."""
+        """Return the record of the program with its facts replaced by these."""
         return replace(
             program,
             flops_per_device=None if self.work is None else self.work.flops,

@@ -36,10 +36,10 @@ _LARGEST = 4 * 2**20  # bytes of a source file
 
 
 class Written(NamedTuple):
-    """What the code has at a place.
+    """The call at a place in the code.
 
     collective: the function that it calls, such as `pmean`; "" if it calls none.
-    own_rule: whether it calls a function that can have a derivative rule of its own. JAX gives the
+    own_rule: whether it calls a function that can have a custom derivative rule. JAX gives the
       operations of such a rule the place of the call.
     """
 

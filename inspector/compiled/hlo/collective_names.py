@@ -18,8 +18,8 @@ _PASS_ON = SAME_DATA | {"pad"}
 def metadata_of(analysis: Analysis, computation: Computation, instruction: Instruction) -> Mapping[str, str]:
     """Return the metadata. Of a collective with the name of an argument, the name is that of its first user.
 
-    The partitioner of JAX 0.12 gives what it inserts the name of the value that it moves, that of JAX 0.10
-    the name of the operation that needs it. The name of an argument says neither the phase nor the layer.
+    The partitioner of JAX 0.12 names a collective after the value that it moves, that of JAX 0.10 after the
+    operation that needs it. The name of an argument says neither the phase nor the layer.
     """
     metadata = _of_largest_part(analysis, computation, instruction)
     names = analysis.argument_names(computation)
@@ -36,7 +36,7 @@ def first_user(
     names: Collection[str | None],
     visits: Iterator[int],
 ) -> Mapping[str, str] | None:
-    """Return the metadata of the first operation with a name of its own that reads a value or its copy.
+    """Return the metadata of the first operation with another name that reads a value or its copy.
 
     It can be inside a fusion.
 

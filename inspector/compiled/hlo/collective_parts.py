@@ -24,7 +24,7 @@ def parts(
 ) -> tuple[CollectivePart, ...] | None:
     """Return the parts of a collective with several operands, without their arrays.
 
-    Return None if it has one operand, or if its operands are sent together, as in an all-to-all of a tuple.
+    Return None if there is one operand, or if its operands are sent together, as in an all-to-all of a tuple.
     """
     operation = BY_OPCODE[instruction.opcode]
     operands = operand_shapes(computation, instruction)

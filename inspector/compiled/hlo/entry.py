@@ -28,7 +28,7 @@ class EntryValue:
       shape: its shape in this text: of one shard after partitioning. None if unknown.
       op_name: JAX's name of the argument; "" if unknown.
       memory_space: XLA's number of the memory that holds it.
-      sharding: None if the text has none.
+      sharding: None if the text does not contain it.
       problem: why a written sharding cannot be read. None if it can.
     """
 

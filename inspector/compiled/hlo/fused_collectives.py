@@ -3,7 +3,7 @@
 The text has no instruction for them. A fusion `kind=kCustom` calls a computation `all-reduce-scatter`: an
 all-reduce, perhaps of a padded operand, of which each device keeps the slice of its partition id. Several
 that were combined are an all-reduce of several arrays, and a tuple of slices. Only the fusion has the name
-and the source line of the operation. The devices send what a reduce-scatter sends, half of the bytes of an
+and the source line of the operation. The devices send the bytes of a reduce-scatter, half of those of an
 all-reduce.
 
 Source: texts that libtpu 0.0.42 wrote, with the emitters AllReduceScatterFusion and
@@ -57,7 +57,7 @@ def with_reduce_scatters(module: Module) -> Module:
 
 
 def _with_reduce_scatter(computation: Computation, fusion: Instruction) -> Computation:
-    """Return the computation of a fusion with a reduce-scatter, or the same one if it has none."""
+    """Return the computation of a fusion with a reduce-scatter, or the same one without any."""
     users = users_of(computation.instructions)
     changed: dict[str, Instruction] = {}
     for collective in computation.instructions:

@@ -6,7 +6,7 @@ value from which its operands are computed once, however many fused instructions
 result. A slice, or an update of a part, moves that part alone. The results of a loop body and of the program
 are written by fusions that read each value once.
 
-Compilers fuse less where it does not pay, and keep some values on the chip, so this is an estimate.
+Compilers fuse less if fusion is slower, and keep some values on the chip, so this is an estimate.
 """
 
 from __future__ import annotations
@@ -48,7 +48,7 @@ _Reads: TypeAlias = dict[_Value, float]
 
 @dataclass(eq=False)
 class _Computed:
-    """An array that has no memory: whoever reads it reads the arrays from which it is computed."""
+    """An array without memory: its readers read the arrays from which it is computed."""
 
     name: str
     shape: Shape | None

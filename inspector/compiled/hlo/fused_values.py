@@ -157,7 +157,7 @@ class _Reader(live_values.Reader):
 
 
 def _shrinks(instruction: Instruction) -> bool:
-    """Return whether a result is smaller than what is read: it is computed as soon as that is there."""
+    """Return whether a result is smaller than its operands, so that it is computed as soon as they are."""
     return instruction.opcode in ("reduce", "slice")
 
 

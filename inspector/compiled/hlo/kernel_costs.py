@@ -1,4 +1,4 @@
-"""What the author of a custom kernel says that it costs.
+"""The cost of a custom kernel, as its author states it.
 
 Pallas writes the `cost_estimate` of a `pallas_call` into the custom call for a TPU, and XLA's own cost
 analysis counts it. A kernel without an estimate has known bytes (its operands and results), but no known
@@ -25,7 +25,7 @@ class KernelCost(NamedTuple):
 
 
 def stated(instruction: Instruction) -> KernelCost | None:
-    """Return what a custom kernel states; None for other instructions, and if it states nothing."""
+    """Return the cost that a custom kernel states; None for other instructions, and if it states nothing."""
     if instruction.opcode != "custom-call":
         return None
     estimate = _ESTIMATE.search(instruction.attributes_text)

@@ -66,7 +66,7 @@ class Instruction(NamedTuple):
 
     @property
     def does(self) -> Does:
-        """What the operation does to its operands."""
+        """The effect of the operation on its operands."""
         return opcodes.TABLE[self.opcode].does
 
     @property
@@ -85,7 +85,7 @@ class Instruction(NamedTuple):
 
     @property
     def target(self) -> str:
-        """The target of a custom call; "" if it has none."""
+        """The target of a custom call; "" for other instructions."""
         match = _TARGET.search(self.attributes_text)
         return match[1] if match else ""
 

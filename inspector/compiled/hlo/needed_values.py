@@ -11,7 +11,7 @@ from collections.abc import Iterator
 from inspector.compiled.hlo.module import Computation, Instruction, Module, Path, operand_names
 from inspector.compiled.hlo.opcodes import RUNS, TABLE
 
-# They run computations with instructions of their own. Those of a reduction work on scalars.
+# They run computations on arrays. Those of a reduction work on scalars.
 _CALLS = RUNS | {"custom"}
 
 Key = tuple[str, str]  # (computation, instruction)

@@ -25,8 +25,8 @@ class Request(NamedTuple):
 def request_of(module: Module, metadata: Mapping[str, str]) -> Request:
     """Return who asks for an instruction with this metadata.
 
-    In a backward pass, JAX adds a `psum` where the forward pass uses a value that is equal on several
-    devices, with the line of this use. A custom derivative rule can call one itself.
+    In a backward pass, JAX adds a `psum` for each use in the forward pass of a value that is equal on
+    several devices, with the line of this use. A custom derivative rule can call one itself.
     """
     frame, inside = module.frames(metadata)
     source = None if frame is None else frame.place

@@ -102,7 +102,7 @@ class HloSharding:
       dimensions: the parts of each dimension's index, major first. Missing dimensions are not sharded.
       devices: number of devices. None if the text does not say.
       order: position of each place. None if they are the same.
-      unreduced, manual: parts on which devices hold partial sums, or values of their own.
+      unreduced, manual: parts on which devices hold partial sums, or different values.
       device: the only device of a maximal sharding.
       open: whether propagation may shard a dimension further.
       problem: why the shards are unknown, as a noun phrase.

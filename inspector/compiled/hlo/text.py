@@ -60,7 +60,7 @@ Parsed = TypeVar("Parsed")
 
 
 def kept(parse: Callable[[str], Parsed]) -> Callable[[str], Parsed]:
-    """Keep what a function returns for short texts.
+    """Keep the results of a function for short texts.
 
     Several passes over a program read each instruction, many instructions have the same attributes, and a
     program that is propagated again for other rules has most of them again.

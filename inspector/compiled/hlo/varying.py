@@ -4,7 +4,7 @@ A value that is the same on all devices along a mesh axis is computed once by ea
 `pmap` and a compiled program have the shapes of one device, so their work is that of all devices only where
 values differ.
 
-The answer is an upper bound: a value never differs along more parts than this says. What is unknown differs
+The answer is an upper bound: a value never differs along more parts than this says. An unknown value differs
 along all parts: an argument without a sharding, a random number of the device, or the result of a callback.
 """
 
@@ -85,7 +85,7 @@ class Places:
         return math.prod(digit.size for digit in self.digits)
 
     def ways(self, digits: Digits) -> int:
-        """Return along how many devices a value can differ."""
+        """Return the number of devices along which a value can differ."""
         return min(math.prod(digit.size for digit in digits), self.devices)
 
     def of_parts(self, parts: Iterable[Part]) -> Digits:
@@ -159,7 +159,7 @@ def arguments_of(
     """Return the values of the arguments of a compiled program.
 
     Args:
-      specs: the mesh axes of each argument, None for unknown ones. The text of some versions has them, too.
+      specs: the mesh axes of each argument, None for unknown ones. The text of some versions contains them.
     """
     values = entry.inputs(module) or ()
     if specs is None or len(specs) != len(values):
@@ -199,7 +199,7 @@ def runs_before_partitioning(module: Module, analysis: Analysis) -> tuple[Places
     if not any(i.target in _ENTERS for _, i in module.instructions if i.opcode == "custom-call"):
         if replicas == 1:
             return None
-        # An old `pmap`: each replica has arguments of its own.
+        # An old `pmap`: each replica has different arguments.
         places = Places.of_axes([(None, replicas)])
         arguments: tuple[Value, ...] = tuple(places.everywhere for _ in range(_parameters(module)))
     else:

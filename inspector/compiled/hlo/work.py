@@ -112,7 +112,7 @@ def repeated_work(
     Return None if this cannot be known: a trip count is unknown, or the text is truncated.
 
     Args:
-      specs: the mesh axes of each argument, None for unknown ones. The text of some versions has them, too.
+      specs: the mesh axes of each argument, None for unknown ones. The text of some versions contains them.
     """
     devices = module.partitions
     if devices is None or (module.replicas or 1) != 1:
@@ -129,7 +129,7 @@ def repeated_work(
         if value is None or run.times is None:
             return None
         alike = places.everywhere - run.operands[instruction.name]
-        # Compilers convert what a platform cannot compute, and do so again where it is used.
+        # Compilers convert types that a platform cannot compute, and convert them again for each use.
         if alike and value and instruction.opcode != "convert":
             totals[alike] = totals.get(alike, 0) + run.times * value
             largest[alike] = max(
@@ -160,7 +160,7 @@ def _times(ways: int, amount: int | None) -> int | None:
 def _amounts(
     analysis: Analysis, places: Places, runs: Iterable[Run]
 ) -> Iterator[tuple[Run, Instruction, int, _Run]]:
-    """Yield each instruction with FLOPs, on how many devices its operands differ, and the amount."""
+    """Yield each instruction with FLOPs, the devices on which its operands differ, and the amount."""
     count = Count(analysis)
     for run in runs:
         for instruction in run.computation.instructions:
