@@ -135,8 +135,8 @@ def test_each_line_is_one_array_in_order_of_paths() -> None:
     }  # fmt: skip
 
 
-def stepping(found: Snapshot, *each: Collective) -> Snapshot:
-    return dataclasses.replace(found, programs=(Program("train_step", collectives=each),))
+def stepping(snapshot: Snapshot, *each: Collective) -> Snapshot:
+    return dataclasses.replace(snapshot, programs=(Program("train_step", collectives=each),))
 
 
 def changed(before: Snapshot, after: Snapshot) -> tuple[str, ...]:

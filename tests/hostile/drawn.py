@@ -6,6 +6,7 @@ import dataclasses
 import json
 from collections.abc import Callable, Iterator
 from typing import Any
+from xml.etree import ElementTree
 
 import plotly.graph_objects as go
 
@@ -43,8 +44,9 @@ from inspector.sections import (
     summary,
     time,
     train_state,
+    whole_model,
 )
-from inspector.sections.section import Picture
+from inspector.sections.section import Drawing, Picture
 
 CHIP = hardware.chip("v5e")
 
@@ -64,7 +66,7 @@ def one(found: Snapshot) -> Iterator[View]:
     yield "audit", lambda: render.text([improvements.section(audited())])
     yield "fixes", lambda: _fixes(found)
     yield "provenance", lambda: (provenance.line(found), provenance.facts(found))
-    yield "Overview", lambda: _draw([arrays.bytes_on_devices(found, found.arrays)])
+    yield "whole model", lambda: _draw(whole_model.blocks(found, CHIP))
     yield "tree", lambda: _draw([*arrays.tree_pictures(found, found.arrays), arrays.tree(found)])
     yield "Arrays", lambda: _draw([arrays.table(found.arrays), arrays.folded_table(found)])
     yield "maps", lambda: _draw([arrays.maps(found, 8)])
@@ -117,13 +119,15 @@ def one(found: Snapshot) -> Iterator[View]:
     yield "Markdown report", lambda: report.content([("a", found)], ".md")
 
 
-def several(found: list[Snapshot]) -> Iterator[View]:
+def several(snapshots: list[Snapshot]) -> Iterator[View]:
     """Yield the name and the function of each thing that is shown of several Snapshots together."""
-    named = [(f"layout {place}", each) for place, each in enumerate(found)]
+    named = [(f"layout {place}", each) for place, each in enumerate(snapshots)]
     compared = _cached(
         lambda: [
             (name, each)
-            for (name, _), each in zip(named, aligned([audit.audited(each) for each in found]), strict=True)
+            for (name, _), each in zip(
+                named, aligned([audit.audited(each) for each in snapshots]), strict=True
+            )
         ]
     )
     yield "compare", lambda: _draw(comparison.sections(compared(), CHIP))
@@ -133,7 +137,7 @@ def several(found: list[Snapshot]) -> Iterator[View]:
     yield "board link", lambda: board_link.to_query(_board(named).aligned())
     yield "linked maps", lambda: _linked(compared())
     yield "lines", lambda: provenance.lines(named)
-    yield "lock changes", lambda: lock_changes.changes(*map(lock_file.locked, found[:2]))
+    yield "lock changes", lambda: lock_changes.changes(*map(lock_file.locked, snapshots[:2]))
     yield "HTML report of several", lambda: report.content(named, ".html", CHIP)
     yield "Markdown report of several", lambda: report.content(named, ".md", CHIP)
 
@@ -160,13 +164,16 @@ def _draw(blocks: Any) -> None:
     assert all(one == "\n" or one.isprintable() for one in text), "the text has control characters"
     text.encode("utf-8")
     for picture in _pictures(blocks):
-        _figure(picture.build(900))
+        if isinstance(picture, Drawing):
+            ElementTree.fromstring(picture.build(900).text)
+        else:
+            _figure(picture.build(900))
 
 
-def _pictures(blocks: Any) -> Iterator[Picture]:
+def _pictures(blocks: Any) -> Iterator[Picture | Drawing]:
     for block in blocks:
         match block:
-            case Picture():
+            case Picture() | Drawing():
                 yield block
             case section.Columns(columns):
                 for column in columns:
@@ -181,93 +188,93 @@ def _figure(figure: object) -> None:
         assert figure.to_json()
 
 
-def _array(found: Snapshot, each: Any) -> None:
-    layout = board_link.layout_of(found)
+def _array(snapshot: Snapshot, each: Any) -> None:
+    layout = board_link.layout_of(snapshot)
     _draw(
         [
-            *array.maps(each, found),
+            *array.maps(each, snapshot),
             *array.notes(each),
-            *array.why(each, found, layout),
-            array.attributes(each, found),
-            *collectives.of_array(each, found),
+            *array.why(each, snapshot, layout),
+            array.attributes(each, snapshot),
+            *collectives.of_array(each, snapshot),
             *filter(None, [causes.of_array(each)]),
         ]
     )
-    rows = array.shard_rows(each, found)
+    rows = array.shard_rows(each, snapshot)
     if rows is not None:
         _json(rows)
-        _draw([array.shards(each, found)])
+        _draw([array.shards(each, snapshot)])
 
 
-def _program(found: Snapshot, program: Any) -> None:
-    _draw(collectives.of_program(program, found))
+def _program(snapshot: Snapshot, program: Any) -> None:
+    _draw(collectives.of_program(program, snapshot))
     for each in program.collectives or ():
         _draw([collectives.cause(program, each)])
     _draw([collectives.each(program, program.collectives or ())])
     _draw(filter(None, [causes.conflicts(program)]))
-    if found.mesh is None:
+    if snapshot.mesh is None:
         return
-    predicted = prediction.prediction_of(found, program.name, CHIP)
+    predicted = prediction.prediction_of(snapshot, program.name, CHIP)
     _json(prediction.json_of(predicted, program))
-    _draw(prediction.blocks(predicted, program, found.mesh))
+    _draw(prediction.blocks(predicted, program, snapshot.mesh))
     if predicted.simulated is not None:
         for period in windows(predicted.simulated, program).values():
             _draw([prediction.timeline_picture(predicted.simulated, program, period)])
-    _draw([prediction.section(found, program.name, CHIP)])
+    _draw([prediction.section(snapshot, program.name, CHIP)])
     if predicted.seconds is not None and predicted.simulated is not None:
         _json(trace_events(predicted.simulated, program))
 
 
-def _bounds(found: Snapshot) -> None:
-    if found.mesh is None:
+def _bounds(snapshot: Snapshot) -> None:
+    if snapshot.mesh is None:
         return
-    models = time.models_of(found, CHIP)
+    models = time.models_of(snapshot, CHIP)
     for model in models.values():
-        _draw([time.how_computed(found, model, models.values())])
+        _draw([time.how_computed(snapshot, model, models.values())])
 
 
-def _devices(found: Snapshot) -> None:
-    if found.mesh is None:
+def _devices(snapshot: Snapshot) -> None:
+    if snapshot.mesh is None:
         return
-    chosen = found.mesh.devices[:1] or (0,)
+    chosen = snapshot.mesh.devices[:1] or (0,)
     for groups in (None, ("params", "opt_state")):
-        held = device_holdings.holdings(found, chosen, groups)
-        _draw([devices.section(held), devices.figures(found, held, groups, section.text("x"))])
+        held = device_holdings.holdings(snapshot, chosen, groups)
+        _draw([devices.section(held), devices.figures(snapshot, held, groups, section.text("x"))])
         _json(dataclasses.asdict(held))
-    if found.mesh.processes:
-        device_holdings.devices_of_process(found, found.mesh.processes[0])
+    if snapshot.mesh.processes:
+        device_holdings.devices_of_process(snapshot, snapshot.mesh.processes[0])
 
 
-def _machine(found: Snapshot) -> None:
-    target = machine.target_of(found)
+def _machine(snapshot: Snapshot) -> None:
+    target = machine.target_of(snapshot)
     if target is not None:
-        for axis in machine.axes(found):
-            _draw(machine.blocks(found, target, axis))
+        for axis in machine.axes(snapshot):
+            _draw(machine.blocks(snapshot, target, axis))
 
 
-def _rules(found: Snapshot) -> None:
-    given = recorded(found)
+def _rules(snapshot: Snapshot) -> None:
+    given = recorded(snapshot)
     if given is None:
         return
-    known = rules.ledgers(found, given)
-    reading = semantics(found)
+    known = rules.ledgers(snapshot, given)
+    reading = semantics(snapshot)
     _draw([rules.overall(known, reading)])
     for each, ledger in known:
         _draw(rules.of_array(each, ledger, given, reading))
 
 
-def _dependents(found: Snapshot) -> None:
-    for rule in rules_behind(found):
-        _draw([causes.of_rule(dependents(found, rule))])
+def _dependents(snapshot: Snapshot) -> None:
+    for rule in rules_behind(snapshot):
+        _draw([causes.of_rule(dependents(snapshot, rule))])
 
 
-def _fixes(found: Snapshot) -> None:
-    changes = audit.audited(found).findings
-    _draw(improvements.audited(found, [(each, None) for each in audit.merged_by_logical_axis(changes)]))
+def _fixes(snapshot: Snapshot) -> None:
+    changes = audit.audited(snapshot).findings
+    _draw(improvements.audited(snapshot, [(each, None) for each in audit.merged_by_logical_axis(changes)]))
 
 
-def _lock(found: Snapshot) -> None:
-    lock = lock_file.locked(found)
+def _lock(snapshot: Snapshot) -> None:
+    lock = lock_file.locked(snapshot)
     lock_file.from_json(strict_json.parse(lock_file.dumps(lock), "the lock file"))
 
 

@@ -27,8 +27,8 @@ def array(*logical_axes: str | None) -> Array:
     return Array("x", "params", (8,) * len(logical_axes), "float32", logical_axes, spec)
 
 
-def sentences(found: Array, dimension: int) -> tuple[str, ...]:
-    return reasons(found, MESH, RULES)[dimension].sentences
+def sentences(array: Array, dimension: int) -> tuple[str, ...]:
+    return reasons(array, MESH, RULES)[dimension].sentences
 
 
 def test_a_reason_names_the_dimension_that_holds_the_mesh_axis() -> None:

@@ -33,7 +33,7 @@ def test_events_are_lines_of_json(tmp_path: Path) -> None:
         log.close()
     assert path.stat().st_mode & 0o777 == 0o600
     lines = [json.loads(line) for line in path.read_text().splitlines()]
-    job, library = sorted(lines, key=lambda one: one["event"])
+    job, library = sorted(lines, key=lambda line: line["event"])
     assert job["user"] == ANN.name and job["user_id"] == ANN.owner
     # Who knows a session's id can take it over.
     assert job["session"] == library["session"] != ANN.session

@@ -54,12 +54,12 @@ def planned(**fields: str) -> Snapshot:
     return plan(layout, STATES[key])
 
 
-def codes(found: Snapshot, *levels: str) -> list[str]:
-    return [finding.code for finding in audit(found) if finding.level in (levels or ("error", "warning"))]
+def codes(snapshot: Snapshot, *levels: str) -> list[str]:
+    return [finding.code for finding in audit(snapshot) if finding.level in (levels or ("error", "warning"))]
 
 
-def the(found: Snapshot, code: str) -> Finding:
-    (finding,) = [finding for finding in audit(found) if finding.code == code]
+def the(snapshot: Snapshot, code: str) -> Finding:
+    (finding,) = [finding for finding in audit(snapshot) if finding.code == code]
     return finding
 
 

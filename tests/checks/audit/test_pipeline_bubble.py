@@ -94,8 +94,8 @@ def stencil(w: Any, xs: Any) -> Any:
     return jax.shard_map(body, mesh=MESH, in_specs=P("stage"), out_specs=P("stage"))(xs)
 
 
-def bubbles(found: Snapshot) -> list[float | None]:
-    return [finding.ratio for finding in found.findings if finding.code == "pipeline-bubble"]
+def bubbles(snapshot: Snapshot) -> list[float | None]:
+    return [finding.ratio for finding in snapshot.findings if finding.code == "pipeline-bubble"]
 
 
 @pytest.mark.parametrize("microbatches", [8, 3])

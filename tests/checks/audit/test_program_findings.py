@@ -24,8 +24,8 @@ def placed(mesh, shape, *spec, dtype="float32"):
     return jax.ShapeDtypeStruct(shape, dtype, sharding=NamedSharding(mesh, P(*spec)))
 
 
-def of(found: Snapshot, code: str) -> list[Finding]:
-    return [finding for finding in found.findings if finding.code == code]
+def of(snapshot: Snapshot, code: str) -> list[Finding]:
+    return [finding for finding in snapshot.findings if finding.code == code]
 
 
 @pytest.mark.nightly_but_first

@@ -100,17 +100,17 @@ PROGRAMS = {
 }
 
 
-def repeated(found: Snapshot) -> list[Finding]:
-    return [finding for finding in found.findings if finding.code == "repeated-work"]
+def repeated(snapshot: Snapshot) -> list[Finding]:
+    return [finding for finding in snapshot.findings if finding.code == "repeated-work"]
 
 
-def done(found: Snapshot) -> float:
-    (program,) = found.programs
+def done(snapshot: Snapshot) -> float:
+    (program,) = snapshot.programs
     return 8 * sum(part.flops for part in program.work.matmul)
 
 
-def ideal(found: Snapshot) -> float:
-    (program,) = found.programs
+def ideal(snapshot: Snapshot) -> float:
+    (program,) = snapshot.programs
     return sum(part.flops for part in program.ideal.matmul)
 
 

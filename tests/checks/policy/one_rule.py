@@ -7,15 +7,15 @@ from inspector.checks.policy import Outcome
 from inspector.core.snapshot import Collective, Snapshot
 
 
-def outcome(text: str, found: Snapshot) -> Outcome:
+def outcome(text: str, snapshot: Snapshot) -> Outcome:
     """Return the outcome of a policy with one rule."""
-    (only,) = policy.parse(text).check(found)
+    (only,) = policy.parse(text).check(snapshot)
     return only
 
 
-def sentences(text: str, found: Snapshot) -> list[str]:
+def sentences(text: str, snapshot: Snapshot) -> list[str]:
     """Return the violations of a policy with one rule, none of which is unknown."""
-    only = outcome(text, found)
+    only = outcome(text, snapshot)
     assert only.unknown is None
     assert only.holds == (not only.violations)
     return [violation.sentence for violation in only.violations]

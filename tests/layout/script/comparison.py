@@ -39,10 +39,10 @@ def made_by_scripts(paths: Sequence[Path]) -> list[dict[str, Any]]:
     return [json.loads(line) for line in ran.stdout.splitlines()]
 
 
-def refuse_other_arrays(theirs: dict[str, dict[str, Any]], found: Snapshot) -> None:
+def refuse_other_arrays(theirs: dict[str, dict[str, Any]], snapshot: Snapshot) -> None:
     """Fail unless both have the same arrays, each with the same part on every device."""
     groups = ("params", "opt_state", "other", "batch", "output")
-    ours = {array.path: array for array in found.arrays if array.group in groups}
+    ours = {array.path: array for array in snapshot.arrays if array.group in groups}
     assert theirs.keys() == ours.keys()
     for path, one in theirs.items():
         array = ours[path]
@@ -51,6 +51,6 @@ def refuse_other_arrays(theirs: dict[str, dict[str, Any]], found: Snapshot) -> N
         assert spec + (None,) * (len(array.shape) - len(spec)) == array.spec, path
         held = {
             str(shard.device): [list(part) for part in shard.index]
-            for shard in sharding.shards(array, found.mesh)
+            for shard in sharding.shards(array, snapshot.mesh)
         }
         assert one["shards"] == held, path

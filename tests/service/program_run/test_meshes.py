@@ -170,8 +170,8 @@ def test_each_partitioned_program_has_the_mesh_of_its_compiled_one(two: Any, tmp
             assert snapshot.from_json(json.loads(snapshot.dumps(part))) == part
 
 
-def moves(found: Snapshot) -> dict[tuple[str, int], Reshard]:
-    return {(reshard.operation, reshard.count): reshard for reshard in found.reshards}
+def moves(snapshot: Snapshot) -> dict[tuple[str, int], Reshard]:
+    return {(reshard.operation, reshard.count): reshard for reshard in snapshot.reshards}
 
 
 def test_moves_are_counted_with_their_bytes(two: Any) -> None:
@@ -266,8 +266,8 @@ def test_live_arrays_without_a_device_of_the_target_are_named(two: Any, tmp_path
     assert missing and note.message.startswith(f"{missing} live arrays")
 
 
-def _devices(found: Snapshot, array: Array) -> list[int]:
-    return [shard.device for shard in sharding.shards(array, found.mesh_of(array)) or ()]
+def _devices(snapshot: Snapshot, array: Array) -> list[int]:
+    return [shard.device for shard in sharding.shards(array, snapshot.mesh_of(array)) or ()]
 
 
 # What JAX refuses in each function that is replaced, printed whole.

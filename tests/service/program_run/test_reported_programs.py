@@ -22,92 +22,92 @@ REPORTED = CASES / "reported"
 MIB = 2**20
 
 
-def held(found: Snapshot) -> dict[str, tuple[int | None, object]]:
-    return {array.path: (array.bytes, array.spec) for array in found.arrays if array.program is None}
+def held(snapshot: Snapshot) -> dict[str, tuple[int | None, object]]:
+    return {array.path: (array.bytes, array.spec) for array in snapshot.arrays if array.program is None}
 
 
-def codes(found: Snapshot) -> dict[str, int | None]:
-    return {finding.code: finding.bytes for finding in audit.audited(found).findings}
+def codes(snapshot: Snapshot) -> dict[str, int | None]:
+    return {finding.code: finding.bytes for finding in audit.audited(snapshot).findings}
 
 
-def moments_move_the_parameters(run: ProgramRun, found: Snapshot) -> None:
+def moments_move_the_parameters(run: ProgramRun, snapshot: Snapshot) -> None:
     assert [program.function for program in run.programs] == ["train_step"] * 2
-    assert held(found)["params/w"] == (256 * 512 * 4, (("x",), ("y",)))
+    assert held(snapshot)["params/w"] == (256 * 512 * 4, (("x",), ("y",)))
 
 
-def a_cast_uses_no_donated_buffer(run: ProgramRun, found: Snapshot) -> None:
+def a_cast_uses_no_donated_buffer(run: ProgramRun, snapshot: Snapshot) -> None:
     """Of three donations, JAX aliases those of equal type; the bfloat16 one has 524,288 bytes on a device."""
-    assert codes(found)["donation-not-used"] == 524_288
+    assert codes(snapshot)["donation-not-used"] == 524_288
 
 
-def a_cache_is_gathered_for_each_token(run: ProgramRun, found: Snapshot) -> None:
-    (program,) = (program for program in found.programs if program.name == "slice_")
+def a_cache_is_gathered_for_each_token(run: ProgramRun, snapshot: Snapshot) -> None:
+    (program,) = (program for program in snapshot.programs if program.name == "slice_")
     gathers = [collective for collective in program.collectives if collective.op == "all-gather"]
     assert sorted(gather.payload_bytes for gather in gathers)[-2:] == [2 * MIB, 2 * MIB]
-    assert "cache-moved" in codes(found)
+    assert "cache-moved" in codes(snapshot)
 
 
-def equal_layouts_compile_once(run: ProgramRun, found: Snapshot) -> None:
+def equal_layouts_compile_once(run: ProgramRun, snapshot: Snapshot) -> None:
     """JAX_LOG_COMPILES: `double` three times, `draw` once."""
     assert [program.function for program in run.programs] == ["double"] * 3 + ["draw"]
 
 
-def a_dropped_constraint_is_named(run: ProgramRun, found: Snapshot) -> None:
-    assert held(found)["keep/0/embed"] == (12_865_792, (None, None))
-    assert "uneven-result-gathered" in codes(found)
+def a_dropped_constraint_is_named(run: ProgramRun, snapshot: Snapshot) -> None:
+    assert held(snapshot)["keep/0/embed"] == (12_865_792, (None, None))
+    assert "uneven-result-gathered" in codes(snapshot)
 
 
-def an_array_without_a_program(run: ProgramRun, found: Snapshot) -> None:
+def an_array_without_a_program(run: ProgramRun, snapshot: Snapshot) -> None:
     assert not run.programs
-    assert held(found) == {"x": (4 * MIB, (("x",), None))}
+    assert held(snapshot) == {"x": (4 * MIB, (("x",), None))}
 
 
-def functions_of_libraries(run: ProgramRun, found: Snapshot) -> None:
+def functions_of_libraries(run: ProgramRun, snapshot: Snapshot) -> None:
     assert [program.name for program in run.programs] == ["fft", "softmax", "<lambda>", "update_fn"]
     # XLA of JAX 0.12 transforms the rows of each device where they are.
     gathered = ["all-gather"] if jax.__version_info__ < (0, 12) else []
-    assert [collective.op for collective in found.program("fft").collectives] == gathered
+    assert [collective.op for collective in snapshot.program("fft").collectives] == gathered
 
 
-def a_state_of_one_array(run: ProgramRun, found: Snapshot) -> None:
-    assert "state-larger-than-parameters" not in codes(found)
+def a_state_of_one_array(run: ProgramRun, snapshot: Snapshot) -> None:
+    assert "state-larger-than-parameters" not in codes(snapshot)
 
 
-def partial_sums(run: ProgramRun, found: Snapshot) -> None:
+def partial_sums(run: ProgramRun, snapshot: Snapshot) -> None:
     """`jax.typeof(c)` is float32[8@x,8]{U:y}."""
-    assert "unreduced" in codes(found) and "replicated-array" not in codes(found)
+    assert "unreduced" in codes(snapshot) and "replicated-array" not in codes(snapshot)
 
 
-def a_key_hides_no_finding(run: ProgramRun, found: Snapshot) -> None:
+def a_key_hides_no_finding(run: ProgramRun, snapshot: Snapshot) -> None:
     """Four devices hold the same 16 MiB of eight arrays, with or without a key on one device."""
-    assert codes(found)["state-repeated-over-axis"] == 12 * MIB
+    assert codes(snapshot)["state-repeated-over-axis"] == 12 * MIB
 
 
-def a_mapped_step(run: ProgramRun, found: Snapshot) -> None:
+def a_mapped_step(run: ProgramRun, snapshot: Snapshot) -> None:
     assert {program.function for program in run.programs} == {"train_step"}
-    assert held(found)["w"][0] == 8 * 16 * 16 * 4
-    assert "state-larger-than-parameters" not in codes(found)
+    assert held(snapshot)["w"][0] == 8 * 16 * 16 * 4
+    assert "state-larger-than-parameters" not in codes(snapshot)
 
 
-def halves_of_an_axis_repeat_the_work(run: ProgramRun, found: Snapshot) -> None:
+def halves_of_an_axis_repeat_the_work(run: ProgramRun, snapshot: Snapshot) -> None:
     """Each half of the batch is on half of the devices, so its products are computed twice."""
-    (program,) = (program for program in found.programs if program.name == "split_outer")
+    (program,) = (program for program in snapshot.programs if program.name == "split_outer")
     assert {collective.axis_parts for collective in program.collectives} == {("data:(2)4",), ("data:(1)2",)}
-    assert codes_of(found, "split_outer") >= {"repeated-work"}
-    assert "repeated-work" not in codes_of(found, "split_inner")
+    assert codes_of(snapshot, "split_outer") >= {"repeated-work"}
+    assert "repeated-work" not in codes_of(snapshot, "split_inner")
 
 
-def each_device_orthogonalizes_whole_matrices(run: ProgramRun, found: Snapshot) -> None:
-    (program,) = (program for program in found.programs if program.name == "per_leaf")
+def each_device_orthogonalizes_whole_matrices(run: ProgramRun, snapshot: Snapshot) -> None:
+    (program,) = (program for program in snapshot.programs if program.name == "per_leaf")
     assert 8 * program.work.flops / program.ideal.flops == pytest.approx(3.33, rel=0.02)
     reduced = [collective for collective in program.collectives if collective.op == "all-reduce"]
     # The compiler merges some of the 40 of 256 KiB.
     assert sum(one.executions * one.payload_bytes for one in reduced) // (256 * 1024) == 40
-    assert codes_of(found, "per_leaf") >= {"repeated-work"}
+    assert codes_of(snapshot, "per_leaf") >= {"repeated-work"}
 
 
-def a_gradient_is_reduced_over_one_axis_after_the_other(run: ProgramRun, found: Snapshot) -> None:
-    (program,) = found.programs
+def a_gradient_is_reduced_over_one_axis_after_the_other(run: ProgramRun, snapshot: Snapshot) -> None:
+    (program,) = snapshot.programs
     assert sorted((collective.op, collective.mesh_axes) for collective in program.collectives) == [
         ("all-gather", ("fsdp",)),
         ("all-reduce", ("fsdp",)),
@@ -116,8 +116,8 @@ def a_gradient_is_reduced_over_one_axis_after_the_other(run: ProgramRun, found: 
     assert all(collective.origins for collective in program.collectives)
 
 
-def codes_of(found: Snapshot, program: str) -> set[str]:
-    findings = audit.audited(found).findings
+def codes_of(snapshot: Snapshot, program: str) -> set[str]:
+    findings = audit.audited(snapshot).findings
     return {finding.code for finding in findings if finding.message.startswith(f"{program}:")}
 
 

@@ -39,8 +39,8 @@ def search(space: Space, store: Path, address: str | None, on_progress=None) -> 
         return Search(space, CHIPS["v5e"], executor, 0, store=kept, on_progress=on_progress, workers=2).run()
 
 
-def costs(found: SearchResult) -> list[object]:
-    return [(candidate.layout, candidate.seconds) for candidate in found.candidates]
+def costs(result: SearchResult) -> list[object]:
+    return [(candidate.layout, candidate.seconds) for candidate in result.candidates]
 
 
 @pytest.mark.nightly

@@ -56,8 +56,8 @@ def search(
         return Search(space, executor=executor or threads, store=store, workers=workers, **options).run()
 
 
-def layouts_of(found: SearchResult) -> list[object]:
-    return [(candidate.layout, candidate.seconds, candidate.stage) for candidate in found.candidates]
+def layouts_of(result: SearchResult) -> list[object]:
+    return [(candidate.layout, candidate.seconds, candidate.stage) for candidate in result.candidates]
 
 
 class NoTasks(Executor):

@@ -12,10 +12,11 @@ import functools
 import time
 from collections import Counter
 from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
 
 from starlette.datastructures import Headers
 from starlette.responses import PlainTextResponse
-from starlette.types import ASGIApp, Message, Receive, Scope, Send
+from starlette.types import ASGIApp, Receive, Scope, Send
 
 from inspector.core import host_memory
 from inspector.core.formatting import bytes_text
@@ -39,16 +40,13 @@ _CLOSE = {"Connection": "close"}
 _MOST_OF_SESSION = limits.MOST_UPLOAD_BYTES + _OVERHEAD
 
 
-class _TooSlow(Exception):
-    """The body of an upload has not arrived in time."""
-
-
 @functools.cache
 def most_bytes() -> int:
     """Return how many bytes of uploads of all sessions may be in memory."""
     return max(_MOST_OF_SESSION, int(host_memory.total_bytes() * SHARE))
 
 
+@dataclass(eq=False)
 class BoundedUploads:
     """Lets uploads wait until there is room, and refuses them if there is none after `patience` seconds.
 
@@ -63,30 +61,21 @@ class BoundedUploads:
       unclaimed: seconds after which an upload makes room.
     """
 
-    def __init__(
-        self,
-        app: ASGIApp,
-        most: int | None = None,
-        patience: float = PATIENCE_SECONDS,
-        stored: Callable[[], Mapping[tuple[str, str], int]] | None = None,
-        drop: Callable[[str, str], None] | None = None,
-        unclaimed: float = UNCLAIMED_SECONDS,
-        start_seconds: float = _START_SECONDS,
-    ) -> None:
-        self._start_seconds = start_seconds
-        self._app = app
-        self._most = most
-        self._patience = patience
-        self._stored = stored or stored_uploads
-        # Bytes by user, or by session without sign-in. Only the server's loop changes it.
-        self._arriving: Counter[str] = Counter()
-        self._drop = drop or drop_upload
-        self._unclaimed = unclaimed
-        self._seen: dict[tuple[str, str], float] = {}  # when an upload was first found in memory
+    app: ASGIApp
+    most: int | None = None
+    patience: float = PATIENCE_SECONDS
+    stored: Callable[[], Mapping[tuple[str, str], int]] = stored_uploads
+    drop: Callable[[str, str], None] = drop_upload
+    unclaimed: float = UNCLAIMED_SECONDS
+    start_seconds: float = _START_SECONDS
+    # Bytes by user, or by session without sign-in. Only the server's loop changes it.
+    _arriving: Counter[str] = field(default_factory=Counter, init=False)
+    # When an upload was first found in memory.
+    _seen: dict[tuple[str, str], float] = field(default_factory=dict, init=False)
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         if scope["type"] != "http" or scope["method"] != "PUT" or UPLOADS not in scope["path"]:
-            await self._app(scope, receive, send)
+            await self.app(scope, receive, send)
             return
         session = scope["path"].partition(UPLOADS)[2].partition("/")[0]
         length = Headers(scope=scope).get("content-length", "")
@@ -98,7 +87,7 @@ class BoundedUploads:
             await PlainTextResponse("The file is too large.", 413, _CLOSE)(scope, receive, send)
             return
         user = scope.get(USER, session)
-        until = time.monotonic() + self._patience
+        until = time.monotonic() + self.patience
         while (reason := self._why_not(session, user, size)) is not None:
             self._make_room()
             if time.monotonic() >= until:
@@ -107,30 +96,18 @@ class BoundedUploads:
             await asyncio.sleep(_CHECK_SECONDS)
         self._arriving[user] += size
         try:
-            await self._read(scope, receive, send, self._start_seconds + size / SLOWEST)
+            async with asyncio.timeout(self.start_seconds + size / SLOWEST):
+                await self.app(scope, receive, send)
+        except TimeoutError:
+            await PlainTextResponse("The upload is too slow.", 408, _CLOSE)(scope, receive, send)
         finally:
             self._arriving[user] -= size
             if not self._arriving[user]:
                 del self._arriving[user]
 
-    async def _read(self, scope: Scope, receive: Receive, send: Send, seconds: float) -> None:
-        """Have Streamlit read an upload, if its body arrives within these seconds."""
-        until = time.monotonic() + seconds
-
-        async def receive_in_time() -> Message:
-            try:
-                return await asyncio.wait_for(receive(), max(until - time.monotonic(), 0.0))
-            except TimeoutError:
-                raise _TooSlow from None
-
-        try:
-            await self._app(scope, receive_in_time, send)
-        except _TooSlow:
-            await PlainTextResponse("The upload is too slow.", 408, _CLOSE)(scope, receive, send)
-
     def _why_not(self, session: str, user: str, size: int) -> str | None:
         """Return why an upload cannot be read now, or None."""
-        stored = self._stored()
+        stored = self.stored()
         now = time.monotonic()
         self._seen = {place: self._seen.get(place, now) for place in stored}
         own = sum(count for (other, _), count in stored.items() if other == session)
@@ -140,7 +117,7 @@ class BoundedUploads:
                 f"{bytes_text(own)} of your uploads are in memory, and at most "
                 f"{bytes_text(_MOST_OF_SESSION)} are allowed."
             )
-        most = most_bytes() if self._most is None else self._most
+        most = most_bytes() if self.most is None else self.most
         together = sum(stored.values()) + self._arriving.total()
         if together + size > most:
             return (
@@ -153,6 +130,6 @@ class BoundedUploads:
         """Drop the uploads that no page has taken in time."""
         now = time.monotonic()
         for (session, file), since in list(self._seen.items()):
-            if now - since >= self._unclaimed:
-                self._drop(session, file)
+            if now - since >= self.unclaimed:
+                self.drop(session, file)
                 del self._seen[session, file]

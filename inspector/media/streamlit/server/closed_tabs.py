@@ -6,6 +6,7 @@ import logging
 import threading
 import time
 from collections.abc import Callable
+from dataclasses import dataclass, field
 
 from inspector.media.streamlit.streamlit_internals import is_connected
 from inspector.service.engine import Pool
@@ -19,6 +20,7 @@ _CHECK_SECONDS = 5.0
 _log = logging.getLogger(__name__)
 
 
+@dataclass(eq=False)
 class ClosedTabs:
     """Watches the sessions that wait for jobs. Their jobs end `grace` seconds after their connection.
 
@@ -29,21 +31,13 @@ class ClosedTabs:
       close: forget a session, which it calls with its id. None forgets none.
     """
 
-    def __init__(
-        self,
-        pool: Pool,
-        connected: Callable[[str], bool] | None = None,
-        grace: float = GRACE_SECONDS,
-        opened: OpenedFiles | None = None,
-        close: Callable[[str], object] | None = None,
-    ) -> None:
-        self._pool = pool
-        self._connected = connected or is_connected
-        self._grace = grace
-        self._opened = opened or OpenedFiles()
-        self._close = close
-        self._lost: dict[str, float] = {}  # when it was first seen without a connection
-        self._end = threading.Event()
+    pool: Pool
+    connected: Callable[[str], bool] = is_connected
+    grace: float = GRACE_SECONDS
+    opened: OpenedFiles = field(default_factory=OpenedFiles)
+    close: Callable[[str], object] | None = None
+    _lost: dict[str, float] = field(default_factory=dict, init=False)  # when first seen without a connection
+    _end: threading.Event = field(default_factory=threading.Event, init=False)
 
     def start(self) -> None:
         """Watch in a thread until `stop`."""
@@ -54,19 +48,19 @@ class ClosedTabs:
 
     def check(self, now: float) -> None:
         """Cancel the jobs of sessions that are gone for `grace` seconds. `now` is on the monotonic clock."""
-        opened = self._opened.sessions()
-        waiting = self._pool.sessions() | opened
-        gone = {session for session in waiting if not self._connected(session)}
+        opened = self.opened.sessions()
+        waiting = self.pool.sessions() | opened
+        gone = {session for session in waiting if not self.connected(session)}
         self._lost = {session: self._lost.get(session, now) for session in gone}
         for session, since in self._lost.items():
-            if now - since >= self._grace:
+            if now - since >= self.grace:
                 digest = digest_of_session(session)
                 _log.info("session %s is closed: its jobs are cancelled", digest)
-                self._pool.leave(session)
+                self.pool.leave(session)
                 if session in opened:
-                    self._opened.forget(session)
-                    if self._close is not None:
-                        self._close(session)
+                    self.opened.forget(session)
+                    if self.close is not None:
+                        self.close(session)
 
     def _watch(self) -> None:
         while not self._end.wait(_CHECK_SECONDS):

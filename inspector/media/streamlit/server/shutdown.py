@@ -7,6 +7,7 @@ import signal
 import threading
 import time
 from collections.abc import Callable
+from dataclasses import dataclass, field
 from types import FrameType
 from typing import Any
 
@@ -18,37 +19,37 @@ _FETCH_SECONDS = 2.0
 _log = logging.getLogger(__name__)
 
 
+@dataclass(eq=False)
 class GracefulShutdown:
     """Handles SIGTERM. The first one lets jobs finish for at most `seconds`, the second ends them.
 
     `stop` ends the server. It is called from a thread.
     """
 
-    def __init__(self, pool: Pool, seconds: float, stop: Callable[[], None]) -> None:
-        self._pool = pool
-        self._seconds = seconds
-        self._stop = stop
-        self.began = False
+    pool: Pool
+    seconds: float
+    stop: Callable[[], None]
+    began: bool = field(default=False, init=False)
 
     def __call__(self, number: int, frame: FrameType | None) -> None:
         """Handle a signal."""
         if self.began:
-            self._stop()
+            self.stop()
             return
         self.began = True
         threading.Thread(target=self._drain, name="shutdown", daemon=True).start()
 
     def _drain(self) -> None:
-        busy = bool(self._pool.jobs())
-        _log.warning("shutting down: no new jobs; running jobs have %.0f seconds", self._seconds)
-        until = time.monotonic() + self._seconds
+        busy = bool(self.pool.jobs())
+        _log.warning("shutting down: no new jobs; running jobs have %.0f seconds", self.seconds)
+        until = time.monotonic() + self.seconds
         try:
-            finished = self._pool.drain(self._seconds)
+            finished = self.pool.drain(self.seconds)
             _log.warning("all jobs ended" if finished else "the time is over: jobs are cancelled")
             if busy and finished:
                 time.sleep(min(_FETCH_SECONDS, max(until - time.monotonic(), 0.0)))
         finally:
-            self._stop()
+            self.stop()
 
 
 def install(pool: Pool, seconds: float) -> GracefulShutdown:
