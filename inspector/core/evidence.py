@@ -47,7 +47,7 @@ class Evidence(Record):
         if self.stage == "planned":
             return "planned"
         if self.stage == "partitioned":
-            return "partitioned"
+            return "partitioned before a compile"
         return "compiled" if self.chip is not None else f"compiled for {self.machine}"
 
     @property

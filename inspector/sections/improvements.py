@@ -164,7 +164,7 @@ def _mistakes(listed: Sequence[Finding]) -> list[list[Finding]]:
         groups.setdefault(number if family is None else (finding.level, family), []).append(finding)
     # One that names its array explains more than one about many small arrays.
     return [
-        sorted(group, key=lambda finding: (finding.array is None, -(finding.bytes or 0)))
+        sorted(group, key=lambda finding: (len(finding.arrays or ()) != 1, -(finding.bytes or 0)))
         for group in groups.values()
     ]
 

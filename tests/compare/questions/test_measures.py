@@ -85,7 +85,7 @@ def test_traffic_by_mesh_axes_counts_every_execution() -> None:
     traffic = by_kind([found, other], baseline=1)["traffic"]
     assert parts(traffic, 0) == {"data": 350, "model": 35}
     assert [one.value for one in traffic.amounts] == [385, 30]
-    assert [one.stage for one in traffic.amounts] == ["partitioned", "partitioned"]
+    assert [one.stage for one in traffic.amounts] == ["partitioned before a compile"] * 2
     assert (traffic.answers[0].verdict, traffic.answers[0].change) == ("worse", "×13")
 
 

@@ -168,7 +168,7 @@ def _show_findings(snapshot: Snapshot) -> None:
     if len(lines) == 1:
         st.caption(lines[0])
     elif lines:
-        with st.expander(f"{counted(len(others), 'remark')} from the reader"):
+        with st.expander(f"{counted(len(others), 'remark')} about the file"):
             for line in lines:
                 st.markdown(line)
             if len(others) > _MAX_FINDINGS:
