@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+
 from inspector.checks import audit
 from inspector.checks.audit import Change
 from inspector.core.evidence import Stage
@@ -60,18 +62,20 @@ def saving(finding: Finding) -> str:
     return f"saves up to {bytes_text(finding.bytes)} per device{arrays}"
 
 
-def fix(change: Change, finding: Finding | None = None) -> tuple[Inline, ...]:
+def fix(change: Change, mistake: Sequence[Finding] = ()) -> tuple[Inline, ...]:
     """Return the smallest change that fixes a finding, and its saving.
 
-    finding: it has the number of arrays, and the most that a fix can save.
+    mistake: the findings whose card has the number of arrays, and the most that a fix can save.
     """
+    most = sum(finding.bytes or 0 for finding in mistake)
     if change.saves is None:
         saved = "The saving is unknown, because JAX rejects the layout as it is."
     elif not change.saves:
         saved = "The train state needs as much memory as before."
+    elif 0 < change.saves < most:
+        saved = f"Saves {bytes_text(change.saves)} of that (planned)."
     else:
-        known = finding is not None and finding.count is not None
-        arrays = "" if known else f" in {counted(change.arrays, 'array')}"
+        arrays = "" if most else f" in {counted(change.arrays, 'array')}"
         saved = f"Saves {bytes_text(change.saves)} of train state per device{arrays} (planned)."
     return ("Fix: ", *with_code(change.words), f". {saved}")
 

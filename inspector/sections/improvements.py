@@ -296,7 +296,7 @@ def audited(snapshot: Snapshot, found: Sequence[tuple[Finding, Change | None]]) 
             heading, message = f"{row.label}: {row.finding.code}{gain}", row.message
         inside: list[Block] = [text(message)]
         fixes = {
-            change.words: findings.fix(change, row.finding)
+            change.words: findings.fix(change, row.findings)
             for finding in row.findings
             if (change := changes.get(id(finding))) is not None
         }

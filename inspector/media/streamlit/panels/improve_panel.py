@@ -165,7 +165,7 @@ def _draw(
             f"{plain(improvement.message)} {remedy}"
         )
         if fix is not None:
-            left.caption(render.markdown(findings_section.fix(fix, finding)))
+            left.caption(render.markdown(findings_section.fix(fix, improvement.findings)))
         with right, st.container(horizontal=True, gap="small", horizontal_alignment="right"):
             may_fix = finding and layout and not in_full and audit.may_fix(finding, layout)
             if layout is not None and (goal or may_fix):
