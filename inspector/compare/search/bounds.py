@@ -27,7 +27,7 @@ from inspector.core.rules import partition_spec
 from inspector.core.snapshot import Collective, KernelWork, MatmulFlops, Mesh, Program, Work
 from inspector.layout import Layout
 from inspector.machines.hardware import Chip
-from inspector.machines.links import Link, NoLink, collective_time
+from inspector.machines.links import Link, NoLink, levels
 from inspector.machines.mesh_links import links_of
 from inspector.machines.prediction.calibration import before_compile_constants, default_constants
 from inspector.machines.prediction.emulated import emulated_seconds
@@ -193,8 +193,7 @@ def _with_transfers(
     sizes = {name: size for name, size in mesh.sizes.items() if size > 1}
     if program.work is None:
         return program
-    constants = before_compile_constants()
-    efficiency = default_constants(chip).hbm_efficiency
+    constants, defaults = before_compile_constants(), default_constants(chip)
 
     @functools.cache
     def link_of(axes: tuple[str, ...]) -> Link | NoLink:
@@ -203,7 +202,10 @@ def _with_transfers(
     @functools.cache
     def transfer(op: str, axes: tuple[str, ...], payload: float) -> float:
         link = link_of(axes)
-        return 0.0 if isinstance(link, NoLink) else collective_time(op, payload, link).seconds
+        if isinstance(link, NoLink):
+            return 0.0
+        inside, between = levels(op, payload, link)
+        return inside * exposed_share + between / defaults.dcn_efficiency
 
     def flops(number: float, dtype: str) -> float:
         peak = chip.peak(dtype)
@@ -211,9 +213,8 @@ def _with_transfers(
 
     costs = Costs(
         transfer,
-        exposed_share,
         flops,
-        lambda count: count / chip.hbm_bytes_per_second_per_device / efficiency,
+        lambda count: count / chip.hbm_bytes_per_second_per_device / defaults.hbm_efficiency,
     )
     shared = _Shared(layout, mesh)
     spec_of = functools.partial(partition_spec, rules=layout.rules)

@@ -84,21 +84,19 @@ class Costs:
     """What the steps of a program cost on the mesh of a layout, in seconds.
 
     Attributes:
-      transfer: of one collective, from its operation, mesh axes and payload.
-      exposed_share: the share of transfers that is not hidden.
+      transfer: of one collective, from its operation, mesh axes and payload, without what is hidden.
       flops: of FLOPs with operands of a type.
       traffic: of bytes of HBM.
     """
 
     transfer: Callable[[str, tuple[str, ...], float], float]
-    exposed_share: float
     flops: Callable[[float, str], float]
     traffic: Callable[[float], float]
 
     def of(self, transfer: Transfer) -> float:
         """Return the seconds that all executions of a transfer add to the step."""
         seconds = self.transfer(transfer.op, transfer.axes, transfer.payload)
-        return self.exposed_share * transfer.executions * seconds + self.traffic(transfer.more_traffic)
+        return transfer.executions * seconds + self.traffic(transfer.more_traffic)
 
 
 Specs: TypeAlias = Callable[[LogicalAxes], tuple[tuple[str, ...] | None, ...]]

@@ -26,7 +26,7 @@ from inspector.compiled.hlo.slice_transfers import Transfer, transfers
 from inspector.core.collectives import BY_OPCODE, OPERATIONS
 from inspector.core.errors import InvalidInput
 from inspector.core.snapshot import Collective, Mesh
-from inspector.core.tpu_slices import DCN
+from inspector.core.tpu_slices import DCN, slices_of
 from inspector.core.typed_json import LARGEST
 
 _LONGEST_GROUPS = 200  # characters of groups that are not listed
@@ -231,9 +231,21 @@ def _collective(
         source_target_pairs=_pairs(pairs if kept else None),
         device_groups=listed if kept else None,
         written_groups=None if kept else _written(instruction)[:_LONGEST_GROUPS],
+        network=_network(listed, mesh),
         axis_parts=parts,
         parts=collective_parts.parts(analysis, computation, instruction),
     )
+
+
+def _network(groups: Groups | None, mesh: Mesh | None) -> str | None:
+    """Return `dcn` if groups that whole mesh axes do not form cross slices, such as the part between slices.
+
+    The size of such groups does not say it, if an axis has as many devices in a slice as slices.
+    """
+    slices = None if mesh is None else slices_of(mesh)
+    if slices is None or not groups:
+        return None
+    return DCN if any(len({*slices[list(members)].tolist()}) > 1 for members in groups) else None
 
 
 def _pairs(pairs: Groups | None) -> tuple[tuple[int, int], ...] | None:
