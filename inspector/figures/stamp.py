@@ -18,6 +18,7 @@ from inspector.figures.whole_model.svg import Svg
 TEXT_PX = 11
 LINE_PX = 1.3 * TEXT_PX  # Plotly's line spacing
 ABOVE_PX, BELOW_PX, SIDE_PX = 8, 8, 2
+_AROUND_PX = 10  # of a drawing
 
 # The maximum width of a character in ems in the fallback fonts of browsers, of which DejaVu Sans is the
 # widest: lowercase letters and digits, capitals, and characters as wide as high.
@@ -40,20 +41,21 @@ def figure_of(svg: Svg) -> go.Figure:
     """Return a figure that shows a drawing, to save it as every other figure is saved."""
     figure = go.Figure()
     figure.update_layout(
-        width=round(svg.width),
-        height=round(svg.height),
-        margin={"l": 0, "r": 0, "t": 0, "b": 0},
+        width=round(svg.width) + 2 * _AROUND_PX,
+        height=round(svg.height) + 2 * _AROUND_PX,
+        margin=dict.fromkeys(("l", "r", "t", "b"), _AROUND_PX),
+        plot_bgcolor="rgba(0,0,0,0)",
         meta={"svg": svg.text},
     )
     return figure
 
 
-def _with_drawing(figure: go.Figure, text: str) -> None:
+def _with_drawing(figure: go.Figure, ground: str, text: str) -> None:
     """Add the drawing in the colors of a ground. An image has no colors or fonts of a page."""
     svg = (figure.layout.meta or {}).get("svg")
     if svg is None:
         return
-    styled = svg.replace("<svg ", f'<svg color="{text}" ', 1).replace(
+    styled = svg.replace("<svg ", f'<svg color="{text}" style="--ground:{ground}" ', 1).replace(
         'font-family="inherit"', 'font-family="Source Sans Pro, Open Sans, DejaVu Sans, sans-serif"', 1
     )
     figure.update_layout(meta=None)
@@ -105,7 +107,7 @@ def on_ground(figure: go.Figure, *, dark: bool = False) -> go.Figure:
     for trace in copy.data if dark else ():
         trace.update((trace.meta or {}).get("dark", {}))
     copy.update_layout(paper_bgcolor=ground, font={"color": text})
-    _with_drawing(copy, text)
+    _with_drawing(copy, ground, text)
     return copy
 
 

@@ -71,8 +71,14 @@ def compared(named: Named, chip: Chip | None) -> tuple[Section, ...]:
     return (*comparison.sections(named, chip), source(named)) if len(named) > 1 else ()
 
 
+def whole(snapshot: Snapshot, chip: Chip | None) -> tuple[Block, ...]:
+    """Return the picture of the whole model."""
+    chip = targets.chip_for(snapshot, chip)
+    return whole_model.blocks(for_chip(snapshot, chip), chip)
+
+
 def of_snapshot(snapshot: Snapshot, chip: Chip | None, maps: int) -> tuple[Section, ...]:
-    """Return all sections of one Snapshot.
+    """Return all sections of one Snapshot, without the picture of the whole model.
 
     Args:
       chip: None for the chip of the Snapshot, if it is known.
@@ -83,7 +89,6 @@ def of_snapshot(snapshot: Snapshot, chip: Chip | None, maps: int) -> tuple[Secti
     return (
         Section("summary", "Summary", (assessed.facts(before, chip), summary.facts(snapshot))),
         *sharding_errors.sections(snapshot),
-        Section("whole-model", "The whole model", whole_model.blocks(snapshot, chip)),
         improvements.section(snapshot, chip),
         arrays.tree(snapshot),
         arrays.maps(snapshot, maps),

@@ -55,13 +55,15 @@ _EMBEDDING = re.compile(r"(?<!un)embed|(?<![a-z])(wte|wpe)(?![a-z])", re.IGNOREC
 _LAYER_AXES = frozenset({"layer", "layers", "blocks", "stages", "stage"})
 
 
-def blocks(snapshot: Snapshot, chip: Chip | None = None, device: int | None = None) -> tuple[Block, ...]:
-    """Return the picture, or why there is none. The arguments are those of `of_snapshot`."""
+def blocks(
+    snapshot: Snapshot, chip: Chip | None = None, device: int | None = None, titled: bool = True
+) -> tuple[Block, ...]:
+    """Return the picture, or why there is none. The arguments are those of `of_snapshot` and of `draw`."""
     model = of_snapshot(snapshot, chip, device)
     if model is None:
         missing = unknown.no_arrays(snapshot) or unknown.no_mesh(snapshot)
         return () if missing is None else (missing,)
-    drawing = Drawing(KEY, "The whole model", lambda width_px: draw(model, width_px=width_px))
+    drawing = Drawing(KEY, "The whole model", lambda width_px: draw(model, width_px=width_px, titled=titled))
     return (drawing,)
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import base64
 import dataclasses
 import html
 
@@ -9,11 +10,12 @@ import pytest
 from hypothesis import example, given
 from hypothesis import strategies as st
 
-from inspector.figures import labels, stamp
+from inspector.figures import labels, palette, stamp
 from inspector.figures.block_map import block_map
 from inspector.figures.mesh_map import mesh_map
 from inspector.figures.spec_tree import spec_tree
 from inspector.figures.tree_rows import Column
+from inspector.figures.whole_model.svg import Canvas
 from inspector.sections import provenance
 from tests.figures import samples
 from tests.media import hostile
@@ -82,3 +84,15 @@ def test_ground_and_text_color() -> None:
         on = stamp.on_ground(figure, dark=dark)
         assert palette.contrast(on.layout.paper_bgcolor, on.layout.font.color) > 12
     assert figure.layout.paper_bgcolor == "rgba(0,0,0,0)"
+
+
+def test_a_drawing_is_saved_in_the_colors_of_its_ground() -> None:
+    canvas = Canvas()
+    canvas.text(0, 10, "<name>")
+    figure = stamp.figure_of(canvas.svg(300, 40, "a name"))
+    for dark, (ground, text) in ((False, palette.LIGHT_PAGE), (True, palette.DARK_PAGE)):
+        drawn = stamp.on_ground(stamp.stamped_with(figure, ["a line"]), dark=dark)
+        (image,) = drawn.layout.images
+        svg = base64.b64decode(image.source.partition(",")[2]).decode()
+        assert f'color="{text}"' in svg and f"--ground:{ground}" in svg and "&lt;name&gt;" in svg
+        assert drawn.layout.height > figure.layout.height

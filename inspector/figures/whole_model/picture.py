@@ -33,6 +33,7 @@ _MOST_ROWS = 4
 _LANE_TILE_PX = 44
 _LANE_LEAST_PX = 118
 _MOST_LISTED = 4
+_LEAST_SHARE = 2_000  # moves this much smaller than the largest are only counted
 
 _Kind = tuple[str | None, str, tuple[str, ...] | None, str | None]
 _SUBJECTS = {PARAMETERS: "weights", GRADIENTS: "gradients", OPTIMIZER: "optimizer state"}
@@ -65,8 +66,8 @@ class _Sheet:
     column: float = _WRAPPED_COLUMN_PX
 
 
-def draw(model: WholeModel, *, width_px: int = 960) -> Svg:
-    """Return the picture in this width."""
+def draw(model: WholeModel, *, width_px: int = 960, titled: bool = True) -> Svg:
+    """Return the picture in this width. A page that has model and mesh in its heading needs no title."""
     canvas = Canvas()
     beside = width_px >= _BESIDE_PX
     head = _HEAD_PX if beside else 0
@@ -85,7 +86,7 @@ def draw(model: WholeModel, *, width_px: int = 960) -> Svg:
         head,
         flow,
     )
-    y = _heading(sheet, width_px)
+    y = _heading(sheet, width_px, titled)
     top = y
     for longest, column in _LONGEST_PX:
         fitting = replace(sheet, scale=Scale.of(all_tiles, longest), column=column)
@@ -113,25 +114,23 @@ def alternative(model: WholeModel) -> str:
     return f"{model.title}: {'; '.join(cut[:6])}"
 
 
-def _heading(sheet: _Sheet, width: float) -> float:
+def _heading(sheet: _Sheet, width: float, titled: bool) -> float:
     canvas, model = sheet.canvas, sheet.model
-    y = 16.0
-    for line in labels.wrapped(model.title, svg.fitting(width, 14), 2):
+    y = 16.0 if titled else 12.0
+    for line in labels.wrapped(model.title, svg.fitting(width, 15), 2) if titled else ():
         canvas.text(0, y, line, 15, font_weight=600)
         y += 18
     places = ", ".join(f"{axis} {at}" for axis, at in model.coordinates.items() if model.mesh.sizes[axis] > 1)
     device = model.mesh.devices[model.device]
     at = f" ({places})" if places else ""
-    # Before the program is known, nothing says what moves.
-    moving = "circles: bytes that a device sends in one step"
     dtypes = {tile.dtype for group in model.groups for tile in group.tiles}
     legend = [
-        f"Filled: what device {device}{at} holds",
-        "colored edge: the mesh axis that cuts",
-        "stack: copies on other devices",
-        *([moving] if sheet.most_bytes else []),
-        f"sides grow with the {sheet.scale.root} root of sizes",
-        *([f"all {dtypes.pop()}"] if len(dtypes) == 1 else []),
+        f"Filled: on device {device}{at}",
+        "edge: the mesh axis that cuts",
+        "stack: copies",
+        *(["circle: bytes sent per step"] if sheet.most_bytes else []),
+        f"sides: {sheet.scale.root} root of sizes",
+        *([dtypes.pop()] if len(dtypes) == 1 else []),
         *([model.more] if model.more else []),
     ]
     for line in labels.wrapped(" · ".join(legend), svg.fitting(width, _TEXT_PX), 5):
@@ -231,7 +230,8 @@ def _draw_line(sheet: _Sheet, line: list[_Column], y: float) -> float:
         elif group.title:
             canvas.line(left, top, right - 6, top, INK, stroke_opacity=0.4)
         if group.title:
-            canvas.text(left, top + 15, *_fitting_title(group, right - left), font_weight=600)
+            room = right - left if sheet.head else sheet.width - left
+            canvas.text(left, top + 15, *_fitting_title(group, room), font_weight=600)
     last = {id(group): group.tiles[-1] for group, _, _ in groups}
     drawn = {id(column.tile) for column in line}
     ended = [
@@ -461,8 +461,8 @@ def _lane_cell(sheet: _Sheet, group: Group, ends: tuple[float, float], y: float)
     """Draw the activations of one group. Return where they end below, and where the tile ends."""
     left, right = ends
     middle = y + 8 + _LANE_TILE_PX / 2
-    x, at, stop = left, middle + 8, left
     tile = group.activation
+    x, at, stop = left, middle + 8 if tile is not None or sheet.head else y, left
     if tile is not None:
         size = sheet.lane_scale.size(tile)
         edge = tiles.EDGE_PX if any(d.axes for d in tile.sides()[0]) else 2
@@ -477,13 +477,21 @@ def _lane_cell(sheet: _Sheet, group: Group, ends: tuple[float, float], y: float)
         else:
             at = middle + 17
         at = _written(sheet, x, at, right - x, said)
-    for move in group.moves[:_MOST_LISTED]:
-        at = _draw_lane_move(sheet, move, x, at + 2, right - x)
-    rest = group.moves[_MOST_LISTED:]
-    if rest:
-        size_rest = bytes_text(sum(move.bytes or 0 for move in rest))
-        at = _written(sheet, x, at + 10, right - x, f"{counted(len(rest), 'other kind')}, {size_rest}")
+    at = _listed(sheet, group.moves, x, at, right - x)
     return max(at, middle + _LANE_TILE_PX / 2 + 4 if tile is not None else at), stop
+
+
+def _listed(sheet: _Sheet, moves: Sequence[Move], x: float, y: float, room: float) -> float:
+    """Draw the largest moves below each other, and the sum of the others. Return where they end."""
+    least = sheet.most_bytes / _LEAST_SHARE
+    shown = [move for move in moves[:_MOST_LISTED] if move.bytes is None or move.bytes > least] or moves[:1]
+    for move in shown:
+        y = _draw_lane_move(sheet, move, x, y + 2, room)
+    rest = moves[len(shown) :]
+    if rest:
+        said = f"{counted(len(rest), 'other kind')}, {bytes_text(sum_known(move.bytes for move in rest))}"
+        y = _written(sheet, x + 2 * _MOST_RADIUS_PX + 5, y + 11, room, said)
+    return y
 
 
 def _draw_lane_move(sheet: _Sheet, move: Move, x: float, y: float, room: float) -> float:
@@ -515,14 +523,7 @@ def _elsewhere(sheet: _Sheet, y: float) -> float:
     if not moves:
         return y
     start, lowest = _head(sheet, y, ["other moves", "of no array above"])
-    x = sheet.head + 8
-    at = start + 2
-    for move in moves[:_MOST_LISTED]:
-        at = _draw_lane_move(sheet, move, x, at, sheet.width - 16)
-    rest = moves[_MOST_LISTED:]
-    if rest:
-        size = bytes_text(sum(move.bytes or 0 for move in rest))
-        at = _written(sheet, x + 22, at + 10, sheet.width - 40, f"{counted(len(rest), 'other kind')}, {size}")
+    at = _listed(sheet, moves, sheet.head + 8, start, sheet.width - 16)
     return max(at, lowest)
 
 

@@ -8,9 +8,11 @@ from html import escape
 from inspector.core.printable import one_line
 
 INK = "currentColor"  # the text color of the page, light or dark
-# The color of the page, for texts on dark cells.
-_STYLE = "<style>.whole-model .on{fill:var(--st-background-color,var(--ground,Canvas))}</style>"
-
+# On dark cells, texts have the color of the page.
+_STYLE = (
+    "<style>.whole-model{text-rendering:geometricPrecision}"
+    ".whole-model .on{fill:var(--st-background-color,var(--ground,Canvas))}</style>"
+)
 
 # The average width of a letter in ems, of Source Sans and Arial.
 _EM, _BOLD = 0.52, 1.04

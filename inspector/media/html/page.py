@@ -48,6 +48,8 @@ def page(
     whole = Page(about=provenance.lines(named))
     stamped = replace(whole, about=())  # figures about several Snapshots have their own lines
     beginning = stamped.render(report.beginning(named, chip))
+    if len(named) == 1:
+        beginning += stamped.render(report.whole(named[0][1], chip))
     parts = _parts(report.compared(named, chip), stamped)
     for number, (name, snapshot) in enumerate(named, start=1):
         anchor = f"snapshot-{number}"
@@ -56,6 +58,7 @@ def page(
             parts += _parts(sections, replace(whole, prefix=f"{anchor}-"))
             continue
         own = replace(whole, prefix=f"{anchor}-", about=provenance.lines([(name, snapshot)]))
+        sections = (Section("whole-model", "The whole model", report.whole(snapshot, chip)), *sections)
         parts.append(_Part(name, anchor, _folded(_parts(sections, own, level=3)), 2))
     plotly, drawing = _scripts()
     against = names[0] if len(names) == 1 else f"{names[0]} against {', '.join(names[1:])}"

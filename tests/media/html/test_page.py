@@ -174,7 +174,7 @@ def test_everything_after_the_picture_is_folded(pair: Page, baseline: Snapshot) 
     for sections in (("summary", "findings"), ("memory", "time", "arrays")):
         assert {f"snapshot-{n}-{key}" for n in (1, 2) for key in sections} <= set(pair.attributes("id"))
     alone = Page(report.content([("alone", baseline)], ".html", CHIP))
-    assert alone.parts[:3] == ["h1", "figure", "snapshot-1-summary"]
+    assert alone.parts[:4] == ["h1", "figure", "figure", "snapshot-1-summary"]
     for page in (pair, alone):
         assert not [each for tag, each in page.elements if tag == "details" and "open" in each]
         assert len(page.attributes("id")) == len(set(page.attributes("id")))

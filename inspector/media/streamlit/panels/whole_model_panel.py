@@ -21,7 +21,9 @@ def show(snapshot: Snapshot) -> None:
     device = st.session_state.get(_DEVICE)
     chip = chip_choice.chosen_chip()
     blocks = render.kept(
-        (chip and chip.name, device), (snapshot,), lambda: whole_model.blocks(snapshot, chip, device)
+        (chip and chip.name, device),
+        (snapshot,),
+        lambda: whole_model.blocks(snapshot, chip, device, titled=False),
     )
     render.show(blocks, {whole_model.KEY: _pick})
     program = step_program(snapshot)
