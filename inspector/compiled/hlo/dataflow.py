@@ -317,6 +317,7 @@ class Forward(ABC, Generic[T]):
     def __init__(self, module: Module) -> None:
         self._module = module
         self._depth = 0
+        self._followed = _FOLLOWED | self.enters
 
     @abstractmethod
     def unknown(self, instruction: Instruction | None) -> Tree[T]:
@@ -357,7 +358,7 @@ class Forward(ABC, Generic[T]):
             else:
                 if does != "constant":
                     operands = [values.get(name or "", missing) for name in operand_names(instruction)]
-                if does in _FOLLOWED or does in self.enters:
+                if does in self._followed:
                     value = self.follow(computation, instruction, operands)
                 else:
                     value = self.transfer(computation, instruction, operands)
