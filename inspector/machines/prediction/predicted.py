@@ -234,25 +234,25 @@ def predicted(
         return alone
     if simulated.at_least:
         return replace(alone, seconds=least or simulated.seconds)
-    before = None
-    if propagated is not None and not propagated.open_choices:
-        before = before_compile(propagated, mesh, chip).seconds
-    return _with_seconds(
-        alone,
-        simulated.seconds,
-        before,
-        max(bounds.upper_seconds or 0.0, simulated.seconds),
-        (program.work and program.work.instructions) or 0.0,
-    )
+    in_turn = max(bounds.upper_seconds or 0.0, simulated.seconds)
+    return _with_seconds(alone, simulated.seconds, in_turn, program, mesh, propagated)
 
 
 def _with_seconds(
-    alone: Predicted, schedule: float, before: float | None, in_turn: float, operations: float
+    alone: Predicted,
+    schedule: float,
+    in_turn: float,
+    program: Program,
+    mesh: Mesh,
+    propagated: Program | None,
 ) -> Predicted:
     """Return the prediction with the seconds of its schedule, and those before its compile if known.
 
-    `in_turn` and `operations` are the last arguments of `_checked`.
+    in_turn: seconds if nothing overlaps.
     """
+    before = None
+    if propagated is not None and not propagated.open_choices:
+        before = before_compile(propagated, mesh, alone.chip).seconds
     seconds = schedule if before is None else combined(schedule, before)
     # No step takes less than its longest term.
     seconds = max(seconds, alone.least or 0.0)
@@ -269,7 +269,7 @@ def _with_seconds(
         ),
         "compiled" if before is None else "left_out",
         in_turn,
-        operations,
+        (program.work and program.work.instructions) or 0.0,
     )
 
 

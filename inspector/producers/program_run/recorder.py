@@ -31,7 +31,11 @@ from inspector.producers.program_run import moved_arrays
 from inspector.producers.program_run.last_error import last_error
 from inspector.producers.program_run.live import LiveArrays
 from inspector.producers.program_run.lost_sharding import lost_sharding
-from inspector.producers.program_run.named_arguments import argument_paths, with_argument_names
+from inspector.producers.program_run.named_arguments import (
+    ArgumentPaths,
+    argument_paths,
+    with_argument_names,
+)
 from inspector.producers.program_run.own_names import arrays_of_function
 
 MOVES = "moves.json"
@@ -133,9 +137,13 @@ class Recorder:
         if target is not None:
             meta["target"] = self._write_target(stem, target)
         self._write_json(f"{stem}.json", meta, record)
-        if self._hook.ended:  # an exit function of the program compiles
-            return
-        trees = () if arguments is None else paths.trees(arguments)
+        if not self._hook.ended:  # else an exit function of the program compiles
+            self._watch_arrays(name, executable, paths, () if arguments is None else paths.trees(arguments))
+
+    def _watch_arrays(
+        self, name: str, executable: Any, paths: ArgumentPaths, trees: Sequence[tuple[str, Any]]
+    ) -> None:
+        """Name the arrays of a program that was compiled, and read the live ones, now or soon."""
         self._live.compiled(name, executable, paths, trees)
         # A program of many small functions would otherwise spend its time on this.
         if time.time() >= self._next_at_compile:
