@@ -103,7 +103,7 @@ def stacked(
             *(_heading(bar, top, width_px) for bar, top in zip(bars, tops, strict=True)),
             *([_limit_label(*limit, right)] if limit else []),
         ],
-        shapes=[frame.line(limit[0], limit[0], *span, width=3) for span in spans if limit],
+        shapes=[frame.line(limit[0], limit[0], *span, width=3, color=palette.BAD) for span in spans if limit],
         amounts=[f"{bar.name}: {bar.value}" for bar in bars],
         barmode="overlay",
         showlegend=bool(names),

@@ -123,7 +123,7 @@ def _line(x: list[float], y: list[float], dash: str, name: str = "") -> go.Scatt
         mode="lines",
         name=name,
         showlegend=bool(name),
-        line={"width": 1.5 if name else 1, "dash": dash, "color": frame.MIDDLE_GREY},
+        line={"width": 2 if name else 1, "dash": dash, "color": palette.BAD if name else frame.MIDDLE_GREY},
         hoverinfo="skip",
     )
 

@@ -235,7 +235,7 @@ def _memory(layout: Layout) -> _Bar:
     end = min(interval[1], _LONGEST * need.peak_bytes) if interval else 0
     limit = None if capacity is None else (capacity, f"HBM {bytes_text(capacity)}")
     longest = max(need.peak_bytes, end, capacity or 0)
-    cross = " ✗" if need.fits is False else ""
+    cross = ", too large" if need.fits is False else ""
     values = [", ".join(filter(None, (need.text, need.fits_text))), need.text + cross]
     values.append(need.text.removeprefix("about ").replace("at least ", "≥ ") + cross)
     return _bar(layout, MEMORY, values, segments, longest, interval, limit, at_least=need.at_least)

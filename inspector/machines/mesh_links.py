@@ -9,7 +9,7 @@ states how.
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import replace
 from functools import partial
 
@@ -81,31 +81,46 @@ def slice_sharing(mesh: Mesh, axes: Axes) -> tuple[int, int]:
     return crossed, max(size // crossed, 1)
 
 
-def bytes_between_slices(collectives: Iterable[Collective], mesh: Mesh) -> dict[str, int]:
-    """Return the bytes that a device sends over the network between slices in one run, by mesh axes.
+def by_network(collectives: Iterable[Collective], mesh: Mesh) -> Iterator[Collective]:
+    """Yield collectives, with what crosses the network between slices as ones of its own (`network`).
 
     With m devices of a group in each of s slices, an all-gather of V bytes sends V·(s−1) ÷ (s·m) of them
-    between slices (`links`), and the rest of V·(s·m−1) ÷ (s·m) inside. Unknown bytes do not count.
+    between slices (`links`), and the rest of V·(s·m−1) ÷ (s·m) inside.
     """
-    sent: dict[str, int] = {}
     if slices_of(mesh) is None:
-        return sent
+        yield from collectives
+        return
     sharing: dict[Axes, tuple[int, int]] = {}
     for collective in collectives:
         wire, axes = collective.wire_bytes_per_device, spanned_axes(collective, mesh)
-        if not wire or not collective.executions or not axes:
-            continue
-        if axes not in sharing:
-            sharing[axes] = slice_sharing(mesh, axes)
-        slices, members = sharing[axes]
+        slices, members = 1, 1
+        if wire and axes:
+            if axes not in sharing:
+                sharing[axes] = slice_sharing(mesh, axes)
+            slices, members = sharing[axes]
         if slices > 1:
             slices, members = _level(collective, slices, members)
-        if slices == 1:
+        if not wire or slices == 1:
+            yield collective
             continue
         size, route = slices * members, OPERATIONS[collective.op].route
         shares = {"ring": (slices - 1) / (size - 1), "all-to-all": (size - members) / (size - 1)}
-        key = "+".join(axes)
-        sent[key] = sent.get(key, 0) + collective.executions * round(wire * shares.get(route, 1.0))
+        between = round(wire * shares.get(route, 1.0))
+        if between < wire:
+            yield replace(collective, network=None, wire_bytes_per_device=wire - between)
+        yield replace(collective, network=DCN, mesh_axes=axes, wire_bytes_per_device=between)
+
+
+def bytes_between_slices(collectives: Iterable[Collective], mesh: Mesh) -> dict[str, int]:
+    """Return the bytes that a device sends over the network between slices in one run, by mesh axes.
+
+    Unknown bytes do not count.
+    """
+    sent: dict[str, int] = {}
+    for collective in by_network(collectives, mesh):
+        if collective.network == DCN and collective.executions and collective.mesh_axes:
+            key, wire = "+".join(collective.mesh_axes), collective.wire_bytes_per_device or 0
+            sent[key] = sent.get(key, 0) + collective.executions * wire
     return sent
 
 

@@ -28,6 +28,7 @@ from inspector.core.program_names import title, who_runs
 from inspector.core.snapshot import Array, Collective, Program, Snapshot
 from inspector.figures.collective_bars import collective_bars, grouped
 from inspector.figures.device_grid import traffic_map
+from inspector.machines.mesh_links import by_network
 from inspector.sections import causes, reasons, unknown
 from inspector.sections.programs import BEFORE_COMPILE, main_first, run_of
 from inspector.sections.section import (
@@ -460,8 +461,10 @@ def _figures(
     snapshot: Snapshot,
 ) -> Columns:
     of = run_of(program.name)
-    bars = Picture.of("collective_bars", "Bytes by mesh axes and op", collective_bars, rows, of=of)
     mesh = snapshot.mesh_of(program)
+    if mesh is not None:  # also the part of a collective that crosses slices
+        rows = traffic(by_network(collectives, mesh), networks_apart=True)
+    bars = Picture.of("collective_bars", "Bytes by mesh axes and op", collective_bars, rows, of=of)
     if mesh is None:
         return Columns(((bars,), (unknown.no_mesh(snapshot) or text(),)))
     sent = device_traffic(collectives, mesh)
