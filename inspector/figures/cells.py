@@ -246,25 +246,6 @@ def bands(edges: Edges) -> tuple[list[float], np.ndarray]:
     return [round(border, 2) for border in borders], np.array(slots)
 
 
-def panel_places(
-    panels: np.ndarray, across: int, columns: Edges, rows: Edges
-) -> tuple[np.ndarray, list[float], list[float]]:
-    """Return the cell in each pair of bands (−1 for none), and the borders of columns and rows.
-
-    Args:
-      panels: (panels, rows, columns) cells of grids that are drawn in lines of `across`.
-      columns, rows: the slots of all panels.
-    """
-    x, column_slots = bands(columns)
-    y, row_slots = bands(rows)
-    lines = -(-len(panels) // across)
-    _, down, wide = panels.shape
-    sheet = np.full((lines * across, down, wide), -1)
-    sheet[: len(panels)] = panels
-    placed = sheet.reshape(lines, across, down, wide).transpose(0, 2, 1, 3)
-    return _spread(placed.reshape(lines * down, across * wide), row_slots, column_slots), x, y
-
-
 def separator_px(columns: Edges, rows: Edges) -> float:
     """Return the width of the line between cells of this size; 0 if they are too small for one."""
     smallest = min(stop - start for start, stop in columns + rows)

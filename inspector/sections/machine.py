@@ -1,15 +1,15 @@
-"""The mesh on its machine: the chips at their places, and the links of each mesh axis."""
+"""The mesh on its machine: the links of each mesh axis."""
 
 from __future__ import annotations
 
 from inspector.core.errors import InvalidInput
 from inspector.core.snapshot import Snapshot
-from inspector.figures.torus_map import torus_map
+from inspector.figures.chip_panels import panels_of
 from inspector.machines import targets
 from inspector.machines.links import NoLink
 from inspector.machines.mesh_links import links_of
 from inspector.machines.targets import Target
-from inspector.sections.section import Block, Inline, Listing, Picture, Strong
+from inspector.sections.section import Inline, Listing, Strong
 
 
 def target_of(snapshot: Snapshot) -> Target | None:
@@ -20,7 +20,7 @@ def target_of(snapshot: Snapshot) -> Target | None:
         target = targets.parse(snapshot.source.target)
     except InvalidInput:
         return None
-    return None if not axes(snapshot) or torus_map(snapshot.mesh) is None else target
+    return None if not axes(snapshot) or panels_of(snapshot.mesh) is None else target
 
 
 def axes(snapshot: Snapshot) -> list[str]:
@@ -30,14 +30,12 @@ def axes(snapshot: Snapshot) -> list[str]:
     return large or [*snapshot.mesh.axis_names]
 
 
-def blocks(snapshot: Snapshot, target: Target, axis: str) -> tuple[Block, ...]:
-    """Return the chips colored by the index along `axis`, and the links of every mesh axis."""
+def links(snapshot: Snapshot, target: Target) -> Listing:
+    """Return the links of every mesh axis."""
     mesh = snapshot.mesh
     assert mesh is not None
-    alt = "Chips of the machine, colored by mesh index"
-    picture = Picture.of("torus_map", alt, torus_map, mesh, highlight_axis=axis)
     items: list[tuple[Inline, ...]] = []
     for (name,), link in links_of(mesh, target.chip, [(name,) for name in axes(snapshot)]).items():
         kind = "unknown" if isinstance(link, NoLink) else link.name
         items.append((Strong(name), f": {kind}. {link.assumption}"))
-    return (picture, Listing(tuple(items)))
+    return Listing(tuple(items))

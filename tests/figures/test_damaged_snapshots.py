@@ -41,7 +41,6 @@ from inspector.figures.mesh_map import copies_map, mesh_map
 from inspector.figures.roofline import roofline
 from inspector.figures.spec_tree import spec_tree
 from inspector.figures.timings import operation_times, phases, steps
-from inspector.figures.torus_map import torus_map
 from inspector.figures.train_state import live_map, loss_curve
 from inspector.figures.tree_rows import Column, rows_of
 from inspector.machines.hardware import chip
@@ -104,7 +103,6 @@ def test_figures_of_arrays(mesh: Mesh, held: list[Array], width: int) -> None:
     check(spec_tree(columns, mesh, width_px=width))
     toggled = [row.key for row in rows_of(columns)]
     check(spec_tree(columns, mesh, toggled=toggled, width_px=width))
-    check(torus_map(mesh, width_px=width))
 
 
 COLLECTIVES = st.builds(

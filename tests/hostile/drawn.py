@@ -248,8 +248,7 @@ def _devices(snapshot: Snapshot) -> None:
 def _machine(snapshot: Snapshot) -> None:
     target = machine.target_of(snapshot)
     if target is not None:
-        for axis in machine.axes(snapshot):
-            _draw(machine.blocks(snapshot, target, axis))
+        _draw([machine.links(snapshot, target)])
 
 
 def _rules(snapshot: Snapshot) -> None:

@@ -14,7 +14,6 @@ from inspector.core import snapshot
 from inspector.core.collectives import traffic
 from inspector.core.snapshot import Snapshot
 from inspector.core.tpu_slices import crossing_axes
-from inspector.figures.torus_map import torus_map
 from inspector.machines import targets
 from inspector.machines.links import SliceLink, TorusLink
 from inspector.machines.mesh_links import link_of, links_of
@@ -104,13 +103,3 @@ def test_one_axis_inside_of_slices_and_between_them(look: Look) -> None:
         part = link_of(one, link)
         assert part.size == one.group_size
         assert isinstance(part, SliceLink if one.network == "dcn" else TorusLink)
-
-
-def test_the_torus_picture_has_both_slices(look: Look) -> None:
-    found, _ = look("data between slices")
-    figure = torus_map(found.mesh, highlight_axis="data")
-    (heatmap,) = (trace for trace in figure.data if trace.type == "heatmap")
-    z = np.array(heatmap.z)
-    assert sorted(z[~np.isnan(z)].tolist()) == [0.0] * 4 + [1.0] * 4
-    texts = {text for trace in figure.data if trace.type == "scatter" for text in trace.text or ()}
-    assert {"slice 0", "slice 1"} <= texts

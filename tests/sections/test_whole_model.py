@@ -20,6 +20,7 @@ from inspector.figures.whole_model.picture import draw
 from inspector.figures.whole_model.record import Dimension, Move, Tile, WholeModel, telling_device
 from inspector.sections import whole_model
 from tests.figures import samples
+from tests.machines import torus
 
 _NAMES = ("attention/query", "attention/key", "norm/scale", "mlp/up/kernel", "mlp/down/kernel", "bias")
 _SVG = "{http://www.w3.org/2000/svg}"
@@ -195,6 +196,29 @@ def test_stacked_layers_are_a_block_with_its_multiplicity() -> None:
     (group,) = model.groups
     assert (group.title, group.count) == ("blocks", 6)
     assert [dimension.size for dimension in group.tiles[0].dimensions] == [8, 16]
+
+
+@pytest.mark.parametrize(
+    "mesh",
+    [
+        torus.on_torus((4, 4), (False, False), (4, 4)),
+        torus.on_torus((2, 2, 4), (False, False, False), (4, 4)),
+        replace(samples.mesh(a=2, b=4, c=2), slice_index=(0,) * 8 + (1,) * 8),
+        samples.mesh(a=2, b=2, c=4),
+        samples.mesh(a=12),
+    ],
+    ids=["torus", "torus of three sides", "slices", "three axes", "one axis"],
+)
+def test_the_machine_has_each_device_once(mesh: Mesh) -> None:
+    names = mesh.axis_names
+    array = samples.array("params/w", (64, 64), ((names[0],), None), mesh)
+    model = whole_model.of_snapshot(samples.planned(mesh, array))
+    assert model is not None
+    root = ElementTree.fromstring(draw(model).text)
+    cells = [one for one in root.iter(f"{_SVG}g") if one.get("class") == "device"]
+    assert sorted(int(cell.get("data-position") or -1) for cell in cells) == list(range(mesh.size))
+    lit = Counter(cell.get("data-axis") for cell in cells if cell.get("data-axis"))
+    assert lit == {axis.name: axis.size - 1 for axis in mesh.axes if axis.size > 1}
 
 
 def test_names_from_files_are_text() -> None:

@@ -69,7 +69,7 @@ def _grids(mesh: Mesh) -> tuple[list[np.ndarray], str, list[str]]:
     notes = [crosses] if crossing else []
     panels = chip_panels.panels_of(mesh) if len(set(mesh.devices)) == mesh.size else None
     if panels is not None:
-        return list(panels.cells), panels.heading, notes
+        return list(panels.cells), panels.heading, [*panels.notes, *notes]
     positions, slices = np.arange(mesh.size), slices_of(mesh)
     if slices is not None:
         parts = [positions[slices == number] for number in range(int(slices.max()) + 1)]
