@@ -120,7 +120,6 @@ def _draw_main(
         if run is None and (said := current_layout.claimed()) is not None:
             words = "This server does not have the result that the link was made with, so this is the plan."
             st.info(plain(f"{words}{assessed.claim(said)}"), icon=":material/link:")
-    snapshot_panels.prepare(snapshot)
     with errors:
         findings = () if run is None else run.findings
         wrong = [plain(finding.message) for finding in findings if finding.level == "error"]

@@ -71,18 +71,6 @@ def _show_shards(array: Array, snapshot: Snapshot) -> None:
             render.show([array_section.attributes(array, snapshot), array_section.shards(array, snapshot)])
 
 
-def prepare(snapshot: Snapshot) -> None:
-    """Build the maps that `show` will draw, unless the user has rearranged the dimensions.
-
-    The caller does this before it sends the page: the browser is faster if everything arrives together.
-    """
-    if snapshot.arrays and snapshot.mesh is not None:
-        array = selection.selected(snapshot)
-        mesh = snapshot.mesh_of(array)
-        if mesh is not None and why_no_map(array, mesh) is None:
-            _maps(array, mesh, Arrangement())
-
-
 def _maps(array: Array, mesh: Mesh, arrangement: Arrangement) -> tuple[go.Figure, go.Figure]:
     return _cached_maps(array, mesh, arrangement, _highlighted(array, mesh), page_width.half_px())
 

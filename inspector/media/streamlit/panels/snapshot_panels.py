@@ -47,12 +47,6 @@ FIRST = next(iter(PANELS))
 _SHOWN = "shown_panel"  # the panel, layout and kind of Snapshot that the page showed last
 
 
-def prepare(snapshot: Snapshot) -> None:
-    """Build the figures of the first panel, if it is open, before the page is sent."""
-    if is_open(FIRST):
-        shard_map_panel.prepare(snapshot)
-
-
 def is_open(*names: str) -> bool:
     """Return whether one of these panels is open on the Layout page."""
     return st.session_state.get("panel", FIRST) in names
