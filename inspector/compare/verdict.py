@@ -149,7 +149,7 @@ def _shortest_step(every: Sequence[Compared], same: Sequence[Compared]) -> str:
             parts.append(f"{words}: {and_text(names)}")
     ranked = ("not distinguishable", "worse")
     reasons = [
-        f"{compared.name} ({others[compared.name].reason})"
+        f"{compared.name} ({others[compared.name].reason or _not_comparable(same[0], compared)})"
         for compared in every
         if compared is not best and (compared not in same or others[compared.name].answer not in ranked)
     ]

@@ -57,7 +57,7 @@ def head(dashboard: Dashboard) -> dict[str, str]:
     needed, step, sent = (each[-1] for each in lines)
     return {
         "memory": needed.partition(" of ")[0].strip(),
-        "step": step.strip(),
+        "step": step.strip().removeprefix("about "),
         "traffic": sent.strip(),
     }
 

@@ -24,9 +24,9 @@ from inspector.media import report as reports
 from inspector.media.terminal import options as shared
 from inspector.media.terminal import render, search_files
 from inspector.media.terminal.options import CHIP, SNAPSHOT, argument, one_of, verb
-from inspector.sections import comparison, glance, paired_times
+from inspector.sections import comparison, glance, paired_times, subject
 from inspector.sections.comparison import Named
-from inspector.sections.section import Block, Folded, Section
+from inspector.sections.section import Block, Folded, Section, text
 from inspector.service.engine import Status
 from inspector.service.library import Library
 
@@ -122,6 +122,7 @@ def blocks(named: Named, chip: Chip | None = None) -> list[Block]:
     """Return the comparison with the first Snapshot: verdict, bars, sentences, and what differs."""
     specs = difference.spec_rows([snapshot for _, snapshot in named])
     blocks: list[Block] = [
+        text(subject.line(named, chip)),
         comparison.verdict(named, chip),
         Section("glance", "At a glance", glance.of_report(named, chip)),
         comparison.sentences(named, chip),
