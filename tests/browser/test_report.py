@@ -68,7 +68,7 @@ def test_a_report_works_offline(open_context: Callable[..., BrowserContext], tmp
     # Printing opens all parts, and closes them again.
     page.pdf()
     page.wait_for_function("document.querySelectorAll('details[open]').length === 3")
-    assert page.locator("figure:not([data-state])").count() == 0
+    assert page.locator("figure[data-figure]:not([data-state])").count() == 0
 
     page.get_by_role("button", name="Open all parts").click()
     height = page.evaluate("document.documentElement.scrollHeight")
@@ -85,7 +85,7 @@ def test_a_report_works_offline(open_context: Callable[..., BrowserContext], tmp
     assert f"params/{NAME}/W1" in texts and "<br>" not in texts
     page.screenshot(path=artifact("report"))
     assert axe.violations(page) == []
-    said = page.locator("figure [role=img]").evaluate_all(
+    said = page.locator("figure[data-figure] [role=img]").evaluate_all(
         "found => found.map(one => one.getAttribute('aria-label'))"
     )
     assert len(said) == len(drawn) and all(len(one.split()) > 2 for one in said), said
