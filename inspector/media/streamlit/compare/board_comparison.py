@@ -22,12 +22,13 @@ from inspector.sections.section import Block, Columns, Strong, text
 
 _MOST_SENTENCES = 3  # of one layout; the others are in an expander
 _MOST_COLUMNS = 3
-# All columns of the table have the same width, and a narrow page scrolls it.
+# All columns of the table have the same width. Three layouts fit on a page of 400 pixels, which scrolls more.
 _STYLE = """<style>
 .st-key-board_sentences li { font-size: 0.93rem; line-height: 1.4; }
 .st-key-board_table [data-testid="stMarkdownContainer"] { overflow-x: auto; }
-.st-key-board_table table { table-layout: fixed; width: 100%; min-width: LEAST_WIDTHrem; }
-.st-key-board_table th:first-child { width: 14rem; }
+.st-key-board_table table { table-layout: fixed; width: 100%;
+  min-width: calc(min(14rem, 30vw) + LAYOUTS * min(6.5rem, 20vw)); }
+.st-key-board_table th:first-child { width: min(14rem, 30vw); }
 .st-key-board_table :is(td, th) {
   vertical-align: top; overflow-wrap: anywhere; white-space: normal; padding: 0.24rem 0.5rem !important;
   font-size: 0.87rem; line-height: 1.35;
@@ -42,7 +43,7 @@ def show(board: Board, computing: Sequence[str] = ()) -> None:
     """
     chip = hardware.CHIPS.get(board.chip or "")
     named = [(name, audit.audited(snapshot)) for name, snapshot in board.named]
-    st.html(_STYLE.replace("LEAST_WIDTH", str(14 + 6.5 * len(named))))
+    st.html(_STYLE.replace("LAYOUTS", str(len(named))))
     width_px = screenshot_mode.content_px()
     if computing:
         st.caption(f"The verdict follows when {plain(and_text(list(computing)))} is compiled.")
