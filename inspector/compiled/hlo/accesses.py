@@ -18,14 +18,13 @@ from inspector.compiled.hlo.module import (
     operand_shapes,
     operands_size,
 )
-from inspector.compiled.hlo.opcodes import ANNOTATIONS, MOVES_NOTHING, SAME_DATA, TABLE
+from inspector.compiled.hlo.opcodes import ANNOTATIONS, MOVES_NOTHING, SAME_DATA, TABLE, UPDATES
 from inspector.compiled.hlo.shapes import Shape, bytes_of, elements_of, total_bytes
 from inspector.core.statistics import sum_known
 
 # These write only the first part of their result; the rest is the operand and a context.
 _WRITES_THE_FIRST = frozenset({"copy-start", "recv"})
 _SLICES = frozenset({"slice", "gather"})
-_UPDATES = frozenset({"update", "scatter"})
 _TRIANGULAR = frozenset({"cholesky", "triangular-solve"})
 
 
@@ -43,7 +42,7 @@ def accessed(
     """
     opcode = instruction.opcode
     read, written = operands_size(results, instruction), bytes_of(instruction.shape_text)
-    if instruction.does in (*_SLICES, *_UPDATES):
+    if instruction.does in (*_SLICES, *UPDATES):
         return _part(computation, instruction)
     if opcode == "send":
         return read
@@ -81,7 +80,7 @@ def accessed_by_fusion(fused: Computation) -> int | None:
             # A scalar is part of the code; other constants are read from memory.
             if elements_of(instruction.shape_text) != 1:
                 sources[instruction.name] = instruction
-        elif does in _SLICES or does in _UPDATES:
+        elif does in _SLICES or does in UPDATES:
             whole = False
     root = fused.root
     if root is None:
@@ -97,7 +96,7 @@ def _part(computation: Computation, instruction: Instruction) -> int | None:
     """Count a slice or update twice, as read and as written, and its start indices if they are computed."""
     opcode = instruction.opcode
     shapes = operand_shapes(computation, instruction)
-    if instruction.does in _UPDATES:
+    if instruction.does in UPDATES:
         update = _update(opcode, shapes)
         # A scatter reads the old values as well.
         times, at = (2, 2) if opcode == "dynamic-update-slice" else (3, 1)
@@ -125,8 +124,8 @@ def updated_in_place(
 ) -> tuple[list[Instruction], Instruction | None]:
     """Return the updates by which a fusion makes an output of an array, the last one first, and the array."""
     updates: list[Instruction] = []
-    while output is not None and output.does in ("bitcast", *_UPDATES):
-        updates += [output] if output.does in _UPDATES else []
+    while output is not None and output.does in ("bitcast", *UPDATES):
+        updates += [output] if output.does in UPDATES else []
         output = fused.operand(output)
     return updates, output
 
@@ -177,7 +176,7 @@ def _read(fused: Computation, users: Users, updates: set[str], source: Instructi
             opcode, does = user.opcode, user.does
             if does in _SLICES and number == 0:
                 part = elements_of(user.shape_text)
-            elif does in _UPDATES and number == 0 and same_layout and user.name in updates:
+            elif does in UPDATES and number == 0 and same_layout and user.name in updates:
                 update = _update(opcode, operand_shapes(fused, user))
                 part = 0
                 if opcode == "scatter":  # it reads the old values

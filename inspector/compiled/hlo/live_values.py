@@ -19,6 +19,7 @@ from inspector.compiled.hlo.analysis import Analysis
 from inspector.compiled.hlo.asynchronous import begun
 from inspector.compiled.hlo.dataflow import Forward, Tree, as_tuple, at, leaves, tree_of
 from inspector.compiled.hlo.module import Computation, Instruction, Path, operand_names
+from inspector.compiled.hlo.opcodes import UPDATES
 from inspector.compiled.hlo.shapes import Shape
 from inspector.compiled.hlo.step_limit import TooLong
 from inspector.core.collectives import BY_OPCODE
@@ -26,7 +27,6 @@ from inspector.core.collectives import BY_OPCODE
 # XLA's numbers of memory spaces.
 DEVICE, VMEM, HOST = 0, 1, 5
 
-_UPDATES = frozenset({"update", "scatter"})
 # These pass values on without reading them.
 _PASS_ON = frozenset({"bitcast", "pass", "tuple", "element", "parameter"})
 LARGEST_PROGRAM = 400_000  # instructions
@@ -265,7 +265,7 @@ class Reader(Forward[int]):
     def _in_place(self, instruction: Instruction) -> Iterator[tuple[Path, int]]:
         """Yield (part of the result, number of the operand) of each result that is written in place."""
         written = instruction.attributes_text
-        if instruction.does in _UPDATES:
+        if instruction.does in UPDATES:
             yield (), 0
         if "output_to_operand_aliasing" in written:
             aliasing = instruction.attributes.get("output_to_operand_aliasing", "")

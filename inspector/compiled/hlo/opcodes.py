@@ -132,6 +132,8 @@ SAME_DATA: frozenset[Does] = frozenset({"bitcast", "copy", "reorder", "convert"}
 # The data of operands, or a part of it.
 MOVES: frozenset[Does] = SAME_DATA | {"cast", "slice", "update", "concatenate", "pad", "copy-start"}
 ELEMENTWISE: frozenset[Does] = frozenset({"elementwise", "select"})
+# They write a part into the first operand, which can be done in place.
+UPDATES: frozenset[Does] = frozenset({"update", "scatter"})
 # They run one computation, once.
 CALLS: frozenset[Does] = frozenset({"call", "fusion", "start"})
 RUNS: frozenset[Does] = CALLS | {"while", "conditional"}
