@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
+import contextlib
 import os
 import threading
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from concurrent import futures
 from dataclasses import dataclass
 from typing import Any
@@ -110,7 +111,7 @@ def layout_effects(layout: Layout, program: str, chip: Chip | None, report: Call
         report("effects", done=len(tried), of=len(variants), found=typed_json.encode(known_effects()))
 
     show()
-    with futures.ThreadPoolExecutor(_THREADS) as pool:
+    with _pool() as pool:
         started: dict[tuple[str, ...], futures.Future[Program]] = {}
         for variant in variants:
             key = partitioned.key(variant)
@@ -127,6 +128,17 @@ def layout_effects(layout: Layout, program: str, chip: Chip | None, report: Call
             tried.append(Effect(variant.kind, variant.label, changed, cost, reason))
             show()
     return known_effects()
+
+
+@contextlib.contextmanager
+def _pool() -> Iterator[futures.ThreadPoolExecutor]:
+    """Return threads that partition variants. They start no more after an error, as of a cancelled job."""
+    with futures.ThreadPoolExecutor(_THREADS) as pool:
+        try:
+            yield pool
+        except BaseException:
+            pool.shutdown(wait=False, cancel_futures=True)
+            raise
 
 
 def _variants(layout: Layout, program: str) -> tuple[list[_Variant], int]:

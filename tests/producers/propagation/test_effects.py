@@ -209,6 +209,33 @@ def test_the_changes_with_the_largest_bounds_come_first_and_equal_programs_once(
     assert effect(found, "Repeat batch").cost == found.current
 
 
+def test_a_cancelled_job_partitions_no_further_changes(monkeypatch) -> None:
+    partitioned: list[str] = []
+    original = effects.partitioned_totals
+
+    def counting(lowered, *rest, **named):
+        partitioned.append(lowered.name)
+        return original(lowered, *rest, **named)
+
+    class Cancelled(BaseException):
+        pass
+
+    def report(_: str, **progress: object) -> None:
+        if progress.get("done") == 1:
+            raise Cancelled
+
+    monkeypatch.setattr(effects, "partitioned_totals", counting)
+    effects.forget()
+    layout = layouts.parse({**MLP, "depth": "56"}).unwrap()
+    others = [replace(layout, rules=(*layout.rules, (f"other{n}", ("data",)))) for n in range(20)]
+    found = [Change("rule", f"Change {n}", replace(other, donate=False)) for n, other in enumerate(others)]
+    monkeypatch.setattr(effects, "changes", lambda _: (found, 0))
+    monkeypatch.setattr(effects, "_key", lambda variant, *_: (variant.label,))
+    with pytest.raises(Cancelled):
+        layout_effects(layout, "train_step", None, report)
+    assert len(partitioned) < 10
+
+
 def test_another_program_and_a_layout_without_rules(effects_of) -> None:
     found = effects_of({**MLP, "rules": ""}, program="apply")
     assert found.current.wire_bytes == {}
