@@ -199,16 +199,15 @@ def mesh_axes_text(axes: Sequence[str] | None, name: Callable[[str], str] = str)
     return " × ".join(map(name, axes)) or "no axis"
 
 
-def mesh_text(mesh: Mesh | None, name: Callable[[str], str] = str, *, max_axes_of_size_1: int = 3) -> str:
+def mesh_text(mesh: Mesh | None, *, max_axes_of_size_1: int = 3) -> str:
     """Return the mesh axes and their sizes: `data 2 × model 4`, `unknown` for None.
 
     If too many axes have size 1, they are counted: `fsdp 16, and 11 axes of size 1`.
     """
     if mesh is None:
         return "unknown"
-    names = [name(axis.name) for axis in mesh.axes]
     sizes = [axis.size for axis in mesh.axes]
-    return mesh_sizes_text(names, sizes, max_axes_of_size_1=max_axes_of_size_1) or "one device"
+    return mesh_sizes_text(mesh.axis_names, sizes, max_axes_of_size_1=max_axes_of_size_1) or "one device"
 
 
 def mesh_sizes_text(axis_names: Iterable[str], sizes: Iterable[int], *, max_axes_of_size_1: int = 3) -> str:

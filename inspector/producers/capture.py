@@ -218,9 +218,9 @@ def _refuse_traced(value: Any, path: str) -> None:
         )
 
 
-def _group(leaf: Leaf, path: str, given: GroupOf | None, default: Group = "other") -> Group:
+def _group(leaf: Leaf, path: str, given: GroupOf | None) -> Group:
     if given is None:
-        return group_of(leaf, path) or default
+        return group_of(leaf, path) or "other"
     chosen = given(path) if callable(given) else given
     if chosen not in _GROUPS:
         raise InvalidInput(f"group is {shown(chosen)}, but must be one of {', '.join(_GROUPS)}")

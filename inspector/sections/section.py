@@ -15,7 +15,7 @@ from typing import Any, Literal, TypeAlias, TypeVar, cast
 
 import plotly.graph_objects as go
 
-from inspector.core.formatting import bytes_text, exact_bytes_text, seconds_text, times_text
+from inspector.core.formatting import bytes_text, seconds_text, times_text
 from inspector.figures.whole_model.svg import Svg
 
 Record = TypeVar("Record")
@@ -276,13 +276,12 @@ def columns(*headings: str | Column) -> tuple[Column, ...]:
     return tuple(heading if isinstance(heading, Column) else Column(*_split(heading)) for heading in headings)
 
 
-def cell_text(cell: Cell, kind: CellKind, *, exact: bool = False) -> str:
+def cell_text(cell: Cell, kind: CellKind) -> str:
     """Return a cell as plain text.
 
     Args:
       cell: the value; None gives "unknown".
       kind: the kind of its column. Bytes are integers, seconds are floats.
-      exact: also give bytes in full: `1.0 MiB (1,048,576 bytes)`.
     """
     if cell is None:
         return "unknown"
@@ -290,7 +289,7 @@ def cell_text(cell: Cell, kind: CellKind, *, exact: bool = False) -> str:
         return plain(inline(cell))
     match kind:
         case "bytes":
-            return exact_bytes_text(int(cell)) if exact else bytes_text(int(cell))
+            return bytes_text(int(cell))
         case "seconds":
             return seconds_text(cell)
         case "ratio":
@@ -320,7 +319,6 @@ def listing(*items: str) -> Listing:
     return Listing(tuple((item,) for item in items))
 
 
-def more_text(count: int, noun: str, plural: str | None = None) -> str:
+def more_text(count: int, noun: str) -> str:
     """Return the line below a list that was cut: `3 more findings are not shown.`"""
-    noun = noun if count == 1 else plural or noun + "s"
-    return f"{count:,} more {noun} {'is' if count == 1 else 'are'} not shown."
+    return f"{count:,} more {noun} is not shown." if count == 1 else f"{count:,} more {noun}s are not shown."

@@ -42,12 +42,11 @@ class Arrival:
         return sum(size for _, size in self.received)
 
 
-def placement(assembly: Assembly, shape: Sequence[int] | None = None) -> Placement | None:
+def placement(assembly: Assembly) -> Placement | None:
     """Return the placement of the global array. None if its shape is not divisible by the mesh."""
-    shape = assembly.shape if shape is None else shape
-    if any(sharding.indivisible(shape, assembly.spec, assembly.mesh())):
+    if any(sharding.indivisible(assembly.shape, assembly.spec, assembly.mesh())):
         return None
-    return sharding.place(shape, assembly.spec, assembly.mesh())
+    return sharding.place(assembly.shape, assembly.spec, assembly.mesh())
 
 
 def home_blocks(assembly: Assembly) -> np.ndarray:

@@ -42,7 +42,6 @@ from inspector.producers.propagation import constraints, shardy, xla_partitioner
 from inspector.producers.propagation.numbers import OperationNames, for_partitioner, numbered
 from inspector.producers.propagation.origins import LogicalAxes, note_axes
 from inspector.producers.propagation.rewritable import RewritableModule
-from inspector.producers.propagation.shardings import MANUAL
 from inspector.producers.propagation.walk import operations
 from inspector.producers.propagation.xla_form import remove_dead_code, xla_form
 from inspector.producers.sharding_errors import RefusedPrograms
@@ -121,11 +120,6 @@ class Lowered:
     def constraints_by_name(self) -> Mapping[str, Collection[int]]:
         """Positions of its sharding constraints by the names that a built-in model gives them."""
         return constraints.positions_by_name(self.module.operation)
-
-    @functools.cached_property
-    def has_manual_part(self) -> bool:
-        """Whether it has a `shard_map`."""
-        return any(operation.name == MANUAL for operation in operations(self.module.operation))
 
 
 @dataclass(frozen=True)

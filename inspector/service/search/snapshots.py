@@ -11,9 +11,7 @@ from inspector.service.inspection import Inspection
 MOST = 4  # layouts, the current one included
 
 
-def snapshots_of(
-    result: SearchResult, service: Inspection, most: int = MOST
-) -> tuple[list[tuple[str, Snapshot]], int]:
+def snapshots_of(result: SearchResult, service: Inspection) -> tuple[list[tuple[str, Snapshot]], int]:
     """Return names and Snapshots: the layout that the search began with, then the best ones.
 
     Compiled ones, and those that the search ran on this machine, come from the cache. Others are plans with
@@ -30,7 +28,7 @@ def snapshots_of(
         if not candidate.current and candidate.stage != "rejected"
     ]
     made, names, lost = [], [], 0
-    for candidate in chosen[:most]:
+    for candidate in chosen[:MOST]:
         layout = layout_of(candidate)
         # On emulated devices a search for a chip runs layouts too; the median is in no result then.
         snapshot = known_results.compiled(layout) or known_results.measured(layout, candidate.measured)
