@@ -103,7 +103,7 @@ def _draw_main(
         return None, None, lambda: None
     run = finished_runs.run_of(service, layout)
     propagates = run is None and snapshot_panels.is_open(*_of_programs())
-    errors, summary = st.container(), st.container()
+    errors, summary = st.container(), st.container(gap="xsmall")
     # The browser draws the tabs while the programs are propagated.
     tabs = snapshot_panels.draw_tabs()
     programs = propagation.outcome(

@@ -70,16 +70,23 @@ def show(
         last_shown.keep_complete(layout.model, assessment)
     refused = any(program.sharding_error for program in snapshot.programs)  # they are shown above
     improve_panel.show_urgent(snapshot, layout, None if refused else assessment.rejected)
-    text, controls = page_width.beside([3, 2], align="top")
+    state = assessed.state_change(assessment, before)
+    changed = any(fact.change and not fact.computing for fact in facts.facts) or "→" in state
+    compared = f" · → from {known[0]}" if known is not None and changed else ""
+    model = f"{plain(subject.of_model(snapshot))} · " if subject.of_model(snapshot) else ""
+    left, controls = page_width.beside([3, 2], align="top")
+    text = left.container(gap="xsmall")
     with text:
         title = subject.title([("", snapshot)], chip_choice.chosen_chip(), with_mesh=True)
         icon, label, color = SOURCE_BADGES[snapshot.source.kind]
-        with st.container(horizontal=True, vertical_alignment="center", gap="small"):
-            st.markdown(f"### {plain(title)}", width="content")
-            st.badge(label, icon=icon, color=color)
+        st.markdown(f"### {plain(title)}")
+        st.caption(model + render.markdown(summary.line(snapshot, state).parts) + compared)
+        one_row = page_width.content_px() >= page_width.NARROW_PX
+        row = st.container(horizontal=one_row, vertical_alignment="center", gap="small")
+        row.badge(label, icon=icon, color=color)
     with controls, screenshot_mode.controls("run"):
         draw_run()
-    with text, screenshot_mode.controls("actions", horizontal=True, gap="small"):
+    with row, screenshot_mode.controls("actions", horizontal=True, gap="small"):
         kept = without_totals or snapshot
         pin_button.show(kept, _suggested_name(layout), key="pin")
         keep_button.show(kept, _suggested_name(layout), key="keep")
@@ -95,11 +102,6 @@ def show(
     if not computing:
         render.show(_bars(assessment))
         remedies_panel.show(layout, assessment)
-    state = assessed.state_change(assessment, before)
-    changed = any(fact.change and not fact.computing for fact in facts.facts) or "→" in state
-    compared = f" · → from {known[0]}" if known is not None and changed else ""
-    model = f"{plain(subject.of_model(snapshot))} · " if subject.of_model(snapshot) else ""
-    st.caption(model + render.markdown(summary.line(snapshot, state).parts) + compared)
     screenshot_mode.write_provenance([("", snapshot)])
     return draw_link
 
