@@ -163,17 +163,12 @@ def _dcn(
     canvas: Canvas, before: tuple[float, float, float, float], after: tuple[float, float, float, float]
 ) -> None:
     """Draw the data center network between two slices."""
-    x1, y1 = before[0] + before[2] + 1, before[1] + before[3] / 2
-    x2, y2 = after[0] - 3, after[1] + after[3] / 2
-    if after[1] > before[1]:
-        x1, y1, x2, y2 = (
-            before[0] + before[2] / 2,
-            before[1] + before[3] + 1,
-            after[0] + after[2] / 2,
-            after[1] - 3,
-        )
-    canvas.text((x1 + x2) / 2 + 6, (y1 + y2) / 2 + 4, "data center network", 9.5, fill_opacity=0.72)
-    canvas.line(x1, y1, x2, y2, INK, stroke_width=2, stroke_dasharray="3 2", stroke_opacity=0.7)
+    (x1, y1, wide, high), (x2, y2, other_wide, other_high) = before, after
+    ends = x1 + wide + 1, y1 + high / 2, x2 - 3, y2 + other_high / 2
+    if y2 > y1:
+        ends = x1 + wide / 2, y1 + high + 1, x2 + other_wide / 2, y2 - 3
+        canvas.text(ends[0] + 6, y2 - 6, "data center network", 10, fill_opacity=0.72)
+    canvas.line(*ends, INK, stroke_width=2, stroke_dasharray="3 2", stroke_opacity=0.7)
 
 
 def _below(

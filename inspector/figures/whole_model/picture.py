@@ -203,11 +203,11 @@ def _draw_line(sheet: _Sheet, line: list[_Column], y: float) -> float:
     titled = any(group.title for group, _, _ in groups)
     sections = any(column.tile.section for column in line)
     top = y + 6
-    y = top + (20 if titled else 0) + (14 if sections else 0)
+    y = top + (20 if titled else 0) + (18 if sections else 0)
     stack = tiles.SHEET_PX * max(tiles.sheets(column.tile) for column in line)
     height = max(column.size[1] for column in line)
     base = y + stack + tiles.EDGE_PX + 8 + height
-    _sections(sheet, line, y)
+    _sections(sheet, line, y - 13)
     for column in line:
         edge = tiles.EDGE_PX if any(d.axes for d in column.tile.sides()[0]) else 2
         canvas.open(_tile_title(column.tile), **_of_tile(column.tile))
