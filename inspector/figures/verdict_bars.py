@@ -32,6 +32,7 @@ BAR_PX, GHOST_PX, HEAD_PX = 24, 5, 20
 _LINE_PX = 17
 _GAP_PX, _BETWEEN_PX = 10, 36
 _NARROW_PX = 290  # bars that would be narrower than this beside each other are below each other
+_BOLD = 0.92  # the width of a text over that of a bold one
 _LEAST_NAME = 14  # characters of a name that a value leaves
 _LONGEST = 1.25  # the end of a long interval, in times of the bar
 _ROOM = 0.94  # of the width for the longest bar: the rest is for the ends of intervals
@@ -255,7 +256,7 @@ class _Drawing:
     ) -> float:
         """Draw a bar with its heading and its legend, and return where it ends."""
         self.said.append(f"{bar.name or title}: {bar.values[0]}")
-        name, most = bar.name or title, labels.fitting(width, frame.NOTE_PX + 1) - 2
+        name, most = bar.name or title, labels.fitting(_BOLD * width, frame.NOTE_PX + 1) - 2
         least = min(len(name), _LEAST_NAME)
         fitting = (value for value in bar.values if len(value) <= most - least)
         value = next(fitting, labels.cut(bar.values[-1], most - least)) if values else ""

@@ -79,7 +79,7 @@ def test_no_text_is_cut_off(open_dashboard):
     figures = {
         "Communication": ("collective_bars", "traffic_map"),
         "Memory": ("memory_bars",),
-        "Time": ("step_model", "roofline", "operation_times-train_step"),
+        "Time": ("step_parts", "operation_times-train_step"),
     }
     for window in dashboard.in_windows():
         for tab, keys in figures.items():
