@@ -113,7 +113,7 @@ def test_marks_and_unknown_figures_are_said_above_the_bars() -> None:
     ]
     wide, narrow = (
         " ".join(one.text for one in verdict_bars(rows, width_px=width).layout.annotations)
-        for width in (1400, 640)
+        for width in (1400, 700)
     )
     assert "✗ +50% worse" in wide and "unknown: no program" in wide
     assert "✗ +50%" in narrow and "worse" not in narrow
