@@ -36,6 +36,8 @@ Table = Literal["rule", "pattern"]
 
 SAID = "said"  # the URL parameter with the figures of a run or compile
 _CLAIM, _LAST_TAB, _NEW_FIELD = "url_claim", "last_tab", "new_field"
+# On a slow server, a timer of *Compare* can replace the URL that the back button has sent by its own.
+_PIN = "pin"
 # Streamlit reserves these URL parameters, so the fields have other names there. Sizes have no hyphens.
 _PARAMETERS = {name: f"{name}-size" for name in ("embed", "embed_options")}
 
@@ -76,7 +78,7 @@ def begin(on_layout_page: bool, tabs: Collection[str] = ()) -> None:
         put(layouts.parse(layouts.opening_fields()).unwrap())
     elif (
         on_layout_page
-        and ("last_layout" not in state or back_button.pressed())
+        and ("last_layout" not in state or (back_button.pressed() and _PIN not in _query()))
         and _query() != state.get("written_query")
     ):
         # A link, or another URL of the browser's history.

@@ -398,6 +398,15 @@ def test_the_back_button_restores_the_layout(open_page):
     assert page.value("field:mesh") == "4x2"
 
 
+def test_the_url_of_compare_is_not_that_of_the_back_button(open_page):
+    page = open_page(mesh="4x2")
+    page.test.query_params.clear()
+    page.test.query_params["pin"] = "A~~mesh.8x1"
+    go_back(page.test)
+    assert page.value("field:mesh") == "4x2" and page.query() == {"mesh": "4x2"}
+    assert not page.warnings()
+
+
 def test_the_back_button_counts_also_if_another_run_comes_before_the_end(open_page):
     page = open_page(mesh="4x2")
     page.type("field:mesh", "8x1")
