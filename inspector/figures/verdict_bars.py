@@ -34,7 +34,7 @@ _GAP_PX, _BETWEEN_PX = 10, 36
 _NARROW_PX = 290  # bars that would be narrower than this beside each other are below each other
 _BOLD = 0.92  # the width of a text over that of a bold one
 _LEAST_NAME = 14  # characters of a name that a value leaves
-_LONGEST = 1.25  # the end of a long interval, in times of the bar
+_LONGEST = 1.7  # the end of a long interval, in times of the bar
 _ROOM = 0.94  # of the width for the longest bar: the rest is for the ends of intervals
 _WHISKER_PX = 5
 MEMORY_WORDS: dict[MemoryKind, str] = {
@@ -374,10 +374,15 @@ class _Drawing:
         entries: dict[str, str] = {}
         for part in (part for bar in bars for part in bar.segments if part.size):
             entries[part.name if len(bars) > 1 else f"{part.name} {part.text}"] = _squares(part.fill)
-        if hidden := sum(part.hidden for bar in bars for part in bar.segments):
-            entries["hidden behind work" + (f" {seconds_text(hidden)}" if len(bars) == 1 else "")] = "▁ "
+        ghosts = [part for bar in bars for part in bar.segments if part.hidden]
+        if ghosts:
+            hidden = seconds_text(sum(part.hidden for part in ghosts))
+            color = max(ghosts, key=lambda part: part.hidden).fill.color
+            entries["hidden behind work" + f" {hidden}" * (len(bars) == 1)] = _colored("▂", color)
+        if any(bar.interval for bar in bars):
+            entries["80% interval"] = "├┤"
         for limit in dict.fromkeys(bar.limit[1] for bar in bars if bar.limit is not None):
-            entries[limit] = f'<span style="color:{palette.BAD}">┃</span>'
+            entries[limit] = _colored("┃", palette.BAD)
         lines: list[str] = []
         used = width
         for text, mark in entries.items():
@@ -396,6 +401,10 @@ class _Drawing:
 def _squares(fill: palette.Fill) -> str:
     """Return a square in the color of a fill, or two for stripes; a dotted one is pale."""
     if fill.hatch == palette.DOTS:
-        return f'<span style="color:{fill.color}">▒</span>'
+        return _colored("▒", fill.color)
     colors = [fill.color, *([fill.over] if fill.over else [])]
-    return "".join(f'<span style="color:{color}">■</span>' for color in colors)
+    return "".join(_colored("■", color) for color in colors)
+
+
+def _colored(sign: str, color: str) -> str:
+    return f'<span style="color:{color}">{sign}</span>'

@@ -7,7 +7,7 @@ from typing import Any
 
 from inspector.assessment import assess
 from inspector.core.assessment import LEAST_CHANGE, MEMORY, UNKNOWN_AXES, Assessment
-from inspector.core.formatting import bytes_text, counted, mesh_axes_text, seconds_text
+from inspector.core.formatting import bytes_text, counted, mesh_axes_text, seconds_text, share_text
 from inspector.core.program_names import noun
 from inspector.core.snapshot import Snapshot
 from inspector.machines import hardware
@@ -37,8 +37,9 @@ def of_assessment(assessment: Assessment, before: Assessment | None = None) -> F
     sent = assessment.traffic
     traffic = "Traffic"
     if sent is not None and sent.largest is not None:
-        most = "" if len(sent.by_axes) == 1 else "most "
-        traffic = f"Traffic, {most}over {_axes_text(sent.largest)}"
+        share = sent.by_axes[sent.largest] / sent.bytes
+        part = "" if len(sent.by_axes) == 1 else f"{share_text(share, 0)} "
+        traffic = f"Traffic, {part}over {_axes_text(sent.largest)}"
     answers = (
         Fact(
             fits_label(assessment),
