@@ -347,7 +347,7 @@ def _holdings(sheet: _Sheet, line: Sequence[_Column], y: float) -> float:
             if list(tile.copied_over) == everywhere:
                 over = " on all devices"
             for text in labels.wrapped(
-                f"{tile.copies} copies{over}", svg.fitting(column.width - 2, _SMALL_PX), 3
+                f"{tile.copies} copies{over}", svg.fitting(column.width - 2, _SMALL_PX), 4
             ):
                 at += 13
                 sheet.canvas.text(column.left, at, text, _SMALL_PX, fill_opacity=0.72)
