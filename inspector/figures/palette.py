@@ -77,7 +77,7 @@ _VIVID = 0.6  # more chroma for shades of several axes
 _PALE = 0.76  # share of white in the palest shade
 SHADES = 64  # of one array, at most: neighbors of more blocks share a shade
 _READABLE = 4.6  # contrast of black on each shade
-_NEUTRALS = "#565E69", "#B9C0C9"  # the ends of the greys
+_NEUTRALS = "#464E59", "#C6CCD4"  # the ends of the greys
 
 # Amounts, weakest first: from the ground of a page to what stands out most on it. The text that can be read
 # on a step of one scale is white where that of the other is black.
@@ -216,9 +216,15 @@ def neutrals(count: int) -> tuple[str, ...]:
 
 @functools.cache
 def color_of_group(group: str) -> str:
-    """Return the grey of a group of arrays in memory (`USE_GROUPS`); unknown ones have `UNKNOWN`."""
+    """Return the grey of a group of arrays in memory (`USE_GROUPS`); unknown ones have `UNKNOWN`.
+
+    Dark, middle and pale greys take turns, because groups are stacked in this order.
+    """
     names: list[str] = [*USE_GROUPS]
-    return neutrals(len(names))[names.index(group)] if group in names else UNKNOWN
+    if group not in names:
+        return UNKNOWN
+    dark_first = [name for turn in range(3) for name in names[turn::3]]
+    return neutrals(len(names))[dark_first.index(group)]
 
 
 def fill_of_spec(spec: Spec | None, mesh: Mesh | None) -> Fill:
