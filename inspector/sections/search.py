@@ -32,6 +32,7 @@ from inspector.core.rules.rule import rule_text
 from inspector.figures.bars import Row, change_row, rows_figure
 from inspector.figures.search_front import search_front
 from inspector.layout import Layout, from_json
+from inspector.sections import verdict_bars
 from inspector.sections.section import (
     WIDEST_PX,
     Block,
@@ -85,6 +86,8 @@ def section(result: SearchResult) -> Section:
             )
         )
     blocks += answer(result)
+    if (steps := bars(result)) is not None:
+        blocks.append(steps)
     shown = [
         candidate
         for candidate in result.candidates
@@ -115,6 +118,20 @@ def answer(result: SearchResult) -> tuple[Text, ...]:
         return ()
     reason = "" if best.assessment is None else because(best.assessment)
     return (text(*with_code(words)), *((text(*with_code(reason), quiet=True),) if reason else ()))
+
+
+def bars(result: SearchResult) -> Picture | None:
+    """Return what a step and the memory of the best and of the current layout consist of; None if unknown."""
+    best, current = result.best_candidate, result.current
+    if best is None:
+        return None
+    named = [(name_of(best), best)]
+    if current is not None and not best.current and current.stage == best.stage:
+        named.append((f"{name_of(current)}, current", current))
+    layouts = verdict_bars.drawn(
+        [(name, candidate.assessment) for name, candidate in named if candidate.assessment is not None]
+    )
+    return verdict_bars.picture(layouts, "search_bars") if layouts else None
 
 
 def picture(result: SearchResult) -> Picture:
