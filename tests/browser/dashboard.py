@@ -8,7 +8,7 @@ from collections.abc import Callable, Iterator
 from contextlib import suppress
 from pathlib import Path
 from typing import Any
-from urllib.parse import urlsplit
+from urllib.parse import parse_qsl, urlsplit
 
 from playwright.sync_api import Locator, Page, expect
 from playwright.sync_api import TimeoutError as PlaywrightTimeout
@@ -278,8 +278,8 @@ class Dashboard:
         self._expect_value(self.rules, expected)
 
     def expect_query(self, expected: str) -> None:
-        """Wait for this query in the URL. The URL changes after the figures."""
-        self._expect_value(self.query, expected)
+        """Wait for this query in the URL, in any order. The URL changes after the figures."""
+        self._expect_value(lambda: sorted(parse_qsl(self.query())), sorted(parse_qsl(expected)))
 
     def expect_devices_of_blocks(self, expected: list[str]) -> None:
         self._expect_value(self.devices_of_blocks, expected)
