@@ -16,7 +16,8 @@ OTHER_ARRAYS = "other arrays"
 # In display order.
 ROLES: Mapping[str, str] = {
     PARAMETERS: "All-gathers of parameters, and other exchanges that bring them from one layout to another.",
-    GRADIENTS: "Reductions of the gradients of parameters, and of results that are combined with them.",
+    GRADIENTS: "Reductions of the gradients of parameters, and of results that are combined with them, and "
+    "all-gathers of what they reduced.",
     OPTIMIZER: "Exchanges of the optimizer's moments, and of values that it computes.",
     EXPERTS: "Exchanges of activations in modules with experts, by the logical axes of their parameters or "
     "by name.",
@@ -62,9 +63,20 @@ def _role(collective: Collective, groups: Mapping[str, str], experts: frozenset[
     moved = {groups.get(path, "other") for path in collective.arrays}
     # Some gathers are sums of parts that are zero elsewhere.
     summed = (groups.get(path) for path in outputs_of(collective))
-    if OPERATIONS[collective.op].reduces and "params" in summed:
+    if "params" in summed and (OPERATIONS[collective.op].reduces or moves_gradients(collective)):
         return GRADIENTS
     return next((name for group, name in _GROUPS.items() if group in moved), OTHER_ARRAYS)
+
+
+def makes_results(collective: Collective) -> bool:
+    """Return whether all that a collective moves is computed in the program and becomes results."""
+    return bool(collective.parts) and all(part.outputs and not part.inputs for part in collective.parts or ())
+
+
+def moves_gradients(collective: Collective) -> bool:
+    """Return whether a collective moves gradients that are summed, as the end of an all-reduce in phases."""
+    places = parse_op_name(collective.op_name)
+    return makes_results(collective) and all(place.phase == "backward" for place in places)
 
 
 def in_optimizer(collective: Collective) -> bool:

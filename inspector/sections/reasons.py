@@ -9,6 +9,7 @@ from threading import Lock
 
 import cachetools
 
+from inspector.compiled.collective_roles import moves_gradients
 from inspector.compiled.matched_conflicts import PartKey, numbered_parts, parts_of_conflict
 from inspector.compiled.op_name import parse_op_name
 from inspector.compiled.source_calls import PRIMITIVES
@@ -154,6 +155,11 @@ def _reason(
         )
     if collective.op in _SUMS:
         return _of_sum(primitive, axes, collective.op)
+    if collective.op == "all-gather" and arrays and moves_gradients(collective):
+        return (
+            f"The gradient of {_named(arrays)} is summed in shards along {axes}, and needed whole: the "
+            "all-gather collects the sums."
+        )
     what = f" of {_named(arrays)}" if arrays else ""
     return (
         f"{primitive} needs its data in another sharding than they have: the {collective.op} moves "

@@ -11,7 +11,14 @@ from dataclasses import dataclass, replace
 
 from inspector.assessment import assess
 from inspector.compiled import collective_roles
-from inspector.compiled.collective_roles import ACTIVATIONS, EXPERTS, by_role
+from inspector.compiled.collective_roles import (
+    ACTIVATIONS,
+    EXPERTS,
+    GRADIENTS,
+    OTHER_ARRAYS,
+    PARAMETERS,
+    by_role,
+)
 from inspector.compiled.op_name import PHASES, parse_op_name
 from inspector.core.assessment import MEMORY
 from inspector.core.collectives import wire_bytes_of_run
@@ -41,8 +48,8 @@ from inspector.sections.section import Block, Drawing
 
 KEY = "whole_model"
 
-# Role, operation, mesh axes and network.
-_Kind = tuple[str | None, str, tuple[str, ...] | None, str | None]
+# Subject, operation, mesh axes and network.
+_Kind = tuple[str, str, tuple[str, ...] | None, str | None]
 
 _MOST_GROUPS = 10
 _MOST_TILES = 16  # of a group
@@ -82,9 +89,10 @@ def of_snapshot(snapshot: Snapshot, chip: Chip | None = None, device: int | None
         return None
     if device is None or not 0 <= device < mesh.size:
         device = telling_device(mesh)
-    program = step_program(snapshot)
-    reader = _Reader(snapshot, mesh, coordinates(mesh, device), program)
     assessment = assess(snapshot, chip)
+    # What was partitioned before JAX refused it runs nowhere, so nothing moves.
+    program = step_program(snapshot) if assessment.rejected is None else None
+    reader = _Reader(snapshot, mesh, coordinates(mesh, device), program)
     sent = assessment.traffic or assessment.known_traffic
     groups, elsewhere = reader.groups(arrays)
     facts: tuple[str, ...] = ()
@@ -99,9 +107,9 @@ def of_snapshot(snapshot: Snapshot, chip: Chip | None = None, device: int | None
         elsewhere=elsewhere,
         mesh=mesh,
         device=device,
-        ordered=program is not None and program.first_used is not None,
         traffic=None if sent is None else dict(sent.by_axes),
         unknown_traffic=assessment.unknown_traffic if program is not None else None,
+        rejected="" if assessment.rejected is None else assessed.rejection(assessment.rejected),
         facts=facts,
         step=run_of(program.name) if program is not None else "one step",
         more=reader.more,
@@ -358,7 +366,15 @@ class _Reader:
         finished = []
         for number, group in enumerate(groups):
             tiles = tuple(
-                replace(tile, moves=self._moves(of_tiles[number, place], finder, groups))
+                replace(
+                    tile,
+                    moves=self._moves(
+                        of_tiles[number, place],
+                        finder,
+                        groups,
+                        {*tile.axes, *(() if group.layers is None else group.layers.axes)},
+                    ),
+                )
                 for place, tile in enumerate(group.tiles)
             )
             finished.append(
@@ -376,19 +392,22 @@ class _Reader:
         collectives: Sequence[tuple[str | None, Collective]],
         finder: _Finder,
         groups: Sequence[Group],
+        cutting: Iterable[str] = (),
         apart: bool = False,
     ) -> tuple[Move, ...]:
         """Return the moves of these collectives, those with the most bytes first.
 
+        cutting: the mesh axes that cut the arrays of parameters that they move.
         apart: whether those of other operations are other moves.
         """
         alike: dict[tuple[_Kind, str], list[Collective]] = defaultdict(list)
         for role, collective in collectives:
             axes = collective.axis_parts if collective.mesh_axes is None else collective.mesh_axes
             primitive = parse_op_name(collective.op_name)[0].primitive if apart else ""
-            alike[(role, collective.op, axes, collective.network), primitive].append(collective)
+            subject = _subject(role, collective, cutting)
+            alike[(subject, collective.op, axes, collective.network), primitive].append(collective)
         moves = []
-        for ((role, op, axes, network), _), members in alike.items():
+        for ((subject, op, axes, network), _), members in alike.items():
             assert self._program is not None
             ranked = sorted(members, key=lambda one: -(wire_bytes_of_run(one) or 0))
             sources = dict.fromkeys(
@@ -403,7 +422,7 @@ class _Reader:
                     op=op,
                     axes=axes,
                     network=network,
-                    role=role,
+                    subject=subject,
                     phases=tuple(phase for phase in PHASES if phase in phases and phase != "unknown"),
                     bytes=wire_bytes_of_run(*ranked),
                     executions=sum_known(one.executions for one in ranked),
@@ -416,7 +435,9 @@ class _Reader:
 
     def _activation(self, group: Group) -> Tile | None:
         """Return the activation that most modules of a group have, such as the residual stream."""
-        name = None if self._program is None else self._program.name
+        if self._program is None:
+            return None
+        name = self._program.name
         # The modules of a group, or of a block the block itself.
         single = group.count == 1 and group.layers is None
         heads = {
@@ -492,6 +513,16 @@ class _Finder:
             module = module.rpartition("/")[0]
         source = self.source(collective)
         return None if source is None else source[0]
+
+
+def _subject(role: str | None, collective: Collective, cutting: Iterable[str]) -> str:
+    """Return what a collective moves: weights only along mesh axes that cut them."""
+    if role != PARAMETERS:
+        return {GRADIENTS: "gradients", OTHER_ARRAYS: "arrays"}.get(role or "", role or "arrays")
+    if collective_roles.makes_results(collective):
+        return "updated weights"
+    axes = {axis.partition(":")[0] for axis in collective.axis_names}
+    return "weights" if axes <= set(cutting) else "slices made in the step,"
 
 
 def _segments(path: str) -> list[str]:

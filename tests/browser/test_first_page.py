@@ -19,7 +19,7 @@ PLACES = [(tab, view) for tab in TABS for view in (VIEWS if tab == "Arrays" else
 def test_the_default_layout_is_drawn(dashboard):
     expect(dashboard.page).to_have_title("Sharding Inspector")
     expect(dashboard.main().get_by_role("heading", level=3)).to_have_text(
-        "MLP, logical axes on data 2 × model 4"
+        "MLP, logical axes on data 2 × model 4, 8 emulated devices"
     )
     dashboard.expect_badge("Planned")
     dashboard.expect_devices_of_blocks(["0, 4", "1, 5", "2, 6", "3, 7"])

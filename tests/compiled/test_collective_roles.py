@@ -8,6 +8,7 @@ from inspector.compiled import collective_roles as roles
 from inspector.core.snapshot import Array, Collective, CollectivePart, Program, Snapshot, Source
 
 FORWARD = "jit(train_step)/jvp(Model)/block/dot_general"
+BACKWARD = "jit(train_step)/transpose(jvp(Model))/block/dot_general"
 OPTIMIZER = "jit(train_step)/dot_general"
 
 
@@ -44,6 +45,11 @@ def test_a_combined_sum_is_one_of_gradients_only_for_their_part() -> None:
         # A gather as a sum of shards and zeros.
         ("all-reduce", CollectivePart(8, ("params/w",), (), FORWARD), roles.PARAMETERS),
         ("all-gather", CollectivePart(8, op_name=FORWARD), roles.ACTIVATIONS),
+        # The end of an all-reduce in phases, between TPU slices and inside of them.
+        ("all-gather", CollectivePart(8, (), ("params/w",), BACKWARD), roles.GRADIENTS),
+        ("all-gather", CollectivePart(8, ("params/w",), ("params/w",), BACKWARD), roles.PARAMETERS),
+        # Parameters that are updated in shards.
+        ("all-gather", CollectivePart(8, (), ("params/w",), None), roles.PARAMETERS),
         # Such as the matrices that Muon makes orthogonal.
         ("all-gather", CollectivePart(8, op_name=OPTIMIZER), roles.OPTIMIZER),
         # Such as the norm of all gradients.

@@ -15,9 +15,10 @@ from hypothesis import strategies as st
 from inspector.assessment import assess
 from inspector.core import sharding
 from inspector.core.collectives import OPS
-from inspector.core.snapshot import Array, Collective, CollectivePart, Mesh, Program, Snapshot
+from inspector.core.snapshot import Array, Collective, CollectivePart, Finding, Mesh, Program, Snapshot
 from inspector.figures.whole_model.picture import draw
 from inspector.figures.whole_model.record import Dimension, Move, Tile, WholeModel, telling_device
+from inspector.layout.plan import INDIVISIBLE
 from inspector.sections import whole_model
 from tests.figures import samples
 from tests.machines import torus
@@ -127,6 +128,62 @@ def test_the_moves_add_up_to_the_traffic(snapshot: Snapshot) -> None:
         by_axes["unknown" if move.axes is None else "+".join(move.axes)] += move.bytes or 0
     assert {axes: size for axes, size in by_axes.items() if size} == traffic.by_axes or model.more
     assert model.traffic == traffic.by_axes
+
+
+@given(snapshot=snapshots())
+def test_weights_are_moved_only_along_axes_that_cut_them(snapshot: Snapshot) -> None:
+    model = whole_model.of_snapshot(snapshot)
+    assert model is not None
+    for group in model.groups:
+        for tile in group.tiles:
+            for move in tile.moves:
+                cutting = {
+                    axis
+                    for path in tile.paths
+                    for one in snapshot.array(path).spec or ()
+                    for axis in one or ()
+                }
+                assert move.subject != "weights" or set(move.axes or ()) <= cutting
+
+
+@pytest.mark.parametrize(
+    ("axes", "part", "phase", "subject"),
+    [
+        (("data",), CollectivePart(8, ("params/w",), ()), "jvp(M)", "weights"),
+        (("model",), CollectivePart(8, ("params/w",), ()), "jvp(M)", "slices made in the step,"),
+        # The end of an all-reduce over slices, and weights that are updated in shards.
+        (("model",), CollectivePart(8, (), ("params/w",)), "transpose(jvp(M))", "gradients"),
+        (("model",), CollectivePart(8, (), ("params/w",)), None, "updated weights"),
+    ],
+)
+def test_what_an_all_gather_moves(
+    axes: tuple[str, ...], part: CollectivePart, phase: str | None, subject: str
+) -> None:
+    array = samples.array("params/w", (8, 8), (("data",), None), samples.DEFAULT_MESH)
+    collective = Collective(
+        "all-gather", False, "c", "main", 3, False, axes, 2, 1, 8, 8,
+        op_name=phase and f"jit(step)/{phase}/dot_general", arrays=("params/w",), parts=(part,),
+    )  # fmt: skip
+    step = Program("train_step", collectives=(collective,), stage="partitioned")
+    model = whole_model.of_snapshot(replace(samples.planned(samples.DEFAULT_MESH, array), programs=(step,)))
+    assert model is not None
+    assert [move.subject for move in moves_of(model)] == [subject]
+
+
+def test_nothing_moves_in_a_layout_that_jax_rejects() -> None:
+    array = samples.array("params/w", (8, 8), (("data",), None), samples.DEFAULT_MESH)
+    collective = Collective("all-gather", False, "c", "main", 1, False, ("data",), 2, 1, 8, 8)
+    step = Program("train_step", collectives=(collective,), stage="partitioned")
+    snapshot = replace(samples.planned(samples.DEFAULT_MESH, array), programs=(step,))
+    uneven = Finding("error", INDIVISIBLE, "w of size 8 is not divisible by 3")
+    model = whole_model.of_snapshot(replace(snapshot, findings=(uneven,)))
+    assert model is not None
+    assert not moves_of(model) and tiles_of(model)
+    assert model.traffic is None and not model.facts
+    assert uneven.message in model.rejected
+    assert any(
+        uneven.message in (text.text or "") for text in ElementTree.fromstring(draw(model).text).iter()
+    )
 
 
 @given(snapshot=snapshots(), width=st.sampled_from([360, 700, 960, 1400]))

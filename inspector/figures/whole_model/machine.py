@@ -8,7 +8,7 @@ from collections.abc import Sequence
 
 import numpy as np
 
-from inspector.core.formatting import and_text, bytes_text, counted, devices_text, mesh_axes_text
+from inspector.core.formatting import and_text, bytes_text, counted, mesh_axes_text
 from inspector.core.snapshot import Mesh
 from inspector.core.tpu_slices import crossing_axes, slices_of
 from inspector.figures import chip_panels, labels
@@ -183,7 +183,9 @@ def _below(
     device = mesh.devices[model.device]
     crossing = crossing_axes(mesh)
     for axis, others in partners.items():
-        near = devices_text([mesh.devices[at] for at in others], most=3)
+        shown = others if len(others) <= 4 else others[:3]
+        more = [f"{len(others) - 3} more"] if len(shown) < len(others) else []
+        near = and_text([*(str(mesh.devices[at]) for at in shown), *more])
         canvas.open(class_="axis", data_axis=axis)
         canvas.rect(x, y - 8, 9, 9, fill=color_of_axis(axis), rx=2)
         y = _lines(canvas, x + 14, y, width - 14, [f"{axis} {mesh.sizes[axis]}"], weight=600)
@@ -201,10 +203,10 @@ def _below(
             y = _lines(canvas, x, y + 11, width, [f"{bytes_text(size)} over {mesh_axes_text(axes)}"]) + 4
     elif model.traffic is not None:
         y = _lines(canvas, x, y, width, [f"A device sends nothing in {model.step}"])
-    elif not model.ordered:
-        y = _lines(canvas, x, y, width, ["What moves is known once the program is partitioned."], quiet=True)
     elif model.unknown_traffic:
         y = _lines(canvas, x, y, width, [f"Traffic unknown: {model.unknown_traffic}"], quiet=True)
+    elif not model.facts and not model.rejected:
+        y = _lines(canvas, x, y, width, ["What moves is known once the program is partitioned."], quiet=True)
     return _lines(canvas, x, y + 6, width, model.facts, quiet=True)
 
 

@@ -6,10 +6,10 @@ Width decides the layout: groups of tiles are wrapped into lines, texts keep the
 from __future__ import annotations
 
 import math
+import re
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 
-from inspector.compiled.collective_roles import GRADIENTS, OPTIMIZER, PARAMETERS
 from inspector.compiled.op_name import PHASES
 from inspector.core.collectives import OPERATIONS
 from inspector.core.formatting import and_text, bytes_text, counted, mesh_axes_text, shape_text
@@ -28,16 +28,18 @@ _LONGEST_PX = ((150, 72), (128, 70), (108, 68), (92, 66), (78, 64), (64, 62), (5
 _WRAPPED_LONGEST_PX, _WRAPPED_COLUMN_PX = 92, 66
 _FRAME_PX = 8  # inside of a frame
 _NAME_PX, _TEXT_PX, _SMALL_PX, _LINE_PX = 12, 11.5, 10.5, 14
-_MOST_RADIUS_PX, _SMALL_RADIUS_PX, _LEAST_RADIUS_PX = 12.0, 4.0, 1.5
+_MOST_RADIUS_PX, _ROW_RADIUS_PX, _LEAST_RADIUS_PX = 11.0, 7.0, 1.5
 _MOST_ROWS = 4
-_LANE_TILE_PX = 44
+_LANE_TILE_PX = 38
 _LANE_LEAST_PX = 118
 _MOST_LISTED = 4
-_LEAST_SHARE = 2_000  # moves this much smaller than the largest are only counted
+_LEAST_SHARE = 1_000  # moves with less of the traffic are only counted
+_LONGEST_WORD = 16
+_MARGIN_PX = 4
 
-_Kind = tuple[str | None, str, tuple[str, ...] | None, str | None]
-_SUBJECTS = {PARAMETERS: "weights", GRADIENTS: "gradients", OPTIMIZER: "optimizer state"}
-_OTHERS: _Kind = (None, "others", None, None)
+_Kind = tuple[str, str, tuple[str, ...] | None, str | None]
+_SUBJECTS = ("weights", "slices made in the step,", "gradients", "optimizer state", "updated weights")
+_OTHERS: _Kind = ("", "others", None, None)
 
 
 @dataclass
@@ -60,7 +62,9 @@ class _Sheet:
     scale: Scale
     lane_scale: Scale
     kinds: list[_Kind]
-    most_bytes: int
+    most_bytes: int  # of a move of an array
+    lane_most_bytes: int
+    least_bytes: float
     head: float
     width: float
     column: float = _WRAPPED_COLUMN_PX
@@ -69,6 +73,7 @@ class _Sheet:
 def draw(model: WholeModel, *, width_px: int = 960, titled: bool = True) -> Svg:
     """Return the picture in this width. A page that has model and mesh in its heading needs no title."""
     canvas = Canvas()
+    width_px -= 2 * _MARGIN_PX
     beside = width_px >= _BESIDE_PX
     head = _HEAD_PX if beside else 0
     flow = width_px - head - (_MACHINE_PX + 16 if beside else 0)
@@ -76,13 +81,16 @@ def draw(model: WholeModel, *, width_px: int = 960, titled: bool = True) -> Svg:
     moves = [move for tile in all_tiles for move in tile.moves]
     lane = [move for group in model.groups for move in group.moves] + list(model.elsewhere)
     activations = [group.activation for group in model.groups if group.activation is not None]
+    least = sum(move.bytes or 0 for move in (*moves, *lane)) / _LEAST_SHARE
     sheet = _Sheet(
         canvas,
         model,
         Scale.of(all_tiles, _WRAPPED_LONGEST_PX),
         Scale.of(activations, _LANE_TILE_PX),
-        _kinds(moves),
-        max((move.bytes or 0 for move in (*moves, *lane)), default=0),
+        _kinds(moves, least),
+        max((move.bytes or 0 for move in moves), default=0),
+        max((move.bytes or 0 for move in lane), default=0),
+        least,
         head,
         flow,
     )
@@ -94,14 +102,13 @@ def draw(model: WholeModel, *, width_px: int = 960, titled: bool = True) -> Svg:
             sheet = fitting
             break
     for line in _line_up(sheet):
-        y = _draw_line(sheet, line, y) + 10
+        y = _draw_line(sheet, line, y) + 6
     y = _elsewhere(sheet, y)
     if beside:
         y = max(y, machine.draw(canvas, model, width_px - _MACHINE_PX, top + 10, _MACHINE_PX))
     else:
-        y = machine.draw(canvas, model, 2, y + 18, width_px - 4)
-    height = y + 6
-    return canvas.svg(width_px, height, alternative(model))
+        y = machine.draw(canvas, model, 0, y + 18, width_px)
+    return canvas.svg(width_px, y + 6, alternative(model), _MARGIN_PX)
 
 
 def alternative(model: WholeModel) -> str:
@@ -121,15 +128,21 @@ def _heading(sheet: _Sheet, width: float, titled: bool) -> float:
         canvas.text(0, y, line, 15, font_weight=600)
         y += 18
     places = ", ".join(f"{axis} {at}" for axis, at in model.coordinates.items() if model.mesh.sizes[axis] > 1)
+    for line in labels.wrapped(model.rejected, svg.fitting(width, _NAME_PX), 2) if model.rejected else ():
+        canvas.text(0, y, line, _NAME_PX, font_weight=600)
+        y += _LINE_PX
     device = model.mesh.devices[model.device]
     at = f" ({places})" if places else ""
     dtypes = {tile.dtype for group in model.groups for tile in group.tiles}
+    circles = ["circle: bytes sent per step"] if sheet.most_bytes or sheet.lane_most_bytes else []
+    if sheet.most_bytes and sheet.lane_most_bytes:
+        circles[0] += ", those of arrays and of activations to two scales"
     legend = [
         f"Filled: on device {device}{at}",
         "edge: the mesh axis that cuts",
         "stack: copies",
-        *(["circle: bytes sent per step"] if sheet.most_bytes else []),
-        f"sides: {sheet.scale.root} root of sizes",
+        *circles,
+        "not to scale: sides are cube roots of sizes",
         *([dtypes.pop()] if len(dtypes) == 1 else []),
         *([model.more] if model.more else []),
     ]
@@ -139,21 +152,22 @@ def _heading(sheet: _Sheet, width: float, titled: bool) -> float:
     return y
 
 
-def _kinds(moves: Sequence[Move]) -> list[_Kind]:
-    """Return the kinds of moves that have a row, those with the most bytes first."""
+def _kinds(moves: Sequence[Move], least: float) -> list[_Kind]:
+    """Return the kinds of moves that have a row; those with fewer bytes share one."""
     sizes: dict[_Kind, int] = {}
     for move in moves:
         kind = _kind(move)
         sizes[kind] = sizes.get(kind, 0) + (move.bytes or 0)
     ranked = sorted(sizes, key=lambda kind: -sizes[kind])
-    order = list(_SUBJECTS)
-    kept = ranked[: _MOST_ROWS if len(ranked) <= _MOST_ROWS else _MOST_ROWS - 1]
+    order = _SUBJECTS
+    kept = [kind for kind in ranked if sizes[kind] >= least]
+    kept = kept[: _MOST_ROWS if len(ranked) <= _MOST_ROWS else _MOST_ROWS - 1]
     kept.sort(key=lambda kind: (order.index(kind[0]) if kind[0] in order else 9, -sizes[kind]))
     return kept if len(kept) == len(ranked) else [*kept, _OTHERS]
 
 
 def _kind(move: Move) -> _Kind:
-    return move.role, move.op, move.axes, move.network
+    return move.subject, move.op, move.axes, move.network
 
 
 def _line_up(sheet: _Sheet) -> list[list[_Column]]:
@@ -194,7 +208,8 @@ def _column(sheet: _Sheet, group: Group, tile: Tile) -> _Column:
     size = sheet.scale.size(tile)
     edge = tiles.EDGE_PX if any(dimension.axes for dimension in tile.sides()[0]) else 0
     drawn = size[0] + edge + tiles.SHEET_PX * tiles.sheets(tile) + 10
-    return _Column(group, tile, max(drawn, sheet.column), size, 0.0)
+    word = min(max(map(len, _words(tile.label))) + 1, _LONGEST_WORD) * _NAME_PX * 0.55
+    return _Column(group, tile, max(drawn, sheet.column, word), size, 0.0)
 
 
 def _draw_line(sheet: _Sheet, line: list[_Column], y: float) -> float:
@@ -203,15 +218,17 @@ def _draw_line(sheet: _Sheet, line: list[_Column], y: float) -> float:
     titled = any(group.title for group, _, _ in groups)
     sections = any(column.tile.section for column in line)
     top = y + 6
-    y = top + (20 if titled else 0) + (18 if sections else 0)
+    y = top + (18 if titled else 0) + (16 if sections else 0)
     stack = tiles.SHEET_PX * max(tiles.sheets(column.tile) for column in line)
     height = max(column.size[1] for column in line)
-    base = y + stack + tiles.EDGE_PX + 8 + height
+    across = any(d.axes for column in line for d in column.tile.sides()[1])
+    base = y + stack + (tiles.EDGE_PX if across else 0) + 4 + height
     _sections(sheet, line, y - 13)
     for column in line:
         edge = tiles.EDGE_PX if any(d.axes for d in column.tile.sides()[0]) else 2
         canvas.open(_tile_title(column.tile), **_of_tile(column.tile))
-        tiles.draw(canvas, column.tile, column.left + edge, base - column.size[1], column.size)
+        texts = column.width - edge - 2, base - y
+        tiles.draw(canvas, column.tile, column.left + edge, base - column.size[1], column.size, texts)
         canvas.close()
     y = _names(sheet, line, base + 14)
     y = _holdings(sheet, line, y)
@@ -221,7 +238,7 @@ def _draw_line(sheet: _Sheet, line: list[_Column], y: float) -> float:
         ]
         if moves:
             y = _row(sheet, moves, kind, y)
-    bottom = y + 2
+    bottom = y + 1
     for group, left, right in groups:
         if group.title and sheet.head:
             x, width = left - _FRAME_PX, right - left + 2 * _FRAME_PX - 4
@@ -238,7 +255,7 @@ def _draw_line(sheet: _Sheet, line: list[_Column], y: float) -> float:
         (group if id(last[id(group)]) in drawn else replace(group, moves=(), activation=None), left, right)
         for group, left, right in groups
     ]
-    return _lane(sheet, ended, bottom + 6)
+    return _lane(sheet, ended, bottom + 5)
 
 
 def _fitting_title(group: Group, room: float) -> tuple[str, float]:
@@ -294,16 +311,20 @@ def _names(sheet: _Sheet, line: Sequence[_Column], y: float) -> float:
     return most + 2
 
 
+def _words(label: str) -> list[str]:
+    """Return the parts of the names of a tile that stay whole in a line."""
+    return re.findall(r".*?_+(?=[^_, ])|.*?, |.+", label)
+
+
 def _label_lines(label: str, room: int) -> list[str]:
-    """Return the names of a tile in at most two lines."""
-    if len(label) <= room:
-        return [label]
-    first, *rest = label.split(", ")
-    if not rest:
-        cut = first[: room - 1].rfind("_") + 1
-        return [first[:cut], labels.cut(first[cut:], room)] if cut > 1 else [labels.middle_cut(first, room)]
-    more = f" +{len(rest) - 1}" if len(rest) > 1 else ""
-    return [labels.middle_cut(first, room - 1) + ",", labels.middle_cut(rest[0], room - len(more)) + more]
+    """Return the names of a tile in at most three lines, broken between names or at `_`."""
+    lines = [""]
+    for word in _words(label):
+        if lines[-1] and len(f"{lines[-1]}{word}".rstrip()) > room:
+            lines.append("")
+        lines[-1] += word
+    lines = [labels.middle_cut(line.strip(), room) for line in lines]
+    return lines if len(lines) < 4 else [*lines[:2], labels.cut(f"{lines[2]} …", room)]
 
 
 def _shape(tile: Tile) -> str:
@@ -319,7 +340,7 @@ def _head(sheet: _Sheet, y: float, texts: Sequence[str]) -> tuple[float, float]:
     """
     canvas = sheet.canvas
     if not sheet.head:
-        canvas.text(2, y + 10, ", ".join(texts), _SMALL_PX, fill_opacity=0.85)
+        canvas.text(0, y + 10, ", ".join(texts), _SMALL_PX, fill_opacity=0.85)
         return y + 14, y + 14
     first, *others = texts
     lines = [
@@ -333,26 +354,25 @@ def _head(sheet: _Sheet, y: float, texts: Sequence[str]) -> tuple[float, float]:
     for number, text in enumerate(lines):
         canvas.text(0, y + 11 + 13 * number, text, _SMALL_PX, font_weight=None if number else 600,
                     fill_opacity=0.72 if number else None)  # fmt: skip
-    return y, y + 13 * len(lines) + 4
+    return y, y + 13 * len(lines) + 2
 
 
 def _holdings(sheet: _Sheet, line: Sequence[_Column], y: float) -> float:
     y, lowest = _head(sheet, y, ["each device holds"])
     everywhere = [axis.name for axis in sheet.model.mesh.axes if axis.size > 1]
     for column in line:
-        tile, at = column.tile, y + 10
+        tile, at = column.tile, y + 11
         sheet.canvas.text(column.left, at, bytes_text(tile.bytes), _TEXT_PX)
         if (tile.copies or 1) > 1:
             over = f" over {mesh_axes_text(tile.copied_over)}" if tile.copied_over else ""
+            copies = f"{tile.copies} copies{over}"
             if list(tile.copied_over) == everywhere:
-                over = " on all devices"
-            for text in labels.wrapped(
-                f"{tile.copies} copies{over}", svg.fitting(column.width - 2, _SMALL_PX), 4
-            ):
+                copies = "whole on all devices"
+            for text in labels.wrapped(copies, svg.fitting(column.width - 2, _SMALL_PX), 4):
                 at += 13
                 sheet.canvas.text(column.left, at, text, _SMALL_PX, fill_opacity=0.72)
         lowest = max(lowest, at + 4)
-    return lowest + 6
+    return lowest + 3
 
 
 def _row_of(sheet: _Sheet, move: Move) -> _Kind:
@@ -364,59 +384,46 @@ def _row(sheet: _Sheet, moves: Sequence[tuple[_Column, Move]], kind: _Kind, y: f
     """Draw one kind of moves: a circle of its bytes below each tile."""
     every = {phase for _, move in moves for phase in move.phases}
     phases = [phase for phase in PHASES if phase in every]
-    times = {_times(column.tile, move) for column, move in moves}
-    same = times.pop() if len(times) == 1 else None
-    subject = _SUBJECTS.get(kind[0] or "", "arrays")
     if kind == _OTHERS:
-        heading = ["other collectives", "of these arrays"]
+        heading = ["smaller moves", "of these arrays"]
     else:
-        count = f" ×{same}" if same and same > 1 else ""
-        heading = [kind[1] + count, f"{subject} over {_over(kind[2], kind[3])}"]
-        if phases and kind[0] != GRADIENTS:
+        heading = [kind[1], f"{kind[0]} over {_over(kind[2], kind[3])}"]
+        if phases and kind[0] != "gradients":
             heading.append(and_text(phases))
     y, lowest = _head(sheet, y, heading)
     by_column: dict[int, tuple[_Column, list[Move]]] = {}
     for column, move in moves:
         by_column.setdefault(id(column), (column, []))[1].append(move)
-    of_tiles = [
-        (column, of_tile, sum_known(m.bytes for m in of_tile)) for column, of_tile in by_column.values()
-    ]
-    radius = max(_radius(sheet, size or 0) for _, _, size in of_tiles)
-    texts = []
-    for column, of_tile, size in of_tiles:
-        each = _times(column.tile, of_tile[0])
-        times_text = f" ×{each}" if same is None and each and each > 1 and kind != _OTHERS else ""
-        texts.append(bytes_text(size) + times_text)
-    beside = radius < _SMALL_RADIUS_PX or all(
-        svg.width_px(said, _TEXT_PX) < column.width - 2 * radius - 7
-        for said, (column, _, _) in zip(texts, of_tiles, strict=True)
-    )
-    for said, (column, of_tile, size) in zip(texts, of_tiles, strict=True):
-        largest = of_tile[0]
+    for column, of_tile in by_column.values():
+        size = sum_known(move.bytes for move in of_tile)
+        times = sum_known(move.executions for move in of_tile) or 0
         title = " ".join(map(_move_title, of_tile))
-        sheet.canvas.open(title, class_="move", data_collective=largest.collectives[0])
-        _circle(sheet, column.left + radius + 1, y + 2 + radius, size or 0, largest.axes)
-        if beside:
-            sheet.canvas.text(column.left + 2 * radius + 5, y + 6 + radius, said, _TEXT_PX)
-        else:
-            sheet.canvas.text(column.left, y + 2 * radius + 14, said, _TEXT_PX)
-            lowest = max(lowest, y + 2 * radius + 17)
+        sheet.canvas.open(title, class_="move", data_collective=of_tile[0].collectives[0])
+        radius = _ROW_RADIUS_PX
+        _circle(sheet, column.left + radius, y + 7, _radius(size, sheet.most_bytes, radius), of_tile[0].axes)
+        x, room = column.left + 2 * radius + 4, column.width - 2 * radius - 8
+        said, more = bytes_text(size), f"in {times}" if times > 1 else ""
+        if more and svg.width_px(f"{said} {more}", _TEXT_PX) <= room:
+            said, more = f"{said} {more}", ""
+        sheet.canvas.text(x, y + 11, said, _TEXT_PX)
+        if more:
+            sheet.canvas.text(x, y + 24, more, _SMALL_PX, fill_opacity=0.72)
+            lowest = max(lowest, y + 28)
         sheet.canvas.close()
-    return max(lowest, y + max(2 * radius + 4, 16)) + 4
+    return max(lowest, y + 18) + 3
 
 
 def _over(axes: tuple[str, ...] | None, network: str | None) -> str:
-    return mesh_axes_text(axes) + (" (data center network)" if network == "dcn" else "")
+    return mesh_axes_text(axes) + (" between slices" if network == "dcn" else "")
 
 
-def _radius(sheet: _Sheet, size: int) -> float:
-    """Return the radius of a circle whose area is proportional to these bytes."""
-    return max(_MOST_RADIUS_PX * math.sqrt(size / max(sheet.most_bytes, 1)), _LEAST_RADIUS_PX)
+def _radius(size: int | None, most: int, most_px: float) -> float:
+    """Return the radius of a circle whose area is proportional to these bytes; `most` have `most_px`."""
+    return max(most_px * math.sqrt((size or 0) / max(most, 1)), _LEAST_RADIUS_PX)
 
 
-def _circle(sheet: _Sheet, x: float, y: float, size: int, axes: tuple[str, ...] | None) -> None:
+def _circle(sheet: _Sheet, x: float, y: float, radius: float, axes: tuple[str, ...] | None) -> None:
     """Draw the bytes of a move in the colors of its mesh axes."""
-    radius = _radius(sheet, size)
     names = [axis.partition(":")[0] for axis in axes or ()]
     for number, axis in enumerate(names or [""]):
         share = math.sqrt(1 - number / max(len(names), 1))
@@ -424,23 +431,15 @@ def _circle(sheet: _Sheet, x: float, y: float, size: int, axes: tuple[str, ...] 
         sheet.canvas.add("circle", cx=x, cy=y, r=radius * share, fill=fill, data_axis=axis or None)
 
 
-def _times(tile: Tile, move: Move) -> int | None:
-    """Return how often each array of a tile is moved in a step; None if that differs."""
-    count = len(tile.paths) * tile.layers
-    if move.executions is None or move.executions % count:
-        return None
-    return move.executions // count
-
-
 def _lane(sheet: _Sheet, groups: Sequence[tuple[Group, float, float]], y: float) -> float:
     """Draw the activations of the groups of a line, and what moves because of them."""
     groups = [part for part in groups if part[0].activation or part[0].moves]
     if not groups:
         return y
-    y, lowest = _head(sheet, y, ["activations", "flow from left to right"])
+    y, lowest = _head(sheet, y, ["activations", "flow to the right"])
     if not sheet.head:  # each in the whole width
         for group, _, _ in groups:
-            y = _lane_cell(sheet, group, (2, sheet.width), y)[0]
+            y = _lane_cell(sheet, group, (0, sheet.width), y)[0]
         return y
     ends = [*(left - _GAP_PX for _, left, _ in groups[1:]), sheet.head + sheet.width]
     middle = y + 8 + _LANE_TILE_PX / 2
@@ -467,7 +466,8 @@ def _lane_cell(sheet: _Sheet, group: Group, ends: tuple[float, float], y: float)
         size = sheet.lane_scale.size(tile)
         edge = tiles.EDGE_PX if any(d.axes for d in tile.sides()[0]) else 2
         sheet.canvas.open(_tile_title(tile), **_of_tile(tile))
-        tiles.draw(sheet.canvas, tile, x + edge, middle - size[1] / 2, size)
+        room = right - x - edge, middle + size[1] / 2 - y
+        tiles.draw(sheet.canvas, tile, x + edge, middle - size[1] / 2, size, room)
         sheet.canvas.close()
         x = stop = x + edge + size[0] + tiles.SHEET_PX * tiles.sheets(tile) + 8
         copies = f", {tile.copies} copies over {mesh_axes_text(tile.copied_over)}" if tile.copied_over else ""
@@ -483,28 +483,29 @@ def _lane_cell(sheet: _Sheet, group: Group, ends: tuple[float, float], y: float)
 
 def _listed(sheet: _Sheet, moves: Sequence[Move], x: float, y: float, room: float) -> float:
     """Draw the largest moves below each other, and the sum of the others. Return where they end."""
-    least = sheet.most_bytes / _LEAST_SHARE
-    shown = [move for move in moves[:_MOST_LISTED] if move.bytes is None or move.bytes > least] or moves[:1]
+    least = sheet.least_bytes
+    shown = [move for move in moves[:_MOST_LISTED] if move.bytes is None or move.bytes >= least]
     for move in shown:
-        y = _draw_lane_move(sheet, move, x, y + 2, room)
+        y = _draw_lane_move(sheet, move, x, y + 1, room)
     rest = moves[len(shown) :]
     if rest:
-        said = f"{counted(len(rest), 'other kind')}, {bytes_text(sum_known(move.bytes for move in rest))}"
-        y = _written(sheet, x + 2 * _MOST_RADIUS_PX + 5, y + 11, room, said)
+        total = bytes_text(sum_known(move.bytes for move in rest))
+        said = f"{counted(len(rest), 'smaller move')}, total {total}"
+        y = _written(sheet, x + 2 * _MOST_RADIUS_PX + 5, y + 11, room, said) - 9
     return y
 
 
 def _draw_lane_move(sheet: _Sheet, move: Move, x: float, y: float, room: float) -> float:
-    radius = _radius(sheet, move.bytes or 0)
+    radius = _radius(move.bytes, sheet.lane_most_bytes, _MOST_RADIUS_PX)
     sheet.canvas.open(_move_title(move), class_="move", data_collective=move.collectives[0])
-    _circle(sheet, x + _MOST_RADIUS_PX, y + max(radius, 6), move.bytes or 0, move.axes)
-    times = f" ×{move.executions}" if move.executions and move.executions > 1 else ""
-    said = f"{bytes_text(move.bytes)} {move.op}{times} over {_over(move.axes, move.network)}"
+    _circle(sheet, x + _MOST_RADIUS_PX, y + max(radius, 6), radius, move.axes)
+    operations = f"in {move.executions} {move.op}s" if (move.executions or 0) > 1 else move.op
+    said = f"{bytes_text(move.bytes)} {operations} over {_over(move.axes, move.network)}"
     x, room = x + 2 * _MOST_RADIUS_PX + 5, room - 2 * _MOST_RADIUS_PX - 5
     lower = _written(sheet, x, y + 10, room, said, quiet=False)
     lower = _written(sheet, x, lower, room, _because(move))
     sheet.canvas.close()
-    return max(lower, y + 2 * radius + 4)
+    return max(lower - 9, y + 2 * radius + 1)
 
 
 def _because(move: Move) -> str:

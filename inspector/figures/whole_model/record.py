@@ -51,7 +51,7 @@ class Move:
       op: The operation, such as all-gather.
       axes: The mesh axes along which it sends; None if unknown.
       network: `dcn` between TPU slices. None for other networks.
-      role: What it does for the model (`inspector.compiled.collective_roles`).
+      subject: What it moves, such as weights or gradients. Weights are moved along axes that cut them.
       phases: The phases of a step in which it runs.
       bytes: Bytes that a device sends because of it in one step. None if unknown.
       executions: How often it runs in one step. None if unknown.
@@ -63,7 +63,7 @@ class Move:
     op: str
     axes: tuple[str, ...] | None
     network: str | None
-    role: str | None
+    subject: str
     phases: tuple[str, ...]
     bytes: int | None
     executions: int | None
@@ -142,12 +142,13 @@ class WholeModel:
 
     Attributes:
       title: Model and mesh.
-      groups: In the order in which data flows, if `ordered`, else in the order of paths.
+      groups: In the order in which data flows, if the program is known, else in the order of paths.
       elsewhere: Moves that belong to no group.
       mesh: The mesh whose axes cut the arrays.
       device: Position in the mesh of the selected device.
       traffic: Bytes that a device sends in one step, by mesh axes joined with `+`. None if unknown.
       unknown_traffic: Why the traffic is unknown.
+      rejected: That JAX rejects the layout, as a sentence; empty otherwise. Nothing moves then.
       facts: Lines about the whole layout: memory and step.
       step: What one step is called.
     """
@@ -157,9 +158,9 @@ class WholeModel:
     elsewhere: tuple[Move, ...]
     mesh: Mesh
     device: int
-    ordered: bool
     traffic: dict[str, int] | None = field(hash=False)
     unknown_traffic: str | None = None
+    rejected: str = ""
     facts: tuple[str, ...] = ()
     step: str = "step"
     more: str = ""

@@ -83,12 +83,14 @@ class Canvas:
         content = escape(one_line(text))
         self.add("text", content, x=x, y=y, font_size=size, **attributes)
 
-    def svg(self, width: float, height: float, label: str) -> Svg:
-        """Return the drawing."""
+    def svg(self, width: float, height: float, label: str, margin: float = 0) -> Svg:
+        """Return the drawing, with a margin on the left and on the right."""
+        width += 2 * margin
         wide, high = number(width), number(height)
         text = (
             f'<svg xmlns="http://www.w3.org/2000/svg" class="whole-model" role="img" '
-            f'aria-label="{_value(label)}" viewBox="0 0 {wide} {high}" width="{wide}" height="{high}" '
+            f'aria-label="{_value(label)}" viewBox="{number(-margin)} 0 {wide} {high}" '
+            f'width="{wide}" height="{high}" '
             f'font-family="inherit" fill="{INK}">{_STYLE}{"".join(self._parts)}</svg>'
         )
         return Svg(text, width, height, label)

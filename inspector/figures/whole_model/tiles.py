@@ -17,35 +17,29 @@ EDGE_PX = 14  # above and left of a tile, for the axes that cut it
 SHEET_PX = 3  # between the sheets of a stack
 MOST_SHEETS = 4
 THIN_PX = 9  # the height of an array of one dimension
-_LEAST_PX, _CUT_PX, _HELD_PX = 9.0, 6.0, 5.0
+_LEAST_PX, _CUT_PX, _HELD_PX = 9.0, 6.0, 6.0
 _MOST_NESTED = 12
 _EDGE_TEXT_PX = 10
-_ROOTS = ((0.5, "square"), (1 / 3, "cube"))
-_MOST_RATIO = 64  # of two sides to a scale with square roots
 
 
 @dataclass(frozen=True)
 class Scale:
-    """Lengths of sides: a root of their sizes, so that a norm can be seen beside a vocabulary."""
+    """Lengths of sides: cube roots of their sizes, so that a norm can be seen beside a vocabulary."""
 
     most: int
     longest_px: float
-    power: float
-    root: str
 
     @classmethod
     def of(cls, tiles: Iterable[Tile], longest_px: float) -> Scale:
         """Return a scale for the sides of these tiles."""
-        sizes = [max(product(side), 1) for tile in tiles for side in tile.sides() if side] or [1]
-        power, root = _ROOTS[max(sizes) > _MOST_RATIO * max(min(sizes), 8)]
-        return cls(max(sizes), longest_px, power, root)
+        sizes = (product(side) for tile in tiles for side in tile.sides() if side)
+        return cls(max(sizes, default=1) or 1, longest_px)
 
     def length(self, side: tuple[Dimension, ...]) -> float:
         """Return the length of a side in pixels."""
         if not side:
             return THIN_PX
-        share: float = (max(product(side), 1) / self.most) ** self.power
-        return max(self.longest_px * share, _LEAST_PX)
+        return max(self.longest_px * math.cbrt(product(side) / self.most), _LEAST_PX)
 
     def size(self, tile: Tile) -> tuple[float, float]:
         """Return width and height of a tile without its edges and its stack."""
@@ -63,8 +57,13 @@ def sheets(tile: Tile) -> int:
     return min(tile.copies or 1, MOST_SHEETS) - 1
 
 
-def draw(canvas: Canvas, tile: Tile, x: float, y: float, size: tuple[float, float]) -> None:
-    """Draw a tile whose upper left corner, without edges and stack, is at (x, y)."""
+def draw(
+    canvas: Canvas, tile: Tile, x: float, y: float, size: tuple[float, float], room: tuple[float, float]
+) -> None:
+    """Draw a tile whose upper left corner, without edges and stack, is at (x, y).
+
+    room: that of the texts at its edges, to the right from x and upwards from its lower end.
+    """
     width, height = size
     behind = sheets(tile)
     for sheet in range(behind, 0, -1):
@@ -90,6 +89,7 @@ def draw(canvas: Canvas, tile: Tile, x: float, y: float, size: tuple[float, floa
                 max(right - left, _HELD_PX),
                 max(bottom - top, _HELD_PX),
                 fill_opacity=0.72,
+                stroke=INK,
                 class_="held",
             )
     if across.axes:
@@ -97,12 +97,12 @@ def draw(canvas: Canvas, tile: Tile, x: float, y: float, size: tuple[float, floa
             canvas.line(start, y - 2.5, end, y - 2.5, color_of_axis(axis), stroke_width=3, data_axis=axis,
                         data_rule=rules[axis])  # fmt: skip
         top = y - 6 - SHEET_PX * behind
-        _edge_text(canvas, x, top, width + 16, across)
+        _edge_text(canvas, x, top, room[0], across)
     if down.axes:
         for start, end, axis in _shares(down.axes, y, height):
             canvas.line(x - 2.5, start, x - 2.5, end, color_of_axis(axis), stroke_width=3, data_axis=axis,
                         data_rule=rules[axis])  # fmt: skip
-        _edge_text(canvas, x - 6, y + height, height, down, upright=True)
+        _edge_text(canvas, x - 6, y + height, room[1], down, upright=True)
 
 
 @dataclass(frozen=True)
@@ -230,11 +230,14 @@ def _shares(axes: Sequence[str], start: float, length: float) -> list[tuple[floa
 
 
 def _edge_text(canvas: Canvas, x: float, y: float, room: float, side: _Side, upright: bool = False) -> None:
-    """Write which axes cut a side into how many parts, as far as there is room."""
-    short = f"÷{side.parts}"
-    full = f"{mesh_axes_text(side.axes)} {short}"
-    text = full if svg.width_px(full, _EDGE_TEXT_PX) <= room else short
-    if upright and svg.width_px(text, _EDGE_TEXT_PX) > room:
-        return
-    turned = f"rotate(-90 {x:.1f} {y:.1f})" if upright else None
-    canvas.text(x, y, text, _EDGE_TEXT_PX, transform=turned)
+    """Write which axes cut a side into how many parts: their names, or their colors if there is no room."""
+    text = f"{mesh_axes_text(side.axes)} ÷{side.parts}"
+    canvas.open(transform=f"translate({x:.1f} {y:.1f})" + (" rotate(-90)" if upright else ""))
+    at = 0.0
+    if svg.width_px(text, _EDGE_TEXT_PX) > room:
+        text = f"÷{side.parts}"
+        for axis in side.axes:
+            canvas.rect(at, -7, 7, 7, fill=color_of_axis(axis), rx=1.5)
+            at += 9
+    canvas.text(at, 0, text, _EDGE_TEXT_PX)
+    canvas.close()
