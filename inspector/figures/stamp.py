@@ -56,7 +56,9 @@ def _with_drawing(figure: go.Figure, ground: str, text: str) -> None:
     if svg is None:
         return
     styled = svg.replace("<svg ", f'<svg color="{text}" style="--ground:{ground}" ', 1).replace(
-        'font-family="inherit"', 'font-family="Source Sans Pro, Open Sans, DejaVu Sans, sans-serif"', 1
+        'font-family="inherit"',
+        'font-family="Source Sans Pro, Open Sans, DejaVu Sans Condensed, DejaVu Sans, sans-serif"',
+        1,
     )
     figure.update_layout(meta=None)
     figure.add_layout_image(

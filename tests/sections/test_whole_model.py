@@ -200,6 +200,10 @@ def test_the_drawing_has_the_parts_that_the_facts_have(snapshot: Snapshot, width
         assert any(rect.get("class") == "held" for rect in drawn.iter(f"{_SVG}rect")) == bool(
             math.prod(d.size for d in tile.dimensions)
         )
+    for label in root.iter(f"{_SVG}g"):
+        texts_of_edge = [text.text or "" for text in label.findall(f"{_SVG}text")]
+        if any(text.startswith("÷") for text in texts_of_edge):  # its axes are squares
+            assert label.findall(f"{_SVG}rect")
     texts = [float(text.get("font-size") or 0) for text in root.iter(f"{_SVG}text")]
     assert min(texts) >= 9
 

@@ -21,7 +21,7 @@ from inspector.figures.whole_model.svg import INK, Canvas, Svg
 from inspector.figures.whole_model.tiles import Scale
 
 _BESIDE_PX = 760  # at least this wide, headings and the machine are beside the tiles
-_HEAD_PX, _MACHINE_PX = 108, 152
+_HEAD_PX, _MACHINE_PX = 122, 150
 _GAP_PX = 14  # between groups
 # The longest side and the narrowest column, for texts; the first with which one line is enough.
 _LONGEST_PX = ((150, 72), (128, 70), (108, 68), (92, 66), (78, 64), (64, 62), (52, 60))
@@ -29,6 +29,7 @@ _WRAPPED_LONGEST_PX, _WRAPPED_COLUMN_PX = 92, 66
 _FRAME_PX = 8  # inside of a frame
 _NAME_PX, _TEXT_PX, _SMALL_PX, _LINE_PX = 12, 11.5, 10.5, 14
 _MOST_RADIUS_PX, _ROW_RADIUS_PX, _LEAST_RADIUS_PX = 11.0, 7.0, 1.5
+_LARGER_CIRCLE = (_MOST_RADIUS_PX / _ROW_RADIUS_PX) ** 2  # more bytes than this need a scale of their own
 _MOST_ROWS = 4
 _LANE_TILE_PX = 38
 _LANE_LEAST_PX = 118
@@ -62,8 +63,9 @@ class _Sheet:
     scale: Scale
     lane_scale: Scale
     kinds: list[_Kind]
-    most_bytes: int  # of a move of an array
-    lane_most_bytes: int
+    # What the largest circle of an array and of activations stands for, and what is worth one.
+    most_bytes: float
+    lane_most_bytes: float
     least_bytes: float
     head: float
     width: float
@@ -82,14 +84,15 @@ def draw(model: WholeModel, *, width_px: int = 960, titled: bool = True) -> Svg:
     lane = [move for group in model.groups for move in group.moves] + list(model.elsewhere)
     activations = [group.activation for group in model.groups if group.activation is not None]
     least = sum(move.bytes or 0 for move in (*moves, *lane)) / _LEAST_SHARE
+    most, lane_most = (max((move.bytes or 0 for move in some), default=0) for some in (moves, lane))
     sheet = _Sheet(
         canvas,
         model,
         Scale.of(all_tiles, _WRAPPED_LONGEST_PX),
         Scale.of(activations, _LANE_TILE_PX),
         _kinds(moves, least),
-        max((move.bytes or 0 for move in moves), default=0),
-        max((move.bytes or 0 for move in lane), default=0),
+        most,
+        max(lane_most, most * _LARGER_CIRCLE),
         least,
         head,
         flow,
@@ -135,8 +138,8 @@ def _heading(sheet: _Sheet, width: float, titled: bool) -> float:
     at = f" ({places})" if places else ""
     dtypes = {tile.dtype for group in model.groups for tile in group.tiles}
     circles = ["circle: bytes sent per step"] if sheet.most_bytes or sheet.lane_most_bytes else []
-    if sheet.most_bytes and sheet.lane_most_bytes:
-        circles[0] += ", those of arrays and of activations to two scales"
+    if sheet.lane_most_bytes > sheet.most_bytes * _LARGER_CIRCLE > 0:
+        circles[0] += " (activations to a smaller scale)"
     legend = [
         f"Filled: on device {device}{at}",
         "edge: the mesh axis that cuts",
@@ -146,7 +149,7 @@ def _heading(sheet: _Sheet, width: float, titled: bool) -> float:
         *([dtypes.pop()] if len(dtypes) == 1 else []),
         *([model.more] if model.more else []),
     ]
-    for line in labels.wrapped(" · ".join(legend), svg.fitting(width, _TEXT_PX), 5):
+    for line in labels.wrapped("\u00a0· ".join(legend), svg.fitting(width, _TEXT_PX), 5):
         canvas.text(0, y, line, _TEXT_PX, fill_opacity=0.72)
         y += _LINE_PX
     return y
@@ -163,7 +166,8 @@ def _kinds(moves: Sequence[Move], least: float) -> list[_Kind]:
     kept = [kind for kind in ranked if sizes[kind] >= least]
     kept = kept[: _MOST_ROWS if len(ranked) <= _MOST_ROWS else _MOST_ROWS - 1]
     kept.sort(key=lambda kind: (order.index(kind[0]) if kind[0] in order else 9, -sizes[kind]))
-    return kept if len(kept) == len(ranked) else [*kept, _OTHERS]
+    # The rest has a row only if it is worth one.
+    return [*kept, _OTHERS] if sum(sizes[kind] for kind in ranked if kind not in kept) > least else kept
 
 
 def _kind(move: Move) -> _Kind:
@@ -208,8 +212,13 @@ def _column(sheet: _Sheet, group: Group, tile: Tile) -> _Column:
     size = sheet.scale.size(tile)
     edge = tiles.EDGE_PX if any(dimension.axes for dimension in tile.sides()[0]) else 0
     drawn = size[0] + edge + tiles.SHEET_PX * tiles.sheets(tile) + 10
-    word = min(max(map(len, _words(tile.label))) + 1, _LONGEST_WORD) * _NAME_PX * 0.55
-    return _Column(group, tile, max(drawn, sheet.column, word), size, 0.0)
+    word = max(map(len, _words(tile.label))) + 1
+    texts = (
+        svg.width_px("m" * min(word, _LONGEST_WORD), _NAME_PX),
+        svg.width_px(_shape(tile), _SMALL_PX) + 6,
+        edge + min(tiles.name_px(tile.sides()[1]), _LANE_LEAST_PX) + 4,
+    )
+    return _Column(group, tile, max(drawn, sheet.column, *texts), size, 0.0)
 
 
 def _draw_line(sheet: _Sheet, line: list[_Column], y: float) -> float:
@@ -348,7 +357,7 @@ def _head(sheet: _Sheet, y: float, texts: Sequence[str]) -> tuple[float, float]:
         *(
             line
             for text in others
-            for line in labels.wrapped(text, svg.fitting(sheet.head - 4, _SMALL_PX), 2)
+            for line in labels.wrapped(text, svg.fitting(sheet.head - 4, _SMALL_PX), 3)
         ),
     ]
     for number, text in enumerate(lines):
@@ -385,11 +394,10 @@ def _row(sheet: _Sheet, moves: Sequence[tuple[_Column, Move]], kind: _Kind, y: f
     every = {phase for _, move in moves for phase in move.phases}
     phases = [phase for phase in PHASES if phase in every]
     if kind == _OTHERS:
-        heading = ["smaller moves", "of these arrays"]
+        heading = ["other moves", "of these arrays"]
     else:
-        heading = [kind[1], f"{kind[0]} over {_over(kind[2], kind[3])}"]
-        if phases and kind[0] != "gradients":
-            heading.append(and_text(phases))
+        when = f", {and_text(phases)}" if phases and kind[0] != "gradients" else ""
+        heading = [kind[1], f"{kind[0]} over {_over(kind[2], kind[3])}{when}"]
     y, lowest = _head(sheet, y, heading)
     by_column: dict[int, tuple[_Column, list[Move]]] = {}
     for column, move in moves:
@@ -417,7 +425,7 @@ def _over(axes: tuple[str, ...] | None, network: str | None) -> str:
     return mesh_axes_text(axes) + (" between slices" if network == "dcn" else "")
 
 
-def _radius(size: int | None, most: int, most_px: float) -> float:
+def _radius(size: int | None, most: float, most_px: float) -> float:
     """Return the radius of a circle whose area is proportional to these bytes; `most` have `most_px`."""
     return max(most_px * math.sqrt((size or 0) / max(most, 1)), _LEAST_RADIUS_PX)
 
@@ -442,7 +450,7 @@ def _lane(sheet: _Sheet, groups: Sequence[tuple[Group, float, float]], y: float)
             y = _lane_cell(sheet, group, (0, sheet.width), y)[0]
         return y
     ends = [*(left - _GAP_PX for _, left, _ in groups[1:]), sheet.head + sheet.width]
-    middle = y + 8 + _LANE_TILE_PX / 2
+    middle = y + 11 + _LANE_TILE_PX / 2
     at = sheet.head
     for (group, left, _), end in zip(groups, ends, strict=True):
         below, stop = _lane_cell(sheet, group, (left, end), y)
@@ -459,14 +467,14 @@ def _lane(sheet: _Sheet, groups: Sequence[tuple[Group, float, float]], y: float)
 def _lane_cell(sheet: _Sheet, group: Group, ends: tuple[float, float], y: float) -> tuple[float, float]:
     """Draw the activations of one group. Return where they end below, and where the tile ends."""
     left, right = ends
-    middle = y + 8 + _LANE_TILE_PX / 2
+    middle = y + 11 + _LANE_TILE_PX / 2
     tile = group.activation
     x, at, stop = left, middle + 8 if tile is not None or sheet.head else y, left
     if tile is not None:
         size = sheet.lane_scale.size(tile)
         edge = tiles.EDGE_PX if any(d.axes for d in tile.sides()[0]) else 2
         sheet.canvas.open(_tile_title(tile), **_of_tile(tile))
-        room = right - x - edge, middle + size[1] / 2 - y
+        room = right - x - edge, middle + size[1] / 2 - y + 6
         tiles.draw(sheet.canvas, tile, x + edge, middle - size[1] / 2, size, room)
         sheet.canvas.close()
         x = stop = x + edge + size[0] + tiles.SHEET_PX * tiles.sheets(tile) + 8
@@ -520,16 +528,23 @@ def _because(move: Move) -> str:
 
 
 def _elsewhere(sheet: _Sheet, y: float) -> float:
-    moves = sheet.model.elsewhere
+    folded = [
+        move
+        for group in sheet.model.groups
+        for tile in group.tiles
+        for move in tile.moves
+        if _row_of(sheet, move) not in sheet.kinds
+    ]
+    moves = sorted((*sheet.model.elsewhere, *folded), key=lambda move: -(move.bytes or 0))
     if not moves:
         return y
-    start, lowest = _head(sheet, y, ["other moves", "of no array above"])
+    start, lowest = _head(sheet, y, ["other moves"])
     at = _listed(sheet, moves, sheet.head + 8, start, sheet.width - 16)
-    return max(at, lowest)
+    return max(at + 4, lowest)
 
 
 def _written(sheet: _Sheet, x: float, y: float, room: float, text: str, quiet: bool = True) -> float:
-    for line in labels.wrapped(text, max(svg.fitting(room, _SMALL_PX), 10), 3):
+    for line in labels.wrapped(text, max(svg.fitting(room, _SMALL_PX), 10), 4):
         sheet.canvas.text(x, y, line, _SMALL_PX if quiet else _TEXT_PX, fill_opacity=0.72 if quiet else None)
         y += 13.5
     return y

@@ -229,9 +229,19 @@ def _shares(axes: Sequence[str], start: float, length: float) -> list[tuple[floa
     return [(start + each * n, start + each * (n + 1), axis) for n, axis in enumerate(axes)]
 
 
+def _name(axes: Sequence[str], parts: int) -> str:
+    return f"{mesh_axes_text(axes)} ÷{parts}"
+
+
+def name_px(dimensions: tuple[Dimension, ...]) -> float:
+    """Return the width of the names of the mesh axes that cut a side; 0 if none does."""
+    side = _Side.of(dimensions, 1.0)
+    return svg.width_px(_name(side.axes, side.parts), _EDGE_TEXT_PX) if side.axes else 0.0
+
+
 def _edge_text(canvas: Canvas, x: float, y: float, room: float, side: _Side, upright: bool = False) -> None:
     """Write which axes cut a side into how many parts: their names, or their colors if there is no room."""
-    text = f"{mesh_axes_text(side.axes)} ÷{side.parts}"
+    text = _name(side.axes, side.parts)
     canvas.open(transform=f"translate({x:.1f} {y:.1f})" + (" rotate(-90)" if upright else ""))
     at = 0.0
     if svg.width_px(text, _EDGE_TEXT_PX) > room:
