@@ -160,10 +160,10 @@ def _reason(
             f"The gradient of {_named(arrays)} is summed in shards along {axes}, and needed whole: the "
             "all-gather collects the sums."
         )
-    what = f" of {_named(arrays)}" if arrays else ""
+    # These need not be its shards: the program can slice an array that is not cut along these axes.
+    what = f"parts of {_named(arrays)}" if arrays else "shards"
     return (
-        f"{primitive} needs its data in another sharding than they have: the {collective.op} moves "
-        f"shards{what} "
+        f"{primitive} needs its data in another sharding than they have: the {collective.op} moves {what} "
         f"along {axes}."
     )
 

@@ -167,7 +167,9 @@ def test_what_an_all_gather_moves(
     step = Program("train_step", collectives=(collective,), stage="partitioned")
     model = whole_model.of_snapshot(replace(samples.planned(samples.DEFAULT_MESH, array), programs=(step,)))
     assert model is not None
-    assert [move.subject for move in moves_of(model)] == [subject]
+    (move,) = moves_of(model)
+    assert move.subject == subject
+    assert ("gradient" in (move.reason or "")) == (subject == "gradients")
 
 
 def test_nothing_moves_in_a_layout_that_jax_rejects() -> None:

@@ -21,10 +21,10 @@ from inspector.figures.whole_model.svg import INK, Canvas, Svg
 from inspector.figures.whole_model.tiles import Scale
 
 _BESIDE_PX = 760  # at least this wide, headings and the machine are beside the tiles
-_HEAD_PX, _MACHINE_PX = 122, 150
+_HEAD_PX, _MACHINE_PX = 116, 150
 _GAP_PX = 14  # between groups
 # The longest side and the narrowest column, for texts; the first with which one line is enough.
-_LONGEST_PX = ((150, 72), (128, 70), (108, 68), (92, 66), (78, 64), (64, 62), (52, 60))
+_LONGEST_PX = ((150, 72), (128, 70), (108, 68), (92, 66), (78, 64), (64, 62), (52, 60), (44, 58), (36, 56))
 _WRAPPED_LONGEST_PX, _WRAPPED_COLUMN_PX = 92, 66
 _FRAME_PX = 8  # inside of a frame
 _NAME_PX, _TEXT_PX, _SMALL_PX, _LINE_PX = 12, 11.5, 10.5, 14
@@ -376,7 +376,7 @@ def _holdings(sheet: _Sheet, line: Sequence[_Column], y: float) -> float:
             over = f" over {mesh_axes_text(tile.copied_over)}" if tile.copied_over else ""
             copies = f"{tile.copies} copies{over}"
             if list(tile.copied_over) == everywhere:
-                copies = "whole on all devices"
+                copies = f"on all {tile.copies} devices"
             for text in labels.wrapped(copies, svg.fitting(column.width - 2, _SMALL_PX), 4):
                 at += 13
                 sheet.canvas.text(column.left, at, text, _SMALL_PX, fill_opacity=0.72)
