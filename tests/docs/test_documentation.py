@@ -118,6 +118,14 @@ def test_links_lead_to_files(page: Path) -> None:
     assert not missing
 
 
+def test_the_design_names_files_that_exist() -> None:
+    text = (ROOT / "docs/explanation/design.md").read_text()
+    named = re.findall(r"`([a-z_]+/[a-z_/.]*)`", text)
+    package = ROOT / "inspector"
+    assert len(named) > 20
+    assert [name for name in named if not any((root / name).exists() for root in (package, ROOT))] == []
+
+
 def test_readme_is_short() -> None:
     assert len((ROOT / "README.md").read_text(encoding="utf-8").splitlines()) <= 120
 
