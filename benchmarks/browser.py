@@ -40,11 +40,13 @@ FLAGS = (
 # heatmap do not count, nor do replaced charts, which Streamlit keeps hidden until the end of the script.
 WATCH = """
 (() => {
-  const drawn = () => [...document.querySelectorAll(".js-plotly-plot")]
-    .filter(chart => !chart.closest("[data-retained]"))
+  const current = selector => [...document.querySelectorAll(selector)]
+    .filter(figure => !figure.closest("[data-retained]"));
+  const maps = () => current(".js-plotly-plot")
     .map(chart => [...chart.querySelectorAll(".heatmaplayer image")]
       .map(image => image.getAttribute("href") || image.getAttribute("xlink:href") || "").join("|"))
     .filter(signature => signature !== "");
+  const drawn = () => [...current(".drawing svg"), ...maps()];
   const watch = window.benchmark = {drawn, first: null, pressed: null, redrawn: null, before: null};
   const frame = () => {
     const now = performance.now(), charts = drawn();

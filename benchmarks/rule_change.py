@@ -1,4 +1,4 @@
-"""From a change of the rules to the redrawn shard map, compared with a field of a bare page."""
+"""From a change of the rules to the redrawn picture and shard map, compared with a field of a bare page."""
 
 from __future__ import annotations
 
@@ -70,7 +70,7 @@ def measure(pairs: int = PAIRS) -> list[Result]:
         ratio_result(
             LIMIT,
             name="rule_change",
-            ours="from a change of the rules to the redrawn shard map",
+            ours="from a change of the rules to the redrawn picture of the whole model and shard map",
             baseline="from a change of the field of a bare page to its redrawn charts",
             pairs=seconds_of_changes(pairs),
         )

@@ -100,7 +100,8 @@ def show(
         _explain(facts, summary.totals(snapshot))
     render.show([replace(facts, facts=tuple(replace(fact, help=None) for fact in facts.facts))])
     if not computing:
-        render.show(_bars(assessment))
+        if assessment.rejected is None:  # else the reason is above the title
+            render.show(_bars(assessment))
         remedies_panel.show(layout, assessment)
     screenshot_mode.write_provenance([("", snapshot)])
     return draw_link
