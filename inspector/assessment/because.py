@@ -19,7 +19,7 @@ _VISIBLE = 0.01  # share of a transfer that has to be hidden to be worth a word
 _KINDS = {
     "state": "the train state and the batch take",
     "activations": "activations take",
-    "temporaries": "gradients and temporaries take",
+    "temporaries": "outputs and temporaries take",
     "unknown": "it takes",
 }
 

@@ -40,7 +40,7 @@ _WHISKER_PX = 5
 MEMORY_WORDS: dict[MemoryKind, str] = {
     "state": "state and batch",
     "activations": "activations",
-    "temporaries": "gradients and temporaries",
+    "temporaries": "outputs and temporaries",
     "unknown": "in use",
 }
 

@@ -410,6 +410,7 @@ class _Reader:
         for ((subject, op, axes, network), _), members in alike.items():
             assert self._program is not None
             ranked = sorted(members, key=lambda one: -(wire_bytes_of_run(one) or 0))
+            by_name = {one.name: one for one in ranked}  # a combined collective has several parts
             sources = dict.fromkeys(
                 label
                 for one in ranked
@@ -425,8 +426,8 @@ class _Reader:
                     subject=subject,
                     phases=tuple(phase for phase in PHASES if phase in phases and phase != "unknown"),
                     bytes=wire_bytes_of_run(*ranked),
-                    executions=sum_known(one.executions for one in ranked),
-                    collectives=tuple(dict.fromkeys(one.name for one in ranked)),
+                    executions=sum_known(one.executions for one in by_name.values()),
+                    collectives=tuple(by_name),
                     because=tuple(sources),
                     reason=reasons.reason(self._program, ranked[0]),
                 )

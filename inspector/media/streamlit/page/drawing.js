@@ -88,6 +88,7 @@ export default function ({ data, parentElement, setTriggerValue }) {
   const focused = place.querySelector(":focus")?.dataset
   place.shown = data.svg
   place.innerHTML = data.svg // made by the server, every text in it escaped
+  place.classList.remove("lit")
   for (const part of place.querySelectorAll(".tile, .move")) part.setAttribute("tabindex", "0")
   if (focused?.path) place.querySelector(`.tile[data-path="${CSS.escape(focused.path)}"]`)?.focus()
   showChanges(place, before)
