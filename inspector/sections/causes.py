@@ -10,7 +10,7 @@ from inspector.compiled.causes import (
     conflicts_of,
     wire_bytes_of_conflicts,
 )
-from inspector.core.collectives import wire_bytes_of_run
+from inspector.core.collectives import OPERATIONS, wire_bytes_of_run
 from inspector.core.formatting import (
     bytes_text,
     counted,
@@ -99,8 +99,10 @@ def conflicts(program: Program) -> Section | None:
     groups = conflicts_of(program)
     heading = _CONFLICTS
     if not groups:
-        said = text("No operation has operands and results with conflicting shardings.")
-        return Section("conflicts", heading, (said,))
+        said = "For Shardy, no operation has operands and results with conflicting shardings."
+        if any(not OPERATIONS[one.op].reduces for one in program.collectives or ()):
+            said += " XLA's partitioner moves shards all the same; each collective has its reason."
+        return Section("conflicts", heading, (text(said),))
     shared: dict[str | Column, Callable[[Conflicts], int | None]] = {}
     if any(group.shared_bytes != 0 for group in groups):
         column = Column("Shared", "bytes", "Bytes that several of these places share.")

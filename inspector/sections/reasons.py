@@ -162,10 +162,7 @@ def _reason(
         )
     # These need not be its shards: the program can slice an array that is not cut along these axes.
     what = f"parts of {_named(arrays)}" if arrays else "shards"
-    return (
-        f"{primitive} needs its data in another sharding than they have: the {collective.op} moves {what} "
-        f"along {axes}."
-    )
+    return f"{primitive} needs operands in another sharding: the {collective.op} moves {what} along {axes}."
 
 
 def _of_results(
