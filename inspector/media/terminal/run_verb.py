@@ -11,7 +11,7 @@ import subprocess
 import sys
 import threading
 import time
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -91,7 +91,7 @@ def run(options: argparse.Namespace) -> int:
     said.start()
     try:
         folder.end(ended, seconds, causes)
-        message = _summary(folder.run, folder.path)
+        message = _summary(folder.run, folder.path, variables)
     except KeyboardInterrupt:
         message = "interrupted; the record is not complete"
     except Exception as error:  # the exit status is that of the program, whatever happens here
@@ -217,10 +217,16 @@ def emulated(devices: int) -> dict[str, str]:
     return {"JAX_PLATFORMS": "cpu", "JAX_NUM_CPU_DEVICES": str(devices)}
 
 
-def _summary(run: ProgramRun, folder: Path) -> str:
-    """Return one line about what was recorded."""
+def _summary(run: ProgramRun, folder: Path, variables: Mapping[str, str]) -> str:
+    """Return one line about the record.
+
+    Args:
+      variables: the environment that the options gave the program.
+    """
     if not run.programs and run.live is None:
         result = "nothing was compiled and no array was found"
+        if run.ended != "exit 0" and not variables:
+            result += " (a program for several devices needs --devices N here)"
         if run.operations:
             result = f"only {counted(run.operations, 'operation')} of JAX ran, outside of any jit"
     else:
