@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import contextlib
 import json
 import logging
@@ -19,7 +20,7 @@ from starlette.applications import Starlette
 from starlette.responses import HTMLResponse, PlainTextResponse, RedirectResponse
 from starlette.routing import Route, WebSocketRoute
 from starlette.testclient import TestClient
-from starlette.websockets import WebSocket, WebSocketDisconnect
+from starlette.websockets import WebSocket, WebSocketDisconnect, WebSocketState
 from streamlit import config
 from streamlit.proto.ForwardMsg_pb2 import ForwardMsg
 from streamlit.web.server.starlette import starlette_websocket
@@ -105,6 +106,33 @@ def test_a_browser_gets_one_number_that_its_scripts_and_other_sites_cannot_read(
     assert "Set-Cookie" not in client.get("/").headers, "the browser has sent it"
     other = TestClient(SafeAnswers(app), base_url="http://localhost").get("/").headers["Set-Cookie"]
     assert other.split("; ")[0] != number
+
+
+@pytest.mark.parametrize("gone", [True, False])
+def test_a_browser_that_leaves_while_the_server_writes_is_no_error(gone: bool) -> None:
+    async def reads_after_it_wrote(scope, receive, send) -> None:
+        websocket = WebSocket(scope, receive, send)
+        await websocket.accept()
+        with contextlib.suppress(WebSocketDisconnect):
+            await websocket.send_bytes(b"a figure")
+        if websocket.application_state is not WebSocketState.CONNECTED:
+            await websocket.receive_bytes()
+        raise TypeError("a fault of the server")
+
+    async def receive() -> dict[str, str]:
+        return {"type": "websocket.connect"}
+
+    async def send(message) -> None:
+        if gone and message["type"] == "websocket.send":
+            raise OSError("the browser is gone")
+
+    scope = {"type": "websocket", "path": "/", "headers": []}
+    run = SafeAnswers(reads_after_it_wrote)(scope, receive, send)
+    if gone:
+        asyncio.run(run)
+        return
+    with pytest.raises(TypeError):
+        asyncio.run(run)
 
 
 SECRET = "the server's secret"

@@ -49,8 +49,10 @@ export default function ({ data, setTriggerValue }) {
     const switches = pathname !== location.pathname
     if (waits) return
     if (switches && opened !== undefined) return awaitPage()
-    if (bare && !switches && !location.search) replace(state, unused, url)
+    // A page that *Back* has opened adds no entry by itself: the next *Back* would lead to the same page again.
+    if (!switches && (opened !== undefined || (bare && !location.search))) replace(state, unused, url)
     else push(state, unused, url)
+    if (opened !== undefined) opened = location.href
     bare = switches && !search
     path = location.pathname
   }

@@ -73,8 +73,11 @@ class SafeAnswers:
 
 
 async def _without_text(app: ASGIApp, scope: Scope, receive: Receive, send: Send) -> None:
-    """End a web socket that sends text. Streamlit expects bytes, and fails with a traceback."""
-    refused = False
+    """End a web socket that sends text. Streamlit expects bytes, and fails with a traceback.
+
+    It fails likewise if it reads from a web socket after the browser was gone while it wrote to it.
+    """
+    refused = gone = False
 
     async def receive_bytes() -> Message:
         nonlocal refused
@@ -82,7 +85,19 @@ async def _without_text(app: ASGIApp, scope: Scope, receive: Receive, send: Send
         refused = message["type"] == "websocket.receive" and message.get("bytes") is None
         return {"type": "websocket.disconnect", "code": _NO_TEXT} if refused else message
 
-    await app(scope, receive_bytes, send)
+    async def send_noting(message: Message) -> None:
+        nonlocal gone
+        try:
+            await send(message)
+        except OSError:
+            gone = True
+            raise
+
+    try:
+        await app(scope, receive_bytes, send_noting)
+    except (RuntimeError, TypeError):
+        if not gone:
+            raise
     if refused:
         with contextlib.suppress(RuntimeError, OSError):  # the browser has closed it
             await send({"type": "websocket.close", "code": _NO_TEXT})
