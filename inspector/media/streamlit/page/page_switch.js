@@ -1,11 +1,14 @@
 // A link to another page opens its bare URL, into which the page then writes what it shows. Both are one entry of
-// the browser's history: with two, *Back* would lead to the bare URL, and the page would write it again.
+// the browser's history: with two, *Back* would lead to the bare URL, and the page would write it again. So a page
+// adds an entry only after an act of the user, and one for each.
 let wentBack // tells the server that *Back* or *Forward* has changed the URL of the same page
 // What *Back* or *Forward* has opened. What the page before sends by itself until the new one has come asks the
 // server for the page before, whose run would write its URL over this one. Only the user can leave this page.
 let opened // its URL, until the user acts
 let waits = false // for the end of its run
 let repeats = false // the same event again, for Streamlit alone
+
+const fields = ({ searchParams }) => [...searchParams].map(String).sort().join("\n") // in any order
 
 function openAgain() {
   repeats = true
@@ -26,16 +29,17 @@ export default function ({ data, setTriggerValue }) {
   if (history.pushState.joins) return
   const push = history.pushState.bind(history)
   const replace = history.replaceState.bind(history)
-  let bare = false // the URL is that of the link, and the user has done nothing since
+  let acted = false // whether the user has acted since the last entry
   let path = location.pathname
-  const acted = () => {
-    bare = waits = false
+  const act = () => {
+    acted = true
+    waits = false
     opened = undefined
   }
-  for (const event of ["pointerdown", "keydown"]) addEventListener(event, acted, true)
+  for (const event of ["pointerdown", "keydown"]) addEventListener(event, act, true)
   addEventListener("popstate", () => {
     if (repeats) return
-    bare = false
+    acted = false
     if (path === location.pathname) setTimeout(wentBack) // after Streamlit has asked for the page
     else awaitPage()
     path = location.pathname
@@ -45,15 +49,17 @@ export default function ({ data, setTriggerValue }) {
     waits = true
   }
   history.pushState = (state, unused, url) => {
-    const { pathname, search } = new URL(url ?? "", location)
-    const switches = pathname !== location.pathname
+    const [next, now] = [new URL(url ?? "", location), new URL(location)]
+    const switches = next.pathname !== now.pathname
     if (waits) return
     if (switches && opened !== undefined) return awaitPage()
-    // A page that *Back* has opened adds no entry by itself: the next *Back* would lead to the same page again.
-    if (!switches && (opened !== undefined || (bare && !location.search))) replace(state, unused, url)
-    else push(state, unused, url)
+    // A page that answers at once writes its fields behind the path of the page before.
+    const early = switches && !acted && next.search !== "" && next.search === now.search
+    if ((switches && !early) || (acted && fields(next) !== fields(now))) {
+      push(state, unused, url)
+      acted = false
+    } else replace(state, unused, url)
     if (opened !== undefined) opened = location.href
-    bare = switches && !search
     path = location.pathname
   }
   history.pushState.joins = true
