@@ -6,7 +6,7 @@ from collections.abc import Callable
 from typing import Any
 
 from inspector.assessment import assess
-from inspector.core.assessment import LEAST_CHANGE, MEMORY, UNKNOWN_AXES, Assessment
+from inspector.core.assessment import LEAST_CHANGE, MEMORY, UNKNOWN_AXES, Assessment, Traffic
 from inspector.core.formatting import bytes_text, counted, mesh_axes_text, seconds_text, share_text
 from inspector.core.program_names import noun
 from inspector.core.snapshot import Snapshot
@@ -36,10 +36,8 @@ def of_assessment(assessment: Assessment, before: Assessment | None = None) -> F
         step += ", unchecked"
     sent = assessment.traffic
     traffic = "Traffic"
-    if sent is not None and sent.largest is not None:
-        share = sent.by_axes[sent.largest] / sent.bytes
-        part = "" if len(sent.by_axes) == 1 else f"{share_text(share, 0)} "
-        traffic = f"Traffic, {part}over {_axes_text(sent.largest)}"
+    if sent is not None and sent.bytes:
+        traffic = f"Traffic, {_over_largest(sent)}"
     answers = (
         Fact(
             fits_label(assessment),
@@ -210,14 +208,18 @@ def step_text(assessment: Assessment) -> str:
 
 
 def traffic_text(assessment: Assessment) -> str:
-    """Return `1.9 GiB, most over fsdp`, or why it is unknown."""
+    """Return `1.9 GiB, 90% over fsdp`, or why it is unknown."""
     sent = assessment.traffic
     if sent is None:
         return f"unknown: {assessment.unknown_traffic}" if assessment.unknown_traffic else "unknown"
-    if sent.largest is None:
-        return "none"
-    most = ", most" if len(sent.by_axes) > 1 else ""
-    return f"{sent.text}{most} over {_axes_text(sent.largest)}"
+    return f"{sent.text}, {_over_largest(sent)}" if sent.bytes else sent.text
+
+
+def _over_largest(sent: Traffic) -> str:
+    """Return `90% over fsdp`, or `over fsdp` if nothing is sent over other mesh axes."""
+    largest = sent.largest or UNKNOWN_AXES
+    share = f"{share_text(sent.by_axes[largest] / sent.bytes, 0)} " if len(sent.by_axes) > 1 else ""
+    return f"{share}over {_axes_text(largest)}"
 
 
 def findings_text(assessment: Assessment) -> str:

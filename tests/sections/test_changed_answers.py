@@ -81,3 +81,20 @@ def test_the_array_with_the_most_bytes_per_device_is_first() -> None:
         for name, size in (("unknown", None), ("small", 1), ("large", 9))
     ]
     assert [one.path for one in arrays.by_bytes(every)] == ["large", "small", "unknown"]
+
+
+@pytest.mark.parametrize(
+    ("by_axes", "label", "line"),
+    [
+        ({"fsdp": 3, "tensor": 1}, "Traffic, 75% over fsdp", "4 B, 75% over fsdp"),
+        ({"fsdp": 3}, "Traffic, over fsdp", "3 B, over fsdp"),
+        ({"fsdp": 0, "tensor": 0}, "Traffic", "none"),  # collectives of arrays without elements
+        ({}, "Traffic", "none"),
+    ],
+)
+def test_the_traffic_names_its_largest_axes_with_their_share(
+    by_axes: dict[str, int], label: str, line: str
+) -> None:
+    sending = assessment(traffic=Traffic(sum(by_axes.values()), by_axes))
+    assert assessed.of_assessment(sending).facts[2].label == label
+    assert assessed.traffic_text(sending) == line
