@@ -11,7 +11,7 @@ from inspector.core.errors import InvalidInput
 from inspector.core.program_run import ProgramRun
 from inspector.media.streamlit.page import page_width
 from inspector.media.streamlit.page.plain_text import plain
-from inspector.media.streamlit.panels import snapshot_panels
+from inspector.media.streamlit.panels import snapshot_panels, summary_panel
 from inspector.media.streamlit.parts import render
 from inspector.media.streamlit.session import run_folder, stated_counts
 from inspector.sections import program_run as program_run_section
@@ -46,8 +46,10 @@ def show() -> None:
     except InvalidInput as error:
         st.error(plain(str(error)))
         return
+    shown = stated_counts.applied(shown)
+    summary_panel.show_answers(shown)
     tabs = snapshot_panels.draw_tabs("run_panel")
-    snapshot_panels.show(tabs, stated_counts.applied(shown), None)
+    snapshot_panels.show(tabs, shown, None)
     page_width.measure()
 
 

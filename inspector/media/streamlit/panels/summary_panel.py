@@ -135,10 +135,15 @@ def show_opened(name: str, snapshot: Snapshot) -> None:
         )
         pin_button.show(snapshot, name, key="opened_pin_button")
         keep_button.show(snapshot, name, key="opened_keep_button")
-    assessment = assess(snapshot, chip_choice.chosen_chip())
-    render.show([assessed.of_assessment(assessment), *_bars(assessment)])
+    show_answers(snapshot)
     render.show([summary.line(snapshot), *sharding_errors.refusals(snapshot.programs)])
     _show_findings(snapshot)
+
+
+def show_answers(snapshot: Snapshot) -> None:
+    """Draw the four facts of a Snapshot on the chosen chip, with their bars and the dominant reason."""
+    assessment = assess(snapshot, chip_choice.chosen_chip())
+    render.show([assessed.of_assessment(assessment), *_bars(assessment)])
 
 
 def _bars(assessment: Assessment) -> tuple[Block, ...]:
