@@ -37,6 +37,8 @@ MLP_LOGICAL_AXES = {
     "layer": "blocks stacked by scan",
 }
 
+MLP_EXTENTS = {"batch": "batch", "embed": "depth", "hidden": "depth", "layer": "layers"}
+
 # Data parallel over `data`, tensor parallel over `model`: the layout of the Flax guide.
 MLP_RULES = (("batch", ("data",)), ("hidden", ("model",)))
 
@@ -135,6 +137,7 @@ TRANSFORMER_LOGICAL_AXES = {
 
 # Every logical axis has the size of the same name.
 TRANSFORMER_EXTENTS = {name: name for name in TRANSFORMER_LOGICAL_AXES}
+TRANSFORMER_MULTIPLES = {"heads": "kv_heads", "batch": "accumulate"}
 
 # Rules for mesh axes with the usual names; rules with other mesh axes are left out. The batch is sharded over
 # `data`, `fsdp` and `expert`, parameters over `fsdp` and `expert`, and layers over `model` or `tensor`. Rules
@@ -190,6 +193,7 @@ CATALOGUE = {
             partitions={},
             constraints=("y", "z"),
             presets=(published.FLAX_GUIDE,),
+            extents=MLP_EXTENTS,
         ),
         ModelEntry(
             name="mlp",
@@ -202,6 +206,7 @@ CATALOGUE = {
             partition_paths=MLP_PARTITION_PATHS,
             constraints=("y", "z"),
             presets=(published.FLAX_GUIDE,),
+            extents=MLP_EXTENTS,
         ),
         ModelEntry(
             name="transformer",
@@ -214,6 +219,7 @@ CATALOGUE = {
             constraints=TRANSFORMER_CONSTRAINTS,
             presets=(published.SMALL_125M, published.LLAMA_3_8B, published.LLAMA_3_70B),
             extents=TRANSFORMER_EXTENTS,
+            multiples=TRANSFORMER_MULTIPLES,
         ),
         ModelEntry(
             name="moe",
@@ -234,6 +240,7 @@ CATALOGUE = {
             ),
             presets=(published.MIXTRAL_8X7B,),
             extents=TRANSFORMER_EXTENTS | {"expert": "experts"},
+            multiples=TRANSFORMER_MULTIPLES,
         ),
     )
 }

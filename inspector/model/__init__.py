@@ -59,7 +59,8 @@ class ModelEntry:
         model with logical axes and rules.
       constraints: activations whose sharding constraint can be switched off.
       presets: sizes to start from.
-      extents: the size that is the extent of a logical axis, where known.
+      extents: the size that is the extent of a logical axis, where it has another name or is known.
+      multiples: the size that another one must be a multiple of.
       names, rules_semantics: as in `Model`.
       own: whether it is the user's own model.
       mesh_axes: the mesh axes that the rules, names and code of a user's model have.
@@ -82,6 +83,7 @@ class ModelEntry:
     constraints: tuple[str, ...] = ()
     presets: tuple[SizePreset, ...] = ()
     extents: Mapping[str, str] = field(default_factory=dict)
+    multiples: Mapping[str, str] = field(default_factory=dict)
     names: Names = "logical"
     rules_semantics: RulesSemantics = "linen"
     own: bool = False

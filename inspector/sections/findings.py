@@ -72,12 +72,15 @@ def fix(change: Change, mistake: Sequence[Finding] = ()) -> tuple[Inline, ...]:
         saved = "The saving is unknown, because JAX rejects the layout as it is."
     elif not change.saves:
         saved = "The train state needs as much memory as before."
+    elif change.saves < 0:
+        saved = f"The train state needs {bytes_text(-change.saves)} more per device (planned)."
     elif 0 < change.saves < most:
         saved = f"Saves {bytes_text(change.saves)} of that (planned)."
     else:
         arrays = "" if most else f" in {counted(change.arrays, 'array')}"
         saved = f"Saves {bytes_text(change.saves)} of train state per device{arrays} (planned)."
-    return ("Fix: ", *with_code(change.words), f". {saved}")
+    repeated = "".join(f" Then: {finding.message}" for finding in change.repeated_work)
+    return ("Fix: ", *with_code(change.words), f". {saved}{repeated}")
 
 
 def checked() -> Folded:

@@ -5,10 +5,12 @@ from __future__ import annotations
 import json
 from typing import Any
 
+from inspector.checks import audit
 from inspector.core import typed_json
 from inspector.core.errors import InvalidInput
 from inspector.core.formatting import counted
 from inspector.core.snapshot import Array, Finding, Snapshot
+from inspector.layout import from_json
 from inspector.layout.plan import INDIVISIBLE
 from inspector.machines import targets
 
@@ -20,12 +22,14 @@ def refuse_indivisible(planned: Snapshot) -> None:
     """Refuse a plan with a dimension that its mesh axes do not divide, as JAX does.
 
     Raises:
-      InvalidInput: there is one; the sentence has the first and the number of the others.
+      InvalidInput: there is one; the sentence has the first, the number of the others, and the smallest fix.
     """
     uneven = [finding for finding in planned.findings if finding.code == INDIVISIBLE]
     if uneven:
         more = f" (and {counted(len(uneven) - 1, 'more array')})" if len(uneven) > 1 else ""
-        raise InvalidInput(uneven[0].message + more)
+        fix = audit.smallest_change(planned, uneven[0], from_json(planned.layout)) if planned.layout else None
+        remedy = "" if fix is None else f". To fix it, {fix.words}"
+        raise InvalidInput(f"{uneven[0].message}{more}{remedy}")
 
 
 def disagreements(planned: Snapshot, found: Snapshot) -> tuple[Finding, ...]:

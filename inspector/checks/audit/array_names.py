@@ -38,6 +38,15 @@ def naming_of(array: Array, layout: Layout) -> Naming:
     return None
 
 
+def axes_of(array: Array, layout: Layout) -> LogicalAxes:
+    """Return the logical axis of each dimension, None for one without."""
+    naming = naming_of(array, layout)
+    if isinstance(naming, Place):
+        stack = layout.entry.partitions[STACK] if naming.stacked else ()
+        return (*stack, *layout.entry.partitions[naming.name])
+    return naming or (None,) * len(array.shape or ())
+
+
 def spec_of(naming: Naming, rank: int, layout: Layout) -> Spec:
     """Return the spec that the layout gives an array with `rank` dimensions.
 

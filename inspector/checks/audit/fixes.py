@@ -1,4 +1,4 @@
-"""Find the smallest change of a layout that fixes a finding: one rule, or a few PartitionSpecs.
+"""Find the smallest change of a layout that fixes a finding: a size, one rule, or a few PartitionSpecs.
 
 Nothing is traced or run. The arrays of the Snapshot are planned again with the changed layout, and the audit
 decides whether the finding is gone.
@@ -9,10 +9,11 @@ from __future__ import annotations
 import itertools
 import math
 from collections import Counter
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
+from typing import Any
 
-from inspector.checks.audit import rule_fixes, spec_fixes
+from inspector.checks.audit import mesh_axes, rule_fixes, size_fixes, spec_fixes
 from inspector.checks.audit.array_names import Naming, naming_of, spec_of
 from inspector.checks.audit.checks import CHECKS, audit
 from inspector.checks.audit.rule_fixes import Candidate
@@ -29,24 +30,28 @@ from inspector.model import Names
 _NOT_FIXABLE = {code for check in CHECKS if not check.fixable for code in check.codes}
 _PLANNED = (*STATE_GROUPS, "batch", "output")
 _DATA = ("batch", "output")
+# Warnings about devices that compute the same.
+_REPEATED_WORK = (mesh_axes.UNUSED, mesh_axes.BATCH)
 # Candidates that change equally many specs: only the best are planned and audited.
 _MAX_CANDIDATES = 24
 
 
 @dataclass(frozen=True)
 class Change:
-    """A change of rules or PartitionSpecs that fixes a finding.
+    """A change of sizes, rules or PartitionSpecs that fixes a finding.
 
     layout: the changed layout. words: the change as an instruction, without a full stop.
     saves: the bytes of train state per device that it saves; None if the current bytes are unknown.
     arrays: the number of arrays of the train state that need other bytes per device. A rule applies to all
       arrays with its logical axis, so they can be more than those of the finding.
+    repeated_work: the findings about devices that compute the same because of the change.
     """
 
     layout: Layout
     words: str
     saves: int | None
     arrays: int
+    repeated_work: tuple[Finding, ...] = ()
 
 
 def may_fix(finding: Finding, layout: Layout) -> bool:
@@ -59,10 +64,10 @@ def may_fix(finding: Finding, layout: Layout) -> bool:
 def smallest_change(snapshot: Snapshot, finding: Finding, layout: Layout) -> Change | None:
     """Return the change of one rule, or of the fewest specs, that saves the most.
 
-    On a tie, return the smallest change. Return None if no change fixes the finding. A change may not split
-    the batch or output less, add an error, or, unless it fixes an error, add another kind of warning.
+    On a tie, return the smallest change. Sizes that mesh axes do not divide are raised first, which keeps all
+    devices at work. Return None if no change fixes the finding. A change may not split the batch or output
+    less, add an error, or, unless it fixes an error, add another kind of warning.
     """
-    entry = layout.entry
     if not may_fix(finding, layout):
         return None
     now = replanned(snapshot, layout)
@@ -72,20 +77,9 @@ def smallest_change(snapshot: Snapshot, finding: Finding, layout: Layout) -> Cha
     if not any(_same(other, finding) for other in current):
         return None  # the layout and the shapes alone do not explain the finding
     kinds = _kinds(current)
-    candidates = (rule_fixes if entry.has_rules else spec_fixes).candidates
-    arrays = Counter(
-        (naming_of(array, layout), array.shape, array.bytes, array.group in STATE_GROUPS)
-        for array in now.arrays
-        if array.shape is not None
-    )
-    scored = [
-        (score, candidate)
-        for candidate in candidates(now, finding, layout)
-        if (score := _score(candidate, arrays, layout, now.mesh)) is not None
-    ]
-    scored.sort(key=lambda pair: pair[0])
     before = state_totals(now).per_device
-    for candidate in _best(candidate for _, candidate in scored):
+    raised = size_fixes.candidates(now, finding, layout)
+    for candidate in itertools.chain(raised, _ranked(now, now.mesh, finding, layout)):
         after = replanned(snapshot, candidate.layout)
         if after is None or not _is_better(now, after, finding):
             continue
@@ -96,17 +90,42 @@ def smallest_change(snapshot: Snapshot, finding: Finding, layout: Layout) -> Cha
             continue
         then = state_totals(after).per_device
         saves = None if before is None or then is None else before - then
-        return Change(candidate.layout, candidate.words, saves, _changed(now, after))
+        repeated = tuple(
+            other
+            for other in left
+            if other.level == "warning"
+            and other.code in _REPEATED_WORK
+            and not any(_same(other, known) for known in current)
+        )
+        return Change(candidate.layout, candidate.words, saves, _changed(now, after), repeated)
     return None
 
 
-def replanned(snapshot: Snapshot, layout: Layout) -> Snapshot | None:
-    """Return the plan of a layout for the arrays of a Snapshot of the same model and sizes.
+def _ranked(now: Snapshot, mesh: Mesh, finding: Finding, layout: Layout) -> Iterator[Candidate]:
+    """Yield the best changes of rules or specs that may fix the finding, before they are planned."""
+    candidates = (rule_fixes if layout.entry.has_rules else spec_fixes).candidates
+    arrays = Counter(
+        (naming_of(array, layout), array.shape, array.bytes, array.group in STATE_GROUPS)
+        for array in now.arrays
+        if array.shape is not None
+    )
+    scored = [
+        (score, candidate)
+        for candidate in candidates(now, finding, layout)
+        if (score := _score(candidate, arrays, layout, mesh)) is not None
+    ]
+    scored.sort(key=lambda pair: pair[0])
+    yield from _best(candidate for _, candidate in scored)
 
-    Return None if a shape, the bytes, or what decides the spec of a sharded array is unknown, or if JAX
-    would reject an array.
+
+def replanned(snapshot: Snapshot, layout: Layout) -> Snapshot | None:
+    """Return the plan of a layout for the arrays of a Snapshot of the same model.
+
+    Dimensions follow the sizes that differ from those of the Snapshot's layout. Return None if a shape, the
+    bytes, or what decides the spec of a sharded array is unknown, or if JAX would reject an array.
     """
     arrays = []
+    before = _sizes(snapshot) or layout.sizes
     for array in snapshot.arrays:
         if array.group not in _PLANNED:
             continue
@@ -120,7 +139,8 @@ def replanned(snapshot: Snapshot, layout: Layout) -> Snapshot | None:
             return None
         itemsize = array.bytes // elements if elements else 0
         dimensions = _names(naming, len(array.shape), layout)
-        facts = (array.path, array.group, array.shape, array.dtype, itemsize, dimensions)
+        shape = array.shape if before == layout.sizes else size_fixes.resized(array, before, layout)
+        facts = (array.path, array.group, shape, array.dtype, itemsize, dimensions)
         arrays.append(AbstractArray(*facts))
     names: Names = "logical" if layout.entry.has_rules else "mesh"
     state = AbstractState(names, tuple(arrays), dict(snapshot.source.versions))
@@ -159,21 +179,32 @@ def _same(finding: Finding, other: Finding) -> bool:
 
 
 def _is_better(now: Snapshot, after: Snapshot, finding: Finding) -> bool:
-    """Return whether a plan has no error, keeps the batch split, and needs no more train state."""
+    """Return whether a plan has no error, keeps the batch split, and needs no more train state.
+
+    The train state of a model with larger sizes may be larger.
+    """
     if any(finding.level == "error" for finding in after.findings):
         return False
-    sizes = {array.path: array.bytes_per_device for array in now.arrays if array.group in _DATA}
+    sizes = {
+        array.path: (array.bytes_per_device, array.bytes) for array in now.arrays if array.group in _DATA
+    }
     for array in after.arrays:
-        was = sizes.get(array.path)
-        if was is not None and (array.bytes_per_device is None or array.bytes_per_device > was):
+        was, whole = sizes.get(array.path, (None, None))
+        if was is not None and (
+            array.bytes_per_device is None or array.bytes_per_device * (whole or 1) > was * (array.bytes or 1)
+        ):
             return False
         if _loses_rows(array) and array.spec != now.array(array.path).spec:
             return False
     before, then = state_totals(now).per_device, state_totals(after).per_device
-    if before is None or then is None:
+    if before is None or then is None or _sizes(now) != _sizes(after):
         return then is not None
     of_the_batch = finding.array in sizes
     return then < before or (then == before and (not finding.bytes or of_the_batch))
+
+
+def _sizes(snapshot: Snapshot) -> Any:
+    return (snapshot.layout or {}).get("sizes")
 
 
 def _changed(now: Snapshot, after: Snapshot) -> int:

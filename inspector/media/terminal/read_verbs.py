@@ -220,6 +220,7 @@ def _plain(finding: Finding, change: Change | None) -> dict[str, Any]:
     plain["change"] = change and {
         "words": change.words,
         "saves_per_device": change.saves,
+        "repeated_work": [finding.message for finding in change.repeated_work],
         "layout": change.layout.to_json(),
     }
     return plain

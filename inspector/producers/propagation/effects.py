@@ -29,7 +29,7 @@ from inspector.core.snapshot.effects import (
 from inspector.core.totals import state_totals
 from inspector.layout import Layout, from_json
 from inspector.layout.changes import Change, changes
-from inspector.layout.plan import INDIVISIBLE, plan, programs_key
+from inspector.layout.plan import plan, programs_key
 from inspector.machines import hardware
 from inspector.machines.hardware import Chip
 from inspector.machines.prediction.predicted import predicted
@@ -44,6 +44,7 @@ from inspector.producers.propagation.template import (
     template_of,
     template_of_program,
 )
+from inspector.service.agreement import refuse_indivisible
 
 # Threads that partition variants. XLA takes most of the time and needs no lock of Python.
 _THREADS = min(2, os.cpu_count() or 1)
@@ -192,9 +193,7 @@ class _Partitioned:
         layout = variant.layout or self._current
         with self._lock:
             planned = plan(layout, cached_state(layout))
-            for finding in planned.findings:
-                if finding.code == INDIVISIBLE:
-                    raise InvalidInput(finding.message)
+            refuse_indivisible(planned)
             key = _key(variant, self._current, self._program)
             if key in _PROGRAMS:
                 return _PROGRAMS[key]

@@ -143,12 +143,54 @@ def test_a_fix_saves_more_than_the_finding_only_in_more_arrays(fields: dict[str,
         assert f"{one.count} array" in bounds[0] and f"{change.arrays} array" in bounds[1]
 
 
-def test_the_fix_of_an_indivisible_dimension_replicates_it() -> None:
-    layout = layout_of({"depth": "66", "rules": "batch=data,hidden=model"})
+# Layouts that JAX rejects, and the sizes of the first fix.
+INDIVISIBLE = [
+    ({"mesh": "8", "axes": "data", "rules": "batch=data", "batch": "12"}, {"batch": 16}),
+    ({"depth": "66"}, {"depth": 68}),
+    ({"model": "mlp", "mesh": "8", "axes": "data", "specs": "x=data.None", "batch": "12"}, {"batch": 16}),
+    ({"model": "transformer", "mesh": "16", "axes": "fsdp", "rules": "batch=fsdp"}, {"batch": 16}),
+    ({"model": "transformer", "mesh": "2x3", "axes": "data,fsdp", "rules": "batch=data+fsdp"}, {"batch": 12}),
+    (
+        {"model": "transformer", "rules": "heads=model,kv_heads=model", "heads": "6", "kv_heads": "6"},
+        {"heads": 8, "kv_heads": 8},
+    ),
+    ({"model": "transformer", "mesh": "8", "axes": "data", "accumulate": "3", "batch": "3"}, {"batch": 24}),
+    ({"model": "moe", "mesh": "3", "axes": "expert", "rules": "expert=expert"}, {"experts": 9}),
+]
+
+
+@pytest.mark.parametrize(("fields", "sizes"), INDIVISIBLE)
+def test_sizes_that_mesh_axes_do_not_divide_are_raised_to_the_next_multiple(
+    fields: dict[str, str], sizes: dict[str, int]
+) -> None:
+    layout = layout_of(fields)
+    snapshot = planned(layout)
+    indivisible = [finding for finding in snapshot.findings if finding.code == "indivisible"]
+    assert indivisible
+    change = smallest_change(snapshot, indivisible[0], layout)
+    assert change is not None and not change.repeated_work
+    assert change.layout.to_json() == {**layout.to_json(), "sizes": {**layout.sizes, **sizes}}
+    assert ("changes the model" in change.words) == (set(sizes) != {"batch"})
+    # JAX traces the model with these sizes, and its arrays are those that the fix was checked with.
+    again, expected = replanned(snapshot, change.layout), planned(change.layout)
+    assert not expected.findings
+    assert again is not None
+    named = [
+        a.path for a in expected.arrays if None not in (a.logical_axes or ())
+    ]  # others keep their length
+    for one, other in zip(again.arrays, expected.arrays, strict=True):
+        assert (one.path, one.spec, one.replicas) == (other.path, other.spec, other.replicas)
+        assert one == other or one.path not in named
+
+
+def test_a_fix_that_makes_devices_repeat_work_says_so() -> None:
+    # The most rows that the model takes cannot be raised.
+    layout = layout_of({"mesh": "3", "axes": "data", "rules": "batch=data", "batch": "1048576"})
     snapshot = planned(layout)
     change = smallest_change(snapshot, snapshot.findings[0], layout)
-    assert change is not None and change.saves is None
-    assert not planned(change.layout).findings
+    assert change is not None and change.layout.sizes == layout.sizes
+    assert {"unused-mesh-axis"} <= {finding.code for finding in change.repeated_work}
+    assert "compute the same" in plain(section.fix(change))
 
 
 def test_planning_from_a_snapshot_equals_planning_with_jax() -> None:

@@ -109,8 +109,10 @@ def show_urgent(snapshot: Snapshot, layout: Layout, rejected: str | None) -> Non
     fixable = [finding for finding in errors if audit.may_fix(finding, layout)]
     if rejected is not None:
         with st.container(horizontal=True, vertical_alignment="center", gap="small"):
-            st.error(plain(assessed.rejection(rejected)), icon=render.ICONS["error"])
-            if fixable:
+            fix = _fix(snapshot, fixable[0], layout) if fixable else None
+            words = "" if fix is None else f"  \n{render.markdown(findings_section.fix(fix))}"
+            st.error(f"{plain(assessed.rejection(rejected))}{words}", icon=render.ICONS["error"])
+            if fix is not None:
                 _draw_apply("fix_rejected", section.of_finding(fixable[0]), snapshot, layout)
     for number, finding in enumerate(findings):
         if finding.unknown_name is not None:
