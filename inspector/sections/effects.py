@@ -109,10 +109,21 @@ def tried(effects: Effects) -> tuple[Inline, ...]:
 
 
 def all_heading(effects: Effects, assessed: Assessment | None = None) -> str:
-    """Return the heading of the effects of all changes below those that improve the layout."""
-    number = len(effects.changes) - len(improving(effects, assessed))
-    verb = "does" if number == 1 else "do"
-    return f"All {counted(len(effects.changes), 'change')}, of which {number} {verb} not improve the layout"
+    """Return the heading of the effects of all changes below those that improve the layout.
+
+    It counts each change once: `All 29 changes tried: 3 listed above, 14 with another effect, 12 without`.
+    """
+    listed = len(improving(effects, assessed))
+    invalid = sum(effect.cost is None for effect in effects.changes)
+    affecting = sum(_affects(effects, effect) for effect in effects.changes)
+    counts = {
+        "listed above": listed,
+        "with another effect" if listed else "with an effect": affecting - listed,
+        "without an effect": len(effects.changes) - affecting - invalid,
+        "not valid": invalid,
+    }
+    said = ", ".join(f"{count} {kind}" for kind, count in counts.items() if count)
+    return f"All {counted(len(effects.changes), 'change')} tried: {said}"
 
 
 def details(effects: Effects, assessed: Assessment | None = None) -> tuple[Block, ...]:
@@ -276,7 +287,7 @@ def _bars(effects: Effects, changed: list[Effect], shares: bool) -> Picture:
     ]
     notes = [f"if one rule, constraint or mesh axis of the layout changes; {_basis(effects, measure)}"]
     if len(changed) > _MOST_BARS:
-        notes.append(f"the {_MOST_BARS} largest of {counted(len(changed), 'change')} with an effect")
+        notes.append(f"the {_MOST_BARS} largest")
     heading = f"Change of {measure.noun}, {title(effects.program).lower()}"
     return Picture.of("effect_bars", heading, rows_figure, [rows], heading=heading, notes=notes)
 
@@ -306,9 +317,7 @@ def _sentence(effects: Effects, changed: list[Effect], assessed: Assessment | No
         return (f"None of {counted(tried, 'change')} alters traffic or memory.",)
     first = changed[0]
     said = "; ".join(altered(effects, first, assessed))
-    rest = tried - len(changed)
-    none = f" {counted(rest, 'change')} of {tried} without an effect." if rest else ""
-    return ("Largest effect: ", Strong(first.label), f": {said}.{none}")
+    return ("Largest effect: ", Strong(first.label), f": {said}.")
 
 
 def _current(effects: Effects, assessed: Assessment | None) -> tuple[Inline, ...]:

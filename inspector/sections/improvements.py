@@ -8,7 +8,7 @@ from dataclasses import dataclass, replace
 
 from inspector.assessment import assess
 from inspector.checks import audit
-from inspector.checks.audit import Change, replicated
+from inspector.checks.audit import Change, optimizer_state, replicated
 from inspector.core.assessment import Assessment, MemoryNeed
 from inspector.core.formatting import and_text, bytes_text, counted
 from inspector.core.remedies import Remedies, Remedy
@@ -40,8 +40,10 @@ _BY_MEMORY = "Errors first, then by the memory that a change saves, because the 
 _BY_TIME = "Errors first, then by the time of a step that a change saves, then by memory."
 _BY_SHARE = "Errors first, then by the share of memory, traffic or work that a change saves."
 PRELIMINARY = "Preliminary order, by memory and work: what changes do to the step is not known yet."
-# Findings of one mistake: arrays that every device holds whole.
-_FAMILIES = dict.fromkeys(replicated.CODES, "Replicated train state")
+# Findings of one mistake: arrays that every device holds whole, or more of than of their parameters.
+_FAMILIES = dict.fromkeys(replicated.CODES, "Replicated train state") | {
+    optimizer_state.NOT_FOLLOWING: "Optimizer state sharded less than its parameters"
+}
 
 
 @dataclass(frozen=True)

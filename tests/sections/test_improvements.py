@@ -2,17 +2,22 @@
 
 from __future__ import annotations
 
+import re
 from dataclasses import replace
 from itertools import pairwise
 
 import pytest
 
+from inspector import layout as layouts
 from inspector.checks import audit
 from inspector.core.assessment import Assessment, MemoryNeed
+from inspector.core.formatting import bytes_text
 from inspector.core.snapshot import Effect, Effects, Finding, LayoutCost
+from inspector.layout.plan import plan
 from inspector.machines import hardware
 from inspector.media import report
 from inspector.media.terminal import render
+from inspector.producers.abstract import abstract_state
 from inspector.sections import effects as effects_section
 from inspector.sections import improvements
 from inspector.sections.report import short
@@ -203,3 +208,39 @@ def test_the_order_is_preliminary_until_effects_are_known(known) -> None:
     assert improvements.PRELIMINARY in said(replace(known, effects=None), True)
     assert improvements.PRELIMINARY not in said(replace(known, effects=None), False)
     assert "time of a step" in said(known, False)
+
+
+def test_the_heading_of_all_changes_counts_each_change_once(known) -> None:
+    heading = effects_section.all_heading(known.effects, None)
+    total, *parts = map(int, re.findall(r"\d+", heading))
+    assert total == len(COSTS) == sum(parts)
+    listed = len(effects_section.improving(known.effects))
+    assert parts == [listed, sum(cost not in (None, NOW) for cost in COSTS.values()) - listed, 1, 1]
+
+
+@pytest.mark.parametrize("group", ["opt_state", "params"])
+def test_findings_of_one_mistake_are_one_improvement_with_their_sum(group: str) -> None:
+    layout = layouts.parse({"target": "plan", "mesh": "8", "axes": "fsdp", "rules": "embed=fsdp"}).unwrap()
+    planned = plan(layout, abstract_state(layout))
+    # As a program that places these arrays, and those that follow them, without a sharding.
+    whole = {
+        array.path: replace(
+            array,
+            spec=(None,) * len(array.shape),
+            shard_shape=array.shape,
+            bytes_per_device=array.bytes,
+            replicas=8,
+        )
+        for array in planned.arrays
+        if array.group in (group, "opt_state")
+    }
+    arrays = tuple(whole.get(array.path, array) for array in planned.arrays)
+    snapshot = replace(planned, layout=None, arrays=arrays)
+    found = [finding for finding in audit.audit(snapshot) if finding.bytes and finding.arrays]
+    assert len(found) > 1
+    (row,) = (row for row in improvements.ranked(snapshot, found) if row.finding)
+    assert len(row.findings) == len(found)
+    too_many = sum(array.bytes * 7 // 8 for path, array in whole.items() if planned.array(path).replicas == 1)
+    assert sum(finding.bytes for finding in row.findings) == too_many
+    assert bytes_text(too_many) in row.gain
+    assert row.gain in render.text([improvements.section(audit.audited(snapshot))]).replace("\n", " ")

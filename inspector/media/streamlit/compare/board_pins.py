@@ -7,16 +7,21 @@ from collections.abc import Callable
 import streamlit as st
 
 from inspector.compare import board_link
-from inspector.compare.board import MOST_CHARACTERS, Board
+from inspector.compare.board import MOST_CHARACTERS, MOST_PINS, Board, free_name
 from inspector.layout import Layout
 from inspector.media.streamlit.page import buttons
 from inspector.media.streamlit.page.plain_text import plain
-from inspector.media.streamlit.session import pins, screenshot_mode
+from inspector.media.streamlit.parts import board_pair
+from inspector.media.streamlit.session import current_layout, finished_runs, pins, planning, screenshot_mode
 from inspector.sections import provenance
+from inspector.service.inspection import Inspection
 
 
-def show(board: Board, open_layout: Callable[[Layout], None]) -> None:
-    """Draw for each pin a menu (rename, move, remove, make it the baseline) and a button that opens it."""
+def show(service: Inspection, board: Board, open_layout: Callable[[Layout], None]) -> None:
+    """Draw for each pin a menu (rename, move, remove, make it the baseline) and a button that opens it.
+
+    A further button adds the current layout, if it is none of them and the board has room.
+    """
     with screenshot_mode.controls("pins", horizontal=True, gap="small"):
         for place, pin in enumerate(board.pins):
             icon = ":material/flag:" if place == board.baseline else ":material/keep:"
@@ -25,6 +30,19 @@ def show(board: Board, open_layout: Callable[[Layout], None]) -> None:
             if (layout := board_link.layout_of(pin.snapshot)) is not None:
                 label, key = "Open in Layout", f"pin_open:{place}"
                 buttons.draw(label, key, "edit", open_layout, layout, type="tertiary")
+        _draw_add(service, board)
+
+
+def _draw_add(service: Inspection, board: Board) -> None:
+    layout = current_layout.last_layout()
+    plain_layout = layout.to_json()
+    if len(board.pins) == MOST_PINS or any(pin.snapshot.layout == plain_layout for pin in board.pins):
+        return
+    if st.button("Add the current layout", key="pin_current", icon=":material/add:", type="tertiary"):
+        snapshot = finished_runs.run_of(service, layout) or planning.planned(service, layout)
+        name = free_name(board_pair.CURRENT, board.names)
+        if snapshot is not None and pins.change(lambda board: board.pinned(name, snapshot)):
+            st.rerun()
 
 
 def _menu(board: Board, place: int) -> None:

@@ -57,7 +57,7 @@ def show() -> None:
     if not board.pins:
         _empty(board)
     else:
-        board_pins.show(board, _open_layout)
+        board_pins.show(service, board, _open_layout)
         board_runs.show(service, board)
         board_propagation.show(service, board)
         _sections(service, board.aligned())

@@ -10,6 +10,7 @@ import streamlit as st
 
 from inspector import layout as layouts
 from inspector.assessment import assess
+from inspector.checks.audit import CODES
 from inspector.core.assessment import Assessment
 from inspector.core.formatting import counted
 from inspector.core.snapshot import Snapshot
@@ -164,7 +165,11 @@ def _badge(snapshot: Snapshot) -> tuple[str, str, BadgeColor]:
 
 
 def _show_findings(snapshot: Snapshot) -> None:
-    ranked = sorted(snapshot.findings, key=lambda finding: findings.LEVELS.index(finding.level))
+    """Draw errors, and what the reader found. What the audit finds is ranked, with its sum, in the tabs."""
+    ranked = sorted(
+        (finding for finding in snapshot.findings if finding.level == "error" or finding.code not in CODES),
+        key=lambda finding: findings.LEVELS.index(finding.level),
+    )
     errors = [finding for finding in ranked if finding.level == "error"]
     others = ranked[len(errors) :]
     for finding in errors[:_MAX_FINDINGS]:

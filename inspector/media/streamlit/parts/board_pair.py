@@ -13,7 +13,7 @@ from inspector.media.streamlit.page.plain_text import plain
 from inspector.media.streamlit.session import finished_runs, pins
 from inspector.service.inspection import Inspection
 
-_CURRENT = "Current layout"
+CURRENT = "Current layout"
 
 
 def compare(
@@ -45,7 +45,7 @@ def _with_pair(service: Inspection, current: Layout, name: str, other: Layout, s
     runs = [finished_runs.run_of(service, layout) for layout in (current, other)]
     if not searched and None in runs:
         runs = [None, None]
-    for title, layout, run in zip((_CURRENT, name), (current, other), runs, strict=True):
+    for title, layout, run in zip((CURRENT, name), (current, other), runs, strict=True):
         wanted = (layout.to_json(), run is None)
         pinned = [(pin.snapshot.layout, pin.snapshot.source.kind == "plan") for pin in board.pins]
         position = pinned.index(wanted) if wanted in pinned else len(pinned)

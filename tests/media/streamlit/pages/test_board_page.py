@@ -437,3 +437,11 @@ def test_a_short_link_of_another_server_says_so(page_of, user_files: Path) -> No
     page = page_of(query={"board": ["FSDP and tensor"]})
     assert "no entry named 'FSDP and tensor'" in said(page) and "server" in said(page)
     assert names(page) == ()
+
+
+def test_the_current_layout_is_added_once(page_of) -> None:
+    page = page_of(Board().pinned("one", found()))
+    checked(page.button(key="pin_current").click().run())
+    one, added = board_of(page).snapshots
+    assert one == found() and board_link.layout_of(added) == layouts.parse({}).unwrap()
+    assert not [button for button in page.button if button.key == "pin_current"]

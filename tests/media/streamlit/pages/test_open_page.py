@@ -9,6 +9,7 @@ import tempfile
 import time
 import zipfile
 from collections.abc import Callable
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -228,3 +229,11 @@ def test_every_panel_reports_unknown_values(
 @pytest.mark.parametrize(("panel", "view"), [*PLACES[:4], ("Memory", "Table")])
 def test_every_panel_of_a_golden(shown: Callable[..., AppTest], golden: Path, panel: str, view: str) -> None:
     shown(maxtext.read(golden.parent, "it"), panel=panel, arrays_view=view)
+
+
+def test_the_head_repeats_no_warning_of_the_audit(shown: Callable[..., AppTest]) -> None:
+    of_reader = tuple(Finding("warning", f"reader-{n}", f"read {n}") for n in range(2))
+    of_audit = Finding("warning", "optimizer-not-following", "audited")
+    page = shown(replace(kinds()["no shapes"], findings=(*of_reader, of_audit)), panel="Summary")
+    remarks = [text.value for text in page.expander[0].markdown]
+    assert len(remarks) == 2 and all(finding.message in "".join(remarks) for finding in of_reader)
