@@ -174,13 +174,6 @@ def shades_of_axis(name: str, count: int) -> tuple[str, ...]:
     return shades_of(color_of_axis(name), count)
 
 
-def coloring_of_axis(name: str, count: int) -> dict[str, Any]:
-    """Return the settings of a heatmap that give index z the color `shades_of_axis(name, count)[z]`."""
-    if count <= SHADES:
-        return coloring(shades_of_axis(name, count))
-    return {"colorscale": ramp(shades_of_axis(name, SHADES)), "zmin": 0, "zmax": count - 1}
-
-
 def colors_of_blocks(block: np.ndarray, mesh: Mesh) -> tuple[str, ...]:
     """Return the color of each block of an array: the mean of the shades of the axes that cut it.
 
