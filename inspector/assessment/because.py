@@ -4,24 +4,33 @@ from __future__ import annotations
 
 import math
 
-from inspector.core.assessment import UNKNOWN_AXES, Assessment, MemoryNeed, Step, StepPart, Traffic
+from inspector.core.assessment import (
+    UNKNOWN_AXES,
+    Assessment,
+    MemoryKind,
+    MemoryNeed,
+    Step,
+    StepPart,
+    Traffic,
+)
 from inspector.core.formatting import bytes_text, mesh_axes_text, seconds_text, share_text
 from inspector.machines import hardware
 from inspector.machines.prediction.cost import si_text
 
-WORDS = {
-    "compute": "matrix products",
-    "memory": "HBM",
-    "copies": "copies",
-    "rest": "overhead",
+# The name of each kind, and the beginning of a sentence about it.
+WORK_WORDS = {
+    "compute": ("matrix products", "Matrix products take"),
+    "memory": ("HBM", "Reads and writes of HBM take"),
+    "copies": ("copies", "Waits for copies take"),
+    "rest": ("overhead", "Starting operations and other overhead take"),
+}
+MEMORY_WORDS: dict[MemoryKind, tuple[str, str]] = {
+    "state": ("state and batch", "The train state and the batch take"),
+    "activations": ("activations", "Activations take"),
+    "temporaries": ("outputs and temporaries", "Outputs and temporaries take"),
+    "unknown": ("in use", "It takes"),
 }
 _VISIBLE = 0.01  # share of a transfer that has to be hidden to be worth a word
-_KINDS = {
-    "state": "the train state and the batch take",
-    "activations": "activations take",
-    "temporaries": "outputs and temporaries take",
-    "unknown": "it takes",
-}
 
 
 def because(assessment: Assessment) -> str:
@@ -58,7 +67,7 @@ def part_text(part: StepPart, between: bool = False) -> str:
       between: whether other parts cross slices, so that those inside of one say so.
     """
     if not part.is_communication:
-        return WORDS[part.kind]
+        return WORK_WORDS[part.kind][0]
     where = " between slices" if part.kind == "between" else " inside a slice" if between else ""
     return f"{axes_text(part.axes)}{where}"
 
@@ -75,11 +84,8 @@ def _of_memory(need: MemoryNeed) -> str:
     if not need.parts:
         return f"It needs {whole}."
     kind = max(need.parts, key=lambda kind: need.parts[kind])
-    if need.parts[kind] == need.peak_bytes:
-        verb = _KINDS[kind]
-        return f"{verb[0].upper()}{verb[1:]} {whole}."
-    verb, size = _KINDS[kind], bytes_text(need.parts[kind])
-    return f"{verb[0].upper()}{verb[1:]} {size} of {whole}."
+    of_part = "" if need.parts[kind] == need.peak_bytes else f"{bytes_text(need.parts[kind])} of "
+    return f"{MEMORY_WORDS[kind][1]} {of_part}{whole}."
 
 
 def _of_step(step: Step, part: StepPart, assessment: Assessment) -> str:
@@ -88,7 +94,7 @@ def _of_step(step: Step, part: StepPart, assessment: Assessment) -> str:
         share = (
             "" if step.kind == "at least" else f", {share_text(part.seconds / step.seconds, 0)} of the step"
         )
-        return f"{_WORK[part.kind]} take {'at least ' * (step.kind == 'at least')}{seconds}{share}."
+        return f"{WORK_WORDS[part.kind][1]} {'at least ' * (step.kind == 'at least')}{seconds}{share}."
     names = " × ".join(f"`{axis}`" for axis in (part.axes or "").split("+") if axis) or "Communication"
     chip = hardware.CHIPS.get(assessment.chip or "")
     network = "sends between GPUs" if chip is not None and chip.kind == "gpu" else "sends between chips"
@@ -106,14 +112,6 @@ def _of_step(step: Step, part: StepPart, assessment: Assessment) -> str:
     if part.hidden > _VISIBLE * whole:
         return f"{names} {network}: {took}, and {whole_step} waits {seconds} for it."
     return f"{names} {network}: {took} of {whole_step}."
-
-
-_WORK = {
-    "compute": "Matrix products",
-    "memory": "Reads and writes of HBM",
-    "copies": "Waits for copies",
-    "rest": "Starting operations and other overhead",
-}
 
 
 def _of_traffic(sent: Traffic) -> str:

@@ -11,16 +11,7 @@ from inspector.compare.caveats import remark
 from inspector.compare.compared import Compared, other_model, work_scale
 from inspector.compare.question import REJECTED, UNKNOWN, Answer, Row, Statement
 from inspector.core import collectives
-from inspector.core.assessment import (
-    FLOPS,
-    MEMORY,
-    STEP,
-    TRAFFIC,
-    UNKNOWN_AXES,
-    PartKind,
-    StepPart,
-    Traffic,
-)
+from inspector.core.assessment import FLOPS, MEMORY, STEP, TRAFFIC
 from inspector.core.formatting import bytes_text, mesh_axes_text, seconds_text
 from inspector.core.step_program import step_program
 from inspector.machines import hardware
@@ -201,20 +192,15 @@ def _traffic(compared: Compared) -> Amount:
         return Amount(unknown=unknown)
     across = bool(known.between_slices)
     parts = tuple(
-        Part(part_text(StepPart(kind, 0.0, None if axes == UNKNOWN_AXES else axes), across), size, axes=True)
+        Part(part_text(part, across), size, axes=True)
         for axes, whole in known.by_axes.items()
-        for kind, size in _networks(known, axes, whole)
+        for part, size in known.by_network(axes)
         if size or not whole
     )
     stage = compared.evidence.made_text
     if sent is None:
         return Amount(f"at least {known.text}", parts, None, stage, unknown=unknown)
     return Amount(sent.text, parts, sent.bytes, stage)
-
-
-def _networks(sent: Traffic, axes: str, whole: int) -> tuple[tuple[PartKind, int], ...]:
-    between = sent.between_slices.get(axes, 0)
-    return ("inside", whole - between), ("between", between)
 
 
 def _flops(compared: Compared) -> Amount:

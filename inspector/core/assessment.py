@@ -188,6 +188,12 @@ class Traffic(Record):
             return "none"
         return f"{'' if self.at_most is None else 'up to '}{bytes_text(self.bytes)}"
 
+    def by_network(self, axes: str) -> tuple[tuple[StepPart, int], ...]:
+        """Return the part over these mesh axes inside slices and that between them, with their bytes."""
+        between, known = self.between_slices.get(axes, 0), None if axes == UNKNOWN_AXES else axes
+        inside = self.by_axes[axes] - between
+        return (StepPart("inside", 0.0, known), inside), (StepPart("between", 0.0, known), between)
+
     @property
     def largest(self) -> str | None:
         """The mesh axes with the most bytes; None if nothing is sent."""

@@ -12,15 +12,13 @@ from typing import Any
 
 import plotly.graph_objects as go
 
-from inspector.assessment import part_text
+from inspector.assessment import MEMORY_WORDS, part_text
 from inspector.core.assessment import (
     MEMORY,
     STEP,
     TRAFFIC,
-    UNKNOWN_AXES,
     MemoryKind,
     MemoryNeed,
-    PartKind,
     Step,
     StepPart,
     Traffic,
@@ -37,12 +35,6 @@ _LEAST_NAME = 14  # characters of a name that a value leaves
 _LONGEST = 1.7  # the end of a long interval, in times of the bar
 _ROOM = 0.94  # of the width for the longest bar: the rest is for the ends of intervals
 _WHISKER_PX = 5
-MEMORY_WORDS: dict[MemoryKind, str] = {
-    "state": "state and batch",
-    "activations": "activations",
-    "temporaries": "outputs and temporaries",
-    "unknown": "in use",
-}
 
 
 @dataclass(frozen=True)
@@ -193,13 +185,9 @@ def _traffic(layout: Layout) -> _Bar:
     if sent is None:
         return _bar(layout, TRAFFIC)
     segments = []
-    for axes, whole in sorted(sent.by_axes.items(), key=lambda item: -item[1]):
-        between = sent.between_slices.get(axes, 0)
-        named = None if axes == UNKNOWN_AXES else axes
-        parts: tuple[tuple[PartKind, int], ...] = (("inside", whole - between), ("between", between))
-        for kind, size in parts:
+    for axes in sorted(sent.by_axes, key=lambda axes: -sent.by_axes[axes]):
+        for part, size in sent.by_network(axes):
             if size:
-                part = StepPart(kind, 0.0, named)
                 name = part_text(part, bool(sent.between_slices))
                 text = bytes_text(size)
                 hover = frame.hover([f"{name}: {text}", "sent by each device in a step"])
@@ -228,7 +216,7 @@ def _memory(layout: Layout) -> _Bar:
     capacity = need.capacity_bytes
     segments = []
     for kind, size in need.parts.items():
-        word, text = MEMORY_WORDS[kind], bytes_text(size)
+        word, text = MEMORY_WORDS[kind][0], bytes_text(size)
         segments.append(
             _Segment(word, size, text, fill_of_memory(kind), frame.hover([f"{word}: {text} on each device"]))
         )
@@ -314,25 +302,16 @@ class _Drawing:
                 if fill.hatch in ("", palette.DOTS)
                 else []
             )
-            said = labels.escape(fits[0]) if fits and (start == x or not inside) else ""
-            self.traces.append(
-                go.Bar(
-                    orientation="h",
-                    base=[start],
-                    x=[max(length - 1, 0.5)],
-                    y=[top + BAR_PX / 2],
-                    width=BAR_PX,
-                    marker=fill.marker,
-                    text=[said],
-                    textposition="inside",
-                    insidetextanchor="middle",
-                    textangle=0,
-                    constraintext="none",
-                    textfont={"size": frame.TICK_PX, "color": palette.text_on(fill.color)},
-                    customdata=[part.hover],
-                    hovertemplate=frame.HOVER_TEXT,
-                )
-            )
+            inside_text = labels.escape(fits[0]) if fits and (start == x or not inside) else ""
+            self._draw_bar(
+                start, top, length, BAR_PX, fill, part.hover,
+                text=[inside_text],
+                textposition="inside",
+                insidetextanchor="middle",
+                textangle=0,
+                constraintext="none",
+                textfont={"size": frame.TICK_PX, "color": palette.text_on(fill.color)},
+            )  # fmt: skip
 
     def _ghost(self, bar: _Bar, left: float, top: float, per_unit: float, width: float) -> None:
         """Draw the hidden communication below the bar, from its beginning."""
@@ -342,20 +321,26 @@ class _Drawing:
             if wide <= 0:
                 continue
             hover = [f"{part.name}: {seconds_text(part.hidden)} hidden", "while the device works"]
-            self.traces.append(
-                go.Bar(
-                    orientation="h",
-                    base=[x],
-                    x=[max(wide - 1, 0.5)],
-                    y=[top + GHOST_PX / 2],
-                    width=GHOST_PX,
-                    marker=part.fill.marker,
-                    opacity=0.45,
-                    customdata=[frame.hover(hover)],
-                    hovertemplate=frame.HOVER_TEXT,
-                )
-            )
+            self._draw_bar(x, top, wide, GHOST_PX, part.fill, frame.hover(hover), opacity=0.45)
             x += wide
+
+    def _draw_bar(
+        self, x: float, top: float, width: float, height: int, fill: palette.Fill, hover: str, **more: Any
+    ) -> None:
+        """Draw a bar with 1 px of space after it."""
+        self.traces.append(
+            go.Bar(
+                orientation="h",
+                base=[x],
+                x=[max(width - 1, 0.5)],
+                y=[top + height / 2],
+                width=height,
+                marker=fill.marker,
+                customdata=[hover],
+                hovertemplate=frame.HOVER_TEXT,
+                **more,
+            )
+        )
 
     def _limit(self, x: float, top: float) -> None:
         self.shapes.append(frame.line(x, x, top - 4, top + BAR_PX + 4, width=3, color=palette.BAD))

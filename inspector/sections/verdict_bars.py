@@ -7,11 +7,11 @@ from collections.abc import Iterable, Sequence
 
 import plotly.graph_objects as go
 
-from inspector.assessment import because, part_text
+from inspector.assessment import MEMORY_WORDS, because, part_text
 from inspector.assessment.assess import NO_CHIP
 from inspector.core.assessment import MEMORY, STEP, Assessment
 from inspector.core.formatting import bytes_text, seconds_text, share_text
-from inspector.figures.verdict_bars import MEMORY_WORDS, Layout, verdict_bars
+from inspector.figures.verdict_bars import Layout, verdict_bars
 from inspector.sections.section import Block, Code, Inline, Picture, Table, Text, columns, text
 
 _BAR, _SIGN, _END = 24, "█", "▏"  # signs of the longest bar
@@ -86,7 +86,7 @@ def _tables(layouts: Sequence[Layout], key: str) -> Iterable[Table]:
         label = f"{layout.name}: " if layout.name else ""
         if need is not None:
             total = max(need.peak_bytes, need.capacity_bytes or 0)
-            rows = [(MEMORY_WORDS[kind], size, bar(size / total)) for kind, size in need.parts.items()]
+            rows = [(MEMORY_WORDS[kind][0], size, bar(size / total)) for kind, size in need.parts.items()]
             head = columns(f"{label}{MEMORY}, {need.text}", "Bytes:bytes", "")
             yield Table(f"{key}_memory", head, tuple(rows), wrap=True)
         if step is not None:
