@@ -6,10 +6,8 @@ from dataclasses import dataclass
 from typing import Literal
 
 from inspector.compiled.op_name import parse_op_name
-from inspector.core.collectives import OPERATIONS, outputs_of, parts_of
+from inspector.core.collectives import REDUCTIONS, outputs_of, parts_of
 from inspector.core.snapshot import Array, Collective, Snapshot
-
-_REDUCTIONS = frozenset(operation.name for operation in OPERATIONS.values() if operation.reduces)
 
 
 @dataclass(frozen=True)
@@ -57,7 +55,7 @@ def _known_by(array: Array, collective: Collective, program: str) -> Literal["fo
     if array.program is not None and array.program != program:
         return None
     if array.group == "gradient" and group == "gradient":
-        serves = f"params/{inner}" in outputs_of(collective) and collective.op in _REDUCTIONS
+        serves = f"params/{inner}" in outputs_of(collective) and collective.op in REDUCTIONS
         return "followed" if serves else None
     if array.group == "activation" and not arrays:
         places = parse_op_name(collective.op_name)

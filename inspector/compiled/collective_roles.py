@@ -7,7 +7,7 @@ import re
 from collections.abc import Mapping
 
 from inspector.compiled.op_name import parse_op_name
-from inspector.core.collectives import OPERATIONS, outputs_of, parts_of
+from inspector.core.collectives import REDUCTIONS, outputs_of, parts_of
 from inspector.core.snapshot import Collective, Program, Snapshot
 
 PARAMETERS, GRADIENTS = "gather of parameters", "sum of gradients"
@@ -55,7 +55,7 @@ def _role(collective: Collective, groups: Mapping[str, str], experts: frozenset[
     if collective.arrays is None:
         return None
     if not collective.arrays and in_optimizer(collective):
-        return OTHER_ARRAYS if OPERATIONS[collective.op].reduces else OPTIMIZER
+        return OTHER_ARRAYS if collective.op in REDUCTIONS else OPTIMIZER
     if not collective.arrays:
         among_experts = any(place.module in experts for place in parse_op_name(collective.op_name))
         named = EXPERT.search(collective.op_name or "") is not None
@@ -63,7 +63,7 @@ def _role(collective: Collective, groups: Mapping[str, str], experts: frozenset[
     moved = {groups.get(path, "other") for path in collective.arrays}
     # Some gathers are sums of parts that are zero elsewhere.
     summed = (groups.get(path) for path in outputs_of(collective))
-    if "params" in summed and (OPERATIONS[collective.op].reduces or moves_gradients(collective)):
+    if "params" in summed and (collective.op in REDUCTIONS or moves_gradients(collective)):
         return GRADIENTS
     return next((name for group, name in _GROUPS.items() if group in moved), OTHER_ARRAYS)
 

@@ -13,7 +13,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import replace
 
 from inspector.compiled.op_name import parse_op_name
-from inspector.core.collectives import OPERATIONS, inputs_of, outputs_of, parts_of
+from inspector.core.collectives import REDUCTIONS, inputs_of, outputs_of, parts_of
 from inspector.core.snapshot import Collective, Conflict
 
 # Name of a collective, and the number of its part; None for one that is not combined.
@@ -89,7 +89,7 @@ def _fit(partitioned: Collective, compiled: Collective) -> int:
         return 0
     if not set(partitioned.axis_names) & set(compiled.axis_names):
         return 0
-    same_kind = _sums(partitioned) == _sums(compiled)
+    same_kind = (partitioned.op in REDUCTIONS) == (compiled.op in REDUCTIONS)
     fit = 0
     for paths in (inputs_of, outputs_of):
         before, after = set(paths(partitioned)), set(paths(compiled))
@@ -121,8 +121,3 @@ def _fit_of_names(first: str | None, second: str | None) -> int:
         return 2
     places = [{(op.module, op.primitive) for op in ops if op.module} for ops in names]
     return 1 if places[0] & places[1] else 0
-
-
-def _sums(collective: Collective) -> bool:
-    operation = OPERATIONS.get(collective.op)
-    return operation is not None and operation.reduces

@@ -15,10 +15,8 @@ from dataclasses import replace
 
 from inspector.compiled.matched_conflicts import matched_conflicts
 from inspector.compiled.op_name import parse_op_name
+from inspector.core.collectives import REDUCTIONS
 from inspector.core.snapshot import Collective, Conflict, Origin, Program
-
-# An all-reduce and a slice can be a reduce-scatter, and the reverse.
-_SUMS = frozenset({"all-reduce", "reduce-scatter"})
 
 
 def with_origins(compiled: Sequence[Program], propagated: Sequence[Program]) -> tuple[Program, ...]:
@@ -112,4 +110,5 @@ def _with_origins(collective: Collective, known: Mapping[Hashable, Sequence[Coll
 
 
 def _kind(op: str) -> str:
-    return "sum" if op in _SUMS else op
+    # An all-reduce and a slice can be a reduce-scatter, and the reverse.
+    return "sum" if op in REDUCTIONS else op

@@ -84,6 +84,8 @@ OPERATIONS: Mapping[str, Operation] = MappingProxyType({
     )
 })  # fmt: skip
 OPS = tuple(OPERATIONS)
+# Those that combine values. A file can name another operation, which is not known to.
+REDUCTIONS = frozenset(operation.name for operation in OPERATIONS.values() if operation.reduces)
 # The HLO opcodes at which a collective begins.
 BY_OPCODE: Mapping[str, Operation] = MappingProxyType(
     {

@@ -10,7 +10,7 @@ from inspector.compiled.causes import (
     conflicts_of,
     wire_bytes_of_conflicts,
 )
-from inspector.core.collectives import OPERATIONS, wire_bytes_of_run
+from inspector.core.collectives import REDUCTIONS, wire_bytes_of_run
 from inspector.core.formatting import (
     bytes_text,
     counted,
@@ -100,7 +100,7 @@ def conflicts(program: Program) -> Section | None:
     heading = _CONFLICTS
     if not groups:
         said = "For Shardy, no operation has operands and results with conflicting shardings."
-        if any(not OPERATIONS[one.op].reduces for one in program.collectives or ()):
+        if any(one.op not in REDUCTIONS for one in program.collectives or ()):
             said += " XLA's partitioner moves shards all the same; each collective has its reason."
         return Section("conflicts", heading, (text(said),))
     shared: dict[str | Column, Callable[[Conflicts], int | None]] = {}

@@ -13,12 +13,11 @@ from inspector.compiled.collective_roles import moves_gradients
 from inspector.compiled.matched_conflicts import PartKey, numbered_parts, parts_of_conflict
 from inspector.compiled.op_name import parse_op_name
 from inspector.compiled.source_calls import PRIMITIVES
-from inspector.core.collectives import axes_text, outputs_of, wire_bytes_of_run
+from inspector.core.collectives import REDUCTIONS, axes_text, outputs_of, wire_bytes_of_run
 from inspector.core.folding import NUMBER
 from inspector.core.formatting import and_text, spec_text
 from inspector.core.snapshot import Collective, Conflict, ConflictSide, Program, Spec
 
-_SUMS = frozenset({"all-reduce", "reduce-scatter"})
 _PRODUCTS = frozenset({"dot", "dot_general", "conv_general_dilated", "ragged_dot", "einsum"})
 _READS = frozenset({"gather", "dynamic_slice", "take", "dynamic-slice", "_take"})
 _UPDATES = frozenset({"scatter", "scatter-add", "scatter_add", "dynamic_update_slice"})
@@ -148,12 +147,12 @@ def _reason(
     axes = axes_text(collective)
     if primitive in PRIMITIVES:
         return _of_request(collective, primitive, axes)
-    if collective.op in _SUMS and collective.use in ("condition", "loop-end"):
+    if collective.op in REDUCTIONS and collective.use in ("condition", "loop-end"):
         return (
             f"The condition of a loop depends on values that are sharded over {axes}: the {collective.op} "
             "combines them before each iteration, so that all devices run equally many."
         )
-    if collective.op in _SUMS:
+    if collective.op in REDUCTIONS:
         return _of_sum(primitive, axes, collective.op)
     if collective.op == "all-gather" and arrays and moves_gradients(collective):
         return (

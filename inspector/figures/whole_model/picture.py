@@ -11,7 +11,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass, replace
 
 from inspector.compiled.op_name import PHASES
-from inspector.core.collectives import OPERATIONS
+from inspector.core.collectives import REDUCTIONS
 from inspector.core.formatting import and_text, bytes_text, counted, mesh_axes_text, shape_text
 from inspector.core.statistics import sum_known
 from inspector.figures import labels, palette
@@ -519,7 +519,7 @@ def _draw_lane_move(sheet: _Sheet, move: Move, x: float, y: float, room: float) 
 def _because(move: Move) -> str:
     """Return why activations move, in short."""
     when = f"{and_text(move.phases)}: " if move.phases else ""
-    if move.because and OPERATIONS[move.op].reduces:
+    if move.because and move.op in REDUCTIONS:
         over = mesh_axes_text(move.axes)
         return f"{when}partial sums of products with {and_text(move.because)}, contracted over {over}"
     if move.because:

@@ -6,8 +6,9 @@ from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from typing import Any
 
+from inspector.core.collectives import REDUCTIONS
 from inspector.core.snapshot import Collective, Origin
-from inspector.producers.propagation.conflicts import SUMS, Conflicting
+from inspector.producers.propagation.conflicts import Conflicting
 from inspector.producers.propagation.history import History
 from inspector.producers.propagation.numbers import Purpose
 from inspector.producers.propagation.origins import Sources, unique
@@ -60,7 +61,7 @@ class Causes:
         operation = self.history.by_number.get(number)
         if operation is None:
             return
-        if op not in SUMS and number in self.conflicting:
+        if op not in REDUCTIONS and number in self.conflicting:
             moved = [side.value for side in self.conflicting[number].moved]
             if any(has_axis(value, axis) for value in moved):
                 yield from moved

@@ -9,6 +9,7 @@ from typing import Any
 
 from jax.extend.mlir import ir
 
+from inspector.core.collectives import REDUCTIONS
 from inspector.core.snapshot import Collective, Conflict, ConflictSide
 from inspector.producers.propagation.history import History
 from inspector.producers.propagation.locations import named_at
@@ -26,8 +27,6 @@ from inspector.producers.propagation.shardings import (
 # The mesh axes of each dimension of a value.
 Axes = tuple[tuple[Axis, ...], ...]
 _CONSTRAINT = "sdy.sharding_constraint"
-# They add partial sums. Any other collective moves shards.
-SUMS = frozenset({"all-reduce", "reduce-scatter"})
 
 
 @dataclass(frozen=True)
@@ -81,7 +80,8 @@ def conflicts_of(
     conflicts: dict[int, Conflicting] = {}
     for collective in collectives:
         purpose = purposes.get(collective.name)
-        if purpose is None or collective.op in SUMS:
+        # A reduction adds partial sums. Any other collective moves shards.
+        if purpose is None or collective.op in REDUCTIONS:
             continue
         for number in _numbers(collective, purpose, history):
             operation = history.by_number.get(number)
