@@ -42,10 +42,10 @@ def because(assessment: Assessment) -> str:
 
     >>> parts = (StepPart("compute", 0.6), StepPart("between", 2.0, "fsdp", bytes=4 * 2**30))
     >>> step = Step(2.6, 2.3, 2.9, "predicted", parts=parts)
-    >>> found = Assessment("v5e", 32, "partitioned", "train_step", step, None, None, None, None)
-    >>> because(found).partition(": ")[0]
+    >>> assessment = Assessment("v5e", 32, "partitioned", "train_step", step, None, None, None, None)
+    >>> because(assessment).partition(": ")[0]
     '`fsdp` crosses the data center network'
-    >>> because(found).partition(": ")[2]
+    >>> because(assessment).partition(": ")[2]
     '4.0 GiB at 2.15 GB/s per device take 2.00 s of the step of 2.60 s.'
     """
     if assessment.rejected is not None:

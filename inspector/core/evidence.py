@@ -1,4 +1,4 @@
-"""What a figure rests on: how far its program got, for which machine, and what is assumed."""
+"""The evidence of a figure: how far its program got, for which machine, and its assumptions."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ _WORDS: dict[Platform, str] = {"cpu": "CPUs", "gpu": "GPUs", "tpu": "TPUs"}
 
 @dataclass(frozen=True)
 class Evidence(Record):
-    """What the figures of a program rest on. `inspector.machines.evidence` decides it, and nothing else does.
+    """The evidence of the figures of a program. Only `inspector.machines.evidence` decides it.
 
     Attributes:
       stage: How far the program got: planned (arrays alone), partitioned (by XLA's partitioner), compiled, or
@@ -23,7 +23,7 @@ class Evidence(Record):
       platform: The kind of machine for which this was done. Emulated devices are CPUs.
       chip: Name of the chip that the figures are for. None for devices of this machine, and if the program
         was partitioned or compiled for another kind of machine than the chosen chip.
-      assumptions: What the figures assume, one clause each: a trip count, a branch, the cost of a kernel.
+      assumptions: One clause for each assumption: a trip count, a branch, the cost of a kernel.
     """
 
     stage: Stage
@@ -52,7 +52,7 @@ class Evidence(Record):
 
     @property
     def text(self) -> str:
-        """What the figures rest on, in words: `compiled for CPUs`, `measured on emulated devices`."""
+        """The evidence in words: `compiled for CPUs`, `measured on emulated devices`."""
         if self.stage == "measured":
             return "measured on emulated devices" if self.platform == "cpu" else "measured"
         if self.stage == "planned":

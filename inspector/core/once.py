@@ -18,7 +18,7 @@ T = TypeVar("T")
 def once_per_snapshot(compute: Callable[[Snapshot], T]) -> Callable[[Snapshot], T]:
     """Return the function, which keeps the result for each Snapshot as long as that exists.
 
-    Snapshots are told apart by identity: to compare or hash one takes longer than most of what is computed.
+    Snapshots are distinguished by identity: comparing or hashing one takes longer than most computations.
 
     >>> from inspector.core.snapshot import Source
     >>> empty = Snapshot(Source("plan", None, "2026-01-01"), None, None, ())
@@ -42,9 +42,9 @@ def once_per_snapshot(compute: Callable[[Snapshot], T]) -> Callable[[Snapshot], 
 
 
 class NewestResults(Generic[T]):
-    """Keeps the newest results of a computation, each with what it was computed from.
+    """Keeps the newest results of a computation, each with its inputs.
 
-    Objects are told apart by identity, as in `once_per_snapshot`. An equal request then gets the same
+    Objects are distinguished by identity, as in `once_per_snapshot`. An equal request then gets the same
     Snapshot, so all that is computed once per Snapshot is kept, too.
 
     >>> sums = NewestResults[list](most=2)
@@ -67,5 +67,5 @@ class NewestResults(Generic[T]):
         if known is not None:
             return known[1]
         result = compute()
-        with self._lock:  # what is kept keeps `parts`, so no other object gets their identities
+        with self._lock:  # an entry keeps `parts`, so no other object gets their identities
             return self._results.setdefault(identity, (parts, result))[1]

@@ -1,7 +1,7 @@
-"""The bars of a verdict: what a step takes, and the memory of a device against its HBM.
+"""The bars of a verdict: the time of a step, and the memory of a device against its HBM.
 
 Every place that shows one of them draws this figure: the head of a page, its tabs, searches and reports. All
-lengths are in pixels, so that bars of different units stand in one figure.
+lengths are in pixels, so that one figure has bars of different units.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ from inspector.figures import frame, labels, palette
 BAR_PX, GHOST_PX, HEAD_PX = 24, 5, 20
 _LINE_PX = 17
 _GAP_PX, _BETWEEN_PX = 10, 36
-_NARROW_PX = 290  # bars that would be narrower than this beside each other are below each other
+_NARROW_PX = 290  # narrower bars are below each other
 _BOLD = 0.92  # the width of a text over that of a bold one
 _LEAST_NAME = 14  # characters of a name that a value leaves
 _LONGEST = 1.7  # the end of a long interval, in times of the bar
@@ -62,7 +62,7 @@ class _Bar:
 
 @dataclass(frozen=True)
 class Layout:
-    """What is drawn of one layout. None means unknown.
+    """The figures of one layout. None means unknown.
 
     Attributes:
       name: "" for the only layout.
@@ -83,7 +83,7 @@ class Layout:
 def verdict_bars(layouts: Sequence[Layout], *, values: bool = True, width_px: int = 960) -> go.Figure | None:
     """Return a bar for each layout's memory, step and traffic; None if none of them is known.
 
-    The bars of one figure have one scale. Steps that were measured have no parts and a scale of their own.
+    The bars of one figure have one scale. Measured steps have no parts, and another scale.
 
     Args:
       values: whether to write the figures above the bars, for places that do not have them elsewhere.
@@ -93,23 +93,23 @@ def verdict_bars(layouts: Sequence[Layout], *, values: bool = True, width_px: in
         return None
     drawing = _Drawing([], [], [], [])
     beside = len(groups) > 1 and (width_px - _BETWEEN_PX * (len(groups) - 1)) / len(groups) >= _NARROW_PX
-    each = (width_px - 4 - _BETWEEN_PX * (len(groups) - 1)) / len(groups) if beside else width_px - 4
+    column_px = (width_px - 4 - _BETWEEN_PX * (len(groups) - 1)) / len(groups) if beside else width_px - 4
     height = 0.0
     for number, (title, bars) in enumerate(groups):
-        left, top = (number * (each + _BETWEEN_PX), 0.0) if beside else (0.0, height)
+        left, top = (number * (column_px + _BETWEEN_PX), 0.0) if beside else (0.0, height)
         if bars[0].name:
             drawing.write(f"<b>{title}</b>", left, top, frame.NOTE_PX + 1)
             top += HEAD_PX
         scale = max(bar.longest for bar in bars) or 1.0
         for bar in bars:
-            bottom = drawing.add(bar, title, left, top, each, each * _ROOM / scale, values)
+            bottom = drawing.add(bar, title, left, top, column_px, column_px * _ROOM / scale, values)
             if bar.name:  # rows of all figures are next to each other
                 top = top + HEAD_PX + BAR_PX + GHOST_PX + 2 if beside or bar.segments else bottom
             else:
-                top = drawing.legend([bar], left, bottom, each)
+                top = drawing.legend([bar], left, bottom, column_px)
             top += _GAP_PX
         if bars[0].name:
-            top = drawing.legend(bars, left, top - _GAP_PX / 2, each) + 2 * _GAP_PX
+            top = drawing.legend(bars, left, top - _GAP_PX / 2, column_px) + 2 * _GAP_PX
         height = max(height, top)
     height -= _GAP_PX
     return frame.figure(
@@ -122,19 +122,21 @@ def verdict_bars(layouts: Sequence[Layout], *, values: bool = True, width_px: in
         barmode="overlay",
         xaxis=frame.axis(range=[0, width_px - 4], showticklabels=False, fixedrange=True),
         yaxis=frame.axis(range=[height, 0], showticklabels=False, fixedrange=True),
-        meta={"statement": labels.escape(" ".join(f"{line}." for line in drawing.said[: frame.MOST_SAID]))},
+        meta={"statement": labels.escape(" ".join(f"{line}." for line in drawing.lines[: frame.MOST_SAID]))},
     )
 
 
 def _groups(layouts: Sequence[Layout]) -> list[tuple[str, list[_Bar]]]:
     """Return the bars of each figure. Of several layouts, an unknown figure has a heading alone."""
-    measured = [one for one in layouts if one.step is not None and one.step.kind == "measured"]
-    predicted = [one for one in layouts if one not in measured]
-    groups: list[tuple[str, list[_Bar]]] = [(MEMORY, [_memory(one) for one in layouts])]
-    groups.append((STEP, [_step(one) for one in predicted]))
-    groups.append((f"{STEP}, measured", [_step(one) for one in measured]))
-    groups.append((TRAFFIC, [_traffic(one) for one in layouts if one.traffic is not None or one.unknown]))
-    return groups
+    measured = [layout for layout in layouts if layout.step is not None and layout.step.kind == "measured"]
+    predicted = [layout for layout in layouts if layout not in measured]
+    with_traffic = [layout for layout in layouts if layout.traffic is not None or layout.unknown]
+    return [
+        (MEMORY, list(map(_memory, layouts))),
+        (STEP, list(map(_step, predicted))),
+        (f"{STEP}, measured", list(map(_step, measured))),
+        (TRAFFIC, list(map(_traffic, with_traffic))),
+    ]
 
 
 def fill_of_part(part: StepPart) -> palette.Fill:
@@ -232,18 +234,18 @@ def _memory(layout: Layout) -> _Bar:
 
 @dataclass(frozen=True)
 class _Drawing:
-    """What is drawn so far, and the same in words."""
+    """The elements that are drawn so far, and the same in words."""
 
     traces: list[Any]
     annotations: list[dict[str, Any]]
     shapes: list[dict[str, Any]]
-    said: list[str]
+    lines: list[str]
 
     def add(
         self, bar: _Bar, title: str, left: float, top: float, width: float, per_unit: float, values: bool
     ) -> float:
-        """Draw a bar with its heading and its legend, and return where it ends."""
-        self.said.append(f"{bar.name or title}: {bar.values[0]}")
+        """Draw a bar with its heading and its legend, and return its lower end."""
+        self.lines.append(f"{bar.name or title}: {bar.values[0]}")
         name, most = bar.name or title, labels.fitting(_BOLD * width, frame.NOTE_PX + 1) - 2
         least = min(len(name), _LEAST_NAME)
         fitting = (value for value in bar.values if len(value) <= most - least)
@@ -285,7 +287,7 @@ class _Drawing:
         left: float,
         per_unit: float,
     ) -> None:
-        """Draw a segment; what is beyond the limit is red."""
+        """Draw a segment; the part beyond the limit is red."""
         inside = wide
         if limit is not None:
             inside = min(max(left + limit[0] * per_unit - x, 0.0), wide)
@@ -355,7 +357,7 @@ class _Drawing:
             self.shapes.append(frame.line(end, end, middle - _WHISKER_PX, middle + _WHISKER_PX, width=1.5))
 
     def legend(self, bars: Sequence[_Bar], left: float, top: float, width: float) -> float:
-        """Write the parts of bars in lines, and return where they end. Of one bar, they have their sizes."""
+        """Write the parts of bars in lines, and return their lower end. Those of a single bar have sizes."""
         entries: dict[str, str] = {}
         for part in (part for bar in bars for part in bar.segments if part.size):
             entries[part.name if len(bars) > 1 else f"{part.name} {part.text}"] = _squares(part.fill)

@@ -14,7 +14,7 @@ from inspector.machines import slices, targets
 from inspector.model.built_in import remat_names
 
 _TIMES = (2, 4, 8)  # the devices of now
-# What the backward pass computes again, from less to more.
+# The values of `remat`, from the least that the backward pass computes again to the most.
 _REMATERIALIZED = ("none", "minimal", "full")
 _OFFLOADED = f"offload:{'+'.join(('decoder_layer_input', *remat_names.MINIMAL))}"
 
@@ -65,7 +65,7 @@ def _remat(layout: Layout, value: str) -> Layout:
 
 
 def more_chips(layout: Layout) -> Iterator[Proposal]:
-    """Yield the layout with more devices along each mesh axis, on the next machine that has so many."""
+    """Yield the layout with more devices along each mesh axis, on the next machine with that number."""
     for times in _TIMES:
         target = _larger(layout, times)
         for axis in sorted(range(len(layout.axis_names)), key=lambda axis: -layout.mesh_shape[axis]):
@@ -80,7 +80,7 @@ def more_chips(layout: Layout) -> Iterator[Proposal]:
 
 
 def _larger(layout: Layout, times: int) -> str | None:
-    """Return the target with so many times the devices; None if there is none."""
+    """Return the target with `times` times the devices; None if there is none."""
     machine = layout.machine
     if machine is None:
         return layout.target

@@ -1,8 +1,8 @@
-"""What the figures of a program rest on, for a chip: the one place that decides it.
+"""The evidence of the figures of a program on a chip: the only place that decides it.
 
 A program that was compiled for CPUs says little about a TPU: XLA for CPUs widens bfloat16, fuses and combines
 in another way, and its memory is that of another schedule. So for a chip the same program counts as XLA's
-partitioner leaves it, after the passes for the chip's kind of machine, if the Snapshot has it.
+partitioner leaves it, after the passes for the chip's kind of machine, if that is recorded.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ def for_chip(snapshot: Snapshot, chip: Chip | None) -> Snapshot:
     """Return a Snapshot with the programs that count on its own chip, or else on the chosen one.
 
     A program that was made for another kind of machine is replaced by the partitioned one for that of the
-    chip, if the Snapshot has it. Everything that shows figures on a chip reads this Snapshot.
+    chip, if that is recorded. Everything that shows figures on a chip reads this Snapshot.
 
     Args:
       chip: None if none was chosen.
@@ -56,7 +56,7 @@ def _on(snapshot: Snapshot, program: Program, kind: Kind) -> Program:
     partitioned = partitioned_for(snapshot, program, kind)
     if partitioned is None:
         return program
-    # What was recorded of the program itself stays: its arrays, losses, measured steps and conflicts.
+    # Records of the program itself stay: its arrays, losses, measured steps and conflicts.
     (own,) = with_origins((replace(partitioned, conflicts=program.conflicts),), (program,))
     return replace(
         program,
@@ -76,7 +76,7 @@ def _on(snapshot: Snapshot, program: Program, kind: Kind) -> Program:
 
 
 def partitioned_for(snapshot: Snapshot, program: Program, kind: Kind) -> Program | None:
-    """Return a program of a Snapshot after XLA's partitioner, beside the program itself; None if unknown.
+    """Return a program of a Snapshot after XLA's partitioner, which is a further record; None if unknown.
 
     It is that after the passes for a kind of machine, or else before those of any platform.
     """
@@ -118,7 +118,7 @@ def platform_on(program: Program, mesh: Mesh | None) -> Platform:
 
 
 def evidence_of(snapshot: Snapshot, program: Program | None, chip: Chip | None) -> Evidence:
-    """Return what the figures of a program on a chip rest on.
+    """Return the evidence of the figures of a program on a chip.
 
     Args:
       snapshot: one of `for_chip`.
@@ -134,7 +134,7 @@ def evidence_of(snapshot: Snapshot, program: Program | None, chip: Chip | None) 
 
 
 def evidence_on(program: Program, platform: Platform, chip: Chip | None, measured: bool = False) -> Evidence:
-    """Return what the figures of a program rest on, if it was made for a kind of machine.
+    """Return the evidence of the figures of a program, if it was made for a kind of machine.
 
     Args:
       measured: whether its steps were measured on this chip.

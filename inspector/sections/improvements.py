@@ -35,7 +35,7 @@ from inspector.sections.section import (
 
 _MOST = 40
 _MOST_NAMED = 4  # further findings of one mistake
-# What the order is, by what matters to the layout.
+# The words of each order.
 _BY_MEMORY = "Errors first, then by the memory that a change saves, because the layout does not fit."
 _BY_TIME = "Errors first, then by the time of a step that a change saves, then by memory."
 _BY_SHARE = "Errors first, then by the share of memory, traffic or work that a change saves."
@@ -53,9 +53,9 @@ class Improvement:
     Exactly one of `finding`, `effect` and `remedy` is not None.
 
     Attributes:
-      label: what it is, in one word: the level of a finding, or `change`.
-      gain: what it saves, with its sign or unit. An empty string if that is unknown.
-      message: what is wrong, or what else the change alters.
+      label: its kind in one word: the level of a finding, or `change`.
+      gain: the amount that it saves, with its sign or unit. An empty string if that is unknown.
+      message: the problem, or the other effects of the change.
       more: further findings of the same mistake, whose bytes are part of `gain`.
     """
 
@@ -107,7 +107,7 @@ def ranked(snapshot: Snapshot, listed: Sequence[Finding], chip: Chip | None = No
 def of_remedies(known: Remedies, before: MemoryNeed) -> Improvement | None:
     """Return the change with which the layout fits; None if no change was enough.
 
-    before: what the layout needs without it.
+    before: the memory that the layout needs without it.
     """
     best = known.best
     if best is None or best.need is None:
@@ -121,7 +121,7 @@ def of_remedies(known: Remedies, before: MemoryNeed) -> Improvement | None:
 
 
 def fitting(known: Remedies, before: MemoryNeed) -> Text:
-    """Return what makes a layout fit, or the change that comes closest, in a sentence."""
+    """Return the change that makes a layout fit, or the change that comes closest, in a sentence."""
     best, closest = known.best, known.closest
     if best is not None and best.need is not None:
         return text("To make it fit: ", Strong(best.label), f" ({best.need.text}, {best.need.fits_text}).")
@@ -172,7 +172,7 @@ def _mistakes(listed: Sequence[Finding]) -> list[list[Finding]]:
 
 
 def of_mistake(mistake: Sequence[Finding]) -> Improvement:
-    """Return the words of the findings of one mistake, with the sum of what they save."""
+    """Return the words of the findings of one mistake, with the sum of their savings."""
     first, *more = mistake
     alone = of_finding(first)
     if not more:
@@ -234,7 +234,7 @@ def _merged(snapshot: Snapshot, chip: Chip | None) -> list[Improvement]:
 def summary(
     rows: Sequence[Improvement], snapshot: Snapshot, chip: Chip | None = None, computing: bool = False
 ) -> Notice | Text:
-    """Return the number of findings by level, and of changes, and their order; without any, what was checked.
+    """Return the number of findings by level, and of changes, and their order; without any, the checks.
 
     computing: whether the effects of changes are being computed, so that the order is not final.
     """

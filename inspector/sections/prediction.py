@@ -1,4 +1,4 @@
-"""The predicted step: its seconds and interval, where the time goes, and its inputs."""
+"""The predicted step: its seconds and interval, its parts, and its inputs."""
 
 from __future__ import annotations
 
@@ -54,7 +54,7 @@ from inspector.sections.section import (
 INPUTS = "Inputs of the prediction"
 _MOST_ROWS = 20  # operations in the table
 _MOST_ARRAYS = 8  # of a collective
-_MOST_CHARACTERS = 120  # of the name of a model operation; XLA joins the names of what it merges
+_MOST_CHARACTERS = 120  # of the name of a model operation; XLA joins the names of merged operations
 _WORDS = {"compiler": "compiler's cycles", "roofline": "FLOPs and bytes", "wait": "wait"}
 # The number of a layer in the name of a module, such as block_3 or layers/3.
 _LAYER_NUMBER = re.compile(r"(?<=[_/])\d+(?=/|$)")
@@ -79,7 +79,7 @@ def section(snapshot: Snapshot, name: str, chip: Chip) -> Section:
 
 
 def needs(program: Program, chips: Sequence[str]) -> list[dict[str, str]]:
-    """Return what a prediction needs that the Snapshot lacks: the option, and what it states.
+    """Return the inputs of a prediction that the Snapshot lacks: the option, and its meaning.
 
     Args:
       chips: names of the known chips.
@@ -99,7 +99,7 @@ def needs(program: Program, chips: Sequence[str]) -> list[dict[str, str]]:
 
 
 def needed(program: Program, chips: Sequence[str]) -> Section:
-    """Return a table of what a prediction needs that the Snapshot lacks."""
+    """Return a table of the inputs of a prediction that the Snapshot lacks."""
     table = Table.of(
         f"prediction-needs:{program.name}",
         needs(program, chips),
@@ -126,7 +126,7 @@ def sentence(predicted: Predicted, devices: int) -> Text | Notice:
 
 
 def _unsure(predicted: Predicted) -> str:
-    """Return what the prediction does not count, or why it was not checked, as sentences after a period."""
+    """Return the costs that the prediction leaves out, or why it was not checked, after a period."""
     if predicted.outside is not None:
         bounds = ""
         if predicted.least and predicted.most:
@@ -161,7 +161,7 @@ def blocks(predicted: Predicted, program: Program, mesh: Mesh) -> tuple[Block, .
         timeline_picture(simulated, program),
         modules_table(predicted, program),
         text(
-            "By module and phase of the model. A wait counts where it waits; a loop counts with its first "
+            "By module and phase of the model. A wait counts for its operation; a loop counts with its first "
             "iteration times its executions."
             + (" Here each branch counts as taken." if predicted.at_least else ""),
             quiet=True,
@@ -241,7 +241,7 @@ def prediction_text(predicted: Predicted) -> str:
 
 
 def operation_blocks(predicted: Predicted, program: Program, name: str) -> tuple[Block, ...]:
-    """Return what is known about one operation of the timeline; nothing for an unknown name.
+    """Return the known facts about one operation of the timeline; nothing for an unknown name.
 
     name: of a span, from `timeline.name_of`.
     """
@@ -350,7 +350,7 @@ def operations(predicted: Predicted, program: Program) -> Table:
 
 
 def basis(predicted: Predicted) -> Block:
-    """Return what the prediction is made of, as a list."""
+    """Return the terms of the prediction as a list."""
     assert predicted.simulated is not None and predicted.seconds is not None
     totals = predicted.simulated.totals
     # Both are sums of seconds, which differ by a rounding error.
@@ -360,8 +360,8 @@ def basis(predicted: Predicted) -> Block:
         f"The compiled schedule is executed in order on one device: {share_text(estimated / compute, 0)} of "
         "its compute time are the compiler's own cycles at the clock of the chip, the rest is the longer of "
         "FLOPs over peak and bytes over HBM bandwidth.",
-        "Collectives and copies that the compiler made asynchronous run beside the core, which waits at "
-        "their end.",
+        "Collectives and copies that the compiler made asynchronous run in parallel to the core, which "
+        "waits at their end.",
         *_two_estimates(predicted),
         interval_text(predicted),
     )

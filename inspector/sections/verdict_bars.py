@@ -25,30 +25,30 @@ def blocks(assessment: Assessment, key: str, values: bool = True) -> tuple[Block
       key: that of the figure.
       values: whether to write the figures above the bars.
     """
-    found: list[Block] = []
+    shown: list[Block] = []
     if layouts := drawn([("", assessment)]):
-        found.append(picture(layouts, key, values))
+        shown.append(picture(layouts, key, values))
     if missing := why_no_step(assessment):
-        found.append(text(missing, quiet=True))
-    return (*found, *reason(assessment))
+        shown.append(text(missing, quiet=True))
+    return (*shown, *reason(assessment))
 
 
 def drawn(named: Sequence[tuple[str, Assessment]]) -> list[Layout]:
     """Return what can be drawn of each layout: nothing of one that JAX rejects, and no measured step."""
-    found: list[Layout] = []
+    layouts: list[Layout] = []
     for name, assessment in named:
         step, need = assessment.step, assessment.memory
         step = step if step is not None and step.parts else None
         need = need if need is not None and need.parts else None
         if assessment.rejected is None and (step or need):
-            found.append(Layout(name, step, need))
-    return found
+            layouts.append(Layout(name, step, need))
+    return layouts
 
 
 def reason(assessment: Assessment) -> tuple[Text, ...]:
     """Return the dominant reason of an assessment as a sentence; () if nothing is known."""
-    said = because(assessment)
-    return (Text(with_names(said)),) if said else ()
+    sentence = because(assessment)
+    return (Text(with_names(sentence)),) if sentence else ()
 
 
 def with_names(sentence: str) -> tuple[Inline, ...]:

@@ -42,7 +42,7 @@ from inspector.figures.whole_model.record import (
     telling_device,
 )
 from inspector.machines.hardware import Chip
-from inspector.sections import assessed, provenance, reasons, unknown
+from inspector.sections import assessed, reasons, subject, unknown
 from inspector.sections.programs import run_of
 from inspector.sections.section import Block, Drawing
 
@@ -78,8 +78,8 @@ def of_snapshot(snapshot: Snapshot, chip: Chip | None = None, device: int | None
     """Return the picture's facts; None if the Snapshot has no mesh or no array of a known shape.
 
     Args:
-      device: the position in mesh order of the device whose blocks are filled; one that tells the mesh axes
-        apart by default.
+      device: the position in mesh order of the device whose blocks are filled; by default one
+        with another index along each mesh axis.
     """
     mesh = snapshot.mesh
     if mesh is None or not mesh_layout.has_devices(mesh) or len(mesh.devices) != mesh.size:
@@ -90,7 +90,7 @@ def of_snapshot(snapshot: Snapshot, chip: Chip | None = None, device: int | None
     if device is None or not 0 <= device < mesh.size:
         device = telling_device(mesh)
     assessment = assess(snapshot, chip)
-    # What was partitioned before JAX refused it runs nowhere, so nothing moves.
+    # A program that JAX refused after it was partitioned runs nowhere, so nothing moves.
     program = step_program(snapshot) if assessment.rejected is None else None
     reader = _Reader(snapshot, mesh, coordinates(mesh, device), program)
     sent = assessment.traffic or assessment.known_traffic
@@ -101,8 +101,9 @@ def of_snapshot(snapshot: Snapshot, chip: Chip | None = None, device: int | None
             f"{MEMORY}: {assessed.fits_text(assessment)}",
             f"Step: {assessed.step_text(assessment)}",
         )
+    name = subject.model(snapshot) or subject.made(snapshot)
     return WholeModel(
-        title=_title(snapshot),
+        title=f"{name} on {mesh_text(mesh, max_axes_of_size_1=0)}",
         groups=groups,
         elsewhere=elsewhere,
         mesh=mesh,
@@ -114,12 +115,6 @@ def of_snapshot(snapshot: Snapshot, chip: Chip | None = None, device: int | None
         step=run_of(program.name) if program is not None else "one step",
         more=reader.more,
     )
-
-
-def _title(snapshot: Snapshot) -> str:
-    known = provenance.facts(snapshot)
-    name = known["model"] if snapshot.layout is not None else snapshot.source.file or known["target"]
-    return f"{name} on {mesh_text(snapshot.mesh, max_axes_of_size_1=0)}"
 
 
 def _model_arrays(snapshot: Snapshot) -> list[Array]:
@@ -211,12 +206,12 @@ class _Reader:
         return Group(stack, layers.size, tiles, layers)
 
     def _fewer(self, groups: list[Group]) -> list[Group]:
-        """Return the largest groups, and say what is left out."""
+        """Return the largest groups, and count the arrays that are left out."""
         kept = []
         left: list[Tile] = []
         largest = sorted(groups, key=lambda group: -(sum(tile.bytes or 0 for tile in group.tiles)))
         for group in groups:
-            if any(group is one for one in largest[:_MOST_GROUPS]):
+            if any(group is large for large in largest[:_MOST_GROUPS]):
                 ranked = sorted(group.tiles, key=lambda tile: -(tile.bytes or 0))
                 chosen = {id(tile) for tile in ranked[:_MOST_TILES]}
                 kept.append(replace(group, tiles=tuple(t for t in group.tiles if id(t) in chosen)))
@@ -234,7 +229,7 @@ class _Reader:
     ) -> tuple[Tile, ...]:
         """Return the tiles of layers that are alike, in the order of their first use.
 
-        single: whether they are no layers, so that arrays of several modules are apart.
+        single: whether they are not layers, so that arrays of several modules are apart.
         """
         first = layers[0]
         by_place = list(
@@ -245,7 +240,7 @@ class _Reader:
         prefix = len(_segments(first[0].path)) if len(first) == 1 else _common(first)
         prefix = max(min(prefix, len(_segments(first[0].path)) - 1), self._depth)
         for folded in fold(sorted(first, key=lambda a: self._order[a.path])):
-            members = [array for one in folded.arrays for array in across[one.path]]
+            members = [array for first_layer in folded.arrays for array in across[first_layer.path]]
             rest = _segments(folded.path)[prefix:]
             array = folded.first
             parent = rest[0] if len(rest) > 1 and len(array.shape or ()) - stacked > 1 else ""
@@ -281,12 +276,12 @@ class _Reader:
             place = f"only on device {array.shards[0].device}"
         return Tile(
             label="\n".join(names),
-            paths=tuple(one.path for one in arrays),
+            paths=tuple(array.path for array in arrays),
             dimensions=dimensions,
             rows=_rows(dimensions),
             copies=array.replicas,
             copied_over=copied,
-            bytes=sum_known(one.bytes_per_device for one in arrays),
+            bytes=sum_known(array.bytes_per_device for array in arrays),
             dtype=array.dtype,
             shape=array.shape,
             section=section,
@@ -296,7 +291,7 @@ class _Reader:
         )
 
     def _dimensions(self, array: Array) -> tuple[Dimension, ...]:
-        """Return the dimensions of an array with their cuts, and what the selected device holds of them."""
+        """Return the dimensions of an array with their cuts, and the part that the selected device holds."""
         mesh = self._snapshot.mesh_of(array)
         rank = len(array.shape or ())
         names = array.logical_axes or ()
@@ -346,10 +341,10 @@ class _Reader:
     def _with_moves(self, groups: Sequence[Group]) -> tuple[tuple[Group, ...], tuple[Move, ...]]:
         """Return the groups with their activations and moves, and the moves that belong to none."""
         places = {
-            path: (number, tile)
+            path: (number, place)
             for number, group in enumerate(groups)
-            for tile, one in enumerate(group.tiles)
-            for path in one.paths
+            for place, tile in enumerate(group.tiles)
+            for path in tile.paths
         }
         finder = _Finder(places, self._depth)
         of_tiles: dict[tuple[int, int], list[tuple[str | None, Collective]]] = defaultdict(list)
@@ -409,15 +404,15 @@ class _Reader:
         moves = []
         for ((subject, op, axes, network), _), members in alike.items():
             assert self._program is not None
-            ranked = sorted(members, key=lambda one: -(wire_bytes_of_run(one) or 0))
-            by_name = {one.name: one for one in ranked}  # a combined collective has several parts
+            ranked = sorted(members, key=lambda member: -(wire_bytes_of_run(member) or 0))
+            by_name = {member.name: member for member in ranked}  # a combined collective has several parts
             sources = dict.fromkeys(
                 label
-                for one in ranked
-                if (place := finder.source(one)) is not None
+                for member in ranked
+                if (place := finder.source(member)) is not None
                 for label in (groups[place[0]].tiles[place[1]].label,)
             )
-            phases = {place.phase for one in members for place in parse_op_name(one.op_name)}
+            phases = {place.phase for member in members for place in parse_op_name(member.op_name)}
             moves.append(
                 Move(
                     op=op,
@@ -426,7 +421,7 @@ class _Reader:
                     subject=subject,
                     phases=tuple(phase for phase in PHASES if phase in phases and phase != "unknown"),
                     bytes=wire_bytes_of_run(*ranked),
-                    executions=sum_known(one.executions for one in by_name.values()),
+                    executions=sum_known(member.executions for member in by_name.values()),
                     collectives=tuple(by_name),
                     because=tuple(sources),
                     reason=reasons.reason(self._program, ranked[0]),
@@ -517,7 +512,7 @@ class _Finder:
 
 
 def _subject(role: str | None, collective: Collective, cutting: Iterable[str]) -> str:
-    """Return what a collective moves: weights only along mesh axes that cut them."""
+    """Return the arrays that a collective moves, in words: weights only along mesh axes that cut them."""
     if role != PARAMETERS:
         return {GRADIENTS: "gradients", OTHER_ARRAYS: "arrays"}.get(role or "", role or "arrays")
     if collective_roles.makes_results(collective):
@@ -536,7 +531,7 @@ def _inner(path: str) -> str:
 
 
 def _common(arrays: Sequence[Array]) -> int:
-    """Return how many keys all paths begin with."""
+    """Return the number of keys that all paths begin with."""
     split = [_segments(array.path)[:-1] for array in arrays]
     return sum(1 for _ in itertools.takewhile(lambda keys: len(set(keys)) == 1, zip(*split, strict=False)))
 
@@ -555,13 +550,13 @@ def _layers(arrays: Sequence[Array], depth: int) -> dict[str | None, list[_Layer
                 candidates.append((numbered, parts[-2]))
                 numbers[numbered].add(parts[-2])
         split[array.path] = candidates
-    found: dict[str | None, dict[str, _Layer]] = defaultdict(dict)
+    by_pattern: dict[str | None, dict[str, _Layer]] = defaultdict(dict)
     for array in arrays:
         chosen = next((pair for pair in split[array.path] if len(numbers[pair[0]]) > 1), None)
         pattern: str | None = chosen[0] if chosen else None
         number = chosen[1] if chosen else ""
-        found[pattern].setdefault(number, _Layer(number, [])).arrays.append(array)
-    return {pattern: list(layers.values()) for pattern, layers in found.items()}
+        by_pattern[pattern].setdefault(number, _Layer(number, [])).arrays.append(array)
+    return {pattern: list(layers.values()) for pattern, layers in by_pattern.items()}
 
 
 def _alike(layers: Sequence[_Layer], depth: int) -> list[list[_Layer]]:
@@ -594,17 +589,17 @@ def _stacked(arrays: Sequence[Array], depth: int) -> dict[str | None, list[Array
     for array in arrays:
         keys = _segments(array.path)
         by_key[keys[depth] if len(keys) > depth + 1 else ""].append(array)
-    found: dict[str | None, list[Array]] = defaultdict(list)
+    stacks: dict[str | None, list[Array]] = defaultdict(list)
     for key, members in by_key.items():
         leading = {(array.shape or (0,))[0] for array in members}
         cuts = {(array.spec or (None,))[0] for array in members}
         named = all((array.logical_axes or (None,))[0] in _LAYER_AXES for array in members)
         alike = len(members) > 1 and _LAYERS.search(key) is not None and not NUMBER.search(key)
         if key and len(leading) == len(cuts) == 1 and max(leading) > 1 and (named or alike):
-            found[key] += members
+            stacks[key] += members
         else:
-            found[None] += members
-    return found
+            stacks[None] += members
+    return stacks
 
 
 def _joined(groups: Iterable[Group]) -> list[Group]:
@@ -648,18 +643,19 @@ def _has_experts(array: Array, leading: Dimension) -> bool:
 
 
 def _rows(dimensions: Sequence[Dimension]) -> int:
-    """Return how many dimensions are rows, so that a tile is as square as it can be; cuts stay whole."""
+    """Return the number of dimensions that are rows. A tile is as square as it can be; cuts stay whole."""
     if len(dimensions) < 2:
         return 0
 
     def cost(rows: int) -> tuple[int, float]:
         high, wide = (
-            math.prod(max(one.size, 1) for one in side) for side in (dimensions[:rows], dimensions[rows:])
+            math.prod(max(dimension.size, 1) for dimension in side)
+            for side in (dimensions[:rows], dimensions[rows:])
         )
         nested = sum(
-            one.parts > 1 and any(outer.size > 1 for outer in side[:place])
+            dimension.parts > 1 and any(outer.size > 1 for outer in side[:place])
             for side in (dimensions[:rows], dimensions[rows:])
-            for place, one in enumerate(side)
+            for place, dimension in enumerate(side)
         )
         return nested, abs(math.log(high / wide))
 

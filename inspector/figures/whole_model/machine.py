@@ -190,8 +190,8 @@ def _below(
         canvas.rect(x, y - 8, 9, 9, fill=color_of_axis(axis), rx=2)
         y = _lines(canvas, x + 14, y, width - 14, [f"{axis} {mesh.sizes[axis]}"], weight=600)
         far = ", over the data center network" if axis in crossing else ""
-        said = f"device {device} is at {places[axis]}, exchanges with {near}{far}"
-        y = _lines(canvas, x + 14, y, width - 14, [said], quiet=True) + 4
+        place_text = f"device {device} is at {places[axis]}, exchanges with {near}{far}"
+        y = _lines(canvas, x + 14, y, width - 14, [place_text], quiet=True) + 4
         canvas.close()
     y += 8
     if model.traffic:

@@ -20,7 +20,7 @@ from inspector.figures.whole_model.record import Group, Move, Tile, WholeModel
 from inspector.figures.whole_model.svg import INK, Canvas, Svg
 from inspector.figures.whole_model.tiles import Scale
 
-_BESIDE_PX = 760  # at least this wide, headings and the machine are beside the tiles
+_BESIDE_PX = 760  # at least this wide, headings are left and the machine is right of the tiles
 _HEAD_PX, _MACHINE_PX = 116, 150
 _GAP_PX = 14  # between groups
 # The longest side and the narrowest column, for texts; the first with which one line is enough.
@@ -29,7 +29,7 @@ _WRAPPED_LONGEST_PX, _WRAPPED_COLUMN_PX = 92, 66
 _FRAME_PX = 8  # inside of a frame
 _NAME_PX, _TEXT_PX, _SMALL_PX, _LINE_PX = 12, 11.5, 10.5, 14
 _MOST_RADIUS_PX, _ROW_RADIUS_PX, _LEAST_RADIUS_PX = 11.0, 7.0, 1.5
-_LARGER_CIRCLE = (_MOST_RADIUS_PX / _ROW_RADIUS_PX) ** 2  # more bytes than this need a scale of their own
+_LARGER_CIRCLE = (_MOST_RADIUS_PX / _ROW_RADIUS_PX) ** 2  # more bytes than this need another scale
 _MOST_ROWS = 5
 _LANE_TILE_PX = 38
 _LANE_LEAST_PX = 118
@@ -56,14 +56,14 @@ class _Column:
 
 @dataclass
 class _Sheet:
-    """What is the same for all lines."""
+    """The settings of all lines."""
 
     canvas: Canvas
     model: WholeModel
     scale: Scale
     lane_scale: Scale
     kinds: list[_Kind]
-    # What the largest circle of an array and of activations stands for, and what is worth one.
+    # Bytes of the largest circle of an array and of activations, and the least that have a circle.
     most_bytes: float
     lane_most_bytes: float
     least_bytes: float
@@ -297,7 +297,7 @@ def _sections(sheet: _Sheet, line: Sequence[_Column], y: float) -> None:
     for number, column in enumerate(line):
         key = (id(column.group), column.tile.section)
         if column.tile.section and key != last:
-            following = [one.width for one in line[number:] if (id(one.group), one.tile.section) == key]
+            following = [col.width for col in line[number:] if (id(col.group), col.tile.section) == key]
             text = labels.cut(column.tile.section, max(svg.fitting(sum(following), _TEXT_PX), 4))
             sheet.canvas.text(column.left, y + 9, text, _TEXT_PX, fill_opacity=0.72)
         last = key
@@ -343,9 +343,9 @@ def _shape(tile: Tile) -> str:
 
 
 def _head(sheet: _Sheet, y: float, texts: Sequence[str]) -> tuple[float, float]:
-    """Write the heading of a row beside it, or above it on a narrow page.
+    """Write the heading of a row on its left, or above it on a narrow page.
 
-    Return where the row begins, and where it ends at the least.
+    Return the upper end of the row, and the least lower end.
     """
     canvas = sheet.canvas
     if not sheet.head:
@@ -410,10 +410,10 @@ def _row(sheet: _Sheet, moves: Sequence[tuple[_Column, Move]], kind: _Kind, y: f
         radius = _ROW_RADIUS_PX
         _circle(sheet, column.left + radius, y + 7, _radius(size, sheet.most_bytes, radius), of_tile[0].axes)
         x, room = column.left + 2 * radius + 4, column.width - 2 * radius - 8
-        said, more = bytes_text(size), f"in {times}" if times > 1 else ""
-        if more and svg.width_px(f"{said} {more}", _TEXT_PX) <= room:
-            said, more = f"{said} {more}", ""
-        sheet.canvas.text(x, y + 11, said, _TEXT_PX)
+        size_text, more = bytes_text(size), f"in {times}" if times > 1 else ""
+        if more and svg.width_px(f"{size_text} {more}", _TEXT_PX) <= room:
+            size_text, more = f"{size_text} {more}", ""
+        sheet.canvas.text(x, y + 11, size_text, _TEXT_PX)
         if more:
             sheet.canvas.text(x, y + 24, more, _SMALL_PX, fill_opacity=0.72)
             lowest = max(lowest, y + 28)
@@ -465,7 +465,7 @@ def _lane(sheet: _Sheet, groups: Sequence[tuple[Group, float, float]], y: float)
 
 
 def _lane_cell(sheet: _Sheet, group: Group, ends: tuple[float, float], y: float) -> tuple[float, float]:
-    """Draw the activations of one group. Return where they end below, and where the tile ends."""
+    """Draw the activations of one group. Return their lower end, and that of the tile."""
     left, right = ends
     middle = y + 11 + _LANE_TILE_PX / 2
     tile = group.activation
@@ -479,18 +479,18 @@ def _lane_cell(sheet: _Sheet, group: Group, ends: tuple[float, float], y: float)
         sheet.canvas.close()
         x = stop = x + edge + size[0] + tiles.SHEET_PX * tiles.sheets(tile) + 8
         copies = f", {tile.copies} copies over {mesh_axes_text(tile.copied_over)}" if tile.copied_over else ""
-        said = f"{tile.label}: {_shape(tile)}, {bytes_text(tile.bytes)} on each device{copies}"
+        tile_text = f"{tile.label}: {_shape(tile)}, {bytes_text(tile.bytes)} on each device{copies}"
         if right - x < _LANE_LEAST_PX:
             x, at = left, middle + _LANE_TILE_PX / 2 + 14
         else:
             at = middle + 17
-        at = _written(sheet, x, at, right - x, said)
+        at = _written(sheet, x, at, right - x, tile_text)
     at = _listed(sheet, group.moves, x, at, right - x)
     return max(at, middle + _LANE_TILE_PX / 2 + 4 if tile is not None else at), stop
 
 
 def _listed(sheet: _Sheet, moves: Sequence[Move], x: float, y: float, room: float) -> float:
-    """Draw the largest moves below each other, and the sum of the others. Return where they end."""
+    """Draw the largest moves below each other, and the sum of the others. Return their lower end."""
     least = sheet.least_bytes
     shown = [move for move in moves[:_MOST_LISTED] if move.bytes is None or move.bytes >= least]
     for move in shown:
@@ -498,8 +498,8 @@ def _listed(sheet: _Sheet, moves: Sequence[Move], x: float, y: float, room: floa
     rest = moves[len(shown) :]
     if rest:
         total = bytes_text(sum_known(move.bytes for move in rest))
-        said = f"{counted(len(rest), 'smaller move')}, total {total}"
-        y = _written(sheet, x + 2 * _MOST_RADIUS_PX + 5, y + 11, room, said) - 9
+        rest_text = f"{counted(len(rest), 'smaller move')}, total {total}"
+        y = _written(sheet, x + 2 * _MOST_RADIUS_PX + 5, y + 11, room, rest_text) - 9
     return y
 
 
@@ -508,9 +508,9 @@ def _draw_lane_move(sheet: _Sheet, move: Move, x: float, y: float, room: float) 
     sheet.canvas.open(_move_title(move), class_="move", data_collective=move.collectives[0])
     _circle(sheet, x + _MOST_RADIUS_PX, y + max(radius, 6), radius, move.axes)
     operations = f"in {move.executions} {move.op}s" if (move.executions or 0) > 1 else move.op
-    said = f"{bytes_text(move.bytes)} {operations} over {_over(move.axes, move.network)}"
+    statement = f"{bytes_text(move.bytes)} {operations} over {_over(move.axes, move.network)}"
     x, room = x + 2 * _MOST_RADIUS_PX + 5, room - 2 * _MOST_RADIUS_PX - 5
-    lower = _written(sheet, x, y + 10, room, said, quiet=False)
+    lower = _written(sheet, x, y + 10, room, statement, quiet=False)
     lower = _written(sheet, x, lower, room, _because(move))
     sheet.canvas.close()
     return max(lower - 9, y + 2 * radius + 1)

@@ -1,4 +1,4 @@
-"""Tiles: one array as a rectangle that is cut along its own dimensions, with what one device holds of it."""
+"""Tiles: one array as a rectangle that is cut along its dimensions, with the part that one device holds."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ _EDGE_TEXT_PX = 10
 
 @dataclass(frozen=True)
 class Scale:
-    """Lengths of sides: cube roots of their sizes, so that a norm can be seen beside a vocabulary."""
+    """Lengths of sides: cube roots of their sizes, so that a norm is visible next to a vocabulary."""
 
     most: int
     longest_px: float
@@ -53,7 +53,7 @@ def cuts_text(tile: Tile) -> str:
 
 
 def sheets(tile: Tile) -> int:
-    """Return how many copies are drawn behind the first one."""
+    """Return the number of copies that are drawn behind the first one."""
     return min(tile.copies or 1, MOST_SHEETS) - 1
 
 
@@ -107,7 +107,7 @@ def draw(
 
 @dataclass(frozen=True)
 class _Side:
-    """One side of a tile in pixels: what the device holds, the cuts with their axes, and these axes."""
+    """One side of a tile in pixels: the part that the device holds, the cuts and the axes."""
 
     held: tuple[tuple[float, float], ...]
     cuts: tuple[tuple[float, str | None], ...]
@@ -127,7 +127,7 @@ class _Side:
 
 
 def _cells(dimensions: Sequence[Dimension]) -> list[int]:
-    """Return in how many cells each dimension before the last one that is cut is drawn."""
+    """Return the number of cells of each dimension before the last one that is cut."""
     last = max((n for n, dimension in enumerate(dimensions) if dimension.parts > 1), default=0)
     outer = dimensions[:last]
     cells = [dimension.size for dimension in outer]
@@ -171,7 +171,7 @@ def _merged(spans: Sequence[tuple[float, float]]) -> list[tuple[float, float]]:
 def _cuts(dimensions: tuple[Dimension, ...], length: float) -> list[tuple[float, str | None]]:
     """Return the cuts in pixels with the axis of each; None for the border of a cell that cuts nothing."""
     cells = _cells(dimensions)
-    spans, found = [(0.0, length)], []
+    spans, cuts = [(0.0, length)], []
     for place, dimension in enumerate(dimensions[: len(cells) + 1]):
         outer = place < len(cells)
         inner = []
@@ -182,15 +182,15 @@ def _cuts(dimensions: tuple[Dimension, ...], length: float) -> list[tuple[float,
                 per_part = max(count // dimension.parts, 1)
                 for n in range(1, count):
                     axis = _axis_of(dimension, n // per_part) if n % per_part == 0 else None
-                    found.append((low + wide * n / count, axis))
+                    cuts.append((low + wide * n / count, axis))
                 inner += [(low + wide * n / count, low + wide * (n + 1) / count) for n in range(count)]
             else:
-                found += [
+                cuts += [
                     (low + wide * cut / size, _axis_of(dimension, n))
                     for n, cut in enumerate(dimension.cuts, start=1)
                 ]
         spans = inner
-    return sorted(found, key=lambda cut: cut[0])
+    return sorted(cuts, key=lambda cut: cut[0])
 
 
 def _axis_of(dimension: Dimension, cut: int) -> str | None:
@@ -204,7 +204,7 @@ def _axis_of(dimension: Dimension, cut: int) -> str | None:
 
 
 def _visible(cuts: Sequence[tuple[float, str | None]]) -> tuple[tuple[float, str | None], ...]:
-    """Return the cuts that can be told apart: of many, every nth."""
+    """Return the cuts that can be distinguished: of many, every nth."""
     if len(cuts) < 2:
         return tuple(cuts)
     nearest = min(after[0] - before[0] for before, after in itertools.pairwise(cuts))
@@ -225,8 +225,8 @@ def _cut(canvas: Canvas, ends: tuple[float, float, float, float], axis: str | No
 
 def _shares(axes: Sequence[str], start: float, length: float) -> list[tuple[float, float, str]]:
     """Return a part of an edge for each axis that cuts it."""
-    each = length / len(axes)
-    return [(start + each * n, start + each * (n + 1), axis) for n, axis in enumerate(axes)]
+    part = length / len(axes)
+    return [(start + part * n, start + part * (n + 1), axis) for n, axis in enumerate(axes)]
 
 
 def _name(axes: Sequence[str], parts: int) -> str:
@@ -240,7 +240,7 @@ def name_px(dimensions: tuple[Dimension, ...]) -> float:
 
 
 def _edge_text(canvas: Canvas, x: float, y: float, room: float, side: _Side, upright: bool = False) -> None:
-    """Write which axes cut a side into how many parts: their names, or their colors if there is no room."""
+    """Write the axes that cut a side, and the number of parts: names, or colors if there is no room."""
     text = _name(side.axes, side.parts)
     canvas.open(transform=f"translate({x:.1f} {y:.1f})" + (" rotate(-90)" if upright else ""))
     at = 0.0

@@ -1,4 +1,4 @@
-"""What makes a layout fit into the memory of a device: looked for once it is known that it does not."""
+"""The search for a change that makes a layout fit, once it is known that it does not."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ def improvement(layout: Layout, assessment: Assessment) -> Improvement | None:
 
 
 def show(layout: Layout, assessment: Assessment) -> None:
-    """Draw what makes the layout fit, or the progress of looking for it; nothing if it may fit."""
+    """Draw the change that makes the layout fit, or the progress of the search; nothing if it may fit."""
     if not _is_too_large(assessment):
         job_progress.cancel(_JOB)
         return
@@ -57,7 +57,7 @@ def _task(layout: Layout, chip: str, key: str) -> Task:
 
 def _progress(status: Status) -> Progress:
     label = status.progress.get("label")
-    return Progress(f"Looking for what makes it fit{f': {label}' if label else ''}", 0.0)
+    return Progress(f"Looking for a change that makes it fit{f': {label}' if label else ''}", 0.0)
 
 
 def _is_too_large(assessment: Assessment) -> bool:
