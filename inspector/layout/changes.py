@@ -35,7 +35,7 @@ def changes(layout: Layout) -> tuple[list[Change], int]:
     """
     single = [*_without_rules(layout), *_replicated(layout), *_without_constraints(layout)]
     seen = {_identity(layout)}
-    axes = (*_without_axes(layout), *_without_optimizer_axes(layout), *_presets(layout))
+    axes = (*_without_axes(layout), *_without_optimizer_axes(layout), *with_presets(layout))
     kept = [change for change in (*single, *axes) if _is_new(change, seen)]
     swaps = [change for change in _swapped(layout) if _is_new(change, seen)]
     return kept + swaps[:MOST_SWAPS], max(len(swaps) - MOST_SWAPS, 0)
@@ -117,7 +117,8 @@ def _without_optimizer_axes(layout: Layout) -> Iterator[Change]:
         yield Change("axis", label, replace(layout, optimizer_axes=fewer))
 
 
-def _presets(layout: Layout) -> Iterator[Change]:
+def with_presets(layout: Layout) -> Iterator[Change]:
+    """Yield the presets of the model on the same devices."""
     for preset in presets.fitting(layout.entry):
         changed = preset.applied_to(layout)
         mesh = mesh_sizes_text(changed.axis_names, changed.mesh_shape)

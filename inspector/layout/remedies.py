@@ -8,7 +8,7 @@ from dataclasses import dataclass, replace
 from inspector.core.errors import InvalidInput
 from inspector.core.formatting import mesh_sizes_text
 from inspector.core.remedies import RemedyKind
-from inspector.layout import presets
+from inspector.layout.changes import with_presets
 from inspector.layout.layout import Layout
 from inspector.machines import slices, targets
 from inspector.model.built_in import remat_names
@@ -40,10 +40,8 @@ def sharded(layout: Layout) -> Iterator[Proposal]:
     for name in sorted(free, key=lambda name: -sizes[name]):
         changed = replace(layout, optimizer_axes=(*layout.optimizer_axes, name))
         yield Proposal("sharding", f"Shard the optimizer state over {name} as well", changed)
-    for preset in presets.fitting(layout.entry):
-        changed = preset.applied_to(layout)
-        mesh = mesh_sizes_text(changed.axis_names, changed.mesh_shape)
-        yield Proposal("sharding", f"Use the preset {preset.name} ({mesh})", changed)
+    for change in with_presets(layout):
+        yield Proposal("sharding", change.label, change.layout)
 
 
 def rematerialized(layout: Layout) -> Iterator[Proposal]:
