@@ -54,6 +54,9 @@ def test_a_combined_sum_is_one_of_gradients_only_for_their_part() -> None:
         ("all-gather", CollectivePart(8, op_name=OPTIMIZER), roles.OPTIMIZER),
         # Such as the norm of all gradients.
         ("all-reduce", CollectivePart(8, op_name=OPTIMIZER), roles.OTHER_ARRAYS),
+        # A file can have an operation of a later XLA.
+        ("collective-of-later", CollectivePart(8, ("params/w",), (), FORWARD), roles.PARAMETERS),
+        ("collective-of-later", CollectivePart(8, op_name=OPTIMIZER), roles.OPTIMIZER),
     ],
 )
 def test_role(op: str, part: CollectivePart, role: str) -> None:
