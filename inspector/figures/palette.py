@@ -169,11 +169,6 @@ def shades_of(color: str, count: int) -> tuple[str, ...]:
     return tuple(map(_hex, _between(pale, strong, _places(count, SHADES))))
 
 
-def shades_of_axis(name: str, count: int) -> tuple[str, ...]:
-    """Return the colors of the indices along a mesh axis, from pale to strong."""
-    return shades_of(color_of_axis(name), count)
-
-
 def colors_of_blocks(block: np.ndarray, mesh: Mesh) -> tuple[str, ...]:
     """Return the color of each block of an array: the mean of the shades of the axes that cut it.
 

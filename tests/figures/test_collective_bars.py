@@ -61,8 +61,8 @@ def test_segments_are_the_bytes_of_each_operation() -> None:
     }
     color = {trace["name"]: trace["marker"]["color"] for trace in drawn.traces(figure, "bar")}
     strong, pale = (color[f"{op} over data"] for op in ("all-reduce", "all-gather"))
-    assert (pale, strong) == palette.shades_of_axis("data", 2)
-    assert color["all-reduce over model"] in palette.shades_of_axis("model", 1)
+    assert (pale, strong) == palette.shades_of(palette.color_of_axis("data"), 2)
+    assert color["all-reduce over model"] in palette.shades_of(palette.color_of_axis("model"), 1)
 
 
 def test_unknown_bytes_are_named_and_have_no_length() -> None:

@@ -133,7 +133,7 @@ def test_blocks_are_shades_of_the_axes_that_cut_them(spec, shape, blocks: int) -
         assert palette.contrast(color, palette.BLACK) >= 4.5
     names = [name for axes in spec for name in axes or ()]
     if len(names) == 1:
-        assert set(colors) == set(palette.shades_of_axis(names[0], blocks))
+        assert set(colors) == set(palette.shades_of(palette.color_of_axis(names[0]), blocks))
     if not names:
         assert colors == (palette.REPLICATED,)
 

@@ -78,11 +78,10 @@ def answer_text(result: SearchResult) -> str | None:
         what = {"memory": "needs the least memory", "traffic": "sends the least"}[result.objective]
         return f"{name_of(best)} {what}{about}; its step takes {unit}{seconds_text(best.step)}."
     count = len(answer.alike)
-    if count or answer.more:
+    if count:
         least = "At least " if answer.more else ""
         stage = "" if best.stage == "propagated" else f" of those that are {best.stage}"
-        others = counted(count, "other layout")
-        words += f" {least}{others}{stage} cannot be told apart from it." if count else ""
+        words += f" {least}{counted(count, 'other layout')}{stage} cannot be told apart from it."
     if answer.others:
         other = answer.others[0]
         bound = "at least " if other.at_least else ""

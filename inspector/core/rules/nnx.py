@@ -34,21 +34,6 @@ def partition_spec(logical_axes: Sequence[str | None], rules: Sequence[Rule]) ->
     return tuple(None if name is None else table.get(name, (name,)) or None for name in logical_axes)
 
 
-def composed(context: Sequence[Rule], local: Sequence[Rule]) -> tuple[Rule, ...]:
-    """Return the combined rules of the context and of the variable.
-
-    Raises:
-      ValueError: two rules for one name differ, which nnx rejects.
-    """
-    if not context or not local:
-        return tuple(context or local)
-    together = dict(context)
-    for name, axes in local:
-        if together.setdefault(name, axes) != axes:
-            raise ValueError(f"the rules for {name} are inconsistent: {together[name]} and {axes}")
-    return tuple(together.items())
-
-
 def refusals(spec: Spec, mesh: Mesh) -> tuple[str, ...]:
     """Return one sentence for each reason why JAX would reject this spec on this mesh."""
     used = Counter(axis for axes in spec for axis in axes or ())

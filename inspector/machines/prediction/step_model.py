@@ -10,7 +10,7 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from typing import Literal
 
-from inspector.core.collectives import traffic
+from inspector.core.collectives import OPERATIONS, traffic
 from inspector.core.formatting import and_text, counted, mesh_axes_text, seconds_text
 from inspector.core.meshes import is_emulated
 from inspector.core.snapshot import Collective, MatmulFlops, Mesh, Program
@@ -322,8 +322,9 @@ def _along(axes: tuple[str, ...], collectives: tuple[Collective, ...], link: Lin
     for collective in collectives:
         if collective.executions == 0:
             continue
-        if collective.executions is None or collective.payload_bytes is None:
-            what = "executions" if collective.executions is None else "payload"
+        known = collective.op in OPERATIONS  # a file may have an operation of a later XLA
+        if collective.executions is None or collective.payload_bytes is None or not known:
+            what = "executions" if collective.executions is None else "payload" if known else "operation"
             why = f"{what} of {collective.name} unknown"
             return Term(name, "communication", None, "", why, axes, wire)
         key = collective.op, collective.payload_bytes, collective.group_size

@@ -9,7 +9,6 @@ import jax
 import numpy as np
 import pytest
 from flax import linen, nnx
-from flax.core import spmd
 from hypothesis import example, given
 from hypothesis import strategies as st
 from jax.sharding import NamedSharding, PartitionSpec
@@ -66,23 +65,6 @@ def test_specs_are_those_of_nnx(names: list[str | None], rules: list[tuple[str, 
         assert mine == [at for at, (named, _) in enumerate(ours) if named == name]
         unmatched = None if name is None else (name,)
         assert taken.get(dimension, unmatched) == normal(expected)[dimension]
-
-
-@given(names_of_dimensions.filter(bool), rule_lists, rule_lists)
-def test_rules_of_context_and_variable_combine_as_in_nnx(
-    names: list[str | None], context: list[tuple[str, Any]], local: list[tuple[str, Any]]
-) -> None:
-    # `("x",)` and `"x"` are inconsistent to nnx and the same here, so only one way of writing is used.
-    context, local = ([as_rule(*rule) for rule in one] for one in (context, local))
-    try:
-        with spmd.logical_axis_rules(tuple(context)):
-            expected = nnx.get_partition_spec(variable(names, local)).get_value()
-    except ValueError:
-        with pytest.raises(ValueError, match="inconsistent"):
-            by_name.composed(context, local)
-    else:
-        joined = by_name.composed(context, local)
-        assert by_name.partition_spec(names, joined) == normal(expected)
 
 
 @given(names_of_dimensions, rule_lists)

@@ -177,6 +177,11 @@ def test_float32_has_an_assumption() -> None:
         {"collectives": (collective(executions=None),)},
         {"collectives": (collective(payload=None),)},
         {"collectives": (collective(axes=None),)},
+        {
+            "collectives": (
+                dataclasses.replace(collective(), op="collective-of-later", wire_bytes_per_device=None),
+            )
+        },
     ],
 )
 def test_unknown_input(changes) -> None:
