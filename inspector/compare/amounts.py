@@ -8,8 +8,8 @@ from typing import Literal
 
 from inspector.assessment import part_text, prediction_of
 from inspector.compare.caveats import remark
-from inspector.compare.compared import Compared, other_model, work_scale
-from inspector.compare.question import REJECTED, UNKNOWN, Answer, Row, Statement
+from inspector.compare.compared import Compared, other_model, work_of
+from inspector.compare.question import REJECTED, SAME_WORK, UNKNOWN, Answer, Row, Statement
 from inspector.core import collectives
 from inspector.core.assessment import FLOPS, MEMORY, STEP, TRAFFIC
 from inspector.core.formatting import bytes_text, mesh_axes_text, seconds_text
@@ -124,8 +124,8 @@ def _statement(kind: Kind, own: Amount, of_baseline: Amount, reference: Compared
         parts = sent_parts(collectives.traffic(program.collectives or ()))
     elif own.value is not None and not own.at_least:
         parts = {part.name: part.amount for part in own.parts}
-    per = 1.0 if kind == "memory" else work_scale(reference, one)
-    return Statement(own.text, own.value, excluded, parts=parts, per=per)
+    work = SAME_WORK if kind == "memory" else work_of(reference, one)
+    return Statement(own.text, own.value, excluded, parts=parts, work=work)
 
 
 def sent_parts(rows: Sequence[collectives.Traffic]) -> dict[str, float] | None:

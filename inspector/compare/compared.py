@@ -8,6 +8,7 @@ from dataclasses import dataclass
 
 from inspector.assessment import assess
 from inspector.compare import origin
+from inspector.compare.question import SAME_WORK, Work
 from inspector.core.assessment import Assessment
 from inspector.core.evidence import Evidence
 from inspector.core.formatting import and_text
@@ -108,6 +109,14 @@ def other_work_sizes(baseline: Compared, candidate: Compared) -> str:
     """Return what differs in the work of a step: `batches and sequence lengths`."""
     was, now = (origin.sizes(side.snapshot) or {} for side in (baseline, candidate))
     return and_text([words for name, words in _WORK_SIZES.items() if was.get(name) != now.get(name)])
+
+
+def work_of(baseline: Compared, candidate: Compared) -> Work:
+    """Return how figures of the work of a step are compared."""
+    if not other_work(baseline, candidate):
+        return SAME_WORK
+    why = f"{other_work_sizes(baseline, candidate)} differ"
+    return Work(work_scale(baseline, candidate), f"per {work_unit(baseline)}", why)
 
 
 def work_scale(baseline: Compared, candidate: Compared) -> float:

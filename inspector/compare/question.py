@@ -40,6 +40,24 @@ _ROUNDING = 1e-9
 
 
 @dataclass(frozen=True)
+class Work:
+    """How a value is compared if a step of its layout does other work than a step of the baseline.
+
+    Attributes:
+      scale: what the value is multiplied by to be one of the work of the baseline, such as the same tokens.
+      per: of what the change is, `per token`; "" if the work is the same.
+      why: the sizes that differ, `batches differ`; "" if the work is the same.
+    """
+
+    scale: float = 1.0
+    per: str = ""
+    why: str = ""
+
+
+SAME_WORK = Work()
+
+
+@dataclass(frozen=True)
 class Statement:
     """The answer of one Snapshot, before it is compared.
 
@@ -47,7 +65,7 @@ class Statement:
     excluded: why the answer cannot be compared; empty if it can.
     as_read: whether two answers with the same text are equal, even if their values differ.
     parts: the terms whose sum is the value, by name.
-    per: what the value is multiplied by to be one of the work of the baseline, such as the same tokens.
+    work: how it is compared if the work of a step differs.
     relative: whether its change has a percentage.
     """
 
@@ -56,7 +74,7 @@ class Statement:
     excluded: str = ""
     as_read: bool = False
     parts: Mapping[str, float] | None = None
-    per: float = 1.0
+    work: Work = SAME_WORK
     relative: bool = True
 
     @classmethod
@@ -75,6 +93,7 @@ class Answer:
 
     change: the signed change, such as `−25%`, or an empty string.
     remark: why the answer is not comparable, or a caveat, or an empty string.
+    per: of what the change is, such as `per token`; empty if it is of the whole step.
     """
 
     value: float | None
@@ -82,6 +101,7 @@ class Answer:
     verdict: Verdict
     change: str = ""
     remark: str = ""
+    per: str = ""
 
 
 @dataclass(frozen=True)
@@ -131,10 +151,10 @@ class Row:
         ]
         return replace(self, statements=statements)
 
-    def of_work(self, scales: Sequence[float]) -> Row:
-        """Return the row whose values are compared after each is multiplied by its scale."""
-        pairs = zip(self.statements, scales, strict=True)
-        return replace(self, statements=[replace(statement, per=scale) for statement, scale in pairs])
+    def of_work(self, works: Sequence[Work]) -> Row:
+        """Return the row whose values are compared for the same work."""
+        pairs = zip(self.statements, works, strict=True)
+        return replace(self, statements=[replace(statement, work=work) for statement, work in pairs])
 
     def compared(self, baseline: int, remarks: Sequence[str] | None = None) -> Question:
         """Compare every statement with that of the baseline. `remarks` go to the comparable answers."""
@@ -146,13 +166,14 @@ class Row:
                 verdict, change, remark = _verdict(statement, self.statements[baseline], self.better)
                 if not remark and verdict not in ("unknown", "equal"):
                     said = "" if remarks is None else remarks[place]
-                    remark = ", ".join(filter(None, (said, "of the same work" * (statement.per != 1))))
-            answers.append(Answer(statement.value, statement.text, verdict, change, remark))
+                    remark = ", ".join(filter(None, (said, statement.work.why)))
+            per = statement.work.per if verdict in ("better", "worse") else ""
+            answers.append(Answer(statement.value, statement.text, verdict, change, remark, per))
         return Question(self.section, self.title, self.better, tuple(answers), self.program)
 
 
 def mark(answer: Answer, words: bool = True) -> str:
-    """Return `✓ −25% better`, `≠ different` or `∅ not comparable`.
+    """Return `✓ −25% better`, `✓ −25% better per token`, `≠ different` or `∅ not comparable`.
 
     It is empty for the baseline, for equal answers, and if either of the two is unknown.
 
@@ -160,7 +181,7 @@ def mark(answer: Answer, words: bool = True) -> str:
     """
     if answer.verdict not in SIGNS:
         return ""
-    said = (SIGNS[answer.verdict], answer.change, answer.verdict if words else "")
+    said = (SIGNS[answer.verdict], answer.change, answer.verdict if words else "", answer.per)
     return " ".join(part for part in said if part)
 
 
@@ -209,8 +230,8 @@ def _verdict(statement: Statement, reference: Statement, better: Better | None) 
             return "not comparable", "", prefix + side.excluded
     value, base = statement.value, reference.value
     if value is not None:
-        value *= statement.per
-    same_text = statement.text == reference.text and statement.per == 1
+        value *= statement.work.scale
+    same_text = statement.text == reference.text and statement.work.scale == 1
     if value is None and base is None:
         if UNKNOWN in (statement.text, reference.text):
             return "unknown", "", ""

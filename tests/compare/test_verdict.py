@@ -10,6 +10,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from inspector.compare.compared import Compared, compared
+from inspector.compare.question import mark
+from inspector.compare.questions.measures import measures
 from inspector.compare.verdict import headline, verdict, verdicts
 from inspector.core.snapshot import Finding, Snapshot
 from inspector.layout.plan import INDIVISIBLE
@@ -146,6 +148,17 @@ def test_a_plan_without_memory_traffic_has_no_verdict() -> None:
     vague = replace(vague, programs=(replace(program, work=replace(program.work, boundary_bytes=None)),))
     (found,) = verdicts(of(step(1e15), vague))
     assert found.answer == "not comparable" and "memory traffic" in found.reason
+
+
+def test_marks_of_another_batch_say_of_what_they_are_and_which_sizes_differ() -> None:
+    more = planned(sent(("data",), 1700), flops=2.5e15).programs
+    same, other = (measures(of(step(1e15, batch=8), replace(step(2.5e15, batch=batch), programs=more))) for batch in (8, 16))
+    for rows, per in ((same, ""), (other, "per example")):
+        by_kind = {row.kind: row.answers[1] for row in rows}
+        assert by_kind["traffic"].per == per and ("batches" in by_kind["traffic"].remark) == bool(per)
+        assert by_kind["time"].per == per and ("batches" in by_kind["time"].remark) == bool(per)
+        assert by_kind["memory"].per == ""
+        assert all(per in mark(by_kind[kind], words=False) for kind in ("traffic", "time"))
 
 
 def test_another_batch_is_compared_by_token() -> None:

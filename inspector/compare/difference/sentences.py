@@ -69,7 +69,7 @@ def row_text(row: Question, parts: Sequence[str] = ()) -> str:
     """Return the second answer against the first: `Memory · step: 2 MiB → 1 MiB (−50%, better): …`."""
     was, now = row.answers
     verdict = now.verdict if now.verdict in ("better", "worse") else ""
-    change = ", ".join(filter(None, (now.change, verdict)))
+    change = ", ".join(filter(None, (f"{now.change} {now.per}".strip(), verdict)))
     section = "" if row.section == ANSWERS or row.title.startswith(row.section) else f"{row.section} · "
     text = f"{section}{row.title}: {was.text} → {now.text}{f' ({change})' if change else ''}"
     return ": ".join(filter(None, (text, ", ".join(parts))))

@@ -7,7 +7,7 @@ from dataclasses import replace
 from functools import partial
 
 from inspector.compare.amounts import sent_parts
-from inspector.compare.compared import Compared, work_scale
+from inspector.compare.compared import Compared, work_of
 from inspector.compare.question import UNKNOWN, Row, Statement, without_rejected
 from inspector.compiled.collective_roles import ROLES, by_role
 from inspector.core.assessment import FLOPS, TRAFFIC
@@ -35,7 +35,7 @@ def program_rows(every: Sequence[Compared], baseline: int) -> list[Row]:
     names = program_names(snapshots)
     steps = {compared.assessment.program for compared in every}
     needing = {need.program for compared in every if (need := compared.assessment.memory) is not None}
-    work = [work_scale(every[baseline], compared) for compared in every]
+    work = [work_of(every[baseline], compared) for compared in every]
     rows = [row.of_work(work) for name in names for row in _collectives(name, snapshots, steps != {name})]
     rows += [
         Row(MEMORY, f"{title(name)}, {_MEMORY}", "less", _ask(name, snapshots, _memory), name)
