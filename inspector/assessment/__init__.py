@@ -8,4 +8,4 @@ from inspector.assessment.assess import (
     step_of,
     step_time,
 )
-from inspector.assessment.because import MEMORY_WORDS, because, part_text
+from inspector.assessment.because import because, memory_words, part_text

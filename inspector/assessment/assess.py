@@ -10,6 +10,7 @@ from collections import Counter
 from collections.abc import Sequence
 
 from inspector.checks import audit
+from inspector.compiled.device_traffic import range_of_run
 from inspector.core.assessment import (
     REJECTED,
     UNKNOWN_AXES,
@@ -19,11 +20,11 @@ from inspector.core.assessment import (
     Step,
     Traffic,
 )
-from inspector.core.collectives import traffic, wire_bytes_of_iteration
+from inspector.core.collectives import sent_by_busiest, traffic, wire_bytes_of_iteration, wire_bytes_of_run
 from inspector.core.formatting import and_text, bytes_text
 from inspector.core.meshes import number_of_devices
 from inspector.core.once import once_per_snapshot
-from inspector.core.snapshot import Mesh, Program, Snapshot
+from inspector.core.snapshot import Collective, Mesh, Program, Snapshot
 from inspector.core.statistics import statistics
 from inspector.core.step_program import step_program
 from inspector.core.totals import state_totals
@@ -211,25 +212,26 @@ def _sent(program: Program | None, mesh: Mesh | None) -> tuple[Traffic | None, T
         return None, None, "there is no program"
     if program.collectives is None:
         return None, None, "the collectives of the program were not counted"
-    sent: dict[str, int] = {}
-    unknown: list[str] = []
-    for row in traffic(program.collectives):
-        if row.wire_bytes_per_device is None:
-            unknown.append(row.op)
-        elif row.wire_bytes_per_device:
-            named = row.axis_parts if row.mesh_axes is None else row.mesh_axes
-            axes = UNKNOWN_AXES if named is None else "+".join(named)
-            sent[axes] = sent.get(axes, 0) + row.wire_bytes_per_device
+    unknown = [row.op for row in traffic(program.collectives) if row.wire_bytes_per_device is None]
+    by_axes: dict[str, list[Collective]] = {}
+    for collective in sorted(program.collectives, key=lambda one: -(wire_bytes_of_run(one) or 0)):
+        named = collective.axis_parts if collective.mesh_axes is None else collective.mesh_axes
+        by_axes.setdefault(UNKNOWN_AXES if named is None else "+".join(named), []).append(collective)
+    sent = {axes: size for axes, size in sent_by_busiest(by_axes).items() if size}
     branches = dict.fromkeys(
         collective.source or collective.name
         for collective in program.collectives
         if collective.conditional and collective.executions != 0
     )
     names = and_text(list(branches)[:3])
-    at_most = f"the branches around {names} count as taken each time" if branches else None
+    less = [f"the branches around {names} count as taken each time"] if branches else []
+    devices = program.devices if mesh is None else mesh.size
+    least, most = range_of_run(program.collectives, devices)
+    if least != most:
+        less.append(f"the device that sends least sends {bytes_text(least)}")
     between = {} if mesh is None else bytes_between_slices(program.collectives, mesh)
     between = {axes: min(size, sent[axes]) for axes, size in between.items() if axes in sent}
-    known = Traffic(sum(sent.values()), sent, at_most, between)
+    known = Traffic(sum(sent.values()), sent, "; ".join(less) or None, between)
     if not unknown:
         return known, None, None
     reason = f"the bytes or executions of {unknown[0]} are unknown"

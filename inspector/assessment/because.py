@@ -14,6 +14,7 @@ from inspector.core.assessment import (
     Traffic,
 )
 from inspector.core.formatting import bytes_text, mesh_axes_text, seconds_text, share_text
+from inspector.core.program_names import is_step, run_of
 from inspector.machines import hardware
 from inspector.machines.prediction.cost import si_text
 
@@ -24,7 +25,7 @@ WORK_WORDS = {
     "copies": ("copies", "Waits for copies take"),
     "rest": ("overhead", "Starting operations and other overhead take"),
 }
-MEMORY_WORDS: dict[MemoryKind, tuple[str, str]] = {
+_MEMORY_WORDS: dict[MemoryKind, tuple[str, str]] = {
     "state": ("state and batch", "The train state and the batch take"),
     "activations": ("activations", "Activations take"),
     "temporaries": ("outputs and temporaries", "Outputs and temporaries take"),
@@ -57,7 +58,17 @@ def because(assessment: Assessment) -> str:
     if step is not None and step.parts:
         return _of_step(step, max(step.parts, key=lambda part: part.seconds), assessment)
     sent = assessment.traffic
-    return "" if sent is None else _of_traffic(sent)
+    return "" if sent is None else _of_traffic(sent, run_of(assessment.program))
+
+
+def memory_words(kind: MemoryKind, need: MemoryNeed) -> tuple[str, str]:
+    """Return the name of a part of memory, and the start of a sentence about it.
+
+    Only a train step has a state.
+    """
+    if kind == "state" and not is_step(need.program):
+        return "arguments", "Its arguments take"
+    return _MEMORY_WORDS[kind]
 
 
 def part_text(part: StepPart, between: bool = False) -> str:
@@ -85,14 +96,14 @@ def _of_memory(need: MemoryNeed) -> str:
         return f"It needs {whole}."
     kind = max(need.parts, key=lambda kind: need.parts[kind])
     of_part = "" if need.parts[kind] == need.peak_bytes else f"{bytes_text(need.parts[kind])} of "
-    return f"{MEMORY_WORDS[kind][1]} {of_part}{whole}."
+    return f"{memory_words(kind, need)[1]} {of_part}{whole}."
 
 
 def _of_step(step: Step, part: StepPart, assessment: Assessment) -> str:
-    seconds = seconds_text(part.seconds)
+    seconds, run = seconds_text(part.seconds), run_of(assessment.program).removeprefix("one ")
     if not part.is_communication:
         share = (
-            "" if step.kind == "at least" else f", {share_text(part.seconds / step.seconds, 0)} of the step"
+            "" if step.kind == "at least" else f", {share_text(part.seconds / step.seconds, 0)} of the {run}"
         )
         return f"{WORK_WORDS[part.kind][1]} {'at least ' * (step.kind == 'at least')}{seconds}{share}."
     names = " × ".join(f"`{axis}`" for axis in (part.axes or "").split("+") if axis) or "Communication"
@@ -108,16 +119,18 @@ def _of_step(step: Step, part: StepPart, assessment: Assessment) -> str:
         took = f"this takes {took}"
     if step.kind == "at least":
         return f"{names} {network}: {took}, or more."
-    whole_step = f"the step of {seconds_text(step.seconds)}"
+    whole_step = f"the {run} of {seconds_text(step.seconds)}"
     if part.hidden > _VISIBLE * whole:
         return f"{names} {network}: {took}, and {whole_step} waits {seconds} for it."
     return f"{names} {network}: {took} of {whole_step}."
 
 
-def _of_traffic(sent: Traffic) -> str:
+def _of_traffic(sent: Traffic, run: str) -> str:
     if sent.largest is None:
         return "No device sends anything."
     axes, size = sent.largest, sent.by_axes[sent.largest]
     names = axes_text(axes) if axes == UNKNOWN_AXES else " × ".join(f"`{axis}`" for axis in axes.split("+"))
-    whole = "" if size == sent.bytes else f" of the {bytes_text(sent.bytes)}"
-    return f"{names} carries {bytes_text(size)}{whole} that a device sends in a step."
+    most = "the" if sent.at_most is None else "at most"
+    whole = "" if size == sent.bytes else f" of {most} {bytes_text(sent.bytes)}"
+    size_text = bytes_text(size) if whole or sent.at_most is None else f"at most {bytes_text(size)}"
+    return f"{names} carries {size_text}{whole} that a device sends in {run}."

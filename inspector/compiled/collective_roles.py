@@ -43,15 +43,22 @@ def by_role(program: Program, snapshot: Snapshot) -> Mapping[str | None, tuple[C
     """
     groups = {array.path: array.group for array in snapshot.arrays}
     experts = _modules_with_experts(snapshot)
+    # Without a model, such as in a recorded solver, nothing is known to be an activation.
+    inside = ACTIVATIONS if {"params", "activation"} & {*groups.values()} else OTHER_ARRAYS
     collectives: dict[str | None, list[Collective]] = {}
     for collective in itertools.chain.from_iterable(map(parts_of, program.collectives or ())):
         if collective.wire_bytes_per_device != 0:
-            collectives.setdefault(_role(collective, groups, experts), []).append(collective)
+            collectives.setdefault(_role(collective, groups, experts, inside), []).append(collective)
     return {role: tuple(group) for role, group in collectives.items()}
 
 
-def _role(collective: Collective, groups: Mapping[str, str], experts: frozenset[str]) -> str | None:
-    """Return the role. If arrays of several groups are moved, parameters count before optimizer state."""
+def _role(
+    collective: Collective, groups: Mapping[str, str], experts: frozenset[str], inside: str
+) -> str | None:
+    """Return the role. If arrays of several groups are moved, parameters count before optimizer state.
+
+    inside: the role of what moves no array.
+    """
     if collective.arrays is None:
         return None
     if not collective.arrays and in_optimizer(collective):
@@ -59,7 +66,7 @@ def _role(collective: Collective, groups: Mapping[str, str], experts: frozenset[
     if not collective.arrays:
         among_experts = any(place.module in experts for place in parse_op_name(collective.op_name))
         named = EXPERT.search(collective.op_name or "") is not None
-        return EXPERTS if among_experts or named else ACTIVATIONS
+        return EXPERTS if among_experts or named else inside
     moved = {groups.get(path, "other") for path in collective.arrays}
     # Some gathers are sums of parts that are zero elsewhere.
     summed = (groups.get(path) for path in outputs_of(collective))

@@ -13,7 +13,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from inspector.core.collectives import OPERATIONS, Route
+from inspector.core.collectives import OPERATIONS, Route, wire_bytes_of_run
 from inspector.core.snapshot import Collective, Mesh
 from inspector.core.typed_json import LARGEST
 
@@ -21,6 +21,10 @@ ASSUMED = "ring algorithm assumed"
 
 # A table of all pairs of 100,000 devices would take 80 GB.
 MAX_SIDE = 1024
+
+# The least and the most bytes that leave a device; None if unknown.
+Range = tuple[int | None, int | None]
+_MOST_DEVICES = 1_000_000  # of more, no table is made
 
 # Mesh axes, device groups, or the (source, target) pairs of a permute.
 Group = tuple[str, ...] | tuple[tuple[int, ...], ...]
@@ -119,6 +123,21 @@ def sent_by_device(collectives: Iterable[Collective], devices: int) -> np.ndarra
         else:
             sent[[device for device in senders if device < devices]] += size
     return sent
+
+
+def range_of_run(collectives: Sequence[Collective], devices: int | None) -> Range:
+    """Return the least and the most bytes that leave a device in one run; None if unknown.
+
+    They differ if devices are not sources of a collective-permute, or are their own targets.
+
+    Args:
+      devices: the number of devices; if None, both are those of a device that takes part in all.
+    """
+    most = wire_bytes_of_run(*collectives)
+    if most is None or not isinstance(devices, int) or not 0 < devices <= _MOST_DEVICES:
+        return most, most
+    sent = sent_by_device(collectives, devices)
+    return int(sent.min()), int(sent.max())
 
 
 def _route(op: str) -> Route:

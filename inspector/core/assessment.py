@@ -167,12 +167,14 @@ class MemoryNeed(Record):
 
 @dataclass(frozen=True)
 class Traffic(Record):
-    """The bytes that one device sends in one step.
+    """The bytes that the device that sends most sends in one step.
 
     Attributes:
       bytes: Bytes over all mesh axes.
-      by_axes: Bytes by mesh axes, joined by `+`. Axes that form no groups of whole mesh axes are `unknown`.
-      at_most: Why it can be less: branches that count as taken. None if it cannot.
+      by_axes: Bytes of this device by mesh axes, joined by `+`. Axes that form no groups of whole mesh axes
+        are `unknown`.
+      at_most: Why it can be less: branches that count as taken, or devices that send less. None if it
+        cannot.
       between_slices: The part of `by_axes` that crosses the network between TPU slices.
     """
 
@@ -183,7 +185,7 @@ class Traffic(Record):
 
     @property
     def text(self) -> str:
-        """The bytes, `up to 52.5 MiB` if branches count as taken, or `none`."""
+        """The bytes, `up to 52.5 MiB` if it can be less, or `none`."""
         if not self.bytes:
             return "none"
         return f"{'' if self.at_most is None else 'up to '}{bytes_text(self.bytes)}"

@@ -7,10 +7,11 @@ CONTRIBUTING.md names.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections import Counter, defaultdict
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from types import MappingProxyType
-from typing import TYPE_CHECKING, Literal, TypeAlias
+from typing import TYPE_CHECKING, Literal, TypeAlias, TypeVar
 
 from inspector.core.formatting import mesh_axes_text
 
@@ -97,15 +98,17 @@ BY_OPCODE: Mapping[str, Operation] = MappingProxyType(
 
 
 Axes: TypeAlias = tuple[str, ...] | None
+Key = TypeVar("Key")
 
 
 @dataclass(frozen=True)
 class Traffic:
     """The collectives of one operation along the same mesh axes, summed over one run of the program.
 
-    Bytes are those of one device, with every branch of a conditional taken. A sum is None if one of its
-    terms is unknown, `mesh_axes` is None if the axes are. `network` is that of the collectives, if rows are
-    by network. `axis_parts` are the parts of mesh axes along which they send, if `mesh_axes` are unknown.
+    Bytes are those of the device that sends most, with every branch of a conditional taken. A sum is None if
+    one of its terms is unknown, `mesh_axes` is None if the axes are. `network` is that of the collectives, if
+    rows are by network. `axis_parts` are the parts of mesh axes along which they send, if `mesh_axes` are
+    unknown.
     `wire_bytes_per_iteration` is the sum for those in loops whose trip count is unknown, in one
     iteration of them; None without any, or if it is unknown.
     """
@@ -145,7 +148,7 @@ def traffic(collectives: Iterable[Collective], networks_apart: bool = False) -> 
             len(group),
             _total((collective.executions, 1) for collective in group),
             _total((collective.executions, collective.payload_bytes) for collective in group),
-            _total((collective.executions, collective.wire_bytes_per_device) for collective in group),
+            wire_bytes_of_run(*group),
             any(collective.conditional for collective in group),
             network,
             wire_bytes_of_iteration(*group),
@@ -216,8 +219,36 @@ def outputs_of(collective: Collective) -> tuple[str, ...]:
 
 
 def wire_bytes_of_run(*collectives: Collective) -> int | None:
-    """Return the bytes that leave one device in all executions of one run, or None if unknown."""
-    return _total((collective.executions, collective.wire_bytes_per_device) for collective in collectives)
+    """Return the bytes that leave the device that sends most in all executions of one run.
+
+    Return None if they are unknown.
+    """
+    total = _total((collective.executions, collective.wire_bytes_per_device) for collective in collectives)
+    if total is None or all(collective.source_target_pairs is None for collective in collectives):
+        return total
+    return sum(sent_by_busiest({None: collectives}).values())
+
+
+def sent_by_busiest(groups: Mapping[Key, Sequence[Collective]]) -> dict[Key, int]:
+    """Return by group the bytes that leave the device that sends most in all groups together, in one run.
+
+    In a collective-permute, only sources send, and none that is its own target. Unknown bytes do not count.
+    """
+    by_all = dict.fromkeys(groups, 0)
+    by_pairs: dict[tuple[tuple[int, int], ...], Counter[Key]] = defaultdict(Counter)
+    for key, collectives in groups.items():
+        for collective in collectives:
+            size = (collective.executions or 0) * (collective.wire_bytes_per_device or 0)
+            if collective.source_target_pairs is None:
+                by_all[key] += size
+            elif size:
+                by_pairs[collective.source_target_pairs][key] += size
+    by_source: dict[int, Counter[Key]] = defaultdict(Counter)
+    for pairs, sizes in by_pairs.items():
+        for device in {source for source, target in pairs if source != target}:
+            by_source[device].update(sizes)
+    most = max(by_source.values(), key=Counter.total, default=Counter[Key]())
+    return {key: size + most[key] for key, size in by_all.items()}
 
 
 def wire_bytes_of_iteration(*collectives: Collective) -> int | None:

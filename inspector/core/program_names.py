@@ -24,3 +24,16 @@ def subject(name: str) -> str:
 def who_runs(name: str) -> str:
     """Return who does something in one execution of a program: `A train step`."""
     return _RUNS.get(name, name)
+
+
+def run_of(name: str | None) -> str:
+    """Return one execution of a program as figures name it: `one step` or `one run`.
+
+    name: None without a program, as of a plan that is not partitioned.
+    """
+    return "one step" if is_step(name) else "one run"
+
+
+def is_step(name: str | None) -> bool:
+    """Return whether a program, or the one of a plan that has none yet, is a train step."""
+    return name in (None, "train_step")

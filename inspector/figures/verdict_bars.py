@@ -12,7 +12,7 @@ from typing import Any
 
 import plotly.graph_objects as go
 
-from inspector.assessment import MEMORY_WORDS, part_text
+from inspector.assessment import memory_words, part_text
 from inspector.core.assessment import (
     MEMORY,
     STEP,
@@ -187,12 +187,13 @@ def _traffic(layout: Layout) -> _Bar:
     if sent is None:
         return _bar(layout, TRAFFIC)
     segments = []
+    sender = "each device" if sent.at_most is None else "the device that sends most"
     for axes in sorted(sent.by_axes, key=lambda axes: -sent.by_axes[axes]):
         for part, size in sent.by_network(axes):
             if size:
                 name = part_text(part, bool(sent.between_slices))
                 text = bytes_text(size)
-                hover = frame.hover([f"{name}: {text}", "sent by each device in a step"])
+                hover = frame.hover([f"{name}: {text}", f"sent by {sender} in a step"])
                 segments.append(_Segment(name, size, text, fill_of_part(part), hover))
     return _bar(layout, TRAFFIC, [sent.text], segments, float(sent.bytes))
 
@@ -218,7 +219,7 @@ def _memory(layout: Layout) -> _Bar:
     capacity = need.capacity_bytes
     segments = []
     for kind, size in need.parts.items():
-        word, text = MEMORY_WORDS[kind][0], bytes_text(size)
+        word, text = memory_words(kind, need)[0], bytes_text(size)
         segments.append(
             _Segment(word, size, text, fill_of_memory(kind), frame.hover([f"{word}: {text} on each device"]))
         )

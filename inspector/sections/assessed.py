@@ -8,7 +8,7 @@ from typing import Any
 from inspector.assessment import assess
 from inspector.core.assessment import LEAST_CHANGE, MEMORY, UNKNOWN_AXES, Assessment, Traffic
 from inspector.core.formatting import bytes_text, counted, mesh_axes_text, seconds_text, share_text
-from inspector.core.program_names import noun
+from inspector.core.program_names import noun, run_of
 from inspector.core.snapshot import Snapshot
 from inspector.machines import hardware
 from inspector.machines.hardware import Chip
@@ -204,7 +204,8 @@ def step_text(assessment: Assessment) -> str:
     """Return `145 ms (122 ms to 169 ms), predicted`, or why the step is unknown."""
     if assessment.step is None:
         return f"unknown: {assessment.unknown_step}" if assessment.unknown_step else "unknown"
-    return f"{assessment.step.text}, {assessment.step.kind}"
+    step = assessment.step
+    return step.text if step.kind == "at least" else f"{step.text}, {step.kind}"
 
 
 def traffic_text(assessment: Assessment) -> str:
@@ -313,7 +314,8 @@ def _traffic_help(assessment: Assessment) -> str:
     )
     less = assessment.traffic.at_most
     return (
-        f"Bytes that one device sends in one step{f': {by_axes}' if by_axes else ''}"
+        f"Bytes that the device that sends most sends in {run_of(assessment.program)}"
+        f"{f': {by_axes}' if by_axes else ''}"
         f"{f'; it can be less, because {less}' if less else ''}."
     )
 

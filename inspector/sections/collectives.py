@@ -6,12 +6,13 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Any
 
 from inspector.compiled import array_collectives
-from inspector.compiled.device_traffic import device_traffic, sent_by_device
+from inspector.compiled.device_traffic import Range, device_traffic, range_of_run
 from inspector.compiled.op_name import PHASES, Phase, parse_op_name
 from inspector.core.collectives import (
     Axes,
     Traffic,
     axes_text,
+    sent_by_busiest,
     traffic,
     wire_bytes_of_iteration,
     wire_bytes_of_run,
@@ -24,13 +25,14 @@ from inspector.core.formatting import (
     share_text,
 )
 from inspector.core.meshes import mesh_title
-from inspector.core.program_names import title, who_runs
+from inspector.core.program_names import run_of, title, who_runs
 from inspector.core.snapshot import Array, Collective, Program, Snapshot
+from inspector.core.statistics import sum_known
 from inspector.figures.collective_bars import collective_bars, grouped
 from inspector.figures.device_grid import traffic_map
 from inspector.machines.mesh_links import by_network
 from inspector.sections import causes, reasons, unknown
-from inspector.sections.programs import BEFORE_COMPILE, main_first, run_of
+from inspector.sections.programs import BEFORE_COMPILE, main_first
 from inspector.sections.section import (
     Block,
     Cell,
@@ -48,9 +50,6 @@ from inspector.sections.section import (
 )
 
 UNKNOWN_AXES = "unknown"
-# The least and the most bytes that leave a device; None if unknown.
-Range = tuple[int | None, int | None]
-_MOST_DEVICES = 1_000_000  # of more, no table is made
 _SUBJECT = "collectives are"
 _MOST_LISTED = 20  # collectives of a program
 _MOST_REASONS = 4  # with the figures, the table fits on the first screen
@@ -138,7 +137,9 @@ def _why(program: Program, computing: bool = False) -> tuple[Block, ...]:
 def _alike_text(row: reasons.Shared) -> tuple[Inline, ...]:
     over = Code(_axes(row.collectives[0]))
     count = len({(part.computation, part.name) for part in row.collectives})
-    return (Strong(counted(count, row.collectives[0].op)), " over ", over)
+    runs = sum_known(one.executions for one in {(o.computation, o.name): o for o in row.collectives}.values())
+    times = f", {counted(runs, 'execution')}" if runs is not None and runs != count else ""
+    return (Strong(counted(count, row.collectives[0].op)), " over ", over, times)
 
 
 def _why_text(row: reasons.Shared, missing: str) -> tuple[Inline, ...]:
@@ -156,21 +157,6 @@ def _why_text(row: reasons.Shared, missing: str) -> tuple[Inline, ...]:
             parts += [", through ", Code(library)]
     more = len(lines) - _MOST_SOURCES
     return (*parts, *([f" and {more} more"] if more > 0 else ()))
-
-
-def range_of_run(collectives: Sequence[Collective], devices: int | None) -> Range:
-    """Return the least and the most bytes that leave a device in one run; None if unknown.
-
-    They differ if devices are not sources of a collective-permute, or are their own targets.
-
-    Args:
-      devices: the number of devices; if None, both are those of a device that takes part in all.
-    """
-    most = wire_bytes_of_run(*collectives)
-    if most is None or not isinstance(devices, int) or not 0 < devices <= _MOST_DEVICES:
-        return most, most
-    sent = sent_by_device(collectives, devices)
-    return int(sent.min()), int(sent.max())
 
 
 def range_text(least: int | None, most: int | None) -> str:
@@ -199,16 +185,14 @@ def headline(name: str, collectives: Sequence[Collective], devices: int | None =
         dict.fromkeys(axis for traffics in by_axes.values() for axis in traffics[0].mesh_axes or ())
     ):
         parts += [" over " if number == 0 else ", ", Code(axis)]
-    sent = {axes: sum(r.wire_bytes_per_device or 0 for r in traffics) for axes, traffics in by_axes.items()}
-    total = sum(sent.values())
-    uncounted = sum(wire_bytes_of_run(collective) is None for collective in collectives)
-    total_known = wire_bytes_of_run(*(one for one in collectives if wire_bytes_of_run(one) is not None))
-    if uncounted and not total_known:
+    known = [collective for collective in collectives if wire_bytes_of_run(collective) is not None]
+    sent = sent_by_busiest({axes: [one for one in known if axes_text(one) == axes] for axes in by_axes})
+    total, uncounted = sum(sent.values()), len(collectives) - len(known)
+    if uncounted and not total:
         parts.append(": the bytes that leave each device are unknown")
     else:
         branches = any(collective.conditional for collective in collectives)
         bound = "at least " if uncounted else "up to " if branches else ""
-        known = [collective for collective in collectives if wire_bytes_of_run(collective) is not None]
         sent_range = range_text(*range_of_run(known, devices))
         parts += [f": {bound}", Strong(sent_range), " leave each device"]
     largest = max(sent, key=sent.__getitem__)

@@ -15,13 +15,13 @@ from inspector.core.formatting import (
     seconds_text,
     signed_text,
 )
-from inspector.core.program_names import noun, title
+from inspector.core.program_names import noun, run_of, title
 from inspector.core.snapshot import Effect, Effects, LayoutCost
 from inspector.core.snapshot.effects import UNKNOWN_AXES
 from inspector.figures.bars import change_row, rows_figure
 from inspector.machines import hardware
 from inspector.sections.assessed import step_text, traffic_text
-from inspector.sections.programs import BEFORE_COMPILE, run_of
+from inspector.sections.programs import BEFORE_COMPILE
 from inspector.sections.section import (
     Block,
     Cell,

@@ -23,11 +23,6 @@ def named(name: str, begins: bool = False) -> Inline:
     return Code(name) if words == name else words
 
 
-def run_of(name: str) -> str:
-    """Return one execution of the program as figures name it: `one step` or `one run`."""
-    return "one step" if name == "train_step" else "one run"
-
-
 def main_first(snapshot: Snapshot) -> list[Program]:
     """Return all programs, the one of a step first."""
     main = step_program(snapshot)

@@ -9,7 +9,7 @@ from threading import Lock
 
 import cachetools
 
-from inspector.compiled.collective_roles import moves_gradients
+from inspector.compiled.collective_roles import makes_results, moves_gradients
 from inspector.compiled.matched_conflicts import PartKey, numbered_parts, parts_of_conflict
 from inspector.compiled.op_name import parse_op_name
 from inspector.compiled.source_calls import PRIMITIVES
@@ -61,7 +61,9 @@ def _shared(program: Program) -> tuple[Program, list[Shared]]:
             alike[part.op, axes_text(part), unnamed].append(part)
     rows = []
     for members in alike.values():
-        arrays = _patterns(path for member in members for path in member.arrays or ())
+        # If some move values that are no arrays, the names of the others are not those of all.
+        named = members if all(member.arrays for member in members) else ()
+        arrays = _patterns(path for member in named for path in member.arrays or ())
         sentence = _reason(members[0], resolved[id(members[0])], arrays, specs)
         rows.append(Shared(tuple(members), sentence, wire_bytes_of_run(*members)))
     return program, sorted(rows, key=lambda row: row.sent or 0, reverse=True)
@@ -139,7 +141,10 @@ def _reason(
     """
     if collective.mesh_axes is None and collective.axis_parts is None:
         return None
-    if resharded is not None:
+    # Parts of mesh axes are not in the text of a spec.
+    if resharded is not None and any(
+        spec_text(side.spec) != spec_text(side.used) for side in resharded.sides
+    ):
         return _of_conflict(resharded, collective, arrays, specs)
     primitive = parse_op_name(collective.op_name)[0].primitive
     if not primitive:
@@ -154,10 +159,17 @@ def _reason(
         )
     if collective.op in REDUCTIONS:
         return _of_sum(primitive, axes, collective.op)
-    if collective.op == "all-gather" and arrays and moves_gradients(collective):
+    if makes_results(collective):
+        gathers = collective.op == "all-gather"
+        ends = "needed whole" if gathers else "needed in another sharding"
+        if moves_gradients(collective):
+            named = f"The gradient of {_named(arrays)}" if arrays else "A gradient"
+        else:
+            named = f"What becomes {_named(arrays)}" if arrays else "A result"
+        verb = "collects its shards" if gathers else "moves its shards"
         return (
-            f"The gradient of {_named(arrays)} is summed in shards along {axes}, and needed whole: the "
-            "all-gather collects the sums."
+            f"{named} is computed in shards, and {ends} ({primitive}): the {collective.op} {verb} along "
+            f"{axes}."
         )
     # These need not be its shards: the program can slice an array that is not cut along these axes.
     what = f"parts of {_named(arrays)}" if arrays else "shards"

@@ -7,7 +7,7 @@ from collections.abc import Iterable, Sequence
 
 import plotly.graph_objects as go
 
-from inspector.assessment import MEMORY_WORDS, because, part_text
+from inspector.assessment import because, memory_words, part_text
 from inspector.assessment.assess import NO_CHIP
 from inspector.core.assessment import MEMORY, STEP, Assessment
 from inspector.core.formatting import bytes_text, seconds_text, share_text
@@ -86,7 +86,9 @@ def _tables(layouts: Sequence[Layout], key: str) -> Iterable[Table]:
         label = f"{layout.name}: " if layout.name else ""
         if need is not None:
             total = max(need.peak_bytes, need.capacity_bytes or 0)
-            rows = [(MEMORY_WORDS[kind][0], size, bar(size / total)) for kind, size in need.parts.items()]
+            rows = [
+                (memory_words(kind, need)[0], size, bar(size / total)) for kind, size in need.parts.items()
+            ]
             head = columns(f"{label}{MEMORY}, {need.text}", "Bytes:bytes", "")
             yield Table(f"{key}_memory", head, tuple(rows), wrap=True)
         if step is not None:

@@ -26,6 +26,7 @@ from inspector.core.folding import NUMBER, fold, numbers_text
 from inspector.core.formatting import bytes_text, counted, mesh_text
 from inspector.core.memory_kinds import in_host_memory, memory_kind
 from inspector.core.meshes import mesh_name
+from inspector.core.program_names import run_of
 from inspector.core.snapshot import Array, Collective, Mesh, Program, Snapshot
 from inspector.core.statistics import sum_known
 from inspector.core.step_program import step_program
@@ -41,9 +42,9 @@ from inspector.figures.whole_model.record import (
     coordinates,
     telling_device,
 )
+from inspector.machines.evidence import for_chip
 from inspector.machines.hardware import Chip
 from inspector.sections import assessed, reasons, subject, unknown
-from inspector.sections.programs import run_of
 from inspector.sections.section import Block, Drawing
 
 KEY = "whole_model"
@@ -90,8 +91,9 @@ def of_snapshot(snapshot: Snapshot, chip: Chip | None = None, device: int | None
     if device is None or not 0 <= device < mesh.size:
         device = telling_device(mesh)
     assessment = assess(snapshot, chip)
-    # A program that JAX refused after it was partitioned runs nowhere, so nothing moves.
-    program = step_program(snapshot) if assessment.rejected is None else None
+    # What was partitioned before JAX refused it runs nowhere, so nothing moves.
+    # On a chosen chip, what moves is that of the program of the verdict, which is not the one of the CPU.
+    program = step_program(for_chip(snapshot, chip)) if assessment.rejected is None else None
     reader = _Reader(snapshot, mesh, coordinates(mesh, device), program)
     sent = assessment.traffic or assessment.known_traffic
     groups, elsewhere = reader.groups(arrays)
@@ -109,10 +111,11 @@ def of_snapshot(snapshot: Snapshot, chip: Chip | None = None, device: int | None
         mesh=mesh,
         device=device,
         traffic=None if sent is None else dict(sent.by_axes),
+        at_most=sent is not None and sent.at_most is not None,
         unknown_traffic=assessment.unknown_traffic if program is not None else None,
         rejected="" if assessment.rejected is None else assessed.rejection(assessment.rejected),
         facts=facts,
-        step=run_of(program.name) if program is not None else "one step",
+        step=run_of(None if program is None else program.name),
         more=reader.more,
     )
 

@@ -8,11 +8,11 @@ from dataclasses import replace
 
 import pytest
 
-from inspector.assessment import assess
+from inspector.assessment import assess, because
 from inspector.checks import audit
 from inspector.core import typed_json
 from inspector.core.assessment import Assessment
-from inspector.core.snapshot import Finding, Program, Seconds, ShardingError, Snapshot, Source
+from inspector.core.snapshot import Collective, Finding, Program, Seconds, ShardingError, Snapshot, Source
 from inspector.core.totals import state_totals
 from inspector.layout.plan import INDIVISIBLE
 from inspector.machines import hardware, out_of_memory
@@ -128,3 +128,32 @@ def test_nothing_known_is_unknown() -> None:
 def test_the_stage_of_an_old_file_has_its_name_of_today() -> None:
     plain = typed_json.encode(assess(planned(sent(("data",), 8)), V5E)) | {"basis": "propagated"}
     assert typed_json.decode(Assessment, plain).basis == "partitioned"
+
+
+def test_traffic_is_that_of_the_device_that_sends_most() -> None:
+    """Of two permutes with other sources, no device sends both."""
+    base = samples.snapshot()
+    assert base.mesh is not None
+    size = base.mesh.size
+
+    def permute(name: str, axes: tuple[str, ...], wire: int, source: int) -> Collective:
+        return Collective(
+            "collective-permute", False, name, "main", 1, False, axes, 2, 1, wire, wire,
+            source_target_pairs=((source, (source + 1) % size),),
+        )  # fmt: skip
+
+    axis = base.mesh.axis_names[0]
+    apart = (permute("a", (axis,), 10, 0), permute("b", (), 30, 1))
+    found = assess(replace(base, programs=(Program("f", collectives=apart),))).traffic
+    assert found is not None and found.bytes == 30 == sum(found.by_axes.values())
+    assert found.at_most is not None and found.text.startswith("up to")
+    ring = replace(apart[0], source_target_pairs=tuple((n, (n + 1) % size) for n in range(size)))
+    found = assess(replace(base, programs=(Program("f", collectives=(ring,)),))).traffic
+    assert found is not None and found.bytes == 10 and found.at_most is None
+
+
+@pytest.mark.parametrize(("name", "run"), [("train_step", "step"), ("stencil", "run")])
+def test_only_a_train_step_is_called_a_step(name: str, run: str) -> None:
+    sends = Collective("all-reduce", False, "a", "main", 1, False, ("data",), 2, 4, 64, 64)
+    found = assess(replace(samples.snapshot(), programs=(Program(name, collectives=(sends,)),)))
+    assert f"in one {run}." in because(found)

@@ -152,7 +152,10 @@ def test_a_plan_without_memory_traffic_has_no_verdict() -> None:
 
 def test_marks_of_another_batch_say_of_what_they_are_and_which_sizes_differ() -> None:
     more = planned(sent(("data",), 1700), flops=2.5e15).programs
-    same, other = (measures(of(step(1e15, batch=8), replace(step(2.5e15, batch=batch), programs=more))) for batch in (8, 16))
+    same, other = (
+        measures(of(step(1e15, batch=8), replace(step(2.5e15, batch=batch), programs=more)))
+        for batch in (8, 16)
+    )
     for rows, per in ((same, ""), (other, "per example")):
         by_kind = {row.kind: row.answers[1] for row in rows}
         assert by_kind["traffic"].per == per and ("batches" in by_kind["traffic"].remark) == bool(per)

@@ -7,7 +7,7 @@ from dataclasses import replace
 from hypothesis import given
 from hypothesis import strategies as st
 
-from inspector.core.collectives import Traffic, parts_of, traffic, wire_bytes_of_run
+from inspector.core.collectives import Traffic, parts_of, sent_by_busiest, traffic, wire_bytes_of_run
 from inspector.core.snapshot import Collective, CollectivePart
 
 
@@ -51,3 +51,30 @@ def test_the_parts_of_a_collective_send_no_more_than_it(sizes, payload: int, wir
     parts = parts_of(replace(whole, parts=tuple(map(CollectivePart, sizes))))
     known = [part for part in parts if wire_bytes_of_run(part) is not None]
     assert len(parts) == len(sizes) and wire_bytes_of_run(*known) <= wire_bytes_of_run(whole)
+
+
+PAIRS = st.lists(st.tuples(st.integers(0, 7), st.integers(0, 7)), unique_by=(lambda p: p[0], lambda p: p[1]))
+
+
+SENDS = st.tuples(st.sampled_from("xyz"), st.integers(0, 99), st.one_of(st.none(), PAIRS))
+
+
+@given(st.lists(SENDS, max_size=8))
+def test_a_sum_is_that_of_one_device_and_only_sources_of_a_permute_send(sends) -> None:
+    """Counted again device by device."""
+    groups: dict[str, list[Collective]] = {axis: [] for axis in "xyz"}
+    by_device = [dict.fromkeys("xyz", 0) for _ in range(9)]  # the last one is in no pair
+    for axis, size, pairs in sends:
+        known = None if pairs is None else tuple(pairs)
+        op = "all-reduce" if known is None else "collective-permute"
+        groups[axis].append(collective(op, (axis,), 2, size, source_target_pairs=known))
+        for device, own in enumerate(by_device):
+            if pairs is None or any(source == device != target for source, target in pairs):
+                own[axis] += 2 * size
+    sent = sent_by_busiest(groups)
+    most = max(sum(own.values()) for own in by_device)
+    assert sum(sent.values()) == most and sent in by_device
+    assert wire_bytes_of_run(*(one for members in groups.values() for one in members)) == most
+    for axis, members in groups.items():
+        assert sum(row.wire_bytes_per_device or 0 for row in traffic(members)) >= sent[axis]
+        assert wire_bytes_of_run(*members) == max(own[axis] for own in by_device)

@@ -73,6 +73,35 @@ def test_who_asks_for_a_collective_of_the_backward_pass(
     assert (call == "pmean") == ("the code calls pmean" in found)
 
 
+@pytest.mark.parametrize("op", ["collective-permute", "all-gather"])
+def test_a_result_that_is_moved_is_no_operand(op: str) -> None:
+    """A gradient after its product, and a slice of a parameter before it, are apart and named apart."""
+    of = replace(ONE, op=op, op_name="jit(step)/transpose(jvp(M))/dot_general", arrays=("params/w",))
+    gradient = replace(of, name="b", parts=(CollectivePart(64, (), ("params/w",)),))
+    operand = replace(of, name="a", parts=(CollectivePart(64, ("params/w",), ()),))
+    forward = replace(gradient, name="c", op_name="jit(step)/jvp(M)/dot_general")
+    program = Program("step", collectives=(gradient, operand, forward))
+    said = {row.collectives[0].name: row.reason for row in shared(program)}
+    assert set(said) == {"a", "b", "c"} and len(set(said.values())) == 3
+    assert ["gradient" in (said[name] or "") for name in "abc"] == [False, True, False]
+    assert ["operands" in (said[name] or "") for name in "abc"] == [True, False, False]
+
+
+def test_a_reason_names_an_array_only_if_all_of_its_collectives_move_one() -> None:
+    first = replace(ONE, op="all-gather", name="a", arrays=("x",))
+    program = Program("f", collectives=(first, replace(first, name="b", arrays=())))
+    (row,) = shared(program)
+    assert len(row.collectives) == 2 and "of x" not in (row.reason or "")
+
+
+def test_a_conflict_whose_specs_are_equal_explains_nothing() -> None:
+    """Such as one along a part of a mesh axis."""
+    side = ConflictSide("operand 0", (8,), "f32", (("data",),), (("data",),))
+    one = replace(ONE, op="all-gather")
+    program = Program("f", collectives=(one,), conflicts=(Conflict("dot", (side,), (one.name,)),))
+    assert "sharded as" not in (reason(program, one) or "")
+
+
 def test_a_gathered_operand_has_both_shardings() -> None:
     side = ConflictSide("operand 1", (8, 8), "f32", (("data",), None), (None, None))
     one = replace(ONE, op="all-gather", arrays=("params/w",))

@@ -196,7 +196,12 @@ def _below(
     y += 8
     if model.traffic:
         most = max(model.traffic.values()) or 1
-        y = _lines(canvas, x, y, width, [f"A device sends in {model.step}"], weight=600) + 2
+        y = (
+            _lines(
+                canvas, x, y, width, [f"A device sends {'up to ' * model.at_most}in {model.step}"], weight=600
+            )
+            + 2
+        )
         for key, size in sorted(model.traffic.items(), key=lambda item: -item[1]):
             axes = key.split("+")
             bars(canvas, x, y - 8, (width - 8) * size / most, 7, axes)

@@ -148,6 +148,7 @@ class WholeModel:
       device: Position in the mesh of the selected device.
       traffic: Bytes that a device sends in one step, by mesh axes joined with `+`. None if unknown.
       unknown_traffic: Why the traffic is unknown.
+      at_most: Whether some devices send less, or branches count as taken.
       rejected: That JAX rejects the layout, as a sentence; empty otherwise. Nothing moves then.
       facts: Lines about the whole layout: memory and step.
       step: What one step is called.
@@ -160,6 +161,7 @@ class WholeModel:
     device: int
     traffic: dict[str, int] | None = field(hash=False)
     unknown_traffic: str | None = None
+    at_most: bool = False
     rejected: str = ""
     facts: tuple[str, ...] = ()
     step: str = "step"
