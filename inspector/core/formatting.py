@@ -135,6 +135,11 @@ def seconds_text(seconds: float | None) -> str:
     return f"{value:,.{0 if value >= 99.95 else 1 if value >= 9.995 else 2}f} {unit}"
 
 
+def left_text(seconds: float) -> str:
+    """Return an estimated time until something ends, in whole seconds: `about 4 s left`."""
+    return f"about {seconds_text(max(round(seconds), 1)).replace('.00', '').replace('.0', '')} left"
+
+
 def times_text(factor: float | None) -> str:
     """Return a factor: `1.25`, `12.5`, `1,250`, `unknown` for None."""
     if factor is None:

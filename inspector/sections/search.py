@@ -24,6 +24,7 @@ from inspector.core.formatting import (
     and_text,
     bytes_text,
     counted,
+    left_text,
     mesh_sizes_text,
     ratio_text,
     seconds_text,
@@ -512,7 +513,7 @@ def progress_text(progress: Progress) -> str:
     if progress.total:
         words += f": {progress.done:,} of {progress.total:,}"
     if progress.seconds_left is not None:
-        words += f", about {seconds_text(progress.seconds_left)} left"
+        words += f", {left_text(progress.seconds_left)}"
     return words
 
 

@@ -24,7 +24,14 @@ REDRAW_MS = 60_000  # until a figure has the width of its place
 CLICK_SECONDS = 20.0  # until a click without any effect is repeated
 MENUS = {  # of the navigation
     "Saved": ("Library", "History", "Open"),
-    "Learn": ("Tutorials", "Assemble", "Processes", "Variants", "Restore", "Accuracy"),
+    "Learn": (
+        "Tutorials",
+        "Arrays from pieces",
+        "Several processes",
+        "Two ways to write a model",
+        "Restore and transfer",
+        "Accuracy of predictions",
+    ),
 }
 WIDE, NARROW = {"width": 1440, "height": 900}, {"width": 800, "height": 900}
 

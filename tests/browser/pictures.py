@@ -127,7 +127,7 @@ def take_pages(browser: Browser, server: Server) -> None:
                 dashboard.pin(preset)
             dashboard.open_board()
             take(dashboard, "board")
-            dashboard.go_to("Accuracy")
+            dashboard.go_to("Accuracy of predictions")
             dashboard.wait_for_figure("accuracy")
             take(dashboard, "accuracy")
             take_transformer(dashboard)

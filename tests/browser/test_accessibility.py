@@ -60,7 +60,7 @@ def pages(dashboard: Dashboard) -> list[str]:
 def test_no_page_has_a_severe_barrier(open_dashboard) -> None:
     dashboard = open_dashboard("?layers=2&depth=64")
     found, seen = [], pages(dashboard)
-    assert {"Layout", "Compare", "Library", "Accuracy", "Restore"} <= set(seen)
+    assert {"Layout", "Compare", "Library", "Accuracy of predictions", "Restore and transfer"} <= set(seen)
     for name in seen:
         if name not in ("Layout", "Compare"):
             dashboard.go_to(name)

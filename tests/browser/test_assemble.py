@@ -19,7 +19,7 @@ def open_assemble(open_dashboard):
 
     def make(**options: object) -> Dashboard:
         dashboard = open_dashboard(**options)
-        dashboard.go_to("Assemble")
+        dashboard.go_to("Arrays from pieces")
         for key in FIGURES:
             dashboard.wait_for_figure(key)
         dashboard.settle()

@@ -61,7 +61,7 @@ def test_ctrl_c_leaves_no_worker_and_no_checkpoint(open_context, another_server)
     """Other ends of a server are in tests/service/engine/test_server_end.py."""
     before = folders()
     dashboard = Dashboard(open_context().new_page(), another_server.url).open(f"?{LARGE}")
-    dashboard.go_to("Restore")
+    dashboard.go_to("Restore and transfer")
     dashboard.wait_for_figure("transfer_map")
     planners = another_server.workers()
     dashboard.click("restore_button")

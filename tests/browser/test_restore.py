@@ -25,7 +25,7 @@ def open_restore(open_dashboard):
 
     def make(query: str = SMALL, **options: object) -> Dashboard:
         dashboard = open_dashboard(f"?{query}", **options)
-        dashboard.go_to("Restore")
+        dashboard.go_to("Restore and transfer")
         dashboard.wait_for_figure("transfer_map")
         dashboard.settle()
         return dashboard
@@ -64,7 +64,7 @@ def test_all_values_are_equal_after_a_restore(open_restore) -> None:
     # Fields and results stay while another page is open.
     dashboard.go_to("Layout")
     dashboard.wait_for_figure("block_map")
-    dashboard.go_to("Restore")
+    dashboard.go_to("Restore and transfer")
     expect(dashboard.field("New mesh")).to_have_value("2x2")
     dashboard.expect_alert("equal bit by bit")
 

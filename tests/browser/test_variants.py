@@ -16,7 +16,7 @@ TWO_RUNS_MS = 6 * PATIENCE_MS  # two cold compilations on a machine that is busy
 
 def test_logical_and_device_axes_agree(open_dashboard) -> None:
     dashboard = open_dashboard("?mesh=4x2&depth=64&layers=2&steps=2")
-    dashboard.go_to("Variants")
+    dashboard.go_to("Two ways to write a model")
     main = dashboard.main()
     expect(main.get_by_text("All 16 leaves have the same sharding, as planned")).to_be_visible()
     main.get_by_role("button", name="Run both variants").click()

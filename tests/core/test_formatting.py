@@ -124,3 +124,11 @@ def test_only_the_whole_is_100_percent_and_only_nothing_is_0(decimals: int) -> N
             assert abs(float(figure) - exact) <= 0.5
         else:
             assert exact < float(figure) if words == "below" else exact > float(figure)
+
+
+@pytest.mark.parametrize(
+    ("seconds", "text"),
+    [(0.02, "1 s"), (3.81, "4 s"), (9.99, "10 s"), (10.4, "10 s"), (100.2, "100 s"), (119.9, "2 min 0 s")],
+)
+def test_time_left_has_no_fractions(seconds: float, text: str) -> None:
+    assert formatting.left_text(seconds) == f"about {text} left"

@@ -135,7 +135,7 @@ def tutorial(mesh_shape, axis_names):
     # %% Several processes
     # Here one process addresses every device. With several processes, each has its own devices and
     # shards: `addressable_shards` lists these, `global_shards` all shards, without the data of other
-    # processes. The page [Processes](processes) runs several processes.
+    # processes. The page [Several processes](processes) runs several processes.
 
     print("process", jax.process_index(), "of", jax.process_count())
     print("devices here:", jax.local_device_count(), "of", jax.device_count())

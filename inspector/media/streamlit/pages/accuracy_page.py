@@ -19,7 +19,7 @@ _ALL = "All chips"
 
 def show() -> None:
     """Draw the page, for the chip of its URL."""
-    st.markdown("### Accuracy")
+    st.markdown("### Accuracy of predictions")
     try:
         own = () if serving.current().providers else own_runs.read()
     except InvalidInput as error:

@@ -40,7 +40,7 @@ ABOUT_ONE_DEVICE = ("shape", "missing", "swapped", "same_device", "dtype", "copi
 
 def show() -> None:
     """Draw the page."""
-    st.markdown("### Build an array from pieces")
+    st.markdown("### Arrays from pieces")
     numbers = {"rows", "features", "device"}
     fields = Fields(
         "assemble",

@@ -82,11 +82,11 @@ saved = [
 ]
 learn = [
     page_of("learn", ":material/school:", "Tutorials"),
-    page_of("assemble", ":material/extension:"),
-    page_of("processes", ":material/lan:"),
-    page_of("variants", ":material/compare_arrows:"),
-    page_of("restore", ":material/settings_backup_restore:"),
-    page_of("accuracy", ":material/target:"),
+    page_of("assemble", ":material/extension:", "Arrays from pieces"),
+    page_of("processes", ":material/lan:", "Several processes"),
+    page_of("variants", ":material/compare_arrows:", "Two ways to write a model"),
+    page_of("restore", ":material/settings_backup_restore:", "Restore and transfer"),
+    page_of("accuracy", ":material/target:", "Accuracy of predictions"),
 ]
 pages = {"": main_pages, "Saved": saved, "Learn": learn}
 if serving.current().providers:

@@ -35,7 +35,7 @@ DATA = {"own": "Different per process", "same": "Same on all"}
 
 def show() -> None:
     """Draw the page."""
-    st.markdown("### Arrays of several processes")
+    st.markdown("### Several processes")
     st.caption(
         "Each process has a host-local array. `jit` takes global arrays, which all processes make together. "
         "This page runs real processes on this machine, connected by `jax.distributed`."

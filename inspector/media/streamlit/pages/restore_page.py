@@ -55,7 +55,7 @@ def show() -> None:
     """Draw the page: both layouts, the run and its verdict, and the bytes that move."""
     service = user.service()
     saved = current_layout.last_layout()
-    st.markdown("### Restore a train state under another layout")
+    st.markdown("### Restore and transfer")
     left, right = st.columns([2, 3], gap="large")
     with right:
         new = _draw_new_layout(saved)
@@ -288,11 +288,8 @@ def _draw_transfer(moved: Transfer, outcome: Outcome | None, before: Snapshot, a
     table.show(
         columns(moved),
         "transfer_table",
+        texts=dict.fromkeys(("One copy", "On all devices", "To move", "Stays"), bytes_text),
         column_config={
-            **dict.fromkeys(
-                ("Bytes once", "On all devices", "To move", "Stays"),
-                st.column_config.NumberColumn(format="localized"),
-            ),
             "Moves": st.column_config.ProgressColumn(
                 format="percent",
                 min_value=0,
@@ -327,7 +324,7 @@ def columns(moved: Transfer) -> dict[str, list[Any]]:
     rows = moved.arrays
     by_name: dict[str, list[Any]] = {
         "Path": [row.path for row in rows],
-        "Bytes once": [row.bytes for row in rows],
+        "One copy": [row.bytes for row in rows],
         "On all devices": [row.kept + row.moved for row in rows],
         "To move": [row.moved for row in rows],
         "Stays": [row.kept for row in rows],

@@ -46,7 +46,7 @@ def show() -> None:
     """Draw the choice of a pair, the verdict, the costs after a run, and both trees."""
     service = user.service()
     layout = current_layout.last_layout()
-    st.markdown("### Two ways to write one model")
+    st.markdown("### Two ways to write a model")
     st.caption("Layout of the Layout page: " + plain(_layout_words(layout)))
     names = [name for name, (exists, _) in PAIRS.items() if exists(layout)]
     if not names:

@@ -14,7 +14,7 @@ from inspector.checks.audit import Change
 from inspector.compare import board, board_link
 from inspector.core import typed_json
 from inspector.core.errors import InvalidInput
-from inspector.core.formatting import seconds_text
+from inspector.core.formatting import left_text
 from inspector.core.snapshot import Effect, Effects, Finding, Snapshot
 from inspector.layout import Layout, from_json
 from inspector.machines.hardware import Chip
@@ -305,7 +305,7 @@ def _progress(status: Status) -> Progress:
         improving = effects_section.improving(typed_json.decode(Effects, effects))
         label += f", {len(improving)} improve the layout so far" if improving else ""
     if done:
-        label += f", about {seconds_text(status.elapsed * (of - done) / done)} left"
+        label += f", {left_text(status.elapsed * (of - done) / done)}"
     return Progress(label, done / of)
 
 

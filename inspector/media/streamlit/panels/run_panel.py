@@ -7,7 +7,7 @@ from functools import partial
 
 import streamlit as st
 
-from inspector.core.formatting import counted, seconds_text
+from inspector.core.formatting import counted, left_text, seconds_text
 from inspector.core.snapshot import Snapshot
 from inspector.layout import Layout, emulation
 from inspector.machines import targets
@@ -146,7 +146,7 @@ def _time(service: Inspection, layout: Layout, status: Status) -> str:
     last_step = status.progress.get("last")
     if status.phase == "steps" and last_step is not None:
         left = (status.progress["of"] - status.progress["done"]) * last_step
-        return f"{elapsed}, about {seconds_text(left)} left for these steps."
+        return f"{elapsed}, {left_text(left)} for these steps."
     before = service.last_seconds(layout)
     if before is not None:
         return f"{elapsed}. The last {_noun(layout)} of this layout took {seconds_text(before)}."

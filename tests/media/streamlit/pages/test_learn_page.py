@@ -178,7 +178,7 @@ def test_each_tutorial_keeps_its_mesh(open_learn) -> None:
 
 def test_the_link_to_the_processes_page(open_learn) -> None:
     page = open_learn("arrays", **{"arrays:mesh": "2", "arrays:axes": "data", "arrays:step_10": True})
-    assert "[Processes](processes)" in page.said()
+    assert "[Several processes](processes)" in page.said()
 
 
 def test_a_failed_step_shows_its_error_and_the_others(open_learn) -> None:
