@@ -106,7 +106,7 @@ def _of_step(step: Step, part: StepPart, assessment: Assessment) -> str:
             "" if step.kind == "at least" else f", {share_text(part.seconds / step.seconds, 0)} of the {run}"
         )
         return f"{WORK_WORDS[part.kind][1]} {'at least ' * (step.kind == 'at least')}{seconds}{share}."
-    names = " × ".join(f"`{axis}`" for axis in (part.axes or "").split("+") if axis) or "Communication"
+    names = _marked(part.axes) if part.axes else "Communication"
     chip = hardware.CHIPS.get(assessment.chip or "")
     network = "sends between GPUs" if chip is not None and chip.kind == "gpu" else "sends between chips"
     if part.kind == "between":
@@ -129,8 +129,12 @@ def _of_traffic(sent: Traffic, run: str) -> str:
     if sent.largest is None:
         return "No device sends anything."
     axes, size = sent.largest, sent.by_axes[sent.largest]
-    names = axes_text(axes) if axes == UNKNOWN_AXES else " × ".join(f"`{axis}`" for axis in axes.split("+"))
+    names = axes_text(axes) if axes == UNKNOWN_AXES else _marked(axes)
     most = "the" if sent.at_most is None else "at most"
     whole = "" if size == sent.bytes else f" of {most} {bytes_text(sent.bytes)}"
     size_text = bytes_text(size) if whole or sent.at_most is None else f"at most {bytes_text(size)}"
     return f"{names} carries {size_text}{whole} that a device sends in {run}."
+
+
+def _marked(axes: str) -> str:
+    return mesh_axes_text(axes.split("+"), lambda name: f"`{name}`")

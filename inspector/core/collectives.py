@@ -166,7 +166,7 @@ def traffic(collectives: Iterable[Collective], networks_apart: bool = False) -> 
 def axes_text(collective: Collective | Traffic) -> str:
     """Return the mesh axes as text, and the network if it is not that of a slice: `data between slices`.
 
-    Parts of mesh axes are written as Shardy does: `data:(1)2`.
+    Parts of mesh axes are in words: `2 parts of data`.
     """
     text = mesh_axes_text(collective.axis_parts if collective.mesh_axes is None else collective.mesh_axes)
     return text if collective.network is None else f"{text} between slices"

@@ -6,6 +6,8 @@ import itertools
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from typing import TYPE_CHECKING, Any
 
+from inspector.core.axis_parts import axis_text
+
 if TYPE_CHECKING:  # a Snapshot is checked with modules that format text
     from inspector.core.snapshot import Array, Mesh, Spec
 
@@ -197,11 +199,11 @@ def logical_text(logical_axes: Sequence[str | None] | None) -> str:
 def mesh_axes_text(axes: Sequence[str] | None, name: Callable[[str], str] = str) -> str:
     """Return mesh axes: `data × model`, `no axis` if empty, `unknown axes` for None.
 
-    `name` escapes the name of an axis.
+    Parts of an axis are in words: `2 parts of data`. `name` escapes or marks the name of an axis.
     """
     if axes is None:
         return UNKNOWN_AXES
-    return " × ".join(map(name, axes)) or "no axis"
+    return " × ".join(axis_text(axis, name) for axis in axes) or "no axis"
 
 
 def mesh_text(mesh: Mesh | None, *, max_axes_of_size_1: int = 3) -> str:

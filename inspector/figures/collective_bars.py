@@ -78,6 +78,7 @@ def _segments(axes: str, rows: Sequence[Traffic]) -> list[bars.Segment]:
 
 
 def _shades(row: Traffic, count: int) -> Sequence[str]:
-    if not row.mesh_axes:
+    axes = row.axis_parts if row.mesh_axes is None else row.mesh_axes
+    if not axes:
         return [palette.UNKNOWN] * count
-    return palette.shades_of(palette.color_of_axes(row.mesh_axes), count)[::-1]
+    return palette.shades_of(palette.color_of_axes(axes), count)[::-1]

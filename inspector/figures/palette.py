@@ -29,6 +29,7 @@ import plotly.graph_objects as go
 from plotly.colors import hex_to_rgb
 
 from inspector.core.array_groups import USE_GROUPS
+from inspector.core.axis_parts import axis_of
 from inspector.core.snapshot import Mesh, Spec
 
 BLACK, WHITE = "#000000", "#FFFFFF"
@@ -118,11 +119,12 @@ WORK = {
 
 @functools.cache
 def color_of_axis(name: str) -> str:
-    """Return the color of a mesh axis. It depends on the name alone.
+    """Return the color of a mesh axis, also for a part of it. It depends on the name alone.
 
     >>> color_of_axis("data") == color_of_axis("dp") == HUES["blue"]
     True
     """
+    name = axis_of(name)
     if (known := _HUE_OF.get(name.lower())) is not None:
         return known
     stem = name.lower().rstrip("0123456789")

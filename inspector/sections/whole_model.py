@@ -21,6 +21,7 @@ from inspector.compiled.collective_roles import (
 )
 from inspector.compiled.op_name import PHASES, parse_op_name
 from inspector.core.assessment import MEMORY
+from inspector.core.axis_parts import axis_of
 from inspector.core.collectives import wire_bytes_of_run
 from inspector.core.folding import NUMBER, fold, numbers_text
 from inspector.core.formatting import bytes_text, counted, mesh_text
@@ -520,7 +521,7 @@ def _subject(role: str | None, collective: Collective, cutting: Iterable[str]) -
         return {GRADIENTS: "gradients", OTHER_ARRAYS: "arrays"}.get(role or "", role or "arrays")
     if collective_roles.makes_results(collective):
         return "updated weights"
-    axes = {axis.partition(":")[0] for axis in collective.axis_names}
+    axes = set(map(axis_of, collective.axis_names))
     return "weights" if axes <= set(cutting) else "slices made in the step,"
 
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 from typing import Literal
 
+from inspector.core.axis_parts import axis_of
 from inspector.core.snapshot.arrays import Spec
 from inspector.core.snapshot.memory_use import MemoryUse
 from inspector.core.snapshot.origins import Origin
@@ -169,7 +170,7 @@ class Collective(Record):
         """The mesh axes along which it sends, also if only parts of them form the groups; () if unknown."""
         if self.mesh_axes is not None:
             return self.mesh_axes
-        return tuple(dict.fromkeys(part.partition(":")[0] for part in self.axis_parts or ()))
+        return tuple(dict.fromkeys(map(axis_of, self.axis_parts or ())))
 
 
 @dataclass(frozen=True)

@@ -8,6 +8,7 @@ from collections.abc import Sequence
 
 import numpy as np
 
+from inspector.core.axis_parts import axis_of
 from inspector.core.formatting import and_text, bytes_text, counted, mesh_axes_text
 from inspector.core.snapshot import Mesh
 from inspector.core.tpu_slices import crossing_axes, slices_of
@@ -218,7 +219,7 @@ def _below(
 def bars(canvas: Canvas, x: float, y: float, width: float, height: float, axes: Sequence[str] | None) -> None:
     """Draw a bar in the colors of these mesh axes; grey if they are unknown."""
     width = max(width, 1.5)
-    known = [axis.partition(":")[0] for axis in axes or ()]
+    known = list(map(axis_of, axes or ()))
     if not known:
         canvas.rect(x, y, width, height, fill_opacity=0.4)
     for number, axis in enumerate(known):

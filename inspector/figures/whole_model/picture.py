@@ -11,6 +11,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass, replace
 
 from inspector.compiled.op_name import PHASES
+from inspector.core.axis_parts import axis_of
 from inspector.core.collectives import REDUCTIONS
 from inspector.core.formatting import and_text, bytes_text, counted, mesh_axes_text, shape_text
 from inspector.core.statistics import sum_known
@@ -432,7 +433,7 @@ def _radius(size: int | None, most: float, most_px: float) -> float:
 
 def _circle(sheet: _Sheet, x: float, y: float, radius: float, axes: tuple[str, ...] | None) -> None:
     """Draw the bytes of a move in the colors of its mesh axes."""
-    names = [axis.partition(":")[0] for axis in axes or ()]
+    names = list(map(axis_of, axes or ()))
     for number, axis in enumerate(names or [""]):
         share = math.sqrt(1 - number / max(len(names), 1))
         fill = palette.color_of_axis(axis) if axis else INK

@@ -1,4 +1,4 @@
-"""The page *Accuracy of predictions* shows the runs on the chip of its URL, which is where an interval leads."""
+"""The page *Accuracy of predictions*: the runs on the chip of its URL, to which intervals lead."""
 
 from __future__ import annotations
 

@@ -82,7 +82,7 @@ def test_the_open_tab_computes_effects_and_the_map_stays(open_page) -> None:
     assert not page.test.dataframe, "the effects are folded"
     open_drawer(page)
     assert "Remove hidden → model" in list(page.test.dataframe[0].value["Change"])
-    assert [one.key for one in figures(page.test)] == ["effect_bars"]
+    assert "effect_bars" in [one.key for one in figures(page.test)]
     page.test.button_group(key="effects_kinds").set_value(["swap"]).run()
     assert list(page.test.dataframe[0].value["Change"]) == ["Swap batch → data, hidden → model"]
     page.open_panel("Summary")
@@ -117,7 +117,7 @@ def test_progress_and_cancel(page, fake) -> None:
     page.open_panel("Improve")
     assert [(job.program, job.chip) for job in fake.jobs] == [("train_step", None)]
     (progress,) = page.test.get("progress")
-    assert {"3 of 8", "about 12.0 s left"} <= set(
+    assert {"3 of 8", "about 12 s left"} <= set(
         re.findall(r"\d of \d|about .* left", progress.proto.text.replace("\\", ""))
     )
     assert not figures(page.test), "nothing moves the list"
