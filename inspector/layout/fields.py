@@ -430,10 +430,12 @@ def parse_unconstrained(text: str, model: ModelEntry) -> tuple[str, ...]:
 def parse_compiler_options(text: str) -> compiler_options.Options:
     """Return name and value of each option of the compiler, by name: `xla_a=true,xla_b=4`.
 
+    The text of `LIBTPU_INIT_ARGS` and `XLA_FLAGS` is accepted too: `--xla_a=true --xla_b=4`.
+
     Raises:
       InvalidInput: an option is malformed, given twice, or not in the table of safe options.
     """
-    entries = [entry for entry in _ENTRY_SEPARATOR.split(text) if entry.strip()]
+    entries = [entry for entry in re.split(_ENTRY_SEPARATOR.pattern + r"|\s+(?=--)", text) if entry.strip()]
     options = _options(entries, "compiler_options")
     compiler_options.check(options)
     return options

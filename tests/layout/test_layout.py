@@ -225,6 +225,10 @@ def test_default_specs_are_the_default_rules_on_each_place(layout: Layout) -> No
             {"compiler_options": "xla_gpu_ftz.true~xla_tpu_pcie_bandwidth_multiplier.1.5"},
         ),
         (
+            {"compiler_options": "--xla_gpu_ftz=true  --xla_tpu_pcie_bandwidth_multiplier=1.5"},
+            {"compiler_options": "xla_gpu_ftz=true,xla_tpu_pcie_bandwidth_multiplier=1.5"},
+        ),
+        (
             {"model": "mlp", "specs": "W1=None.model"},
             {"model": "mlp", "specs": "W1.None.model~W2.model.None"},
         ),

@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import json
 import os
 import re
 import subprocess
 import sys
 from collections.abc import Callable
 from dataclasses import replace
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -23,7 +25,7 @@ from inspector.core.errors import InvalidInput
 from inspector.layout import Layout
 from inspector.layout.script import script
 from inspector.machines import compiler_options
-from inspector.machines.compiler_options import OPTIONS
+from inspector.machines.compiler_options import NO_OPTIONS, OPTIONS
 from inspector.producers.build import Signature
 from inspector.producers.compiled_program import CompiledProgram
 from inspector.service.engine import Environment
@@ -85,11 +87,12 @@ def test_the_compilers_have_the_options_of_the_attack():
 @pytest.mark.nightly
 def test_no_option_of_the_table_takes_text():
     known = every_option()
-    assert [name for name in OPTIONS if name in known and takes_text(name, known[name])] == []
+    takes = [name for name in OPTIONS if name in known and takes_text(name, known[name])]
+    assert all(OPTIONS[name].words for name in takes)  # a closed set
     assert [name for name in OPTIONS if TEXT_NAMES.search(name)] == []
     for option in OPTIONS.values():
         assert option.words or option.least < option.most <= 2**40
-        assert all(re.fullmatch(r"\w+", word) for word in option.words)
+        assert all(re.fullmatch(r"\w+|enabled:(true|false)", word) for word in option.words)
 
 
 def test_the_compilers_know_the_options_of_the_table():
@@ -119,6 +122,26 @@ def test_values_of_an_option():
         for value in wrong:
             with pytest.raises(InvalidInput, match=re.escape(compiler_options.UNSAFE_FLAG)):
                 compiler_options.check([(name, value)])
+
+
+RECIPES = json.loads((Path(__file__).parent / "recipe_options.json").read_text())
+
+
+def test_the_options_of_published_recipes_are_known():
+    """Each flag of the recipes is allowed with each of its values, or it is no option of a layout."""
+    flags = [
+        (name, value)
+        for source in RECIPES["sources"]
+        for name, values in source["flags"].items()
+        for value in values
+    ]
+    assert len(dict(flags)) > 170
+    for name, value in flags:
+        if name.startswith(tuple(NO_OPTIONS)):
+            with pytest.raises(InvalidInput, match="leave it out"):
+                compiler_options.check([(name, value)])
+        else:
+            assert OPTIONS[name].allows(value), (name, value)
 
 
 # --- Every door -------------------------------------------------------------------------------------
@@ -255,7 +278,7 @@ def test_a_layout_has_only_allowed_options(name: str, value: str):
             continue
         for known, text in layout.compiler_options if layout is not None else ():
             assert OPTIONS[known].allows(text)
-            assert not re.search(r"[/\\:;\s]|\.\.", text)
+            assert text in OPTIONS[known].words or not re.search(r"[/\\:;\s]|\.\.", text)
 
 
 @given(st.dictionaries(names, st.one_of(values, st.integers(), st.floats(), st.booleans(), st.none())))

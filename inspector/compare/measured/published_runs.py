@@ -18,6 +18,7 @@ from inspector.compare.measured.run_corrections import corrected
 from inspector.core.errors import InvalidInput, shown
 from inspector.layout import Layout
 from inspector.machines import slices, targets
+from inspector.machines.compiler_options import NO_OPTIONS
 from inspector.machines.hardware import CHIPS
 
 _MOST_BYTES = 64 * 2**20  # of a file
@@ -56,6 +57,11 @@ _ACTIVATIONS: dict[tuple[str, ...], tuple[str, str]] = {
     ("silu", "linear"): ("silu", "true"),
     ("gelu", "linear"): ("gelu", "true"),
 }
+_SPARSE_CORE = (
+    "xla_sc_disable_megacore_partitioning=true",
+    "xla_tpu_use_tc_device_shape_on_sc=true",
+    "xla_sc_enable_instruction_fusion=false",
+)
 # Groups of options of XLA by their names in MaxText (benchmarks/xla_flags_library.py), without those that
 # this compiler lacks or that choose hardware.
 _OPTION_GROUPS = {
@@ -85,18 +91,43 @@ _OPTION_GROUPS = {
         "xla_tpu_overlap_compute_collective_tc=true",
         "xla_enable_async_all_reduce=true",
     ),
+    "CF_FOR_ALL_REDUCE_AND_ALL_GATHER": (
+        "xla_enable_async_all_reduce=true",
+        "xla_enable_async_all_gather=true",
+        "xla_tpu_overlap_compute_collective_tc=true",
+        "xla_tpu_enable_async_collective_fusion=true",
+        "xla_tpu_enable_async_collective_fusion_fuse_all_gather=true",
+        "xla_tpu_enable_async_collective_fusion_multiple_steps=true",
+    ),
+    "DISABLE_BUNDLE_AWARE_COST_MODEL": ("xla_tpu_use_bundle_aware_cost_model_for_fusions=false",),
+    "DISABLE_MEGACORE_FUSION_ALLOW_AGS": ("xla_tpu_megacore_fusion_allow_ags=false",),
+    "ENABLE_ASYNC_COLLECTIVE_PERMUTE": ("xla_enable_async_collective_permute=true",),
+    "PIPELINING_FLAGS": ("xla_tpu_iova_dma_chunk_size_bytes=16777216",),
     "REDUCE_SCATTER_FUSION": (
         "xla_tpu_use_minor_sharding_for_major_trivial_input=true",
         "xla_tpu_relayout_group_size_threshold_for_reduce_scatter=1",
     ),
-    "ENABLE_SPARSECORE_OFFLOADING_FOR_ALL_REDUCE": (
-        "xla_sc_disable_megacore_partitioning=true",
-        "xla_tpu_use_tc_device_shape_on_sc=true",
-        "xla_sc_enable_instruction_fusion=false",
-        "xla_tpu_enable_async_collective_fusion_fuse_all_reduce=false",
-        "xla_tpu_enable_all_reduce_offload_tracing=true",
-        "xla_tpu_enable_sparse_core_collective_offload_all_reduce=true",
-    ),
+    "ENABLE_SPARSECORE_OFFLOADING_BASE_FLAGS": _SPARSE_CORE,
+    **{
+        f"ENABLE_SPARSECORE_OFFLOADING_FOR_{name}": (
+            *_SPARSE_CORE,
+            *(
+                option
+                for op in operations
+                for option in (
+                    f"xla_tpu_enable_async_collective_fusion_fuse_{op}=false",
+                    f"xla_tpu_enable_sparse_core_collective_offload_{op}=true",
+                    f"xla_tpu_enable_{op}_offload_tracing=true",
+                )
+            ),
+        )
+        for name, operations in (
+            ("ALL_GATHER", ("all_gather",)),
+            ("REDUCE_SCATTER", ("reduce_scatter",)),
+            ("ALL_REDUCE", ("all_reduce",)),
+            ("RS_AG_AR", ("all_gather", "all_reduce", "reduce_scatter")),
+        )
+    },
     "HOST_OFFLOAD_FLAGS": (
         "xla_tpu_enable_all_experimental_scheduler_features=true",
         "xla_tpu_enable_scheduler_memory_pressure_tracking=true",
@@ -392,6 +423,8 @@ def _compiler_options(row: Mapping[str, Any]) -> list[str]:
     flags, options = row.get("xla_flags"), dict[str, str]()
     for flag in flags if isinstance(flags, list) else []:
         text = str(flag)
+        if text.lstrip("-").startswith(tuple(NO_OPTIONS)):
+            continue
         match = _OPTION.fullmatch(text)
         if match is None and text not in _OPTION_GROUPS and not _NO_OPTIONS.fullmatch(text):
             raise _NotReproducible(f"its compiler flag {shown(text)} is not known here")
