@@ -57,6 +57,14 @@ class SourceKind:
 SNAPSHOT = "snapshot"  # the key of Snapshot files in `READERS`: a Snapshot keeps its own source
 
 READERS: dict[str, Reader] = {
+    "profile": Reader(
+        name="a profile",
+        module="inspector.producers.readers.profile",
+        path="the folder that jax.profiler.trace wrote, or a file *.xplane.pb",
+        upload="zip of the folder of `jax.profiler.trace`, or one `*.xplane.pb`",
+        contains="measured time of each instruction; inputs, outputs, mesh, collectives",
+        takes_mesh=True,
+    ),
     "orbax": Reader(
         name="an Orbax checkpoint",
         module="inspector.producers.readers.orbax",

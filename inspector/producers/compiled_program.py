@@ -211,7 +211,8 @@ class CompiledProgram:
         """Trace some calls with JAX's profiler. Arguments and result are those of `time_it`."""
         self._report("trace", program=self.name)
         calls = _Calls(self._executable, arguments, next_arguments)
-        self._trace = profile.traced(calls.next, TRACED_STEPS, self._executable.as_text())
+        collectives = self._facts.collectives or ()
+        self._trace = profile.traced(calls.next, TRACED_STEPS, self._executable.as_text(), collectives)
         return calls.arguments
 
     def record(self) -> Program:

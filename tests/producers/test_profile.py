@@ -12,17 +12,15 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 import pytest
-from hypothesis import given
-from hypothesis import strategies as st
 from jax import lax
 from jax.sharding import Mesh, NamedSharding
 from jax.sharding import PartitionSpec as P
 
 from inspector.compiled import hlo
-from inspector.core.collectives import OPS
 from inspector.core.snapshot import Trace
 from inspector.producers import profile
-from inspector.producers.profile import Event, device_seconds, events_per_run, kinds_of, traced
+from inspector.producers.profile import events_per_run, traced
+from inspector.producers.readers.profiles.kinds import OTHER, kinds_of
 
 pytestmark = pytest.mark.close_to_jax
 
@@ -116,7 +114,7 @@ def with_steps(run: Callable[[], Any], text: str) -> tuple[Callable[[], Any], in
 
 def test_unknown_operations_have_the_kind_other() -> None:
     run, _ = compiled(jnp.tanh, placed((256, 256)))
-    assert set(seconds(traced(run, STEPS, FUSIONS))) == {profile.OTHER}
+    assert set(seconds(traced(run, STEPS, FUSIONS))) == {OTHER}
 
 
 # --- Failures and limits -------------------------------------------------------------------------
@@ -166,39 +164,6 @@ def test_too_many_events_prevent_the_trace(monkeypatch: pytest.MonkeyPatch) -> N
     calls = []
     assert traced(lambda: calls.append(1) or run(), 1, text) is None
     assert not calls
-
-
-# --- Sums without double counting -----------------------------------------------------------------
-
-KINDS = ("dot", "fusion", "copy", "all-reduce", "all-gather", "while", "call")
-EVENTS = st.lists(
-    st.builds(
-        lambda device, start, length, kind: Event(device, start, start + length, kind),
-        st.integers(0, 1), st.integers(0, 30), st.integers(0, 10), st.sampled_from(KINDS),
-    ),
-    max_size=12,
-)  # fmt: skip
-
-
-@given(EVENTS)
-def test_every_instant_counts_once(events: list[Event]) -> None:
-    """Compare with a count of every tick."""
-    wanted = dict.fromkeys((event.kind for event in events), 0.0)
-    for device in (0, 1):
-        for tick in range(45):
-            active = [e.kind for e in events if e.device == device and e.start <= tick < e.stop]
-            for group in (
-                [kind for kind in active if kind not in OPS and kind not in ("while", "call")],
-                [kind for kind in active if kind in OPS],
-                active,
-            ):
-                if group:
-                    for kind in group:
-                        wanted[kind] += 1 / len(group)
-                    break
-    found = device_seconds(events)
-    assert {kind: time * 1e9 for kind, (_, time) in found.items()} == pytest.approx(wanted)
-    assert sum(count for count, _ in found.values()) == len(events)
 
 
 FUSIONS = """HloModule m

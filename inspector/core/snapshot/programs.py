@@ -20,7 +20,7 @@ from inspector.core.typed_json import (
     Record,
 )
 
-Stage = Literal["propagated", "partitioned", "compiled", "run"]
+Stage = Literal["propagated", "partitioned", "compiled", "run", "measured"]
 Requester = Literal["code", "autodiff", "partitioner"]
 # The kind of machine for which a program was partitioned or compiled.
 Platform = Literal["cpu", "gpu", "tpu"]
@@ -348,7 +348,7 @@ class Work(Record):
 
 @dataclass(frozen=True)
 class OperationTime(Record):
-    """Time of one kind of operation on emulated devices, summed over devices and runs.
+    """Time of one kind of operation, summed over devices and complete runs.
 
     Attributes:
       kind: Kind of operation, such as dot or all-reduce.
@@ -362,18 +362,58 @@ class OperationTime(Record):
 
 
 @dataclass(frozen=True)
-class Trace(Record):
-    """A summary of what JAX's profiler recorded.
+class InstructionTime(Record):
+    """Measured time of one instruction of a program, from a profile.
 
     Attributes:
-      steps: Number of runs.
-      seconds: Wall-clock seconds of all runs together.
+      name: Name of the instruction in the compiled text.
+      kind: Kind of operation, such as dot or all-reduce; `other` if the text does not have it.
+      events: How often the profile has it, on all devices and in all runs, also incomplete ones.
+      seconds: Seconds of its events in one run on one device: the median of the runs, and the ends of the
+        interval of 80% of them. A loop contains its body.
+      own: Mean seconds of one run on one device that belong to it alone, without an instruction inside of it;
+        of a collective those in which the device computes nothing. With the idle time they add up to a run.
+      elapsed: Of a collective, mean seconds of one run on one device from its start to its end, hidden or
+        not. None for other instructions, and if unknown.
+      collective: Position in the program's `collectives`. None if it is none of them.
+      by_device: Seconds of all events on each device of the trace. Empty if that would be too many numbers.
+    """
+
+    name: str
+    kind: str
+    events: NonNegativeInt
+    seconds: tuple[Amount, Amount, Amount]
+    own: Amount
+    elapsed: Amount | None = field(default=None, metadata=OMIT_NONE)
+    collective: NonNegativeInt | None = field(default=None, metadata=OMIT_NONE)
+    by_device: tuple[Amount, ...] = field(default=(), metadata=OMIT_DEFAULT)
+
+
+@dataclass(frozen=True)
+class Trace(Record):
+    """What a profile contains of a program.
+
+    Attributes:
+      steps: Number of complete runs.
+      seconds: Seconds of all complete runs together.
       operations: Time by kind of operation.
+      devices: Names of the devices that ran it: the number in their process, after the name of the file and a
+        slash if there are several files. Empty if unknown.
+      busy: Mean seconds of one run on one device in which an instruction runs. None if unknown.
+      span: Mean seconds of one run on one device from its first instruction to the end of its last one. None
+        if unknown.
+      pause: Median seconds between two runs in which the program does not run. None if it ran once.
+      instructions: Time by instruction, those with the most own time first. Empty if unknown.
     """
 
     steps: NonNegativeInt
     seconds: Amount
     operations: tuple[OperationTime, ...]
+    devices: tuple[str, ...] = field(default=(), metadata=OMIT_DEFAULT)
+    busy: Amount | None = field(default=None, metadata=OMIT_NONE)
+    span: Amount | None = field(default=None, metadata=OMIT_NONE)
+    pause: Amount | None = field(default=None, metadata=OMIT_NONE)
+    instructions: tuple[InstructionTime, ...] = field(default=(), metadata=OMIT_DEFAULT)
 
 
 @dataclass(frozen=True)
@@ -659,9 +699,9 @@ class Program(Record):
       shardings: Requested and compiled sharding of each input and output.
       work: FLOPs and memory traffic of one device. None if not counted.
       ideal: FLOPs and memory traffic of all devices before partitioning. None if not counted.
-      trace: A summary of what JAX's profiler recorded. None if it did not run.
+      trace: What JAX's profiler recorded. None if it did not run.
       stage: How far the program got: propagated (sharding propagation only), partitioned (after XLA's
-        partitioner, before its passes for a platform), compiled, or run.
+        partitioner, before its passes for a platform), compiled, run, or measured (read from a profile).
       platform: The kind of machine for which it was compiled, or whose passes followed XLA's partitioner.
         None for the devices of its mesh, and for a partitioned program before any such pass.
       prediction: The predicted time of one step. None if there is no prediction.

@@ -10,6 +10,7 @@ from pathlib import Path
 
 from inspector import layout as layouts
 from inspector.checks import audit
+from inspector.compiled.measured_program import joined
 from inspector.core import output, snapshot
 from inspector.core.errors import InvalidInput, shown
 from inspector.core.formatting import and_text
@@ -96,8 +97,14 @@ def _run_progress(status: Status) -> str:
         help="; ".join(f"{kind}: {READERS[kind].path}" for kind in IMPORT_KINDS) + "; or a zip file of it",
     ),
     argument("--step", metavar="N", help="the step of an Orbax checkpoint; the latest by default"),
-    argument("--mesh", metavar="2x4", help="sizes of the mesh axes, if HLO text names no mesh"),
+    argument("--mesh", metavar="2x4", help="sizes of the mesh axes, if the HLO names no mesh"),
     argument("--axes", metavar="data,model", help="names of the mesh axes of --mesh"),
+    argument(
+        "--program",
+        metavar="SNAPSHOT.json",
+        help="a Snapshot of the program that was profiled, or a folder of run, for arrays, origins and "
+        "sources",
+    ),
     shared.output_to("SNAPSHOT.json"),
 )
 def import_(options: argparse.Namespace) -> None:
@@ -116,7 +123,16 @@ def import_(options: argparse.Namespace) -> None:
         output.refuse_unwritable(options.output)
     if not options.path:
         raise InvalidInput(f"PATH is {shown(options.path)}, but must be a file or folder")
+    known = None
+    if options.program is not None:
+        if options.kind != "profile":
+            raise InvalidInput(
+                f"--program is {shown(options.program)}, but is only for {READERS['profile'].name}"
+            )
+        known = shared.read_snapshot(options.program)
     imported = _imported(options.kind, options.path, step, mesh)
+    if known is not None:
+        imported = joined(imported, known, options.program)
     for finding in imported.findings:
         print(one_line(f"{finding.level}: {finding.message}"), file=sys.stderr)
     shared.write_text(snapshot.dumps(audit.audited(imported)), options.output)

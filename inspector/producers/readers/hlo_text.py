@@ -7,7 +7,7 @@ that `--xla_dump_to` wrote.
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -45,7 +45,7 @@ _PROTO = re.compile(r"\s*(?:name|hlo_module)\s*[:{]")
 
 
 @dataclass(frozen=True)
-class _Text:
+class ModuleText:
     """The modules of one file. `name` is used for a module without a name.
 
     before: the module before optimizations, if the file has one module and the dump contains it.
@@ -89,12 +89,27 @@ def read(
         texts = _read_folder(path, what, findings, report)
     else:
         texts = [_read_text(hlo_dump.with_neighbors(path, Path(what).name), what)]
+    findings += [Finding("warning", CUT, f"{text.cut}.") for text in texts if text.cut is not None]
+    return snapshot_of(texts, Source("hlo", None, now(), file=what), mesh, findings)
+
+
+def snapshot_of(
+    texts: Sequence[ModuleText], source: Source, mesh: NamedMesh | None, findings: list[Finding]
+) -> Snapshot:
+    """Return a Snapshot of the programs of some texts, in their order.
+
+    Args:
+      mesh: the mesh of programs whose text names none.
+      findings: further findings of the Snapshot.
+
+    Raises:
+      InvalidInput: there are too many programs, or `mesh` has another number of devices.
+    """
     modules = [(text, module) for text in texts for module in text.modules]
     if len(modules) > limits.MOST_PROGRAMS:
         raise InvalidInput(
-            f"{what} contains {len(modules):,} programs, but at most {limits.MOST_PROGRAMS:,} are read"
+            f"{source.file} contains {len(modules):,} programs, but at most {limits.MOST_PROGRAMS:,} are read"
         )
-    findings += [Finding("warning", CUT, f"{text.cut}.") for text in texts if text.cut is not None]
     names = numbered(module.name or text.name for text, module in modules)
     programs = [
         ProgramText(name, module, text.before) for name, (text, module) in zip(names, modules, strict=True)
@@ -110,7 +125,7 @@ def read(
     findings += [*arrays.findings(), *_about_mesh(found_mesh, mesh)]
     snapshot = with_roles(
         Snapshot(
-            source=Source("hlo", None, now(), file=what),
+            source=source,
             layout=None,
             mesh=None if found_mesh is None else found_mesh.record,
             arrays=arrays.arrays,
@@ -155,9 +170,9 @@ def refuse_other_text(text: str, what: str) -> None:
             raise InvalidInput(f"{what} is {kind}, but must be HLO text that begins with HloModule")
 
 
-def _read_folder(path: Path, what: str, findings: list[Finding], report: Report) -> list[_Text]:
+def _read_folder(path: Path, what: str, findings: list[Finding], report: Report) -> list[ModuleText]:
     chosen = hlo_dump.final_texts(path, what)
-    texts: list[_Text] = []
+    texts: list[ModuleText] = []
     left = limits.MOST_TEXT_BYTES_TOGETHER
     refusals: list[str] = []
     for number, text in enumerate(chosen):
@@ -180,7 +195,7 @@ def _read_folder(path: Path, what: str, findings: list[Finding], report: Report)
     return texts
 
 
-def _read_text(dumped: DumpedText, what: str) -> _Text:
+def _read_text(dumped: DumpedText, what: str) -> ModuleText:
     if what.lower().endswith((".pb", ".pb.gz")):
         raise InvalidInput(
             f"{what} is a binary proto, but must be HLO text that begins with HloModule: {AS_TEXT}"
@@ -193,7 +208,7 @@ def _read_text(dumped: DumpedText, what: str) -> _Text:
         raise InvalidInput(f"{what} is not HLO text: {refused}") from None
     before = _before(dumped.before) if len(modules) == 1 else None
     assignment = hlo_dump.device_assignment(dumped.options)
-    return _Text(dumped.program, what, modules, text.cut, before, assignment)
+    return ModuleText(dumped.program, what, modules, text.cut, before, assignment)
 
 
 def _before(path: Path | None) -> Module | None:

@@ -30,3 +30,8 @@ DEEPEST_PATH = 32  # nested folders
 LONGEST_PATH = 1_024  # bytes; less than any system allows, with the path of the folder before it
 MOST_BYTES_AT_ONCE = 16 * 1024**2  # enough for the directory of MOST_ENTRIES long names
 MOST_FILES = 200_000  # listed in one folder
+
+# Profiles.
+MOST_PROFILE_BYTES = 2**31 - 1  # of one file: protobuf has no larger messages
+MOST_PROFILES = 4_096  # files of one run, one for each host
+MOST_EVENTS = 20_000_000  # of instructions, about 100 bytes each

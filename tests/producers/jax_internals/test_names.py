@@ -26,6 +26,7 @@ from inspector.producers.jax_internals import (
     cpu_clients,
     explicit_axis_errors,
     hlo_conversion,
+    hlo_proto,
     hlo_shardings,
     lowering_hook,
     moved_lowering,
@@ -190,6 +191,16 @@ def test_a_module_becomes_hlo_and_stablehlo_again() -> None:
     with mlir.make_ir_context(), ir.Location.unknown():
         module = ir.Module.parse(hlo_conversion.to_stablehlo(hlo))
         assert "stablehlo.add" in str(module)
+
+
+def test_a_serialized_module_becomes_the_text_that_jax_prints() -> None:
+    compiled = jax.jit(lambda x: x + 1).lower(1.0).compile()
+    (module,) = compiled.runtime_executable().hlo_modules()
+    printed = hlo_proto.text_of(module.as_serialized_hlo_module_proto()).splitlines()
+    assert printed[0].startswith("HloModule jit__lambda")
+    assert [line for line in printed if "fusion" in line] == [
+        line for line in compiled.as_text().splitlines() if "fusion" in line
+    ]
 
 
 @pytest.mark.parametrize("compile", [compiler.compile_module, compiler.compile_uncached])

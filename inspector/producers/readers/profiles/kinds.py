@@ -1,0 +1,152 @@
+"""The kind of each instruction of a program: what a profile calls its time."""
+
+from __future__ import annotations
+
+import functools
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Literal
+
+from inspector.compiled.hlo.module import Instruction, Module
+from inspector.core.collectives import OPS
+from inspector.core.snapshot import Collective
+
+# The kind of events without an instruction of the program.
+OTHER = "other"
+
+# A fusion that computes has the kind of the first of these in it, because the rest costs little.
+_COSTLY = (
+    *("convolution", "dot", "sort", "scatter", "select-and-scatter", "reduce-window", "reduce"),
+    "gather",
+)
+# A fusion that only moves data has the kind of the first of these in it.
+_MOVES = (
+    *("dynamic-update-slice", "dynamic-slice", "concatenate", "pad", "slice", "reverse"),
+    *("transpose", "copy", "broadcast", "iota"),
+)
+FREE = frozenset({"parameter", "constant", "get-tuple-element", "tuple", "bitcast", "reshape"})
+# Instructions that run other instructions, which have their own events.
+_CONTAINERS = frozenset({"while", "call", "conditional", "async-start", "async-done"})
+
+# The precedence of instructions that overlap on one device: computation, then waiting for other devices,
+# then instructions that run others.
+_COMPUTES, _WAITS, _CONTAINS = range(3)
+
+Role = Literal["whole", "start", "done"]
+
+
+@dataclass(frozen=True)
+class Kinds:
+    """The instructions of one program.
+
+    Attributes:
+      kinds: kind by name.
+      collectives: by the name of an instruction that is one, or a part: its position in the `collectives` of
+        the program, and the part.
+      module: their text.
+    """
+
+    kinds: Mapping[str, str]
+    collectives: Mapping[str, tuple[int, Role]]
+    module: Module
+
+    def later(self, name: str) -> frozenset[str]:
+        """Return instructions before which an instruction has ended, if it goes on in other threads.
+
+        They use its result. If none does, they are those of its computation, which the next iteration of a
+        loop runs; after the last one of a program, there are none.
+        """
+        users, scope = self._users
+        return frozenset(users.get(name, ())) or scope.get(name, frozenset())
+
+    @functools.cached_property
+    def _users(self) -> tuple[Mapping[str, set[str]], Mapping[str, frozenset[str]]]:
+        users: dict[str, set[str]] = {}
+        scope: dict[str, frozenset[str]] = {}
+        entry = self.module.complete_entry()
+        for computation in self.module.computations:
+            inside = frozenset(instruction.name for instruction in computation.instructions)
+            # Those without an event of their own pass their operands on.
+            stand_for: dict[str, set[str]] = {}
+            for instruction in computation.instructions:
+                if entry is None or computation.name != entry.name:
+                    scope[instruction.name] = inside
+                operands = [operand.name for operand in instruction.operands if operand.name]
+                sources = {source for name in operands for source in stand_for.get(name, {name})}
+                if instruction.opcode in FREE:
+                    stand_for[instruction.name] = sources
+                    continue
+                for source in sources:
+                    users.setdefault(source, set()).add(instruction.name)
+        return users, scope
+
+
+def of_program(module: Module, collectives: Sequence[Collective]) -> Kinds:
+    """Return the kinds of the instructions of a program with these collectives."""
+    places = {collective.name: place for place, collective in enumerate(collectives)}
+    roles: dict[str, tuple[int, Role]] = {}
+    for computation in module.computations:
+        for instruction in computation.instructions:
+            name, opcode = instruction.name, instruction.opcode
+            if name in places:
+                roles[name] = places[name], "start" if opcode.endswith("-start") else "whole"
+            elif opcode.endswith("-done") and instruction.operands:
+                start = instruction.operands[0].name
+                if start in places:
+                    roles[name] = places[start], "done"
+    return Kinds(kinds_of([module]), roles, module)
+
+
+def kinds_of(modules: Iterable[Module]) -> dict[str, str]:
+    """Return the kind of every instruction by its name."""
+    return {
+        instruction.name: _kind(module, instruction)
+        for module in modules
+        for computation in module.computations
+        for instruction in computation.instructions
+    }
+
+
+def rank(kind: str) -> int:
+    """Return the precedence of an instruction of this kind, the first 0."""
+    if kind in _CONTAINERS:
+        return _CONTAINS
+    return _WAITS if kind in OPS else _COMPUTES
+
+
+def _kind(module: Module, instruction: Instruction) -> str:
+    opcode = instruction.opcode
+    if opcode == "fusion":
+        return _kind_of_fusion(module, instruction)
+    if opcode in _CONTAINERS:
+        return opcode
+    return opcode.removesuffix("-start").removesuffix("-done")
+
+
+def _kind_of_fusion(module: Module, fusion: Instruction) -> str:
+    instructions = [inner for inner in _inside(module, fusion) if inner.opcode not in FREE]
+    opcodes = {inner.opcode for inner in instructions}
+    if costly := next((opcode for opcode in _COSTLY if opcode in opcodes), None):
+        return costly
+    # Scalars are only offsets of slices.
+    if {inner.opcode for inner in instructions if not _is_scalar(inner)} <= set(_MOVES):
+        return next((opcode for opcode in _MOVES if opcode in opcodes), "fusion")
+    return "fusion"
+
+
+def _is_scalar(instruction: Instruction) -> bool:
+    shape = instruction.shape
+    return shape is not None and shape.parts is None and not shape.dimensions
+
+
+def _inside(module: Module, fusion: Instruction) -> Iterator[Instruction]:
+    """Yield all instructions of a fusion and of the fusions in it."""
+    waiting, seen = [fusion], set()
+    while waiting:
+        for called in waiting.pop().called:
+            computation = module.by_name.get(called.computation)
+            if computation is None or computation.name in seen:
+                continue
+            seen.add(computation.name)
+            yield from computation.instructions
+            waiting += [inner for inner in computation.instructions if inner.opcode == "fusion"]

@@ -1,0 +1,339 @@
+"""The planes and lines of one profile, and the events of a line as arrays.
+
+A file is one message `XSpace`. Each plane has lines of events, and tables of the names and statistics that
+its events refer to. Source: github.com/openxla/xla/blob/main/xla/tsl/profiler/protobuf/xplane.proto.
+"""
+
+from __future__ import annotations
+
+import functools
+import os
+from collections.abc import Collection, Iterator, Mapping
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import NamedTuple
+
+import numpy as np
+
+from inspector.core import input_file
+from inspector.core.errors import InvalidInput
+from inspector.core.formatting import bytes_text
+from inspector.producers.readers import limits
+from inspector.producers.readers.profiles import wire
+from inspector.producers.readers.profiles.wire import Bytes, Damaged, Ints
+
+# Numbers of the fields of each message.
+_PLANES = 1
+_PLANE_NAME, _LINES, _EVENT_METADATA, _STAT_METADATA, _PLANE_STATS = 2, 3, 4, 5, 6
+_LINE_NAME, _TIMESTAMP, _EVENTS, _DISPLAY_NAME = 2, 3, 4, 11
+_EVENT_ID, _OFFSET, _DURATION, _EVENT_STATS = 1, 2, 3, 4
+_METADATA_ID, _METADATA_NAME, _METADATA_STATS = 1, 2, 5
+_STAT_ID, _DOUBLE, _UNSIGNED, _SIGNED, _TEXT, _RAW, _REFERENCE = 1, 2, 3, 4, 5, 6, 7
+_KEY, _VALUE = 1, 2  # of an entry of a map
+
+_CHUNK = 200_000  # events that are decoded at once; each takes about 500 bytes meanwhile
+_PADDING = 16  # bytes after each message, which `wire.columns` asks for
+_LONGEST = 2**62  # picoseconds: 53 days
+
+StatValue = int | float | str | tuple[int, int]
+
+
+class Metadata(NamedTuple):
+    """The name and the statistics that events have in common."""
+
+    name: str
+    stats: Mapping[str, StatValue]
+
+
+@dataclass(frozen=True)
+class Line:
+    """A line of events.
+
+    Attributes:
+      begin: place of its first byte in the file.
+      start_ns: nanoseconds from which the offsets of its events count.
+    """
+
+    name: str
+    start_ns: int
+    begin: int
+    end: int
+
+
+@dataclass(frozen=True)
+class Events:
+    """Some events of a line.
+
+    Attributes:
+      metadata: the keys of their metadata in the plane.
+      start: picoseconds after `File.first_ns`.
+      duration: picoseconds.
+      numbers: integers by the name of the statistic, −1 for an event without it.
+      texts: numbers in `strings` by the name of the statistic, −1 for an event without it.
+    """
+
+    metadata: Ints
+    start: Ints
+    duration: Ints
+    numbers: Mapping[str, Ints]
+    texts: Mapping[str, Ints]
+    strings: list[str] = field(default_factory=list)
+
+
+class File:
+    """One profile.
+
+    Attributes:
+      cut: whether a plane is damaged, or the file ends inside of one.
+      first_ns: nanoseconds from which the times of its events count.
+      raw: its bytes, and as many zeros as `wire.columns` asks for.
+
+    Raises:
+      InvalidInput: it cannot be read, is too large, or is no profile.
+    """
+
+    def __init__(self, path: Path, what: str) -> None:
+        head = input_file.head(path, _PADDING, what)  # refuses what is no regular file
+        if not head:
+            raise InvalidInput(f"{what} is empty: the process that profiled ended before it wrote the file")
+        size = os.path.getsize(path)
+        if size > limits.MOST_PROFILE_BYTES:
+            raise InvalidInput(
+                f"{what} has {bytes_text(size)}, but a profile has at most "
+                f"{bytes_text(limits.MOST_PROFILE_BYTES)}, the most that protobuf can contain: profile fewer "
+                "steps, and without the Python calls (ProfileOptions.python_tracer_level = 0)"
+            )
+        self.what = what
+        with open(path, "rb") as file:
+            self.raw = file.read(size) + bytes(_PADDING)
+        self.data: Bytes = np.frombuffer(self.raw, np.uint8)
+        self.cut = False
+        self.planes = list(self._planes(size))
+        if not self.planes:
+            raise InvalidInput(f"{what} is not a profile of JAX: it has no plane of an XSpace")
+        starts = [line.start_ns for plane in self.planes for line in plane.lines]
+        self.first_ns = min(starts, default=0)
+
+    def _planes(self, size: int) -> Iterator[Plane]:
+        """Yield the planes that are complete."""
+        try:
+            for part in wire.fields(self.raw, 0, size):
+                if part.number > 5 or part.wire != wire.LENGTH:  # an XSpace has four other lists of texts
+                    raise InvalidInput(f"{self.what} is not a profile of JAX, but another file")
+                if part.number == _PLANES and (plane := self._plane(part.value, part.end)) is not None:
+                    yield plane
+        except Damaged:
+            self.cut = True
+
+    def _plane(self, begin: int, end: int) -> Plane | None:
+        try:
+            return Plane(self, begin, end)
+        except Damaged:
+            self.cut = True
+            return None
+
+
+class Plane:
+    """One plane. Its tables are read when they are first needed."""
+
+    def __init__(self, file: File, begin: int, end: int) -> None:
+        self.file = file
+        self.name = ""
+        self.lines: list[Line] = []
+        self._event_metadata: dict[int, tuple[int, int]] = {}
+        self._stats: list[tuple[int, int]] = []
+        self.stat_names: dict[int, str] = {}
+        for part in wire.fields(file.raw, begin, end):
+            if part.wire != wire.LENGTH:
+                continue
+            if part.number == _PLANE_NAME:
+                self.name = text_of(file.raw, part.value, part.end)
+            elif part.number == _LINES:
+                self.lines.append(_line(file.raw, part.value, part.end))
+            elif part.number == _EVENT_METADATA:
+                key, where = _entry(file.raw, part.value, part.end)
+                self._event_metadata[key] = where
+            elif part.number == _STAT_METADATA:
+                key, where = _entry(file.raw, part.value, part.end)
+                self.stat_names[key] = next(
+                    (
+                        text_of(file.raw, own.value, own.end)
+                        for own in wire.fields(file.raw, *where)
+                        if own.number == _METADATA_NAME and own.wire == wire.LENGTH
+                    ),
+                    "",
+                )
+            elif part.number == _PLANE_STATS:
+                self._stats.append((part.value, part.end))
+
+    @functools.cached_property
+    def stats(self) -> Mapping[str, StatValue]:
+        """The statistics of the plane itself."""
+        return dict(_stat(self.file.raw, *where, self.stat_names) for where in self._stats)
+
+    @functools.cached_property
+    def metadata(self) -> Mapping[int, Metadata]:
+        """Names and statistics of events by their key."""
+        return {key: self._metadata(*where) for key, where in self._event_metadata.items()}
+
+    def _metadata(self, begin: int, end: int) -> Metadata:
+        name, stats = "", {}
+        for part in wire.fields(self.file.raw, begin, end):
+            if part.wire != wire.LENGTH:
+                continue
+            if part.number == _METADATA_NAME:
+                name = text_of(self.file.raw, part.value, part.end)
+            elif part.number == _METADATA_STATS:
+                key, value = _stat(self.file.raw, part.value, part.end, self.stat_names)
+                stats[key] = value
+        return Metadata(name, stats)
+
+    def events(
+        self, line: Line, numbers: Collection[str] = (), texts: Collection[str] = ()
+    ) -> Iterator[Events]:
+        """Yield the events of a line in chunks, with these statistics of theirs."""
+        first_ps = (line.start_ns - self.file.first_ns) * 1000
+        begins, ends = [], []
+        for part in wire.fields(self.file.raw, line.begin, line.end):
+            if part.number == _EVENTS and part.wire == wire.LENGTH:
+                begins.append(part.value)
+                ends.append(part.end)
+        for first in range(0, len(begins), _CHUNK):
+            chunk = slice(first, first + _CHUNK)
+            yield self._decoded(
+                np.array(begins[chunk], np.int64), np.array(ends[chunk], np.int64), first_ps, numbers, texts
+            )
+
+    def _decoded(
+        self, begin: Ints, end: Ints, first_ps: int, numbers: Collection[str], texts: Collection[str]
+    ) -> Events:
+        data = self.file.data
+        count = len(begin)
+        metadata, offset, duration = (np.zeros(count, np.int64) for _ in range(3))
+        owners: list[Ints] = []
+        begins: list[Ints] = []
+        ends: list[Ints] = []
+        for column in wire.columns(data, begin, end):
+            for number, target in ((_EVENT_ID, metadata), (_OFFSET, offset), (_DURATION, duration)):
+                chosen = (column.number == number) & (column.wire == wire.VARINT)
+                target[column.rows[chosen]] = column.value[chosen]
+            of_stats = (column.number == _EVENT_STATS) & (column.wire == wire.LENGTH)
+            if of_stats.any():
+                owners.append(column.rows[of_stats])
+                begins.append(column.value[of_stats])
+                ends.append(column.end[of_stats])
+        if (
+            (offset < 0).any()
+            or (duration < 0).any()
+            or (offset > _LONGEST).any()
+            or (duration > _LONGEST).any()
+        ):
+            raise Damaged
+        by_name: dict[str, Ints] = {name: np.full(count, -1, np.int64) for name in (*numbers, *texts)}
+        strings: list[str] = []
+        if owners and by_name:
+            owner, first, last = map(np.concatenate, (owners, begins, ends))
+            self._read_stats(owner, first, last, by_name, frozenset(texts), strings)
+        return Events(
+            metadata,
+            first_ps + offset,
+            duration,
+            {name: by_name[name] for name in numbers},
+            {name: by_name[name] for name in texts},
+            strings,
+        )
+
+    def _read_stats(
+        self,
+        owner: Ints,
+        begin: Ints,
+        end: Ints,
+        by_name: Mapping[str, Ints],
+        texts: frozenset[str],
+        strings: list[str],
+    ) -> None:
+        """Write the values of statistics into `by_name`, and texts into `strings`."""
+        data = self.file.data
+        known: dict[str, int] = {}
+
+        def text_number(text: str) -> int:
+            if text not in known:
+                known[text] = len(strings)
+                strings.append(text)
+            return known[text]
+
+        wanted = {key: name for key, name in self.stat_names.items() if name in by_name}
+        keys = np.full(len(owner), -1, np.int64)
+        values, kinds = np.zeros(len(owner), np.int64), np.zeros(len(owner), np.int64)
+        lasts = np.zeros(len(owner), np.int64)
+        for column in wire.columns(data, begin, end):
+            is_key = column.number == _STAT_ID
+            keys[column.rows[is_key]] = column.value[is_key]
+            has_value = column.number > _STAT_ID
+            rows = column.rows[has_value]
+            values[rows], kinds[rows] = column.value[has_value], column.number[has_value]
+            lasts[rows] = column.end[has_value]
+        for key, name in wanted.items():
+            rows = np.flatnonzero(keys == key)
+            if name not in texts:
+                chosen = rows[np.isin(kinds[rows], (_UNSIGNED, _SIGNED))]
+                by_name[name][owner[chosen]] = values[chosen]
+                continue
+            of_reference = rows[kinds[rows] == _REFERENCE]
+            references, places = np.unique(values[of_reference], return_inverse=True)
+            names = [text_number(self.stat_names.get(int(reference), "")) for reference in references]
+            by_name[name][owner[of_reference]] = np.array(names, np.int64)[places]
+            of_text = rows[kinds[rows] == _TEXT]
+            for row in of_text.tolist():
+                by_name[name][owner[row]] = text_number(
+                    text_of(self.file.raw, int(values[row]), int(lasts[row]))
+                )
+
+
+def text_of(raw: bytes, begin: int, end: int) -> str:
+    """Return bytes of a file as text."""
+    return raw[begin:end].decode("utf-8", "replace")
+
+
+def _line(raw: bytes, begin: int, end: int) -> Line:
+    """Return a line without its events. They come after its name, except for a longer one to display."""
+    name, start = "", 0
+    for part in wire.fields(raw, begin, end):
+        if part.number == _LINE_NAME and part.wire == wire.LENGTH:
+            name = text_of(raw, part.value, part.end)
+        elif part.number == _TIMESTAMP and part.wire == wire.VARINT:
+            start = part.value
+        elif part.number == _EVENTS:
+            break
+    return Line(name, start, begin, end)
+
+
+def _entry(raw: bytes, begin: int, end: int) -> tuple[int, tuple[int, int]]:
+    """Return the key of an entry of a map, and the place of its value."""
+    key, where = 0, (begin, begin)
+    for part in wire.fields(raw, begin, end):
+        if part.number == _KEY and part.wire == wire.VARINT:
+            key = part.value
+        elif part.number == _VALUE and part.wire == wire.LENGTH:
+            where = part.value, part.end
+    return key, where
+
+
+def _stat(raw: bytes, begin: int, end: int, names: Mapping[int, str]) -> tuple[str, StatValue]:
+    """Return name and value of a statistic: a number, a text, or the place of raw bytes."""
+    name = ""
+    value: StatValue = ""
+    for part in wire.fields(raw, begin, end):
+        if part.number == _STAT_ID:
+            name = names.get(part.value, "")
+        elif part.number in (_UNSIGNED, _SIGNED):
+            value = part.value
+        elif part.number == _DOUBLE:
+            value = float(np.frombuffer(raw[part.value : part.end], "<f8")[0])
+        elif part.number == _TEXT:
+            value = text_of(raw, part.value, part.end)
+        elif part.number == _RAW:
+            value = (part.value, part.end)
+        elif part.number == _REFERENCE:
+            value = names.get(part.value, "")
+    return name, value

@@ -1,0 +1,327 @@
+"""Sum the events of each program of a profile: its runs, and the time of each of its instructions."""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, replace
+
+import numpy as np
+import numpy.typing as npt
+
+from inspector.core.errors import InvalidInput
+from inspector.core.snapshot import InstructionTime, OperationTime, Trace
+from inspector.core.statistics import statistics
+from inspector.producers.readers.profiles.events import InstructionEvents, Recorded
+from inspector.producers.readers.profiles.kinds import OTHER, Kinds, rank
+from inspector.producers.readers.profiles.wire import Ints
+
+Floats = npt.NDArray[np.float64]
+
+_SECONDS = 1e-12  # of a picosecond
+_MOST_NUMBERS = 400_000  # seconds by instruction and device in one program; each takes about 10 bytes
+_MOST_CELLS = 50_000_000  # of a table of instructions or devices by run; each takes 8 bytes
+_RANKS = 3
+
+
+@dataclass(frozen=True)
+class Measured:
+    """The measured times of one program.
+
+    Attributes:
+      trace: the record.
+      runs: seconds of each complete run.
+      unknown_share: share of the time of instructions that the text of the program does not have.
+    """
+
+    trace: Trace
+    runs: tuple[float, ...]
+    unknown_share: float
+
+
+class Times:
+    """Sums of the events of one profile.
+
+    Args:
+      kinds: of each instruction of `recorded.instructions` the kinds of its program, None without its text.
+    """
+
+    def __init__(self, recorded: Recorded, kinds: Sequence[Kinds | None]) -> None:
+        assert recorded.events is not None
+        self._recorded = recorded
+        self._events = _with_ends(recorded, recorded.events, kinds)
+        self._kinds = [
+            OTHER if own is None else own.kinds.get(name, OTHER)
+            for own, (_, name) in zip(kinds, recorded.instructions, strict=True)
+        ]
+        ranks = np.array([rank(kind) for kind in self._kinds], np.int64)[self._events.instruction]
+        # Between its start and its end, an asynchronous operation only waits.
+        ranks = np.where(self._events.asynchronous == 1, 1, ranks)
+        self._own = _own_seconds(self._events, ranks)
+        self._collectives = kinds
+
+    def of(self, instructions: Iterable[int]) -> Measured:
+        """Return the times of the program that has these instructions of `recorded.instructions`."""
+        chosen = np.zeros(len(self._recorded.instructions), bool)
+        chosen[list(instructions)] = True
+        rows = np.flatnonzero(chosen[self._events.instruction])
+        events = InstructionEvents(
+            *(getattr(self._events, name)[rows] for name in InstructionEvents.__dataclass_fields__)
+        )
+        own = self._own[rows]
+        host = np.array([device.host for device in self._recorded.devices], np.int64)[events.device]
+        run = _runs(events, host)
+        complete = _complete(events, run)
+        devices = np.unique(events.device)
+        count = int(run.max()) + 1
+        _refuse_many(count, len(devices) + len(np.unique(events.instruction)))
+        starts, stops = np.full((len(devices), count), np.inf), np.full((len(devices), count), -np.inf)
+        place = np.searchsorted(devices, events.device)
+        np.minimum.at(starts, (place, run), events.start)
+        np.maximum.at(stops, (place, run), events.stop)
+        starts, stops = starts[:, complete], stops[:, complete]
+        ran = np.isfinite(starts)
+        pairs = int(ran.sum())
+        hosts = np.array([self._recorded.devices[device].host for device in devices.tolist()])
+        runs = _longest(starts, stops, hosts) * _SECONDS
+        renumbered = np.where(complete, np.cumsum(complete) - 1, -1)[run]
+        kept = renumbered >= 0
+        instructions_of = self._instructions(events, own, renumbered, len(runs), pairs, devices)
+        operations: dict[str, tuple[int, float]] = defaultdict(lambda: (0, 0.0))
+        names = np.array(self._kinds, object)[events.instruction[kept & (events.asynchronous == 0)]]
+        for kind, number in zip(*np.unique(names.astype(str), return_counts=True), strict=True):
+            operations[str(kind)] = int(number), 0.0
+        for instruction in instructions_of:
+            number, seconds = operations[instruction.kind]
+            operations[instruction.kind] = number, seconds + instruction.own * pairs
+        unknown = sum(instruction.own for instruction in instructions_of if instruction.kind == OTHER)
+        busy = sum(instruction.own for instruction in instructions_of)
+        trace = Trace(
+            len(runs),
+            float(runs.sum()),
+            tuple(
+                OperationTime(kind, *numbers)
+                for kind, numbers in sorted(operations.items(), key=lambda item: (-item[1][1], item[0]))
+            ),
+            devices=tuple(self._device_name(device) for device in devices.tolist()),
+            busy=busy,
+            span=float((stops - starts)[ran].sum()) * _SECONDS / pairs,
+            pause=_pause(starts, stops, hosts),
+            instructions=instructions_of,
+        )
+        return Measured(trace, tuple(runs.tolist()), unknown / busy if busy else 0.0)
+
+    def _device_name(self, number: int) -> str:
+        device = self._recorded.devices[number]
+        if len(self._recorded.hosts) == 1:
+            return str(device.ordinal)
+        return f"{self._recorded.hosts[device.host]}/{device.ordinal}"
+
+    def _instructions(
+        self, events: InstructionEvents, own: Floats, run: Ints, runs: int, pairs: int, devices: Ints
+    ) -> tuple[InstructionTime, ...]:
+        """Return the times of each instruction. `run` is −1 in an incomplete run."""
+        # The same instruction can have several numbers: one for each process.
+        names = [self._recorded.instructions[number][1] for number in range(len(self._recorded.instructions))]
+        known: dict[str, int] = {}
+        numbers = np.zeros(len(names), np.int64)
+        kinds: dict[str, str] = {}
+        collectives: dict[str, tuple[int, str]] = {}
+        for number in np.unique(events.instruction).tolist():
+            numbers[number] = known.setdefault(names[number], len(known))
+            kinds[names[number]] = self._kinds[number]
+            of_program = self._collectives[number]
+            if of_program is not None and names[number] in of_program.collectives:
+                collectives[names[number]] = of_program.collectives[names[number]]
+        place = numbers[events.instruction]
+        counted = events.asynchronous == 0
+        device = np.searchsorted(devices, events.device)
+        totals = _table(place[counted], device[counted], events.duration[counted], len(known), len(devices))
+        events_of = np.bincount(place[counted], minlength=len(known))
+        kept = run >= 0
+        in_run = kept & counted
+        per_run = _table(place[in_run], run[in_run], events.duration[in_run], len(known), runs) / (
+            pairs / runs
+        )
+        own_of = np.bincount(place[kept], own[kept], minlength=len(known)) / pairs
+        elapsed = _elapsed(place, events, kept, known, collectives)
+        listed = len(known) * len(devices) <= _MOST_NUMBERS
+        times = []
+        for name, number in known.items():
+            spread = statistics((per_run[number] * _SECONDS).tolist())
+            assert spread is not None
+            collective = collectives.get(name)
+            times.append(
+                InstructionTime(
+                    name,
+                    kinds[name],
+                    int(events_of[number]),
+                    (spread.median, spread.low, spread.high),
+                    float(own_of[number]),
+                    elapsed[name] / pairs * _SECONDS if name in elapsed else None,
+                    None if collective is None else collective[0],
+                    tuple((totals[number] * _SECONDS).tolist()) if listed else (),
+                )
+            )
+        return tuple(sorted(times, key=lambda time: (-time.own, -time.seconds[0], time.name)))
+
+
+def _refuse_many(runs: int, rows: int) -> None:
+    if runs * rows > _MOST_CELLS:
+        raise InvalidInput(
+            f"the profile has {runs:,} runs of one program, more than can be summed: profile fewer steps"
+        )
+
+
+def _table(row: Ints, column: Ints, value: Ints, rows: int, columns: int) -> Floats:
+    """Return the sums of values by row and column."""
+    sums = np.bincount(row * columns + column, value.astype(np.float64), minlength=rows * columns)
+    return sums.reshape(rows, columns).astype(np.float64)
+
+
+def _with_ends(
+    recorded: Recorded, events: InstructionEvents, kinds: Sequence[Kinds | None]
+) -> InstructionEvents:
+    """Return events whose instructions end before others use their results.
+
+    A thread that ends an instruction first begins the next ones, and then records the end. Without the text
+    of the program, an instruction ends with its event.
+    """
+    stop = events.stop.copy()
+    later = stop > events.start + events.duration
+    for number in np.unique(events.instruction[later]).tolist():
+        program, name = recorded.instructions[number]
+        own, wanted = kinds[number], np.zeros(len(recorded.instructions), bool)
+        rows = np.flatnonzero(later & (events.instruction == number))
+        least = events.start[rows] + events.duration[rows]
+        if own is None:
+            stop[rows] = least
+            continue
+        names = own.later(name)
+        for other, (key, instruction) in enumerate(recorded.instructions):
+            wanted[other] = key == program and instruction in names
+        followers = np.flatnonzero(wanted[events.instruction])
+        for device in np.unique(events.device[rows]).tolist():
+            here = events.device[rows] == device
+            begun = np.sort(events.start[followers[events.device[followers] == device]])
+            bounds = np.append(begun, np.iinfo(np.int64).max)[np.searchsorted(begun, least[here])]
+            stop[rows[here]] = np.minimum(stop[rows[here]], bounds)
+    return replace(events, stop=stop)
+
+
+def _own_seconds(events: InstructionEvents, ranks: Ints) -> Floats:
+    """Return the seconds of each event such that no instant of a device counts twice.
+
+    If events overlap on a device, the time belongs to those that compute, in equal parts. If none computes,
+    it belongs to collectives, else to the loop, call or conditional around them.
+    """
+    own = np.zeros(len(events.start))
+    for device in np.unique(events.device).tolist():
+        rows = np.flatnonzero(events.device == device)
+        start, stop, of_device = events.start[rows], events.stop[rows], ranks[rows]
+        instants = np.unique(np.concatenate([start, stop]))
+        lengths = np.diff(instants).astype(np.float64)
+        begin, end = np.searchsorted(instants, start), np.searchsorted(instants, stop)
+        free = np.ones(len(lengths), bool)
+        for level in range(_RANKS):
+            same = of_device == level
+            changes = np.bincount(begin[same], minlength=len(instants)) - np.bincount(
+                end[same], minlength=len(instants)
+            )
+            active = np.cumsum(changes)[:-1]
+            shares = np.where(free & (active > 0), lengths / np.maximum(active, 1), 0.0)
+            before = np.concatenate([[0.0], np.cumsum(shares)])
+            own[rows[same]] = (before[end[same]] - before[begin[same]]) * _SECONDS
+            free &= active == 0
+    return own
+
+
+def _runs(events: InstructionEvents, host: Ints) -> Ints:
+    """Return the number of the run of each event, from 0, in the order of their start in each process.
+
+    Without an id of the run, as on GPUs, a run begins with each event of the instruction that runs first
+    among those that run least often.
+    """
+    runs = np.zeros(len(events.start), np.int64)
+    for device in np.unique(events.device[events.run < 0]).tolist():
+        rows = np.flatnonzero((events.device == device) & (events.run < 0))
+        rows = rows[np.argsort(events.start[rows], kind="stable")]
+        own, first, count = np.unique(events.instruction[rows], return_index=True, return_counts=True)
+        anchor = own[np.lexsort((first, count))[0]]
+        runs[rows] = np.maximum(np.cumsum(events.instruction[rows] == anchor) - 1, 0)
+    for number in np.unique(host[events.run >= 0]).tolist():
+        rows = np.flatnonzero((host == number) & (events.run >= 0))
+        ids, places = np.unique(events.run[rows], return_inverse=True)
+        starts = np.full(len(ids), np.iinfo(np.int64).max)
+        np.minimum.at(starts, places, events.start[rows])
+        order = np.empty(len(ids), np.int64)
+        order[np.argsort(starts, kind="stable")] = np.arange(len(ids))
+        runs[rows] = order[places]
+    return runs
+
+
+def _complete(events: InstructionEvents, run: Ints) -> npt.NDArray[np.bool_]:
+    """Return of each run whether the profile has all of it: it can begin and end in the middle of one.
+
+    A first or last run is incomplete if it lacks instructions or devices of another run.
+    """
+    count = int(run.max()) + 1
+    pairs = np.unique(np.stack([run, events.instruction, events.device]), axis=1)
+    sizes = np.bincount(pairs[0], minlength=count)
+    complete = np.ones(count, bool)
+    for edge in {0, count - 1}:
+        others = np.delete(sizes, edge)
+        complete[edge] = not others.size or sizes[edge] >= others.max()
+    if not complete.any():
+        complete[int(np.argmax(sizes))] = True
+    return complete
+
+
+def _longest(starts: Floats, stops: Floats, hosts: Ints) -> Floats:
+    """Return the picoseconds of each run, the longest of all processes, whose clocks differ."""
+    spans = [
+        stops[hosts == host].max(axis=0) - starts[hosts == host].min(axis=0) for host in np.unique(hosts)
+    ]
+    spans = [np.where(np.isfinite(span), span, 0.0) for span in spans]
+    return np.max(spans, axis=0)  # type: ignore[no-any-return]
+
+
+def _pause(starts: Floats, stops: Floats, hosts: Ints) -> float | None:
+    """Return the median seconds between two runs in the first process; None without two."""
+    first = hosts == hosts[0]
+    gaps = starts[first].min(axis=0)[1:] - stops[first].max(axis=0)[:-1]
+    gaps = np.maximum(gaps[np.isfinite(gaps)], 0.0)
+    return float(np.median(gaps)) * _SECONDS if gaps.size else None
+
+
+def _elapsed(
+    place: Ints,
+    events: InstructionEvents,
+    kept: npt.NDArray[np.bool_],
+    numbers: Mapping[str, int],
+    collectives: Mapping[str, tuple[int, str]],
+) -> dict[str, float]:
+    """Return the picoseconds from start to end of each collective, of all executions in complete runs."""
+    sums: dict[str, float] = {}
+    by_collective: dict[int, dict[str, str]] = defaultdict(dict)
+    for name, (collective, role) in collectives.items():
+        by_collective[collective][role] = name
+    for roles in by_collective.values():
+        whole = roles.get("whole")
+        if whole is not None:
+            rows = kept & (place == numbers[whole])
+            sums[whole] = float((events.stop - events.start)[rows].sum())
+            continue
+        start, done = roles.get("start"), roles.get("done")
+        if start is None:
+            continue
+        of_start = kept & (place == numbers[start])
+        beside = of_start & (events.asynchronous == 1)
+        if beside.any():
+            sums[start] = float(events.duration[beside].sum())
+        elif done is not None:
+            of_done = kept & (place == numbers[done])
+            # Each end belongs to one start, so the sum of the differences needs no pairs.
+            if int(of_start.sum()) == int(of_done.sum()):
+                sums[start] = max(float(events.stop[of_done].sum() - events.start[of_start].sum()), 0.0)
+    return sums
