@@ -1,4 +1,4 @@
-"""Causal self-attention with grouped queries and rotary positions.
+"""Causal self-attention with grouped queries, rotary positions, and sliding windows.
 
 Rotary positions: Su et al. 2021, arXiv:2104.09864.
 """
@@ -11,7 +11,6 @@ from jax import numpy as jnp
 from jax.ad_checkpoint import checkpoint_name
 
 from inspector.model.built_in.dot_product import dot_product_attention
-from inspector.model.built_in.explicit import out_sharding
 from inspector.model.built_in.flash import flash_attention
 from inspector.model.built_in.layer import Layer
 
@@ -19,7 +18,12 @@ ROTARY_BASE = 10_000.0  # as in RoFormer
 
 
 class Attention(Layer):
-    """x (batch, seq, embed) → attention of each position to itself and earlier ones, same shape."""
+    """x (batch, seq, embed) → attention of each position to itself and earlier ones, same shape.
+
+    With a window, a position sees itself and the window − 1 positions before it (Mistral, arXiv:2310.06825).
+    """
+
+    window: int = 0
 
     @nn.compact
     def __call__(self, x: jax.Array) -> jax.Array:
@@ -36,9 +40,9 @@ class Attention(Layer):
 
         by_query = ("batch", "seq", "heads", "head_dim")
         by_key = ("batch", "seq", "kv_heads", "head_dim")
-        query = jnp.einsum("bsm,mnh->bsnh", x, w_query, out_sharding=out_sharding(by_query))
-        key = jnp.einsum("bsm,mkh->bskh", x, w_key, out_sharding=out_sharding(by_key))
-        value = jnp.einsum("bsm,mkh->bskh", x, w_value, out_sharding=out_sharding(by_key))
+        query = self.product("bsm,mnh->bsnh", x, w_query, by_query)
+        key = self.product("bsm,mkh->bskh", x, w_key, by_key)
+        value = self.product("bsm,mkh->bskh", x, w_value, by_key)
         if c.positions == "rotary":
             query, key = rotated(query), rotated(key)
         query = checkpoint_name(self.constrained("query", query, by_query), "query_proj")
@@ -46,12 +50,11 @@ class Attention(Layer):
         value = checkpoint_name(self.constrained("value", value, by_key), "value_proj")
 
         if c.attention == "flash":
-            attended = flash_attention(query, key, value)
+            attended = flash_attention(query, key, value, self.window)
         else:
-            attended = dot_product_attention(query, key, value)
+            attended = dot_product_attention(query, key, value, self.window)
         attended = self.constrained("attended", attended, by_query)
-        by_token = out_sharding(("batch", "seq", "embed"))
-        output = jnp.einsum("bsnh,nhm->bsm", attended, w_output, out_sharding=by_token)
+        output = self.product("bsnh,nhm->bsm", attended, w_output, ("batch", "seq", "embed"))
         return checkpoint_name(output, "out_proj")
 
 

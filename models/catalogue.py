@@ -87,6 +87,20 @@ TRANSFORMER_SIZES = (
         "plain: matrix products; flash: splash attention, JAX's Pallas kernel, on TPUs, plain elsewhere",
         choices=("plain", "flash"),
     ),
+    Size(
+        "window",
+        0,
+        "tokens that a query sees in a layer with a sliding window, itself included; 0 for all",
+        least=0,
+        most=1_048_576,
+    ),
+    Size(
+        "global_every",
+        0,
+        "with a window, every so many layers one sees all tokens, as in Gemma; 0 if none does",
+        least=0,
+        most=1024,
+    ),
     Size("scan", False, "one scanned block instead of a Python loop over blocks"),
     Size(
         "remat",
@@ -105,6 +119,13 @@ TRANSFORMER_SIZES = (
         "same",
         "type of parameters, which are cast to dtype before use; same as dtype",
         choices=("same", *DTYPES),
+    ),
+    Size(
+        "quantization",
+        "none",
+        "type of the operands of products with the weights of a block, and in their gradients: none for "
+        "dtype, int8, or fp8 (e4m3, incoming gradients e5m2)",
+        choices=("none", "int8", "fp8"),
     ),
     Size(
         "optimizer_dtype",

@@ -9,10 +9,11 @@ from jax.ad_checkpoint import checkpoint_name
 from inspector.model.built_in.explicit import out_sharding
 
 
-def dot_product_attention(query: jax.Array, key: jax.Array, value: jax.Array) -> jax.Array:
+def dot_product_attention(query: jax.Array, key: jax.Array, value: jax.Array, window: int = 0) -> jax.Array:
     """Return the attention of each position to itself and earlier ones, with softmax in float32.
 
     query: (batch, seq, heads, head_dim), as the result. key, value: (batch, seq, kv_heads, head_dim).
+    window: positions that a query sees, itself included; 0 for all.
     """
     batch, seq, heads, head_dim = query.shape
     kv_heads = key.shape[2]
@@ -27,8 +28,10 @@ def dot_product_attention(query: jax.Array, key: jax.Array, value: jax.Array) ->
         preferred_element_type=jnp.float32,
         out_sharding=out_sharding(("batch", "kv_heads", None, "seq", None)),
     )
-    past = jnp.tril(jnp.ones((seq, seq), bool))
-    scores = jnp.where(past, scores * head_dim**-0.5, -jnp.inf)
+    seen = jnp.tril(jnp.ones((seq, seq), bool))
+    if window:
+        seen = jnp.triu(seen, 1 - window)
+    scores = jnp.where(seen, scores * head_dim**-0.5, -jnp.inf)
     weights = jax.nn.softmax(scores, axis=-1).astype(value.dtype)
     attended = jnp.einsum("bkgst,btkh->bskgh", weights, value, out_sharding=out_sharding(by_group))
     by_query = out_sharding(("batch", "seq", "heads", "head_dim"))

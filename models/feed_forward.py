@@ -4,10 +4,8 @@ from __future__ import annotations
 
 import jax
 from flax import linen as nn
-from jax import numpy as jnp
 from jax.ad_checkpoint import checkpoint_name
 
-from inspector.model.built_in.explicit import out_sharding
 from inspector.model.built_in.layer import Layer
 
 
@@ -21,17 +19,17 @@ class MLP(Layer):
     def __call__(self, x: jax.Array) -> jax.Array:
         c = self.config
         activation = getattr(jax.nn, c.activation)
-        by_column = out_sharding(("batch", "seq", "mlp"))
+        by_column = ("batch", "seq", "mlp")
         up = self.weight("up", (c.embed, c.mlp), ("embed", "mlp"), fan_in=c.embed)
         down = self.weight("down", (c.mlp, c.embed), ("mlp", "embed"), fan_in=c.mlp)
         if c.gated:
             gate = self.weight("gate", (c.embed, c.mlp), ("embed", "mlp"), fan_in=c.embed)
-            gates = checkpoint_name(jnp.dot(x, gate, out_sharding=by_column), "mlpwi_0")
-            values = checkpoint_name(jnp.dot(x, up, out_sharding=by_column), "mlpwi_1")
+            gates = checkpoint_name(self.product("bsm,mh->bsh", x, gate, by_column), "mlpwi_0")
+            values = checkpoint_name(self.product("bsm,mh->bsh", x, up, by_column), "mlpwi_1")
             hidden = activation(gates) * values
         else:
-            values = checkpoint_name(jnp.dot(x, up, out_sharding=by_column), "mlpwi")
+            values = checkpoint_name(self.product("bsm,mh->bsh", x, up, by_column), "mlpwi")
             hidden = activation(values)
-        hidden = self.constrained("hidden", hidden, ("batch", "seq", "mlp"))
-        output = jnp.dot(hidden, down, out_sharding=out_sharding(("batch", "seq", "embed")))
+        hidden = self.constrained("hidden", hidden, by_column)
+        output = self.product("bsh,hm->bsm", hidden, down, ("batch", "seq", "embed"))
         return checkpoint_name(output, "mlpwo")

@@ -21,23 +21,24 @@ BLOCK = 512
 LANES = 128  # of a vector register, which the length of a sequence must be a multiple of
 
 
-def flash_attention(query: jax.Array, key: jax.Array, value: jax.Array) -> jax.Array:
+def flash_attention(query: jax.Array, key: jax.Array, value: jax.Array, window: int = 0) -> jax.Array:
     """Return what `dot_product_attention` returns, with the fastest algorithm of the mesh's devices."""
     device = jax.sharding.get_abstract_mesh().abstract_device
     if device is not None and device.platform == "tpu":
-        return splash_attention(query, key, value)
+        return splash_attention(query, key, value, window)
     else:
-        return dot_product_attention(query, key, value)
+        return dot_product_attention(query, key, value, window)
 
 
 def splash_attention(
-    query: jax.Array, key: jax.Array, value: jax.Array, interpret: bool = False
+    query: jax.Array, key: jax.Array, value: jax.Array, window: int = 0, interpret: bool = False
 ) -> jax.Array:
     """Return the attention as `dot_product_attention` does, on the mesh axes of `batch` and `heads`.
 
     Other mesh axes compute the same, so a sequence that is sharded is gathered.
 
     Args:
+      window: positions that a query sees, itself included; 0 for all.
       interpret: run the kernel as JAX operations, for a device that is not a TPU.
     """
     by_query, by_key = ("batch", None, "heads", None), ("batch", None, "kv_heads", None)
@@ -52,14 +53,16 @@ def splash_attention(
         )
     specs = tuple(mesh_spec(names, logical=True) for names in (by_query, by_key, by_key))
     return jax.shard_map(
-        functools.partial(_on_one_device, interpret=interpret),
+        functools.partial(_on_one_device, window=window, interpret=interpret),
         in_specs=specs,
         out_specs=specs[0],
         check_vma=False,  # the kernel does not say over which mesh axes its results vary
     )(query, key, value)
 
 
-def _on_one_device(query: jax.Array, key: jax.Array, value: jax.Array, interpret: bool) -> jax.Array:
+def _on_one_device(
+    query: jax.Array, key: jax.Array, value: jax.Array, window: int, interpret: bool
+) -> jax.Array:
     # Imported here, because Pallas takes half a second.
     from jax.experimental.pallas.ops.tpu.splash_attention import (
         splash_attention_kernel,
@@ -67,7 +70,8 @@ def _on_one_device(query: jax.Array, key: jax.Array, value: jax.Array, interpret
     )
 
     seq, heads, head_dim = query.shape[1:]
-    mask = splash_attention_mask.CausalMask((seq, seq))
+    causal, local = splash_attention_mask.CausalMask, splash_attention_mask.LocalMask
+    mask = local((seq, seq), (window - 1, 0), offset=0) if window else causal((seq, seq))
     tile = math.gcd(seq, BLOCK)
     blocks = ("q", "kv", "kv_compute", "q_dkv", "kv_dkv", "kv_dkv_compute", "q_dq", "kv_dq")
     sizes: dict[str, Any] = {f"block_{name}": tile for name in blocks}

@@ -8,7 +8,8 @@ import jax
 from flax import linen as nn
 from jax import numpy as jnp
 
-from inspector.model.built_in.explicit import has_explicit_axes, partitioned, resharded
+from inspector.model.built_in.explicit import has_explicit_axes, out_sharding, partitioned, resharded
+from inspector.model.built_in.quantized import quantized_product
 from inspector.model.built_in.watching import watch
 
 NORM_EPSILON = 1e-5  # as in Llama and Mixtral
@@ -27,6 +28,10 @@ class Config:
       gated: whether an MLP multiplies the activation by a second product.
       attention: `flash` for a kernel where the devices have one, or `plain`.
       parallel: whether the MLP reads what attention reads, instead of the sum after it.
+      quantization: the format of the operands of products with the weights of a block, a key of
+        `quantized.FORMATS`, or `none`.
+      window: tokens that a query of a layer with a sliding window sees, itself included; 0 for all.
+      global_every: with a window, every so many layers one sees all tokens; 0 if none does.
       positions: how attention knows the order of tokens, one of `catalogue.POSITIONS`.
     """
 
@@ -48,6 +53,9 @@ class Config:
     positions: str = "rotary"
     attention: str = "plain"
     parallel: bool = False
+    window: int = 0
+    global_every: int = 0
+    quantization: str = "none"
 
 
 class Layer(nn.Module):
@@ -70,6 +78,17 @@ class Layer(nn.Module):
         init = partitioned(nn.initializers.normal(fan_in**-0.5), names, used=used)
         weight = self.param(name, init, shape, self.config.weight_dtype)
         return weight.astype(self.config.dtype)
+
+    def product(
+        self, subscripts: str, x: jax.Array, weight: jax.Array, names: tuple[str | None, ...]
+    ) -> jax.Array:
+        """Return `jnp.einsum` of x and a weight, of quantized operands if the layout says so.
+
+        names: the logical axes of the result.
+        """
+        if self.config.quantization == "none":
+            return jnp.einsum(subscripts, x, weight, out_sharding=out_sharding(names))
+        return quantized_product(subscripts, self.config.quantization, out_sharding(names), x, weight)
 
     def norm(self, name: str, x: jax.Array) -> jax.Array:
         """Return the root mean square norm over the last dimension, computed in float32."""

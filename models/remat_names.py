@@ -2,7 +2,8 @@
 
 `none` keeps all, `full` only the input of the block, `minimal` also the outputs of all projections and of the
 matrices of the MLP. `save:NAME+NAME` keeps these activations, `offload:NAME+NAME` keeps them in the memory of
-the host, and a comma joins both. The names and `minimal` are MaxText's. Nothing here imports JAX.
+the host, and a comma joins both. The names and `minimal` are MaxText's, whose other policies are accepted as
+well. Nothing here imports JAX.
 """
 
 from __future__ import annotations
@@ -16,6 +17,19 @@ MLP_INPUTS = ("mlpwi", "mlpwi_0", "mlpwi_1")
 MINIMAL = ("query_proj", "key_proj", "value_proj", "out_proj", *MLP_INPUTS, "mlpwo")
 NAMES = ("decoder_layer_input", "context", *MINIMAL)
 POLICIES = ("none", "full", "minimal")
+_PROJECTIONS = "query_proj+key_proj+value_proj"
+# `get_remat_policy` of MaxText's layers/decoders.py (02bc28ce), without those of the same name here.
+OF_MAXTEXT = {
+    "minimal_flash": f"save:{_PROJECTIONS}+context+out_proj+mlpwi+mlpwo",
+    "minimal_with_context": f"save:{_PROJECTIONS}+context+out_proj+mlpwi+mlpwo",
+    "save_dot_with_context_except_mlp": f"save:{_PROJECTIONS}+context+out_proj",
+    "save_dot_except_mlpwi": f"save:{_PROJECTIONS}+out_proj+mlpwo",
+    "save_dot_except_mlp": f"save:{_PROJECTIONS}+out_proj",
+    "save_qkv_proj": f"save:{_PROJECTIONS}",
+    "save_out_proj": "save:out_proj",
+    "qkv_proj_offloaded": f"offload:{_PROJECTIONS}",
+    "minimal_offloaded": f"offload:{_PROJECTIONS}+out_proj+mlpwi+mlpwo",
+}
 _BOOLEANS = {"false": "none", "0": "none", "no": "none", "off": "none"}
 _BOOLEANS |= {"true": "full", "1": "full", "yes": "full", "on": "full"}
 
@@ -27,7 +41,7 @@ def normalized(text: str) -> str:
       InvalidInput: it is no policy, or a name is unknown or repeated.
     """
     text = text.strip()
-    value = _BOOLEANS.get(text.lower(), text)
+    value = (_BOOLEANS | OF_MAXTEXT).get(text.lower(), text)
     if value in POLICIES:
         return value
     saved, offloaded = kept(value)
@@ -48,8 +62,8 @@ def kept(value: str) -> tuple[tuple[str, ...], tuple[str, ...]]:
         verb, _, names = part.strip().partition(":")
         if verb not in found or found[verb]:
             raise InvalidInput(
-                f"remat is {shown(value)}, but must be {', '.join(POLICIES)}, save:NAME+NAME, "
-                "offload:NAME+NAME, or the last two joined by a comma"
+                f"remat is {shown(value)}, but must be {', '.join((*POLICIES, *OF_MAXTEXT))}, "
+                "save:NAME+NAME, offload:NAME+NAME, or the last two joined by a comma"
             )
         found[verb] = tuple(re.split(r"[+\s]+", names.strip()))  # a link can have spaces for +
     every = (*found["save"], *found["offload"])

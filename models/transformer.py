@@ -40,17 +40,40 @@ class Block(Layer):
     """
 
     feed_forward: FeedForward = MLP
+    window: int = 0
 
     @nn.compact
     def __call__(self, x: jax.Array) -> tuple[jax.Array, None]:
         x = checkpoint_name(x, "decoder_layer_input")
         normed = self.norm("attention_norm", x)
-        x = x + Attention(self.config, name="attention")(normed)
+        x = x + Attention(self.config, self.window, name="attention")(normed)
         x = self.constrained("after_attention", x, ("batch", "seq", "embed"))
         if not self.config.parallel:
             normed = self.norm("norm", x)
         x = x + self.feed_forward(self.config, name="feed_forward")(normed)
         x = self.constrained("after_feed_forward", x, ("batch", "seq", "embed"))
+        return x, None
+
+
+def window_of(config: Config, number: int) -> int:
+    """Return the window of a layer, from 0 on: of every `global_every` layers the last one has none."""
+    is_global = config.global_every and (number + 1) % config.global_every == 0
+    return 0 if is_global else config.window
+
+
+class Period(Layer):
+    """The `global_every` blocks that a scan repeats if only some of them have a window, like Gemma."""
+
+    feed_forward: FeedForward = MLP
+    block: type[Block] = Block
+
+    @nn.compact
+    def __call__(self, x: jax.Array) -> tuple[jax.Array, None]:
+        for number in range(self.config.global_every):
+            layer = self.block(
+                self.config, self.feed_forward, window_of(self.config, number), name=f"block_{number}"
+            )
+            x, _ = layer(x)
         return x, None
 
 
@@ -77,23 +100,23 @@ class Transformer(Layer):
             x = x + self.weight("positions", shape, (None, "embed"), c.embed, used=(None, None))
         x = self.constrained("embedded", x, ("batch", "seq", "embed"))
 
-        if c.remat == "none":
-            block = Block
-        else:
-            block = rematerialized(Block, c.remat, c.scan)
+        block = Block if c.remat == "none" else rematerialized(Block, c.remat, c.scan)
         if c.scan:
+            # Layers of two kinds alternate inside of the scanned module.
+            period = c.global_every if c.window else 0
             blocks = nn.scan(
-                block,
-                length=c.layers,
+                Period if period else block,
+                length=c.layers // (period or 1),
                 variable_axes={"params": 0, "losses": 0},
                 split_rngs={"params": True},
                 check_constancy_invariants=False,  # would trace the block a second time
                 metadata_params={nn.PARTITION_NAME: "layers"},
             )
-            x, _ = blocks(c, self.feed_forward, name="blocks")(x)
+            options = (block,) if period else (c.window,)
+            x, _ = blocks(c, self.feed_forward, *options, name="blocks")(x)
         else:
             for number in range(c.layers):
-                x, _ = block(c, self.feed_forward, name=f"block_{number}")(x)
+                x, _ = block(c, self.feed_forward, window_of(c, number), name=f"block_{number}")(x)
 
         x = self.norm("norm", x)
         by_token = out_sharding(("batch", "seq", "vocab"))
@@ -131,6 +154,9 @@ def transformer(
     optimizer_dtype: str = "same",
     accumulate: int = 1,
     parallel: bool = False,
+    window: int = 0,
+    global_every: int = 0,
+    quantization: str = "none",
     feed_forward: FeedForward = MLP,
 ) -> Model:
     """Build the model with its training. Trace it under a mesh and rules.
@@ -146,11 +172,16 @@ def transformer(
         raise InvalidInput(f"batch is {batch}, but must be a multiple of accumulate, which is {accumulate}")
     if attention == "flash" and seq % LANES:
         raise InvalidInput(f"seq is {seq}, but must be a multiple of {LANES} for flash attention")
+    if scan and window and global_every and layers % global_every:
+        raise InvalidInput(
+            f"layers is {layers}, but must be a multiple of global_every, which is {global_every}, in a scan"
+        )
     weights = dtype if weight_dtype == "same" else weight_dtype
     values: tuple[Any, ...] = (
         *(layers, embed, mlp, heads, kv_heads, head_dim, vocab, scan, remat, tied),
         *(jnp.dtype(dtype), jnp.dtype(weights), frozenset(unconstrained)),
-        *(activation, gated, positions, attention, parallel),
+        *(activation, gated, positions, attention, parallel, window, global_every),
+        quantization,
     )
     config = Config(*values)
     return next_token_model(

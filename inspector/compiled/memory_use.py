@@ -8,6 +8,7 @@ from collections.abc import Mapping, Sequence
 
 from inspector.compiled import argument_path
 from inspector.compiled.hlo.analysis import Analysis
+from inspector.compiled.hlo.attention_kernels import PlannedKernel
 from inspector.compiled.hlo.dataflow import Frame, Value
 from inspector.compiled.hlo.fused_values import fused_values
 from inspector.compiled.hlo.live_values import DEVICE, HOST, Buffer, LiveValues, live_values
@@ -68,13 +69,13 @@ def estimated_use(
     arguments: Sequence[str],
     results: Sequence[str],
     donate: bool,
-    kernel_square: int | None = None,
+    kernel: PlannedKernel | None = None,
 ) -> MemoryUse | None:
     """Return an estimate of the memory of a propagated program; None if its text is too large.
 
     The arguments are those of `estimated_values`.
     """
-    live = estimated_values(analysis, arguments, results, donate, kernel_square)
+    live = estimated_values(analysis, arguments, results, donate, kernel)
     return _record(analysis, live, arguments, results)
 
 
@@ -83,18 +84,18 @@ def estimated_values(
     arguments: Sequence[str],
     results: Sequence[str],
     donate: bool,
-    kernel_square: int | None = None,
+    kernel: PlannedKernel | None = None,
 ) -> LiveValues | None:
     """Return the buffers that a propagated program will need; None if its text is too large.
 
     Args:
       arguments, results: as for `memory_use`.
       donate: whether results are written over the arguments with the same paths.
-      kernel_square: length of the sequences whose scores a kernel of attention keeps on the chip.
+      kernel: as for `fused_values`.
     """
     numbers = {path: number for number, path in enumerate(arguments)}
     donated = {number: numbers[path] for number, path in enumerate(results) if donate and path in numbers}
-    return fused_values(analysis, donated, kernel_square)
+    return fused_values(analysis, donated, kernel)
 
 
 def counted(live: LiveValues) -> list[Buffer]:

@@ -103,7 +103,8 @@ class Chip:
     """One kind of accelerator chip.
 
     hbm_bytes: capacity as sold. hbm_bytes_per_second: between HBM and the chip.
-    flops_per_second: peak of matrix products by operand type (bf16, int8, fp8, fp4, tf32); float16 is bf16.
+    flops_per_second: peak of matrix products by operand type (bf16, int8, int4, fp8, fp4, tf32). float16 is
+      bf16.
     float32_as: the operand type with which XLA multiplies float32 by default.
     cores: TensorCores of a TPU, 1 for a GPU.
     devices: JAX devices of a chip, which share it equally.
@@ -151,9 +152,19 @@ class Chip:
         return self.hbm_bytes_per_second / self.devices
 
     def peak(self, dtype: str) -> Peak | None:
-        """Return the peak of one device for operands of a JAX or XLA type; None if unknown."""
+        """Return the peak of one device for operands of a JAX or XLA type; None if unknown.
+
+        A type that the chip does not multiply is converted to a wider one that it does.
+        """
         runs_as, assumption = self._operand(dtype)
-        rate = self.flops_per_second.get(runs_as) if runs_as else None
+        while runs_as not in self.flops_per_second and runs_as in _WIDER:
+            runs_as = _WIDER[runs_as]
+            kind = "GPU" if self.kind == "gpu" else "TPU"
+            assumption = (
+                f"{dtype} is assumed to be multiplied as {runs_as}, because no faster peak of this {kind} is "
+                "published"
+            )
+        rate = self.flops_per_second.get(runs_as)
         return None if rate is None else Peak(rate / self.devices, runs_as, assumption)
 
     def _operand(self, dtype: str) -> tuple[str, str | None]:
@@ -167,11 +178,17 @@ class Chip:
             return self.float32_as, f"float32 is multiplied {passes}, XLA's default on this chip"
         if dtype in ("int8", "uint8", "s8", "u8"):
             return "int8", None
+        if dtype in ("int4", "uint4", "s4", "u4", "int2", "uint2", "s2", "u2"):
+            return "int4", None
         if dtype.startswith(("float8", "f8")):
             return "fp8", None
         if dtype.startswith(("float4", "f4")):
             return "fp4", None
         return "", None
+
+
+# Types in which XLA multiplies operands of a type that a chip has no unit for.
+_WIDER = {"int4": "int8", "int8": "bf16", "fp4": "fp8", "fp8": "bf16"}
 
 
 def chip(name: str) -> Chip:
@@ -286,8 +303,8 @@ _TABLE = (
         "a100", "NVIDIA A100 SXM 80 GB",
         80_000_000_000,
         2.0e12,  # NVIDIA: 2.039e12
-        # NVIDIA: 3.12e14 and 6.24e14. int8: fp8 in the book, which an A100 lacks. tf32: NVIDIA.
-        {"bf16": 3.1e14, "int8": 6.2e14, "tf32": 1.56e14},
+        # NVIDIA: 3.12e14 and 6.24e14. int8: fp8 in the book, which an A100 lacks. tf32, int4: NVIDIA.
+        {"bf16": 3.1e14, "int8": 6.2e14, "int4": 1.248e15, "tf32": 1.56e14},
         # 12 NVLinks of 25 GB/s. Node: 8 cards of 200 Gbit/s (NVIDIA DGX A100).
         Nodes(8, 300e9, 200e9),
         pcie_bytes_per_second=3.2e10,  # one direction; PCIe 4.0 × 16

@@ -164,6 +164,14 @@ def test_chip_is_consistent(one) -> None:
     assert one.peak("float32").assumption
     assert one.peak("bfloat16").assumption is None
     assert one.peak("float64") is None  # unknown stays unknown
+    # What a chip does not multiply runs as a wider type.
+    for dtype, own, wider in (
+        *(("s4", "int4", "int8"), ("s8", "int8", "bf16")),
+        *(("f4e2m1fn", "fp4", "float8_e5m2"), ("f8e4m3fn", "fp8", "bf16")),
+    ):
+        peak = one.peak(dtype)
+        assert peak.flops_per_second >= one.peak(wider).flops_per_second
+        assert (peak.runs_as == own) == (own in one.flops_per_second) == (peak.assumption is None)
     assert one.peak("bf16") == one.peak("bfloat16")
 
 

@@ -13,8 +13,9 @@ from flax.core import meta
 from jax import numpy as jnp
 
 from inspector.model.built_in.attention import Attention, rotated
+from inspector.model.built_in.dot_product import dot_product_attention
 from inspector.model.built_in.flash import splash_attention
-from tests.models.language_models import CONFIG
+from tests.models.language_models import CONFIG, built
 
 
 @pytest.mark.nightly_but_first
@@ -31,6 +32,28 @@ def test_attention_is_that_of_jax(kv_heads: int) -> None:
     np.testing.assert_allclose(found, expected, atol=1e-5)
 
 
+@pytest.mark.parametrize("window", [1, 3, 10, 100])
+def test_a_window_is_that_of_jax(window: int) -> None:
+    shapes = ((2, 10, 4, 6), (2, 10, 2, 6), (2, 10, 2, 6))
+    arrays = [jax.random.normal(jax.random.key(at), shape) for at, shape in enumerate(shapes)]
+    expected = jax.nn.dot_product_attention(*arrays, is_causal=True, local_window_size=(window - 1, 0))
+    np.testing.assert_allclose(dot_product_attention(*arrays, window), expected, atol=1e-5)
+
+
+@pytest.mark.parametrize("scan", ["false", "true"])
+def test_every_second_layer_sees_all_tokens(scan: str) -> None:
+    """A change of the first token reaches the last one only through a layer without a window."""
+    sizes = {"layers": "2", "seq": "16", "scan": scan}
+    reached = {}
+    for global_every in ("0", "2"):
+        model, state, batch = built("transformer", window="3", global_every=global_every, **sizes)
+        other = batch | {"tokens": batch["tokens"].at[:, 0].set(1 - batch["tokens"][:, 0].clip(0, 1))}
+        changed = np.asarray(model.apply(state, batch) != model.apply(state, other)).any(axis=(0, 2))
+        reached[global_every] = int(changed.nonzero()[0].max())
+    # Two layers of windows of 3 tokens reach 2 · (3 − 1) tokens ahead.
+    assert reached == {"0": 4, "2": 15}
+
+
 def test_rotated_queries_and_keys_know_only_how_far_apart_they_are() -> None:
     query, key = jax.random.normal(jax.random.key(0), (2, 8))
     everywhere = lambda vector: jnp.broadcast_to(vector, (1, 20, 1, 8))  # noqa: E731
@@ -43,18 +66,22 @@ def test_rotated_queries_and_keys_know_only_how_far_apart_they_are() -> None:
 
 
 @pytest.mark.nightly
-@pytest.mark.parametrize("kv_rule", [("kv_heads", "tensor"), ("kv_heads", None)])
-def test_splash_attention_is_the_same_in_shards(kv_rule: tuple[str, str | None]) -> None:
+@pytest.mark.parametrize(
+    ("kv_rule", "window"),
+    [(("kv_heads", "tensor"), 0), (("kv_heads", None), 0), (("kv_heads", "tensor"), 100)],
+)
+def test_splash_attention_is_the_same_in_shards(kv_rule: tuple[str, str | None], window: int) -> None:
     """The kernel, interpreted on emulated devices, against attention without shards."""
     keys = jax.random.split(jax.random.key(0), 3)
     shapes = ((2, 256, 4, 128), (2, 256, 2, 128), (2, 256, 2, 128))
     arrays = [jax.random.normal(key, shape) for key, shape in zip(keys, shapes, strict=True)]
     squares = lambda attention: lambda *arrays: (attention(*arrays) ** 2).sum()  # noqa: E731
-    plain = lambda *arrays: jax.nn.dot_product_attention(*arrays, is_causal=True)  # noqa: E731
+    local = (window - 1, 0) if window else None
+    plain = functools.partial(jax.nn.dot_product_attention, is_causal=True, local_window_size=local)
     expected = jax.grad(squares(plain), (0, 1, 2))(*arrays)
     mesh = jax.make_mesh((2, 2), ("data", "tensor"), (jax.sharding.AxisType.Auto,) * 2)
     rules = (("batch", "data"), ("heads", "tensor"), kv_rule)
-    splash = functools.partial(splash_attention, interpret=True)
+    splash = functools.partial(splash_attention, window=window, interpret=True)
     with jax.set_mesh(mesh), nn.logical_axis_rules(rules):
         np.testing.assert_allclose(jax.jit(splash)(*arrays), plain(*arrays), atol=1e-5)
         found = jax.jit(jax.grad(squares(splash), (0, 1, 2)))(*arrays)

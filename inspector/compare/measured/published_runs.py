@@ -20,6 +20,7 @@ from inspector.layout import Layout
 from inspector.machines import slices, targets
 from inspector.machines.compiler_options import NO_OPTIONS
 from inspector.machines.hardware import CHIPS
+from inspector.model.built_in import remat_names
 
 _MOST_BYTES = 64 * 2**20  # of a file
 # Names of chips in the files that differ from those of `hardware`.
@@ -33,24 +34,33 @@ _LOGICAL = {
     "tensor": ("heads", "kv_heads", "mlp", "vocab"),
     "model": ("heads", "kv_heads", "mlp", "vocab"),
 }
-_QKV = ("query_proj", "key_proj", "value_proj")
-# Policies of the frameworks by name: MaxText's decoders.py, AXLearn's fuji.py, Levanter's configuration.
+# Policies of the frameworks by name, beside those of `remat_names`: AXLearn's fuji.py, Levanter's and Pax's
+# configurations.
+_QKV = "query_proj+key_proj+value_proj"
 _POLICIES = {
-    "none": "none",
-    "full": "full",
-    "minimal": "minimal",
-    "minimal_flash": f"save:{'+'.join(_QKV)}+context+out_proj+mlpwi+mlpwo",
-    "save_dot_except_mlpwi": f"save:{'+'.join(_QKV)}+out_proj+mlpwo",
-    "save_dot_except_mlp": f"save:{'+'.join(_QKV)}+out_proj",
-    "save_qkv_proj": f"save:{'+'.join(_QKV)}",
     "dots_saveable": "minimal",
-    "offload dots to pinned_host": f"offload:{'+'.join(_QKV)}+out_proj+mlpwi+mlpwo",
-    "offload qkv_proj and input": f"offload:decoder_layer_input+{'+'.join(_QKV)}",
-    "offload attention projections": f"offload:{'+'.join(_QKV)}+out_proj",
-    "default": f"save:{'+'.join(_QKV)}+context+out_proj",
+    "offload dots to pinned_host": "minimal_offloaded",
+    "offload qkv_proj and input": f"offload:decoder_layer_input+{_QKV}",
+    "offload attention projections": f"offload:{_QKV}+out_proj",
+    "default": f"save:{_QKV}+context+out_proj",
     "gradient_checkpointing": "full",
+    "save_nothing": "full",
+    "save_dot_with_no_batch_dim": "minimal",
 }
-_NAMES = ("decoder_layer_input", *_QKV, "context", "out_proj", "mlpwi", "mlpwo")
+# MaxText's quantizations.py and Transformer Engine. In all of them, gradients have operands of 8 bits, too.
+_QUANTIZATIONS = {
+    **dict.fromkeys(("fp8", "fp8_full", "fp8_gpu", "aqt_fp8_full", "fp8 probable"), "fp8"),
+    "int8": "int8",
+}
+_NAMES = (
+    *("decoder_layer_input", "query_proj", "key_proj", "value_proj", "context"),
+    "out_proj",
+    "mlpwi",
+    "mlpwo",
+)
+# Models with layers of two kinds: every so many layers attend to all tokens. Gemma 2 (arXiv:2408.00118),
+# Gemma 3 (arXiv:2503.19786), Gemma 4 and gpt-oss (arXiv:2508.10925). In others, all layers have the window.
+_GLOBAL_EVERY = {"gemma2": 2, "gemma3": 6, "gemma4": 6, "gptoss": 2}
 _ACTIVATIONS: dict[tuple[str, ...], tuple[str, str]] = {
     ("relu",): ("relu", "false"),
     ("gelu",): ("gelu", "false"),
@@ -144,6 +154,7 @@ _OPTION_GROUPS = {
 }
 # Names in the same lists that are not options of the compiler: parts of the launch.
 _NO_OPTIONS = re.compile(r"REMOVE|ADD_[A-Z]+|ENHANCED_LAUNCH_BARRIER")
+_VMEM_LIMIT = re.compile(r"CUSTOM_VMEM_LIMIT_FLAG\(vmem_limit=(\d+)\)")
 _OPTION = re.compile(r"-{0,2}(xla_\w+=[^\s,;~]+)")
 
 
@@ -280,13 +291,8 @@ def _refuse(row: Mapping[str, Any], model: Mapping[str, Any]) -> None:
     """Raise _NotReproducible for a run with parts that the models here lack."""
     if row.get("complete") is False:
         raise _NotReproducible("its configuration is only partly published")
-    quantization = _part(row, "dtype").get("quantization")
-    if quantization:
-        raise _NotReproducible(f"it multiplies in {quantization}, which the models here do not")
     if model.get("num_experts"):
         raise _NotReproducible("its mixture of experts has custom kernels (dropless routing)")
-    if model.get("sliding_window_size") or "gemma" in str(model.get("name", "")):
-        raise _NotReproducible("its attention has sliding windows, which the models here lack")
     axes = _axes(row)
     strange = [name for name, size in axes.items() if size != 1 and name not in _LOGICAL]
     if strange:
@@ -299,8 +305,6 @@ def _target(row: Mapping[str, Any], chip: str) -> str:
         raise _NotReproducible(f"its chip {chip} is not known here")
     devices = _count(hardware.get("devices"))
     if CHIPS[chip].kind == "gpu":
-        if row.get("attention") != "plain":
-            raise _NotReproducible("its flash attention for GPUs cannot be compiled without a GPU")
         return f"gpu:{chip}:{devices}"
     number = _count(hardware.get("slices")) or 1
     chips = _count(hardware.get("chips"))
@@ -406,10 +410,22 @@ def _sizes(row: Mapping[str, Any], model: Mapping[str, Any]) -> dict[str, str]:
         "dtype": dtype.get("activations") or "bfloat16",
         "weight_dtype": dtype.get("weights") or "float32",
     }
+    quantization = dtype.get("quantization")
+    if quantization and str(quantization) not in _QUANTIZATIONS:
+        raise _NotReproducible(f"it multiplies in {quantization}, which the models here do not")
+    if quantization:
+        sizes["quantization"] = _QUANTIZATIONS[str(quantization)]
     # The models of MaxText's `global_parameter_scale` have its default decoder layer, whose MLP reads the
     # normalized input of the attention (MaxText/layers/models.py at 76bd53b).
     if re.fullmatch(r"maxtext-\d+b", str(model.get("name", ""))):
         sizes["parallel"] = "true"
+    name = re.sub(r"[^a-z0-9]", "", str(model.get("name", "")).lower())
+    window = _count(model.get("sliding_window_size"))
+    if window and window < (seq or 0):
+        sizes["window"] = window
+        sizes["global_every"] = next((n for family, n in _GLOBAL_EVERY.items() if name.startswith(family)), 0)
+    elif name.startswith("gemma") and not name.startswith("gemma1") and window is None:
+        raise _NotReproducible("the size of its sliding windows is not published")
     if dtype.get("mu"):
         sizes["optimizer_dtype"] = dtype["mu"]
     steps = _count(batch.get("grad_accumulation"))
@@ -422,7 +438,7 @@ def _compiler_options(row: Mapping[str, Any]) -> list[str]:
     """Return the options of XLA with which the run was compiled, `name=value`. The last of a name counts."""
     flags, options = row.get("xla_flags"), dict[str, str]()
     for flag in flags if isinstance(flags, list) else []:
-        text = str(flag)
+        text = _VMEM_LIMIT.sub(r"xla_tpu_scoped_vmem_limit_kib=\1", str(flag))
         if text.lstrip("-").startswith(tuple(NO_OPTIONS)):
             continue
         match = _OPTION.fullmatch(text)
@@ -445,9 +461,10 @@ def _remat(remat: Mapping[str, Any]) -> str:
                 kept[verb].append(name)
         parts = (("save", kept["device"]), ("offload", kept["offload"]))
         return ",".join(f"{verb}:{'+'.join(names)}" for verb, names in parts if names) or "full"
-    if policy not in _POLICIES:
-        raise _NotReproducible(f"its rematerialization policy {policy!r} is not known here")
-    return _POLICIES[policy]
+    try:
+        return remat_names.normalized(_POLICIES.get(policy, policy))
+    except InvalidInput:
+        raise _NotReproducible(f"its rematerialization policy {policy!r} is not known here") from None
 
 
 def _list(value: Any) -> tuple[str, ...]:

@@ -47,7 +47,25 @@ def _as_first_measured(row: Mapping[str, Any]) -> Mapping[str, Any]:
     return changes
 
 
+# Classes of Pax's configs.py that set no policy, which is then SAVE_NOTHING of paxml's model_params.py. It is
+# that of repeated layers; those of GPT126M are not repeated.
+_PAX_POLICIES = {"gpt-175B": "save_nothing", "gpt-126M": "none"}
+
+
+def _is_pax_without_policy(row: Mapping[str, Any]) -> bool:
+    return (
+        _name(row, "layout", "framework") == "Pax"
+        and _name(row, "model", "name") in _PAX_POLICIES
+        and _name(row, "remat", "policy") == "see configs.py"
+    )
+
+
 CORRECTIONS = (
+    Correction(
+        _is_pax_without_policy,
+        lambda row: {"remat": {"policy": _PAX_POLICIES[row["model"]["name"]]}},
+        "the rematerialization of the class in paxml's configs.py",
+    ),
     Correction(
         _is_first_fuji,
         _as_first_measured,

@@ -1,4 +1,5 @@
-"""FLOPs of JAX's splash attention for TPUs, a Pallas kernel whose custom call states none.
+"""FLOPs of JAX's splash attention for TPUs, a Pallas kernel whose custom call states none, and of the kernels
+that replace the attention of a program that is not compiled yet.
 
 Source: jax/experimental/pallas/ops/tpu/splash_attention. The kernel is called on queries
 (…, heads, seq_q, head_dim), keys and values, after two masks of int8 (heads, blocks of queries, blocks of
@@ -11,6 +12,8 @@ from __future__ import annotations
 import math
 import re
 from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Literal
 
 from inspector.compiled.hlo.module import Instruction
 from inspector.compiled.hlo.shapes import Shape
@@ -21,7 +24,71 @@ TARGET = "tpu_custom_call"
 _PRODUCTS = {"fwd": 2, "dq": 3, "dkv": 4}
 _NAME = re.compile(r"splash_m[hq]a_(?:fused_)?(fwd|dq|dkv)")
 _MULTIPLY_ADD = 2  # FLOPs
-_TILE = 512  # queries and keys of a tile of the built-in models, as in MaxText
+# Queries and keys of a tile: those of the built-in models on TPUs, as in MaxText, and of cuDNN and
+# FlashAttention-2 (arXiv:2307.08691) on GPUs.
+_TILES = {"tpu": 512, "gpu": 128}
+# Matrix products of the gradients. One kernel of GPUs has all of them, and computes QKᵀ again.
+_GRADIENT_PRODUCTS = {"tpu": _PRODUCTS["dq"] + _PRODUCTS["dkv"], "gpu": 5}
+# Dimensions of the scores in `models/dot_product.py`.
+_SCORE_DIMENSIONS = 5
+
+
+@dataclass(frozen=True)
+class PlannedKernel:
+    """The kernel that will compute the attention of a program, which has matrix products before its compile.
+
+    Attributes:
+      queries, keys: the two lengths of the scores on one device, which the kernel keeps on the chip.
+      forward_share, train_share: FLOPs of the kernels over those of the matrix products, in a program without
+        gradients and in a train step.
+    """
+
+    queries: int
+    keys: int
+    forward_share: float
+    train_share: float
+
+    def share(self, trains: bool) -> float:
+        """Return the share in a train step or in a program without gradients."""
+        return self.train_share if trains else self.forward_share
+
+    def has_scores(self, shape: Shape | None) -> bool:
+        """Return whether an array of this shape has a score for each pair of a query and a key.
+
+        Scores have dimensions for the sequences, the heads of keys, the queries of each of them, and two for
+        the tokens. Activations and weights can have two dimensions of this size too, but at most four in all.
+        """
+        if shape is None or shape.parts is not None or len(shape.dimensions) < _SCORE_DIMENSIONS:
+            return False
+        if self.queries == self.keys:
+            return shape.dimensions.count(self.keys) >= 2
+        return self.queries in shape.dimensions and self.keys in shape.dimensions
+
+
+def visited_share(seq: int, window: int, kind: Literal["tpu", "gpu"]) -> float:
+    """Return the share of the scores in the tiles that a causal mask leaves.
+
+    window: tokens that a query sees, itself and those before it; 0 for all.
+    """
+    tile = math.gcd(seq, _TILES[kind])
+    tiles = seq // tile
+    # A row of tiles sees its own one, and those that the window of its first query reaches.
+    most = min(tiles, 1 + -(-(window - 1) // tile)) if window else tiles
+    return (most * tiles - most * (most - 1) / 2) / tiles**2
+
+
+def share_of_products(kept: Literal["all", "result", "nothing"], kind: Literal["tpu", "gpu"]) -> float:
+    """Return the FLOPs of the kernels of a train step over those of the products that they replace.
+
+    Each is without the tiles that a mask excludes.
+
+    Args:
+      kept: what of the attention rematerialization keeps: all, its result, or nothing. If nothing, its
+        forward pass runs again. If its result, only the scores are computed again, and not by a kernel.
+    """
+    forward = 2 if kept == "nothing" else 1
+    products = {"all": 6, "result": 7, "nothing": 8}[kept]
+    return (forward * _PRODUCTS["fwd"] + _GRADIENT_PRODUCTS[kind]) / products
 
 
 def kernel(instruction: Instruction) -> str | None:
@@ -46,17 +113,6 @@ def flops(name: str, operands: Sequence[Shape | None]) -> tuple[int | None, str 
     seq_kv = key.dimensions[-2] or 0
     products = _PRODUCTS[name] * _MULTIPLY_ADD * math.prod(rest) * width * seq_kv
     return round(products * _visited(operands, rest[-1], seq_kv)), query.dtype
-
-
-def share_of_products(seq: int) -> float:
-    """Return the FLOPs of the kernels over those of the matrix products that compute causal attention.
-
-    The kernels skip the tiles that the mask excludes. Their gradients compute scores again: with the forward
-    pass, which rematerialization runs twice, they have 11 products where JAX's own have 8.
-    """
-    forward, backward = _PRODUCTS["fwd"], _PRODUCTS["dq"] + _PRODUCTS["dkv"]
-    tiles = seq // math.gcd(seq, _TILE)
-    return (2 * forward + backward) / (4 * forward) * (tiles + 1) / (2 * tiles)
 
 
 def _visited(operands: Sequence[Shape | None], seq_q: int, seq_kv: int) -> float:

@@ -18,9 +18,10 @@ from typing import TypeAlias
 
 from inspector.compiled.hlo import live_values, opcodes
 from inspector.compiled.hlo.analysis import Analysis
+from inspector.compiled.hlo.attention_kernels import PlannedKernel
 from inspector.compiled.hlo.dataflow import Forward, Tree, leaves, tree_of
 from inspector.compiled.hlo.flops import product
-from inspector.compiled.hlo.fused_values import CONSTANTS, ORDERS, READERS, are_scores, written_shape
+from inspector.compiled.hlo.fused_values import CONSTANTS, ORDERS, READERS, written_shape
 from inspector.compiled.hlo.module import Computation, Instruction, operand_shapes
 from inspector.compiled.hlo.opcodes import Does
 from inspector.compiled.hlo.shapes import Shape, total_bytes
@@ -88,21 +89,21 @@ class FusedTraffic:
 
 
 def fused_traffic(
-    analysis: Analysis, kernel_square: int | None = None, fuses_products: bool = True
+    analysis: Analysis, kernel: PlannedKernel | None = None, fuses_products: bool = True
 ) -> FusedTraffic | None:
     """Return the traffic of a propagated program.
 
     Return None if its text is truncated or too large. A loop with an unknown trip count runs once.
 
     Args:
-      kernel_square: as for `fused_values`.
+      kernel: as for `fused_values`.
       fuses_products: whether other instructions are fused into matrix products. Those of GPUs are calls of
         a library, which reads its operands from memory.
     """
     entry = analysis.module.complete_entry(largest=live_values.LARGEST_PROGRAM)
     if entry is None:
         return None
-    reader = _Reader(analysis, kernel_square, READERS if fuses_products else 1)
+    reader = _Reader(analysis, kernel, READERS if fuses_products else 1)
     try:
         reader.result_of(entry, ())
     except TooLong:
@@ -116,11 +117,11 @@ class _Reader(Forward[_Array]):
     enters = frozenset({"call"})
     rounds = 1
 
-    def __init__(self, analysis: Analysis, kernel_square: int | None, readers: int) -> None:
+    def __init__(self, analysis: Analysis, kernel: PlannedKernel | None, readers: int) -> None:
         super().__init__(analysis.module)
         self._analysis = analysis
         self._runs = analysis.runs
-        self._square = kernel_square
+        self._kernel = kernel
         self._readers = readers
         self._entered: set[str] = set()
         self._times = 0  # executions of the computation that is followed
@@ -252,7 +253,7 @@ class _Reader(Forward[_Array]):
 
     def _is_kept(self, value: _Value) -> bool:
         """Return whether a kernel keeps an array on the chip."""
-        return self._square is not None and are_scores(value.shape, self._square)
+        return self._kernel is not None and self._kernel.has_scores(value.shape)
 
 
 def _new(name: str, shape: Shape | None) -> _Tree:

@@ -13,6 +13,7 @@ from collections.abc import Collection, Iterable, Mapping, Sequence
 
 from inspector.compiled.hlo import live_values, opcodes
 from inspector.compiled.hlo.analysis import Analysis
+from inspector.compiled.hlo.attention_kernels import PlannedKernel
 from inspector.compiled.hlo.dataflow import Tree, leaves
 from inspector.compiled.hlo.live_values import LiveValues
 from inspector.compiled.hlo.module import Computation, Instruction, operand_names
@@ -24,8 +25,6 @@ from inspector.compiled.hlo.step_limit import TooLong
 ORDERS: frozenset[Does] = frozenset({"reorder", "bitcast"})
 # Made wherever they are needed.
 CONSTANTS: frozenset[Does] = frozenset({"constant", "iota"})
-# Dimensions of the scores in `models/dot_product.py`.
-_SCORE_DIMENSIONS = 5
 # A result that this many instructions with memory read is written once.
 READERS = 2
 
@@ -37,14 +36,13 @@ class _Fused(tuple[int, ...]):
 def fused_values(
     analysis: Analysis,
     donated: Mapping[int, int] | None = None,
-    kernel_square: int | None = None,
+    kernel: PlannedKernel | None = None,
 ) -> LiveValues | None:
     """Return the buffers of a program before a compile; None if its text is truncated or too large.
 
     Args:
       donated: number of each result that is written over an argument → number of the argument.
-      kernel_square: length of the sequences whose square, the scores of attention, a kernel keeps on the
-        chip. They have no buffer.
+      kernel: keeps the scores of attention on the chip. They have no buffer.
     """
     entry = analysis.module.complete_entry(largest=live_values.LARGEST_PROGRAM)
     if entry is None:
@@ -53,21 +51,10 @@ def fused_values(
         live = _Reader(analysis, donated or {}).read(entry)
     except TooLong:
         return None
-    if kernel_square is None:
+    if kernel is None:
         return live
-    kept = (buffer for buffer in live.buffers if not are_scores(buffer.shape, kernel_square))
+    kept = (buffer for buffer in live.buffers if not kernel.has_scores(buffer.shape))
     return LiveValues(tuple(kept), live.instructions)
-
-
-def are_scores(shape: Shape | None, seq: int) -> bool:
-    """Return whether an array of this shape has a score for each pair of tokens of a sequence.
-
-    Scores have dimensions for the sequences, the heads of keys, the queries of each of them, and two for the
-    tokens. Activations and weights can have two dimensions of this size too, but they have at most four.
-    """
-    if shape is None or shape.parts is not None:
-        return False
-    return len(shape.dimensions) >= _SCORE_DIMENSIONS and shape.dimensions.count(seq) >= 2
 
 
 class _Reader(live_values.Reader):

@@ -484,10 +484,10 @@ def traffic_seconds(program: Program, chip: Chip) -> float:
 def attention_seconds(program: Program, chip: Chip) -> tuple[float, float]:
     """Return the share of the matrix FLOPs that a kernel of attention replaces, and the kernel's seconds.
 
-    Both are 0 if the program or the chip has no such kernel.
+    Both are 0 if the program has no such kernel.
     """
     work = program.work
-    if work is None or work.attention is None or not work.matmul or chip.kind != "tpu":
+    if work is None or work.attention is None or not work.matmul:
         return 0.0, 0.0
     flops = sum(product.flops for product in work.matmul)
     peak = chip.peak(max(work.matmul, key=lambda product: product.flops).dtype)

@@ -10,7 +10,6 @@ from cachetools import LRUCache, cached
 
 from inspector.compare.search.bounds import Amounts, Dimensions, alternatives
 from inspector.compiled import hlo
-from inspector.compiled.hlo import attention_kernels
 from inspector.compiled.hlo.analysis import Analysis
 from inspector.compiled.hlo.flops import contracted_sizes, product
 from inspector.compiled.hlo.module import Module, operand_names, operand_shapes
@@ -18,7 +17,7 @@ from inspector.compiled.hlo.shapes import Shape
 from inspector.core.errors import InvalidInput
 from inspector.core.snapshot import Mesh, MeshAxis
 from inspector.layout import Layout
-from inspector.producers.propagation.propagate import Setting, partitioned_module
+from inspector.producers.propagation.propagate import TRAIN_STEP, Setting, partitioned_module
 from inspector.producers.propagation.shardable import Shardable, key_of, shardable
 from inspector.producers.propagation.template import Template, template_key
 
@@ -28,7 +27,7 @@ _UNUSED = Mesh((MeshAxis("unused", 2),), (0, 1))
 
 def _key(template: Template, layout: Layout, name: str) -> str:
     setting = Setting.of(layout)
-    return f"{template_key(layout)} {setting.kernel_square} {setting.kind} {name}"
+    return f"{template_key(layout)} {setting.kernel} {setting.kind} {name}"
 
 
 @cached(LRUCache(8), key=_key)
@@ -79,12 +78,12 @@ def amounts_of(template: Template, layout: Layout, name: str) -> Amounts | None:
         traffic[None if sized is None else alternatives([names for _, names in one] for one in sized)] += (
             count
         )
-    square = setting.kernel_square
+    kernel = setting.kernel
     return Amounts(
         lowered.name,
         dict(products),
         dict(attention),
-        attention_kernels.share_of_products(square) if square else 0.0,
+        kernel.share(lowered.name == TRAIN_STEP) if kernel else 0.0,
         None if fused is None else dict(traffic),
         0.0 if fused is None else float(fused.fusions),
         known.given,

@@ -13,8 +13,8 @@ import jax
 
 from inspector.compiled import hlo, program_text
 from inspector.compiled.argument_uses import argument_uses
-from inspector.compiled.hlo import attention_kernels
 from inspector.compiled.hlo.analysis import Analysis
+from inspector.compiled.hlo.attention_kernels import PlannedKernel
 from inspector.compiled.hlo.fused_traffic import FusedTraffic, fused_traffic
 from inspector.compiled.hlo.later_passes import as_compiled_for
 from inspector.compiled.hlo.live_values import LiveValues
@@ -60,6 +60,7 @@ from inspector.producers.propagation.manual import manual_axes_around
 from inspector.producers.propagation.numbers import purposes_of
 from inspector.producers.propagation.one_mesh import OTHER_MESHES, meshes_of
 from inspector.producers.propagation.origins import Sources, origins_of_value
+from inspector.producers.propagation.planned_kernel import planned_kernel
 from inspector.producers.propagation.rewritable import RewritableModule
 from inspector.producers.propagation.shardings import (
     axes_of_dimensions,
@@ -73,6 +74,7 @@ from inspector.producers.propagation.template import Lowered, template_of
 from inspector.producers.propagation.xla_partitioner import MOST_DEVICES, partitioned_prepared
 
 SCALED = "scaled-programs"
+TRAIN_STEP = "train_step"
 
 # Devices of a mesh on which the shards of a value over parts of axes are listed, half a kilobyte each.
 MOST_LISTED = 512
@@ -85,7 +87,7 @@ class Setting:
     Attributes:
       watched: name of the program whose activations and gradients are listed.
       donate: whether results are written over the arguments with the same paths.
-      kernel_square: length of the sequences whose scores a kernel of attention keeps on the chip.
+      kernel: the kernel that will compute attention; None without one.
       offloads: whether activations are kept in host memory, which the lowered program does not show. The
         memory of a program with values there is not estimated.
       optimizer_axes: mesh axes over which the optimizer state is sharded in addition to its parameters.
@@ -100,7 +102,7 @@ class Setting:
     has_rules: bool = False
     watched: str | None = None
     donate: bool = False
-    kernel_square: int | None = None
+    kernel: PlannedKernel | None = None
     offloads: bool = False
     optimizer_axes: tuple[str, ...] = ()
     kind: Kind | None = None
@@ -112,18 +114,15 @@ class Setting:
     def of(cls, layout: Layout, platforms: Collection[Kind] = ()) -> Setting:
         """Return the setting of a layout. Only one without a machine is read for `platforms`, too."""
         sizes = dict(layout.sizes)
-        seq = sizes.get("seq")
         machine = layout.machine
         kind = machine.kind if machine else None
-        # On GPUs the same attention is computed by matrix products.
-        flash = sizes.get("attention") == "flash" and kind != "gpu"
         return cls(
             layout.mesh(),
             tuple(layout.rules),
             layout.entry.has_rules,
             layout.entry.watched_program,
             donate=layout.donate,
-            kernel_square=seq if flash and isinstance(seq, int) else None,
+            kernel=planned_kernel(layout),
             offloads="offload:" in str(sizes.get("remat")),
             optimizer_axes=layout.optimizer_axes,
             kind=kind,
@@ -180,17 +179,17 @@ class Setting:
         """Return an estimate of the memory of a program; None if it is unknown."""
         if self.offloads or lowered.offloads:
             return None
-        return estimated_use(analysis, lowered.inputs, lowered.outputs, self.donate, self.kernel_square)
+        return estimated_use(analysis, lowered.inputs, lowered.outputs, self.donate, self.kernel)
 
     def traffic(self, analysis: Analysis) -> FusedTraffic | None:
         """Return an estimate of the HBM traffic of a program; None if it is unknown."""
-        return fused_traffic(analysis, self.kernel_square, self.kind != "gpu")
+        return fused_traffic(analysis, self.kernel, self.kind != "gpu")
 
     def live_values(self, analysis: Analysis, lowered: Lowered) -> LiveValues | None:
         """Return the buffers that a program will probably need; None if they are unknown."""
         if self.offloads or lowered.offloads:
             return None
-        return estimated_values(analysis, lowered.inputs, lowered.outputs, self.donate, self.kernel_square)
+        return estimated_values(analysis, lowered.inputs, lowered.outputs, self.donate, self.kernel)
 
 
 def propagate(payload: dict[str, Any], report: Callable[..., None]) -> dict[str, Any]:
@@ -370,7 +369,7 @@ def _read(
         platform=setting.kind,
         flops_per_device=work.flops,
         collectives=collectives,
-        work=with_traffic(work, setting.traffic(analysis), setting.kernel_square),
+        work=with_traffic(work, setting.traffic(analysis), setting.kernel, lowered.name),
         memory_use=setting.memory_use(analysis, lowered) if named else None,
         open_choices=open_choices(analysis),
         first_used=tuple(lowered.first_used) or None,
@@ -530,10 +529,12 @@ def partitioned_module(
     return on_large_mesh(on(last.first), on(last.second), last), last.first
 
 
-def with_traffic(work: Work, traffic: FusedTraffic | None, kernel_square: int | None) -> Work:
+def with_traffic(
+    work: Work, traffic: FusedTraffic | None, kernel: PlannedKernel | None, program: str
+) -> Work:
     """Return the work of a program with the traffic that remains when a compiler has fused it.
 
-    kernel_square: length of the sequences whose attention a kernel computes; None without a kernel.
+    kernel: what will compute attention; None without one.
     """
     if traffic is None:
         return work
@@ -547,15 +548,15 @@ def with_traffic(work: Work, traffic: FusedTraffic | None, kernel_square: int | 
             for part in work.parts
             for fused in (traffic.parts.get(part.within, (0.0, 0.0)),)
         ),
-        attention=kernel_work(sum(traffic.attention.values()), kernel_square),
+        attention=kernel_work(sum(traffic.attention.values()), kernel, program),
     )
 
 
-def kernel_work(products: float, kernel_square: int | None) -> KernelWork | None:
+def kernel_work(products: float, kernel: PlannedKernel | None, program: str) -> KernelWork | None:
     """Return what a kernel of attention computes in the place of these FLOPs; None if there are none."""
-    if not products or kernel_square is None:
+    if not products or kernel is None:
         return None
-    return KernelWork(products, products * attention_kernels.share_of_products(kernel_square))
+    return KernelWork(products, products * kernel.share(program == TRAIN_STEP))
 
 
 def _arrays(history: History, origins: bool, sources: Sources, setting: Setting, program: str) -> list[Array]:

@@ -118,7 +118,8 @@ def test_the_scaled_models_of_maxtext_have_parallel_blocks(tmp_path):
         ({"chip": "v5p", "topology": "v5p-512", "chips": 256}, None, "tpu:v5p:4x8x8"),
         ({"chip": "v5p", "topology": "4x8x8", "slices": 2, "chips": 512}, None, "tpu:v5p:4x8x8*2"),
         ({"chip": "h100", "topology": "two nodes", "chips": 16}, "plain", "gpu:h100:16"),
-        ({"chip": "h100", "topology": "two nodes", "chips": 16}, "flash", None),
+        ({"chip": "h100", "topology": "two nodes", "chips": 16}, "flash", "gpu:h100:16"),
+        ({"chip": "v100-16gb", "topology": "one node", "chips": 8}, "plain", None),
     ],
 )
 def test_the_machine_of_a_run(tmp_path, hardware, attention, target):
@@ -128,6 +129,27 @@ def test_the_machine_of_a_run(tmp_path, hardware, attention, target):
     (run,) = read(tmp_path, row | {"hardware": machine, "layout": layout, "attention": attention})
     assert (run.layout.target if run.layout else None) == target, run.reason
     assert (run.reason is None) == (target is not None)
+
+
+@pytest.mark.parametrize(
+    ("name", "window", "expected"),
+    [("gemma3-12b", 1024, (1024, 6)), ("gpt-oss-120b", 128, (128, 2)), ("mistral-7b", 1024, (1024, 0))],
+)
+def test_sliding_windows(tmp_path, name, window, expected):
+    (run,) = read(tmp_path, changed("model", name=name, sliding_window_size=window, layers=12))
+    assert run.layout is not None, run.reason
+    assert (run.layout.sizes["window"], run.layout.sizes["global_every"]) == expected
+    # A sequence that is not longer than the window has none.
+    (run,) = read(tmp_path, changed("model", name=name, sliding_window_size=2048, layers=12))
+    assert run.layout is not None and run.layout.sizes["window"] == 0
+    if "gemma" in name:
+        assert read(tmp_path, changed("model", name=name))[0].layout is None
+
+
+@pytest.mark.parametrize(("published", "name"), [("fp8_full", "fp8"), ("int8", "int8"), (None, "none")])
+def test_quantized_products(tmp_path, published, name):
+    (run,) = read(tmp_path, changed("dtype", quantization=published))
+    assert run.layout is not None and run.layout.sizes["quantization"] == name
 
 
 def test_levanter_shards_parameters_over_its_data_axis(tmp_path):
@@ -159,9 +181,9 @@ def test_the_measured_step(tmp_path, measured, seconds):
 
 NOT_REPRODUCIBLE = {
     "incomplete": ROW | {"complete": False},
-    "quantized": changed("dtype", quantization="fp8"),
+    "quantized to an unknown type": changed("dtype", quantization="int1"),
     "experts": changed("model", num_experts=8),
-    "windows": changed("model", sliding_window_size=1024),
+    "windows of an unknown size": changed("model", name="gemma3-12b"),
     "an unknown chip": changed("hardware", chip="abacus"),
     "no chips": changed("hardware", chips=None),
     "a mesh that does not fit": changed("layout", axes={"fsdp": 7}),

@@ -4,11 +4,13 @@ from __future__ import annotations
 
 from inspector.compiled import hlo
 from inspector.compiled.hlo.analysis import Analysis
+from inspector.compiled.hlo.attention_kernels import PlannedKernel
 from inspector.compiled.hlo.fused_traffic import FusedTraffic, fused_traffic
 
 # Dimensions of the products of attention, on queries (batch, seq, heads, group, head) and keys without group.
 SCORES = "lhs_batch_dims={0,2}, rhs_batch_dims={0,2}, lhs_contracting_dims={4}, rhs_contracting_dims={3}"
 VALUES = "lhs_batch_dims={0,1}, rhs_batch_dims={0,2}, lhs_contracting_dims={4}, rhs_contracting_dims={1}"
+KERNEL = PlannedKernel(128, 128, 0.5, 0.6)
 
 
 def read(text: str, **options: object) -> FusedTraffic:
@@ -124,7 +126,7 @@ ENTRY e {
 }
 """
     text = text.replace("SCORES", SCORES).replace("VALUES", VALUES)
-    plain, kernel = read(text), read(text, kernel_square=128)
+    plain, kernel = read(text), read(text, kernel=KERNEL)
     scores = 2 * 4 * 128 * 128 * 4
     assert plain.total - kernel.total == 2 * scores
     assert not plain.attention

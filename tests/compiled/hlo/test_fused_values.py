@@ -6,12 +6,14 @@ from typing import Any
 
 from inspector.compiled import hlo
 from inspector.compiled.hlo.analysis import Analysis
+from inspector.compiled.hlo.attention_kernels import PlannedKernel
 from inspector.compiled.hlo.fused_values import fused_values
 from inspector.compiled.hlo.live_values import LiveValues
 
 # Dimensions of the products of attention, on queries (batch, seq, heads, group, head) and keys without group.
 SCORES = "lhs_batch_dims={0,2}, rhs_batch_dims={0,2}, lhs_contracting_dims={4}, rhs_contracting_dims={3}"
 VALUES = "lhs_batch_dims={0,1}, rhs_batch_dims={0,2}, lhs_contracting_dims={4}, rhs_contracting_dims={1}"
+KERNEL = PlannedKernel(128, 128, 0.5, 0.6)
 
 
 def read(text: str, **options: Any) -> LiveValues:
@@ -72,7 +74,7 @@ ENTRY e {
 """
     text = text.replace("SCORES", SCORES).replace("VALUES", VALUES)
     assert names(read(text)).keys() == {"s", "o"}
-    assert names(read(text, kernel_square=128)).keys() == {"o"}
+    assert names(read(text, kernel=KERNEL)).keys() == {"o"}
 
 
 def test_activations_as_wide_as_a_sequence_is_long_are_no_scores() -> None:
@@ -83,7 +85,7 @@ ENTRY e {
   ROOT y = bf16[6,2,128,128] dot(x, w), lhs_contracting_dims={3}, rhs_contracting_dims={0}
 }
 """
-    assert names(read(text, kernel_square=128)).keys() == names(read(text)).keys()
+    assert names(read(text, kernel=KERNEL)).keys() == names(read(text)).keys()
 
 
 LOOP = """HloModule m
