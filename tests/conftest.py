@@ -121,17 +121,6 @@ def service(_shared_workers: None) -> Inspection:
     return inspection.shared()
 
 
-@pytest.fixture(scope="module")
-def inspect_shares_a_worker() -> Iterator[None]:
-    """Let all calls of `inspect` of a file have one worker, instead of each its own."""
-    from inspector.service.program_run import causes
-
-    with causes.Pool(workers=1) as pool, pytest.MonkeyPatch.context() as patch:
-        patch.setattr(causes, "Pool", lambda **_: pool)
-        patch.setattr(causes.CauseFinder, "close", lambda _: None)
-        yield
-
-
 @pytest.fixture
 def known_models(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
     """A model that a test registers is forgotten after it."""

@@ -4,31 +4,40 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
-from typing import Any, TypeVar
+from typing import Any, TypeVar, get_args
 
 from inspector.checks.lock_file import LockedArray, LockedCollective, LockedMesh, LockFile
 from inspector.checks.policy.outcome import name
+from inspector.core.collectives import OPERATIONS
 from inspector.core.formatting import (
     bytes_text,
     counted,
     mesh_axes_text,
     mesh_sizes_text,
     shape_text,
+    signed_text,
     spec_text,
 )
+from inspector.core.snapshot import Group
 
 # Arrays inside compiled programs, which a plan does not have.
 _INSIDE_PROGRAMS = ("activation", "gradient")
 _Locked = TypeVar("_Locked", LockedArray, LockedCollective)
+_MOST_NAMED = 2  # arrays, and kinds of collectives of a program, in the sentence about all changes
 
 
 @dataclass(frozen=True)
 class Changes:
-    """Lines about changes, about differences that do not count, and about what cannot be compared."""
+    """Lines about changes, about differences that do not count, and about what cannot be compared.
+
+    `summary` names the first arrays that changed, and the traffic of each program before and now. It is None
+    without changes.
+    """
 
     changed: tuple[str, ...]
     noted: tuple[str, ...]
     unknown: tuple[str, ...]
+    summary: str | None = None
 
 
 def changes(before: LockFile, after: LockFile) -> Changes:
@@ -47,7 +56,85 @@ def changes(before: LockFile, after: LockFile) -> Changes:
     changes += _compared(*arrays, words, lambda array: name(array.path), _array_text, _facts)
     if programs:
         changes += _program_changes(before, after)
-    return Changes(tuple(changes), tuple(noted), tuple(unknown))
+    summary = None
+    if changes:
+        parts = [_mesh_summary(before.mesh, after.mesh), _array_summary(*arrays)]
+        if programs:
+            parts += [
+                _traffic_summary(before, after, program)
+                for program in before.programs
+                if program in after.programs
+            ]
+        old, new = (f"jax {name(lock.versions.get('jax', 'none'))}" for lock in (before, after))
+        if old != new:
+            parts.append(f"the lock is of {old}, this is {new}")
+        summary = "; ".join(filter(None, parts)) or None
+    return Changes(tuple(changes), tuple(noted), tuple(unknown), summary)
+
+
+def _mesh_summary(before: LockedMesh | None, after: LockedMesh | None) -> str | None:
+    texts = _mesh_text(before), _mesh_text(after)
+    return None if texts[0] == texts[1] else f"the mesh is {texts[1]} instead of {texts[0]}"
+
+
+def _array_summary(before: Mapping[str, LockedArray], after: Mapping[str, LockedArray]) -> str | None:
+    """Return the sharding of the first arrays that changed, the parameters first."""
+    differing = [path for path in before.keys() | after.keys() if _differs(before.get(path), after.get(path))]
+    both = {**before, **after}
+    differing.sort(key=lambda path: (get_args(Group).index(both[path].group), path))
+    texts = [_became(before.get(path), after.get(path)) for path in differing[:_MOST_NAMED]]
+    if more := len(differing) - len(texts):
+        texts.append(f"and {counted(more, 'more array')} changed")
+    return ", ".join(texts) or None
+
+
+def _differs(old: LockedArray | None, new: LockedArray | None) -> bool:
+    return old is None or new is None or bool(_facts(old, new))
+
+
+def _became(old: LockedArray | None, new: LockedArray | None) -> str:
+    if old is None or new is None:
+        array = old or new
+        assert array is not None
+        return f"{name(array.path)} is {'new' if old is None else 'gone'}"
+    if old.spec != new.spec:
+        return f"{name(new.path)} is {name(spec_text(new.spec))} instead of {name(spec_text(old.spec))}"
+    return f"{name(new.path)} changed"
+
+
+def _traffic_summary(before: LockFile, after: LockFile, program: str) -> str:
+    """Return what one device sends in one run of a program, before and now, and what changed most."""
+    rows = [
+        {collective.key: collective for collective in lock.collectives if collective.program == program}
+        for lock in (before, after)
+    ]
+    old, new = (_sent(list(of_lock.values())) for of_lock in rows)
+    if old is None or new is None:
+        return f"the traffic of {name(program)} is unknown"
+    now = f"{name(program)} sends {new}"
+    changed = {}
+    for key in rows[0].keys() | rows[1].keys():
+        amounts = [0 if (row := side.get(key)) is None else row.wire_bytes_per_device or 0 for side in rows]
+        if amounts[0] != amounts[1]:
+            changed[key] = amounts[1] - amounts[0]
+    if not changed:
+        return f"{now} per device in one run, as before"
+    largest = sorted(changed, key=lambda key: -abs(changed[key]))[:_MOST_NAMED]
+    texts = [
+        f"{_kind_text(rows[1].get(key) or rows[0][key])} {signed_text(changed[key], bytes_text)}"
+        for key in largest
+    ]
+    return f"{now} instead of {old} per device in one run: {', '.join(texts)}"
+
+
+def _sent(collectives: list[LockedCollective]) -> str | None:
+    """Return the bytes that one device sends. It is a bound if devices or branches can differ."""
+    amounts = [collective.wire_bytes_per_device for collective in collectives]
+    if None in amounts:
+        return None
+    pairs = sum(OPERATIONS[row.op].route == "pairs" for row in collectives if row.op in OPERATIONS)
+    bound = pairs > 1 or any(collective.conditional for collective in collectives)
+    return f"{'up to ' if bound else ''}{bytes_text(sum(filter(None, amounts)))}"
 
 
 def _notes(before: LockFile, after: LockFile) -> list[str]:
@@ -196,9 +283,12 @@ def _text(collective: LockedCollective) -> str:
     )
 
 
+def _kind_text(collective: LockedCollective) -> str:
+    return f"{name(collective.op)} over {mesh_axes_text(collective.axes, name)}"
+
+
 def _collective_name(collective: LockedCollective) -> str:
-    axes = mesh_axes_text(collective.mesh_axes, name)
-    return f"{name(collective.op)} over {axes} in {name(collective.program)}"
+    return f"{_kind_text(collective)} in {name(collective.program)}"
 
 
 def _count_text(count: int | None) -> str:

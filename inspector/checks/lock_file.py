@@ -69,7 +69,8 @@ class LockedArray(Record):
 class LockedCollective(Record):
     """All collectives of one operation over the same mesh axes in one program, summed by `traffic`.
 
-    Executions and bytes are per run and device. None means unknown.
+    Executions and bytes are per run and device. None means unknown. `axis_parts` are the parts of mesh axes
+    along which they send, if `mesh_axes` is None because whole axes do not form the groups.
     """
 
     program: str
@@ -80,11 +81,17 @@ class LockedCollective(Record):
     payload_bytes: NonNegativeInt | None
     wire_bytes_per_device: NonNegativeInt | None
     conditional: bool
+    axis_parts: tuple[str, ...] | None = field(default=None, metadata=OMIT_NONE)
+
+    @property
+    def axes(self) -> tuple[str, ...] | None:
+        """The mesh axes, or the parts of mesh axes, along which they send."""
+        return self.axis_parts if self.mesh_axes is None else self.mesh_axes
 
     @property
     def key(self) -> tuple[Any, ...]:
         """What identifies it in a lock file, in sorting order."""
-        return self.program, self.mesh_axes is None, self.mesh_axes or (), self.op
+        return self.program, self.mesh_axes is None, self.axes is None, self.axes or (), self.op
 
 
 @dataclass(frozen=True)
@@ -148,8 +155,7 @@ def from_json(value: Any, what: str = "the lock file") -> LockFile:
     lock = typed_json.decode_file(LockFile, value, what, FORMAT, VERSION)
     names = [f"array {array.path}" for array in lock.arrays]
     names += [
-        f"{collective.op} over {collective.mesh_axes} in {collective.program}"
-        for collective in lock.collectives
+        f"{collective.op} over {collective.axes} in {collective.program}" for collective in lock.collectives
     ]
     for name, count in Counter(names).items():
         if count > 1:

@@ -8,7 +8,7 @@ import os
 import sys
 from collections.abc import Callable, Iterator
 from dataclasses import replace
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import jax
 from jax import numpy as jnp
@@ -26,6 +26,9 @@ from inspector.producers.capture import capture_compiled
 from inspector.producers.jax_internals import arrays, custom_partitions, lowering_hook, programs
 from inspector.producers.program_run.named_arguments import argument_paths, with_argument_names
 from inspector.producers.program_run.recorder import lowered_settings
+
+if TYPE_CHECKING:  # imported when the first worker is needed
+    from inspector.service.engine import Pool
 
 _NOT_A_FUNCTION = "must be a function, or the result of jax.jit, nnx.jit or eqx.filter_jit"
 
@@ -113,11 +116,7 @@ def _with_causes(snapshot: Snapshot, module: Callable[[], Any]) -> Snapshot:
         return snapshot  # Flax and Equinox wrap what JAX lowers
     from inspector.service.program_run.causes import CauseFinder
 
-    finder = CauseFinder()
-    try:
-        return finder(snapshot, bytecode.of_module(lowered))
-    finally:
-        finder.close()
+    return CauseFinder(_pool())(snapshot, bytecode.of_module(lowered))
 
 
 def _with_names(snapshot: Snapshot, compiled: Any, name: str) -> Snapshot:
@@ -220,8 +219,13 @@ def _for_target(snapshot: Snapshot, lowered: Any, target: targets.Target) -> Sna
         mesh = replace(mesh, devices=tuple(places[device] for device in mesh.devices))
     settings = lowered_settings(lowered, places)
     settings["partitions"] = getattr(lowered, custom_partitions.ATTRIBUTE, [])
-    compiler = TargetCompiler(target)
-    try:
-        return compiler(replace(snapshot, mesh=mesh), bytecode.of_module(lowered.stablehlo()), settings)
-    finally:
-        compiler.close()
+    compiler = TargetCompiler(target, _pool())
+    return compiler(replace(snapshot, mesh=mesh), bytecode.of_module(lowered.stablehlo()), settings)
+
+
+@functools.cache
+def _pool() -> Pool:
+    """Return the worker of all calls in this process: to start one takes longer than most programs need."""
+    from inspector.service.engine import Pool
+
+    return Pool(workers=1)

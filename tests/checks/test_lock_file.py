@@ -170,6 +170,48 @@ def test_every_kind_of_change_is_one_line() -> None:
     )
 
 
+def test_the_summary_names_arrays_and_traffic() -> None:
+    snapshot = samples.snapshot()
+    kernel, *rest = snapshot.arrays[1:]
+    unsharded = dataclasses.replace(kernel, spec=(None, None))
+    before = stepping(snapshot, collective(payload=4096), collective("all-reduce", payload=2048))
+    after = stepping(
+        dataclasses.replace(snapshot, arrays=(unsharded, *rest)),
+        *(collective(payload=8192), collective("all-reduce", payload=2048)),
+    )
+    found = changes(lock_file.locked(before), lock_file.locked(after))
+    assert found.summary == (
+        "params/DotReluDot_0/Dense_0/kernel is P(None, None) instead of P(None, 'model'), step is gone; "
+        "train_step sends 5.0 KiB instead of 3.0 KiB per device in one run: all-gather over data +2.0 KiB"
+    )
+    assert changes(lock_file.locked(before), lock_file.locked(before)).summary is None
+    same_traffic = dataclasses.replace(after, programs=before.programs)
+    summary = changes(lock_file.locked(before), lock_file.locked(same_traffic)).summary
+    assert summary is not None and summary.endswith(
+        "train_step sends 3.0 KiB per device in one run, as before"
+    )
+    # Devices of two permutes can differ, a branch may not be taken, and bytes can be unknown.
+    for rows, words in (
+        ((collective("collective-permute"), collective("collective-permute", ("model",))), "up to 1.0 KiB"),
+        ((collective(conditional=True),), "up to 512 B"),
+        ((collective(payload=None),), "the traffic of train_step is unknown"),
+    ):
+        summary = changes(lock_file.locked(before), lock_file.locked(stepping(snapshot, *rows))).summary
+        assert summary is not None and words in summary
+
+
+def test_collectives_over_other_parts_of_an_axis_are_other_rows() -> None:
+    snapshot = samples.snapshot()
+    halves, pairs = (
+        dataclasses.replace(collective(axes=None), axis_parts=(part,)) for part in ("data:(1)2", "data:(2)2")
+    )
+    lock = lock_file.locked(stepping(snapshot, halves, pairs))
+    assert lock_file.from_json(json.loads(lock_file.dumps(lock))) == lock
+    assert [row.axes for row in lock.collectives] == [("data:(1)2",), ("data:(2)2",)]
+    (line,) = changed(stepping(snapshot, halves, pairs), stepping(snapshot, halves))
+    assert line.startswith("lost all-gather over 2 parts of each half of data in train_step")
+
+
 def test_the_order_of_devices_and_the_type_of_an_axis_are_changes() -> None:
     snapshot = samples.snapshot()
     turned = dataclasses.replace(MESH, devices=tuple(reversed(MESH.devices)))

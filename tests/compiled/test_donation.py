@@ -17,8 +17,6 @@ from inspector.core.snapshot import Program
 from inspector.machines.prediction import memory
 from inspector.producers.inspected import inspect
 
-pytestmark = pytest.mark.usefixtures("inspect_shares_a_worker")
-
 SPECS = [P(), P("x", None), P(None, "x")]
 TYPES = ["float32", "int32", "bfloat16"]
 VALUES = st.lists(

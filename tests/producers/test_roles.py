@@ -15,8 +15,6 @@ from inspector.core.snapshot import Snapshot
 from inspector.producers.capture import capture, capture_compiled
 from inspector.producers.inspected import inspect
 
-pytestmark = pytest.mark.usefixtures("inspect_shares_a_worker")
-
 DEPTH = 64
 
 

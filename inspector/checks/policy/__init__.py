@@ -13,7 +13,8 @@ A policy is a TOML file with a table, or a list of tables, for each kind of rule
     [memory]                   # one program on one device, as the compiler counts it
     most = "80 GiB"            #   program = "train_step", figure = "peak" or "total"
     [[collectives]]            # no such collective in the program, or at most this many bytes per run
-    op = "all-gather"          #   axis = "data", program = "train_step", most_wire_bytes = "64 MiB"
+    op = "all-gather"          #   axis = "data", program = "train_step", most_wire_bytes = "64 MiB",
+                               #   larger_than = "1 MiB": only those with a larger array
     [specs]                    # the PartitionSpecs of a Snapshot or lock file next to the policy
     same_as = "golden.sharding.json"
     [findings]                 # no finding of this level or above
@@ -27,4 +28,4 @@ matches any characters. If a rule cannot be checked, its outcome gives the reaso
 """
 
 from inspector.checks.policy.outcome import Outcome, Violation
-from inspector.checks.policy.policy_file import Policy, parse, read
+from inspector.checks.policy.policy_file import Policy, Rule, parse, read, rule

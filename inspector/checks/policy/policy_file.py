@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from decimal import Decimal
 from pathlib import Path
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 from inspector.checks.policy import array_rules, program_rules, search_rule, snapshot_rules
 from inspector.checks.policy.fields import Fields, nearest
@@ -74,9 +74,15 @@ def parse(text: str, what: str = "the policy", folder: Path = Path()) -> Policy:
             where = f"{what}: {kind}[{number}]" if isinstance(value, list) else f"{what}: {kind}"
             if not isinstance(table, dict):
                 raise InvalidInput(f"{where} must be a table, as in [{kind}]")
-            fields = Fields(table, where, folder)
-            rules.append(Rule(kind, RULES[kind](fields)))
-            fields.finish()
+            rules.append(rule(kind, table, where, folder))
     if not rules:
         raise InvalidInput(f"{what} has no rule; the rules are {', '.join(RULES)}")
     return Policy(tuple(rules))
+
+
+def rule(kind: str, table: Mapping[str, Any], where: str, folder: Path = Path()) -> Rule:
+    """Return the rule of one table. `where` names the table in errors."""
+    fields = Fields(table, where, folder)
+    check = RULES[kind](fields)
+    fields.finish()
+    return Rule(kind, check)

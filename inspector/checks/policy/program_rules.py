@@ -6,9 +6,9 @@ from collections.abc import Sequence
 
 from inspector.checks.policy.fields import Fields, check_known
 from inspector.checks.policy.outcome import Check, Violation, name
-from inspector.core.collectives import OPS, Traffic, traffic
+from inspector.core.collectives import OPS, Traffic, parts_of, traffic
 from inspector.core.errors import InvalidInput
-from inspector.core.formatting import counted, exact_bytes_text, mesh_axes_text
+from inspector.core.formatting import and_text, counted, exact_bytes_text, mesh_axes_text
 from inspector.core.snapshot import Collective, Program, Snapshot
 from inspector.machines.prediction import memory
 
@@ -16,6 +16,8 @@ from inspector.machines.prediction import memory
 # estimate. `total`: arguments, outputs and temporaries without aliased bytes, plus code in device memory.
 FIGURES = ("peak", "total")
 _READ = {"peak": "needed", "total": "total"}
+_STEP = "train_step"
+_MOST_NAMED = 3  # arrays of the collectives of a kind
 
 
 def program_memory(fields: Fields) -> Check:
@@ -51,17 +53,22 @@ def collectives(fields: Fields) -> Check:
     """A program has no such collectives, or they move at most this many bytes in one run.
 
     A collective runs over an axis if the axis is one of its `mesh_axes`. Collectives in branches count;
-    those with 0 executions do not. The limits are for the sums over executions on one device.
+    those with 0 executions do not. The limits are for the sums over executions on one device. With
+    `larger_than`, only those count that send an array whose payload of one execution is larger. Arrays of a
+    combined collective are not added up, as the compiler decides what it combines. Without `program`, the
+    train step is checked, or the only program.
     """
-    op, axis = fields.choice("op", OPS), fields.text("axis")
-    wanted = fields.text("program") or "train_step"
+    op, axis, larger_than = fields.choice("op", OPS), fields.text("axis"), fields.size("larger_than")
+    given = fields.text("program")
     limits = [
         ("wire_bytes_per_device", "on the wire per device", fields.size("most_wire_bytes")),
         ("payload_bytes", "of payload per device", fields.size("most_payload_bytes")),
     ]
-    selection = f"{op or 'collectives'} over {name(axis) if axis else 'any axis'} in {name(wanted)}"
+    selection = f"{op or 'collectives'} over {name(axis) if axis else 'any axis'}"
 
     def check(snapshot: Snapshot) -> tuple[list[Violation], str | None]:
+        only = snapshot.programs[0].name if len(snapshot.programs) == 1 else _STEP
+        wanted = given or only
         (program,) = _programs(snapshot, wanted)
         mesh = snapshot.mesh_of(program)
         if axis is not None and mesh is not None:
@@ -71,15 +78,21 @@ def collectives(fields: Fields) -> Check:
         of_op = [
             collective
             for collective in program.collectives
-            if op in (None, collective.op) and collective.executions != 0
+            if op in (None, collective.op)
+            and collective.executions != 0
+            and _larger(collective, larger_than) != []
         ]
         unplaced = [collective for collective in of_op if collective.mesh_axes is None and axis is not None]
         selected = [
             collective for collective in of_op if axis is None or axis in (collective.mesh_axes or ())
         ]
         missing = f"unknown mesh axes of {_first_name(unplaced)} in {name(wanted)}" if unplaced else None
+        unsized = [collective for collective in selected if _larger(collective, larger_than) is None]
+        if unsized:
+            missing = f"unknown payload of {_first_name(unsized)} in {name(wanted)}"
+            selected = [collective for collective in selected if collective not in unsized]
         if all(limit is None for _, _, limit in limits):
-            return [_forbidden(row, wanted) for row in traffic(selected)], missing
+            return [_forbidden(row, wanted, selected, larger_than) for row in traffic(selected)], missing
         violations, unknown = [], None
         for field, words, limit in limits:
             known = [
@@ -94,8 +107,8 @@ def collectives(fields: Fields) -> Check:
                 least = "" if whole else "at least "
                 violations.append(
                     Violation(
-                        f"{selection}: {least}{up_to}{exact_bytes_text(total)} {words} in one run "
-                        f"(limit {exact_bytes_text(limit)})"
+                        f"{selection} in {name(wanted)}: {least}{up_to}{exact_bytes_text(total)} {words} "
+                        f"in one run (limit {exact_bytes_text(limit)})"
                     )
                 )
             elif limit is not None and not whole:
@@ -106,19 +119,43 @@ def collectives(fields: Fields) -> Check:
     return check
 
 
+def _larger(collective: Collective, than: int | None) -> list[Collective] | None:
+    """Return the parts with a larger payload, each array of a combined collective alone; None if unknown."""
+    parts = parts_of(collective)
+    if than is None:
+        return list(parts)
+    larger = [part for part in parts if part.payload_bytes is not None and part.payload_bytes > than]
+    return larger if larger or all(part.payload_bytes is not None for part in parts) else None
+
+
 def _first_name(collectives: Sequence[Collective]) -> str:
     return f"{name(collectives[0].name)} ({name(collectives[0].op)})"
 
 
-def _forbidden(row: Traffic, program: str) -> Violation:
+def _forbidden(
+    row: Traffic, program: str, collectives: Sequence[Collective], larger_than: int | None
+) -> Violation:
     executions = "unknown executions"
     if row.executions is not None:
         executions = f"{counted(row.executions, 'execution')} per run"
         executions = f"up to {executions} (in a branch)" if row.conditional else executions
+    paths = dict.fromkeys(
+        path
+        for collective in collectives
+        if (collective.op, collective.mesh_axes) == (row.op, row.mesh_axes)
+        for part in _larger(collective, larger_than) or ()
+        for path in part.arrays or ()
+    )
+    arrays = [name(path) for path in paths]
+    if (more := len(arrays) - _MOST_NAMED) > 0:
+        arrays = [*arrays[:_MOST_NAMED], f"{more} more"]
+    of_arrays = f" for {and_text(arrays)}" if arrays else ""
+    allowed = "" if larger_than is None else f" with a payload over {exact_bytes_text(larger_than)}"
     return Violation(
         f"{name(row.op)} over {mesh_axes_text(row.mesh_axes, name)} in {name(program)}: "
         f"{counted(row.instructions, 'instruction')}, {executions}, "
-        f"{exact_bytes_text(row.wire_bytes_per_device)} on the wire per device (none allowed)"
+        f"{exact_bytes_text(row.wire_bytes_per_device)} on the wire per device{of_arrays} "
+        f"(none{allowed} allowed)"
     )
 
 

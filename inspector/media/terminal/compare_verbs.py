@@ -8,7 +8,8 @@ import os
 import sys
 from collections.abc import Sequence
 
-from inspector.checks import audit, lock_changes, lock_file, policy
+from inspector.checks import audit, checked, lock_file, policy
+from inspector.checks.checked import Checked
 from inspector.compare import comparison_json, difference
 from inspector.compare.aligned import aligned
 from inspector.compare.board import Board
@@ -214,39 +215,27 @@ def check(options: argparse.Namespace) -> int:
     if options.write_lock is not None:
         output.refuse_unwritable(options.write_lock)
     snapshot = shared.read_snapshot(options.snapshot)
-    lines: list[str] = []
-    unknown: list[str] = []
-    notes: list[str] = []
+    found = Checked()
     if demands is not None:
-        outcomes = demands.check(snapshot)
-        for outcome in outcomes:
-            lines += [f"{outcome.rule}: {violation.sentence}" for violation in outcome.violations]
-            if outcome.unknown is not None:
-                unknown.append(f"{outcome.rule}: {outcome.unknown}")
-        holding = sum(outcome.holds for outcome in outcomes)
-        notes.append(f"rules that hold: {holding} of {len(outcomes)}")
+        found += checked.with_policy(snapshot, demands)
     if before is not None:
-        changes = lock_changes.changes(before, lock_file.locked(snapshot))
-        lines += changes.changed
-        unknown += changes.unknown
-        notes += changes.noted
-        notes.append(f"{counted(len(changes.changed), 'change')} from {options.lock}")
+        found += checked.with_lock(snapshot, before, options.lock)
     if options.write_lock is not None:
         lock_file.write(lock_file.locked(snapshot), options.write_lock)
-        notes.append(f"wrote {options.write_lock}")
-    return _finish(lines, unknown, notes)
+        found += Checked(notes=(f"wrote {options.write_lock}",))
+    return _finish(found)
 
 
-def _finish(lines: list[str], unknown: list[str], notes: list[str]) -> int:
+def _finish(found: Checked) -> int:
     """Print violations to standard output and notes to standard error."""
     try:
-        sys.stdout.write("".join(f"{one_line(line)}\n" for line in lines))
+        sys.stdout.write("".join(f"{one_line(line)}\n" for line in found.violations))
         sys.stdout.flush()
     except BrokenPipeError:
         # The exit status is right even if the reader stops after the first line.
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
-    if unknown:
-        raise InvalidInput(f"cannot be checked: {'; '.join(dict.fromkeys(unknown))}")
-    for line in notes:
+    if found.unknown:
+        raise InvalidInput(f"cannot be checked: {'; '.join(dict.fromkeys(found.unknown))}")
+    for line in found.notes:
         print(one_line(line), file=sys.stderr)
-    return VIOLATED if lines else 0
+    return VIOLATED if found.violations else 0

@@ -22,10 +22,13 @@ _MOST_SECONDS_OF_RUN = 60.0  # for all programs of a run
 
 
 class CauseFinder:
-    """Partitions one program after the other. The worker starts with the first one."""
+    """Partitions one program after the other. The worker starts with the first one.
 
-    def __init__(self) -> None:
-        self._pool = Pool(workers=1)
+    pool: has the worker; by default one of its own.
+    """
+
+    def __init__(self, pool: Pool | None = None) -> None:
+        self._pool = pool or Pool(workers=1)
         self._left = _MOST_SECONDS_OF_RUN
 
     def __call__(self, snapshot: Snapshot, module: bytes) -> Snapshot:

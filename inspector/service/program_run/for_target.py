@@ -15,11 +15,14 @@ _TIMEOUT = 3600.0  # seconds; an 8B model for 64 TPUs takes about half a minute
 
 
 class TargetCompiler:
-    """Compiles one program after the other. The worker starts with the first one."""
+    """Compiles one program after the other. The worker starts with the first one.
 
-    def __init__(self, target: Target) -> None:
+    pool: has the worker; by default one of its own.
+    """
+
+    def __init__(self, target: Target, pool: Pool | None = None) -> None:
         self._target = target
-        self._pool = Pool(workers=1)
+        self._pool = pool or Pool(workers=1)
 
     def __call__(self, found: Snapshot, module: bytes, settings: dict[str, Any]) -> Snapshot:
         """Return the Snapshot of a program for the target.

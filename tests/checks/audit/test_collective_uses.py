@@ -16,7 +16,7 @@ from jax.sharding import PartitionSpec as P
 from inspector.core.snapshot import Finding
 from inspector.producers.inspected import inspect
 
-pytestmark = [pytest.mark.usefixtures("inspect_shares_a_worker"), pytest.mark.close_to_jax]
+pytestmark = pytest.mark.close_to_jax
 
 MESH = Mesh(np.array(jax.devices()[:4]), ("x",), axis_types=(AxisType.Auto,))
 STEPS = 5

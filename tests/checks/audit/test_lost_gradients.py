@@ -13,7 +13,7 @@ from jax.sharding import PartitionSpec as P
 
 from inspector.producers.inspected import inspect
 
-pytestmark = [pytest.mark.usefixtures("inspect_shares_a_worker"), pytest.mark.close_to_jax]
+pytestmark = pytest.mark.close_to_jax
 
 MESH = Mesh(np.array(jax.devices()[:8]).reshape(4, 2), ("fsdp", "tensor"), axis_types=(AxisType.Auto,) * 2)
 LAYERS, WIDTH, HIDDEN = 4, 64, 128

@@ -14,7 +14,7 @@ from jax.sharding import PartitionSpec as P
 from inspector.core.snapshot import Snapshot
 from inspector.producers.inspected import inspect
 
-pytestmark = [pytest.mark.usefixtures("inspect_shares_a_worker"), pytest.mark.close_to_jax]
+pytestmark = pytest.mark.close_to_jax
 
 STAGES, ROWS, WIDTH = 4, 8, 32
 MESH = Mesh(

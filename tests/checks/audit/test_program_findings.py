@@ -12,8 +12,6 @@ from jax.sharding import PartitionSpec as P
 from inspector.core.snapshot import Finding, Snapshot
 from inspector.producers.inspected import inspect
 
-pytestmark = pytest.mark.usefixtures("inspect_shares_a_worker")
-
 
 @pytest.fixture(scope="module")
 def mesh() -> jax.sharding.Mesh:

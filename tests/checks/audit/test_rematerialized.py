@@ -14,7 +14,7 @@ from jax.sharding import PartitionSpec as P
 from inspector.compiled.hlo.partitioner_log import rematerializations
 from inspector.producers.inspected import inspect
 
-pytestmark = [pytest.mark.usefixtures("inspect_shares_a_worker"), pytest.mark.close_to_jax]
+pytestmark = pytest.mark.close_to_jax
 
 MESH = Mesh(np.array(jax.devices()[:8]).reshape(2, 4), ("data", "stage"), axis_types=(AxisType.Auto,) * 2)
 

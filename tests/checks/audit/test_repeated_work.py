@@ -16,10 +16,7 @@ from inspector.compiled import program_text
 from inspector.core.snapshot import Finding, Snapshot
 from inspector.producers.inspected import inspect
 
-pytestmark = [
-    pytest.mark.usefixtures("inspect_shares_a_worker"),
-    pytest.mark.close_to_jax,
-]
+pytestmark = pytest.mark.close_to_jax
 
 ROWS, WIDTH = 128, 64
 PRODUCT = 2 * ROWS * WIDTH * WIDTH  # FLOPs of x @ w

@@ -13,7 +13,7 @@ from jax.sharding import PartitionSpec as P
 
 from inspector.producers.inspected import inspect
 
-pytestmark = [pytest.mark.usefixtures("inspect_shares_a_worker"), pytest.mark.close_to_jax]
+pytestmark = pytest.mark.close_to_jax
 
 MESH = Mesh(np.array(jax.devices()[:4]), ("x",), axis_types=(AxisType.Auto,))
 FORWARD = [(n, n + 1) for n in range(3)]

@@ -8,7 +8,7 @@ import pytest
 
 from inspector.checks import lock_file, policy
 from inspector.core import snapshot
-from inspector.core.snapshot import Collective, Finding, Memory, Snapshot
+from inspector.core.snapshot import Collective, CollectivePart, Finding, Memory, Snapshot
 from tests.checks.policy.one_rule import collective, outcome, sentences
 from tests.figures import samples
 
@@ -43,6 +43,37 @@ def test_an_operation_over_an_axis_is_forbidden() -> None:
     # Without an operation or axis, all collectives count.
     assert len(sentences("[collectives]\naxis = 'data'", with_collectives(collective("all-reduce")))) == 1
     assert len(sentences("[collectives]", with_collectives(collective(axes=None)))) == 1
+
+
+def test_only_larger_payloads_are_forbidden() -> None:
+    rule = f"{NONE}\nlarger_than = '1 KiB'"
+    assert sentences(rule, with_collectives(collective(payload=1024))) == []
+    large = dataclasses.replace(collective(payload=1025), arrays=("params/w", "params/v"))
+    (said,) = sentences(rule, with_collectives(large, collective(payload=1024)))
+    assert said == (
+        "all-gather over data in train_step: 1 instruction, 1 execution per run, 512 B on the "
+        "wire per device for params/w and params/v (none with a payload over 1.0 KiB (1,024 bytes) allowed)"
+    )
+    # The compiler has combined two gathers of 1 KiB.
+    parts = tuple(CollectivePart(inputs=(path,), payload_bytes=1024) for path in ("params/w", "params/v"))
+    combined = dataclasses.replace(collective(payload=2048), arrays=("params/w", "params/v"), parts=parts)
+    assert sentences(rule, with_collectives(combined)) == []
+    assert len(sentences(f"{NONE}\nlarger_than = 1023", with_collectives(combined))) == 1
+    unknown = outcome(rule, with_collectives(collective(payload=None)))
+    assert unknown.violations == () and "unknown payload of all-gather.1" in (unknown.unknown or "")
+    limited = f"{rule}\nmost_wire_bytes = 600"
+    assert sentences(limited, with_collectives(large, collective(payload=1024))) == []
+    assert len(sentences(limited, with_collectives(large, large))) == 1
+
+
+def test_a_rule_without_a_program_checks_the_only_one() -> None:
+    snapshot = with_collectives(collective())
+    (step,) = (program for program in snapshot.programs if program.name == "train_step")
+    alone = dataclasses.replace(snapshot, programs=(dataclasses.replace(step, name="forward"),))
+    (said,) = sentences(NONE, alone)
+    assert said.startswith("all-gather over data in forward: ")
+    several = dataclasses.replace(alone, programs=(*alone.programs, dataclasses.replace(step, name="decode")))
+    assert "forward" in (outcome(NONE, several).unknown or "")
 
 
 def test_unknown_executions_and_branches_are_named() -> None:

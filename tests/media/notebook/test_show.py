@@ -18,8 +18,6 @@ from inspector.machines import targets
 from inspector.media.notebook import html, show
 from inspector.producers.shown import snapshot_of
 
-pytestmark = pytest.mark.usefixtures("inspect_shares_a_worker")
-
 P = PartitionSpec
 MESH = Mesh(np.array(jax.devices()[:8]).reshape(2, 4), ("data", "model"))
 WEIGHTS = jax.device_put(np.ones((8, 16), "float32"), NamedSharding(MESH, P("data", "model")))
