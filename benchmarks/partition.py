@@ -11,8 +11,8 @@ from typing import Any
 from benchmarks.pairing import Result, interleave, ratio_result
 from inspector import layout as layouts
 from inspector.layout import Layout
-from inspector.producers.propagation import template
-from inspector.producers.propagation.propagate import propagate as propagate_job
+from inspector.producers.partition import template
+from inspector.producers.partition.partition_layout import propagate as propagate_job
 from inspector.service.engine import protocol
 
 PAIRS = 5

@@ -11,14 +11,14 @@ from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
     from inspector.media.notebook.show import show
-    from inspector.producers.capture import capture, capture_compiled
-    from inspector.producers.inspected import inspect
+    from inspector.producers.capture.capture import capture, capture_compiled
+    from inspector.producers.recorded.inspected import inspect
 
 __all__ = ["capture", "capture_compiled", "inspect", "show"]
 _MODULES = {
-    "capture": "inspector.producers.capture",
-    "capture_compiled": "inspector.producers.capture",
-    "inspect": "inspector.producers.inspected",
+    "capture": "inspector.producers.capture.capture",
+    "capture_compiled": "inspector.producers.capture.capture",
+    "inspect": "inspector.producers.recorded.inspected",
     "show": "inspector.media.notebook.show",
 }
 __version__ = "0.1.0"

@@ -56,12 +56,12 @@ settings.load_profile("house")
 # The files that take longest, the slowest first: 86 to 14 s. They come first, so that the test processes,
 # which run whole files, end at about the same time.
 LONGEST = (
-    "producers/test_distributed.py",
-    "producers/test_compile.py",
+    "producers/arrays/test_distributed.py",
+    "producers/compile/test_compile_layout.py",
     "docs/test_documentation.py",
     "test_benchmarks.py",
-    "producers/test_run.py",
-    "producers/propagation/test_propagate.py",
+    "producers/compile/test_run_layout.py",
+    "producers/partition/test_partition_layout.py",
     "service/search/test_dask.py",
     "service/engine/test_group.py",
     "service/test_restoration.py",
@@ -69,7 +69,7 @@ LONGEST = (
     "service/engine/test_pool.py",
     "test_installed.py",
     "service/search/test_run.py",
-    "producers/test_host_local_arrays.py",
+    "producers/learn/test_host_local_arrays.py",
 )
 
 

@@ -39,7 +39,7 @@ from inspector.compiled.hlo.work import work
 from inspector.layout.plan import plan
 from inspector.machines import targets
 from inspector.model.built_in.catalogue import CATALOGUE
-from inspector.producers.abstract import abstract_state
+from inspector.producers.model.abstract import abstract_state
 from inspector.service.inspection import Inspection
 from inspector.service.own_model_registration import register_own
 

@@ -12,12 +12,12 @@ from tests.paths import ROOT
 
 # What every change must run on both versions of JAX, and where its tests are.
 PATHS = {
-    "compile": "tests/producers/test_compile.py",
-    "run": "tests/producers/test_run.py",
-    "capture": "tests/producers/test_capture.py",
-    "profile": "tests/producers/test_profile.py",
-    "several processes": "tests/producers/test_distributed.py",
-    "propagation": "tests/producers/propagation",
+    "compile": "tests/producers/compile/test_compile_layout.py",
+    "run": "tests/producers/compile/test_run_layout.py",
+    "capture": "tests/producers/capture/test_capture.py",
+    "profile": "tests/producers/compile/test_profile.py",
+    "several processes": "tests/producers/arrays/test_distributed.py",
+    "propagation": "tests/producers/partition",
     "recorded programs": "tests/service/program_run",
     "private names of JAX": "tests/producers/jax_internals",
 }

@@ -119,7 +119,7 @@ def test_every_module_is_on_one_side_at_least() -> None:
 
 @pytest.mark.parametrize(
     ("forbidden", "module"),
-    [(JAX, "inspector.producers.run"), (STREAMLIT, "inspector.media.streamlit")],
+    [(JAX, "inspector.producers.compile.run_layout"), (STREAMLIT, "inspector.media.streamlit")],
 )
 def test_the_probe_finds_what_is_there(forbidden: tuple[str, ...], module: str) -> None:
     inside = [name for name in INSPECTOR if is_below(name, module)]

@@ -10,7 +10,7 @@ import jax
 import pytest
 
 from inspector.core.snapshot import Finding, Program
-from inspector.producers.inspected import inspect
+from inspector.producers.recorded.inspected import inspect
 from tests.paths import CASES
 
 REPORTED = CASES / "reported"

@@ -20,7 +20,6 @@ from inspector.core.assessment import (
     Step,
     Traffic,
 )
-from inspector.core.collectives import sent_by_busiest, traffic, wire_bytes_of_iteration, wire_bytes_of_run
 from inspector.core.formatting import and_text, bytes_text
 from inspector.core.meshes import number_of_devices
 from inspector.core.once import once_per_snapshot
@@ -28,6 +27,7 @@ from inspector.core.snapshot import Collective, Mesh, Program, Snapshot
 from inspector.core.statistics import statistics
 from inspector.core.step_program import step_program
 from inspector.core.totals import state_totals
+from inspector.core.traffic import sent_by_busiest, traffic, wire_bytes_of_iteration, wire_bytes_of_run
 from inspector.layout.plan import rejection
 from inspector.machines import targets
 from inspector.machines.evidence import evidence_of, evidence_on, for_chip, platform_on

@@ -16,8 +16,8 @@ from inspector.core.formatting import (
     mesh_sizes_text,
     shape_text,
     signed_text,
-    spec_text,
 )
+from inspector.core.sharding_text import spec_text
 from inspector.core.snapshot import Group
 
 # Arrays inside compiled programs, which a plan does not have.

@@ -15,9 +15,9 @@ from typing import Any
 
 from inspector.core import output, strict_json, typed_json
 from inspector.core import snapshot as snapshots
-from inspector.core.collectives import traffic
 from inspector.core.errors import InvalidInput, shown
 from inspector.core.snapshot import Array, Group, Mesh, Snapshot, Spec
+from inspector.core.traffic import traffic
 from inspector.core.typed_json import OMIT_NONE, NonNegativeInt, Record
 
 FORMAT = "sharding-lock"

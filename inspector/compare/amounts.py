@@ -10,13 +10,13 @@ from inspector.assessment import part_text, prediction_of
 from inspector.compare.caveats import remark
 from inspector.compare.compared import Compared, other_model, work_of
 from inspector.compare.question import REJECTED, SAME_WORK, UNKNOWN, Answer, Row, Statement
-from inspector.core import collectives
 from inspector.core.assessment import FLOPS, MEMORY, STEP, TRAFFIC
 from inspector.core.formatting import bytes_text, mesh_axes_text, seconds_text
 from inspector.core.step_program import step_program
+from inspector.core.traffic import Traffic, traffic
 from inspector.machines import hardware
+from inspector.machines.cost import si_text
 from inspector.machines.prediction import memory
-from inspector.machines.prediction.cost import si_text
 
 Kind = Literal["memory", "time", "traffic", "flops"]
 TITLES: Mapping[Kind, str] = {"memory": MEMORY, "time": STEP, "traffic": TRAFFIC, "flops": FLOPS}
@@ -121,14 +121,14 @@ def _statement(kind: Kind, own: Amount, of_baseline: Amount, reference: Compared
     program = step_program(one.snapshot)
     parts: Mapping[str, float] | None = None
     if kind == "traffic" and program is not None and own.value is not None:
-        parts = sent_parts(collectives.traffic(program.collectives or ()))
+        parts = sent_parts(traffic(program.collectives or ()))
     elif own.value is not None and not own.at_least:
         parts = {part.name: part.amount for part in own.parts}
     work = SAME_WORK if kind == "memory" else work_of(reference, one)
     return Statement(own.text, own.value, excluded, parts=parts, work=work)
 
 
-def sent_parts(rows: Sequence[collectives.Traffic]) -> dict[str, float] | None:
+def sent_parts(rows: Sequence[Traffic]) -> dict[str, float] | None:
     """Return the bytes that each operation sends over its mesh axes; None if some are unknown."""
     parts = {
         f"{row.op} over {mesh_axes_text(row.mesh_axes)}": float(row.wire_bytes_per_device)

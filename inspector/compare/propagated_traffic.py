@@ -14,8 +14,8 @@ from types import MappingProxyType
 from typing import Literal, get_args
 
 from inspector.compiled.op_name import OpName, parse_op_name
-from inspector.core.collectives import Traffic, traffic
 from inspector.core.snapshot import Collective, Program, Snapshot
+from inspector.core.traffic import Traffic, traffic
 from inspector.machines.evidence import partitioned_beside
 
 Axes = tuple[str, ...] | None

@@ -8,11 +8,11 @@ from collections.abc import Hashable, Iterable
 from dataclasses import dataclass
 
 from inspector.compiled.matched_conflicts import numbered_parts, parts_of_conflict
-from inspector.core.collectives import wire_bytes_of_run
 from inspector.core.grouping import by_key
 from inspector.core.rules import rule_behind
 from inspector.core.rules.written import recorded
 from inspector.core.snapshot import Array, Collective, Conflict, Origin, Program, Snapshot
+from inspector.core.traffic import wire_bytes_of_run
 
 
 @dataclass(frozen=True)

@@ -7,8 +7,9 @@ import re
 from collections.abc import Mapping
 
 from inspector.compiled.op_name import parse_op_name
-from inspector.core.collectives import REDUCTIONS, outputs_of, parts_of
+from inspector.core.collectives import REDUCTIONS
 from inspector.core.snapshot import Collective, Program, Snapshot
+from inspector.core.traffic import outputs_of, parts_of
 
 PARAMETERS, GRADIENTS = "gather of parameters", "sum of gradients"
 OPTIMIZER, EXPERTS, ACTIVATIONS = "optimizer state", "experts", "activations"

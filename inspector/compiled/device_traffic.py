@@ -13,8 +13,9 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from inspector.core.collectives import OPERATIONS, Route, wire_bytes_of_run
+from inspector.core.collectives import OPERATIONS, Route
 from inspector.core.snapshot import Collective, Mesh
+from inspector.core.traffic import wire_bytes_of_run
 from inspector.core.typed_json import LARGEST
 
 ASSUMED = "ring algorithm assumed"

@@ -1,15 +1,12 @@
-"""Format quantities, shardings and devices as plain text without markup."""
+"""Format quantities, axes and devices as plain text without markup."""
 
 from __future__ import annotations
 
 import itertools
 from collections.abc import Callable, Iterable, Iterator, Sequence
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from inspector.core.axis_parts import axis_text
-
-if TYPE_CHECKING:  # a Snapshot is checked with modules that format text
-    from inspector.core.snapshot import Array, Mesh, Spec
 
 UNKNOWN_AXES = "unknown axes"
 
@@ -166,29 +163,6 @@ def dtype_text(dtype: str) -> str:
     return "of unknown dtype" if dtype == "unknown" else dtype
 
 
-def spec_text(spec: Spec | None) -> str:
-    """Return a PartitionSpec as JAX prints it: `P(('fsdp', 'tensor'), None)`, `unknown` for None."""
-    if spec is None:
-        return "unknown"
-    return f"P({', '.join(_entry_text(axes) for axes in spec)})"
-
-
-def array_spec_text(array: Array) -> str:
-    """Return the PartitionSpec of an array as JAX prints it, with its unreduced mesh axes.
-
-    If only its shards are known, return where they are: `device 0`, or `8 listed shards`.
-    """
-    if array.spec is None and array.shards:
-        one = len(array.shards) == 1
-        return f"device {array.shards[0].device}" if one else f"{len(array.shards)} listed shards"
-    text = spec_text(array.spec)
-    if array.spec is None or not array.unreduced:
-        return text
-    inside = text[2:-1]
-    named = ", ".join(map(repr, array.unreduced))
-    return f"P({inside}{', ' if inside else ''}unreduced={{{named}}})"
-
-
 def logical_text(logical_axes: Sequence[str | None] | None) -> str:
     """Return logical axes: `(embed, hidden)`, `(–, hidden)`, an empty text for None."""
     if logical_axes is None:
@@ -204,17 +178,6 @@ def mesh_axes_text(axes: Sequence[str] | None, name: Callable[[str], str] = str)
     if axes is None:
         return UNKNOWN_AXES
     return " × ".join(axis_text(axis, name) for axis in axes) or "no axis"
-
-
-def mesh_text(mesh: Mesh | None, *, max_axes_of_size_1: int = 3) -> str:
-    """Return the mesh axes and their sizes: `data 2 × model 4`, `unknown` for None.
-
-    If too many axes have size 1, they are counted: `fsdp 16, and 11 axes of size 1`.
-    """
-    if mesh is None:
-        return "unknown"
-    sizes = [axis.size for axis in mesh.axes]
-    return mesh_sizes_text(mesh.axis_names, sizes, max_axes_of_size_1=max_axes_of_size_1) or "one device"
 
 
 def mesh_sizes_text(axis_names: Iterable[str], sizes: Iterable[int], *, max_axes_of_size_1: int = 3) -> str:
@@ -238,17 +201,6 @@ def ranges_text(index: Sequence[Sequence[int]]) -> str:
     return f"[{', '.join(f'{start}:{stop}' for start, stop in index)}]" if len(index) else "[ ]"
 
 
-def dimension_text(array: Array, mesh: Mesh, dimension: int) -> str:
-    """Return a dimension and its sharding: `dim 1 · hidden · 1024 ÷ 4 over model`."""
-    name = array.logical_axes[dimension] if array.logical_axes is not None else None
-    size = "unknown" if array.shape is None else str(array.shape[dimension])
-    spec = array.spec or ()
-    axes = spec[dimension] if dimension < len(spec) else None
-    if axes:
-        size += f" ÷ {mesh.ways(axes)} over {mesh_axes_text(axes)}"
-    return " · ".join(filter(None, (f"dim {dimension}", name, size)))
-
-
 def _runs(devices: Sequence[int]) -> list[tuple[int, int]]:
     """Return the first and the last id of each run of consecutive ids."""
     breaks = [
@@ -260,9 +212,3 @@ def _runs(devices: Sequence[int]) -> list[tuple[int, int]]:
 
 def _run_text(start: int, stop: int) -> str:
     return str(start) if start == stop else f"{start}–{stop}"
-
-
-def _entry_text(axes: tuple[str, ...] | None) -> str:
-    if not axes:
-        return "None"
-    return repr(axes[0]) if len(axes) == 1 else f"({', '.join(map(repr, axes))})"

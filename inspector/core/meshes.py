@@ -5,7 +5,8 @@ from __future__ import annotations
 from collections.abc import Iterable, Sequence
 from dataclasses import replace
 
-from inspector.core.formatting import devices_text, mesh_text
+from inspector.core.formatting import devices_text
+from inspector.core.sharding_text import mesh_text
 from inspector.core.snapshot import Array, Mesh, MeshAxis, Program, Snapshot
 
 MeshKey = tuple[tuple[tuple[str, int], ...], tuple[int, ...]]

@@ -9,6 +9,7 @@ import numpy as np
 import plotly.graph_objects as go
 
 from inspector.core import formatting
+from inspector.core.sharding_text import dimension_text, spec_text
 from inspector.core.snapshot import Array, Mesh
 from inspector.figures import cells, holdings, lattice, palette, ticks
 from inspector.figures.block_grid import (
@@ -139,11 +140,11 @@ def _notes(array: Array, mesh: Mesh, grid: BlockGrid) -> list[str]:
     on = str(copies.pop()) if len(copies) == 1 else f"{min(copies)} to {max(copies)}"
     on += " device" if on == "1" else " devices"
     count = len(grid.holders)
-    spec = f" · {formatting.spec_text(array.spec)}" if array.spec is not None else ""
+    spec = f" · {spec_text(array.spec)}" if array.spec is not None else ""
     shape = f"{formatting.shape_text(array.shape)} {formatting.dtype_text(array.dtype)}{spec}"
     whole = f"whole on {on}" if on == "1 device" else f"whole on each of {on}"
-    hidden = [f"{formatting.dimension_text(array, mesh, dimension)}, whole" for dimension in grid.whole] + [
-        f"{formatting.dimension_text(array, mesh, dimension)}, sliced at {index}"
+    hidden = [f"{dimension_text(array, mesh, dimension)}, whole" for dimension in grid.whole] + [
+        f"{dimension_text(array, mesh, dimension)}, sliced at {index}"
         for dimension, index in sorted(grid.at.items())
     ]
     return [
@@ -211,5 +212,5 @@ def _ticks(grid_side: GridSide, sheet: Sheet, name: str, edges: cells.Edges) -> 
 def _side_title(array: Array, mesh: Mesh, grid_side: GridSide, arrow: str) -> str:
     if not grid_side.dimensions:
         return ""
-    named = [formatting.dimension_text(array, mesh, dimension) for dimension in grid_side.dimensions]
+    named = [dimension_text(array, mesh, dimension) for dimension in grid_side.dimensions]
     return f"{arrow} " + ", then ".join(named)

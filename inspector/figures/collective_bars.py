@@ -6,9 +6,10 @@ from collections.abc import Iterable, Sequence
 
 import plotly.graph_objects as go
 
-from inspector.core.collectives import OPS, Traffic, axes_text
+from inspector.core.collectives import OPS
 from inspector.core.formatting import bytes_text, counted, exact_bytes_text
 from inspector.core.grouping import by_key
+from inspector.core.traffic import Traffic, axes_text
 from inspector.figures import bars, frame, palette
 
 

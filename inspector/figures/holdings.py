@@ -6,7 +6,7 @@ import functools
 import math
 from collections.abc import Sequence
 
-from inspector.core import formatting
+from inspector.core import formatting, sharding_text
 from inspector.core.snapshot import Array
 from inspector.figures import frame
 from inspector.figures.block_grid import PlacedArray
@@ -29,7 +29,7 @@ def about(array: Array, count: int = 1) -> list[str]:
     logical = formatting.logical_text(array.logical_axes)
     return [
         f"{times}{formatting.shape_text(array.shape)} {array.dtype}",
-        f"{f'{logical} → ' if logical else ''}{formatting.spec_text(array.spec)}",
+        f"{f'{logical} → ' if logical else ''}{sharding_text.spec_text(array.spec)}",
     ]
 
 

@@ -13,7 +13,7 @@ from typing import Any
 
 import plotly.graph_objects as go
 
-from inspector.core import formatting
+from inspector.core import formatting, sharding_text
 from inspector.core.snapshot import Array, Mesh
 from inspector.figures import block_map, cells, frame, holdings, labels, palette, ticks
 from inspector.figures.block_grid import (
@@ -264,7 +264,7 @@ def _head(panel: Panel, tile_px: float) -> list[str]:
     most = labels.fitting(tile_px, frame.NOTE_PX)
     lines = [f"<b>{labels.escape(labels.cut(panel.name, most - 2))}</b>"]
     if panel.array is not None:
-        lines.append(labels.escape(labels.cut(formatting.spec_text(panel.array.spec), most)))
+        lines.append(labels.escape(labels.cut(sharding_text.spec_text(panel.array.spec), most)))
     if panel.grid is not None and panel.array is not None:
         count, size = len(panel.grid.holders), panel.array.bytes_per_device
         blocks = "whole on each device" if count == 1 else formatting.counted(count, "block")

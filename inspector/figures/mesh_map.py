@@ -11,7 +11,7 @@ import numpy as np
 import plotly.graph_objects as go
 
 from inspector.core import formatting
-from inspector.core.formatting import mesh_text
+from inspector.core.sharding_text import mesh_text
 from inspector.core.snapshot import Array, Mesh
 from inspector.figures import frame, holdings, mesh_layout, palette
 from inspector.figures.block_grid import PlacedArray, placed

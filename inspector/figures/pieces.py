@@ -12,8 +12,9 @@ from collections.abc import Sequence
 import numpy as np
 import plotly.graph_objects as go
 
-from inspector.core import formatting, sharding
-from inspector.core.formatting import counted, mesh_text, shape_text
+from inspector.core import formatting, sharding, sharding_text
+from inspector.core.formatting import counted, shape_text
+from inspector.core.sharding_text import mesh_text
 from inspector.figures import lattice, palette
 from inspector.figures.mesh_layout import mesh_grid
 from inspector.figures.tiles import Tile, as_rows, tiles_figure
@@ -37,7 +38,7 @@ def host_figure(assembly: Assembly, assembled: Assembled, *, width_px: int = 360
             text="cannot be cut",
             hover=[
                 f"{shape_text(assembled.shape)} {pieces.DTYPE}",
-                f"by {formatting.spec_text(assembly.spec)}",
+                f"by {sharding_text.spec_text(assembly.spec)}",
             ],
             wrong=True,
         )
@@ -147,7 +148,7 @@ def array_figure(assembly: Assembly, stage: Stage, title: str, *, width_px: int 
         is_wrong = bool(np.any(wrong[shown])) if shown in wrong else False
         tiles.append(Tile(label, _origin(assembly, values), as_rows(values), hover, wrong=is_wrong))
     across = len(set(placement.starts[:, -1].tolist())) if array.shape else 1
-    spec = formatting.spec_text(array.spec)
+    spec = sharding_text.spec_text(array.spec)
     note = f"{shape_text(array.shape)} {array.dtype} · {spec}"
     return tiles_figure(tiles, across, _colors(assembly), title, note, width_px)
 

@@ -10,8 +10,8 @@ import plotly.graph_objects as go
 
 from inspector.core.program_names import title
 from inspector.figures import frame, labels, palette, ticks
+from inspector.machines.cost import critical_intensity, si_text
 from inspector.machines.hardware import Chip
-from inspector.machines.prediction.cost import critical_intensity, si_text
 from inspector.machines.prediction.step_model import Modelled
 
 _PLOT_PX = 230

@@ -11,7 +11,7 @@ from dataclasses import dataclass
 
 import plotly.graph_objects as go
 
-from inspector.core import formatting
+from inspector.core import sharding_text
 from inspector.core.formatting import counted
 from inspector.core.snapshot import Array, Mesh
 from inspector.figures import cells, frame, holdings, labels, palette
@@ -207,8 +207,8 @@ def _areas(rows: Sequence[Row], table: Sequence[_Cell], edges: Sequence[float], 
 # A spec in words, the longest first. Several layouts of a model have the same logical axes.
 _SPECS: tuple[Callable[[Array], str], ...] = (
     lambda array: holdings.about(array)[1],
-    formatting.array_spec_text,
-    lambda array: formatting.array_spec_text(array).replace("'", "").replace("None", "·"),
+    sharding_text.array_spec_text,
+    lambda array: sharding_text.array_spec_text(array).replace("'", "").replace("None", "·"),
 )
 
 

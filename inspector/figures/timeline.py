@@ -11,7 +11,7 @@ from inspector.core.formatting import bytes_text, mesh_axes_text, seconds_text
 from inspector.core.program_names import noun
 from inspector.core.snapshot import Program, Schedule
 from inspector.figures import frame, labels, palette, ticks
-from inspector.machines.prediction.cost import si_text
+from inspector.machines.cost import si_text
 from inspector.machines.prediction.critical_path import critical_path
 from inspector.machines.prediction.simulation import CORE, Simulated, Span
 

@@ -17,7 +17,7 @@ from dataclasses import dataclass
 from inspector.core.collectives import OPERATIONS, OPS, Operation
 from inspector.core.errors import InvalidInput, shown
 from inspector.core.formatting import counted
-from inspector.machines.prediction.cost import Estimate, require_amount, si_text
+from inspector.machines.cost import Estimate, require_amount, si_text
 
 
 @dataclass(frozen=True)

@@ -5,14 +5,9 @@ from __future__ import annotations
 from typing import Any
 
 from inspector.core import dtypes, placement, sharding
-from inspector.core.formatting import (
-    and_text,
-    array_spec_text,
-    bytes_text,
-    counted,
-    ranges_text,
-)
+from inspector.core.formatting import and_text, bytes_text, counted, ranges_text
 from inspector.core.program_names import noun, subject
+from inspector.core.sharding_text import array_spec_text
 from inspector.core.snapshot import Array, Snapshot
 from inspector.figures import holdings
 from inspector.figures.block_map import block_map, why_no_map

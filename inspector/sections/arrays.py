@@ -7,9 +7,10 @@ from dataclasses import replace
 
 from inspector.core import dtypes
 from inspector.core.folding import fold
-from inspector.core.formatting import array_spec_text, counted, logical_text, shape_text
+from inspector.core.formatting import counted, logical_text, shape_text
 from inspector.core.memory_kinds import memory_kind
 from inspector.core.meshes import mesh_name, mesh_title
+from inspector.core.sharding_text import array_spec_text
 from inspector.core.snapshot import Array, Mesh, Snapshot
 from inspector.core.totals import STATE_GROUPS
 from inspector.figures.block_map import why_no_map

@@ -10,16 +10,12 @@ from inspector.compiled.causes import (
     conflicts_of,
     wire_bytes_of_conflicts,
 )
-from inspector.core.collectives import REDUCTIONS, wire_bytes_of_run
-from inspector.core.formatting import (
-    bytes_text,
-    counted,
-    mesh_axes_text,
-    shape_text,
-    spec_text,
-)
+from inspector.core.collectives import REDUCTIONS
+from inspector.core.formatting import bytes_text, counted, mesh_axes_text, shape_text
 from inspector.core.program_names import title, who_runs
+from inspector.core.sharding_text import spec_text
 from inspector.core.snapshot import Array, ConflictSide, Origin, Program
+from inspector.core.traffic import wire_bytes_of_run
 from inspector.figures.cause_graph import cause_graph
 from inspector.sections.arrays import by_bytes
 from inspector.sections.section import (

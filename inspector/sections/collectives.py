@@ -8,7 +8,12 @@ from typing import Any
 from inspector.compiled import array_collectives
 from inspector.compiled.device_traffic import Range, device_traffic, range_of_run
 from inspector.compiled.op_name import PHASES, Phase, parse_op_name
-from inspector.core.collectives import (
+from inspector.core.formatting import and_text, bytes_text, counted, exact_bytes_text, share_text
+from inspector.core.meshes import mesh_title
+from inspector.core.program_names import run_of, title, who_runs
+from inspector.core.snapshot import Array, Collective, Program, Snapshot
+from inspector.core.statistics import sum_known
+from inspector.core.traffic import (
     Axes,
     Traffic,
     axes_text,
@@ -17,17 +22,6 @@ from inspector.core.collectives import (
     wire_bytes_of_iteration,
     wire_bytes_of_run,
 )
-from inspector.core.formatting import (
-    and_text,
-    bytes_text,
-    counted,
-    exact_bytes_text,
-    share_text,
-)
-from inspector.core.meshes import mesh_title
-from inspector.core.program_names import run_of, title, who_runs
-from inspector.core.snapshot import Array, Collective, Program, Snapshot
-from inspector.core.statistics import sum_known
 from inspector.figures.collective_bars import collective_bars, grouped
 from inspector.figures.device_grid import traffic_map
 from inspector.machines.mesh_links import by_network

@@ -8,13 +8,7 @@ from typing import Any
 
 from inspector.compare.question import change_text
 from inspector.core.assessment import STEP, TRAFFIC, Assessment
-from inspector.core.formatting import (
-    bytes_text,
-    counted,
-    mesh_axes_text,
-    seconds_text,
-    signed_text,
-)
+from inspector.core.formatting import bytes_text, counted, mesh_axes_text, seconds_text, signed_text
 from inspector.core.program_names import noun, run_of, title
 from inspector.core.snapshot import Effect, Effects, LayoutCost
 from inspector.core.snapshot.effects import UNKNOWN_AXES

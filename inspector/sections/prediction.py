@@ -9,19 +9,13 @@ from collections.abc import Sequence
 from inspector import assessment
 from inspector.compiled.op_name import PHASES, parse_op_name
 from inspector.core.assessment import Step
-from inspector.core.formatting import (
-    and_text,
-    bytes_text,
-    counted,
-    mesh_axes_text,
-    seconds_text,
-    share_text,
-)
+from inspector.core.formatting import and_text, bytes_text, counted, mesh_axes_text, seconds_text, share_text
 from inspector.core.program_names import noun
 from inspector.core.snapshot import Mesh, Phase, Program, Snapshot
 from inspector.figures.labels import middle_cut
 from inspector.figures.timeline import name_of, timeline
 from inspector.figures.verdict_bars import Layout
+from inspector.machines.cost import si_text
 from inspector.machines.evidence import program_for_chip
 from inspector.machines.hardware import Chip
 from inspector.machines.prediction.calibration import (
@@ -29,7 +23,6 @@ from inspector.machines.prediction.calibration import (
     before_compile_constants,
     default_constants,
 )
-from inspector.machines.prediction.cost import si_text
 from inspector.machines.prediction.predicted import CLAIMED, Predicted
 from inspector.machines.prediction.simulation import Simulated, executions
 from inspector.sections import unknown, verdict_bars

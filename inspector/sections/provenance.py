@@ -9,8 +9,9 @@ import datetime
 from collections.abc import Iterable, Mapping, Sequence
 
 from inspector.compare.board_link import layout_of
-from inspector.core.formatting import counted, spec_text
+from inspector.core.formatting import counted
 from inspector.core.meshes import meshes_text, number_of_devices
+from inspector.core.sharding_text import spec_text
 from inspector.core.snapshot import Mesh, Snapshot, Source
 from inspector.layout import Layout, print_row_spec
 from inspector.sections import subject

@@ -13,10 +13,12 @@ from inspector.compiled.collective_roles import makes_results, moves_gradients
 from inspector.compiled.matched_conflicts import PartKey, numbered_parts, parts_of_conflict
 from inspector.compiled.op_name import parse_op_name
 from inspector.compiled.source_calls import PRIMITIVES
-from inspector.core.collectives import REDUCTIONS, axes_text, outputs_of, wire_bytes_of_run
+from inspector.core.collectives import REDUCTIONS
 from inspector.core.folding import NUMBER
-from inspector.core.formatting import and_text, spec_text
+from inspector.core.formatting import and_text
+from inspector.core.sharding_text import spec_text
 from inspector.core.snapshot import Collective, Conflict, ConflictSide, Program, Spec
+from inspector.core.traffic import axes_text, outputs_of, wire_bytes_of_run
 
 _PRODUCTS = frozenset({"dot", "dot_general", "conv_general_dilated", "ragged_dot", "einsum"})
 _READS = frozenset({"gather", "dynamic_slice", "take", "dynamic-slice", "_take"})

@@ -10,7 +10,8 @@ from inspector.compare.questions import questions
 from inspector.compare.questions.questions import FINDINGS, LAYOUT
 from inspector.core.assessment import MEMORY, STEP, TRAFFIC
 from inspector.core.folding import fold
-from inspector.core.formatting import bytes_text, counted, shape_text, spec_text
+from inspector.core.formatting import bytes_text, counted, shape_text
+from inspector.core.sharding_text import spec_text
 from inspector.core.snapshot import Snapshot
 from inspector.machines import targets
 from inspector.machines.evidence import for_chip

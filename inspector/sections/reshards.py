@@ -6,16 +6,9 @@ from collections.abc import Sequence
 from typing import Any
 
 from inspector.core import typed_json
-from inspector.core.formatting import (
-    bytes_text,
-    counted,
-    devices_text,
-    mesh_text,
-    seconds_text,
-    shape_text,
-    spec_text,
-)
+from inspector.core.formatting import bytes_text, counted, devices_text, seconds_text, shape_text
 from inspector.core.meshes import mesh_key
+from inspector.core.sharding_text import mesh_text, spec_text
 from inspector.core.snapshot import Mesh, Reshard, ReshardedArrays, Snapshot
 from inspector.machines.hardware import Chip
 from inspector.machines.move_time import least_seconds

@@ -4,10 +4,11 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from inspector.core.formatting import counted, logical_text, spec_text
+from inspector.core.formatting import counted, logical_text
 from inspector.core.rules import Rule, RulesSemantics
 from inspector.core.rules.entries import Entry, Ledger, ledger_of
 from inspector.core.rules.rule import rule_words
+from inspector.core.sharding_text import spec_text
 from inspector.core.snapshot import Array, Snapshot
 from inspector.model.built_in.catalogue import semantics
 from inspector.sections.section import (

@@ -4,12 +4,13 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 
-from inspector.core.collectives import traffic
-from inspector.core.formatting import and_text, mesh_axes_text, spec_text
+from inspector.core.formatting import and_text, mesh_axes_text
 from inspector.core.grouping import by_key
 from inspector.core.program_names import title
 from inspector.core.sharding_errors import type_text
+from inspector.core.sharding_text import spec_text
 from inspector.core.snapshot import Program, ShardingChoice, ShardingError, Snapshot
+from inspector.core.traffic import traffic
 from inspector.sections.section import (
     Block,
     Code,

@@ -9,8 +9,9 @@ from collections.abc import Iterable, Sequence
 
 from inspector.compare import origin
 from inspector.compare.board_link import layout_of
-from inspector.core.formatting import counted, mesh_text, parameters_text
+from inspector.core.formatting import counted, parameters_text
 from inspector.core.meshes import meshes_text, number_of_devices
+from inspector.core.sharding_text import mesh_text
 from inspector.core.snapshot import Snapshot
 from inspector.core.sources import SOURCES
 from inspector.layout import Layout

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator
 
-from inspector.core import formatting
+from inspector.core import formatting, sharding_text
 from inspector.core.folding import fold
 from inspector.core.memory_kinds import in_host_memory, memory_kind
 from inspector.core.printable import printable
@@ -44,7 +44,7 @@ def _rows(nodes: Iterable[Node], depth: int) -> Iterator[tuple[str, ...]]:
                 name,
                 formatting.shape_text(array.shape),
                 array.dtype,
-                f"{logical} → {formatting.array_spec_text(array)}".removeprefix(" "),
+                f"{logical} → {sharding_text.array_spec_text(array)}".removeprefix(" "),
                 (bytes_text if count > 1 else formatting.bytes_text(array.bytes_per_device))
                 + (f" in {memory_kind(array)}" if in_host_memory(array) else ""),
             )

@@ -14,9 +14,9 @@ from inspector.figures import timings
 from inspector.figures.roofline import roofline
 from inspector.figures.timings import operation_times
 from inspector.machines import out_of_memory, targets
+from inspector.machines.cost import si_text
 from inspector.machines.evidence import program_for_chip
 from inspector.machines.hardware import Chip
-from inspector.machines.prediction.cost import si_text
 from inspector.machines.prediction.step_model import Intensity, Modelled, bound_text, modelled
 from inspector.sections import prediction, unknown
 from inspector.sections.programs import BEFORE_COMPILE, main_first, named

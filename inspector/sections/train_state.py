@@ -4,7 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Sequence
 
-from inspector.core.formatting import array_spec_text, bytes_text, counted, shape_text, spec_text
+from inspector.core.formatting import bytes_text, counted, shape_text
+from inspector.core.sharding_text import array_spec_text, spec_text
 from inspector.core.snapshot import Array, ProgramArray, Snapshot
 from inspector.core.totals import STATE_GROUPS
 from inspector.figures.train_state import NOBODY, live_map, loss_curve

@@ -22,16 +22,17 @@ from inspector.compiled.collective_roles import (
 from inspector.compiled.op_name import PHASES, parse_op_name
 from inspector.core.assessment import MEMORY
 from inspector.core.axis_parts import axis_of
-from inspector.core.collectives import wire_bytes_of_run
 from inspector.core.folding import NUMBER, fold, numbers_text
-from inspector.core.formatting import bytes_text, counted, mesh_text
+from inspector.core.formatting import bytes_text, counted
 from inspector.core.memory_kinds import in_host_memory, memory_kind
 from inspector.core.meshes import mesh_name
 from inspector.core.program_names import run_of
+from inspector.core.sharding_text import mesh_text
 from inspector.core.snapshot import Array, Collective, Mesh, Program, Snapshot
 from inspector.core.statistics import sum_known
 from inspector.core.step_program import step_program
 from inspector.core.totals import STATE_GROUPS, counted_arrays
+from inspector.core.traffic import wire_bytes_of_run
 from inspector.figures import mesh_layout
 from inspector.figures.whole_model.picture import draw
 from inspector.figures.whole_model.record import (

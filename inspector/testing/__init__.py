@@ -201,7 +201,7 @@ def _inspected(
         return jitted
     import jax
 
-    from inspector.producers.inspected import inspect
+    from inspector.producers.recorded.inspected import inspect
 
     snapshot = inspect(jitted, *arguments, target=target, **keywords)
     if jax.device_count() == 1 and (snapshot.mesh is None or snapshot.mesh.size == 1):

@@ -19,8 +19,8 @@ from inspector.layout.plan import plan, with_programs
 from inspector.machines import hardware
 from inspector.machines.prediction.predicted import boundary_seconds, predicted
 from inspector.media import terminal as command_line
-from inspector.producers.abstract import abstract_state
-from inspector.producers.propagation.propagate import propagated_programs
+from inspector.producers.model.abstract import abstract_state
+from inspector.producers.partition.partition_layout import propagated_programs
 
 MODELS = {
     "small": {"layers": 1, "d_model": 64, "heads": 4, "d_ff": 128},

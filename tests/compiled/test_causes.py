@@ -11,9 +11,9 @@ from inspector.compiled.causes import dependents
 from inspector.compiled.matched_origins import with_origins
 from inspector.core.snapshot import Snapshot
 from inspector.layout.plan import plan, with_programs
-from inspector.producers.abstract import abstract_state
-from inspector.producers.propagation.propagate import propagated_programs
-from tests.producers.propagation.test_propagate import CASES, compiled, layout_of, train_step
+from inspector.producers.model.abstract import abstract_state
+from inspector.producers.partition.partition_layout import propagated_programs
+from tests.producers.partition.test_partition_layout import CASES, compiled, layout_of, train_step
 
 
 def planned() -> Snapshot:

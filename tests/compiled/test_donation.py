@@ -15,7 +15,7 @@ from jax.sharding import PartitionSpec as P
 
 from inspector.core.snapshot import Program
 from inspector.machines.prediction import memory
-from inspector.producers.inspected import inspect
+from inspector.producers.recorded.inspected import inspect
 
 SPECS = [P(), P("x", None), P(None, "x")]
 TYPES = ["float32", "int32", "bfloat16"]

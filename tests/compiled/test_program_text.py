@@ -8,7 +8,7 @@ from inspector import layout as layouts
 from inspector.compiled import program_text
 from inspector.compiled.program_text import ProgramFacts
 from inspector.core.snapshot import Program, Snapshot
-from inspector.producers.run import run_layout
+from inspector.producers.compile.run_layout import run_layout
 
 pytestmark = pytest.mark.close_to_jax
 

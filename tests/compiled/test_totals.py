@@ -15,7 +15,6 @@ from benchmarks.random_layouts import random_layouts
 from inspector.compiled.causes import conflicts_of, wire_bytes_of_conflicts
 from inspector.compiled.collective_roles import by_role
 from inspector.compiled.matched_origins import with_origins
-from inspector.core.collectives import parts_of, traffic, wire_bytes_of_run
 from inspector.core.snapshot import (
     Collective,
     CollectivePart,
@@ -25,7 +24,8 @@ from inspector.core.snapshot import (
     Snapshot,
     Source,
 )
-from inspector.producers.propagation.propagate import propagated_programs
+from inspector.core.traffic import parts_of, traffic, wire_bytes_of_run
+from inspector.producers.partition.partition_layout import propagated_programs
 from inspector.sections import reasons
 
 SOURCE = Source("plan", None, "2026-01-01T00:00:00+00:00", {})

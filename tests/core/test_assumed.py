@@ -14,12 +14,12 @@ from jax.sharding import PartitionSpec as P
 from inspector.assessment import assess
 from inspector.compiled.program_text import read
 from inspector.core.assumed import Assumed, Cost, assume, least, with_assumed
-from inspector.core.collectives import wire_bytes_of_run
 from inspector.core.errors import InvalidInput
 from inspector.core.snapshot import Program
+from inspector.core.traffic import wire_bytes_of_run
 from inspector.machines import hardware
 from inspector.machines.prediction.predicted import predicted
-from inspector.producers.records import mesh_record
+from inspector.producers.arrays.records import mesh_record
 from tests.figures import samples
 
 MESH = jax.sharding.Mesh(np.array(jax.devices()[:4]), ("x",), axis_types=(AxisType.Auto,))

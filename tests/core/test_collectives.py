@@ -7,8 +7,8 @@ from dataclasses import replace
 from hypothesis import given
 from hypothesis import strategies as st
 
-from inspector.core.collectives import Traffic, parts_of, sent_by_busiest, traffic, wire_bytes_of_run
 from inspector.core.snapshot import Collective, CollectivePart
+from inspector.core.traffic import Traffic, parts_of, sent_by_busiest, traffic, wire_bytes_of_run
 
 
 def collective(op: str, axes: tuple[str, ...] | None, times: int | None, payload: int | None, **other):

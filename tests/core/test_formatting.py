@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from inspector.core import formatting
+from inspector.core import formatting, sharding_text
 from inspector.core.snapshot import Array, Mesh, MeshAxis
 
 MESH = Mesh((MeshAxis("data", 2), MeshAxis("model", 4)), tuple(range(8)))
@@ -90,25 +90,25 @@ def test_factors_have_three_digits_or_all() -> None:
 
 
 def test_spec() -> None:
-    assert formatting.spec_text((("data",), None)) == "P('data', None)"
-    assert formatting.spec_text((("fsdp", "tensor"), None)) == "P(('fsdp', 'tensor'), None)"
-    assert formatting.spec_text(()) == "P()"
-    assert formatting.spec_text(None) == "unknown"
+    assert sharding_text.spec_text((("data",), None)) == "P('data', None)"
+    assert sharding_text.spec_text((("fsdp", "tensor"), None)) == "P(('fsdp', 'tensor'), None)"
+    assert sharding_text.spec_text(()) == "P()"
+    assert sharding_text.spec_text(None) == "unknown"
 
 
 def test_mesh() -> None:
-    assert formatting.mesh_text(MESH) == "data 2 × model 4"
-    assert formatting.mesh_text(None) == "unknown"
+    assert sharding_text.mesh_text(MESH) == "data 2 × model 4"
+    assert sharding_text.mesh_text(None) == "unknown"
     ones = tuple(MeshAxis(f"one{n}", 1) for n in range(11))
     many = Mesh((MeshAxis("fsdp", 16), *ones), tuple(range(16)))
-    assert formatting.mesh_text(many) == "fsdp 16, and 11 axes of size 1"
+    assert sharding_text.mesh_text(many) == "fsdp 16, and 11 axes of size 1"
 
 
 def test_dimension() -> None:
     axes, spec = ("embed", "hidden"), (None, ("model",))
     kernel = Array("kernel", "params", (1024, 1024), "float32", logical_axes=axes, spec=spec)
-    assert formatting.dimension_text(kernel, MESH, 0) == "dim 0 · embed · 1024"
-    assert formatting.dimension_text(kernel, MESH, 1) == "dim 1 · hidden · 1024 ÷ 4 over model"
+    assert sharding_text.dimension_text(kernel, MESH, 0) == "dim 0 · embed · 1024"
+    assert sharding_text.dimension_text(kernel, MESH, 1) == "dim 1 · hidden · 1024 ÷ 4 over model"
 
 
 @pytest.mark.parametrize("decimals", [0, 1])

@@ -301,10 +301,10 @@ def test_partial_sums_are_no_replicas() -> None:
     from jax.sharding import AxisType, NamedSharding
     from jax.sharding import PartitionSpec as P
 
-    from inspector.core.formatting import array_spec_text
     from inspector.core.sharding import shards as shards_of
+    from inspector.core.sharding_text import array_spec_text
     from inspector.machines.prediction import memory
-    from inspector.producers.capture import capture
+    from inspector.producers.capture.capture import capture
 
     mesh = jax.make_mesh((2, 2, 2), ("x", "y", "z"), axis_types=(AxisType.Explicit,) * 3)
     for axes, copies in (((), 4), (("y",), 2), (("y", "z"), 1)):

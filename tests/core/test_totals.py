@@ -14,8 +14,8 @@ from inspector import layout as layouts
 from inspector.core import device_holdings
 from inspector.core.totals import STATE_GROUPS, in_elements, state_totals
 from inspector.layout.plan import plan
-from inspector.producers.abstract import abstract_state
-from inspector.producers.capture import capture_compiled
+from inspector.producers.capture.capture import capture_compiled
+from inspector.producers.model.abstract import abstract_state
 
 
 def test_an_array_on_one_device_counts_there_alone() -> None:

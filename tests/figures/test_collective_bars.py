@@ -8,9 +8,10 @@ import numpy as np
 import pytest
 
 from inspector.compiled.device_traffic import DeviceTraffic, device_traffic
-from inspector.core.collectives import OPS, traffic
+from inspector.core.collectives import OPS
 from inspector.core.formatting import bytes_text
 from inspector.core.snapshot import Collective
+from inspector.core.traffic import traffic
 from inspector.figures import labels, palette
 from inspector.figures.collective_bars import collective_bars
 from inspector.figures.device_grid import traffic_map

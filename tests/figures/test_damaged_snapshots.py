@@ -13,7 +13,6 @@ from hypothesis import strategies as st
 
 from inspector.compiled.device_traffic import DeviceTraffic, device_traffic
 from inspector.core import device_holdings
-from inspector.core.collectives import traffic
 from inspector.core.snapshot import (
     Array,
     Collective,
@@ -31,6 +30,7 @@ from inspector.core.snapshot import (
     Transfer,
     Work,
 )
+from inspector.core.traffic import traffic
 from inspector.figures.block_map import block_map
 from inspector.figures.collective_bars import collective_bars
 from inspector.figures.device_grid import traffic_map, transfer_map

@@ -12,7 +12,7 @@ from inspector.compare.difference import ArrayDifference
 from inspector.core.snapshot import Snapshot
 from inspector.guides import variants
 from inspector.layout.plan import plan
-from inspector.producers.abstract import abstract_state
+from inspector.producers.model.abstract import abstract_state
 
 
 def leaf_pairs(left: Snapshot, right: Snapshot, groups: tuple[str, ...]) -> list[ArrayDifference]:

@@ -12,7 +12,7 @@ from inspector import layout as layouts
 from inspector.core import snapshot
 from inspector.core.rules import written
 from inspector.layout import rule_files
-from inspector.producers import import_file
+from inspector.producers.readers import import_file
 from inspector.service.inspection import Inspection
 from tests.hostile import generated
 from tests.hostile.damage import TEXTS, damaged_text

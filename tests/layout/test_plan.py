@@ -15,9 +15,10 @@ from inspector.core.errors import InvalidInput
 from inspector.core.snapshot import Snapshot
 from inspector.layout import Layout
 from inspector.layout.plan import plan
-from inspector.producers import build, records
-from inspector.producers.abstract import abstract_state
-from inspector.producers.leaves import leaves_of
+from inspector.producers.arrays import records
+from inspector.producers.arrays.leaves import leaves_of
+from inspector.producers.model import build
+from inspector.producers.model.abstract import abstract_state
 from tests.examples import costly
 
 SMALL = {"batch": "8", "layers": "2", "depth": "16"}

@@ -18,8 +18,8 @@ from inspector.core.snapshot import Snapshot
 from inspector.layout import mesh_shapes, presets
 from inspector.layout.plan import plan
 from inspector.model.built_in.catalogue import CATALOGUE
-from inspector.producers.abstract import abstract_state
-from inspector.producers.records import spec_of
+from inspector.producers.arrays.records import spec_of
+from inspector.producers.model.abstract import abstract_state
 from tests.paths import CASES
 
 CASES = CASES / "rules"

@@ -26,8 +26,8 @@ from inspector.layout import Layout
 from inspector.layout.script import script
 from inspector.machines import compiler_options
 from inspector.machines.compiler_options import NO_OPTIONS, OPTIONS
-from inspector.producers.build import Signature
-from inspector.producers.compiled_program import CompiledProgram
+from inspector.producers.compile.compiled_program import CompiledProgram
+from inspector.producers.model.build import Signature
 from inspector.service.engine import Environment
 from inspector.service.search import task
 from tests import xla_options
@@ -194,13 +194,13 @@ def _task(name: str, value: str) -> None:
 
 def _jobs(name: str, value: str) -> None:
     """The requests of a worker that compile."""
-    from inspector.producers import checkpoint, run, time_together
-    from inspector.producers import compile as compile_module
+    from inspector.producers.compile import compile_layout, run_layout
+    from inspector.producers.learn import checkpoint, time_together
 
     plain = LAYOUT.to_json() | {"compiler_options": {name: value}}
     jobs: list[Callable[[], Any]] = [
-        lambda: compile_module.compile_job({"layout": plain | {"target": "tpu:v5e:1x2"}}, _report),
-        lambda: run.run_job({"layout": plain}, _report),
+        lambda: compile_layout.compile_job({"layout": plain | {"target": "tpu:v5e:1x2"}}, _report),
+        lambda: run_layout.run_job({"layout": plain}, _report),
         lambda: checkpoint.restore({"layout": plain}, _report),
         lambda: time_together.time_together({"layouts": [[0, plain]], "untimed": [], "rounds": 6}, _report),
     ]  # fmt: skip

@@ -11,6 +11,7 @@ from hypothesis import strategies as st
 
 from inspector.core.collectives import OPS
 from inspector.core.errors import InvalidInput
+from inspector.machines.cost import Estimate
 from inspector.machines.links import (
     NodeLink,
     Ring,
@@ -19,7 +20,6 @@ from inspector.machines.links import (
     collective_time,
     effective_bytes_per_second,
 )
-from inspector.machines.prediction.cost import Estimate
 
 RATE = 1e9  # B/s of a link
 kinds = st.sampled_from([(True, True), (True, False), (False, True)])

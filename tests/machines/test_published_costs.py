@@ -15,6 +15,11 @@ import pytest
 
 from inspector.core import sharding
 from inspector.core.snapshot import Mesh, MeshAxis
+from inspector.machines.cost import (
+    compute_time,
+    critical_intensity,
+    hbm_time,
+)
 from inspector.machines.hardware import Chip, Torus, chip
 from inspector.machines.links import (
     Link,
@@ -25,11 +30,6 @@ from inspector.machines.links import (
     effective_bytes_per_second,
 )
 from inspector.machines.mesh_links import links_of
-from inspector.machines.prediction.cost import (
-    compute_time,
-    critical_intensity,
-    hbm_time,
-)
 from tests.paths import CASES
 
 PROBLEMS = CASES / "numeric" / "problems.json"

@@ -25,10 +25,10 @@ from inspector.layout.plan import plan
 from inspector.media import terminal as command_line
 from inspector.model import ModelEntry, Size, own_model
 from inspector.model.built_in import catalogue
-from inspector.producers.abstract import abstract_state
-from inspector.producers.describe import entry_of
-from inspector.producers.propagation.propagate import propagated_programs
-from inspector.producers.run import run_layout
+from inspector.producers.compile.run_layout import run_layout
+from inspector.producers.model.abstract import abstract_state
+from inspector.producers.model.describe import entry_of
+from inspector.producers.partition.partition_layout import propagated_programs
 from inspector.service import own_model_registration as registration
 from inspector.service.agreement import disagreements
 

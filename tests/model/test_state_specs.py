@@ -22,11 +22,11 @@ from inspector.layout.changes import changes
 from inspector.layout.plan import UNMATCHED, plan
 from inspector.layout.script import script
 from inspector.model.built_in import catalogue
-from inspector.producers.abstract import abstract_state
-from inspector.producers.describe import entry_of
-from inspector.producers.propagation.propagate import propagated_programs
-from inspector.producers.run import run_layout
-from inspector.producers.state_specs import Given, given_specs
+from inspector.producers.compile.run_layout import run_layout
+from inspector.producers.model.abstract import abstract_state
+from inspector.producers.model.describe import entry_of
+from inspector.producers.model.state_specs import Given, given_specs
+from inspector.producers.partition.partition_layout import propagated_programs
 from inspector.service.agreement import disagreements
 from tests.layout.script.comparison import made_by_scripts, refuse_other_arrays
 from tests.model.importable import importable
@@ -183,7 +183,7 @@ def test_the_default_mesh_is_that_of_the_model(folder) -> None:
     ],
 )
 def test_errors_of_rows(folder, rows, words, monkeypatch) -> None:
-    monkeypatch.setattr("inspector.producers.state_specs.SECONDS", 0.1)
+    monkeypatch.setattr("inspector.producers.model.state_specs.SECONDS", 0.1)
     with pytest.raises(InvalidInput, match=words):
         planned("table", state_specs=rows)
 

@@ -14,9 +14,9 @@ from inspector.core.snapshot import Snapshot
 from inspector.layout import Layout, presets
 from inspector.layout.plan import plan
 from inspector.model.built_in.catalogue import CATALOGUE
-from inspector.producers import build
-from inspector.producers.abstract import abstract_state
-from inspector.producers.run import run_layout
+from inspector.producers.compile.run_layout import run_layout
+from inspector.producers.model import build
+from inspector.producers.model.abstract import abstract_state
 from inspector.service.agreement import disagreements
 from tests.models.language_models import MODELS, SMALL, small
 

@@ -8,7 +8,7 @@ import pytest
 from jax import numpy as jnp
 
 from inspector.model.built_in.quantized import FORMATS, quantized_product
-from inspector.producers.propagation.propagate import propagated_programs
+from inspector.producers.partition.partition_layout import propagated_programs
 from tests.models.language_models import built, small
 
 # Products of the layers of the models: contracted dimensions first, last, and several, and a batch dimension.

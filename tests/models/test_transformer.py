@@ -16,8 +16,8 @@ from inspector import layout as layouts
 from inspector.core.errors import InvalidInput
 from inspector.model import Model
 from inspector.model.built_in.token_training import cross_entropy
-from inspector.producers import build
-from inspector.producers.abstract import abstract_state
+from inspector.producers.model import build
+from inspector.producers.model.abstract import abstract_state
 from tests.models.language_models import MODELS, built, small
 
 pytestmark = pytest.mark.close_to_jax

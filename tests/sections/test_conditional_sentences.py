@@ -14,7 +14,7 @@ from inspector.checks import audit
 from inspector.core import totals
 from inspector.core.meshes import number_of_devices
 from inspector.core.snapshot import Collective, Snapshot
-from inspector.producers.capture import capture
+from inspector.producers.capture.capture import capture
 from inspector.sections import collectives, propagated_traffic, summary
 
 

@@ -17,7 +17,7 @@ from inspector.layout.plan import plan
 from inspector.machines import hardware
 from inspector.media import report
 from inspector.media.terminal import render
-from inspector.producers.abstract import abstract_state
+from inspector.producers.model.abstract import abstract_state
 from inspector.sections import effects as effects_section
 from inspector.sections import improvements
 from inspector.sections.report import short

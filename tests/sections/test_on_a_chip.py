@@ -15,12 +15,12 @@ from inspector.checks import audit
 from inspector.core.formatting import bytes_text
 from inspector.core.snapshot import Snapshot, Source
 from inspector.machines import hardware
+from inspector.machines.cost import hbm_time
 from inspector.machines.evidence import for_chip
 from inspector.machines.prediction import memory as needs
-from inspector.machines.prediction.cost import hbm_time
 from inspector.machines.prediction.predicted import predicted_in
 from inspector.machines.prediction.step_model import modelled
-from inspector.producers.capture import capture
+from inspector.producers.capture.capture import capture
 from inspector.sections import memory
 
 V5E = hardware.CHIPS["v5e"]

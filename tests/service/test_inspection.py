@@ -15,7 +15,7 @@ from inspector.layout import Layout
 from inspector.layout.plan import plan
 from inspector.machines import targets
 from inspector.model.built_in.catalogue import CATALOGUE
-from inspector.producers.abstract import abstract_state
+from inspector.producers.model.abstract import abstract_state
 from inspector.service import inspection
 from inspector.service.agreement import disagreements
 from inspector.service.compile_cache import CompileCache

@@ -18,7 +18,7 @@ from inspector.core.snapshot import Snapshot
 from inspector.guides.restore import transfer
 from inspector.layout import Layout
 from inspector.layout.plan import plan
-from inspector.producers.abstract import abstract_state
+from inspector.producers.model.abstract import abstract_state
 from inspector.service import lanes
 from inspector.service.inspection import Inspection
 from inspector.service.restoration import Restoration, refuse_different

@@ -17,7 +17,7 @@ from inspector import testing
 from inspector.checks import lock_file
 from inspector.core.errors import InvalidInput
 from inspector.core.formatting import bytes_text
-from inspector.producers.inspected import inspect
+from inspector.producers.recorded.inspected import inspect
 from tests.paths import ROOT
 
 pytest_plugins = ["pytester"]

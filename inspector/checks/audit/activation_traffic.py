@@ -8,10 +8,10 @@ from collections.abc import Iterator, Mapping
 from inspector.checks.audit.context import AuditContext, finding
 from inspector.compiled.collective_roles import in_optimizer
 from inspector.compiled.op_name import parse_op_name
-from inspector.core.collectives import parts_of, wire_bytes_of_run
 from inspector.core.formatting import and_text, counted
 from inspector.core.snapshot import Collective, Finding
 from inspector.core.totals import STATE_GROUPS
+from inspector.core.traffic import parts_of, wire_bytes_of_run
 from inspector.machines.evidence import evidence_of
 
 CODE = "collectives-larger-than-parameters"

@@ -5,10 +5,10 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 from inspector.checks.audit.context import AuditContext, finding
-from inspector.core.collectives import wire_bytes_of_run
 from inspector.core.formatting import and_text, bytes_text, counted
 from inspector.core.program_names import subject
 from inspector.core.snapshot import Collective, CollectiveUse, Finding, Program
+from inspector.core.traffic import wire_bytes_of_run
 
 CONDITION = "collective-in-condition"
 CALLBACK = "gathered-for-callback"

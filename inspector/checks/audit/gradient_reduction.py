@@ -7,10 +7,10 @@ from collections import defaultdict
 from collections.abc import Iterator
 
 from inspector.checks.audit.context import AuditContext, finding, fold_text
-from inspector.core.collectives import outputs_of, parts_of, wire_bytes_of_run
 from inspector.core.folding import fold
 from inspector.core.formatting import and_text
 from inspector.core.snapshot import Array, Collective, Finding
+from inspector.core.traffic import outputs_of, parts_of, wire_bytes_of_run
 
 CODE = "gradient-all-reduced"
 

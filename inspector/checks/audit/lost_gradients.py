@@ -8,8 +8,9 @@ from dataclasses import dataclass
 from inspector.checks.audit.context import AuditContext, finding, fold_text, path_keys
 from inspector.compiled.op_name import parse_op_name
 from inspector.core.folding import fold
-from inspector.core.formatting import and_text, counted, spec_text
+from inspector.core.formatting import and_text, counted
 from inspector.core.program_names import subject
+from inspector.core.sharding_text import spec_text
 from inspector.core.snapshot import Array, Finding, Program, Spec
 
 CODE = "gradient-sharding-lost"

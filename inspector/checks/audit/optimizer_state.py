@@ -7,7 +7,7 @@ from collections.abc import Iterator
 
 from inspector.checks.audit.context import AuditContext, finding, fold_text, largest
 from inspector.core.folding import Fold
-from inspector.core.formatting import spec_text
+from inspector.core.sharding_text import spec_text
 from inspector.core.snapshot import Array, Finding
 
 NOT_FOLLOWING = "optimizer-not-following"

@@ -8,11 +8,11 @@ from collections.abc import Iterator
 
 from inspector.checks.audit.context import AuditContext, Facts, finding
 from inspector.compiled.op_name import parse_op_name
-from inspector.core.collectives import inputs_of, parts_of, wire_bytes_of_run
 from inspector.core.formatting import and_text, bytes_text, counted
 from inspector.core.program_names import subject, title
 from inspector.core.snapshot import Array, Collective, Finding, Program, RepeatedWork
-from inspector.machines.prediction.cost import si_text
+from inspector.core.traffic import inputs_of, parts_of, wire_bytes_of_run
+from inspector.machines.cost import si_text
 
 UNEVEN_RESULT = "uneven-result-gathered"
 CONSTANT = "large-constant"

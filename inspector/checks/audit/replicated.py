@@ -12,9 +12,10 @@ from inspector.checks.audit.context import (
     largest,
 )
 from inspector.core.folding import Fold, fold
-from inspector.core.formatting import and_text, counted, logical_text, spec_text
+from inspector.core.formatting import and_text, counted, logical_text
 from inspector.core.rules import ledger, nnx
 from inspector.core.rules.rule import rule_words
+from inspector.core.sharding_text import spec_text
 from inspector.core.snapshot import Array, Finding, Spec
 
 PARAMETER = "replicated-parameter"

@@ -14,7 +14,8 @@ from dataclasses import replace
 from inspector.checks.audit.array_names import STACK, Place, naming_of
 from inspector.checks.audit.rule_fixes import Candidate, axis_choices
 from inspector.core import sharding
-from inspector.core.formatting import and_text, spec_text
+from inspector.core.formatting import and_text
+from inspector.core.sharding_text import spec_text
 from inspector.core.snapshot import Finding, Snapshot, Spec
 from inspector.core.totals import STATE_GROUPS
 from inspector.layout import Layout

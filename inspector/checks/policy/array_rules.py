@@ -14,15 +14,9 @@ from inspector.checks.policy.selection import (
     read_selection,
     unsplit_axes,
 )
-from inspector.core.formatting import (
-    bytes_text,
-    counted,
-    elements_text,
-    exact_bytes_text,
-    mesh_axes_text,
-    spec_text,
-)
+from inspector.core.formatting import bytes_text, counted, elements_text, exact_bytes_text, mesh_axes_text
 from inspector.core.memory_kinds import in_host_memory
+from inspector.core.sharding_text import spec_text
 from inspector.core.snapshot import Snapshot
 from inspector.core.totals import STATE_GROUPS, bytes_by_device
 from inspector.machines.prediction import memory

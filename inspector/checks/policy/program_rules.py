@@ -6,10 +6,11 @@ from collections.abc import Sequence
 
 from inspector.checks.policy.fields import Fields, check_known
 from inspector.checks.policy.outcome import Check, Violation, name
-from inspector.core.collectives import OPS, Traffic, parts_of, traffic
+from inspector.core.collectives import OPS
 from inspector.core.errors import InvalidInput
 from inspector.core.formatting import and_text, counted, exact_bytes_text, mesh_axes_text
 from inspector.core.snapshot import Collective, Program, Snapshot
+from inspector.core.traffic import Traffic, parts_of, traffic
 from inspector.machines.prediction import memory
 
 # `peak`: the most that is alive at one time with the code, as everywhere else; of a plan the interval of its

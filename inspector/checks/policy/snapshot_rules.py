@@ -9,7 +9,7 @@ from inspector.checks.policy.fields import Fields
 from inspector.checks.policy.outcome import Check, Violation, name, unknown_text
 from inspector.checks.policy.selection import read_selection
 from inspector.core.errors import InvalidInput
-from inspector.core.formatting import spec_text
+from inspector.core.sharding_text import spec_text
 from inspector.core.snapshot import Snapshot
 from inspector.core.totals import STATE_GROUPS
 

@@ -7,7 +7,8 @@ from dataclasses import dataclass
 
 from inspector.compare.splits import parts, split_of, trimmed
 from inspector.core.folding import fold
-from inspector.core.formatting import logical_text, spec_text
+from inspector.core.formatting import logical_text
+from inspector.core.sharding_text import spec_text
 from inspector.core.snapshot import Array, Mesh, Snapshot, Spec
 from inspector.core.totals import STATE_GROUPS
 

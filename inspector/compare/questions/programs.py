@@ -12,14 +12,14 @@ from inspector.compare.question import UNKNOWN, Row, Statement, without_rejected
 from inspector.compiled.collective_roles import ROLES, by_role
 from inspector.core.assessment import FLOPS, TRAFFIC
 from inspector.core.assessment import MEMORY as MEMORY_TITLE
-from inspector.core.collectives import Traffic, traffic
 from inspector.core.formatting import bytes_text, counted, mesh_axes_text
 from inspector.core.program_names import noun, title
 from inspector.core.snapshot import Collective, Program, Snapshot
 from inspector.core.statistics import statistics, statistics_text, sum_known
 from inspector.core.step_program import ONCE
+from inspector.core.traffic import Traffic, traffic
+from inspector.machines.cost import si_text
 from inspector.machines.prediction import memory
-from inspector.machines.prediction.cost import si_text
 
 COLLECTIVES, MEMORY, TIME = "Collectives", "Memory", "Time"
 _MEMORY, _FLOPS = (title.lower().replace("flops", "FLOPs") for title in (MEMORY_TITLE, FLOPS))

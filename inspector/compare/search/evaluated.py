@@ -7,9 +7,9 @@ from typing import Literal
 
 from inspector.assessment import assess_candidate
 from inspector.core.assessment import Assessment
-from inspector.core.collectives import traffic
 from inspector.core.snapshot import Mesh, Program
 from inspector.core.snapshot.effects import UNKNOWN_AXES
+from inspector.core.traffic import traffic
 from inspector.core.typed_json import FiniteFloat, NonNegativeInt, Record
 from inspector.machines.hardware import Chip
 from inspector.machines.prediction.emulated import emulated_seconds

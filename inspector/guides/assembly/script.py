@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 
 from inspector.core import sharding
-from inspector.core.formatting import spec_text
+from inspector.core.sharding_text import spec_text
 from inspector.guides import assembly as assemblies
 from inspector.guides.assembly import Assembly
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from inspector.core.formatting import spec_text
+from inspector.core.sharding_text import spec_text
 from inspector.guides.processes import HostLocal
 
 _SCRIPT = """\

@@ -37,10 +37,10 @@ _IMPORTS = {
     "PartitionSpec": "from jax.sharding import PartitionSpec",
     "by_regex": "from inspector.model import by_regex",
     "fsdp": "from inspector.model import fsdp",
-    "given_specs": "from inspector.producers.state_specs import given_specs",
-    "shardings_by_path": "from inspector.producers.state_specs import shardings_by_path",
-    "returns_state": "from inspector.producers.traceable import returns_state",
-    "traceable": "from inspector.producers.traceable import traceable",
+    "given_specs": "from inspector.producers.model.state_specs import given_specs",
+    "shardings_by_path": "from inspector.producers.model.state_specs import shardings_by_path",
+    "returns_state": "from inspector.producers.model.traceable import returns_state",
+    "traceable": "from inspector.producers.model.traceable import traceable",
 }
 
 
@@ -71,7 +71,7 @@ def script(layout: Layout) -> str:
             name = f"own_{function}"
         renamed = function if name == function else f"{function} as {name}"
         imports[name] = f"from {module} import {renamed}"
-        where = "inspector.producers.state_specs"
+        where = "inspector.producers.model.state_specs"
         imports["with_optimizer_axes"] = f"from {where} import with_optimizer_axes"
     else:
         definitions = Definitions(_known(layout))

@@ -21,6 +21,7 @@ import numpy as np
 from inspector.core import assumed
 from inspector.core.formatting import and_text, counted, seconds_text
 from inspector.core.snapshot import Mesh, Platform, Prediction, Program, Snapshot
+from inspector.machines.cost import hbm_time
 from inspector.machines.evidence import (
     evidence_on,
     partitioned_for,
@@ -41,7 +42,6 @@ from inspector.machines.prediction.calibration import (
     constants_of,
     default_constants,
 )
-from inspector.machines.prediction.cost import hbm_time
 from inspector.machines.prediction.simulation import Simulated, Totals, scaled, simulate
 from inspector.machines.prediction.step_model import Modelled, Term, least_traffic_seconds, modelled
 

@@ -10,11 +10,18 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from typing import Literal
 
-from inspector.core.collectives import OPERATIONS, traffic
+from inspector.core.collectives import OPERATIONS
 from inspector.core.formatting import and_text, counted, mesh_axes_text, seconds_text
 from inspector.core.meshes import is_emulated
 from inspector.core.snapshot import Collective, MatmulFlops, Mesh, Program
 from inspector.core.statistics import sum_known
+from inspector.core.traffic import traffic
+from inspector.machines.cost import (
+    Estimate,
+    compute_time,
+    critical_intensity,
+    hbm_time,
+)
 from inspector.machines.hardware import Chip
 from inspector.machines.links import (
     Link,
@@ -25,12 +32,6 @@ from inspector.machines.links import (
     levels_of,
 )
 from inspector.machines.mesh_links import link_of, links_of
-from inspector.machines.prediction.cost import (
-    Estimate,
-    compute_time,
-    critical_intensity,
-    hbm_time,
-)
 from inspector.machines.prediction.simulation import SIGNS, executions, shift_of
 
 Kind = Literal["compute", "memory", "communication"]

@@ -49,7 +49,7 @@ def show(value: Any) -> None:
            0  4.0 KiB  [0:64, 0:16]         0        0
            1  4.0 KiB  [0:64, 16:32]        0        0
     """
-    from inspector.producers.shown import snapshot_of
+    from inspector.producers.capture.shown import snapshot_of
 
     snapshot = snapshot_of(value)
     if not _in_notebook():

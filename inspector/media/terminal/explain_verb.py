@@ -9,12 +9,12 @@ from typing import Any
 
 from inspector.compiled.causes import Dependents, dependents, rules_behind
 from inspector.core import input_file, typed_json
-from inspector.core.collectives import wire_bytes_of_run
 from inspector.core.errors import InvalidInput, choices, shown
 from inspector.core.rules import Rule, written
 from inspector.core.rules.entries import ledger_of
 from inspector.core.rules.written import recorded
 from inspector.core.snapshot import Array, Collective, Program, Snapshot
+from inspector.core.traffic import wire_bytes_of_run
 from inspector.layout import rule_files
 from inspector.media.terminal import effects, render
 from inspector.media.terminal import options as shared

@@ -372,7 +372,7 @@ class Hook:
     def _recorder(self):
         with self.package.lock:
             if self.recorder is None:
-                package = "inspector.producers.program_run"
+                package = "inspector.producers.recorded"
                 name = f"{package}.{self.settings.get('recorder', 'recorder')}"
                 self.recorder = importlib.import_module(name).Recorder(self.settings, self)
                 if not self.ended:

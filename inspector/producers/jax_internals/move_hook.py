@@ -67,7 +67,7 @@ class Moves:
         self._folders = (
             (of_jax, _OF_JAX),
             (own, _OF_JAX),
-            (os.path.join(os.path.dirname(own), "program_run"), _OF_JAX),
+            (os.path.join(os.path.dirname(own), "recorded"), _OF_JAX),
             (os.path.join(os.path.dirname(os.__file__), ""), _OF_LIBRARY),
         )
         vars(dispatch)["_batched_device_put_impl"] = self._several(put, "device_put")

@@ -19,7 +19,8 @@ from inspector.compiled.hlo.platform import platform_of
 from inspector.compiled.hlo.shardings import NamedMesh
 from inspector.core.array_roles import with_roles
 from inspector.core.errors import InvalidInput, shown
-from inspector.core.formatting import counted, mesh_text, numbered
+from inspector.core.formatting import counted, numbered
+from inspector.core.sharding_text import mesh_text
 from inspector.core.snapshot import (
     Collective,
     Finding,

@@ -9,7 +9,8 @@ from dataclasses import dataclass, replace
 
 from inspector.core import sharding
 from inspector.core.array_groups import group_of_path
-from inspector.core.formatting import counted, mesh_text, spec_text
+from inspector.core.formatting import counted
+from inspector.core.sharding_text import mesh_text, spec_text
 from inspector.core.snapshot import Array, Finding, Group, Kind, Mesh, Shard, Snapshot, Source, Spec
 from inspector.core.typed_json import LARGEST
 from inspector.layout.plan import now

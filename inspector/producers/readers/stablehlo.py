@@ -14,7 +14,7 @@ from inspector.producers.readers.content import MLIR_BYTECODE, Report, Sample, n
 # Beginnings of MLIR text.
 TEXT = re.compile(r"^\s*(?:#loc\b|module\s+(?:@|attributes\b|\{)|func\.func\b)|\bstablehlo\.", re.M)
 _HLO = re.compile(r"^\s*HloModule\s", re.M)
-_PRODUCER = "inspector.producers.propagation.imported_module"
+_PRODUCER = "inspector.producers.recorded.imported_module"
 
 
 def recognizes(sample: Sample) -> bool:

@@ -9,7 +9,7 @@ from typing import Any
 
 from inspector.compare.board import Board
 from inspector.core.errors import InvalidInput, shown
-from inspector.core.formatting import mesh_text
+from inspector.core.sharding_text import mesh_text
 from inspector.core.snapshot import Snapshot
 from inspector.core.totals import state_totals
 

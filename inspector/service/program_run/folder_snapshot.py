@@ -11,9 +11,10 @@ from pathlib import Path
 from inspector.checks import audit
 from inspector.core import program_run, renamed_paths, snapshot
 from inspector.core.errors import InvalidInput
-from inspector.core.formatting import bytes_text, counted, spec_text
+from inspector.core.formatting import bytes_text, counted
 from inspector.core.meshes import MeshList, mesh_key
 from inspector.core.program_run import CompiledRecord, LostSharding, ProgramRun
+from inspector.core.sharding_text import spec_text
 from inspector.core.snapshot import Array, Finding, Mesh, Snapshot
 from inspector.service.program_run.records import with_live_paths
 

@@ -16,7 +16,7 @@ from typing import Any
 
 PROJECT = Path(__file__).resolve().parents[3]
 VARIABLE = "SHARDING_INSPECTOR_RUN"
-_STARTUP = PROJECT / "inspector/producers/program_run/startup"
+_STARTUP = PROJECT / "inspector/producers/recorded/startup"
 
 # Signals that a program can handle and that reach only this process if they are sent to it.
 _PASSED_ON = tuple(

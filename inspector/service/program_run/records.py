@@ -20,7 +20,6 @@ from inspector.core import (
     typed_json,
 )
 from inspector.core.array_roles import with_roles
-from inspector.core.collectives import wire_bytes_of_run
 from inspector.core.errors import InvalidInput
 from inspector.core.formatting import and_text, bytes_text, counted
 from inspector.core.meshes import MeshList, mesh_key
@@ -35,6 +34,7 @@ from inspector.core.program_run import (
     when_compiled,
 )
 from inspector.core.snapshot import Finding, Program, Seconds, Snapshot
+from inspector.core.traffic import wire_bytes_of_run
 from inspector.service.program_run.recompilation import reasons
 
 # Adds the causes of the collectives of the only program of a Snapshot, from its lowered module.

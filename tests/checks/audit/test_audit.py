@@ -39,8 +39,8 @@ from inspector.core.snapshot import (
     Source,
 )
 from inspector.layout.plan import INDIVISIBLE, plan
-from inspector.producers.abstract import abstract_state
-from inspector.producers.capture import capture
+from inspector.producers.capture.capture import capture
+from inspector.producers.model.abstract import abstract_state
 
 SMALL = {"layers": "3", "depth": "64", "target": "plan"}
 STATES: dict[str, object] = {}

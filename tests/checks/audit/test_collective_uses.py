@@ -14,7 +14,7 @@ from jax.sharding import AxisType, Mesh, NamedSharding
 from jax.sharding import PartitionSpec as P
 
 from inspector.core.snapshot import Finding
-from inspector.producers.inspected import inspect
+from inspector.producers.recorded.inspected import inspect
 
 pytestmark = pytest.mark.close_to_jax
 

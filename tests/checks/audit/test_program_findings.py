@@ -10,7 +10,7 @@ from jax.sharding import AxisType, NamedSharding
 from jax.sharding import PartitionSpec as P
 
 from inspector.core.snapshot import Finding, Snapshot
-from inspector.producers.inspected import inspect
+from inspector.producers.recorded.inspected import inspect
 
 
 @pytest.fixture(scope="module")

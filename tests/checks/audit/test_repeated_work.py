@@ -14,7 +14,7 @@ from jax.sharding import PartitionSpec as P
 
 from inspector.compiled import program_text
 from inspector.core.snapshot import Finding, Snapshot
-from inspector.producers.inspected import inspect
+from inspector.producers.recorded.inspected import inspect
 
 pytestmark = pytest.mark.close_to_jax
 

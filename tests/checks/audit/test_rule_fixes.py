@@ -11,7 +11,7 @@ from inspector.core.snapshot import Finding, Snapshot
 from inspector.core.totals import state_totals
 from inspector.layout import Layout
 from inspector.layout.plan import plan
-from inspector.producers.abstract import abstract_state
+from inspector.producers.model.abstract import abstract_state
 from inspector.sections import findings as section
 from inspector.sections.section import plain
 

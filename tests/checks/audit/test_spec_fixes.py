@@ -17,14 +17,14 @@ from inspector.checks.audit import (
     smallest_change,
 )
 from inspector.core import snapshot, typed_json
-from inspector.core.formatting import spec_text
+from inspector.core.sharding_text import spec_text
 from inspector.core.snapshot import Finding, Snapshot
 from inspector.core.totals import state_totals
 from inspector.layout import Layout
 from inspector.layout.plan import plan
 from inspector.media import terminal as command_line
 from inspector.model.built_in.catalogue import CATALOGUE
-from inspector.producers.abstract import abstract_state
+from inspector.producers.model.abstract import abstract_state
 
 PLANS: dict[str, Snapshot] = {}
 

@@ -25,7 +25,7 @@ from inspector.core.snapshot import (
     Spec,
 )
 from inspector.media import terminal as command_line
-from inspector.producers.capture import capture
+from inspector.producers.capture.capture import capture
 from tests.compare.difference.layouts import planned
 from tests.figures import samples
 

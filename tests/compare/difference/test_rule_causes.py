@@ -20,8 +20,8 @@ from inspector.core.errors import InvalidInput
 from inspector.core.snapshot import Snapshot
 from inspector.layout.plan import plan
 from inspector.model.built_in import catalogue
-from inspector.producers.abstract import abstract_state
-from inspector.producers.describe import entry_of
+from inspector.producers.model.abstract import abstract_state
+from inspector.producers.model.describe import entry_of
 
 LINEN, NNX = "examples.linen_mlp:build", "examples.nnx_mlp:build"
 SMALL = {"rows": "8", "width": "16", "hidden": "32", "mesh": "2x4", "target": "plan"}

@@ -5,8 +5,8 @@ from __future__ import annotations
 import pytest
 
 from inspector.compiled import program_text
-from inspector.core.collectives import parts_of
 from inspector.core.snapshot import Collective, Mesh, MeshAxis, ProgramArray
+from inspector.core.traffic import parts_of
 
 MESH = Mesh((MeshAxis("x", 2),), (0, 1))
 HEAD = """HloModule m, num_partitions=2

@@ -19,9 +19,10 @@ from jax.sharding import PartitionSpec as P
 
 from inspector.compiled import hlo, program_text
 from inspector.compiled.op_name import parse_op_name
-from inspector.core.collectives import OPS, traffic
+from inspector.core.collectives import OPS
 from inspector.core.snapshot import Collective
-from inspector.producers.records import mesh_record
+from inspector.core.traffic import traffic
+from inspector.producers.arrays.records import mesh_record
 
 pytestmark = pytest.mark.close_to_jax
 

@@ -9,9 +9,9 @@ from hypothesis import strategies as st
 
 from inspector.compiled import hlo
 from inspector.core import typed_json
-from inspector.core.collectives import traffic
 from inspector.core.errors import InvalidInput
 from inspector.core.snapshot import Collective, Mesh, MeshAxis
+from inspector.core.traffic import traffic
 from tests.compiled.hlo import given
 from tests.compiled.hlo.test_loops import CARRIED, FUSED, PLAIN
 from tests.compiled.hlo.test_parser import TABLES, WHOLE

@@ -22,7 +22,7 @@ from inspector.compiled import hlo
 from inspector.compiled.hlo.moved_arrays import moved_arrays, paths_of
 from inspector.core.snapshot import Array, Collective, Snapshot
 from inspector.layout.presets import MLP_PRESETS as PRESETS
-from inspector.producers.run import run_layout
+from inspector.producers.compile.run_layout import run_layout
 from tests.compiled.hlo.given import shared, text
 
 SMALL = {"batch": "8", "layers": "2", "depth": "32", "steps": "1"}

@@ -27,13 +27,7 @@ from inspector.compiled.hlo.work import work
 from inspector.core import typed_json
 from inspector.core.errors import InvalidInput
 from inspector.core.snapshot import Work
-from inspector.producers.build import (
-    build_model,
-    make_mesh,
-    named_sharding,
-    state_shardings,
-    tracing,
-)
+from inspector.producers.model.build import build_model, make_mesh, named_sharding, state_shardings, tracing
 from tests.compiled.hlo import given
 from tests.compiled.hlo.test_hostile_text import PIECES, mutated
 from tests.compiled.hlo.test_loops import PLAIN

@@ -17,9 +17,9 @@ from inspector.layout.plan import plan
 from inspector.layout.script import script
 from inspector.media import terminal as command_line
 from inspector.model.built_in import catalogue
-from inspector.producers.abstract import abstract_state
-from inspector.producers.describe import entry_of
-from inspector.producers.run import run_layout
+from inspector.producers.compile.run_layout import run_layout
+from inspector.producers.model.abstract import abstract_state
+from inspector.producers.model.describe import entry_of
 from tests.layout.script.comparison import made_by_scripts, refuse_other_arrays
 from tests.model.importable import importable
 

@@ -22,8 +22,8 @@ from inspector.layout.plan import plan
 from inspector.layout.script import script
 from inspector.model.built_in.catalogue import CATALOGUE
 from inspector.model.built_in.moe import BALANCE_WEIGHT
-from inspector.producers.abstract import abstract_state
-from inspector.producers.run import run_layout
+from inspector.producers.compile.run_layout import run_layout
+from inspector.producers.model.abstract import abstract_state
 from tests.layout.script import run_scripts
 from tests.layout.script.comparison import refuse_other_arrays, without_jax_settings
 

@@ -29,10 +29,10 @@ from inspector.layout.plan import plan
 from inspector.machines import hardware, out_of_memory
 from inspector.machines.prediction import memory
 from inspector.machines.prediction.memory import Breakdown, Part
-from inspector.producers import records
-from inspector.producers.abstract import abstract_state
-from inspector.producers.compiled_program import CompiledProgram
-from inspector.producers.run import run_layout
+from inspector.producers.arrays import records
+from inspector.producers.compile.compiled_program import CompiledProgram
+from inspector.producers.compile.run_layout import run_layout
+from inspector.producers.model.abstract import abstract_state
 from tests.figures import samples
 
 pytestmark = pytest.mark.close_to_jax

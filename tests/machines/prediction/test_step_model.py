@@ -17,10 +17,10 @@ from inspector.core.snapshot import (
     ScheduledOperation,
     Work,
 )
+from inspector.machines.cost import compute_time, hbm_time
 from inspector.machines.hardware import CHIPS, chip
 from inspector.machines.links import OPS, Ring, TorusLink, collective_time
 from inspector.machines.mesh_links import links_of
-from inspector.machines.prediction.cost import compute_time, hbm_time
 from inspector.machines.prediction.step_model import (
     EMULATED_BYTES,
     Modelled,

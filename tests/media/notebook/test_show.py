@@ -16,7 +16,7 @@ from inspector.core import sharding, snapshot
 from inspector.core.errors import InvalidInput
 from inspector.machines import targets
 from inspector.media.notebook import html, show
-from inspector.producers.shown import snapshot_of
+from inspector.producers.capture.shown import snapshot_of
 
 P = PartitionSpec
 MESH = Mesh(np.array(jax.devices()[:8]).reshape(2, 4), ("data", "model"))

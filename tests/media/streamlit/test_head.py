@@ -11,7 +11,7 @@ from inspector.checks.audit.unused_rules import NEVER_USED
 from inspector.layout.plan import plan
 from inspector.media.streamlit.panels import improve_panel, snapshot_panels
 from inspector.media.streamlit.session import chip_choice, current_layout, last_shown
-from inspector.producers.abstract import abstract_state
+from inspector.producers.model.abstract import abstract_state
 from inspector.service.inspection import Inspection
 from tests.media.streamlit.drawn_figures import figures
 from tests.media.streamlit.session.test_propagation import FakeJob

@@ -11,8 +11,8 @@ from inspector.core.snapshot import Snapshot, Source
 from inspector.layout.plan import plan
 from inspector.machines import hardware
 from inspector.machines.prediction import memory
-from inspector.producers.abstract import abstract_state
-from inspector.producers.run import run_layout
+from inspector.producers.compile.run_layout import run_layout
+from inspector.producers.model.abstract import abstract_state
 from inspector.sections import memory as section
 from inspector.sections.section import cell_text
 from tests.media.streamlit.drawn_figures import figures

@@ -16,7 +16,7 @@ from streamlit.testing.v1 import AppTest
 
 from inspector.core.snapshot import Reshard, ReshardedArrays, Snapshot
 from inspector.media import report
-from inspector.producers.capture import capture
+from inspector.producers.capture.capture import capture
 from tests.media.streamlit.drawn_figures import figures
 from tests.media.streamlit.scripted_page import PLACES
 

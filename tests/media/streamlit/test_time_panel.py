@@ -15,7 +15,7 @@ from inspector.machines import hardware, out_of_memory
 from inspector.machines.prediction import own_runs
 from inspector.machines.prediction.step_model import bound_text, modelled
 from inspector.media.streamlit.page.plain_text import plain
-from inspector.producers.run import run_layout
+from inspector.producers.compile.run_layout import run_layout
 from tests.media.streamlit.drawn_figures import figures
 from tests.media.streamlit.scripted_page import widget_of
 

@@ -14,7 +14,7 @@ from inspector.layout.plan import plan
 from inspector.media import terminal as command_line
 from inspector.model import own_model
 from inspector.model.built_in.catalogue import CATALOGUE
-from inspector.producers.abstract import abstract_state
+from inspector.producers.model.abstract import abstract_state
 
 LAYOUT = layouts.parse(
     {"depth": "64", "layers": "2", "rules": "batch=data,embed=model,hidden=model", "target": "plan"}

@@ -34,7 +34,7 @@ from inspector.producers.jax_internals import (
     programs,
     shardy_pipeline,
 )
-from inspector.producers.propagation.walk import main_function
+from inspector.producers.mlir.walk import main_function
 from tests.paths import ROOT
 
 pytestmark = pytest.mark.close_to_jax

@@ -23,7 +23,7 @@ def main(folder: Path) -> None:
     import numpy as np
     from jax.sharding import AxisType, Mesh, NamedSharding, PartitionSpec
 
-    from inspector.producers.capture import capture, capture_compiled
+    from inspector.producers.capture.capture import capture, capture_compiled
 
     devices = np.array(jax.devices())[[0, 1, 3, 2, 4, 5, 7, 6]]
     main_mesh = Mesh(devices.reshape(2, 4), ("data", "model"))

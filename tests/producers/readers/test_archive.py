@@ -18,8 +18,7 @@ from hypothesis import given as for_all
 from hypothesis import strategies as st
 
 from inspector.core.errors import InvalidInput
-from inspector.producers import import_file
-from inspector.producers.readers import archive, limits
+from inspector.producers.readers import archive, import_file, limits
 
 
 def packed(entries: Iterable[tuple[str | zipfile.ZipInfo, bytes]], method: int = 8) -> bytes:

@@ -13,7 +13,7 @@ from jax.sharding import PartitionSpec as P
 from inspector.checks import audit
 from inspector.machines.hardware import CHIPS
 from inspector.machines.prediction.memory import fit
-from inspector.producers.capture import capture_compiled
+from inspector.producers.capture.capture import capture_compiled
 from inspector.producers.readers import hlo_text
 
 pytestmark = [pytest.mark.close_to_jax]

@@ -9,7 +9,7 @@ import pytest
 
 from inspector.checks import audit
 from inspector.core import program_run
-from inspector.core.formatting import array_spec_text
+from inspector.core.sharding_text import array_spec_text
 from inspector.core.snapshot import Collective
 from inspector.machines.prediction.memory import breakdown
 from inspector.sections import summary

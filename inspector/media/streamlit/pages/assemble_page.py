@@ -5,8 +5,9 @@ from __future__ import annotations
 import plotly.graph_objects as go
 import streamlit as st
 
-from inspector.core.formatting import bytes_text, counted, ranges_text, shape_text, spec_text
+from inspector.core.formatting import bytes_text, counted, ranges_text, shape_text
 from inspector.core.sharding import shards
+from inspector.core.sharding_text import spec_text
 from inspector.figures import pieces as figures
 from inspector.guides import assembly as assemblies
 from inspector.guides.array_fields import MAX_MESH_AXES

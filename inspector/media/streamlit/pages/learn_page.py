@@ -7,7 +7,8 @@ from dataclasses import dataclass
 
 import streamlit as st
 
-from inspector.core.formatting import counted, mesh_sizes_text, spec_text
+from inspector.core.formatting import counted, mesh_sizes_text
+from inspector.core.sharding_text import spec_text
 from inspector.figures.block_map import block_map
 from inspector.figures.mesh_map import mesh_alone, mesh_map
 from inspector.guides import tutorials

@@ -6,14 +6,8 @@ from collections.abc import Callable
 
 import streamlit as st
 
-from inspector.core.formatting import (
-    counted,
-    devices_text,
-    mesh_sizes_text,
-    ranges_text,
-    shape_text,
-    spec_text,
-)
+from inspector.core.formatting import counted, devices_text, mesh_sizes_text, ranges_text, shape_text
+from inspector.core.sharding_text import spec_text
 from inspector.figures import host_local as figures
 from inspector.figures.mesh_map import mesh_map
 from inspector.guides import processes

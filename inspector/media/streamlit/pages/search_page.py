@@ -12,7 +12,8 @@ from inspector.compare.search import result as results
 from inspector.compare.search.result import OBJECTIVES, Candidate, SearchResult, layout_of
 from inspector.compare.search.space import MOST_CANDIDATES, space_of
 from inspector.core.errors import InvalidInput
-from inspector.core.formatting import counted, mesh_text, seconds_text
+from inspector.core.formatting import counted, seconds_text
+from inspector.core.sharding_text import mesh_text
 from inspector.layout import Layout, from_json
 from inspector.machines import targets
 from inspector.machines.hardware import CHIPS

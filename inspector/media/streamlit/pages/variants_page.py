@@ -9,14 +9,8 @@ import streamlit as st
 from inspector.compare import difference
 from inspector.compare.difference import ArrayDifference
 from inspector.core.folding import fold
-from inspector.core.formatting import (
-    counted,
-    logical_text,
-    mesh_axes_text,
-    mesh_sizes_text,
-    shape_text,
-    spec_text,
-)
+from inspector.core.formatting import counted, logical_text, mesh_axes_text, mesh_sizes_text, shape_text
+from inspector.core.sharding_text import spec_text
 from inspector.core.snapshot import Array, Snapshot
 from inspector.guides import variants
 from inspector.guides.variants import Variants

@@ -8,7 +8,7 @@ import plotly.graph_objects as go
 import streamlit as st
 
 from inspector.core import sharding
-from inspector.core.formatting import dimension_text
+from inspector.core.sharding_text import dimension_text
 from inspector.core.snapshot import Array, Mesh, Snapshot
 from inspector.figures.block_grid import Arrangement
 from inspector.figures.block_map import block_map, split_dimensions, why_no_map

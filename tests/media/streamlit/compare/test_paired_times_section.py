@@ -12,7 +12,7 @@ from streamlit.testing.v1 import AppTest
 from inspector import layout as layouts
 from inspector.core import snapshot
 from inspector.layout.plan import plan
-from inspector.producers.abstract import abstract_state
+from inspector.producers.model.abstract import abstract_state
 from tests.media.streamlit.drawn_figures import figures
 from tests.media.streamlit.scripted_page import PATIENCE
 

@@ -11,9 +11,9 @@ from inspector import layout as layouts
 from inspector.core.formatting import bytes_text
 from inspector.core.snapshot import Collective, Finding, Snapshot
 from inspector.layout.plan import NOT_PROPAGATED, plan, with_programs
-from inspector.producers.abstract import abstract_state
-from inspector.producers.propagation.propagate import propagated_programs
-from inspector.producers.run import run_layout
+from inspector.producers.compile.run_layout import run_layout
+from inspector.producers.model.abstract import abstract_state
+from inspector.producers.partition.partition_layout import propagated_programs
 from inspector.sections import collectives as section
 from tests.media.streamlit.drawn_figures import figures
 from tests.media.streamlit.scripted_page import widget_of

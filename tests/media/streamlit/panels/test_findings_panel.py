@@ -11,7 +11,7 @@ from inspector.checks import audit
 from inspector.core import device_holdings
 from inspector.core.snapshot import Effects, LayoutCost, Snapshot
 from inspector.layout.plan import plan
-from inspector.producers.abstract import abstract_state
+from inspector.producers.model.abstract import abstract_state
 from inspector.service.inspection import Inspection
 from tests.media.streamlit.drawn_figures import figures
 from tests.media.streamlit.scripted_page import widget_of

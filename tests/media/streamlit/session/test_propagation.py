@@ -15,7 +15,7 @@ from inspector.core.snapshot import Collective, MatmulFlops, Program, Snapshot, 
 from inspector.layout import Layout
 from inspector.layout.plan import plan
 from inspector.media.streamlit.session import propagation
-from inspector.producers.abstract import abstract_state
+from inspector.producers.model.abstract import abstract_state
 from inspector.service.inspection import Inspection
 from tests.media.streamlit.scripted_page import ScriptedPage
 

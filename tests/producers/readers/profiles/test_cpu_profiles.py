@@ -18,7 +18,7 @@ from inspector.compiled import hlo
 from inspector.compiled.measured_program import joined
 from inspector.core.errors import InvalidInput
 from inspector.core.snapshot import Program, Snapshot
-from inspector.producers.capture import capture_compiled
+from inspector.producers.capture.capture import capture_compiled
 from inspector.producers.readers import hlo_text, profile
 from tests.producers.readers.profiles import programs
 

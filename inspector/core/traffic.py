@@ -1,0 +1,191 @@
+"""The bytes that collectives send in one run of a program: sums by operation, mesh axes and network."""
+
+from __future__ import annotations
+
+from collections import Counter, defaultdict
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, replace
+from typing import TypeAlias, TypeVar
+
+from inspector.core.formatting import mesh_axes_text
+from inspector.core.snapshot import Collective
+
+Axes: TypeAlias = tuple[str, ...] | None
+
+
+Key = TypeVar("Key")
+
+
+@dataclass(frozen=True)
+class Traffic:
+    """The collectives of one operation along the same mesh axes, summed over one run of the program.
+
+    Bytes are those of the device that sends most, with every branch of a conditional taken. A sum is None if
+    one of its terms is unknown, `mesh_axes` is None if the axes are. `network` is that of the collectives, if
+    rows are by network. `axis_parts` are the parts of mesh axes along which they send, if `mesh_axes` are
+    unknown.
+    `wire_bytes_per_iteration` is the sum for those in loops whose trip count is unknown, in one
+    iteration of them; None without any, or if it is unknown.
+    """
+
+    mesh_axes: tuple[str, ...] | None
+    op: str
+    instructions: int
+    executions: int | None
+    payload_bytes: int | None
+    wire_bytes_per_device: int | None
+    conditional: bool
+    network: str | None = None
+    wire_bytes_per_iteration: int | None = None
+    axis_parts: tuple[str, ...] | None = None
+
+
+def traffic(collectives: Iterable[Collective], networks_apart: bool = False) -> tuple[Traffic, ...]:
+    """Return the traffic by mesh axes and operation, most wire bytes first and unknown bytes last.
+
+    Args:
+      networks_apart: make a row of its own for the collectives between TPU slices.
+    """
+    groups: dict[tuple[Axes, Axes, str, str | None], list[Collective]] = {}
+    for collective in collectives:
+        parts = collective.axis_parts if collective.mesh_axes is None else None
+        key = (
+            collective.mesh_axes,
+            parts,
+            collective.op,
+            collective.network if networks_apart else None,
+        )
+        groups.setdefault(key, []).append(collective)
+    rows = [
+        Traffic(
+            axes,
+            op,
+            len(group),
+            _total((collective.executions, 1) for collective in group),
+            _total((collective.executions, collective.payload_bytes) for collective in group),
+            wire_bytes_of_run(*group),
+            any(collective.conditional for collective in group),
+            network,
+            wire_bytes_of_iteration(*group),
+            parts,
+        )
+        for (axes, parts, op, network), group in groups.items()
+    ]
+
+    def rank(row: Traffic) -> tuple[bool, int]:
+        return row.wire_bytes_per_device is None, -(row.wire_bytes_per_device or 0)
+
+    return tuple(sorted(rows, key=rank))
+
+
+def axes_text(collective: Collective | Traffic) -> str:
+    """Return the mesh axes as text, and the network if it is not that of a slice: `data between slices`.
+
+    Parts of mesh axes are in words: `2 parts of data`.
+    """
+    text = mesh_axes_text(collective.axis_parts if collective.mesh_axes is None else collective.mesh_axes)
+    return text if collective.network is None else f"{text} between slices"
+
+
+def parts_of(collective: Collective) -> tuple[Collective, ...]:
+    """Return a collective for each array that a combined one sends; itself if it is not combined.
+
+    Each has the bytes, the arrays and the name of its part. Together they send no more than the whole.
+    """
+    parts, whole = collective.parts or (), collective.payload_bytes
+    if len(parts) < 2 or collective.arrays is None:
+        return (collective,)
+    sent = []
+    together = max(sum(min(part.payload_bytes or 0, whole or 0) for part in parts), whole or 0)
+    for part in parts:
+        wire, size = collective.wire_bytes_per_device, part.payload_bytes
+        if wire and size is not None:
+            wire = wire * min(size, whole) // together if whole else None
+        of_part = replace(
+            collective,
+            payload_bytes=size,
+            wire_bytes_per_device=wire if size is not None else None,
+            arrays=tuple(dict.fromkeys((*part.inputs, *part.outputs))),
+            parts=(part,),
+        )
+        # In a shard_map, whatever the code combines is its own collective: the name is that of the operand.
+        manual = collective.requested_by is not None and "shard_map" in (part.op_name or "")
+        if part.op_name not in (None, collective.op_name) and not manual:
+            of_part = replace(
+                of_part, op_name=part.op_name, source=part.source, library_source=None,
+                requested_by=None, call=None,
+            )  # fmt: skip
+        sent.append(of_part)
+    return tuple(sent)
+
+
+def inputs_of(collective: Collective) -> tuple[str, ...]:
+    """Return the paths of the program's arguments that a collective sends, whole or in slices."""
+    if collective.parts is None or collective.arrays is None:
+        return collective.arrays or ()
+    return tuple(dict.fromkeys(path for part in collective.parts for path in part.inputs))
+
+
+def outputs_of(collective: Collective) -> tuple[str, ...]:
+    """Return the paths of the program's results that are made of what a collective sends."""
+    if collective.parts is None or collective.arrays is None:
+        return collective.arrays or ()
+    return tuple(dict.fromkeys(path for part in collective.parts for path in part.outputs))
+
+
+def wire_bytes_of_run(*collectives: Collective) -> int | None:
+    """Return the bytes that leave the device that sends most in all executions of one run.
+
+    Return None if they are unknown.
+    """
+    total = _total((collective.executions, collective.wire_bytes_per_device) for collective in collectives)
+    if total is None or all(collective.source_target_pairs is None for collective in collectives):
+        return total
+    return sum(sent_by_busiest({None: collectives}).values())
+
+
+def sent_by_busiest(groups: Mapping[Key, Sequence[Collective]]) -> dict[Key, int]:
+    """Return by group the bytes that leave the device that sends most in all groups together, in one run.
+
+    In a collective-permute, only sources send, and none that is its own target. Unknown bytes do not count.
+    """
+    by_all = dict.fromkeys(groups, 0)
+    by_pairs: dict[tuple[tuple[int, int], ...], Counter[Key]] = defaultdict(Counter)
+    for key, collectives in groups.items():
+        for collective in collectives:
+            size = (collective.executions or 0) * (collective.wire_bytes_per_device or 0)
+            if collective.source_target_pairs is None:
+                by_all[key] += size
+            elif size:
+                by_pairs[collective.source_target_pairs][key] += size
+    by_source: dict[int, Counter[Key]] = defaultdict(Counter)
+    for pairs, sizes in by_pairs.items():
+        for device in {source for source, target in pairs if source != target}:
+            by_source[device].update(sizes)
+    most = max(by_source.values(), key=Counter.total, default=Counter[Key]())
+    return {key: size + most[key] for key, size in by_all.items()}
+
+
+def wire_bytes_of_iteration(*collectives: Collective) -> int | None:
+    """Return the bytes that leave one device in one iteration of the loops whose trip count is unknown.
+
+    Return None if no collective is in such a loop, or if the bytes are unknown.
+    """
+    inside = [collective for collective in collectives if collective.executions_per_iteration is not None]
+    if not inside:
+        return None
+    return _total(
+        (collective.executions_per_iteration, collective.wire_bytes_per_device) for collective in inside
+    )
+
+
+def _total(terms: Iterable[tuple[int | None, int | None]]) -> int | None:
+    """Return the sum of executions × amount; an instruction that never runs adds 0."""
+    total = 0
+    for executions, amount in terms:
+        if executions == 0:
+            continue
+        if executions is None or amount is None:
+            return None
+        total += executions * amount
+    return total

@@ -1,0 +1,155 @@
+"""Run a tutorial cell by cell, and record its output, arrays and errors."""
+
+from __future__ import annotations
+
+import contextlib
+import importlib
+import inspect
+import io
+import re
+import textwrap
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import jax
+
+from inspector.core import snapshot, typed_json
+from inspector.core.errors import Cancelled, InvalidInput
+from inspector.guides import tutorials
+from inspector.guides.tutorials import DrawnArray, Step, TutorialRequest, TutorialRun
+from inspector.producers.arrays.leaves import Leaf
+from inspector.producers.arrays.live_arrays import live_array
+from inspector.producers.arrays.records import mesh_record
+from inspector.producers.model.abstract import versions
+
+Report = Callable[..., None]
+
+
+def replay(payload: dict[str, Any], report: Report) -> dict[str, Any]:
+    """Worker job: run the TutorialRequest in `{"tutorial": …}` and return a `TutorialRun` as JSON."""
+    request = tutorials.from_json(payload.get("tutorial"))
+    if request.devices != jax.device_count():
+        raise InvalidInput(
+            f"the mesh has {request.devices} devices, but this process has {jax.device_count()}"
+        )
+    return typed_json.encode(TutorialRun(run(cells(request.guide), request, report), versions()))
+
+
+def cells(guide: str) -> tuple[Cell, ...]:
+    """Return the cells of a tutorial."""
+    module = importlib.import_module(f"inspector.producers.learn.tutorials.{guide}")
+    return cells_of(inspect.getsource(module.tutorial))
+
+
+def run(written: Sequence[Cell], request: TutorialRequest, report: Report) -> tuple[Step, ...]:
+    """Run cells in one namespace. After a failed cell, the other steps are returned without a run."""
+    # Flax looks up classes by the name of their module.
+    namespace: dict[str, Any] = {
+        "__name__": __name__,
+        "mesh_shape": request.mesh_shape,
+        "axis_names": request.axis_names,
+    }
+    steps: list[Step] = []
+    try:
+        for number, cell in enumerate(written, 1):
+            report("step", done=number - 1, of=len(written))
+            failed = [place for place, step in enumerate(steps, 1) if step.problem is not None]
+            if failed:
+                problem = f"not run, because step {failed[0]} failed"
+                steps.append(Step(cell.title, cell.words, cell.code, problem=problem))
+            else:
+                steps.append(_run(cell, number, namespace))
+    finally:
+        # JAX's caches keep functions of the cells, and with them the namespace and all its arrays.
+        namespace.clear()
+    return tuple(steps)
+
+
+def _run(cell: Cell, number: int, namespace: dict[str, Any]) -> Step:
+    printed = io.StringIO()
+    drawn: tuple[DrawnArray, ...] = ()
+    mesh = refusal = problem = None
+    try:
+        with contextlib.redirect_stdout(printed):
+            # Tracebacks contain this name.
+            exec(compile(cell.code, f"step {number}", "exec", dont_inherit=True), namespace)
+        values = {name: namespace[name] for name in cell.draw}
+        mesh = next((mesh_record(one) for one in values.values() if isinstance(one, jax.sharding.Mesh)), None)
+        drawn = tuple(_drawn(name, one) for name, one in values.items() if isinstance(one, jax.Array))
+        refusal = _refusal(namespace[cell.refused]) if cell.refused else None
+    except Cancelled:
+        raise
+    except Exception as error:
+        problem = f"{type(error).__name__}: {' '.join(str(error).split())}"
+    return Step(
+        cell.title,
+        cell.words,
+        cell.code,
+        output=printed.getvalue().rstrip("\n"),
+        drawn=drawn,
+        mesh=mesh,
+        refusal=refusal,
+        problem=problem,
+    )
+
+
+def _drawn(name: str, value: jax.Array) -> DrawnArray:
+    placed = value.sharding
+    if isinstance(placed, jax.sharding.NamedSharding):
+        mesh = mesh_record(placed.mesh)
+    else:
+        device: Any  # JAX does not export its type
+        (device,) = placed.device_set
+        mesh = snapshot.Mesh(
+            (snapshot.MeshAxis("device", 1),),
+            (device.id,),
+            (device.process_index,),
+            device.device_kind,
+        )
+    return DrawnArray(live_array(Leaf(name, "other", value, None), mesh, logical=False), mesh)
+
+
+def _refusal(error: Exception | None) -> str:
+    if error is None:
+        raise InvalidInput("this version of JAX raised no error")
+    return f"{type(error).__name__}: {error}"
+
+
+_TITLE = re.compile(r"^ *# %% (?P<title>.+)$", re.MULTILINE)
+_NAMES = re.compile(r"^# (?P<what>draw|refused): (?P<names>.+)\n?", re.MULTILINE)
+
+
+@dataclass(frozen=True)
+class Cell:
+    """The source of one step.
+
+    Attributes:
+      words: Markdown text.
+      draw: names of the arrays, or the mesh, to draw after it.
+      refused: name of the variable with an error that the step demonstrates; None without one.
+    """
+
+    title: str
+    words: str
+    code: str
+    draw: tuple[str, ...]
+    refused: str | None
+
+
+def cells_of(source: str) -> tuple[Cell, ...]:
+    """Return the cells in the source of a function. The source before the first title is ignored."""
+    _, *parts = _TITLE.split(source)
+    return tuple(_cell(title, body) for title, body in zip(parts[::2], parts[1::2], strict=True))
+
+
+def _cell(title: str, body: str) -> Cell:
+    words, _, code = textwrap.dedent(body).strip("\n").partition("\n\n")
+    names = {match["what"]: match["names"].split(", ") for match in _NAMES.finditer(code)}
+    return Cell(
+        title=title,
+        words=" ".join(line.removeprefix("#").strip() for line in words.splitlines()),
+        code=_NAMES.sub("", code).strip("\n"),
+        draw=tuple(names.get("draw", ())),
+        refused=names["refused"][0] if "refused" in names else None,
+    )

@@ -1,0 +1,132 @@
+"""Read names and source lines from MLIR locations."""
+
+from __future__ import annotations
+
+import functools
+import os
+from pathlib import Path
+from typing import Any, NamedTuple
+
+from jax.extend.mlir import ir
+
+from inspector.core.source_files import is_library
+from inspector.producers.mlir.attribute_cache import cached_by_attribute
+
+_PACKAGE = f"{Path(__file__).resolve().parents[2]}{os.sep}"
+_MODELS = os.path.join(_PACKAGE, "model", "built_in", "")
+
+
+class Line(NamedTuple):
+    """A line of a source file, and where the expression starts in it, from 0."""
+
+    file: str
+    line: int
+    column: int
+
+
+class Described(NamedTuple):
+    """The name stack of an operation, the line of the program that runs it, and of a library inside of it.
+
+    If no file of the program is known, `line` is of a library.
+    """
+
+    name: str
+    line: Line | None
+    library: Line | None
+
+
+def described(location: Any) -> Described:
+    """Return what a location says of an operation."""
+    # Equal attributes have equal hashes, and equal locations do not.
+    return _described(location.attr)
+
+
+def named_at(location: Any) -> tuple[str | None, str | None]:
+    """Return the name stack, and the source line as `layer.py:60`; None for what is unknown."""
+    name, line, _ = described(location)
+    return name or None, line and _place(line)
+
+
+@cached_by_attribute(8192)
+def _described(attribute: Any) -> Described:
+    names: list[str] = []
+    frames: list[Line] = []
+    _collect(ir.Location.from_attr(attribute, attribute.context), names, frames)
+    written = next((frame for frame in frames if not _installed(frame.file)), None)
+    library = frames[0] if written is not None and frames[0] is not written else None
+    return Described(_joined_names(names), written or next(iter(frames), None), library)
+
+
+def _place(line: Line) -> str:
+    return f"{line.file.rpartition('/')[2]}:{line.line}"
+
+
+def called_at(location: Any) -> str | None:
+    """Return the line of an operation and of the call around it: `layer.py:60, called at moe.py:88`."""
+    return _called_at(location.attr)
+
+
+@cached_by_attribute(1024)
+def _called_at(attribute: Any) -> str | None:
+    lines = [_place(line) for line in _lines_at(attribute)]
+    return ", called at ".join(dict.fromkeys(lines[:2])) or None
+
+
+def lines_at(location: Any) -> tuple[Line, ...]:
+    """Return the lines of the program that run an operation, the innermost first, without libraries."""
+    return _lines_at(location.attr)
+
+
+@cached_by_attribute(1024)
+def _lines_at(attribute: Any) -> tuple[Line, ...]:
+    frames: list[Line] = []
+    _collect(ir.Location.from_attr(attribute, attribute.context), [], frames)
+    return tuple(frame for frame in frames if not _installed(frame.file))
+
+
+def _collect(location: Any, names: list[str], frames: list[Line]) -> None:
+    """Collect the names of an operation and of the calls around it, and its frames, the innermost first."""
+    if isinstance(location, ir.NameLoc):
+        names.append(location.name_str)
+        _collect_frames(location.child_loc, frames)
+    elif isinstance(location, ir.CallSiteLoc):  # an operation of an inlined function, and its call
+        _collect(location.callee, names, frames)
+        _collect(location.caller, names, frames)
+    elif isinstance(location, ir.FusedLoc):
+        for fused in list(location.locations)[:1]:
+            _collect(fused, names, frames)
+    else:
+        _collect_frames(location, frames)
+
+
+def _collect_frames(location: Any, frames: list[Line]) -> None:
+    if isinstance(location, ir.NameLoc):  # the name of the frame's function
+        _collect_frames(location.child_loc, frames)
+    elif isinstance(location, ir.CallSiteLoc):
+        _collect_frames(location.callee, frames)
+        _collect_frames(location.caller, frames)
+    elif isinstance(location, ir.FileLineColLoc):
+        frames.append(Line(location.filename, location.start_line, location.start_col))
+
+
+def _joined_names(names: list[str]) -> str:
+    """Join the names of an operation, given the innermost first, to one name stack.
+
+    A name that starts with `jit(` is a whole stack; those before it are inside it.
+    """
+    stack: list[str] = []
+    for name in names:
+        stack.insert(0, name)
+        if name.startswith(("jit(", "pjit(")):
+            break
+    return "/".join(stack)
+
+
+@functools.lru_cache(maxsize=1024)
+def _installed(file: str) -> bool:
+    """Return whether a file is of an installed package, or of the code of this project around a model."""
+    return (
+        is_library(file)
+        or not file.endswith(".py")
+        or (file.startswith(_PACKAGE) and not file.startswith(_MODELS))
+    )

@@ -1,0 +1,221 @@
+"""Trace a model with `jax.eval_shape`: shapes, dtypes and names of its arrays, without a compile."""
+
+from __future__ import annotations
+
+import contextlib
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import replace
+from typing import Any
+
+import flax
+import jax
+import jaxlib
+import optax
+from cachetools import LRUCache, cached
+from jax.sharding import AbstractMesh
+
+from inspector import layout as layouts
+from inspector.core import typed_json
+from inspector.core.abstract import AbstractArray, AbstractState
+from inspector.core.errors import InvalidInput, shown
+from inspector.core.rules import nnx
+from inspector.core.snapshot import Group, Program
+from inspector.layout import Layout
+from inspector.layout.plan import state_key
+from inspector.model import Model
+from inspector.producers.arrays.leaves import Leaf, all_leaves, leaves_of, structure_of
+from inspector.producers.arrays.records import dimension_axes, spec_of, whole_names
+from inspector.producers.model.build import (
+    abstract_batch,
+    abstract_key,
+    abstract_outputs,
+    axis_types,
+    build_model,
+    reading_rules,
+    traced_under,
+)
+from inspector.producers.model.describe import own_code
+from inspector.producers.model.placeholder_devices import TRACED_DEVICE
+from inspector.producers.model.sharding_errors import RefusedPrograms
+from inspector.producers.model.state_specs import Given, given_specs
+from inspector.producers.model.traceable import batch_function
+
+
+def abstract(payload: dict[str, Any], report: Callable[..., None]) -> dict[str, Any]:
+    """Worker job: return the AbstractState of a layout in JSON as JSON. One device is enough."""
+    report("trace")
+    return typed_json.encode(abstract_state(layouts.from_json(payload["layout"])))
+
+
+@cached(LRUCache(32), key=state_key)
+def cached_state(layout: Layout) -> AbstractState:
+    """Return `abstract_state`, from the cache if a layout with the same arrays was traced."""
+    return abstract_state(layout)
+
+
+def abstract_state(layout: Layout) -> AbstractState:
+    """Return every array of the layout's model, traced under an abstract mesh if its names are mesh axes.
+
+    Raises:
+      InvalidInput: a user's model fails or does not follow the contract of `Model`.
+    """
+    model = build_model(layout)
+    key = abstract_key()
+    if layout.entry.own:
+        return _own_state(layout, model, key)
+    if model.names == "mesh":
+        # Shapes do not depend on the types of the axes.
+        context: contextlib.AbstractContextManager[Any] = jax.sharding.use_abstract_mesh(
+            abstract_mesh(replace(layout, axis_types=()))
+        )
+    else:
+        # Without rules, logical constraints do nothing, so one trace serves every mesh and rule.
+        context = contextlib.nullcontext()
+    with context:
+        batch = jax.eval_shape(batch_function(model), key)
+        state = jax.eval_shape(model.init, key, batch)
+        output = None if model.apply is None else jax.eval_shape(model.apply, state, batch)
+    return _abstract_state(layout, model, (batch, state, output))
+
+
+def _abstract_state(
+    layout: Layout, model: Model, arrays: Any, refused: Sequence[Program] = ()
+) -> AbstractState:
+    """Return the arrays of a batch, a state and an output; those that could not be traced are None."""
+    leaves = [leaf for leaf in all_leaves(model, *arrays) if hasattr(leaf.value, "shape")]
+    has_types = layout.entry.own and bool(layout.explicit_axes)
+    records = tuple(_array(leaf, has_types and leaf.names is None) for leaf in leaves)
+    return AbstractState(model.names, records, versions(), tuple(refused))
+
+
+def abstract_mesh(layout: Layout) -> AbstractMesh:
+    """Return the layout's mesh without devices.
+
+    JAX compares it with a mesh that the code of a user's model makes itself, of CPU devices.
+    """
+    device = TRACED_DEVICE if layout.entry.own else None
+    return AbstractMesh(
+        layout.mesh_shape, layout.axis_names, axis_types=axis_types(layout), abstract_device=device
+    )
+
+
+def _own_state(layout: Layout, model: Model, key: Any) -> AbstractState:
+    """Return the arrays of a user's model, traced with its mesh and its rules as in a run."""
+    refused = RefusedPrograms(layout)
+    state = stepped = output = None
+    mesh = abstract_mesh(layout)
+    given: dict[str, Given | None] = {}
+    with traced_under(layout, mesh), reading_rules(layout):
+        with own_code(layout.model):
+            batch = abstract_batch(model, layout, mesh)
+        with own_code(layout.model), refused.keeping("init"):
+            state = abstract_outputs(layout, model.init, key, batch)
+            # Checked before the step is traced, because errors of the step are harder to understand.
+            for leaf in leaves_of(state):
+                _refuse_other_names(_array(leaf), layout)
+            # A new function object makes JAX trace again.
+            again = jax.eval_shape(lambda *arguments: model.init(*arguments), key, batch)
+        if state is not None:
+            given = given_specs(state, model.state_specs, layout.state_specs, mesh, layout.model)
+            if model.step is not None:
+                with own_code(layout.model), refused.keeping("train_step"):
+                    stepped = jax.eval_shape(model.step, state, batch)
+            if model.apply is not None:
+                with own_code(layout.model), refused.keeping("apply"):
+                    output = abstract_outputs(layout, model.apply, state, batch)
+            for name, function in model.programs.items():
+                with own_code(layout.model), refused.keeping(name):
+                    jax.eval_shape(function, state, batch)
+    if state is not None and structure_of(again) != structure_of(state):
+        raise InvalidInput(
+            f"{layout.model}: init returns a different tree structure at each call: create optimizers and "
+            "modules once, in build"
+        )
+    if stepped is not None:
+        _refuse_other_state(layout, state, stepped)
+    if (
+        output is not None
+        and model.output_axes is not None
+        and len(model.output_axes) > len(getattr(output, "shape", ()))
+    ):
+        raise InvalidInput(
+            f"{layout.model}: output_axes has {len(model.output_axes)} names, but must have at most one per "
+            "dimension of the output, which must be one array"
+        )
+    abstract_state = _abstract_state(layout, model, (batch, state, output), refused.programs)
+    for array in abstract_state.arrays:
+        _refuse_other_names(array, layout)
+    return replace(abstract_state, arrays=tuple(_with_given(array, given) for array in abstract_state.arrays))
+
+
+def _with_given(array: AbstractArray, given: Mapping[str, Given | None]) -> AbstractArray:
+    """Return the array with the spec, pattern and memory kind that `given` has for its path.
+
+    If the entry is None, the array is marked as unmatched.
+    """
+    if array.group in ("batch", "output") or array.path not in given:
+        return array
+    spec = given[array.path]
+    if spec is None:
+        return replace(array, unmatched=True)
+    return replace(array, given_spec=spec.spec, pattern=spec.pattern, memory_kind=spec.memory_kind)
+
+
+def _refuse_other_state(layout: Layout, state: Any, stepped: Any) -> None:
+    """Refuse a step that does not return a state like its argument and a scalar loss."""
+    if not isinstance(stepped, tuple) or len(stepped) != 2:
+        raise InvalidInput(
+            f"{layout.model}: step returns {type(stepped).__name__}, but must return (state, loss)"
+        )
+    after, loss = stepped
+    if getattr(loss, "shape", None) != ():
+        raise InvalidInput(f"{layout.model}: the loss of step must be a scalar array")
+    if structure_of(after) != structure_of(state):
+        raise InvalidInput(
+            f"{layout.model}: step returns a state of another tree structure than init, so "
+            "it cannot be repeated"
+        )
+
+
+def _refuse_other_names(array: AbstractArray, layout: Layout) -> None:
+    if array.names is None:
+        return
+    where = f"{layout.model}: {array.path}"
+    if len(array.names) != len(array.shape):
+        raise InvalidInput(
+            f"{where} has {len(array.names)} names for {len(array.shape)} dimensions: "
+            "update or remove its box"
+        )
+    if layout.entry.has_rules:
+        if any(len(names or ()) > 1 for names in array.names):
+            raise InvalidInput(f"{where} has two logical axes on one dimension, but only one is allowed")
+        if layout.entry.rules_semantics == "nnx":
+            names = [entry[0] if entry else None for entry in array.names]
+            for refusal in nnx.refusals(nnx.partition_spec(names, layout.rules), layout.mesh()):
+                raise InvalidInput(f"{where} with the rules of nnx: {refusal}")
+        return
+    for axis in (axis for names in array.names for axis in names or ()):
+        if axis not in layout.axis_names:
+            raise InvalidInput(
+                f"{where} has the mesh axis {shown(axis)}, but the mesh has {', '.join(layout.axis_names)}"
+            )
+
+
+def versions() -> dict[str, str]:
+    """Return the versions of the packages that determine the result."""
+    return {package.__name__: package.__version__ for package in (jax, jaxlib, flax, optax)}
+
+
+def _array(leaf: Leaf, has_type: bool = False) -> AbstractArray:
+    """Return the record of a leaf, with the sharding of its type if `has_type`."""
+    group: Group = leaf.group or "other"
+    value = leaf.value
+    return AbstractArray(
+        leaf.path,
+        group,
+        tuple(value.shape),
+        str(value.dtype),
+        value.dtype.itemsize,
+        dimension_axes(names) if (names := whole_names(leaf.names, value.ndim)) is not None else None,
+        spec_of(value.sharding.spec, value.ndim) if has_type else None,
+    )

@@ -1,0 +1,366 @@
+"""Build a Layout's model and mesh, the sharding of every array, and the signatures of its programs."""
+
+from __future__ import annotations
+
+import contextlib
+import importlib
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass, replace
+from typing import Any
+
+import jax
+import numpy as np
+from flax import linen as nn
+from flax.core import meta, spmd
+from jax.extend.core import Var
+from jax.sharding import AbstractMesh, AxisType, Mesh, NamedSharding, PartitionSpec
+
+from inspector.core.errors import InvalidInput, shown
+from inspector.layout import Layout, emulation
+from inspector.machines.compiler_options import Options
+from inspector.model import Model
+from inspector.producers.arrays.leaves import (
+    has_named_arrays,
+    has_variables,
+    map_variables,
+    nnx_rules,
+    without_eager_sharding,
+)
+from inspector.producers.arrays.records import jax_entry
+from inspector.producers.model import describe, placeholder_devices, sharding_errors
+from inspector.producers.model.describe import code_of, own_code
+from inspector.producers.model.state_specs import given_specs, shardings_by_path, with_optimizer_axes
+from inspector.producers.model.traceable import batch_function, returns_state
+from inspector.service.engine import memory_limit
+
+
+def build_model(layout: Layout) -> Model:
+    """Build the layout's model with its sizes.
+
+    Raises:
+      InvalidInput: the function of a user's model fails or returns something else.
+    """
+    if layout.entry.own:
+        return _own_model(layout)
+    module_name, function_name = layout.entry.build.split(":")
+    build = getattr(importlib.import_module(module_name), function_name)
+    options: dict[str, Any] = dict(layout.sizes)
+    if layout.unconstrained:
+        options["unconstrained"] = layout.unconstrained
+    if layout.entry.has_rules:
+        return build(**options)
+    partitions = {place: tuple(jax_entry(axes) for axes in spec) for place, spec in layout.specs.items()}
+    return build(**options, partitions=partitions)
+
+
+def model_and_mesh(layout: Layout, report: Callable[..., None]) -> tuple[Model, Mesh]:
+    """Build the model and the mesh of a layout that runs on the devices of this process."""
+    report("build")
+    return build_model(layout), make_mesh(layout)
+
+
+def refuse_too_large(bytes_per_device: int, layout: Layout, memory: int | None, what: str) -> None:
+    """Refuse to run `what` if it exceeds the usable bytes of this machine, which are measured if None."""
+    available = memory_limit.available_bytes() if memory is None else memory
+    emulation.refuse_too_large(bytes_per_device * layout.devices, available, what)
+
+
+def _own_model(layout: Layout) -> Model:
+    placeholder_devices.provide(layout.devices)
+    build = describe.function_named(layout.entry.build)
+    model = describe.built(layout.model, build, dict(layout.sizes))
+    with own_code(layout.model):
+        batch = jax.eval_shape(batch_function(model), abstract_key())
+    describe.checked_batch(layout.model, batch)
+    unnamed = {name: (None,) * len(value.shape) for name, value in batch.items()}
+    for name, axes in model.batch_axes.items():
+        where = f"{layout.model}: batch_axes has {shown(name)}"
+        if name not in unnamed:
+            raise InvalidInput(f"{where}, but the batch has {', '.join(unnamed) or 'no arrays'}")
+        if len(axes) > len(unnamed[name]):
+            raise InvalidInput(
+                f"{where} with {len(axes)} names, but the array has {len(unnamed[name])} dimensions"
+            )
+    # As in JAX, missing entries at the end are not sharded.
+    given = {name: (*axes, *unnamed[name][len(axes) :]) for name, axes in model.batch_axes.items()}
+    return replace(model, batch_axes=unnamed | given)
+
+
+def make_mesh(layout: Layout) -> Mesh:
+    """Return the layout's mesh on the devices of all processes, in row-major order."""
+    devices = np.array(jax.devices()[: layout.devices]).reshape(layout.mesh_shape)
+    return Mesh(devices, layout.axis_names, axis_types=axis_types(layout))
+
+
+def axis_types(layout: Layout) -> tuple[AxisType, ...]:
+    """Return JAX's type of each mesh axis."""
+    explicit = layout.explicit_axes
+    return tuple(AxisType.Explicit if name in explicit else AxisType.Auto for name in layout.axis_names)
+
+
+def abstract_key() -> jax.ShapeDtypeStruct:
+    """Return an abstract random key."""
+    return jax.eval_shape(lambda: jax.random.key(0))
+
+
+def first_inputs(model: Model, init: Signature) -> tuple[jax.Array, Any]:
+    """Return a random key and a batch, with the shardings that init requests."""
+    key = jax.device_put(jax.random.key(0), init.sharding("key"))
+    # Not jitted: compiling another program costs more than it saves.
+    return key, jax.device_put(batch_function(model)(key), init.sharding("batch"))
+
+
+@contextlib.contextmanager
+def tracing(layout: Layout, mesh: Mesh | AbstractMesh) -> Iterator[None]:
+    """Set the rules that the sharding constraints of the model use, and the mesh if its code allows that."""
+    with (
+        traced_under(layout, mesh),
+        reading_rules(layout),
+        code_of(layout),
+        sharding_errors.as_invalid_input(layout),
+    ):
+        yield
+
+
+def traced_under(layout: Layout, mesh: Mesh | AbstractMesh) -> contextlib.AbstractContextManager[Any]:
+    """Return a context with the mesh, or without if the model's code fails under one.
+
+    Explicit axes always need the mesh.
+    """
+    if not layout.entry.set_mesh and not layout.explicit_axes:
+        return contextlib.nullcontext()
+    if isinstance(mesh, AbstractMesh):
+        return jax.sharding.use_abstract_mesh(mesh)
+    return jax.set_mesh(mesh)
+
+
+@contextlib.contextmanager
+def reading_rules(layout: Layout) -> Iterator[None]:
+    """Set the layout's rules for Linen and nnx."""
+    rules = linen_rules(layout)
+    with (
+        nn.logical_axis_rules(rules),
+        nnx_rules(rules),
+        without_eager_sharding(),
+    ):
+        yield
+
+
+def linen_rules(layout: Layout) -> tuple[tuple[str, Any], ...]:
+    """Return the layout's rules in the form of Flax Linen."""
+    return tuple((name, jax_entry(axes)) for name, axes in layout.rules)
+
+
+def abstract_outputs(layout: Layout, function: Callable[..., Any], *arguments: Any) -> Any:
+    """Return `jax.eval_shape` of a function. On explicit axes, every array also has its sharding type.
+
+    A result of a jitted function with `out_shardings` has that sharding, as it has if the function runs
+    outside of any jit. Inside a jit, JAX leaves it out of the type.
+    """
+    if not layout.explicit_axes:
+        return jax.eval_shape(function, *arguments)
+    traced = jax.jit(function).trace(*arguments)
+    types = [
+        type_.sharding if asked is None else NamedSharding(type_.sharding.mesh, asked)
+        for type_, asked in zip(traced.jaxpr.out_avals, _asked_of_jits(traced.jaxpr), strict=True)
+    ]
+    leaves = [
+        jax.ShapeDtypeStruct(type_.shape, type_.dtype, sharding=sharding)
+        for type_, sharding in zip(traced.jaxpr.out_avals, types, strict=True)
+    ]
+    return jax.tree.unflatten(jax.tree.structure(traced.out_info), leaves)
+
+
+def _asked_of_jits(jaxpr: Any) -> list[PartitionSpec | None]:
+    """Return the spec of each result that comes from a jitted function with `out_shardings`, else None."""
+    body = getattr(jaxpr, "jaxpr", jaxpr)
+    asked: dict[Any, PartitionSpec] = {}
+    for operation in body.eqns:
+        shardings = operation.params.get("out_shardings", ())
+        for value, sharding in zip(operation.outvars, shardings, strict=False):
+            if isinstance(sharding, NamedSharding):
+                asked[value] = sharding.spec
+    # A result can be a number, which is no key of a dict.
+    return [asked.get(value) if isinstance(value, Var) else None for value in body.outvars]
+
+
+def abstract_batch(model: Model, layout: Layout, mesh: Mesh | AbstractMesh) -> dict[str, Any]:
+    """Return the abstract arrays of a batch. On explicit axes they have the model's shardings."""
+    batch = jax.eval_shape(batch_function(model), abstract_key())
+    if not layout.explicit_axes:
+        return batch
+    return {
+        name: jax.ShapeDtypeStruct(
+            value.shape,
+            value.dtype,
+            sharding=named_sharding(model.batch_axes.get(name), model, layout, mesh),
+        )
+        for name, value in batch.items()
+    }
+
+
+def _typed(tree: Any, shardings: Any) -> Any:
+    """Return abstract arrays with shardings, whose tree is a prefix of theirs.
+
+    JAX takes the explicit axes of a sharding as the type of an array.
+    """
+    return jax.tree.map(
+        lambda sharding, part: jax.tree.map(
+            lambda leaf: jax.ShapeDtypeStruct(leaf.shape, leaf.dtype, sharding=sharding), part
+        ),
+        shardings,
+        tree,
+    )
+
+
+def state_shardings(abstract_state: Any, model: Model, layout: Layout, mesh: Any) -> Any:
+    """Return the pytree of shardings of a train state, with `optimizer_axes` for the optimizer state."""
+    shardings = _state_shardings(abstract_state, model, layout, mesh)
+    if not layout.optimizer_axes:
+        return shardings
+    return with_optimizer_axes(abstract_state, shardings, layout.optimizer_axes, mesh)
+
+
+def _state_shardings(abstract_state: Any, model: Model, layout: Layout, mesh: Any) -> Any:
+    """Return the pytree of shardings of a train state, from the boxes of its abstract leaves.
+
+    On explicit axes, a leaf without a box has the sharding of its type. The specs of `state_specs` come
+    before both.
+    """
+    if model.state_specs is not None or has_named_arrays(abstract_state):
+        given = given_specs(abstract_state, model.state_specs, layout.state_specs, mesh, layout.model)
+        return shardings_by_path(
+            abstract_state,
+            given,
+            mesh,
+            lambda leaf: (
+                NamedSharding(mesh, leaf.value.sharding.spec)
+                if leaf.names is None and layout.explicit_axes
+                else named_sharding(leaf.names, model, layout, mesh)
+            ),
+        )
+    if has_variables(abstract_state):
+        return map_variables(
+            abstract_state,
+            lambda variable: named_sharding(
+                None if variable is None else variable.get_metadata().get("out_sharding"),
+                *(model, layout, mesh),
+            ),
+        )
+    if layout.explicit_axes:
+
+        def of_leaf(leaf: Any) -> NamedSharding:
+            names = getattr(leaf, "names", None)
+            if names is None:
+                return NamedSharding(mesh, leaf.sharding.spec)
+            return named_sharding(names, model, layout, mesh)
+
+        return jax.tree.map(of_leaf, abstract_state, is_leaf=meta.is_axis_metadata)
+    if model.names == "mesh":
+        return nn.get_sharding(abstract_state, mesh)
+    if model.rules_semantics == "nnx":
+        return jax.tree.map(
+            lambda leaf: named_sharding(getattr(leaf, "names", None), model, layout, mesh),
+            abstract_state,
+            is_leaf=meta.is_axis_metadata,
+        )
+    specs = nn.get_partition_spec(abstract_state)
+    return nn.logical_to_mesh_sharding(specs, mesh, linen_rules(layout))
+
+
+def named_sharding(
+    axes: Sequence[Any] | None, model: Model, layout: Layout, mesh: Mesh | AbstractMesh
+) -> NamedSharding:
+    """Return the sharding of an array with these dimension names; replicated if `axes` is None."""
+    if axes is None:
+        return NamedSharding(mesh, PartitionSpec())
+    if model.names == "logical" and model.rules_semantics == "nnx":
+        named = spmd.from_sharding_rules(tuple(axes), linen_rules(layout))
+        return NamedSharding(mesh, PartitionSpec(*named))
+    if model.names == "logical":
+        spec = nn.logical_to_mesh_axes(axes, linen_rules(layout))
+        return NamedSharding(mesh, spec or PartitionSpec())
+    return NamedSharding(mesh, PartitionSpec(*axes))
+
+
+@dataclass(frozen=True)
+class Signature:
+    """A function with its abstract arguments and requested shardings, before it is lowered.
+
+    Attributes:
+      inputs: name -> (abstract argument, sharding of each leaf), in the order of the function.
+      outputs: name -> sharding of each leaf; None lets the compiler choose.
+      donated: names of inputs whose buffers the outputs may reuse.
+      compiler_options: name and value of options of XLA, those of the layout.
+    """
+
+    name: str
+    function: Callable[..., Any]
+    inputs: dict[str, tuple[Any, Any]]
+    outputs: dict[str, Any]
+    donated: tuple[str, ...] = ()
+    compiler_options: Options = ()
+
+    @property
+    def changes_state(self) -> bool:
+        """Whether the program takes the state and returns the new one first."""
+        return "state" in self.inputs and "state" in self.outputs
+
+    @property
+    def arguments(self) -> tuple[Any, ...]:
+        return tuple(argument for argument, _ in self.inputs.values())
+
+    def sharding(self, name: str) -> Any:
+        """Return the requested sharding of each leaf of an input."""
+        return self.inputs[name][1]
+
+    def jitted(self) -> Any:
+        """Return `jax.jit` of the function with the requested shardings and donations."""
+        outputs = tuple(self.outputs.values())
+        return jax.jit(
+            self.function,
+            in_shardings=tuple(shardings for _, shardings in self.inputs.values()),
+            out_shardings=outputs[0] if len(outputs) == 1 else outputs,
+            donate_argnums=tuple(n for n, name in enumerate(self.inputs) if name in self.donated),
+        )
+
+
+def signatures(model: Model, layout: Layout, mesh: Mesh | AbstractMesh) -> tuple[Signature, ...]:
+    """Return the signatures of init, and of the train step, inference and other programs of the model.
+
+    Must be called inside of `tracing`.
+    """
+    key = abstract_key()
+    batch = abstract_batch(model, layout, mesh)
+    state = abstract_outputs(layout, model.init, key, batch)
+    state_sharding = state_shardings(state, model, layout, mesh)
+    batch_sharding = {
+        name: named_sharding(axes, model, layout, mesh) for name, axes in model.batch_axes.items()
+    }
+    if layout.explicit_axes:
+        state = _typed(state, state_sharding)
+    key_in = (key, NamedSharding(mesh, PartitionSpec()))
+    inputs = {"state": (state, state_sharding), "batch": (batch, batch_sharding)}
+    donated = ("state",) if layout.donate else ()
+    init = Signature(
+        "init",
+        model.init,
+        {"key": key_in, "batch": inputs["batch"]},
+        {"state": state_sharding},
+    )
+    programs = [init]
+    if model.step is not None:
+        outputs = {"state": state_sharding, "loss": None}
+        programs.append(Signature("train_step", model.step, dict(inputs), outputs, donated))
+    if model.apply is not None:
+        output = None
+        if model.output_axes is not None or not layout.explicit_axes:
+            output = named_sharding(model.output_axes, model, layout, mesh)
+        programs.append(Signature("apply", model.apply, dict(inputs), {"output": output}))
+    for name, function in model.programs.items():
+        if returns_state(function, state, batch):
+            outputs = {"state": state_sharding, "output": None}
+            programs.append(Signature(name, function, dict(inputs), outputs, donated))
+        else:
+            programs.append(Signature(name, function, dict(inputs), {"output": None}))
+    return tuple(replace(program, compiler_options=layout.compiler_options) for program in programs)

@@ -1,0 +1,174 @@
+"""Operations whose operands and results ask for different shardings."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
+from typing import Any
+
+from jax.extend.mlir import ir
+
+from inspector.core.collectives import REDUCTIONS
+from inspector.core.snapshot import Collective, Conflict, ConflictSide
+from inspector.producers.mlir.locations import named_at
+from inspector.producers.partition.history import History
+from inspector.producers.partition.numbers import Purpose
+from inspector.producers.partition.origins import Sources, origins_of_value
+from inspector.producers.partition.shardings import (
+    Axis,
+    axes_of_dimensions,
+    has_axis,
+    rank_of,
+    sharding_of,
+    spec_of,
+)
+
+# The mesh axes of each dimension of a value.
+Axes = tuple[tuple[Axis, ...], ...]
+_CONSTRAINT = "sdy.sharding_constraint"
+
+
+@dataclass(frozen=True)
+class Side:
+    """An operand or a result of an operation: its mesh axes next to it and in the operation."""
+
+    name: str
+    value: Any
+    axes: Axes
+    used: Axes
+
+    @property
+    def shape(self) -> tuple[int, ...]:
+        return tuple(ir.RankedTensorType(self.value.type).shape)
+
+    def on_device(self, axes: Axes, sizes: Mapping[str, int]) -> tuple[int, ...]:
+        """Return the shape on one device if these mesh axes shard the value."""
+        ways = (math.prod(sizes[n] if p is None else p[1] for n, p in axis) for axis in axes)
+        return tuple(-(-size // count) for size, count in zip(self.shape, ways, strict=True))
+
+
+@dataclass(frozen=True)
+class Conflicting:
+    """One operation of a `History` with a conflict, and the collectives that resolve it."""
+
+    operation: Any
+    sides: tuple[Side, ...]
+    collectives: tuple[str, ...]
+
+    @property
+    def moved(self) -> tuple[Side, ...]:
+        """The operands and results that the operation uses in another sharding than their own."""
+        return tuple(side for side in self.sides if side.axes != side.used)
+
+
+def conflicts_of(
+    collectives: Sequence[Collective],
+    purposes: Mapping[str, Purpose],
+    history: History,
+    sizes: Mapping[str, int],
+) -> dict[int, Conflicting]:
+    """Return the operations for which shards of an operand or result are moved, by their numbers.
+
+    An all-gather leads to the operand that it gathers, or to the result. Other collectives are those of
+    sharding constraints, because their text does not say which dimension becomes which.
+
+    Args:
+      purposes: for which operation each collective was made, by its name.
+      sizes: the size of each mesh axis.
+    """
+    conflicts: dict[int, Conflicting] = {}
+    for collective in collectives:
+        purpose = purposes.get(collective.name)
+        # A reduction adds partial sums. Any other collective moves shards.
+        if purpose is None or collective.op in REDUCTIONS:
+            continue
+        for number in _numbers(collective, purpose, history):
+            operation = history.by_number.get(number)
+            if operation is None:
+                continue
+            before = conflicts.get(number) or Conflicting(operation, tuple(_sides(operation)), ())
+            if operation.name == _CONSTRAINT:
+                sides = _constrained(operation)
+            else:
+                sides = _gathered(before.sides, collective, purpose, sizes)
+            if sides is not None:
+                names = (*before.collectives, collective.name)
+                conflicts[number] = Conflicting(operation, sides, names)
+                break
+    return conflicts
+
+
+def _numbers(collective: Collective, purpose: Purpose, history: History) -> Iterator[int]:
+    """Yield the numbers of the operations that can need a collective, the likeliest first."""
+    operation = None if purpose.number is None else history.by_number.get(purpose.number)
+    if purpose.users and operation is not None and operation.name != _CONSTRAINT:
+        # The result of the operation is moved to a user if it has the mesh axes, and else to the result.
+        axes = collective.axis_names
+        if all(has_axis(result, axis) for result in operation.results for axis in axes):
+            yield from purpose.users
+            return
+    yield from purpose.numbers
+
+
+def _sides(operation: Any) -> Iterator[Side]:
+    for kind, values in (("operand", operation.operands), ("result", operation.results)):
+        for number, value in enumerate(values):
+            rank = rank_of(value.type)
+            if rank is None:
+                continue
+            sharding = sharding_of(value)
+            axes: Axes = ((),) * rank if sharding is None else axes_of_dimensions(sharding)
+            yield Side(f"{kind} {number}", value, axes, axes)
+
+
+def _constrained(operation: Any) -> tuple[Side, ...] | None:
+    """Return the operand of a sharding constraint; None if it has the sharding that is asked for."""
+    operand, result = _sides(operation)
+    return None if operand.axes == result.axes else (replace(operand, used=result.axes),)
+
+
+def _gathered(
+    sides: tuple[Side, ...], collective: Collective, purpose: Purpose, sizes: Mapping[str, int]
+) -> tuple[Side, ...] | None:
+    """Return the sides with the one that an all-gather changes; None if it cannot be told."""
+    axes, dimension = set(collective.mesh_axes or ()), purpose.dimension
+    if collective.op != "all-gather" or dimension is None:
+        return None
+    for number, side in enumerate(sides):
+        if dimension >= len(side.used):
+            continue
+        is_operand = side.name.startswith("operand")
+        inside = [axis for axis in side.used[dimension] if axis[0] not in axes]
+        if is_operand and axes <= {name for name, _ in side.used[dimension]}:
+            used = (*side.used[:dimension], tuple(inside), *side.used[dimension + 1 :])
+            if side.on_device(side.used, sizes) == purpose.operand:
+                return (*sides[:number], replace(side, used=used), *sides[number + 1 :])
+        is_new = not axes & {name for entry in side.used for name, _ in entry}
+        if not is_operand and is_new and side.on_device(side.used, sizes) == purpose.result:
+            more = tuple((axis, None) for axis in collective.mesh_axes or ())
+            before = (*side.used[dimension], *more)
+            used = (*side.used[:dimension], before, *side.used[dimension + 1 :])
+            return (*sides[:number], replace(side, used=used), *sides[number + 1 :])
+    return None
+
+
+def conflict(conflicting: Conflicting, origins: bool, history: History, sources: Sources) -> Conflict:
+    """Return the record of a conflict.
+
+    origins: whether the sources of shardings were recorded.
+    """
+    name, place = named_at(conflicting.operation.location)
+    sides = tuple(
+        ConflictSide(
+            side.name,
+            side.shape,
+            str(ir.RankedTensorType(side.value.type).element_type),
+            spec_of(side.axes),
+            spec_of(side.used),
+            origins_of_value(side.value, history, sources) if origins else None,
+        )
+        for side in conflicting.sides
+    )
+    operation = conflicting.operation.name.partition(".")[2]
+    return Conflict(operation, sides, conflicting.collectives, name, place)

@@ -1,0 +1,110 @@
+"""Worker jobs: the cost of search candidates after XLA's partitioner, and bounds of it before."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import replace
+from typing import Any
+
+from inspector.compare.search.bounds import alike_key, least_seconds
+from inspector.compare.search.evaluated import Bounded, Evaluated, evaluated, rejected
+from inspector.core import typed_json
+from inspector.core.errors import InvalidInput
+from inspector.core.formatting import bytes_text
+from inspector.core.snapshot import Snapshot
+from inspector.core.totals import totals
+from inspector.layout import Layout, from_json
+from inspector.layout.plan import INDIVISIBLE, plan
+from inspector.machines import hardware
+from inspector.machines.hardware import Chip
+from inspector.machines.prediction.memory import STATE_AND_BATCH, fit
+from inspector.producers.model.abstract import cached_state
+from inspector.producers.partition import collector
+from inspector.producers.partition.amounts import amounts_of
+from inspector.producers.partition.partition_layout import Setting, partitioned_totals
+from inspector.producers.partition.template import template_of
+
+
+def bound(payload: dict[str, Any], report: Callable[..., None]) -> dict[str, Any]:
+    """Worker job: `layouts` in, a `Bounded` of each out. Needs no particular devices.
+
+    The payload has the name of the `chip`, None for emulated devices.
+    """
+    report("bound")
+    layouts, chip = _read(payload)
+    with collector.paused():
+        bounds = [typed_json.encode(bound_of(layout, chip)) for layout in layouts]
+    return {"evaluated": bounds}
+
+
+def evaluate(payload: dict[str, Any], report: Callable[..., None]) -> dict[str, Any]:
+    """Worker job: `layouts` in, an `Evaluated` of each out. Each is partitioned on its own mesh.
+
+    The payload has the name of the `chip`, None for emulated devices. Needs no particular devices.
+    """
+    report("propagate")
+    layouts, chip = _read(payload)
+    with collector.paused():
+        costs = [typed_json.encode(cost_of(layout, chip)) for layout in layouts]
+    return {"evaluated": costs}
+
+
+def _read(payload: dict[str, Any]) -> tuple[list[Layout], Chip | None]:
+    name = payload["chip"]
+    chip = None if name is None else hardware.chip(name)
+    return [from_json(layout) for layout in payload["layouts"]], chip
+
+
+def bound_of(layout: Layout, chip: Chip | None) -> Bounded:
+    """Return what is known of a layout before it is partitioned: why it cannot run, or its least step."""
+    try:
+        planned = plan(layout, cached_state(layout))
+        name = layout.entry.watched_program
+        amounts = amounts_of(template_of(layout, (name,)), layout, name)
+    except InvalidInput as error:
+        return Bounded("rejected", str(error))
+    state = totals(planned, STATE_AND_BATCH).per_device
+    reason = _impossible(planned, chip)
+    if reason is not None:
+        return Bounded("rejected", reason, state_bytes=state)
+    return Bounded(
+        "planned",
+        state_bytes=state,
+        at_least=least_seconds(amounts, layout, chip, state),
+        alike=alike_key(amounts, layout),
+    )
+
+
+def cost_of(layout: Layout, chip: Chip | None) -> Evaluated:
+    """Return the cost of a layout that can run, from its partitioned program."""
+    try:
+        state = totals(plan(layout, cached_state(layout)), STATE_AND_BATCH).per_device
+        name = layout.entry.watched_program
+        template = template_of(layout, (name,))
+        lowered = next((program for program in template.programs if program.name == name), None)
+        if lowered is None:
+            reasons = [text for failed, text in template.failed if failed == name]
+            raise InvalidInput(reasons[0] if reasons else f"JAX refuses to trace {name}")
+        setting = replace(Setting.of(layout), watched=None)
+        program, peak = partitioned_totals(lowered, setting, template.logical)
+    except InvalidInput as error:
+        return rejected(str(error))
+    if peak is not None:
+        peak = max(peak, state or 0)
+    return evaluated(program, layout.mesh(), chip, state, peak)
+
+
+def _impossible(planned: Snapshot, chip: Chip | None) -> str | None:
+    """Return why a layout cannot run: a dimension is not divisible, or its train state is too large."""
+    uneven = next((finding for finding in planned.findings if finding.code == INDIVISIBLE), None)
+    if uneven is not None:
+        return uneven.message
+    if chip is None:
+        return None
+    memory = fit(planned, chip)
+    if memory.fits is False and memory.needed is not None:
+        return (
+            f"the train state and the batch need {bytes_text(memory.needed)} on one device, "
+            f"which has {bytes_text(memory.capacity)}"
+        )
+    return None

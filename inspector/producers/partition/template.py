@@ -1,0 +1,295 @@
+"""A model's programs, lowered once for every mesh and every set of rules.
+
+A model with logical axes is lowered on an abstract mesh whose axes are the logical axes themselves, each of
+size 1, with rules that map every name to itself. The module then has logical names instead of mesh axes at
+its arguments, results and sharding constraints. Rules, a mesh and the axes of the optimizer state are put in
+afterwards, without tracing again (`rewritable`).
+
+Models that read the rules as nnx does, models with mesh axes, and a user's own models are lowered on the
+layout's own mesh, because their code may depend on it.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import functools
+from collections.abc import Collection, Iterator, Mapping
+from dataclasses import dataclass, field, replace
+from typing import Any
+
+import jax
+from cachetools import LRUCache, cached
+from jax.extend.mlir import ir
+from jax.extend.mlir.dialects import sdy
+from jax.interpreters import mlir as jax_mlir
+
+from inspector.core.errors import InvalidInput
+from inspector.core.memory_kinds import PINNED, UNPINNED
+from inspector.core.snapshot import Program
+from inspector.layout import Layout
+from inspector.model.built_in.watching import marking
+from inspector.producers.arrays.leaves import leaves_of
+from inspector.producers.mlir import xla_partitioner
+from inspector.producers.mlir.walk import operations
+from inspector.producers.model.abstract import abstract_mesh
+from inspector.producers.model.build import Signature, build_model, reading_rules, signatures, traced_under
+from inspector.producers.model.describe import code_of
+from inspector.producers.model.sharding_errors import RefusedPrograms
+from inspector.producers.partition import constraints, shardy
+from inspector.producers.partition.numbers import OperationNames, for_partitioner, numbered
+from inspector.producers.partition.origins import LogicalAxes, note_axes
+from inspector.producers.partition.rewritable import RewritableModule
+from inspector.producers.partition.xla_form import remove_dead_code, xla_form
+
+# The platform decides how JAX lowers some operations, such as random numbers; shardings do not depend on it.
+PLATFORM = "cpu"
+_KERNEL_PLATFORMS = ("tpu", "cuda")
+
+
+@dataclass(frozen=True)
+class Lowered:
+    """One lowered program.
+
+    Attributes:
+      name: `init`, `train_step` or `apply`.
+      module: StableHLO with `sdy` shardings. All arguments are kept, also unused ones.
+      inputs, outputs: path of each flattened argument and result, in order.
+      logical_axes: the logical axes of arguments and results by path. Empty if the module has mesh axes.
+      offloads: whether arguments or results are in host memory.
+      first_used: the inputs in the order in which the program first computes with them, the same on every
+        mesh. Empty until a partitioned text of it was read.
+    """
+
+    name: str
+    module: Any
+    inputs: tuple[str, ...]
+    outputs: tuple[str, ...]
+    logical_axes: Mapping[str, LogicalAxes]
+    offloads: bool = False
+    first_used: list[str] = field(default_factory=list, compare=False)
+
+    @functools.cached_property
+    def numbered(self) -> RewritableModule:
+        """A copy whose operations have numbers."""
+        return RewritableModule(numbered(self.module))
+
+    @functools.cached_property
+    def for_partitioner(self) -> RewritableModule:
+        """A copy for XLA's partitioner, with the numbers of the operations as their locations."""
+        return self._for_partitioner(with_numbers=True)
+
+    @functools.cached_property
+    def without_names(self) -> RewritableModule:
+        """A copy for XLA's partitioner, without locations."""
+        return self._for_partitioner(with_numbers=False)
+
+    def apart(self, removed: Collection[int] = ()) -> RewritableModule:
+        """Return a copy of `without_names` with a context of its own, for another thread.
+
+        removed: positions of the sharding constraints that the copy lacks.
+        """
+        module = self.without_names.restore()
+        with module.context, ir.Location.unknown():
+            copy = module.operation.clone()
+            constraints.remove(copy, removed)
+            text = copy.get_asm(enable_debug_info=False, large_elements_limit=None)
+        with jax_mlir.make_ir_context(), ir.Location.unknown():
+            return RewritableModule(ir.Module.parse(text))
+
+    def _for_partitioner(self, with_numbers: bool) -> RewritableModule:
+        with self.module.context, ir.Location.unknown():
+            copy = for_partitioner(numbered(self.module), with_numbers)
+            return RewritableModule(xla_partitioner.prepare(copy))
+
+    @functools.cached_property
+    def names(self) -> OperationNames:
+        """Names and source lines of the operations by their numbers."""
+        return OperationNames(self.numbered.module)
+
+    @functools.cached_property
+    def constraints_by_line(self) -> Mapping[str, Collection[int]]:
+        """Positions of its sharding constraints by their source lines."""
+        return constraints.positions_by_line(self.module.operation)
+
+    @functools.cached_property
+    def constraints_by_name(self) -> Mapping[str, Collection[int]]:
+        """Positions of its sharding constraints by the names that a built-in model gives them."""
+        return constraints.positions_by_name(self.module.operation)
+
+
+@dataclass(frozen=True)
+class Template:
+    """The programs of a layout; `logical` if their mesh axes are names of logical axes.
+
+    `refused` are the programs that JAX refuses to trace on explicit axes, `failed` the names of those that
+    cannot be lowered, each with the reason.
+    """
+
+    programs: tuple[Lowered, ...]
+    logical: bool
+    refused: tuple[Program, ...] = ()
+    failed: tuple[tuple[str, str], ...] = ()
+
+    @property
+    def names(self) -> tuple[str, ...]:
+        """The names of the programs that are lowered or refused."""
+        return (*(one.name for one in self.programs), *(one.name for one in self.refused))
+
+
+def _is_logical(layout: Layout) -> bool:
+    entry = layout.entry
+    if layout.explicit_axes:
+        return False  # the trace depends on the mesh
+    return entry.has_rules and entry.rules_semantics == "linen" and not entry.own
+
+
+def template_key(layout: Layout) -> str:
+    """Return text that two layouts share if their template is the same."""
+    # Mesh and rules change neither shapes nor constraints of a model with logical axes.
+    return layout.key(*(("model", "sizes", "unconstrained") if _is_logical(layout) else ()))
+
+
+def template_of(layout: Layout, only: Collection[str] = ()) -> Template:
+    """Return the layout's lowered programs, from the cache if only mesh or rules changed.
+
+    only: names of the programs that are needed now; all if it is empty. The others are lowered when they are
+      first needed.
+
+    Raises:
+      InvalidInput: the model cannot be built or traced.
+    """
+    return programs_of(layout).template(only)
+
+
+def template_of_program(like: Layout, layout: Layout, name: str) -> Template:
+    """Return a template with at least the program `name`, without a place in the cache.
+
+    Args:
+      like: a layout whose template is cached. It is returned if `layout` has the same one.
+
+    Raises:
+      InvalidInput: the model cannot be built or traced.
+    """
+    if template_key(like) == template_key(layout):
+        return template_of(like, (name,))
+    return _Programs(layout).template((name,))
+
+
+class _Programs:
+    """The programs of a layout, each of which is lowered once."""
+
+    def __init__(self, layout: Layout) -> None:
+        self._logical = _is_logical(layout)
+        if self._logical:
+            names = tuple(layout.entry.logical_axes)
+            layout = replace(
+                layout,
+                mesh_shape=(1,) * len(names),
+                axis_names=names,
+                rules=tuple((name, (name,)) for name in names),
+                optimizer_axes=(),
+            )
+        self._layout = layout
+        self._mesh = abstract_mesh(layout)
+        self._refused = RefusedPrograms(layout)
+        self._waiting: dict[str, Signature] = {}
+        self._programs: dict[str, Lowered] = {}
+        self._failed: dict[str, str] = {}
+        model = build_model(layout)
+        with self._tracing(), self._refused.keeping("init"):
+            self._waiting = {one.name: one for one in signatures(model, layout, self._mesh)}
+        self._names = tuple(self._waiting)
+        self._template = self._so_far()
+
+    def template(self, only: Collection[str] = ()) -> Template:
+        """Return the template with at least these programs, in their order; with all if `only` is empty."""
+        missing = [name for name in self._waiting if not only or name in only]
+        if missing:
+            with self._tracing():
+                for name in missing:
+                    self._lower(self._waiting.pop(name))
+            self._template = self._so_far()
+        return self._template
+
+    def _lower(self, signature: Signature) -> None:
+        name = signature.name
+        with self._refused.keeping(name):
+            try:
+                watched = name == self._layout.entry.watched_program
+                self._programs[name] = _lower(signature, self._logical, watched)
+            except InvalidInput as error:
+                self._failed[name] = str(error)
+
+    def _so_far(self) -> Template:
+        return Template(
+            tuple(self._programs[name] for name in self._names if name in self._programs),
+            self._logical,
+            tuple(self._refused.programs),
+            tuple(self._failed.items()),
+        )
+
+    @contextlib.contextmanager
+    def _tracing(self) -> Iterator[None]:
+        layout = self._layout
+        with traced_under(layout, self._mesh), reading_rules(layout), code_of(layout):
+            yield
+
+
+# Of the last layouts by their template.
+programs_of = cached(LRUCache(8), key=template_key, info=True)(_Programs)
+
+
+def _lower(signature: Signature, logical: bool, watched: bool) -> Lowered:
+    wanted = tuple(signature.outputs.values())
+    shardings = tuple(sharding for _, sharding in signature.inputs.values())
+    jitted = jax.jit(
+        signature.function,
+        in_shardings=shardings,
+        out_shardings=wanted[0] if len(wanted) == 1 else wanted,
+        keep_unused=True,
+    )
+    with marking() if watched else contextlib.nullcontext():
+        lowered = _lowered_for_a_platform(jitted.trace(*signature.arguments), signature.name)
+    module = xla_form(lowered.compiler_ir("stablehlo"))
+    with module.context, ir.Location.unknown():
+        shardy.inline_calls(module.operation)
+        remove_dead_code(module.operation)  # as JAX does if it may drop unused arguments
+        if logical:
+            note_logical_axes(module.operation)
+    results = lowered.out_info
+    inputs = tuple(_paths(zip(signature.inputs, signature.arguments, strict=True)))
+    outputs = tuple(_paths(zip(signature.outputs, (results,) if len(wanted) == 1 else results, strict=True)))
+    names = dict(shardy.names_of_arguments(module, inputs, outputs)) if logical else {}
+    kinds = {getattr(leaf, "memory_kind", None) for leaf in jax.tree.leaves((wanted, shardings))}
+    return Lowered(signature.name, module, inputs, outputs, names, not kinds.isdisjoint((PINNED, UNPINNED)))
+
+
+def note_logical_axes(module: Any) -> None:
+    """Write the logical axes of each sharding constraint at it, before mesh axes replace them."""
+    for operation in operations(module):
+        if operation.name == "sdy.sharding_constraint":
+            sharding = sdy.TensorShardingAttr(operation.attributes["sharding"])
+            note_axes(operation, shardy.logical_axes(sharding))
+
+
+def _lowered_for_a_platform(traced: Any, name: str) -> Any:
+    """Lower for CPUs, or for the first platform that has what the program uses, such as a Pallas kernel.
+
+    Propagation needs no compiler, so it does not depend on the platform.
+
+    Raises:
+      InvalidInput: JAX can lower it for none of them, such as a callback, which needs devices.
+    """
+    reason = ""
+    for platform in (PLATFORM, *_KERNEL_PLATFORMS):
+        try:
+            return traced.lower(lowering_platforms=(platform,))
+        except (ValueError, NotImplementedError) as error:
+            reason = reason or str(error).strip().partition("\n")[0]
+    raise InvalidInput(f"JAX cannot lower {name} without devices: {reason}")
+
+
+def _paths(named: Any) -> Iterator[str]:
+    for name, value in named:
+        for leaf in leaves_of(value):
+            yield "/".join(part for part in (name, leaf.path) if part not in ("state", ""))

@@ -1,0 +1,221 @@
+"""Arrays of a user's program have the group of their role, whatever their names are."""
+
+from __future__ import annotations
+
+import jax
+import numpy as np
+import optax
+import pytest
+from jax import numpy as jnp
+from jax.sharding import AxisType, NamedSharding
+from jax.sharding import PartitionSpec as P
+
+from inspector.checks import audit
+from inspector.core.snapshot import Snapshot
+from inspector.producers.capture.capture import capture, capture_compiled
+from inspector.producers.recorded.inspected import inspect
+
+DEPTH = 64
+
+
+@pytest.fixture(scope="module")
+def mesh() -> jax.sharding.Mesh:
+    return jax.make_mesh((4,), ("fsdp",), axis_types=(AxisType.Auto,))
+
+
+def placed(mesh, shape, *spec, dtype="float32"):
+    return jax.ShapeDtypeStruct(shape, dtype, sharding=NamedSharding(mesh, P(*spec)))
+
+
+def model(mesh):
+    return {
+        "first": {"kernel": placed(mesh, (DEPTH, DEPTH)), "bias": placed(mesh, (DEPTH,))},
+        "last": {"kernel": placed(mesh, (DEPTH, DEPTH), "fsdp", None)},
+    }
+
+
+def forward(weights, x):
+    h = jnp.tanh(x @ weights["first"]["kernel"] + weights["first"]["bias"])
+    return jnp.tanh(h @ weights["last"]["kernel"])
+
+
+def by_hand(state, x):
+    gradients = jax.grad(lambda weights: jnp.mean(forward(weights, x) ** 2))(state["net"])
+    a = jax.tree.map(lambda a, g: 0.9 * a + 0.1 * g, state["a"], gradients)
+    b = jax.tree.map(lambda b, g: 0.9 * b + 0.1 * g * g, state["b"], gradients)
+    net = jax.tree.map(lambda p, a, b: p - a / jnp.sqrt(b + 1e-8), state["net"], a, b)
+    return {"net": net, "a": a, "b": b, "step": state["step"] + 1}
+
+
+def groups(found: Snapshot) -> dict[str, str]:
+    return {
+        array.path.partition("/input/")[2]: array.group for array in found.arrays if "/input/" in array.path
+    }
+
+
+def test_roles_in_a_train_step_follow_from_use_and_not_from_names(mesh) -> None:
+    state = {name: model(mesh) for name in ("net", "a", "b")} | {"step": placed(mesh, (), dtype="int32")}
+    x = placed(mesh, (16, DEPTH), "fsdp", None)
+    found = groups(inspect(by_hand, state, x))
+    expected = {"state/step": "other", "x": "batch"}
+    for name, group in (("net", "params"), ("a", "opt_state"), ("b", "opt_state")):
+        for path in ("first/kernel", "first/bias", "last/kernel"):
+            expected[f"state/{name}/{path}"] = group
+    assert found == expected
+
+
+def test_the_same_roles_are_read_from_the_text_alone(mesh, tmp_path) -> None:
+    from inspector.producers.readers import hlo_text
+
+    state = {name: model(mesh) for name in ("net", "a", "b")} | {"step": placed(mesh, (), dtype="int32")}
+    x = placed(mesh, (16, DEPTH), "fsdp", None)
+    file = tmp_path / "step.txt"
+    file.write_text(jax.jit(by_hand).lower(state, x).compile().as_text())
+    found = groups(hlo_text.read(file, "step.txt"))
+    assert found == groups(inspect(by_hand, state, x))
+
+
+@pytest.mark.nightly_but_first
+@pytest.mark.parametrize("key", ["params", "model", "state", "variables", "anything"])
+def test_a_replicated_weight_is_found_under_any_name(mesh, key: str) -> None:
+    """jax-ml/jax#26946: the audit must not depend on how the user calls the parameters."""
+    weights = {
+        "embed": placed(mesh, (4096, DEPTH)),
+        "up": placed(mesh, (DEPTH, 4 * DEPTH), None, "fsdp"),
+    }
+
+    def apply(held, x):
+        w = held[key]
+        return jnp.tanh(x @ w["up"]) @ w["up"].T @ w["embed"].T
+
+    x = placed(mesh, (16, DEPTH), "fsdp", None)
+    found = inspect(apply, {key: weights}, x)
+    (finding,) = [one for one in found.findings if "replicated" in one.code]
+    assert finding.array == f"apply/input/held/{key}/embed"
+    whole = 4096 * DEPTH * 4
+    assert finding.bytes == whole - whole // mesh.size
+    assert finding.code == "replicated-parameter"
+
+
+def test_a_large_array_without_a_role_is_found_too(mesh) -> None:
+    found = inspect(lambda table, x: x * table.sum(), placed(mesh, (4096, DEPTH)), placed(mesh, (8,)))
+    (finding,) = [one for one in found.findings if one.code == "replicated-array"]
+    assert finding.bytes == 4096 * DEPTH * 4 * 3 // 4
+
+
+def test_a_batch_is_not_called_a_weight(mesh) -> None:
+    """x meets computed values in the backward pass, as weights do."""
+
+    def step(w, x):
+        return w - jax.grad(lambda w: jnp.mean((x @ w) ** 2))(w)
+
+    found = groups(inspect(step, placed(mesh, (DEPTH, DEPTH)), placed(mesh, (16, DEPTH), "fsdp")))
+    assert found == {"w": "params", "x": "batch"}
+
+
+def test_without_proof_a_role_is_unknown(mesh) -> None:
+    """One product of two arguments does not say which one is the weight."""
+    found = inspect(lambda a, b: a @ b, placed(mesh, (DEPTH, DEPTH)), placed(mesh, (DEPTH, DEPTH)))
+    assert set(groups(found).values()) == {"other"}
+
+
+@pytest.mark.parametrize("kind", ["slice", "scatter"])
+def test_a_cache_is_no_train_state(mesh, kind: str) -> None:
+    def decode(kept, q, new, at):
+        if kind == "slice":
+            kept = jax.lax.dynamic_update_slice(kept, new[:, None], (0, at[0], 0))
+        else:
+            kept = kept.at[jnp.arange(8), at].set(new)
+        return jnp.einsum("bh,bsh->bs", q, kept), kept
+
+    rows = placed(mesh, (8, DEPTH), "fsdp")
+    arguments = (
+        placed(mesh, (8, 128, DEPTH), "fsdp"),
+        rows,
+        rows,
+        placed(mesh, (8,), dtype="int32"),
+    )
+    found = groups(inspect(jax.jit(decode, donate_argnums=0), *arguments))
+    assert found["kept"] == "cache"
+    assert {found["q"], found["new"]} == {"batch"}
+
+
+def test_a_table_that_a_scatter_adds_to_is_no_cache(mesh) -> None:
+    def update(table, at, gradient):
+        return table.at[at].add(-0.1 * gradient)
+
+    arguments = (
+        placed(mesh, (4096, DEPTH)), placed(mesh, (8,), dtype="int32"), placed(mesh, (8, DEPTH)),
+    )  # fmt: skip
+    assert groups(inspect(update, *arguments))["table"] == "other"
+
+
+def test_parameters_mirror_moments_in_a_capture(mesh) -> None:
+    sharding = NamedSharding(mesh, P())
+    weights = jax.device_put({"w": jnp.ones((8, 8)), "b": jnp.ones(8)}, sharding)
+    moments = {"w": weights["w"] + 1, "b": weights["b"] + 1}
+    made = capture({"model": weights, "mu": moments, "nu": moments})
+    assert {one.path: one.group for one in made.arrays} == {
+        "model/w": "params", "model/b": "params", "mu/w": "opt_state", "mu/b": "opt_state",
+        "nu/w": "opt_state", "nu/b": "opt_state",
+    }  # fmt: skip
+    # A layer can be called mu, too.
+    layers = capture({"mu": weights, "log_var": weights})
+    assert {one.group for one in layers.arrays} == {"other"}
+    # Two trees that mirror the moments: which one has the parameters is unknown.
+    twice = capture({"model": weights, "ema": weights, "opt": optax.adam(1e-3).init(weights)})
+    assert {one.group for one in twice.arrays if not one.path.startswith("opt")} == {"other"}
+
+
+def test_given_groups_are_kept(mesh) -> None:
+    weights = {"model": {"w": jnp.ones((8, 8))}, "mu": {"w": jnp.ones((8, 8))}}
+    made = capture(weights, group="batch")
+    assert {one.group for one in made.arrays} == {"batch"}
+
+
+def test_one_array_per_tree_is_matched_by_its_shape(mesh) -> None:
+    """A parameter that is one array has no key that its moment could share."""
+    w = jax.device_put(jnp.ones((256, 64)), NamedSharding(mesh, P("fsdp", None)))
+    for state in (w + 1, optax.adam(1e-3).init(w), {"momentum": w + 1}):
+        state = jax.tree.map(lambda leaf: jax.device_put(leaf, w.sharding) if leaf.ndim else leaf, state)
+        found = audit.audited(capture({"params": w, "opt_state": state}))
+        assert "state-larger-than-parameters" not in [one.code for one in found.findings]
+        whole = jax.device_put(state, NamedSharding(mesh, P()))
+        found = audit.audited(capture({"params": w, "opt_state": whole}))
+        (finding,) = [one for one in found.findings if one.code == "optimizer-not-following"]
+        moments = sum(leaf.nbytes for leaf in jax.tree.leaves(whole) if np.ndim(leaf))
+        assert finding.bytes == moments * 3 // 4
+
+
+def test_one_key_on_one_device_silences_nothing(mesh) -> None:
+    wide = jax.make_mesh((2, 2), ("data", "model"), axis_types=(AxisType.Auto,) * 2)
+    place = NamedSharding(wide, P("data", None))
+    params = {f"w{n}": jax.device_put(jnp.ones((256, 256)), place) for n in range(4)}
+    without = audit.audited(capture({"params": params}))
+    key = jax.device_put(jax.random.PRNGKey(0), jax.devices()[0])
+    with_key = audit.audited(capture({"params": params, "key": key}))
+    for found in (without, with_key):
+        (finding,) = [one for one in found.findings if one.code == "state-repeated-over-axis"]
+        assert finding.bytes == sum(one.nbytes for one in params.values()) // 2 // 2
+        assert finding.count == 4
+
+
+def test_an_array_on_another_mesh_is_named_as_not_checked(mesh) -> None:
+    wide = jax.make_mesh((2, 2), ("data", "model"), axis_types=(AxisType.Auto,) * 2)
+    params = {
+        f"w{n}": jax.device_put(jnp.ones((256, 256)), NamedSharding(wide, P("data", None))) for n in range(4)
+    }
+    other = jax.device_put(jnp.ones((256, 256)), NamedSharding(mesh, P("fsdp")))
+    found = audit.audited(capture({"params": params | {"other": other}}))
+    codes = [one.code for one in found.findings]
+    assert "unused-mesh-axis" not in codes and "state-repeated-over-axis" in codes
+    (finding,) = [one for one in found.findings if one.code == "state-repeated-over-axis"]
+    assert "1 array without a PartitionSpec" in finding.message
+
+
+def test_compiled_programs_have_roles(mesh) -> None:
+    state = {name: model(mesh) for name in ("net", "a", "b")} | {"step": placed(mesh, (), dtype="int32")}
+    compiled = jax.jit(by_hand).lower(state, placed(mesh, (16, DEPTH), "fsdp")).compile()
+    found = groups(capture_compiled(compiled))
+    assert sorted(found.values()).count("params") == 3
+    assert sorted(found.values()).count("opt_state") == 6

@@ -1,0 +1,116 @@
+"""Tests of `shard_map` in propagated programs: the collectives and FLOPs of a compile, and local values."""
+
+from __future__ import annotations
+
+from collections import Counter
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+from jax.sharding import Mesh, NamedSharding
+from jax.sharding import PartitionSpec as P
+from jaxlib.mlir import ir
+
+from inspector.core.errors import InvalidInput
+from inspector.core.snapshot import Program
+from inspector.producers.capture.capture import capture_compiled
+from inspector.producers.partition import shardy
+from inspector.producers.partition.partition_layout import Setting, propagated_program
+from inspector.producers.partition.template import Lowered
+from inspector.producers.partition.xla_form import remove_dead_code, xla_form
+from inspector.producers.recorded.inspected import inspect
+
+pytestmark = pytest.mark.close_to_jax
+
+MESH = Mesh(np.array(jax.devices()[:8]).reshape(2, 4), ("data", "model"))
+# Specs of the batch, and the axes that are manual.
+KINDS = {"full": (P("data"), {"data", "model"}), "partial": (P(), {"model"})}
+
+
+def step(batch: P, manual: set[str]) -> Any:
+    def block(x: Any, up: Any, down: Any) -> Any:
+        return jax.lax.psum(jax.nn.relu(x @ up) @ down, "model")
+
+    specs = {"in_specs": (batch, P(None, "model"), P("model")), "out_specs": batch}
+    mapped = jax.shard_map(block, axis_names=manual, **specs)
+
+    def train(params: tuple[Any, ...], x: Any) -> Any:
+        def loss(params: tuple[Any, ...]) -> Any:
+            return jax.lax.scan(lambda x, _: (mapped(x, *params), None), x, length=3)[0].sum()
+
+        return jax.value_and_grad(loss)(params)
+
+    return train
+
+
+def sent(program: Program) -> Counter[tuple[str, ...]]:
+    """Return the bytes that one run sends over each mesh axis."""
+    found: Counter[tuple[str, ...]] = Counter()
+    for one in program.collectives or ():
+        assert one.mesh_axes and one.executions and one.wire_bytes_per_device is not None
+        found[one.mesh_axes] += one.executions * one.wire_bytes_per_device
+    return found
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_a_shard_map_sends_what_the_compiled_one_sends(kind: str) -> None:
+    batch, manual = KINDS[kind]
+
+    def placed(shape: tuple[int, ...], *spec: Any) -> Any:
+        sharding = NamedSharding(MESH, P(*spec))
+        return jax.ShapeDtypeStruct(shape, jnp.float32, sharding=sharding)
+
+    params = (placed((16, 32), None, "model"), placed((32, 16), "model"))
+    chosen = (None, tuple(one.sharding for one in params))
+    with jax.set_mesh(MESH):
+        jitted = jax.jit(step(batch, manual), out_shardings=chosen)
+        lowered = jitted.lower(params, placed((8, 16), "data"))
+        module = xla_form(lowered.compiler_ir("stablehlo"))
+        found = capture_compiled(lowered.compile(), mesh=MESH)
+    with module.context, ir.Location.unknown():
+        shardy.inline_calls(module.operation)
+        remove_dead_code(module.operation)
+    with pytest.raises(InvalidInput, match="loop"):  # Shardy itself would end the process
+        shardy.propagate(module, origins=True)
+    assert found.mesh is not None
+    paths = tuple(f"arg{n}" for n in range(3)), tuple(f"out{n}" for n in range(3))
+    described = propagated_program(
+        Lowered("step", module, *paths, {}),
+        Setting(found.mesh, watched="step"),
+        logical=False,
+        origins=False,
+    )
+    program, inside = described.program, described.arrays
+    (compiled,) = found.programs
+    # The loop counters of XLA differ.
+    assert program.flops_per_device == pytest.approx(compiled.flops_per_device, rel=0.01)
+    assert sent(program) == sent(compiled)
+    # No global array has such a value, so it has the shape of the code inside, and no PartitionSpec.
+    products = [one for one in inside if one.path.startswith("activation/") and "dot" in one.path]
+    assert products
+    for one in products:
+        assert one.spec is None and one.replicas is None
+        assert set(one.shard_map.manual_axes) == manual
+        rows = 4 if kind == "full" else 8
+        assert one.shape is not None and one.shape[0] == rows
+        assert one.shard_shape == (4, *one.shape[1:])
+
+
+@pytest.mark.first_jax_is_enough
+def test_a_shard_map_is_named_by_its_line_as_a_source() -> None:
+    """Shardy calls the result of a `shard_map` its own source."""
+    spec = P("data", "model")
+    mapped = jax.shard_map(jnp.tanh, mesh=MESH, in_specs=spec, out_specs=spec)
+
+    def step(w: Any, x: Any) -> Any:
+        return jax.grad(lambda w: (mapped(x @ w) @ w.T).sum())(w)
+
+    def placed(shape: tuple[int, ...], *axes: Any) -> Any:
+        return jax.ShapeDtypeStruct(shape, jnp.float32, sharding=NamedSharding(MESH, P(*axes)))
+
+    found = inspect(step, placed((64, 32)), placed((16, 64)))
+    sources = [origin.from_ for one in found.programs[0].collectives or () for origin in one.origins or ()]
+    assert sources and not any(source.endswith(" self") or "mc_0" in source for source in sources)
+    assert any("test_manual.py:" in source for source in sources)

@@ -1,0 +1,191 @@
+"""Names of a program's live arrays, when it compiles no more."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import jax
+import numpy as np
+import pytest
+from jax import numpy as jnp
+from jax.sharding import Mesh, NamedSharding, PartitionSpec
+
+from inspector.producers.jax_internals import compile_hook as hook
+from inspector.producers.recorded.live import LiveArrays
+from inspector.producers.recorded.named_arguments import argument_paths
+
+MESH = Mesh(np.array(jax.devices()[:8]).reshape(2, 4), ("data", "model"))
+
+
+def put(shape: tuple[int, ...], *spec: Any) -> jax.Array:
+    return jax.device_put(jnp.zeros(shape), NamedSharding(MESH, PartitionSpec(*spec)))
+
+
+def recorded(function: Any, *arguments: Any) -> LiveArrays:
+    """Return what the recorder knows after a compile ahead of time."""
+    lowered = jax.jit(function).lower(*arguments)
+    compiled = lowered.compile()
+    names = [
+        *("model['bias']", "model['kernel']", "optimizer['mu']"),
+        *("rngs['key']", "metrics['count']", "metrics['total']"),
+    ]
+    live = LiveArrays()
+    paths = argument_paths(lowered.in_tree, compiled.out_tree, names)
+    live.compiled("step", compiled._executable, paths, ())
+    return live
+
+
+def test_a_step_keeps_its_names_with_a_random_key_and_without_its_metrics() -> None:
+    def step(model: Any, optimizer: Any, rngs: Any, metrics: Any) -> Any:
+        keys = {"key": jax.random.split(rngs["key"], 1)[0]}
+        model, optimizer, metrics = jax.tree.map(lambda x: x + 1, (model, optimizer, metrics))
+        return (model, optimizer, keys, metrics), model["bias"].sum()
+
+    arguments = (
+        {"kernel": put((24, 40), "data", "model"), "bias": put((40,), "model")},
+        {"mu": put((24, 40), "model", "data")},
+        {"key": jax.device_put(jax.random.key(0), NamedSharding(MESH, PartitionSpec()))},
+        {"count": put(()), "total": put(())},
+    )
+    live = recorded(step, *arguments)
+    (model, optimizer, rngs, metrics), loss = jax.jit(step)(*arguments)
+    del arguments, metrics, loss
+    found, _ = live.captured(())
+    named = {one.path: one for one in found.arrays}
+    assert named["model/kernel"].shape == model["kernel"].shape
+    assert named["model/kernel"].spec == (("data",), ("model",))
+    assert named["model/bias"].shape == model["bias"].shape
+    assert named["optimizer/mu"].spec == (("model",), ("data",))
+    # The key is held as its data, so that its bytes are known.
+    assert named["rngs/key"].shape == jax.random.key_data(rngs["key"]).shape
+    assert optimizer["mu"].shape == (24, 40)
+
+
+def train(state: Any, batch: Any, *, scale: Any) -> Any:
+    return jax.tree.map(lambda x: x * scale["by"] + batch.sum(), state), batch.mean()
+
+
+def numbered(tree: Any) -> tuple[tuple[Any, ...], Any]:
+    """Return arrays and other leaves with the structure, as Equinox 0.13 splits a pytree."""
+    leaves, structure = jax.tree.flatten(tree)
+    is_array = [isinstance(leaf, jax.Array) for leaf in leaves]
+    arrays = tuple(leaf if one else None for leaf, one in zip(leaves, is_array, strict=True))
+    others = tuple(None if one else leaf for leaf, one in zip(leaves, is_array, strict=True))
+    return arrays, (others, structure)
+
+
+def as_filter_jit(*arguments: Any, **keywords: Any) -> tuple[Any, ...]:
+    """Return what Equinox's `filter_jit(train, donate="first")` passes to `jax.jit`."""
+    parts = [numbered(one) for one in (train, arguments[0], ((*arguments[1:], None), keywords))]
+    (fun, first, rest), static = zip(*parts, strict=True)
+    return {"first": first}, {"fun": fun, "rest": rest}, static
+
+
+def as_named_jit(*arguments: Any, **keywords: Any) -> tuple[Any, ...]:
+    """Return what Haliax's `named_jit(train, donate_args=(True, False))` passes to `jax.jit`."""
+
+    def without(tree: Any) -> Any:
+        return jax.tree.map(lambda _: None, tree)
+
+    def only(arrays: bool) -> Any:
+        """Return the arguments with None for the others, as `eqx.partition` does."""
+        return jax.tree.map(
+            lambda leaf: leaf if isinstance(leaf, jax.Array) == arrays else None,
+            (arguments, keywords),
+        )
+
+    dynamic, (others, structure) = only(arrays=True), jax.tree.flatten(only(arrays=False))
+    (state, batch), keywords = dynamic
+    donated = (None, ((state, without(batch)), without(keywords)))
+    kept = (None, ((without(state), batch), keywords))
+    return donated, kept, (((train,), jax.tree.structure(0)), (tuple(others), structure))
+
+
+@pytest.mark.parametrize(
+    ("module", "passed"),
+    [("equinox._jit", as_filter_jit), ("haliax.partitioning", as_named_jit)],
+)
+def test_a_split_function_has_the_names_of_its_own_parameters(module: str, passed: Any) -> None:
+    state = {"step": put(()), "w": put((16, 24), "data", "model")}
+    batch, scale = put((48, 8), "data"), {"by": put(())}
+
+    def wrapped(donated: Any, others: Any, static: Any) -> Any:
+        del static
+        arrays = jax.tree.leaves((donated, others))
+        by_shape = {one.shape: one for one in arrays}
+        return {"w": by_shape[16, 24] * 2, "batch": by_shape[48, 8].sum(axis=1)}
+
+    arguments = passed(state, batch, scale=scale)
+    # The module that jits a function decides how the arguments are split.
+    split = hook._split(module, arguments)
+    assert split.source == f"train at {__file__}:{train.__code__.co_firstlineno}"
+    traced = jax.jit(wrapped, static_argnums=2).trace(*arguments)
+    compiled = traced.lower().compile()
+    paths = argument_paths(compiled.in_tree, compiled.out_tree, (), split)
+    flat = jax.tree.leaves(arguments[:2])
+    by_path = dict(zip(paths.inputs, flat, strict=True))
+    assert by_path == {
+        "state/step": state["step"],
+        "state/w": state["w"],
+        "batch": batch,
+        "scale/by": scale["by"],
+    }
+    assert {name for name, _ in paths.trees(flat)} >= {"state", "batch", "scale"}
+    assert dict(paths.trees(flat))["state"] == state
+    assert hook._split("train", arguments) is None
+
+
+@pytest.mark.parametrize(
+    ("module", "passed"),
+    [("equinox._jit", as_filter_jit), ("haliax.partitioning", as_named_jit)],
+)
+def test_a_second_compile_of_a_split_function_names_its_static_leaf(module: str, passed: Any) -> None:
+    def static(keep: bool, **more: Any) -> dict[str, Any]:
+        arguments = passed({"w": put((8,)), "keep": keep, **more}, put((8, 8)))
+        return hook._static_leaves(hook._split(module, arguments), arguments[2])
+
+    def changed(one: dict[str, Any], other: dict[str, Any]) -> set[str]:
+        return {name for name in one.keys() | other.keys() if one.get(name) != other.get(name)}
+
+    assert changed(static(True), static(True)) == set()
+    assert changed(static(True), static(False)) == {"state/keep"}
+    assert static(True)["state/keep"][0] == "True"
+    assert changed(static(True), static(True, mode="eval")) == {
+        "state/mode",
+        "structure of the arguments",
+    }
+
+
+def test_the_shards_that_a_program_looked_at_are_counted_once() -> None:
+    array = put((56, 48), "data", "model")
+    shards = [shard.data for shard in array.addressable_shards]
+    jax.block_until_ready((array, shards))  # the address of an array that is not ready is not read
+    assert sum(one.shape == (28, 12) for one in jax.live_arrays()) >= len(shards) == 8
+    found, _ = LiveArrays().captured(())
+    assert [one.shape for one in found.arrays if one.shape in ((56, 48), (28, 12))] == [(56, 48)]
+    alone = shards[0]
+    del array, shards
+    found, _ = LiveArrays().captured(())
+    # The array is gone, so its shard is the only array of that memory.
+    assert [one.shape for one in found.arrays if one.shape in ((56, 48), (28, 12))] == [alone.shape]
+
+
+def test_an_argument_of_the_first_run_is_no_result() -> None:
+    def solve(y: Any) -> Any:
+        return y * 2
+
+    argument = put((24, 40), "data", "model")
+    lowered = jax.jit(solve).lower(argument)
+    compiled = lowered.compile()
+    paths = argument_paths(lowered.in_tree, compiled.out_tree, ["y"])
+    live = LiveArrays()
+    live.compiled("solve", compiled._executable, paths, [("y", argument)])
+    compiled(argument)  # nobody keeps the result
+    snapshot, names = live.captured((("y", argument),))
+    assert snapshot is not None
+    assert "y" in [array.path for array in snapshot.arrays]
+    assert "y" not in names.outputs.values()
+    del argument
+    result = compiled(put((24, 40), "data", "model"))
+    _, names = live.captured((("y", result),))
+    assert names.outputs == {"solve/output": "y"}
