@@ -62,6 +62,7 @@ from inspector.producers.partition.manual import manual_axes_around
 from inspector.producers.partition.numbers import purposes_of
 from inspector.producers.partition.one_mesh import OTHER_MESHES, meshes_of
 from inspector.producers.partition.origins import Sources, origins_of_value
+from inspector.producers.partition.planned_kernel import planned_kernel
 from inspector.producers.partition.rewritable import RewritableModule
 from inspector.producers.partition.shardings import (
     axes_of_dimensions,
@@ -72,7 +73,6 @@ from inspector.producers.partition.shardings import (
 )
 from inspector.producers.partition.shardy import Propagated
 from inspector.producers.partition.template import Lowered, template_of
-from inspector.producers.propagation.planned_kernel import planned_kernel
 
 SCALED = "scaled-programs"
 TRAIN_STEP = "train_step"
