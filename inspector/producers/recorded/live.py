@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import math
 import sys
+import time
 import weakref
 from collections import Counter
 from collections.abc import Iterable, Sequence
@@ -28,6 +29,9 @@ from inspector.producers.recorded.own_names import names_of_libraries, trees_of_
 BY_ARGUMENT, BY_VARIABLE, BY_OUTPUT, BY_ORDER = "argument", "variable", "output", "order"
 
 Signature = tuple[Any, ...]
+
+# A program that ends waits this long, all in all, for arrays that are still computed or copied.
+_MOST_SECONDS = 1.0
 
 
 class Names(NamedTuple):
@@ -206,8 +210,9 @@ def _without_views(live: list[Any], final: bool) -> list[Any]:
     JAX makes such arrays on one device when a program reads `addressable_shards`, as Orbax does, and when it
     prints an array or copies it to the host or to another mesh. `jax.device_put` makes one if each device
     has its shard already. Reading the address of a shard makes one, too. So while the program runs, only
-    arrays are read that have such views already.
+    arrays are read that have such views already. At its end, their data is waited for.
     """
+    until = time.monotonic() + _MOST_SECONDS
     sizes = Counter(map(_shard_bytes, live))
     held: set[tuple[int, int, int] | None] = set()
     views: set[int] = set()
@@ -216,7 +221,7 @@ def _without_views(live: list[Any], final: bool) -> list[Any]:
     for array in sorted(oldest_first, key=lambda array: len(array.sharding.device_set) == 1):
         alone = len(array.sharding.device_set) == 1
         has_views = arrays.has_host_copy(array) or "addressable_shards" in vars(array)
-        if not array.is_ready() or not (alone or final or has_views):
+        if not (alone or final or has_views) or not (array.is_ready() or (final and _ready_by(until, array))):
             continue
         addresses = {_address(part) for part in ([array] if alone else arrays.parts(array))}
         if None not in addresses and addresses <= held:
@@ -224,6 +229,13 @@ def _without_views(live: list[Any], final: bool) -> list[Any]:
         else:
             held |= addresses
     return [array for array in live if id(array) not in views]
+
+
+def _ready_by(until: float, array: Any) -> bool:
+    """Wait for the data of an array until a time of `time.monotonic`, and return whether it is there."""
+    while not (ready := array.is_ready()) and time.monotonic() < until:
+        time.sleep(0.002)
+    return bool(ready)
 
 
 def _shard_bytes(array: Any) -> int:
