@@ -31,6 +31,7 @@ class Operation:
         `replica_groups`.
     rounds: 2 for all-reduce, which is a reduce-scatter and an all-gather.
     result_is_shard: the result is 1/g of the payload.
+    result_is_equal: all devices of a group have the same result.
     reduces: applies a computation, `to_apply`.
     global_ids: has the attribute `use_global_device_ids`, false if absent.
     start_returns_operands: the shape of the start is (operands, results, contexts…), not the result alone.
@@ -41,6 +42,7 @@ class Operation:
     route: Route
     rounds: int = 1
     result_is_shard: bool = False
+    result_is_equal: bool = False
     reduces: bool = False
     global_ids: bool = False
     start_returns_operands: bool = True
@@ -63,10 +65,10 @@ OPERATIONS: Mapping[str, Operation] = MappingProxyType({
     operation.name: operation
     for operation in (
         Operation(
-            "all-reduce", "operands", "ring", rounds=2, reduces=True, global_ids=True,
+            "all-reduce", "operands", "ring", rounds=2, result_is_equal=True, reduces=True, global_ids=True,
             start_returns_operands=False,
         ),
-        Operation("all-gather", "result", "ring", global_ids=True),
+        Operation("all-gather", "result", "ring", result_is_equal=True, global_ids=True),
         Operation(
             "reduce-scatter", "operands", "ring", result_is_shard=True, reduces=True, global_ids=True
         ),
@@ -74,7 +76,7 @@ OPERATIONS: Mapping[str, Operation] = MappingProxyType({
         # The part of its input that is sent is known only at run time, so all of it counts.
         Operation("ragged-all-to-all", "first operand", "all-to-all"),
         Operation("collective-permute", "operands", "pairs"),
-        Operation("collective-broadcast", "operands", "chain"),
+        Operation("collective-broadcast", "operands", "chain", result_is_equal=True),
         Operation("collective-reduce", "operands", "chain", reduces=True, global_ids=True),
     )
 })  # fmt: skip

@@ -362,7 +362,7 @@ class _Evaluation(Forward[Digits]):
 
         def after(value: Value) -> Digits:
             digits = flat([value])
-            if operation.name in ("all-reduce", "all-gather", "collective-broadcast"):
+            if operation.result_is_equal:
                 return digits | self._places.everywhere if together is None else digits - together
             if operation.route == "pairs" or together is None:
                 return self._places.everywhere

@@ -82,7 +82,7 @@ def events_per_run(module: Module) -> int:
     }
     runs = Analysis(module).runs
     return sum(
-        sum(instruction.opcode not in kinds.FREE for instruction in computation.instructions)
+        sum(not kinds.is_free(instruction) for instruction in computation.instructions)
         * (1 if (count := runs[computation.name].count) is None else count)
         for computation in module.computations
         if computation.name not in fused

@@ -11,7 +11,9 @@ import jax.numpy as jnp
 import numpy as np
 from jax.sharding import Mesh, NamedSharding, PartitionSpec
 
+from inspector.compiled import hlo
 from inspector.core import typed_json
+from inspector.core.collectives import BY_OPCODE
 from inspector.core.errors import InvalidInput
 from inspector.core.snapshot import Spec
 from inspector.guides import assembly as assemblies
@@ -23,9 +25,6 @@ from inspector.producers.arrays.records import jax_entry
 
 DTYPE = np.dtype("int32")  # JAX's default integer type
 
-_COLLECTIVE = re.compile(
-    r"\b(all-to-all|all-gather|all-reduce|reduce-scatter|collective-permute)(?:-start)?\("
-)
 # Newer JAX versions end a message with the path of this file.
 _SOURCE = re.compile(r"(?<![\w.-])(?:/[\w.@+ -]+)+/(?=[\w.-]+\.py\b)")
 
@@ -176,7 +175,13 @@ class _Assembly:
         """Return the array resharded by a jitted identity, and the collectives of that program."""
         identity = jax.jit(lambda x: x, out_shardings=self.sharding_of(target))
         text = identity.lower(array).compile().as_text() or ""
-        return jax.block_until_ready(identity(array)), tuple(_COLLECTIVE.findall(text))
+        collectives = tuple(
+            BY_OPCODE[instruction.opcode].name
+            for module in hlo.parse(text)
+            for _, instruction in module.instructions
+            if instruction.opcode in BY_OPCODE
+        )
+        return jax.block_until_ready(identity(array)), collectives
 
     def stage(self, path: str, array: jax.Array) -> Stage:
         shards = {shard.device.id: np.asarray(shard.data) for shard in array.addressable_shards}

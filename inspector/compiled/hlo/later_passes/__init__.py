@@ -21,7 +21,6 @@ from inspector.compiled.hlo.later_passes import gathers, narrowing, reductions, 
 from inspector.compiled.hlo.later_passes.passes import (
     MOVES,
     REASONS,
-    REDUCTIONS,
     Change,
     Passes,
     Reason,
@@ -112,7 +111,7 @@ def _remove_copy(passes: Passes, copy: Instruction) -> None:
 
 def _run_for_gpu(passes: Passes) -> None:
     passes.apply(("all-reduce",), reductions.fold)
-    passes.apply(REDUCTIONS, reductions.reassociate)
+    passes.apply(("add",), reductions.reassociate)
     passes.apply(MOVES, narrowing.narrow_around_conversion)
     passes.apply(("all-reduce",), reductions.scatter)
     passes.apply(("all-gather",), gathers.gather_before_broadcast)
@@ -121,7 +120,7 @@ def _run_for_gpu(passes: Passes) -> None:
 def _run_for_tpu(passes: Passes) -> None:
     passes.apply(("all-reduce",), reductions.fold)
     passes.apply(("all-gather",), gathers.fold_gathers)
-    passes.apply(REDUCTIONS, reductions.reassociate)
+    passes.apply(("add",), reductions.reassociate)
     gathers.gather_again(passes)
     if passes.slices is not None:
         passes.apply(("all-reduce",), slices.scatter_between_slices)

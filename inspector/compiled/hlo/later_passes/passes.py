@@ -14,6 +14,7 @@ from inspector.compiled.hlo.module import Computation, Instruction, Module
 from inspector.compiled.hlo.replica_groups import Groups
 from inspector.compiled.hlo.shapes import element_bits
 from inspector.compiled.hlo.text import VALUE
+from inspector.core.collectives import OPERATIONS
 from inspector.core.errors import InvalidInput
 
 Reason = Literal[
@@ -22,10 +23,8 @@ Reason = Literal[
 ]  # fmt: skip
 REASONS: tuple[Reason, ...] = get_args(Reason)
 
-# Operations that all-reduces apply.
-REDUCTIONS = ("add", "multiply", "maximum", "minimum", "and", "or")
 # Collectives that move elements and change none.
-MOVES = ("all-gather", "all-to-all", "collective-permute", "collective-broadcast")
+MOVES = tuple(operation.name for operation in OPERATIONS.values() if not operation.reduces)
 # Operations whose result has elements of the operand and no others.
 SAME_ELEMENTS = frozenset({"bitcast", "copy", "reshape", "slice", "transpose"})
 
@@ -125,7 +124,7 @@ class Passes:
         applied = _TO_APPLY.search(collective.attributes_text)
         computation = self._module.by_name.get(applied[1]) if applied else None
         root = computation.root if computation is not None else None
-        return root.opcode if root is not None and root.opcode in REDUCTIONS else None
+        return root.opcode if root is not None else None
 
     def pairs(self, permute: Instruction) -> Groups | None:
         """Return the sender and receiver of each transfer of a collective-permute; None if unknown."""

@@ -31,8 +31,8 @@ _LEAST_COLUMNS = 32  # of rows that are scattered
 def fold(passes: Passes, outer: Instruction) -> None:
     """Make one all-reduce of an all-reduce of an all-reduce: `AllReduceFolder`."""
     edited = passes.edited
-    inner = passes.only_inner(outer)
-    if inner is None or passes.reduction(inner) != passes.reduction(outer):
+    inner, reduction = passes.only_inner(outer), passes.reduction(outer)
+    if inner is None or reduction is None or passes.reduction(inner) != reduction:
         return
     groups = product_of_groups(passes.groups(inner), passes.groups(outer))
     if groups is None:

@@ -94,8 +94,9 @@ def tutorial(mesh_shape, axis_names):
     resharded = reshard(batch)
     print(batch.sharding.spec, "→", resharded.sharding.spec)
     print("shards of", batch_pieces[0].shape, "→", resharded.addressable_data(0).shape)
-    moves = "all-to-all|all-gather|all-reduce|reduce-scatter|collective-permute"
-    collectives = re.findall(rf"\b({moves})(?:-start)?\(", compiled.as_text())
+    # A collective operation names the groups or the pairs of devices that communicate.
+    collective = r" ([\w-]+?)(?:-start)?\(.*(?:replica_groups|source_target_pairs)="
+    collectives = re.findall(collective, compiled.as_text())
     print("by", ", ".join(sorted(set(collectives))) or "nothing: the sharding is the same")
     # draw: resharded
 

@@ -8,6 +8,7 @@ from dataclasses import dataclass
 from typing import Literal
 
 from inspector.compiled.hlo.module import Instruction, Module
+from inspector.compiled.hlo.opcodes import Does
 from inspector.core.collectives import OPS
 from inspector.core.snapshot import Collective
 
@@ -15,16 +16,12 @@ from inspector.core.snapshot import Collective
 OTHER = "other"
 
 # A fusion that computes has the kind of the first of these in it, because the rest costs little.
-_COSTLY = (
-    *("convolution", "dot", "sort", "scatter", "select-and-scatter", "reduce-window", "reduce"),
-    "gather",
-)
+_COSTLY: tuple[Does, ...] = ("product", "solve", "scatter", "reduce", "gather")
 # A fusion that only moves data has the kind of the first of these in it.
-_MOVES = (
-    *("dynamic-update-slice", "dynamic-slice", "concatenate", "pad", "slice", "reverse"),
-    *("transpose", "copy", "broadcast", "iota"),
+_MOVES: tuple[Does, ...] = (
+    *("update", "slice", "concatenate", "pad", "cast", "reorder", "copy", "broadcast", "iota"),
 )
-FREE = frozenset({"parameter", "constant", "get-tuple-element", "tuple", "bitcast", "reshape"})
+_FREE: frozenset[Does] = frozenset({"parameter", "constant", "element", "tuple", "bitcast"})
 # Instructions that run other instructions, which have their own events.
 _CONTAINERS = frozenset({"while", "call", "conditional", "async-start", "async-done"})
 
@@ -73,7 +70,7 @@ class Kinds:
                     scope[instruction.name] = inside
                 operands = [operand.name for operand in instruction.operands if operand.name]
                 sources = {source for name in operands for source in stand_for.get(name, {name})}
-                if instruction.opcode in FREE:
+                if is_free(instruction):
                     stand_for[instruction.name] = sources
                     continue
                 for source in sources:
@@ -124,14 +121,19 @@ def _kind(module: Module, instruction: Instruction) -> str:
 
 
 def _kind_of_fusion(module: Module, fusion: Instruction) -> str:
-    instructions = [inner for inner in _inside(module, fusion) if inner.opcode not in FREE]
-    opcodes = {inner.opcode for inner in instructions}
-    if costly := next((opcode for opcode in _COSTLY if opcode in opcodes), None):
+    instructions = [inner for inner in _inside(module, fusion) if not is_free(inner)]
+    opcodes = {inner.does: inner.opcode for inner in instructions}
+    if costly := next((opcodes[does] for does in _COSTLY if does in opcodes), None):
         return costly
     # Scalars are only offsets of slices.
-    if {inner.opcode for inner in instructions if not _is_scalar(inner)} <= set(_MOVES):
-        return next((opcode for opcode in _MOVES if opcode in opcodes), "fusion")
+    if {inner.does for inner in instructions if not _is_scalar(inner)} <= set(_MOVES):
+        return next((opcodes[does] for does in _MOVES if does in opcodes), "fusion")
     return "fusion"
+
+
+def is_free(instruction: Instruction) -> bool:
+    """Return whether an instruction takes no time, so it has no event."""
+    return instruction.does in _FREE or instruction.opcode == "reshape"
 
 
 def _is_scalar(instruction: Instruction) -> bool:
