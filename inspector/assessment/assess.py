@@ -227,7 +227,7 @@ def _sent(program: Program | None, mesh: Mesh | None) -> tuple[Traffic | None, T
     less = [f"the branches around {names} count as taken each time"] if branches else []
     devices = program.devices if mesh is None else mesh.size
     least, most = range_of_run(program.collectives, devices)
-    if least != most:
+    if bytes_text(least) != bytes_text(most):
         less.append(f"the device that sends least sends {bytes_text(least)}")
     between = {} if mesh is None else bytes_between_slices(program.collectives, mesh)
     between = {axes: min(size, sent[axes]) for axes, size in between.items() if axes in sent}

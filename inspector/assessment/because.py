@@ -130,10 +130,13 @@ def _of_traffic(sent: Traffic, run: str) -> str:
         return "No device sends anything."
     axes, size = sent.largest, sent.by_axes[sent.largest]
     names = axes_text(axes) if axes == UNKNOWN_AXES else _marked(axes)
-    most = "the" if sent.at_most is None else "at most"
-    whole = "" if size == sent.bytes else f" of {most} {bytes_text(sent.bytes)}"
-    size_text = bytes_text(size) if whole or sent.at_most is None else f"at most {bytes_text(size)}"
-    return f"{names} carries {size_text}{whole} that a device sends in {run}."
+    total, at_most = bytes_text(sent.bytes), sent.at_most is not None
+    if size != sent.bytes:
+        most = "at most" if at_most else "the"
+        return f"{names} carries {bytes_text(size)} of {most} {total} that a device sends in {run}."
+    if at_most:
+        return f"{names} carries all that a device sends in {run}, at most {total}."
+    return f"{names} carries all {total} that a device sends in {run}."
 
 
 def _marked(axes: str) -> str:

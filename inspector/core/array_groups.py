@@ -23,7 +23,7 @@ class ArrayGroup(NamedTuple):
 ARRAY_GROUPS = {
     "params": ArrayGroup("parameters"),
     "opt_state": ArrayGroup("optimizer state"),
-    "other": ArrayGroup("step and other state"),
+    "other": ArrayGroup("other arrays"),
     "batch": ArrayGroup("batch"),
     "cache": ArrayGroup("caches"),
     "output": ArrayGroup("output"),

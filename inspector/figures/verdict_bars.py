@@ -91,7 +91,7 @@ def verdict_bars(layouts: Sequence[Layout], *, values: bool = True, width_px: in
     groups = [(title, bars) for title, bars in _groups(layouts) if any(bar.segments for bar in bars)]
     if not groups:
         return None
-    drawing = _Drawing([], [], [], [])
+    drawing = _Drawing([], [], [], [], set())
     beside = len(groups) > 1 and (width_px - _BETWEEN_PX * (len(groups) - 1)) / len(groups) >= _NARROW_PX
     column_px = (width_px - 4 - _BETWEEN_PX * (len(groups) - 1)) / len(groups) if beside else width_px - 4
     height = 0.0
@@ -241,6 +241,7 @@ class _Drawing:
     annotations: list[dict[str, Any]]
     shapes: list[dict[str, Any]]
     lines: list[str]
+    named: set[str]  # the parts that have their name and their size in the bar
 
     def add(
         self, bar: _Bar, title: str, left: float, top: float, width: float, per_unit: float, values: bool
@@ -305,10 +306,12 @@ class _Drawing:
                 if fill.hatch in ("", palette.DOTS)
                 else []
             )
-            inside_text = labels.escape(fits[0]) if fits and (start == x or not inside) else ""
+            written = fits[0] if fits and (start == x or not inside) else ""
+            if written == texts[0]:
+                self.named.add(part.name)
             self._draw_bar(
                 start, top, length, BAR_PX, fill, part.hover,
-                text=[inside_text],
+                text=[labels.escape(written)],
                 textposition="inside",
                 insidetextanchor="middle",
                 textangle=0,
@@ -358,9 +361,14 @@ class _Drawing:
             self.shapes.append(frame.line(end, end, middle - _WHISKER_PX, middle + _WHISKER_PX, width=1.5))
 
     def legend(self, bars: Sequence[_Bar], left: float, top: float, width: float) -> float:
-        """Write the parts of bars in lines, and return their lower end. Those of a single bar have sizes."""
+        """Write the parts of bars in lines, and return their lower end.
+
+        Those of a single bar have sizes, unless they have them in the bar.
+        """
         entries: dict[str, str] = {}
         for part in (part for bar in bars for part in bar.segments if part.size):
+            if len(bars) == 1 and part.name in self.named:
+                continue
             entries[part.name if len(bars) > 1 else f"{part.name} {part.text}"] = _squares(part.fill)
         ghosts = [part for bar in bars for part in bar.segments if part.hidden]
         if ghosts:

@@ -281,7 +281,7 @@ def _fits_help(assessment: Assessment) -> str:
     if need is None:
         return "The bytes per device of its arrays are unknown."
     of = f" of {noun(need.program)}" if need.program else ""
-    what = "At least the train state and the batch" if need.at_least else f"Peak memory{of}"
+    what = "At least what a step holds whatever a compiler does" if need.at_least else f"Peak memory{of}"
     on = ". Choose a chip to see whether it fits"
     if need.capacity_bytes is not None:
         on = f", of the {bytes_text(need.capacity_bytes)} of a device of {where(assessment)}"

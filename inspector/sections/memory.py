@@ -97,9 +97,9 @@ def fit_sentence(fit: Fit, snapshot: Snapshot, chip: Chip | None) -> str:
         rest = (
             f"{bytes_text(excess)} too much"
             if fit.fits is False
-            else "whether outputs and temporaries also fit is unknown until the layout is built"
+            else "whether temporaries also fit is unknown until it is compiled for the chip"
         )
-        return f"Train state and batch alone need at least {amounts}: {rest}."
+        return f"{_held(snapshot)} alone need at least {amounts}: {rest}."
     if fit.basis == "compiler":
         return (
             f"It fits: the compiler for {chip.title} accepted every program, although {noun(program)} "
@@ -120,8 +120,12 @@ def _need_sentence(fit: Fit, snapshot: Snapshot) -> str:
             f"{interval}). {choose}"
         )
     if fit.basis == "state":
-        return f"Train state and batch alone need at least {needed} on one device. {choose}"
+        return f"{_held(snapshot)} alone need at least {needed} on one device. {choose}"
     return f"{subject(program)}{_emulated(snapshot)} needs {needed} on one device.{_largest(fit)} {choose}"
+
+
+def _held(snapshot: Snapshot) -> str:
+    return "Arguments and results" if snapshot.layout is None else "Train state and batch"
 
 
 def _emulated(snapshot: Snapshot) -> str:

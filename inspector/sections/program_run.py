@@ -102,6 +102,14 @@ def state(run: ProgramRun) -> Block:
     return text(*parts)
 
 
+def line(run: ProgramRun) -> str:
+    """Return how the program ended and how much it compiled, in one line."""
+    ended = "running" if run.ended is None else f"ended with {run.ended} after {seconds_text(run.seconds)}"
+    again = sum(bool(program.reasons) for program in run.programs)
+    compiled = counted(len(run.programs), "compiled program") + (f", {again} of them again" if again else "")
+    return " · ".join([ended, compiled, *([run.error.sentence] if run.error else [])])
+
+
 def questions(run: ProgramRun) -> Block:
     """Return which functions asked for the platform of a device. A target gives another answer."""
     places = list(map(_place, run.questions))

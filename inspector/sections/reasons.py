@@ -17,7 +17,7 @@ from inspector.core.collectives import REDUCTIONS
 from inspector.core.folding import NUMBER
 from inspector.core.formatting import and_text
 from inspector.core.sharding_text import spec_text
-from inspector.core.snapshot import Collective, Conflict, ConflictSide, Program, Spec
+from inspector.core.snapshot import Collective, CollectivePart, Conflict, ConflictSide, Program, Spec
 from inspector.core.traffic import axes_text, outputs_of, wire_bytes_of_run
 
 _PRODUCTS = frozenset({"dot", "dot_general", "conv_general_dilated", "ragged_dot", "einsum"})
@@ -49,9 +49,12 @@ class Shared:
     sent: int | None
 
 
+_Part = tuple[str, str, tuple[CollectivePart, ...] | None]
+
+
 # Table and list of one redraw. The rows keep their program, so no other program has the same id.
 @cachetools.cached(cachetools.LRUCache(8), id, Lock())
-def _shared(program: Program) -> tuple[Program, list[Shared]]:
+def _shared(program: Program) -> tuple[Program, list[Shared], dict[_Part, str | None]]:
     conflicts = _conflicts(program)
     alike: dict[tuple[str, str, str | None], list[Collective]] = defaultdict(list)
     specs = _specs(program)
@@ -68,12 +71,25 @@ def _shared(program: Program) -> tuple[Program, list[Shared]]:
         arrays = _patterns(path for member in named for path in member.arrays or ())
         sentence = _reason(members[0], resolved[id(members[0])], arrays, specs)
         rows.append(Shared(tuple(members), sentence, wire_bytes_of_run(*members)))
-    return program, sorted(rows, key=lambda row: row.sent or 0, reverse=True)
+    of_parts = {
+        (part.computation, part.name, part.parts): row.reason for row in rows for part in row.collectives
+    }
+    return program, sorted(rows, key=lambda row: row.sent or 0, reverse=True), of_parts
 
 
 def shared(program: Program) -> list[Shared]:
     """Return the collectives of a program by kind, mesh axes and reason, most bytes first."""
     return _shared(program)[1]
+
+
+def of_part(program: Program, part: Collective) -> str | None:
+    """Return the reason that a collective, or a part of a combined one, has in `shared`."""
+    return _shared(program)[2].get((part.computation, part.name, part.parts))
+
+
+def is_of_product(collective: Collective) -> bool:
+    """Return whether a collective serves a matrix product or a convolution."""
+    return parse_op_name(collective.op_name)[0].primitive in _PRODUCTS
 
 
 def _conflicts(program: Program) -> dict[PartKey, Conflict]:

@@ -62,14 +62,19 @@ def totals(snapshot: Snapshot) -> Facts:
 
 
 def line(snapshot: Snapshot, state_per_device: str | None = None) -> Text:
-    """Return the facts of `totals` in one line.
+    """Return the facts of `totals` in one line: `8 devices · Train state 96 MiB, per device 24 MiB`.
 
     state_per_device: the bytes per device if they are to have other words, such as before and now.
     """
-    facts = [(fact.label, fact.value) for fact in totals(snapshot).facts]
-    if state_per_device is not None and facts[2][0] != _ELEMENTS_PER_DEVICE:
-        facts[2] = (facts[2][0], state_per_device)
-    return text(" · ".join(f"{label} {value}" for label, value in facts), quiet=True)
+    _, once, per_device, _ = totals(snapshot).facts
+    devices, copies = device_count(snapshot), state_totals(in_elements(snapshot) or snapshot).copies
+    if state_per_device is None or per_device.label == _ELEMENTS_PER_DEVICE:
+        state_per_device = per_device.value
+    sizes = f"{once.label} {once.value}, per device {state_per_device}"
+    if copies is not None and copies > 1:
+        sizes += f", {times_text(copies)} copies"
+    known = [] if devices is None else [counted(devices, "device")]
+    return text(" · ".join([*known, sizes]), quiet=True)
 
 
 def device_count(snapshot: Snapshot) -> int | None:

@@ -93,7 +93,7 @@ def how_computed(snapshot: Snapshot, model: Modelled, roofline_of: Iterable[Mode
     known = [
         f"Repeated matrix products: {wasted_text(model)}. The program before partitioning does not have this "
         "share of the FLOPs of all devices: several devices do the same work, because arrays are replicated."
-    ] * (model.wasted is not None)
+    ] * bool(model.wasted)
     if model.utilisation is not None:
         known.append(
             f"Utilization: at most {share_text(model.utilisation)} of the peak FLOPs of all devices, in the "

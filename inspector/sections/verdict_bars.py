@@ -28,7 +28,8 @@ def blocks(assessment: Assessment, key: str, values: bool = True) -> tuple[Block
     shown: list[Block] = []
     if layouts := drawn([("", assessment)]):
         shown.append(picture(layouts, key, values))
-    if missing := why_no_step(assessment):
+    # The answers above bars without figures say that a step needs a chip.
+    if (missing := why_no_step(assessment)) and (values or assessment.unknown_step != NO_CHIP):
         shown.append(text(missing, quiet=True))
     return (*shown, *reason(assessment))
 

@@ -32,7 +32,7 @@ from inspector.core.snapshot import Array, Collective, Mesh, Program, Snapshot
 from inspector.core.statistics import sum_known
 from inspector.core.step_program import step_program
 from inspector.core.totals import STATE_GROUPS, counted_arrays
-from inspector.core.traffic import wire_bytes_of_run
+from inspector.core.traffic import wire_bytes_of_iteration, wire_bytes_of_run
 from inspector.figures import mesh_layout
 from inspector.figures.whole_model.picture import draw
 from inspector.figures.whole_model.record import (
@@ -41,6 +41,7 @@ from inspector.figures.whole_model.record import (
     Move,
     Tile,
     WholeModel,
+    along_axes,
     coordinates,
     telling_device,
 )
@@ -73,7 +74,8 @@ def blocks(
     if model is None:
         missing = unknown.no_arrays(snapshot) or unknown.no_mesh(snapshot)
         return () if missing is None else (missing,)
-    drawing = Drawing(KEY, "The whole model", lambda width_px: draw(model, width_px=width_px, titled=titled))
+    shown = model if titled else replace(model, facts=(), rejected="")  # they are in the head
+    drawing = Drawing(KEY, "The whole model", lambda width_px: draw(shown, width_px=width_px, titled=titled))
     return (drawing,)
 
 
@@ -114,12 +116,32 @@ def of_snapshot(snapshot: Snapshot, chip: Chip | None = None, device: int | None
         device=device,
         traffic=None if sent is None else dict(sent.by_axes),
         at_most=sent is not None and sent.at_most is not None,
+        partners=_partners(mesh, device, program),
         unknown_traffic=assessment.unknown_traffic if program is not None else None,
         rejected="" if assessment.rejected is None else assessed.rejection(assessment.rejected),
         facts=facts,
         step=run_of(None if program is None else program.name),
+        lane=reader.lane,
         more=reader.more,
     )
+
+
+def _partners(mesh: Mesh, device: int, program: Program | None) -> dict[str, list[int]] | None:
+    """Return `WholeModel.partners`: all along an axis, or those of the permutes if nothing else is sent."""
+    if program is None or program.collectives is None or program.mesh is not None:
+        return None
+    sent = [collective for collective in program.collectives if collective.wire_bytes_per_device != 0]
+    if any(collective.mesh_axes is None and collective.axis_parts is None for collective in sent):
+        return None
+    partners = {}
+    for axis, positions in along_axes(mesh, device).items():
+        over = [collective for collective in sent if axis in map(axis_of, collective.axis_names)]
+        pairs = [collective.source_target_pairs for collective in over]
+        if over and all(pairs):
+            ends = {end for own in pairs for pair in own or () if device in pair for end in pair}
+            positions = [position for position in positions if position in ends]
+        partners[axis] = positions if over else []
+    return partners
 
 
 def _model_arrays(snapshot: Snapshot) -> list[Array]:
@@ -156,8 +178,15 @@ class _Reader:
             keys = _segments(path)
             for start in range(1, len(keys)):
                 self._rank_of_end.setdefault("/".join(keys[start:]), number)
+        # The optimizer state of a parameter has its shape, and a path that ends with its path.
+        self._moments: dict[str, list[Array]] = defaultdict(list)
+        for array in snapshot.arrays:
+            keys = _segments(array.path) if array.group == "opt_state" and array.shape else []
+            for start in range(1, len(keys)):
+                self._moments["/".join(keys[start:])].append(array)
         self._depth = 0
         self.more = ""
+        self.lane = ACTIVATIONS
 
     def groups(self, arrays: Sequence[Array]) -> tuple[tuple[Group, ...], tuple[Move, ...]]:
         """Return the groups of these arrays with their moves, and the moves of none."""
@@ -293,7 +322,23 @@ class _Reader:
             place=place,
             layers=layers,
             experts=experts,
+            state=self._state(arrays),
         )
+
+    def _state(self, arrays: Sequence[Array]) -> tuple[int, int] | None:
+        """Return the bytes and the copies of the optimizer state if they are other copies."""
+        moments = [
+            moment
+            for array in arrays
+            if array.group == "params"
+            for moment in self._moments[_inner(array.path)]
+            if moment.shape == array.shape
+        ]
+        copies = {moment.replicas for moment in moments}
+        size = sum_known(moment.bytes_per_device for moment in moments)
+        if len(copies) != 1 or None in copies or size is None or arrays[0].replicas in copies:
+            return None
+        return size, copies.pop() or 1
 
     def _dimensions(self, array: Array) -> tuple[Dimension, ...]:
         """Return the dimensions of an array with their cuts, and the part that the selected device holds."""
@@ -356,6 +401,8 @@ class _Reader:
         of_groups: dict[int | None, list[tuple[str | None, Collective]]] = defaultdict(list)
         program = self._program
         roles = {} if program is None else by_role(program, self._snapshot)
+        if not {ACTIVATIONS, EXPERTS} & {*roles} and not any(map(self._activation, groups)):
+            self.lane = "values computed"  # such as in a solver, where nothing is an activation
         for role, collectives in roles.items():
             for collective in collectives:
                 moved = finder.moved(collective)
@@ -381,7 +428,7 @@ class _Reader:
                 replace(
                     group,
                     tiles=tiles,
-                    moves=self._moves(of_groups[number], finder, groups),
+                    moves=self._moves(of_groups[number], finder, groups, apart=True),
                     activation=self._activation(group),
                 )
             )
@@ -398,23 +445,24 @@ class _Reader:
         """Return the moves of these collectives, those with the most bytes first.
 
         cutting: the mesh axes that cut the arrays of parameters that they move.
-        apart: whether those of other operations are other moves.
+        apart: whether those that have other reasons are other moves.
         """
-        alike: dict[tuple[_Kind, str], list[Collective]] = defaultdict(list)
+        alike: dict[tuple[_Kind, str | None], list[Collective]] = defaultdict(list)
         for role, collective in collectives:
+            assert self._program is not None
             axes = collective.axis_parts if collective.mesh_axes is None else collective.mesh_axes
-            primitive = parse_op_name(collective.op_name)[0].primitive if apart else ""
+            why = reasons.of_part(self._program, collective) if apart else None
             subject = _subject(role, collective, cutting)
-            alike[(subject, collective.op, axes, collective.network), primitive].append(collective)
+            alike[(subject, collective.op, axes, collective.network), why].append(collective)
         moves = []
-        for ((subject, op, axes, network), _), members in alike.items():
+        for ((subject, op, axes, network), why), members in alike.items():
             assert self._program is not None
             ranked = sorted(members, key=lambda member: -(wire_bytes_of_run(member) or 0))
             by_name = {member.name: member for member in ranked}  # a combined collective has several parts
             sources = dict.fromkeys(
                 label
                 for member in ranked
-                if (place := finder.source(member)) is not None
+                if reasons.is_of_product(member) and (place := finder.source(member)) is not None
                 for label in (groups[place[0]].tiles[place[1]].label,)
             )
             phases = {place.phase for member in members for place in parse_op_name(member.op_name)}
@@ -429,7 +477,8 @@ class _Reader:
                     executions=sum_known(member.executions for member in by_name.values()),
                     collectives=tuple(by_name),
                     because=tuple(sources),
-                    reason=reasons.reason(self._program, ranked[0]),
+                    reason=why if apart else reasons.reason(self._program, ranked[0]),
+                    of_iteration=wire_bytes_of_iteration(*ranked),
                 )
             )
         return tuple(sorted(moves, key=lambda move: -(move.bytes or 0)))

@@ -25,7 +25,7 @@ def found(devices: int, name: str = "model") -> Snapshot:
 def test_bars_are_the_bytes_of_each_group() -> None:
     held = device_holdings.holdings(found(8), [1])
     assert bytes_by_group(held) == [
-        ("parameters", 4096, 0), ("optimizer state", 0, 2048), ("step and other state", 4, 0),
+        ("parameters", 4096, 0), ("optimizer state", 0, 2048), ("other arrays", 4, 0),
     ]  # fmt: skip
     drawn_bars = {bar["name"]: bar["x"] for bar in drawn.traces(holding_bars(held), "bar")}
     assert drawn_bars == {SHARED: [4096, 0, 4], ALONE: [0, 2048, 0]}

@@ -72,7 +72,7 @@ def test_the_state_per_device_before_and_now() -> None:
     assert assessed.state_change(found, assessment()) == "24.0 → 48.0 MiB"
     empty = Snapshot(Source("plan", None, "2026-01-01"), None, None, ())
     (line,) = summary.line(empty, "24.0 → 48.0 MiB").parts
-    assert "Train state per device 24.0 → 48.0 MiB" in str(line)
+    assert "per device 24.0 → 48.0 MiB" in str(line)
 
 
 def test_the_array_with_the_most_bytes_per_device_is_first() -> None:

@@ -111,7 +111,7 @@ def _state(why: Causes) -> list[str]:
     if not any(array.group in STATE_GROUPS for snapshot in both for array in snapshot.arrays):
         return []
     rows = {row.title: row.compared(0) for row in state_rows(both)}
-    size, copies = rows["Train state per device"], rows["Copies"]
+    size, copies = rows.get("Train state per device") or rows["All arrays per device"], rows["Copies"]
     if size.answers[1].verdict == "unknown":
         size, copies = rows["Elements per device"], rows["Copies of elements"]
     now = size.answers[1]

@@ -140,7 +140,7 @@ def _all_traffic(rows: Sequence[Traffic] | None) -> Statement:
     if rows is None:
         return Statement(UNKNOWN)
     times = sum_known(row.executions for row in rows)
-    statement = _sent(rows, UNKNOWN if times is None else counted(times, "execution"))
+    statement = _sent(rows, _times(times, "execution"))
     return replace(statement, parts=sent_parts(rows))
 
 
@@ -162,8 +162,11 @@ def _counted(rows: Sequence[Traffic]) -> Statement:
     for row in rows:
         executions.setdefault(row.op, []).append(row.executions)
     sums = ((op, sum_known(executions[op])) for op in sorted(executions))
-    counts = (f"{UNKNOWN if times is None else f'{times:,}'} {op}" for op, times in sums)
-    return _sent(rows, ", ".join(counts))
+    return _sent(rows, ", ".join(_times(times, op) for op, times in sums))
+
+
+def _times(executions: int | None, what: str) -> str:
+    return f"an unknown number of {what}s" if executions is None else counted(executions, what)
 
 
 def _sent(rows: Sequence[Traffic], executions: str) -> Statement:
@@ -171,7 +174,8 @@ def _sent(rows: Sequence[Traffic], executions: str) -> Statement:
         return Statement("none", 0, parts={})
     wire = sum_known(row.wire_bytes_per_device for row in rows)
     limit = "up to " if any(row.conditional for row in rows) else ""
-    return Statement(f"{limit}{bytes_text(wire)} in {executions}", wire)
+    sent = f"{UNKNOWN} bytes" if wire is None else f"{limit}{bytes_text(wire)}"
+    return Statement(f"{sent} in {executions}", wire)
 
 
 def _memory(snapshot: Snapshot, program: Program) -> Statement:

@@ -11,7 +11,7 @@ from inspector.compare.splits import elements_per_device
 from inspector.core.formatting import bytes_text, times_text
 from inspector.core.memory_kinds import in_host_memory
 from inspector.core.snapshot import Snapshot
-from inspector.core.totals import STATE_GROUPS, totals
+from inspector.core.totals import STATE_GROUPS, state_title, totals
 
 STATE = "Train state"
 _NO_ARRAYS = Statement("none", excluded="it has no such arrays")
@@ -21,6 +21,12 @@ def state_rows(snapshots: Sequence[Snapshot]) -> list[Row]:
     """Return the rows about the train state, with elements if the bytes of a Snapshot are unknown."""
     rows = _rows(_STATE, snapshots)
     rows.append(Row(STATE, "Largest array per device", "less", list(map(_largest, snapshots))))
+    if {state_title(snapshot) for snapshot in snapshots} == {"Arrays"}:  # of unknown role, as in a solver
+        rows = [
+            replace(row, section="Arrays", title=row.title.replace(STATE, "All arrays"))
+            for row in rows
+            if row.title not in _OF_ROLES
+        ]
     if any(totals(snapshot, STATE_GROUPS).per_device is None for snapshot in snapshots):
         rows += _rows(_ELEMENTS, list(map(_in_elements, snapshots)))
     return without_rejected(rows, snapshots)
@@ -70,6 +76,7 @@ def _largest(snapshot: Snapshot) -> Statement:
 
 # Title, whether less is better, groups of arrays, the total of them, and its form as an answer.
 _StateRow = tuple[str, Better | None, tuple[str, ...], str, Callable[[Any], Statement]]
+_OF_ROLES = ("Parameters per device", "Optimizer state per device")
 _number, _bytes = Statement.of_number, Statement.of_bytes
 _STATE: tuple[_StateRow, ...] = (
     ("Arrays", None, STATE_GROUPS, "arrays", _number),

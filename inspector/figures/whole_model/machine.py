@@ -12,10 +12,10 @@ from inspector.core.axis_parts import axis_of
 from inspector.core.formatting import and_text, bytes_text, counted, mesh_axes_text
 from inspector.core.snapshot import Mesh
 from inspector.core.tpu_slices import crossing_axes, slices_of
-from inspector.figures import chip_panels, labels
+from inspector.figures import chip_panels
 from inspector.figures.palette import color_of_axis
 from inspector.figures.whole_model import svg
-from inspector.figures.whole_model.record import WholeModel, coordinates, position_of
+from inspector.figures.whole_model.record import WholeModel, along_axes, coordinates
 from inspector.figures.whole_model.svg import INK, Canvas
 
 _CELL_PX = (9.0, 24.0)
@@ -23,6 +23,7 @@ _MOST_CELLS = 8  # along one side of a grid
 _MOST_GRIDS = 4
 _GAP_PX = 18
 _TEXT_PX = 11.5
+_MOST_LINES = 8  # of one text
 
 
 def draw(canvas: Canvas, model: WholeModel, x: float, y: float, width: float) -> float:
@@ -31,7 +32,7 @@ def draw(canvas: Canvas, model: WholeModel, x: float, y: float, width: float) ->
     grids, heading, notes = _grids(mesh)
     y = _lines(canvas, x, y, width, [heading], weight=600)
     y = _lines(canvas, x, y, width, notes, quiet=True) + 6
-    partners = _partners(model)
+    partners = along_axes(mesh, model.device)
     chosen = _chosen(
         range(len(grids)), _MOST_GRIDS, next((n for n, g in enumerate(grids) if model.device in g), 0)
     )
@@ -115,20 +116,6 @@ def _folded(grid: np.ndarray, device: int) -> tuple[list[int | None], list[int |
     )
 
 
-def _partners(model: WholeModel) -> dict[str, list[int]]:
-    """Return the positions of the devices that differ from the selected one along one mesh axis only."""
-    places = coordinates(model.mesh, model.device)
-    return {
-        axis.name: [
-            position_of(model.mesh, places | {axis.name: at})
-            for at in range(axis.size)
-            if at != places[axis.name]
-        ]
-        for axis in model.mesh.axes
-        if axis.size > 1
-    }
-
-
 def _cells(
     canvas: Canvas,
     model: WholeModel,
@@ -184,25 +171,25 @@ def _below(
     device = mesh.devices[model.device]
     crossing = crossing_axes(mesh)
     for axis, others in partners.items():
-        shown = others if len(others) <= 4 else others[:3]
-        more = [f"{len(others) - 3} more"] if len(shown) < len(others) else []
-        near = and_text([*(str(mesh.devices[at]) for at in shown), *more])
         canvas.open(class_="axis", data_axis=axis)
         canvas.rect(x, y - 8, 9, 9, fill=color_of_axis(axis), rx=2)
         y = _lines(canvas, x + 14, y, width - 14, [f"{axis} {mesh.sizes[axis]}"], weight=600)
-        far = ", over the data center network" if axis in crossing else ""
-        place_text = f"device {device} is at {places[axis]}, exchanges with {near}{far}"
+        place_text = f"device {device} is at {places[axis]}"
+        reached = others if model.partners is None else model.partners.get(axis, [])
+        if model.partners is None:
+            place_text += f", the others are {_devices(mesh, others)}"
+        elif reached:
+            place_text += f", exchanges with {_devices(mesh, reached)}"
+            place_text += ", over the data center network" if axis in crossing else ""
+        else:
+            place_text += f", exchanges nothing with {_devices(mesh, others)}"
         y = _lines(canvas, x + 14, y, width - 14, [place_text], quiet=True) + 4
         canvas.close()
     y += 8
     if model.traffic:
         most = max(model.traffic.values()) or 1
-        y = (
-            _lines(
-                canvas, x, y, width, [f"A device sends {'up to ' * model.at_most}in {model.step}"], weight=600
-            )
-            + 2
-        )
+        heading = f"A device sends in {model.step}{', at most' * model.at_most}"
+        y = _lines(canvas, x, y, width, [heading], weight=600) + 2
         for key, size in sorted(model.traffic.items(), key=lambda item: -item[1]):
             axes = key.split("+")
             bars(canvas, x, y - 8, (width - 8) * size / most, 7, axes)
@@ -214,6 +201,13 @@ def _below(
     elif not model.facts and not model.rejected:
         y = _lines(canvas, x, y, width, ["What moves is known once the program is partitioned."], quiet=True)
     return _lines(canvas, x, y + 6, width, model.facts, quiet=True)
+
+
+def _devices(mesh: Mesh, positions: Sequence[int]) -> str:
+    """Return the numbers of devices, of many the first three."""
+    shown = positions if len(positions) <= 4 else positions[:3]
+    more = [f"{len(positions) - 3} more"] if len(shown) < len(positions) else []
+    return and_text([*(str(mesh.devices[at]) for at in shown), *more])
 
 
 def bars(canvas: Canvas, x: float, y: float, width: float, height: float, axes: Sequence[str] | None) -> None:
@@ -244,7 +238,7 @@ def _lines(
 ) -> float:
     """Write texts, wrapped, and return the line after the last one."""
     for text in texts:
-        for line in labels.wrapped(text, max(svg.fitting(width, _TEXT_PX), 8), 4):
+        for line in svg.wrapped(text, width, _TEXT_PX, _MOST_LINES):
             canvas.text(x, y, line, _TEXT_PX, font_weight=weight, fill_opacity=0.72 if quiet else None)
             y += 14
     return y

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import math
 import re
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 
 from inspector.compiled.op_name import PHASES
@@ -15,6 +15,7 @@ from inspector.core.axis_parts import axis_of
 from inspector.core.collectives import REDUCTIONS
 from inspector.core.formatting import and_text, bytes_text, counted, mesh_axes_text, shape_text
 from inspector.core.statistics import sum_known
+from inspector.core.tpu_slices import crossing_axes
 from inspector.figures import labels, palette
 from inspector.figures.whole_model import machine, svg, tiles
 from inspector.figures.whole_model.record import Group, Move, Tile, WholeModel
@@ -22,10 +23,10 @@ from inspector.figures.whole_model.svg import INK, Canvas, Svg
 from inspector.figures.whole_model.tiles import Scale
 
 _BESIDE_PX = 760  # at least this wide, headings are left and the machine is right of the tiles
-_HEAD_PX, _MACHINE_PX = 116, 150
+_HEAD_PX, _MACHINE_PX = 122, 146
 _GAP_PX = 14  # between groups
 # The longest side and the narrowest column, for texts; the first with which one line is enough.
-_LONGEST_PX = ((150, 72), (128, 70), (108, 68), (92, 66), (78, 64), (64, 62), (52, 60), (44, 58), (36, 56))
+_LONGEST_PX = ((120, 70), (108, 68), (92, 66), (78, 64), (64, 62), (52, 60), (44, 58), (36, 56))
 _WRAPPED_LONGEST_PX, _WRAPPED_COLUMN_PX = 92, 66
 _FRAME_PX = 8  # inside of a frame
 _NAME_PX, _TEXT_PX, _SMALL_PX, _LINE_PX = 12, 11.5, 10.5, 14
@@ -37,6 +38,7 @@ _LANE_LEAST_PX = 118
 _MOST_LISTED = 4
 _LEAST_SHARE = 1_000  # moves with less of the traffic are only counted
 _LONGEST_WORD = 16
+_MOST_LINES = 6  # of one text
 _MARGIN_PX = 4
 
 _Kind = tuple[str, str, tuple[str, ...] | None, str | None]
@@ -128,29 +130,29 @@ def alternative(model: WholeModel) -> str:
 def _heading(sheet: _Sheet, width: float, titled: bool) -> float:
     canvas, model = sheet.canvas, sheet.model
     y = 16.0 if titled else 12.0
-    for line in labels.wrapped(model.title, svg.fitting(width, 15), 2) if titled else ():
+    for line in svg.wrapped(model.title, width, 15, 2) if titled else ():
         canvas.text(0, y, line, 15, font_weight=600)
         y += 18
     places = ", ".join(f"{axis} {at}" for axis, at in model.coordinates.items() if model.mesh.sizes[axis] > 1)
-    for line in labels.wrapped(model.rejected, svg.fitting(width, _NAME_PX), 2) if model.rejected else ():
+    for line in svg.wrapped(model.rejected, width, _NAME_PX, 2) if model.rejected else ():
         canvas.text(0, y, line, _NAME_PX, font_weight=600)
         y += _LINE_PX
     device = model.mesh.devices[model.device]
     at = f" ({places})" if places else ""
     dtypes = {tile.dtype for group in model.groups for tile in group.tiles}
-    circles = ["circle: bytes sent per step"] if sheet.most_bytes or sheet.lane_most_bytes else []
+    circles = [f"circle: bytes sent in {model.step}"] if sheet.most_bytes or sheet.lane_most_bytes else []
     if sheet.lane_most_bytes > sheet.most_bytes * _LARGER_CIRCLE > 0:
-        circles[0] += " (activations to a smaller scale)"
+        circles[0] += " (those of the lane to a smaller scale)"
     legend = [
         f"Filled: on device {device}{at}",
         "edge: the mesh axis that cuts",
         "stack: copies",
         *circles,
-        "not to scale: sides are cube roots of sizes",
+        "not to scale: cube roots of sizes",
         *([dtypes.pop()] if len(dtypes) == 1 else []),
         *([model.more] if model.more else []),
     ]
-    for line in labels.wrapped("\u00a0· ".join(legend), svg.fitting(width, _TEXT_PX), 5):
+    for line in svg.wrapped("\u00a0· ".join(legend), width, _TEXT_PX, 5):
         canvas.text(0, y, line, _TEXT_PX, fill_opacity=0.72)
         y += _LINE_PX
     return y
@@ -213,9 +215,8 @@ def _column(sheet: _Sheet, group: Group, tile: Tile) -> _Column:
     size = sheet.scale.size(tile)
     edge = tiles.EDGE_PX if any(dimension.axes for dimension in tile.sides()[0]) else 0
     drawn = size[0] + edge + tiles.SHEET_PX * tiles.sheets(tile) + 10
-    word = max(map(len, _words(tile.label))) + 1
     texts = (
-        svg.width_px("m" * min(word, _LONGEST_WORD), _NAME_PX),
+        max(svg.width_px(word.rstrip(), _NAME_PX, bold=True) for word in _words(tile.label)) + 6,
         svg.width_px(_shape(tile), _SMALL_PX) + 6,
         edge + min(tiles.name_px(tile.sides()[1]), _LANE_LEAST_PX) + 4,
     )
@@ -276,9 +277,9 @@ def _fitting_title(group: Group, room: float) -> tuple[str, float]:
     elif group.count > 1:
         title += f" × {group.count}"
     together = f" · figures of all {group.count} layers" if group.count > 1 else ""
-    if svg.width_px(title + together, 11.5) <= room:
+    if svg.width_px(title + together, _NAME_PX, bold=True) <= room:
         title += together
-    return labels.cut(title, max(svg.fitting(room, 11.5), 6)), 12
+    return svg.cut(title, room, _NAME_PX, bold=True), _NAME_PX
 
 
 def _spans(line: Sequence[_Column]) -> list[tuple[Group, float, float]]:
@@ -299,7 +300,7 @@ def _sections(sheet: _Sheet, line: Sequence[_Column], y: float) -> None:
         key = (id(column.group), column.tile.section)
         if column.tile.section and key != last:
             following = [col.width for col in line[number:] if (id(col.group), col.tile.section) == key]
-            text = labels.cut(column.tile.section, max(svg.fitting(sum(following), _TEXT_PX), 4))
+            text = svg.cut(column.tile.section, sum(following), _TEXT_PX)
             sheet.canvas.text(column.left, y + 9, text, _TEXT_PX, fill_opacity=0.72)
         last = key
 
@@ -307,14 +308,13 @@ def _sections(sheet: _Sheet, line: Sequence[_Column], y: float) -> None:
 def _names(sheet: _Sheet, line: Sequence[_Column], y: float) -> float:
     most = y
     for column in line:
-        room = max(svg.fitting(column.width - 2, _NAME_PX, bold=True), 6)
         at = y
-        for name in _label_lines(column.tile.label, room):
+        for name in _label_lines(column.tile.label, column.width - 2):
             sheet.canvas.text(column.left, at, name, _NAME_PX, font_weight=600)
             at += _LINE_PX
         details = [_shape(column.tile), column.tile.place]
         for detail in filter(None, details):
-            for text in labels.wrapped(detail, max(svg.fitting(column.width - 4, _SMALL_PX), 6), 2):
+            for text in svg.wrapped(detail, column.width - 4, _SMALL_PX, 2):
                 sheet.canvas.text(column.left, at, text, _SMALL_PX, fill_opacity=0.72)
                 at += 13
         most = max(most, at)
@@ -323,18 +323,19 @@ def _names(sheet: _Sheet, line: Sequence[_Column], y: float) -> float:
 
 def _words(label: str) -> list[str]:
     """Return the parts of the names of a tile that stay whole in a line."""
-    return re.findall(r".*?_+(?=[^_, ])|.*?, |.+", label)
+    words = re.findall(r".*?_+(?=[^_, ])|.*?, |.+", label)
+    return [labels.middle_cut(word, _LONGEST_WORD) for word in words]
 
 
-def _label_lines(label: str, room: int) -> list[str]:
+def _label_lines(label: str, room: float) -> list[str]:
     """Return the names of a tile in at most three lines, broken between names or at `_`."""
     lines = [""]
     for word in _words(label):
-        if lines[-1] and len(f"{lines[-1]}{word}".rstrip()) > room:
+        if lines[-1] and svg.width_px(f"{lines[-1]}{word}".rstrip(), _NAME_PX, bold=True) > room:
             lines.append("")
         lines[-1] += word
-    lines = [labels.middle_cut(line.strip(), room) for line in lines]
-    return lines if len(lines) < 4 else [*lines[:2], labels.cut(f"{lines[2]} …", room)]
+    lines = [line.strip() for line in lines]
+    return lines if len(lines) < 4 else [*lines[:2], svg.cut(f"{lines[2]} …", room, _NAME_PX, bold=True)]
 
 
 def _shape(tile: Tile) -> str:
@@ -352,37 +353,61 @@ def _head(sheet: _Sheet, y: float, texts: Sequence[str]) -> tuple[float, float]:
     if not sheet.head:
         canvas.text(0, y + 10, ", ".join(texts), _SMALL_PX, fill_opacity=0.85)
         return y + 14, y + 14
-    first, *others = texts
-    lines = [
-        first,
-        *(
-            line
-            for text in others
-            for line in labels.wrapped(text, svg.fitting(sheet.head - 4, _SMALL_PX), 3)
-        ),
-    ]
-    for number, text in enumerate(lines):
-        canvas.text(0, y + 11 + 13 * number, text, _SMALL_PX, font_weight=None if number else 600,
-                    fill_opacity=0.72 if number else None)  # fmt: skip
-    return y, y + 13 * len(lines) + 2
+    at = y + 11
+    for number, text in enumerate(texts):
+        for line in svg.wrapped(text, sheet.head - 4, _SMALL_PX, 4):
+            canvas.text(0, at, line, _SMALL_PX, font_weight=None if number else 600,
+                        fill_opacity=0.72 if number else None)  # fmt: skip
+            at += 13
+    return y, at - 9
 
 
 def _holdings(sheet: _Sheet, line: Sequence[_Column], y: float) -> float:
-    y, lowest = _head(sheet, y, ["each device holds"])
+    """Write what each device holds of the arrays, and of their optimizer state if that has other copies."""
     everywhere = [axis.name for axis in sheet.model.mesh.axes if axis.size > 1]
+
+    def copies(tile: Tile) -> str:
+        if list(tile.copied_over) == everywhere:
+            return _copies(sheet, tile.copies)
+        over = f" over {mesh_axes_text(tile.copied_over)}" if tile.copied_over else ""
+        return f"{tile.copies} copies{over}" if (tile.copies or 1) > 1 else ""
+
+    every = [tile for group in sheet.model.groups for tile in group.tiles]
+    own = {id(tile): (tile.bytes, copies(tile)) for tile in every}
+    state = {id(tile): (tile.state[0], _copies(sheet, tile.state[1])) for tile in every if tile.state}
+    y = _amounts(sheet, line, y, "each device holds", own)
+    return _amounts(sheet, line, y, "optimizer state", state) if state else y
+
+
+def _amounts(
+    sheet: _Sheet,
+    line: Sequence[_Column],
+    y: float,
+    head: str,
+    of_tiles: Mapping[int, tuple[int | None, str]],
+) -> float:
+    """Write the bytes and copies of tiles in a row; copies that all have are in its heading."""
+    alike = {copies for _, copies in of_tiles.values()}
+    shared = alike.pop() if len(alike) == 1 else ""
+    y, lowest = _head(sheet, y, [head, *filter(None, [shared])])
     for column in line:
-        tile, at = column.tile, y + 11
-        sheet.canvas.text(column.left, at, bytes_text(tile.bytes), _TEXT_PX)
-        if (tile.copies or 1) > 1:
-            over = f" over {mesh_axes_text(tile.copied_over)}" if tile.copied_over else ""
-            copies = f"{tile.copies} copies{over}"
-            if list(tile.copied_over) == everywhere:
-                copies = f"on all {tile.copies} devices"
-            for text in labels.wrapped(copies, svg.fitting(column.width - 2, _SMALL_PX), 4):
-                at += 13
-                sheet.canvas.text(column.left, at, text, _SMALL_PX, fill_opacity=0.72)
+        if id(column.tile) not in of_tiles:
+            continue
+        size, copies = of_tiles[id(column.tile)]
+        at = y + 11
+        sheet.canvas.text(column.left, at, bytes_text(size), _TEXT_PX)
+        for text in svg.wrapped(copies, column.width - 2, _SMALL_PX, 4) if copies and not shared else ():
+            at += 13
+            sheet.canvas.text(column.left, at, text, _SMALL_PX, fill_opacity=0.72)
         lowest = max(lowest, at + 4)
     return lowest + 3
+
+
+def _copies(sheet: _Sheet, copies: int | None) -> str:
+    """Return `2 copies`, or `on all 8 devices`; "" if each element is on one device."""
+    if (copies or 1) < 2:
+        return ""
+    return f"on all {copies} devices" if copies == sheet.model.mesh.size else f"{copies} copies"
 
 
 def _row_of(sheet: _Sheet, move: Move) -> _Kind:
@@ -398,7 +423,7 @@ def _row(sheet: _Sheet, moves: Sequence[tuple[_Column, Move]], kind: _Kind, y: f
         heading = ["other moves", "of these arrays"]
     else:
         when = f", {and_text(phases)}" if phases and kind[0] != "gradients" else ""
-        heading = [kind[1], f"{kind[0]} over {_over(kind[2], kind[3])}{when}"]
+        heading = [f"{kind[1]} over {_over(sheet, kind[2], kind[3])}", f"{kind[0]}{when}"]
     y, lowest = _head(sheet, y, heading)
     by_column: dict[int, tuple[_Column, list[Move]]] = {}
     for column, move in moves:
@@ -411,7 +436,7 @@ def _row(sheet: _Sheet, moves: Sequence[tuple[_Column, Move]], kind: _Kind, y: f
         radius = _ROW_RADIUS_PX
         _circle(sheet, column.left + radius, y + 7, _radius(size, sheet.most_bytes, radius), of_tile[0].axes)
         x, room = column.left + 2 * radius + 4, column.width - 2 * radius - 8
-        size_text, more = bytes_text(size), f"in {times}" if times > 1 else ""
+        size_text, more = bytes_text(size), f"in {times} runs" if times > 1 else ""
         if more and svg.width_px(f"{size_text} {more}", _TEXT_PX) <= room:
             size_text, more = f"{size_text} {more}", ""
         sheet.canvas.text(x, y + 11, size_text, _TEXT_PX)
@@ -422,8 +447,9 @@ def _row(sheet: _Sheet, moves: Sequence[tuple[_Column, Move]], kind: _Kind, y: f
     return max(lowest, y + 18) + 3
 
 
-def _over(axes: tuple[str, ...] | None, network: str | None) -> str:
-    return mesh_axes_text(axes) + (" between slices" if network == "dcn" else "")
+def _over(sheet: _Sheet, axes: tuple[str, ...] | None, network: str | None) -> str:
+    crossing = bool(axes) and {*map(axis_of, axes or ())} <= {*crossing_axes(sheet.model.mesh)}
+    return mesh_axes_text(axes) + (" between slices" if network == "dcn" or crossing else "")
 
 
 def _radius(size: int | None, most: float, most_px: float) -> float:
@@ -445,7 +471,7 @@ def _lane(sheet: _Sheet, groups: Sequence[tuple[Group, float, float]], y: float)
     groups = [part for part in groups if part[0].activation or part[0].moves]
     if not groups:
         return y
-    y, lowest = _head(sheet, y, ["activations", "flow to the right"])
+    y, lowest = _head(sheet, y, [sheet.model.lane, "flow to the right"])
     if not sheet.head:  # each in the whole width
         for group, _, _ in groups:
             y = _lane_cell(sheet, group, (0, sheet.width), y)[0]
@@ -497,7 +523,8 @@ def _listed(sheet: _Sheet, moves: Sequence[Move], x: float, y: float, room: floa
     for move in shown:
         y = _draw_lane_move(sheet, move, x, y + 1, room)
     rest = moves[len(shown) :]
-    if rest:
+    size = sum(move.bytes or 0 for move in rest)
+    if size >= least or any(move.bytes is None for move in rest):
         total = bytes_text(sum_known(move.bytes for move in rest))
         rest_text = f"{counted(len(rest), 'smaller move')}, total {total}"
         y = _written(sheet, x + 2 * _MOST_RADIUS_PX + 5, y + 11, room, rest_text) - 9
@@ -509,7 +536,12 @@ def _draw_lane_move(sheet: _Sheet, move: Move, x: float, y: float, room: float) 
     sheet.canvas.open(_move_title(move), class_="move", data_collective=move.collectives[0])
     _circle(sheet, x + _MOST_RADIUS_PX, y + max(radius, 6), radius, move.axes)
     operations = f"in {move.executions} {move.op}s" if (move.executions or 0) > 1 else move.op
-    statement = f"{bytes_text(move.bytes)} {operations} over {_over(move.axes, move.network)}"
+    amount = bytes_text(move.bytes)
+    if move.bytes is None and move.of_iteration is not None:
+        amount, operations = bytes_text(move.of_iteration), f"in each iteration: {move.op}"
+    elif move.bytes is None:
+        amount = "unknown bytes:"
+    statement = f"{amount} {operations} over {_over(sheet, move.axes, move.network)}"
     x, room = x + 2 * _MOST_RADIUS_PX + 5, room - 2 * _MOST_RADIUS_PX - 5
     lower = _written(sheet, x, y + 10, room, statement, quiet=False)
     lower = _written(sheet, x, lower, room, _because(move))
@@ -520,11 +552,9 @@ def _draw_lane_move(sheet: _Sheet, move: Move, x: float, y: float, room: float) 
 def _because(move: Move) -> str:
     """Return why activations move, in short."""
     when = f"{and_text(move.phases)}: " if move.phases else ""
-    if move.because and move.op in REDUCTIONS:
-        over = mesh_axes_text(move.axes)
-        return f"{when}partial sums of products with {and_text(move.because)}, contracted over {over}"
     if move.because:
-        return f"{when}for {and_text(move.because)}"
+        sums = "partial sums of " if move.op in REDUCTIONS else "for "
+        return f"{when}{sums}products with {and_text(move.because)}"
     return f"{when}{(move.reason or 'the cause is unknown').partition(': ')[0]}"
 
 
@@ -537,7 +567,7 @@ def _elsewhere(sheet: _Sheet, y: float) -> float:
         if _row_of(sheet, move) not in sheet.kinds
     ]
     moves = sorted((*sheet.model.elsewhere, *folded), key=lambda move: -(move.bytes or 0))
-    if not moves:
+    if sum(move.bytes or 0 for move in moves) < sheet.least_bytes and all(m.bytes is not None for m in moves):
         return y
     start, lowest = _head(sheet, y, ["other moves"])
     at = _listed(sheet, moves, sheet.head + 8, start, sheet.width - 16)
@@ -545,7 +575,7 @@ def _elsewhere(sheet: _Sheet, y: float) -> float:
 
 
 def _written(sheet: _Sheet, x: float, y: float, room: float, text: str, quiet: bool = True) -> float:
-    for line in labels.wrapped(text, max(svg.fitting(room, _SMALL_PX), 10), 4):
+    for line in svg.wrapped(text, max(room, 80), _SMALL_PX if quiet else _TEXT_PX, _MOST_LINES):
         sheet.canvas.text(x, y, line, _SMALL_PX if quiet else _TEXT_PX, fill_opacity=0.72 if quiet else None)
         y += 13.5
     return y

@@ -56,8 +56,9 @@ class Move:
       bytes: Bytes that a device sends because of it in one step. None if unknown.
       executions: How often it runs in one step. None if unknown.
       collectives: Names of the instructions, the largest first.
-      because: Whose values they are, such as `down` for partial sums; empty if unknown.
+      because: The arrays whose products need it, such as `down` for partial sums; empty if there are none.
       reason: Why it is there, as a sentence. None if unknown.
+      of_iteration: Bytes that a device sends in each iteration of loops whose trip counts are unknown.
     """
 
     op: str
@@ -70,6 +71,7 @@ class Move:
     collectives: tuple[str, ...]
     because: tuple[str, ...] = ()
     reason: str | None = None
+    of_iteration: int | None = None
 
 
 @dataclass(frozen=True)
@@ -89,6 +91,8 @@ class Tile:
       place: Where they are, if that is neither on the mesh of the picture nor in device memory.
       layers: Number of layers in one array, if they are its leading dimension. 1 without.
       experts: Number of experts if they are a leading dimension that is not cut. 1 without.
+      state: Bytes per device of their optimizer state, and the devices that hold each element of it. None if
+        these are as many as for the arrays, or if there is none.
     """
 
     label: str
@@ -104,6 +108,7 @@ class Tile:
     place: str = ""
     layers: int = 1
     experts: int = 1
+    state: tuple[int, int] | None = None
     moves: tuple[Move, ...] = ()
 
     @property
@@ -149,9 +154,13 @@ class WholeModel:
       traffic: Bytes that a device sends in one step, by mesh axes joined with `+`. None if unknown.
       unknown_traffic: Why the traffic is unknown.
       at_most: Whether some devices send less, or branches count as taken.
+      partners: The positions of the devices with which the selected one exchanges data, by the mesh axis
+        along which they differ from it. None if it is unknown what moves.
       rejected: That JAX rejects the layout, as a sentence; empty otherwise. Nothing moves then.
       facts: Lines about the whole layout: memory and step.
       step: What one step is called.
+      lane: What the moves of groups move.
+      more: What is not drawn.
     """
 
     title: str
@@ -162,9 +171,11 @@ class WholeModel:
     traffic: dict[str, int] | None = field(hash=False)
     unknown_traffic: str | None = None
     at_most: bool = False
+    partners: dict[str, list[int]] | None = field(default=None, hash=False)
     rejected: str = ""
     facts: tuple[str, ...] = ()
     step: str = "step"
+    lane: str = "activations"
     more: str = ""
 
     @property
@@ -187,6 +198,18 @@ def position_of(mesh: Mesh, places: dict[str, int]) -> int:
     for axis in mesh.axes:
         position = position * axis.size + places[axis.name]
     return position
+
+
+def along_axes(mesh: Mesh, position: int) -> dict[str, list[int]]:
+    """Return the positions of the devices that differ from a device along one mesh axis only, by the axis."""
+    places = coordinates(mesh, position)
+    return {
+        axis.name: [
+            position_of(mesh, places | {axis.name: at}) for at in range(axis.size) if at != places[axis.name]
+        ]
+        for axis in mesh.axes
+        if axis.size > 1
+    }
 
 
 def telling_device(mesh: Mesh) -> int:

@@ -6,6 +6,7 @@ from dataclasses import dataclass
 from html import escape
 
 from inspector.core.printable import one_line
+from inspector.figures import labels
 
 INK = "currentColor"  # the text color of the page, light or dark
 # On dark cells, texts have the color of the page.
@@ -14,18 +15,34 @@ _STYLE = (
     ".whole-model .on{fill:var(--st-background-color,var(--ground,Canvas))}</style>"
 )
 
-# The average width of a letter in ems, of Source Sans and Arial.
-_EM, _BOLD = 0.52, 1.04
+_BOLD = 1.06  # the width of a bold text over that of a normal one
 
 
-def width_px(text: str, size: float) -> float:
+def width_px(text: str, size: float, bold: bool = False) -> float:
     """Return the estimated width of a text in pixels."""
-    return len(text) * size * _EM
+    return labels.arial_px(text, size) * (_BOLD if bold else 1)
 
 
-def fitting(room: float, size: float, bold: bool = False) -> int:
-    """Return how many letters fit into this room."""
-    return int(room / (size * _EM * (_BOLD if bold else 1)))
+def cut(text: str, room: float, size: float, bold: bool = False) -> str:
+    """Cut the end of a text to this room."""
+    if width_px(text, size, bold) <= room:
+        return text
+    while text and width_px(f"{text}…", size, bold) > room:
+        text = text[:-1]
+    return f"{text}…"
+
+
+def wrapped(text: str, room: float, size: float, most_lines: int) -> list[str]:
+    """Wrap a text at its spaces to lines that have this room; what exceeds `most_lines` is cut."""
+    lines = [""]
+    for word in text.split(" "):
+        if lines[-1] and width_px(f"{lines[-1]} {word}", size) > room:
+            lines.append("")
+        lines[-1] = f"{lines[-1]} {word}".lstrip(" ")
+    kept = [cut(line, room, size) for line in lines[:most_lines]]
+    if len(lines) > most_lines:
+        kept[-1] = cut(f"{lines[most_lines - 1]} {lines[most_lines]}", room, size)
+    return kept
 
 
 def number(value: float) -> str:

@@ -43,7 +43,7 @@ EMULATED_BYTES = (
     "HBM bytes are those of the program as the CPU compiler fused it; the chip's compiler fuses differently, "
     "mostly into fewer bytes"
 )
-NOT_FUSED = "nothing is fused before a compile, so the bytes that a chip reads and writes are unknown"
+NOT_FUSED = "before a compile, the bytes of fused operations have no bound; the prediction estimates them"
 NOT_COUNTED = "the Snapshot does not contain the FLOPs and bytes of the program"
 
 
@@ -191,11 +191,10 @@ def least_traffic_seconds(program: Program, chip: Chip) -> float:
 def bound_text(model: Modelled) -> str:
     """Return both bounds and the longest term: `12.3 µs to 40.1 µs, bound by HBM`."""
     missing = [term.name for term in model.terms if term.seconds is None]
-    unknown = f"{and_text(missing)} {'is' if len(missing) == 1 else 'are'}"
-    if model.lower_seconds is None:
-        return f"unknown, because {unknown}"
+    if model.lower_seconds is None or (model.lower_seconds == 0 and missing):
+        return f"unknown, because {and_text(missing)} {'is' if len(missing) == 1 else 'are'}"
     if model.upper_seconds is None:
-        return f"at least {seconds_text(model.lower_seconds)}; {unknown} unknown"
+        return f"at least {seconds_text(model.lower_seconds)}, without {and_text(missing)}"
     lower, upper = seconds_text(model.lower_seconds), seconds_text(model.upper_seconds)
     bound = f", bound by {model.ruling.name}" if model.ruling else ""
     return f"{lower}{bound}" if lower == upper else f"{lower} to {upper}{bound}"

@@ -38,7 +38,7 @@ def test_memory_of_a_plan_is_state_and_batch_by_group() -> None:
     names = {
         "params": "parameters",
         "opt_state": "optimizer state",
-        "other": "step and other state",
+        "other": "other arrays",
     }
     for array in found.arrays:
         name = names[array.group]

@@ -1,4 +1,4 @@
-"""The page of a recorded program: its compiled programs and its live arrays, also while it runs."""
+"""The page of a recorded program: the answers of its arrays and programs, also while it runs."""
 
 from __future__ import annotations
 
@@ -15,6 +15,7 @@ from inspector.media.streamlit.panels import snapshot_panels, summary_panel
 from inspector.media.streamlit.parts import render
 from inspector.media.streamlit.session import run_folder, stated_counts
 from inspector.sections import program_run as program_run_section
+from inspector.service.program_run import folder_snapshot
 
 _REFRESH = 2.0  # seconds
 _ALL = "Live arrays and all programs"
@@ -22,7 +23,7 @@ _SEEN = "run_page_seen"  # the record that the page was drawn for
 
 
 def show() -> None:
-    """Draw the table of compiled programs, and the Snapshot that the user chooses."""
+    """Draw the Snapshot that the user chooses, then the table of compiled programs."""
     folder = run_folder.path()
     if folder is None:
         st.info("Start the dashboard with `--run FOLDER`, or a program with `run --open`.")
@@ -33,24 +34,34 @@ def show() -> None:
         st.error(plain(str(error)))
         return
     st.session_state[_SEEN] = run
-    render.show([program_run_section.section(run)])
     if run.ended is None:
         _follow(folder)
+    _show_chosen(run, folder)
+    render.show([program_run_section.section(run)])
+    page_width.measure()
+
+
+def _show_chosen(run: ProgramRun, folder: Path) -> None:
     files = _files(run, folder)
     if not files:
         st.info("No Snapshot yet.")
         return
-    chosen = st.selectbox("Snapshot", list(files), format_func=plain, key="run_snapshot")
+    title, choice = page_width.beside([3, 2], align="top")
+    chosen = choice.selectbox(
+        "Snapshot", list(files), format_func=plain, key="run_snapshot", label_visibility="collapsed"
+    )
     try:
-        shown = snapshot.read(folder / files[chosen])
+        # All of them together, with what the recorder found, as every verb reads the folder.
+        shown = folder_snapshot.read(folder) if chosen == _ALL else snapshot.read(folder / files[chosen])
     except InvalidInput as error:
         st.error(plain(str(error)))
         return
     shown = stated_counts.applied(shown)
+    with title:
+        summary_panel.show_title(shown, program_run_section.line(run))
     summary_panel.show_answers(shown)
     tabs = snapshot_panels.draw_tabs("run_panel")
     snapshot_panels.show(tabs, shown, None)
-    page_width.measure()
 
 
 def _files(run: ProgramRun, folder: Path) -> dict[str, str]:

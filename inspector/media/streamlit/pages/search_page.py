@@ -34,6 +34,7 @@ from inspector.media.streamlit.session import (
 from inspector.media.streamlit.session.job_progress import Progress, Task
 from inspector.media.streamlit.streamlit_internals import uninterrupted
 from inspector.sections import search as section
+from inspector.sections import subject
 from inspector.service.history import HistoryEntry
 from inspector.service.search import registry
 from inspector.service.search.registry import Request, Watched
@@ -85,8 +86,8 @@ def show() -> None:
         return
     service = user.service()
     st.caption(
-        f"The best layouts for {plain(layout.model)} on {plain(_machine_text(layout))}, from the layout of "
-        "the Layout page. What can be among the best is partitioned, the most promising ones are compiled."
+        f"The best layouts for {plain(_subject(layout))}, from the layout of the Layout page. What can be "
+        "among the best is partitioned, the most promising ones are compiled."
     )
     if planning.planned(service, layout) is None:
         return
@@ -142,7 +143,7 @@ def _show_reopened(reopened: _Reopened) -> None:
     with st.container(horizontal=True, vertical_alignment="center"):
         st.caption(
             f"From the history: the search of {time:%Y-%m-%d %H:%M} UTC for "
-            f"{plain(reopened.layout.model)} on {plain(_machine_text(reopened.layout))}."
+            f"{plain(_subject(reopened.layout))}."
         )
         buttons.draw(
             "New search",
@@ -154,8 +155,9 @@ def _show_reopened(reopened: _Reopened) -> None:
     _show_result(reopened.result, reopened.layout)
 
 
-def _machine_text(layout: Layout) -> str:
-    return layout.machine.text if layout.machine else f"{layout.devices} devices"
+def _subject(layout: Layout) -> str:
+    machine = layout.machine.text if layout.machine else f"{layout.devices} devices"
+    return f"{subject.model_name(layout)} on {machine}"
 
 
 def _compiles_text(budget: int) -> str:
@@ -258,7 +260,7 @@ def _others(shown: Watched | None) -> None:
     ended = [other for other in others if not other.running][-1:]
     for number, other in enumerate((*ended, *(other for other in others if other.running))):
         with st.container(horizontal=True, vertical_alignment="center", gap="small"):
-            what = f"Search for {other.layout.entry.title} on {_machine_text(other.layout)}"
+            what = f"Search for {_subject(other.layout)}"
             state = section.progress_text(other.progress()) if other.running else "ended"
             st.markdown(
                 plain(f"{what}, from mesh {mesh_text(other.layout.mesh())}: {state}"), width="content"

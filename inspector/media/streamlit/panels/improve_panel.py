@@ -92,14 +92,29 @@ def show_best(snapshot: Snapshot, layout: Layout | None) -> None:
 
     A fix is searched when its button is clicked, so that the page stays as fast as a planned layout.
     """
-    rows = [] if snapshot.mesh is None else _ranked(snapshot, layout, chip_choice.chosen_chip())
-    best = [improvement for improvement in rows if not improvement.is_remark][:MOST_ON_SUMMARY]
+    chip = chip_choice.chosen_chip()
+    rows = [] if snapshot.mesh is None else _ranked(snapshot, layout, chip)
+    best = [improvement for improvement in rows if not improvement.is_remark]
+    rejected = layout is not None and assess(snapshot, chip).rejected is not None
+    if rejected and best and best[0].label == "error":
+        del best[0]  # it is above the title
+    best = best[:MOST_ON_SUMMARY]
     if best:
         st.markdown("##### Improvements")
         if layout is not None and snapshot.effects is None:
             st.caption(section.PRELIMINARY)
     for number, improvement in enumerate(best):
         _draw(f"improvement:{number}", improvement, snapshot, layout)
+
+
+def show_worst(snapshot: Snapshot, layout: Layout | None) -> None:
+    """Draw the first improvement in a line if it is an error or a warning. The list has its sentences."""
+    rows = [] if snapshot.mesh is None else _ranked(snapshot, layout, chip_choice.chosen_chip())
+    if rows and rows[0].label in ("error", "warning"):
+        worst = rows[0]
+        gain = f" · {plain(worst.gain)}" if worst.gain else ""
+        color, icon = render.COLORS[worst.kind], render.ICONS[worst.kind]
+        st.markdown(f":{color}[{icon} {worst.label.capitalize()}] **{plain(worst.title)}**{gain}")
 
 
 def show_urgent(snapshot: Snapshot, layout: Layout, rejected: str | None) -> None:

@@ -75,16 +75,21 @@ def show(
     changed = any(fact.change and not fact.computing for fact in facts.facts) or "→" in state
     compared = f" · → from {known[0]}" if known is not None and changed else ""
     model = f"{plain(subject.of_model(snapshot))} · " if subject.of_model(snapshot) else ""
-    left, controls = page_width.beside([3, 2], align="top")
+    left, controls = page_width.beside([2, 1], align="top")
     text = left.container(gap="xsmall")
     with text:
         title = subject.title([("", snapshot)], chip_choice.chosen_chip(), with_mesh=True)
         icon, label, color = SOURCE_BADGES[snapshot.source.kind]
         st.markdown(f"### {plain(title)}")
-        st.caption(model + render.markdown(summary.line(snapshot, state).parts) + compared)
+        badge, line = (
+            f":{color}-badge[{icon} {label}]",
+            model + render.markdown(summary.line(snapshot, state).parts),
+        )
         one_row = page_width.content_px() >= page_width.NARROW_PX
+        st.caption(" ".join([*([] if one_row else [badge]), line]) + compared)
         row = st.container(horizontal=one_row, vertical_alignment="center", gap="small")
-        row.badge(label, icon=icon, color=color)
+        if one_row:
+            row.badge(label, icon=icon, color=color)
     with controls, screenshot_mode.controls("run"):
         draw_run()
     with row, screenshot_mode.controls("actions", horizontal=True, gap="small"):
@@ -103,6 +108,7 @@ def show(
     if not computing:
         if assessment.rejected is None:  # else the reason is above the title
             render.show(_bars(assessment))
+            improve_panel.show_worst(snapshot, layout)
         remedies_panel.show(layout, assessment)
     screenshot_mode.write_provenance([("", snapshot)])
     return draw_link
@@ -141,10 +147,18 @@ def show_opened(name: str, snapshot: Snapshot) -> None:
     _show_findings(snapshot)
 
 
+def show_title(snapshot: Snapshot, line: str) -> None:
+    """Draw the title of a recorded program, and a line about it."""
+    title = subject.title([("", snapshot)], chip_choice.chosen_chip(), with_mesh=True)
+    st.markdown(f"### {plain(title)}")
+    st.caption(plain(" · ".join(filter(None, (subject.of_model(snapshot), line)))))
+
+
 def show_answers(snapshot: Snapshot) -> None:
     """Draw the four facts of a Snapshot on the chosen chip, with their bars and the dominant reason."""
     assessment = assess(snapshot, chip_choice.chosen_chip())
     render.show([assessed.of_assessment(assessment), *_bars(assessment)])
+    improve_panel.show_worst(snapshot, None)
 
 
 def _bars(assessment: Assessment) -> tuple[Block, ...]:

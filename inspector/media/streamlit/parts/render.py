@@ -26,7 +26,8 @@ _LABEL_CHARACTER_PX, _FACT_HELP_PX = 7, 30
 _MOST_KEPT = 64  # of all sessions
 _blocks = NewestResults[tuple[section.Block, ...]](_MOST_KEPT)
 _figures = NewestResults[Any](_MOST_KEPT)
-_LEAST_LONG_FACT_PX = 200  # `Step, predicted, 122–169 ms`
+# `Step, predicted, 122–169 ms`; on a narrow page, two of them are beside each other, and wrapped.
+_LEAST_LONG_FACT_PX, _LEAST_WRAPPED_FACT_PX = 200, 150
 Color = Literal["blue", "gray", "green", "orange", "red"]
 COLORS: dict[section.NoticeKind, Color] = {
     "info": "blue",
@@ -168,7 +169,10 @@ def _draw(block: section.Block, page: _Page) -> None:
             labels = [
                 _LABEL_CHARACTER_PX * len(fact.label) + (_FACT_HELP_PX if fact.help else 0) for fact in facts
             ]
-            least = _LEAST_LONG_FACT_PX if long else max(labels, default=_LEAST_LONG_FACT_PX)
+            least = max(labels, default=_LEAST_LONG_FACT_PX)
+            if long:
+                narrow = page_width.content_px() < 2 * _LEAST_LONG_FACT_PX
+                least = _LEAST_WRAPPED_FACT_PX if narrow else _LEAST_LONG_FACT_PX
             row = st.grid(len(facts), min_column_width=least)
             for fact in facts:
                 value = plain(fact.value)

@@ -45,7 +45,7 @@ def test_a_running_program_is_followed(tmp_path: Path, monkeypatch: pytest.Monke
     assert page.selectbox(key="run_snapshot").options == ["Live arrays and all programs", "step"]
     # The answers of the head of a layout.
     answers = [(fact.label, fact.value) for fact in assessed.facts(FOUND, None).facts]
-    assert [(metric.label, metric.value) for metric in page.metric][-len(answers) :] == answers
+    assert [(metric.label, metric.value) for metric in page.metric][: len(answers)] == answers
     assert not page.button or page.button[0].label != "Capture arrays now"  # it has ended
     page.selectbox(key="run_snapshot").set_value("step").run()
     assert not page.exception and not page.error
