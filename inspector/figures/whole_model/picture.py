@@ -102,12 +102,12 @@ def draw(model: WholeModel, *, width_px: int = 960, titled: bool = True) -> Svg:
     )
     y = _heading(sheet, width_px, titled)
     top = y
+    lines = _line_up(sheet)
     for longest, column in _LONGEST_PX:
         fitting = replace(sheet, scale=Scale.of(all_tiles, longest), column=column)
-        if len(_line_up(fitting)) == 1:
-            sheet = fitting
-            break
-    for line in _line_up(sheet):
+        if len(lines) > 1 and len(fewer := _line_up(fitting)) < len(lines):
+            sheet, lines = fitting, fewer
+    for line in lines:
         y = _draw_line(sheet, line, y) + 6
     y = _elsewhere(sheet, y)
     if beside:
@@ -219,6 +219,11 @@ def _column(sheet: _Sheet, group: Group, tile: Tile) -> _Column:
         max(svg.width_px(word.rstrip(), _NAME_PX, bold=True) for word in _words(tile.label)) + 6,
         svg.width_px(_shape(tile), _SMALL_PX) + 6,
         edge + min(tiles.name_px(tile.sides()[1]), _LANE_LEAST_PX) + 4,
+        *(
+            2 * _ROW_RADIUS_PX + 10 + svg.width_px(bytes_text(move.bytes), _TEXT_PX)
+            for move in tile.moves
+            if _row_of(sheet, move) in sheet.kinds
+        ),
     )
     return _Column(group, tile, max(drawn, sheet.column, *texts), size, 0.0)
 
@@ -299,8 +304,9 @@ def _sections(sheet: _Sheet, line: Sequence[_Column], y: float) -> None:
     for number, column in enumerate(line):
         key = (id(column.group), column.tile.section)
         if column.tile.section and key != last:
-            following = [col.width for col in line[number:] if (id(col.group), col.tile.section) == key]
-            text = svg.cut(column.tile.section, sum(following), _TEXT_PX)
+            others = (c.left for c in line[number:] if c.tile.section and c.tile.section != key[1])
+            room = next(others, sheet.head + sheet.width) - column.left
+            text = svg.cut(column.tile.section, room - 4, _TEXT_PX)
             sheet.canvas.text(column.left, y + 9, text, _TEXT_PX, fill_opacity=0.72)
         last = key
 

@@ -75,16 +75,13 @@ def _estimate(service: Inspection, plans: tuple[Planned, ...], ran: bool) -> str
     if layout.machine is not None:
         if ran:
             return "From the compile cache: same code, same versions."
-        return (
-            f"Compiles three programs with the compiler of {plain(layout.target)}. Nothing is run. "
-            "It takes seconds to minutes."
-        )
+        return f"Compiles for {plain(layout.target)}, in seconds to minutes. Nothing is run."
     where = counted(layout.devices, "local device" if layout.is_local else "emulated device")
     if layout.processes > 1:
         where += f" in {layout.processes} processes"
     if len(plans) > 1:
         where += ", one layout after the other"
-    return f"Compiles the model and runs {counted(layout.steps, 'train step')} on {where}."
+    return f"Compiles, and runs {counted(layout.steps, 'train step')} on {where}."
 
 
 def _noun(layout: Layout) -> str:

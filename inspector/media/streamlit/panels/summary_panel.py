@@ -81,12 +81,10 @@ def show(
         title = subject.title([("", snapshot)], chip_choice.chosen_chip(), with_mesh=True)
         icon, label, color = SOURCE_BADGES[snapshot.source.kind]
         st.markdown(f"### {plain(title)}")
-        badge, line = (
-            f":{color}-badge[{icon} {label}]",
-            model + render.markdown(summary.line(snapshot, state).parts),
-        )
         one_row = page_width.content_px() >= page_width.NARROW_PX
-        st.caption(" ".join([*([] if one_row else [badge]), line]) + compared)
+        if not one_row:  # the sizes are in the fields
+            model = f":{color}-badge[{icon} {label}] {model.partition(' · ')[0]} · "
+        st.caption(model + render.markdown(summary.line(snapshot, state).parts) + compared)
         row = st.container(horizontal=one_row, vertical_alignment="center", gap="small")
         if one_row:
             row.badge(label, icon=icon, color=color)
