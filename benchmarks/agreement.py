@@ -86,11 +86,8 @@ def measure(
     for name, layout in itertools.islice(random_layouts(target, SEED), count):
         print(f"  {target}: {name}", file=sys.stderr, flush=True)
         try:
-            planned = service.plan(layout)
-            partitioned = service.start_propagation(layout).wait().answer()
-            compiled = service.cached_compile(layout)
-            if compiled is None:
-                compiled = service.start_run(layout, planned).wait().answer()
+            partitioned = service.programs(layout).answer()
+            compiled = service.run(layout).answer()
         except InvalidInput as error:
             result.failed.append(f"{name}: {error}")
             continue

@@ -74,7 +74,7 @@ def measure(most: int | None = None) -> Iterator[Step]:
     with closing(Inspection(run_workers=1)) as service:
         for row in rows[:most]:
             layout = layouts.from_json(row["layout"])
-            made = service.start_propagation(layout, only=(_PROGRAM,)).wait().answer()
+            made = service.programs(layout, only=(_PROGRAM,)).answer()
             program = next(one for one in made.programs if one.name == _PROGRAM)
             machine = layout.machine
             assert machine is not None
@@ -105,7 +105,7 @@ def compile_all() -> dict[str, Any]:
         for row in plain["rows"]:
             layout = layouts.from_json(row["layout"])
             print(name_of(layout), file=sys.stderr, flush=True)
-            made = service.start_run(layout, service.plan(layout)).wait().answer()
+            made = service.run(layout).answer()
             row["seconds"] = from_schedule(made)
             plain["versions"] = {**plain["versions"], **made.source.versions}
     return plain

@@ -32,7 +32,7 @@ def report() -> str:
     machine = layout.machine
     assert machine is not None
     with closing(Inspection(run_workers=1)) as service:
-        space = space_of(layout, service.start_state(layout).wait().answer())
+        space = space_of(layout, service.state(layout).answer())
     first: dict[str, float] = {}  # when the first candidate of each phase was known
     ends: dict[str, float] = {}
 

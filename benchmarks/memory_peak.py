@@ -56,8 +56,8 @@ def report() -> str:
         for name, fields in PROGRAMS.items():
             layout = layouts.parse(fields).unwrap()
             planned = service.plan(layout)
-            before = service.start_propagation(layout).wait().answer()
-            found = service.start_run(layout, planned).wait().answer()
+            before = service.programs(layout).answer()
+            found = service.run(layout, planned).answer()
             step = found.program("train_step")
             estimated = next(one for one in before.programs if one.name == "train_step")
             if step is None or step.memory_use is None or step.memory is None:

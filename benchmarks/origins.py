@@ -85,7 +85,7 @@ def chosen(service: Inspection) -> list[Case]:
 
 
 def _cases(layout: Layout, service: Inspection) -> Iterator[Case]:
-    propagated = service.start_propagation(layout).wait().answer()
+    propagated = service.programs(layout).answer()
     step = next(each for each in propagated.programs if each.name == "train_step")
     compiled = _compiled(layout, service)
     seen = set()
@@ -150,7 +150,7 @@ def _without(layout: Layout, number: int) -> Layout:
 
 @cached({}, key=lambda layout, _: layout.key())
 def _compiled(layout: Layout, service: Inspection) -> Program:
-    snapshot = service.start_run(layout, service.plan(layout)).wait().answer()
+    snapshot = service.run(layout).answer()
     step = snapshot.program("train_step")
     assert step is not None
     return step

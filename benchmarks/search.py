@@ -73,7 +73,7 @@ def problem(name: str, most: int = 100_000) -> str:
     if missing is not None:
         return f"{name}: {missing}"
     with closing(Inspection(run_workers=1)) as service:
-        state = service.start_state(layout).wait().answer()
+        state = service.state(layout).answer()
         space = space_of(layout, state, LOCKS.get(name, ()), VARIED.get(name, ()))
     chip = machine.chip if machine else None
     with executors.local() as executor:
@@ -97,7 +97,7 @@ def _timed_together(found: SearchResult, truth: SearchResult) -> str:
     layouts_to_time += [each for each in map(layout_of, rivals) if each.key() != layouts_to_time[0].key()]
     with closing(Inspection(run_workers=1)) as service:
         plans = [service.plan(each) for each in layouts_to_time]
-        times = service.start_timing(plans, ROUNDS).wait().answer()
+        times = service.timing(plans, ROUNDS).answer()
     each = ratios(times, 0, "train_step")
     fastest = min([one.median for one in each], default=1.0)
     regret = 1 / min(fastest, 1.0) - 1

@@ -54,7 +54,7 @@ def problem(name: str) -> str:
     """Search one problem in both ways, each with an empty store."""
     layout = layouts.parse({"rules": "batch=fsdp,embed=fsdp"} | EIGHT[name]).unwrap()
     with closing(Inspection(run_workers=1)) as service:
-        space = space_of(layout, service.start_state(layout).wait().answer(), LOCKS.get(name, ()))
+        space = space_of(layout, service.state(layout).answer(), LOCKS.get(name, ()))
     bounded, seconds = _search(space, exhaustive=False)
     every, longer = _search(space, exhaustive=True)
     listed = bounded.listed or 0

@@ -52,7 +52,7 @@ def report() -> str:
         return f"search_faults: {missing}"
     layout = layouts.parse(FIELDS).unwrap()
     with contextlib.closing(Inspection(run_workers=1)) as service:
-        space = space_of(layout, service.start_state(layout).wait().answer())
+        space = space_of(layout, service.state(layout).answer())
     counts = [killed_workers(space)]
     try:
         import distributed  # noqa: F401

@@ -26,7 +26,7 @@ def measure(pairs: int = PAIRS, target: str = TARGET, fields: dict[str, str] | N
     """
     layout = layout_of(target, FIELDS if fields is None else fields)
     with closing(Inspection(run_workers=1)) as service:
-        found = service.start_run(layout, service.plan(layout)).wait().answer()
+        found = service.run(layout).answer()
     program = found.program("train_step")
     if program is None or program.schedule is None or program.seconds is None or found.mesh is None:
         raise InvalidInput(f"the train step for {target} has no schedule")

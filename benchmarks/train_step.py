@@ -18,7 +18,7 @@ def measure(pairs: int = PAIRS, **sizes: str) -> list[Result]:
     """Time both; `sizes` are fields of the layout that differ from the default."""
 
     def run(service: Inspection, layout: Layout, planned: Snapshot) -> float:
-        snapshot = service.start_run(layout, planned).wait().answer()
+        snapshot = service.run(layout, planned).answer()
         return statistics.median(snapshot.program("train_step").seconds.steps)
 
     taken, layout = against_plain_script(

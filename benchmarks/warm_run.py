@@ -26,7 +26,7 @@ def measure(pairs: int = PAIRS, **sizes: str) -> list[Result]:
 
     def run(service: Inspection, layout: Layout, planned: Snapshot) -> float:
         began = time.perf_counter()
-        service.start_run(layout, planned).wait().answer()
+        service.run(layout, planned).answer()
         return time.perf_counter() - began
 
     taken, _ = against_plain_script(run, lambda answer: answer["seconds"], pairs, sizes)

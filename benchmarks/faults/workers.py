@@ -38,10 +38,10 @@ _FINAL = ("done", "failed", "cancelled")
 
 @dataclass(frozen=True)
 class Kind:
-    """A kind of job. `start` starts a new one; `facts` returns what is equal in each answer."""
+    """A kind of job. `request` asks for it; `facts` returns what is equal in each answer."""
 
     name: str
-    start: Callable[[Inspection], Any]
+    request: Callable[[Inspection], Any]
     facts: Callable[[Any], object]
 
 
@@ -75,21 +75,21 @@ def killed_workers(kills: int = KILLS, seed: int = 1) -> Count:
 def kinds() -> list[Kind]:
     """Return the kinds of jobs that this machine can run."""
     found = [
-        Kind("shapes", lambda service: service.start_state(_small()), repr),
-        Kind("propagation", lambda service: service.start_propagation(_small()), repr),
-        Kind("effects", lambda service: service.start_effects(_small(), "train_step", None), repr),
+        Kind("shapes", lambda service: service.state(_small()), repr),
+        Kind("propagation", lambda service: service.programs(_small()), repr),
+        Kind("effects", lambda service: service.effects(_small(), "train_step", None), repr),
         Kind("run", _run(_small()), _without_times),
         Kind("run in two processes", _run(_small(processes="2")), _without_times),
         Kind("timing", _timing, lambda answer: answer.layouts),
         Kind("restore", _restoration, lambda answer: _without_times(answer.snapshot)),
         Kind(
             "assembly",
-            lambda service: service.start_assembly(assembly.parse({}).unwrap()),
+            lambda service: service.assembly(assembly.parse({}).unwrap()),
             repr,
         ),
         Kind(
             "exchange",
-            lambda service: service.start_exchange(exchanges.parse({}).unwrap()),
+            lambda service: service.exchange(exchanges.parse({}).unwrap()),
             repr,
         ),
         Kind("tutorial", _tutorial, lambda answer: answer.complete),
@@ -106,22 +106,22 @@ def _small(**fields: str) -> Layout:
 
 
 def _run(layout: Layout) -> Callable[[Inspection], Any]:
-    return lambda service: service.start_run(layout, service.plan(layout))
+    return lambda service: service.run(layout)
 
 
 def _timing(service: Inspection) -> Any:
     planned = [service.plan(_small(mesh=mesh)) for mesh in ("2x1", "1x2")]
-    return service.start_timing(planned, 6)
+    return service.timing(planned, 6)
 
 
 def _restoration(service: Inspection) -> Any:
     one, other = _small(), _small(mesh="1x2")
-    return service.start_restoration(one, other, service.plan(one), service.plan(other))
+    return service.restoration(one, other, service.plan(one), service.plan(other))
 
 
 def _tutorial(service: Inspection) -> Any:
     guide = next(iter(tutorials.TUTORIALS))
-    return service.start_tutorial(tutorials.parse(guide, **tutorials.defaults(guide)).unwrap())
+    return service.tutorial(tutorials.parse(guide, **tutorials.defaults(guide)).unwrap())
 
 
 def _without_times(found: Snapshot) -> str:
@@ -136,17 +136,13 @@ def _without_times(found: Snapshot) -> str:
 
 def _first(kind: Kind, service: Inspection) -> _Known:
     """Run a job in a new worker."""
-    for pool in service._pools:
-        for worker in pool.workers():
-            processes.kill(worker.pid)
-    job = kind.start(service)
+    for worker in service.pool.workers():
+        processes.kill(worker.pid)
+    job = kind.request(service).start()
     phases: dict[str, float] = {}
     while True:
         status = job.status()
-        inner = getattr(status, "job", status)  # a restoration has one job after another
-        stage = f"{status.stage} " if hasattr(status, "stage") else ""
-        for name, seconds in inner.phases if inner is not None else ():
-            phases[stage + name] = seconds
+        phases |= dict(status.phases)
         if status.state in _FINAL:
             return _Known(tuple(phases.items()), kind.facts(job.wait().answer()))
         time.sleep(0.002)
@@ -156,12 +152,12 @@ def _killed(
     kind: Kind, known: _Known, number: int, delay: float, service: Inspection, chosen: random.Random
 ) -> str | None:
     """Kill a process of the worker of a job. Return what is wrong then, or None."""
-    job = kind.start(service)
+    job = kind.request(service).start()
     later = {name for name, _ in known.phases[number:]}
     while job.status().state not in _FINAL and not later & set(_phases(job)):
         time.sleep(0.002)
     time.sleep(delay)
-    workers = [one.pid for pool in service._pools for one in pool.workers() if one.busy]
+    workers = [worker.pid for worker in service.pool.workers() if worker.busy]
     found = [pid for worker in workers for pid in (worker, *processes.descendants(worker))]
     victim = chosen.choice(found) if found else None
     if victim is not None:
@@ -183,7 +179,7 @@ def _killed(
             processes.until(lambda: not any(map(processes.alive, gone)), "their end", 10)
         if any(map(processes.alive, gone)):
             return "processes of the worker are left"
-    again = kind.start(service).wait(processes.PATIENCE)
+    again = kind.request(service).start().wait(processes.PATIENCE)
     if again.status().state != "done":
         return f"the next job is {again.status().state}: {again.status().error}"
     if kind.facts(again.answer()) != known.facts:
@@ -192,10 +188,7 @@ def _killed(
 
 
 def _phases(job: Any) -> Iterator[str]:
-    status = job.status()
-    inner = getattr(status, "job", status)
-    stage = f"{status.stage} " if hasattr(status, "stage") else ""
-    return (stage + name for name, _ in (inner.phases if inner is not None else ()))
+    return (name for name, _ in job.status().phases)
 
 
 def _is_sentence(error: str | None) -> bool:

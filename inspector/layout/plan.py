@@ -50,21 +50,27 @@ def rejection(snapshot: Snapshot) -> str:
     return next(itertools.chain(uneven, refused), "")
 
 
-def with_programs(planned: Snapshot, propagated: PropagatedPrograms) -> Snapshot:
-    """Return a plan with its partitioned programs, and with the activations and gradients in them."""
+def with_programs(snapshot: Snapshot, propagated: PropagatedPrograms) -> Snapshot:
+    """Return a plan with its partitioned programs, and with the activations and gradients in them.
+
+    Compiled programs get the partitioned ones beside them.
+    """
+    if snapshot.source.kind != "plan":
+        return with_propagated(snapshot, propagated)
     return replace(
-        planned,
-        arrays=(*planned.arrays, *propagated.arrays),
+        snapshot,
+        arrays=(*snapshot.arrays, *propagated.arrays),
         programs=propagated.programs,
-        findings=(*planned.findings, *propagated.findings),
+        findings=(*snapshot.findings, *propagated.findings),
         propagated=partitioned_records(propagated.on_platforms) or None,
     )
 
 
-def not_propagated(planned: Snapshot, reason: str) -> Snapshot:
-    """Return a plan with a note why its programs cannot be partitioned."""
-    note = Finding("note", NOT_PROPAGATED, reason)
-    return replace(planned, findings=(*planned.findings, note))
+def not_propagated(snapshot: Snapshot, reason: str) -> Snapshot:
+    """Return a plan with a note why its programs cannot be partitioned, or compiled programs as they are."""
+    if snapshot.source.kind != "plan":
+        return snapshot
+    return replace(snapshot, findings=(*snapshot.findings, Finding("note", NOT_PROPAGATED, reason)))
 
 
 def with_propagated(compiled: Snapshot, propagated: PropagatedPrograms) -> Snapshot:

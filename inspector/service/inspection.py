@@ -1,7 +1,7 @@
 """Plan, run and compile layouts in worker processes: the service of the pages and the command line.
 
-It owns the worker processes and never imports JAX itself. Each `start_*` method returns a Job at once; its
-`answer()` is the result in the types of this project.
+It owns the worker processes and never imports JAX itself. What takes long is a `Request`, which knows its
+result or starts a job; results have the types of this project.
 """
 
 from __future__ import annotations
@@ -11,9 +11,9 @@ import copy
 import functools
 import os
 import threading
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
-from typing import Any, Generic, Self, TypeVar
+from typing import Any, Generic, Self
 
 from cachetools import LRUCache
 
@@ -40,7 +40,6 @@ from inspector.layout.plan import (
     state_key,
     unmatched_paths,
     with_programs,
-    with_propagated,
 )
 from inspector.layout.rule_files import RuleFile
 from inspector.machines import compiler_options, targets
@@ -67,10 +66,12 @@ from inspector.service.engine import (
     memory_limit,
 )
 from inspector.service.engine.pool import Event, unreported
+from inspector.service.engine.protocol import canonical
 from inspector.service.engine.requester import NO_LIMITS
 from inspector.service.history import History
 from inspector.service.own_model_registration import IMPORT_TIMEOUT
-from inspector.service.restoration import Restoration
+from inspector.service.request import Request
+from inspector.service.restoration import Restoration, SaveAndRestore
 from inspector.service.subject import subject_of
 
 # Seconds that a job may take, by its name among the producers' jobs.
@@ -105,34 +106,37 @@ def _timeout(kind: str, payload: dict[str, Any]) -> float:
 # Only shapes are read here, so one worker with one device serves every mesh.
 _PLANNER = Environment(devices=1)
 
-Answer = TypeVar("Answer")
-
 
 class _Results(Generic[AnyRecord]):
     """The last results of one kind of request, by key. Any thread can read and add them."""
 
-    def __init__(self, kind: type[AnyRecord], most: int) -> None:
-        self._decode = _decoded(kind)
+    def __init__(self, kind: type[AnyRecord], most: int = 64) -> None:
+        self._kind = kind
         self._known: LRUCache[str, AnyRecord] = LRUCache(most)
         self._lock = threading.Lock()
 
     def get(self, key: str) -> AnyRecord | None:
+        """Return the result of the request with this key, if it is known."""
         with self._lock:
             return self._known.get(key)
 
-    def keep(
-        self, key: str, lasting: Callable[[AnyRecord], bool] = lambda result: True
-    ) -> Callable[[dict[str, Any]], AnyRecord]:
-        """Return a function that decodes a worker's answer, and keeps it if it is `lasting`."""
+    def request(
+        self,
+        key: str,
+        start: Callable[[], Job[dict[str, Any]]],
+        layout: Layout | None = None,
+        lasting: Callable[[AnyRecord], bool] = lambda result: True,
+    ) -> Request[AnyRecord]:
+        """Return the request of a job whose result is kept here if it is `lasting`."""
 
         def decode(answer: dict[str, Any]) -> AnyRecord:
-            result = self._decode(answer)
+            result = typed_json.decode(self._kind, answer, "the worker's answer")
             if lasting(result):
                 with self._lock:
                     self._known[key] = result
             return result
 
-        return decode
+        return Request(key, lambda: start().decoded(decode), lambda: self.get(key), layout=layout)
 
 
 class Inspection:
@@ -159,12 +163,15 @@ class Inspection:
         self._history = history
         self.pool = lanes.pool(run_workers, limits, on_event)
         self._memory = memory
-        self._states = _Results(AbstractState, 64)  # a trace each
-        self._programs = _Results(PropagatedPrograms, 64)
-        self._some_programs = _Results(PropagatedPrograms, 64)
-        self._known_effects = _Results(Effects, 64)
-        self._known_remedies = _Results(Remedies, 64)
+        self._states = _Results(AbstractState)  # a trace each
+        self._programs = _Results(PropagatedPrograms)
+        self._some_programs = _Results(PropagatedPrograms)
+        self._effects = _Results(Effects)
+        self._remedies = _Results(Remedies)
         self._tutorials = _Results(TutorialRun, 32)  # about 100 kB each
+        self._assembled = _Results(Assembled)
+        self._exchanged = _Results(Exchanged)
+        self._rules = _Results(RuleFile, 8)
         self._lock = threading.Lock()  # guards the durations
         self._durations: LRUCache[str, float] = LRUCache(1024)
 
@@ -200,15 +207,12 @@ class Inspection:
 
     # --- Plans -----------------------------------------------------------------------------------
 
-    def known_state(self, layout: Layout) -> AbstractState | None:
-        """Return the abstract arrays of the layout if they were read before."""
-        return self._states.get(state_key(layout))
-
-    def start_state(self, layout: Layout) -> Job[AbstractState]:
+    def state(self, layout: Layout) -> Request[AbstractState]:
         """Read the abstract arrays of the layout."""
-        payload = {"layout": layout.to_json()}
-        keep = self._states.keep(state_key(layout))
-        return self._start(lanes.SHAPES, "abstract", payload, _PLANNER, keep, _topic(layout))
+        start = self._job(
+            lanes.SHAPES, "abstract", {"layout": layout.to_json()}, _PLANNER, topic=_topic(layout)
+        )
+        return self._states.request(state_key(layout), start, layout)
 
     def plan(self, layout: Layout) -> Snapshot:
         """Return the planned Snapshot; wait for the shapes if they are not known.
@@ -216,31 +220,19 @@ class Inspection:
         Raises:
           InvalidInput: the model cannot be traced at these sizes.
         """
-        return plan(layout, self.known_state(layout) or self.start_state(layout).wait().answer())
+        return plan(layout, self.state(layout).answer())
 
-    def known_programs(
-        self, layout: Layout, only: Sequence[str] = (), platforms: Sequence[Kind] = KINDS
-    ) -> PropagatedPrograms | None:
-        """Return the partitioned programs of the layout, or else at least those in `only`.
-
-        The arguments are those of `start_propagation`.
-        """
-        known = self._programs.get(programs_key(layout, platforms))
-        if known is not None or not only:
-            return known
-        return self._some_programs.get(_some_key(layout, only, platforms))
-
-    def start_propagation(
+    def programs(
         self,
         layout: Layout,
         only: Sequence[str] = (),
         now: bool = True,
         platforms: Sequence[Kind] = KINDS,
-    ) -> Job[PropagatedPrograms]:
+    ) -> Request[PropagatedPrograms]:
         """Propagate shardings through the layout's programs.
 
         Where shardings come from is recorded, too, unless that fails: it can end the worker process for some
-        programs.
+        programs. If only the train step is asked, its totals are known before the rest.
 
         Args:
           only: the names of the programs that are needed now; all if it is empty.
@@ -254,71 +246,77 @@ class Inspection:
             "only": sorted(only),
             "platforms": sorted(platforms),
         }
-        keep = (
-            self._some_programs.keep(_some_key(layout, only, platforms))
-            if only
-            else self._programs.keep(programs_key(layout, platforms))
+        start = self._job(
+            lanes.SHAPES if now else lanes.REST,
+            *("propagate", payload, _PLANNER),
+            topic=_topic(layout),
+            otherwise=payload | {"origins": False},
         )
-        lane = lanes.SHAPES if now else lanes.REST
-        without = payload | {"origins": False}
-        return self._start(lane, "propagate", payload, _PLANNER, keep, _topic(layout), without)
+        key = programs_key(layout, platforms)
+        if not only:
+            return self._programs.request(key, start, layout)
+        some = self._some_programs.request(f"{key} {sorted(only)}", start, layout)
+        alone = tuple(only) == (layout.entry.watched_program,)
+        return replace(
+            some,
+            known=lambda: self._programs.get(key) or some.known(),
+            so_far=_totals if alone else some.so_far,
+        )
 
-    def known_effects(self, layout: Layout, program: str, chip: str | None) -> Effects | None:
-        """Return the effects of changes of the layout on a program if they are known."""
-        return self._known_effects.get(_effects_key(layout, program, chip))
+    def with_programs(self, snapshot: Snapshot, layout: Layout) -> Snapshot:
+        """Return a plan, or compiled programs, with the propagated ones; wait for them if they are not known.
 
-    def start_effects(self, layout: Layout, program: str, chip: str | None) -> Job[Effects]:
+        If they cannot be propagated, a plan has a note with the reason instead.
+        """
+        try:
+            return with_programs(snapshot, self.programs(layout).answer())
+        except InvalidInput as error:
+            return not_propagated(snapshot, str(error))
+
+    def effects(self, layout: Layout, program: str, chip: str | None) -> Request[Effects]:
         """Propagate a program under each change of one rule, constraint or mesh axis of the layout.
 
         Args:
           chip: the name of the chip of predicted times, or None.
         """
         payload = {"layout": layout.to_json(), "program": program, "chip": chip}
-        keep = self._known_effects.keep(_effects_key(layout, program, chip))
-        return self._start(lanes.EFFECTS, "effects", payload, _PLANNER, keep)
+        return self._effects.request(
+            canonical(payload), self._job(lanes.EFFECTS, "effects", payload, _PLANNER), layout
+        )
 
-    def known_remedies(self, layout: Layout, chip: str) -> Remedies | None:
-        """Return what makes a layout fit into the memory of a chip, if it is known."""
-        return self._known_remedies.get(f"{layout.key()} {chip}")
-
-    def start_remedies(self, layout: Layout, chip: str) -> Job[Remedies]:
+    def remedies(self, layout: Layout, chip: str) -> Request[Remedies]:
         """Look for the smallest change with which the layout fits into the memory of a chip."""
         payload = {"layout": layout.to_json(), "chip": chip}
-        keep = self._known_remedies.keep(f"{layout.key()} {chip}")
-        return self._start(lanes.EFFECTS, "remedies", payload, _PLANNER, keep)
-
-    def with_programs(self, planned: Snapshot, layout: Layout) -> Snapshot:
-        """Return a plan with its propagated programs; wait for them if they are not known.
-
-        If they cannot be propagated, the plan has a note with the reason instead.
-        """
-        try:
-            programs = self.known_programs(layout) or self.start_propagation(layout).wait().answer()
-        except InvalidInput as error:
-            return not_propagated(planned, str(error))
-        return with_programs(planned, programs)
-
-    def with_propagated(self, compiled: Snapshot, layout: Layout) -> Snapshot:
-        """Return a Snapshot of compiled programs with the propagated ones, if they are known."""
-        programs = self.known_programs(layout)
-        return compiled if programs is None else with_propagated(compiled, programs)
-
-    def propagate(self, layout: Layout) -> None:
-        """Wait until the propagated programs of the layout are known, or known to fail."""
-        with contextlib.suppress(InvalidInput):
-            if self.known_programs(layout) is None:
-                self.start_propagation(layout).wait().answer()
+        return self._remedies.request(
+            canonical(payload), self._job(lanes.EFFECTS, "remedies", payload, _PLANNER), layout
+        )
 
     # --- Runs ------------------------------------------------------------------------------------
 
-    def start_run(self, layout: Layout, planned: Snapshot, unsafe: Options = ()) -> Job[Snapshot]:
+    def run(self, layout: Layout, planned: Snapshot | None = None, unsafe: Options = ()) -> Request[Snapshot]:
         """Build and run the layout, or compile it for its target.
 
-        The answer has a finding for each array that is not placed as planned.
+        The result has a finding for each array that is not placed as planned. Only a compile can be known,
+        by any process: a run measures times, and another run measures other times.
 
         Args:
+          planned: its plan, if it is known.
           unsafe: options of the compiler from the command line, which may start programs and write files.
             What is compiled with them is neither cached nor in the history, which know layouts alone.
+        """
+
+        def known() -> Snapshot | None:
+            if layout.machine is None or unsafe:
+                return None
+            return known_results.read(self.compiled, compile_cache.key_of_layout(layout))
+
+        def start() -> Job[Snapshot]:
+            return self._run(layout, planned or self.plan(layout), unsafe)
+
+        return Request(layout.key(), start, known, layout=layout)
+
+    def _run(self, layout: Layout, planned: Snapshot, unsafe: Options) -> Job[Snapshot]:
+        """Start a run or compile.
 
         Raises:
           InvalidInput: the plan does not fit the mesh or this machine, or a compiler is missing.
@@ -329,7 +327,7 @@ class Inspection:
         if layout.machine is not None:
             if (missing := targets.missing_compiler(layout.machine)) is not None:
                 raise InvalidInput(missing)
-            if (state := self.known_state(layout)) is not None:
+            if (state := self.state(layout).known()) is not None:
                 payload["state"] = typed_json.encode(state)
             # A compile allocates nothing on its one emulated device.
             environment = Environment(1, (*targets.environment(layout.machine), *variables))
@@ -357,21 +355,8 @@ class Inspection:
 
         recorded: list[bool] = []
         kind = "run" if layout.machine is None else "compile"
-        job = self._start(lanes.RUNS, kind, payload, environment, remember)
-        return job
-
-    def cached_compile(self, layout: Layout) -> Snapshot | None:
-        """Return the Snapshot of an earlier compile of this layout, by any process.
-
-        Return None for a target that runs, for a layout that is not in the cache, and for an invalid entry.
-        """
-        if layout.machine is None:
-            return None  # a run measures times, and another run measures other times
-        return known_results.read(self.compiled, compile_cache.key_of_layout(layout))
-
-    def known_result(self, layout: Layout) -> Snapshot | None:
-        """Return the Snapshot of an earlier compile, or what a search compiled or measured."""
-        return known_results.of_search(layout, self.compiled)
+        job = self._job(lanes.RUNS, kind, payload, environment)()
+        return job.decoded(remember)
 
     def last_seconds(self, layout: Layout) -> float | None:
         """Return how long the last run of this layout took in this process; None if there was none."""
@@ -382,75 +367,81 @@ class Inspection:
         """Return which of these layouts can be timed together, and why the others cannot."""
         return paired.candidates(snapshots, baseline, self._available())
 
-    def start_timing(self, snapshots: Sequence[Snapshot], rounds: int, baseline: int = 0) -> Job[PairedTimes]:
+    def timing(self, snapshots: Sequence[Snapshot], rounds: int, baseline: int = 0) -> Request[PairedTimes]:
         """Run the layouts in turn in one process. Layouts are numbered as in `snapshots`.
 
-        Raises:
-          InvalidInput: fewer than two of them can run, or the number of rounds is not allowed.
+        It cannot start if fewer than two of them can run, or the number of rounds is not allowed.
         """
-        paired.refuse_rounds(rounds)
-        candidates = self.timing_candidates(snapshots, baseline)
-        paired.refuse_too_few(candidates)
-        # If memory is short, the first ones are timed.
-        in_order = sorted(candidates.layouts.items(), key=lambda item: item[0] != baseline)
-        payload = {
-            "layouts": [[number, layout.to_json()] for number, layout in in_order],
-            "untimed": [[untimed.layout, untimed.reason] for untimed in candidates.untimed],
-            "rounds": rounds,
-            "memory": self._memory,
-        }
-        environment = Environment(candidates.devices)
-        return self._start(
-            lanes.RUNS,
-            "time_together",
-            payload,
-            environment,
-            lambda result: paired_times.from_json(result, "the worker's answer"),
-        )
+
+        def start() -> Job[PairedTimes]:
+            paired.refuse_rounds(rounds)
+            candidates = self.timing_candidates(snapshots, baseline)
+            paired.refuse_too_few(candidates)
+            # If memory is short, the first ones are timed.
+            in_order = sorted(candidates.layouts.items(), key=lambda item: item[0] != baseline)
+            payload = {
+                "layouts": [[number, layout.to_json()] for number, layout in in_order],
+                "untimed": [[untimed.layout, untimed.reason] for untimed in candidates.untimed],
+                "rounds": rounds,
+                "memory": self._memory,
+            }
+            job = self._job(lanes.RUNS, "time_together", payload, Environment(candidates.devices))()
+            return job.decoded(lambda result: paired_times.from_json(result, "the worker's answer"))
+
+        asked = {"layouts": [made.layout for made in snapshots], "rounds": rounds, "baseline": baseline}
+        return Request(canonical(asked), start)
 
     # --- Guides ----------------------------------------------------------------------------------
 
-    def start_restoration(
+    def restoration(
         self, saved_layout: Layout, layout: Layout, saved_plan: Snapshot, planned: Snapshot
-    ) -> Restoration:
+    ) -> Request[Restoration]:
         """Save the train state under one layout and restore it under another.
 
-        Raises:
-          InvalidInput: the two train states differ, or one does not fit its mesh or this machine.
+        It cannot start if the two train states differ, or one does not fit its mesh or this machine.
         """
         # One process saves and one restores, whatever the layouts say.
         saved_layout, layout = (replace(side, processes=1) for side in (saved_layout, layout))
         planned = replace(planned, mesh=layout.mesh())
-        for side in (saved_plan, planned):
-            refuse_indivisible(side)
-            self._refuse_too_large(side)
-        return Restoration(self.pool, saved_layout, layout, planned, self._memory, self.requester)
+        key = f"{saved_layout.key()} {layout.key()}"
 
-    def start_assembly(self, assembly: Assembly) -> Job[Assembled]:
+        def start() -> Job[Restoration]:
+            for side in (saved_plan, planned):
+                refuse_indivisible(side)
+                self._refuse_too_large(side)
+            work = SaveAndRestore(self.pool, saved_layout, layout, planned, self._memory, self.requester)
+            work.refuse()
+            return self.pool.coordinate("restoration", key, work, self.requester, lane=lanes.RESTORATIONS)
+
+        return Request(key, start)
+
+    def assembly(self, assembly: Assembly) -> Request[Assembled]:
         """Assemble an array from pieces."""
-        payload = {"assembly": assembly.to_json()}
-        environment = Environment(assembly.devices)
-        return self._start(lanes.RUNS, "assemble", payload, environment, _decoded(Assembled))
+        payload, environment = {"assembly": assembly.to_json()}, Environment(assembly.devices)
+        return self._assembled.request(
+            canonical(payload), self._job(lanes.RUNS, "assemble", payload, environment)
+        )
 
-    def start_exchange(self, host_local: HostLocal) -> Job[Exchanged]:
+    def exchange(self, host_local: HostLocal) -> Request[Exchanged]:
         """Make a global array of host-local arrays, in several processes."""
         payload = {"host_local": host_local.to_json()}
         environment = Environment(host_local.devices, processes=host_local.processes)
-        return self._start(lanes.RUNS, "exchange", payload, environment, _decoded(Exchanged))
+        return self._exchanged.request(
+            canonical(payload), self._job(lanes.RUNS, "exchange", payload, environment)
+        )
 
-    def known_tutorial(self, request: TutorialRequest) -> TutorialRun | None:
-        """Return the steps of this tutorial if it was completed before."""
-        return self._tutorials.get(request.key())
-
-    def start_tutorial(self, request: TutorialRequest) -> Job[TutorialRun]:
-        """Run the code of a tutorial step by step."""
-        payload = {"tutorial": request.to_json()}
-        keep = self._tutorials.keep(request.key(), lambda run: run.complete)
-        return self._start(lanes.RUNS, "tutorial", payload, Environment(request.devices), keep)
+    def tutorial(self, tutorial: TutorialRequest) -> Request[TutorialRun]:
+        """Run the code of a tutorial step by step. A run whose step failed is not kept."""
+        payload, environment = {"tutorial": tutorial.to_json()}, Environment(tutorial.devices)
+        return self._tutorials.request(
+            canonical(payload),
+            self._job(lanes.RUNS, "tutorial", payload, environment),
+            lasting=lambda run: run.complete,
+        )
 
     # --- Files -----------------------------------------------------------------------------------
 
-    def start_import(
+    def file(
         self,
         path: str | os.PathLike[str],
         name: str,
@@ -458,7 +449,7 @@ class Inspection:
         step: int | None = None,
         folder: str | os.PathLike[str] | None = None,
         mesh: Sequence[tuple[str, int]] | None = None,
-    ) -> Job[Snapshot]:
+    ) -> Request[Snapshot]:
         """Read a file or folder on this machine.
 
         Errors call it `name`. Without a `kind`, the content decides. `step` chooses among the steps of a
@@ -473,29 +464,22 @@ class Inspection:
         }
         payload["mesh"] = None if mesh is None else list(mesh)
         payload["folder"] = None if folder is None else os.fspath(folder)
-        return self._start(
-            lanes.FILES,
-            "import",
-            payload,
-            _PLANNER,
-            functools.partial(self._opened_snapshot, name),
-        )
+        start = self._job(lanes.FILES, "import", payload, _PLANNER)
+        decode = functools.partial(self._opened_snapshot, name)
+        return Request(canonical(payload), lambda: start().decoded(decode))
 
-    def start_board(self, path: str | os.PathLike[str], name: str) -> Job[Board]:
+    def board(self, path: str | os.PathLike[str], name: str) -> Request[Board]:
         """Read a Board file, or a Snapshot file as a Board. Errors call it `name`."""
         payload = {"path": os.fspath(path), "name": name}
-        return self._start(
-            lanes.FILES,
-            "board",
-            payload,
-            _PLANNER,
-            functools.partial(self._opened_board, name),
-        )
+        start = self._job(lanes.FILES, "board", payload, _PLANNER)
+        decode = functools.partial(self._opened_board, name)
+        return Request(canonical(payload), lambda: start().decoded(decode))
 
-    def start_rules(self, text: str, name: str) -> Job[RuleFile]:
+    def rules(self, text: str, name: str) -> Request[RuleFile]:
         """Read the lists of rules in the text of a file; the suffix of its `name` decides the format."""
         payload = {"text": text, "name": name}
-        return self._start(lanes.FILES, "rules", payload, _PLANNER, _decoded(RuleFile))
+        key = compile_cache.key_of(payload)
+        return self._rules.request(key, self._job(lanes.FILES, "rules", payload, _PLANNER))
 
     def _opened_snapshot(self, name: str, result: dict[str, Any]) -> Snapshot:
         text = result["snapshot"]
@@ -517,17 +501,17 @@ class Inspection:
             return contextlib.nullcontext([])
         return opened_files.shared().room(size, self.requester, name)
 
-    def _start(
+    def _job(
         self,
         lane: str,
         kind: str,
         payload: dict[str, Any],
         environment: Environment,
-        decode: Callable[[dict[str, Any]], Answer],
         topic: str | None = None,
         otherwise: dict[str, Any] | None = None,
-    ) -> Job[Answer]:
-        job = self.pool.submit(
+    ) -> Callable[[], Job[dict[str, Any]]]:
+        """Return a function that starts a job of the producers."""
+        return lambda: self.pool.submit(
             kind,
             payload,
             environment,
@@ -539,7 +523,6 @@ class Inspection:
             lane,
             otherwise,
         )
-        return job.decoded(decode)
 
     def _available(self) -> int:
         return memory_limit.available_bytes() if self._memory is None else self._memory
@@ -557,22 +540,16 @@ def shared() -> Inspection:
     return Inspection(limits=settings.limits, on_event=audit_log.shared().job, history=History())
 
 
-def _decoded(kind: type[AnyRecord]) -> Callable[[dict[str, Any]], AnyRecord]:
-    return lambda result: typed_json.decode(kind, result, "the worker's answer")
-
-
 def _snapshot(result: dict[str, Any]) -> Snapshot:
     return snapshot.from_json(result, "the worker's answer")
 
 
-def _effects_key(layout: Layout, program: str, chip: str | None) -> str:
-    return f"{layout.key()} {program} {chip}"
+def _totals(progress: Mapping[str, Any]) -> PropagatedPrograms | None:
+    """Return the totals that a propagation has reported."""
+    totals = progress.get("totals")
+    return None if totals is None else typed_json.decode(PropagatedPrograms, totals, "the worker's progress")
 
 
 def _topic(layout: Layout) -> str:
     """Return what the layouts share that use the same traced model, if mesh and rules do not change it."""
     return layout.key("model", "sizes", "unconstrained")
-
-
-def _some_key(layout: Layout, only: Sequence[str], platforms: Sequence[Kind]) -> str:
-    return f"{programs_key(layout, platforms)} {sorted(only)}"

@@ -62,7 +62,7 @@ LAYOUTS: dict[str, tuple[dict[str, str], str | None]] = {
 def case(request: pytest.FixtureRequest, service: Inspection) -> tuple[Snapshot, str | None]:
     fields, chip = LAYOUTS[request.param]
     layout = layouts.parse(fields).unwrap()
-    service.start_state(layout).wait().answer()
+    service.state(layout).answer()
     return service.with_programs(service.plan(layout), layout), chip
 
 

@@ -87,10 +87,10 @@ def case(
         return inspected(fields, tmp_path / "inspected.json"), chip
     layout = layouts.parse(fields).unwrap()
     skip_without_compiler(layout)
-    planned = service.start_state(layout).wait().answer() and service.plan(layout)
+    planned = service.state(layout).answer() and service.plan(layout)
     if layout.target == "plan":
         return service.with_programs(planned, layout), chip
-    return service.start_run(layout, planned).wait().answer(), chip
+    return service.run(layout, planned).answer(), chip
 
 
 def inspected(fields: dict[str, str], path: Path) -> Snapshot:

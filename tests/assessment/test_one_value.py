@@ -137,10 +137,10 @@ def inspected(fields: dict[str, str], service: Inspection) -> Snapshot:
     layout = layouts.parse(fields).unwrap()
     if layout.target != "plan":
         skip_without_compiler(layout)
-    planned = service.start_state(layout).wait().answer() and service.plan(layout)
+    planned = service.state(layout).answer() and service.plan(layout)
     if layout.target == "plan":
         return service.with_programs(planned, layout)
-    return service.start_run(layout, planned).wait().answer()
+    return service.run(layout, planned).answer()
 
 
 def values(own: Assessment) -> dict[str, str]:

@@ -66,7 +66,7 @@ def test_modules(service: Inspection, tmp_path: Path) -> None:
         path = tmp_path / "a.mlir"
         text = generated.stablehlo(draw, LARGEST_MODULE)
         path.write_text(text, encoding="utf-8", errors="replace")
-        job = service.start_import(path, "a.mlir", "stablehlo").wait()
+        job = service.file(path, "a.mlir", "stablehlo").start().wait()
         status = job.status()
         assert status.state == "done" or status.details is None, (status.error, status.details)
         accepted(job.answer)

@@ -34,38 +34,38 @@ def small(**fields: str) -> Layout:
 
 def test_a_plan_needs_one_trace_for_every_mesh_and_rule(service: Inspection) -> None:
     first = small()
-    assert service.known_state(first) is None
+    assert service.state(first).known() is None
     service.plan(first)
     for other in (small(mesh="4x2"), small(rules="embed=data"), small(mesh="8", axes="x")):
-        assert service.known_state(other) is not None
-    assert service.known_state(small(depth="64")) is None
+        assert service.state(other).known() is not None
+    assert service.state(small(depth="64")).known() is None
 
 
 def test_every_field_that_changes_a_program_is_propagated_again(service: Inspection) -> None:
     known = small()
-    service.propagate(known)
-    before = service.known_programs(known)
-    assert before is not None and service.known_programs(small(steps="3")) is before
+    service.programs(known).answer()
+    before = service.programs(known).known()
+    assert before is not None and service.programs(small(steps="3")).known() is before
     for changed in (small(optimizer_axes="data"), small(donate="true")):
-        assert service.known_programs(changed) is None
-        service.propagate(changed)
-        assert service.known_programs(changed) != before
+        assert service.programs(changed).known() is None
+        service.programs(changed).answer()
+        assert service.programs(changed).known() != before
 
 
 def test_some_programs_are_known_before_the_others(service: Inspection) -> None:
     layout = small(batch="32")
-    service.start_propagation(layout, only=("apply",)).wait().answer()
-    (program,) = service.known_programs(layout, ("apply",)).programs
+    service.programs(layout, only=("apply",)).answer()
+    (program,) = service.programs(layout, ("apply",)).known().programs
     assert program.name == "apply"
-    assert service.known_programs(layout, ("train_step",)) is None
-    assert service.known_programs(layout) is None
+    assert service.programs(layout, ("train_step",)).known() is None
+    assert service.programs(layout).known() is None
 
 
 def test_device_axes_are_traced_again_for_other_specs(service: Inspection) -> None:
     first = small(model="mlp")
     service.plan(first)
     other = small(model="mlp", specs="W1=data.model")
-    assert service.known_state(other) is None
+    assert service.state(other).known() is None
     kernel = service.plan(other).array("params/DotReluDot_0/Dense_0/kernel")
     assert kernel.spec == (("data",), ("model",))
 
@@ -74,7 +74,7 @@ def test_a_run_agrees_with_its_plan_and_its_duration_is_kept(service: Inspection
     layout = small()
     assert service.last_seconds(layout) is None
     planned = service.plan(layout)
-    snapshot = service.start_run(layout, planned).wait().answer()
+    snapshot = service.run(layout, planned).answer()
     assert snapshot.findings == ()
     assert {a.path for a in planned.arrays} <= {a.path for a in snapshot.arrays}
     assert service.last_seconds(layout) > 0
@@ -96,7 +96,7 @@ def test_a_disagreement_names_the_array_and_both_figures(service: Inspection) ->
 def test_a_plan_that_does_not_divide_is_not_run(service: Inspection) -> None:
     layout = small(mesh="2x3")
     with pytest.raises(InvalidInput, match=r"hidden of size 32 is not divisible by 3 .* more arrays"):
-        service.start_run(layout, service.plan(layout))
+        service.run(layout).start()
 
 
 def test_too_large_a_state_is_refused_with_estimate_and_limit() -> None:
@@ -106,7 +106,7 @@ def test_too_large_a_state_is_refused_with_estimate_and_limit() -> None:
         # 4 matrices of 256² float32 are 1 MiB; with both moments 3 MiB, in 2 copies, before and after
         # a step, 12 MiB; 2 MiB of gradients.
         with pytest.raises(InvalidInput, match=r"needs about 14\.1 MiB .* at most 781 KiB is allowed"):
-            service.start_run(layout, plan(layout, abstract_state(layout)))
+            service.run(layout, plan(layout, abstract_state(layout))).start()
     finally:
         service.close()
 
@@ -116,7 +116,7 @@ def test_too_many_devices_are_refused_without_a_worker() -> None:
     try:
         layout = small(mesh="32x32", target="plan", batch="32")
         with pytest.raises(InvalidInput, match=r"At most 512 devices can be emulated"):
-            service.start_run(layout, plan(layout, abstract_state(layout)))
+            service.run(layout, plan(layout, abstract_state(layout))).start()
     finally:
         service.close()
 
@@ -126,12 +126,12 @@ def test_the_estimate_is_at_least_what_the_compiler_counts_for_the_state(
 ) -> None:
     layout = small(depth="256")
     planned = service.plan(layout)
-    snapshot = service.start_run(layout, planned).wait().answer()
+    snapshot = service.run(layout, planned).answer()
     from inspector.layout import emulation as machine
 
     memory = snapshot.program("train_step").memory
     state_in_and_out = (memory.arguments + memory.outputs) * 8
-    assert machine.state_bytes_in_a_step(plan(layout, service.known_state(layout))) >= state_in_and_out
+    assert machine.state_bytes_in_a_step(plan(layout, service.state(layout).known())) >= state_in_and_out
 
 
 def test_a_target_is_compiled_for_once_and_remembered(tmp_path: Path) -> None:
@@ -143,8 +143,8 @@ def test_a_target_is_compiled_for_once_and_remembered(tmp_path: Path) -> None:
     service = Inspection(run_workers=1, compiled=kept)
     try:
         planned = service.plan(layout)
-        assert service.cached_compile(layout) is None
-        snapshot = service.start_run(layout, planned).wait().answer()
+        assert service.run(layout).known() is None
+        snapshot = service.run(layout, planned).answer()
     finally:
         service.close()
     assert (snapshot.source.kind, snapshot.source.target) == ("tpu", "tpu:v5e:2x4")
@@ -152,10 +152,10 @@ def test_a_target_is_compiled_for_once_and_remembered(tmp_path: Path) -> None:
     assert kept.usage().count == 1
     # Another process, later: the same question, and questions that are not the same.
     later = Inspection(compiled=CompileCache(tmp_path / "compiled.sqlite3"))
-    assert later.cached_compile(layout) == snapshot
-    assert later.cached_compile(replace(layout, steps=7)) == snapshot, "nothing of it was run"
-    assert later.cached_compile(replace(layout, donate=True)) is None
-    assert later.cached_compile(replace(layout, target="tpu:v6e:2x4")) is None
+    assert later.run(layout).known() == snapshot
+    assert later.run(replace(layout, steps=7)).known() == snapshot, "nothing of it was run"
+    assert later.run(replace(layout, donate=True)).known() is None
+    assert later.run(replace(layout, target="tpu:v6e:2x4")).known() is None
     later.close()
 
 
@@ -165,11 +165,11 @@ def test_a_missing_compiler_is_refused_with_what_installs_it(
     monkeypatch.setattr(targets, "_COMPILERS", {"gpu": ("no_such_package", "cuda13-local")})
     layout = small(target="gpu:h100:8")
     with pytest.raises(InvalidInput, match=r"pip install .jax\[cuda13-local\]"):
-        service.start_run(layout, service.plan(layout))
+        service.run(layout).start()
 
 
 def test_a_run_is_never_answered_from_what_was_kept(service: Inspection) -> None:
-    assert service.cached_compile(small()) is None
+    assert service.run(small()).known() is None
 
 
 def test_a_job_has_time_to_import_the_module_of_a_users_model(monkeypatch) -> None:

@@ -34,9 +34,9 @@ def test_jobs_of_two_users() -> None:
         layout, other = (layouts.parse(ENDLESS | {"batch": n}).unwrap() for n in ("64", "128"))
         planned = [service.plan(one) for one in (layout, other)]
         ann, ben = service.of(ANN), service.of(BEN)
-        first = ann.start_run(layout, planned[0])
+        first = ann.run(layout, planned[0]).start()
         until(lambda: first.status().phase not in (None, "start"), "the run's first report")
-        second = ben.start_run(other, planned[1])
+        second = ben.run(other, planned[1]).start()
         running, waiting = service.pool.jobs()
         assert (running.belongs_to("ben"), waiting.belongs_to("ben")) == (False, True)
         assert (running.status.place, waiting.status.place) == (None, 1)

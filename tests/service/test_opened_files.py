@@ -120,10 +120,10 @@ def test_what_a_tab_opens_counts_and_what_a_command_opens_does_not(service, tmp_
     monkeypatch.setattr(opened_files, "shared", lambda: files)
     path = tmp_path / "step.hlo"
     path.write_text(collectives(50))
-    command = service.start_import(path, "step.hlo").wait(PATIENCE).answer()
+    command = service.file(path, "step.hlo").answer()
     assert len(command.programs[0].collectives) == 50 and files.total == 0
     tab = service.of(ANN)
-    found = tab.start_import(path, "step.hlo").wait(PATIENCE).answer()
+    found = tab.file(path, "step.hlo").answer()
     assert found.programs == command.programs
     assert files.total == len(snapshot.dumps(found))
 
@@ -132,6 +132,6 @@ def test_what_a_tab_opens_counts_and_what_a_command_opens_does_not(service, tmp_
 def test_too_many_collectives_are_refused_with_both_figures(service, tmp_path):
     path = tmp_path / "step.hlo"
     path.write_text(collectives(limits.MOST_COLLECTIVES + 1))
-    job = service.start_import(path, "step.hlo").wait(PATIENCE)
+    job = service.file(path, "step.hlo").start().wait(PATIENCE)
     assert job.state == "failed"
     assert "100,001" in job.error and "100,000" in job.error

@@ -128,13 +128,13 @@ def _compiled(
         known = snapshot.read(kept)
         if known.layout == layout.to_json() and known.source.unsafe_compiler_options is None:
             return known
-    compiled = service.cached_compile(layout)
+    request = service.run(layout)
+    compiled = request.known()
     if compiled is None:
         if no_compile:
             return None
         print(f"compile {name} for {layout.target}", file=sys.stderr, flush=True)
-        job = service.start_run(layout, service.plan(layout))
-        compiled = shared.follow(job, lambda status: status.phase or "")
+        compiled = shared.follow(request, lambda status: status.phase or "")
     if kept is not None:
         output.write_text(snapshot.dumps(compiled), kept)
     return compiled

@@ -139,7 +139,7 @@ def blocks(named: Named, chip: Chip | None = None) -> list[Block]:
 def _time_together(snapshots: Sequence[Snapshot], rounds: int, baseline: int) -> PairedTimes:
     """Time the layouts in turn in one worker, with progress on standard error."""
     with shared.workers() as service:
-        return shared.follow(service.start_timing(snapshots, rounds, baseline), _progress)
+        return shared.follow(service.timing(snapshots, rounds, baseline), _progress)
 
 
 def _progress(status: Status) -> str:

@@ -54,8 +54,8 @@ def computed(layout: Layout, program: str, chip: Chip | None) -> Effects:
       InvalidInput: the layout is not valid, or it has no such program.
     """
     with shared.workers() as service:
-        job = service.start_effects(layout, program, None if chip is None else chip.name)
-        return shared.follow(job, _progress)
+        request = service.effects(layout, program, None if chip is None else chip.name)
+        return shared.follow(request, _progress)
 
 
 def _recorded(path: str, program: str, chip: Chip | None) -> Effects | None:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import argparse
 import os
 import sys
+from contextlib import suppress
 from dataclasses import replace
 from pathlib import Path
 
@@ -71,16 +72,14 @@ def _inspected(layout: Layout, unsafe: Options) -> Snapshot:
         refuse_indivisible(planned)
         if layout.target == "plan":
             return service.with_programs(planned, layout)
-        kept = None if unsafe else service.cached_compile(layout)
-        if kept is not None:
+        request = service.run(layout, planned, unsafe)
+        if request.known() is not None:
             print("cached from an earlier compile", file=sys.stderr)
-            answer = kept
-        else:
-            propagation = service.start_propagation(layout)  # in another process than the run
-            answer = shared.follow(service.start_run(layout, planned, unsafe), _run_progress)
-            propagation.wait()
-        service.propagate(layout)
-        return service.with_propagated(answer, layout)
+        programs = service.programs(layout).start()  # in another process than the run
+        answer = shared.follow(request, _run_progress)
+        with suppress(InvalidInput):
+            programs.wait().answer()  # the service then knows them
+        return service.with_programs(answer, layout)
 
 
 def _run_progress(status: Status) -> str:
@@ -145,11 +144,11 @@ def _imported(
     folder = TemporaryFolder() if _is_zip(path) else None
     try:
         with shared.workers() as service:
-            job = service.start_import(
+            request = service.file(
                 os.path.abspath(path), path, kind, step, folder.path if folder else None, mesh
             )
             return shared.follow(
-                job, lambda status: "" if status.phase in (None, "start") else str(status.phase)
+                request, lambda status: "" if status.phase in (None, "start") else str(status.phase)
             )
     finally:
         if folder is not None:

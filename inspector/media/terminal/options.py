@@ -22,9 +22,10 @@ from inspector.machines.hardware import Chip
 
 if TYPE_CHECKING:  # imported by the functions that need them: `run` starts the user's program
     from inspector.layout import Layout
-    from inspector.service.engine import Job, Status
+    from inspector.service.engine import Status
     from inspector.service.inspection import Inspection
     from inspector.service.library import Library
+    from inspector.service.request import Request
 
 Answer = TypeVar("Answer")
 # Adds one or more arguments to a parser or to a group of a parser.
@@ -274,16 +275,18 @@ def workers() -> Iterator[Inspection]:
         yield service
 
 
-def follow(job: Job[Answer], words: Callable[[Status], str]) -> Answer:
-    """Wait for a job, print its progress to standard error, and return its answer.
+def follow(request: Request[Answer], words: Callable[[Status], str]) -> Answer:
+    """Return the result of a request. Print the progress of its job to standard error.
 
     Args:
       words: the progress in words; an empty text prints nothing.
 
     Raises:
-      InvalidInput: the job failed.
+      InvalidInput: the job failed, or cannot be started.
     """
-    printed = ""
+    if (known := request.known()) is not None:
+        return known
+    job, printed = request.start(), ""
     while not job.wait(0.1).finished:
         said = words(job.status())
         if said and said != printed:

@@ -106,7 +106,7 @@ def search(options: argparse.Namespace) -> None:
         )
     chip = _chip(layout, shared.chip_of(options), budget)
     with shared.workers() as service:
-        state = service.start_state(layout).wait().answer()
+        state = service.state(layout).answer()
     space = space_of(layout, state, options.lock, options.vary)
     print(f"{space.count():,} candidates", file=sys.stderr, flush=True)
     printed = Printed()

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass
-from typing import Any, Generic, Self, TypeVar
+from typing import Any, Generic, Protocol, Self, TypeVar
 
 from inspector.core.errors import InvalidInput
 
@@ -25,7 +25,8 @@ class Status:
     progress: the figures last reported in this phase.
     phases: every phase in order, with its seconds so far.
     elapsed: seconds since a worker began the run; 0.0 while queued.
-    result: JSON from the worker; None unless done. Callers share it and must not change it.
+    result: JSON of a worker, or what a thread returned; None unless done. Callers share it and must
+        not change it.
     error: one sentence if failed or cancelled.
     details: text for a log: a traceback, or the last output of a worker that died.
     """
@@ -36,9 +37,19 @@ class Status:
     progress: dict[str, Any]
     phases: tuple[tuple[str, float], ...]
     elapsed: float
-    result: dict[str, Any] | None
+    result: Any
     error: str | None
     details: str | None
+
+
+class Work(Protocol):
+    """What a thread of this process does, such as one that submits other jobs."""
+
+    def run(self, report: Callable[[str, dict[str, Any]], None]) -> Any:
+        """Return the result. `report` takes a phase and its figures. An exception is why it failed."""
+
+    def stop(self) -> None:
+        """Have `run` return soon. Also called if it never began. The pool's lock is held."""
 
 
 @dataclass(frozen=True, eq=False, repr=False)
@@ -51,12 +62,13 @@ class Job(Generic[Answer]):
     status: Callable[[], Status]
     cancel: Callable[[], None]  # returns at once; the run stops when no other caller waits for it
     _wait: Callable[[float | None], None]
-    _decode: Callable[[dict[str, Any]], Answer]
+    _decode: Callable[[Any], Answer]
+    work: Work | None = None  # what a thread runs; None if a worker runs it
 
     def decoded(self, decode: Callable[[Answer], Other]) -> Job[Other]:
         """Return the same job with an answer that `decode` makes of this one's."""
         before = self._decode
-        return Job(self.status, self.cancel, self._wait, lambda result: decode(before(result)))
+        return Job(self.status, self.cancel, self._wait, lambda result: decode(before(result)), self.work)
 
     def wait(self, timeout: float | None = None) -> Self:
         """Block until the job is finished, at most `timeout` seconds. Return the job itself."""
@@ -70,7 +82,7 @@ class Job(Generic[Answer]):
           InvalidInput: the job failed, was cancelled or is not finished.
         """
         status = self.status()
-        if status.result is None:
+        if status.state != "done":
             raise InvalidInput(status.error or "the job has not finished")
         return self._decode(status.result)
 
@@ -83,7 +95,7 @@ class Job(Generic[Answer]):
         return self.status().state
 
     @property
-    def result(self) -> dict[str, Any] | None:
+    def result(self) -> Any:
         return self.status().result
 
     @property

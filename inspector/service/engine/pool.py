@@ -15,7 +15,7 @@ import traceback
 from collections import Counter, deque
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field, replace
-from typing import Any, Literal, Self, TypeVar, cast
+from typing import Any, Literal, Self
 
 from cachetools import LRUCache
 
@@ -24,7 +24,7 @@ from inspector.core.errors import InvalidInput
 from inspector.core.formatting import and_text, counted
 from inspector.service.engine import memory_limit, protocol
 from inspector.service.engine.environment import Environment
-from inspector.service.engine.job import Job, Status, unchanged
+from inspector.service.engine.job import Job, Status, Work, unchanged
 from inspector.service.engine.lane import ALONE, Lane
 from inspector.service.engine.process import Process, process_name
 from inspector.service.engine.requester import (
@@ -35,7 +35,7 @@ from inspector.service.engine.requester import (
     Requester,
     Subject,
 )
-from inspector.service.engine.run import Caller, Run, Work
+from inspector.service.engine.run import Caller, Run
 from inspector.service.engine.turns import in_turn
 
 GRACE = 0.5  # seconds that a cancelled job has to stop by itself before its worker is killed
@@ -45,8 +45,6 @@ IDLE_SECONDS = 120.0  # after which an idle worker is stopped, except the last o
 MOST_OWNERS = 4096  # whose last turn is remembered
 
 _log = logging.getLogger(__name__)
-
-AnyWork = TypeVar("AnyWork", bound=Work)
 
 
 @dataclass(eq=False)
@@ -256,29 +254,24 @@ class Pool:
             ),
             requester,
         )
-        return Job(
-            functools.partial(self._status, caller),
-            functools.partial(self._cancel, caller),
-            functools.partial(self._wait, caller),
-            unchanged,
-        )
+        return self._job(caller)
 
     def coordinate(
         self,
         kind: str,
         key: str,
-        work: AnyWork,
+        work: Work,
         requester: Requester = LOCAL,
         subject: Subject = NO_SUBJECT,
         lane: str = ALONE,
-    ) -> AnyWork:
+    ) -> Job[Any]:
         """Queue work for a thread of this process, such as one that submits jobs of other lanes.
 
-        Return at once the work that is queued or runs: that of an earlier request with the same `key`, if it
-        has not ended. Raises RuntimeError and InvalidInput like `submit`.
+        Return at once. A job with the same `key` that has not ended is shared, with its `work`. Raises
+        RuntimeError and InvalidInput like `submit`.
         """
         run = Run(next(self._numbers), lane, kind, key, subject=subject, work=work)
-        return cast(AnyWork, self._call(run, requester).run.work)
+        return self._job(self._call(run, requester))
 
     def warm(self, environment: Environment, lane: str = ALONE) -> None:
         """Start a worker that imports JAX, ahead of its first job. Return at once.
@@ -420,6 +413,15 @@ class Pool:
         self.close()
 
     # The methods of a Job.
+
+    def _job(self, caller: Caller) -> Job[Any]:
+        return Job(
+            functools.partial(self._status, caller),
+            functools.partial(self._cancel, caller),
+            functools.partial(self._wait, caller),
+            unchanged,
+            caller.run.work,
+        )
 
     def _status(self, caller: Caller) -> Status:
         with self._lock:
@@ -714,12 +716,14 @@ class Pool:
 
         assert run.work is not None
         state: str = "done"
-        outcome: dict[str, Any] = {"result": {}}
+        outcome: dict[str, Any] = {}
         try:
-            run.work.run(report)
+            outcome = {"result": run.work.run(report)}
+        except InvalidInput as error:
+            state, outcome = "failed", {"error": str(error)}
         except Exception as error:  # a bug must not stop the lane
-            state = "failed"
-            outcome = {"error": str(error), "details": traceback.format_exc()}
+            sentence = f"the {run.kind} failed: {type(error).__name__}: {error}"
+            state, outcome = "failed", {"error": sentence, "details": traceback.format_exc()}
         with self._lock:
             self._in_threads.remove(run)
             if not run.finished:

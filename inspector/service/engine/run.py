@@ -3,23 +3,12 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Callable
 from dataclasses import dataclass, field
-from typing import Any, Protocol
+from typing import Any
 
 from inspector.service.engine.environment import Environment
-from inspector.service.engine.job import FINAL, FIRST_PHASE, Status
+from inspector.service.engine.job import FINAL, FIRST_PHASE, Status, Work
 from inspector.service.engine.requester import LOCAL, NO_SUBJECT, Requester, Subject
-
-
-class Work(Protocol):
-    """What a thread of this process does, such as one that submits other jobs."""
-
-    def run(self, report: Callable[[str, dict[str, Any]], None]) -> None:
-        """Do it. `report` takes a phase and its figures. An exception is why it failed."""
-
-    def stop(self) -> None:
-        """Have `run` return soon. Also called if it never began. The pool's lock is held."""
 
 
 @dataclass(eq=False)
@@ -47,7 +36,7 @@ class Run:
     ended: float | None = None
     phases: list[tuple[str, float]] = field(default_factory=list)  # name, and when it began
     progress: dict[str, Any] = field(default_factory=dict)
-    result: dict[str, Any] | None = None
+    result: Any = None  # JSON of a worker, or what the `work` returned
     error: str | None = None
     details: str | None = None
 

@@ -9,7 +9,7 @@ from collections.abc import Callable, Mapping
 from concurrent.futures import Executor
 from contextlib import AbstractContextManager
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, cast
 
 from cachetools import LRUCache
 
@@ -31,7 +31,7 @@ MOST_KEPT = 16  # the searches last started
 
 
 @dataclass(frozen=True)
-class Request:
+class SearchRequest:
     """What identifies a search: equal requests share one."""
 
     space: Space
@@ -153,7 +153,7 @@ class Searches:
         self._lock = threading.Lock()
         self._known: LRUCache[str, Watched] = LRUCache(MOST_KEPT)
 
-    def get(self, request: Request) -> Watched | None:
+    def get(self, request: SearchRequest) -> Watched | None:
         """Return the search of this request, if it runs or its result is known."""
         with self._lock:
             return self._known.get(request.key())
@@ -164,7 +164,7 @@ class Searches:
             return [watched for watched in self._known.values() if owner in watched.owners]
 
     def start(
-        self, request: Request, requester: Requester = LOCAL, link: Mapping[str, str] | None = None
+        self, request: SearchRequest, requester: Requester = LOCAL, link: Mapping[str, str] | None = None
     ) -> Watched:
         """Start the search of this request, or join the running one.
 
@@ -186,7 +186,8 @@ class Searches:
         )
         subject = Subject(layout_title(layout), layout.target, digest(layout))
         watched = Watched(search, layout, self._run, link)
-        watched = self._pool.coordinate("search", request.key(), watched, requester, subject, lanes.SEARCHES)
+        job = self._pool.coordinate("search", request.key(), watched, requester, subject, lanes.SEARCHES)
+        watched = cast(Watched, job.work)
         with self._lock:
             watched.owners.add(requester.owner)
             self._known[request.key()] = watched

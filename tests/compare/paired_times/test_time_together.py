@@ -68,8 +68,8 @@ def test_invalid_requests_are_rejected_before_a_worker_starts(one: Snapshot) -> 
     try:
         for rounds in (0, 5, 51):
             with pytest.raises(InvalidInput, match=f"rounds is {rounds}"):
-                service.start_timing([one, one], rounds)
+                service.timing([one, one], rounds).start()
         with pytest.raises(InvalidInput, match="layout 2 cannot: its target"):
-            service.start_timing([one, planned(target="plan")], 6)
+            service.timing([one, planned(target="plan")], 6).start()
     finally:
         service.close()

@@ -19,7 +19,6 @@ from inspector.compare.splits import split_of, without_idle_axes
 from inspector.compiled.collective_roles import ACTIVATIONS, EXPERTS, GRADIENTS, PARAMETERS, ROLES
 from inspector.core.errors import InvalidInput
 from inspector.core.snapshot import Memory, Snapshot, Source
-from inspector.layout.plan import with_programs
 from inspector.machines import hardware
 from inspector.machines.prediction import memory
 from inspector.service.inspection import Inspection
@@ -95,10 +94,7 @@ RULES = "batch=data,embed=data,expert=model,heads=model,mlp=model,vocab=model"
 def propagated(service: Inspection, model: str, axes: str, rules: str) -> Snapshot:
     given = {"model": model, "mesh": "2x4", "axes": axes, "rules": rules, "layers": "1"}
     layout = layouts.parse(given).unwrap()
-    service.propagate(layout)
-    programs = service.known_programs(layout, ("train_step",))
-    assert programs
-    return with_programs(service.plan(layout), programs)
+    return service.with_programs(service.plan(layout), layout)
 
 
 @pytest.mark.nightly

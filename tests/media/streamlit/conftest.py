@@ -14,6 +14,7 @@ from inspector.core import snapshot, user_folder
 from inspector.core.snapshot import Snapshot
 from inspector.media.streamlit.page import page_switch
 from inspector.service.inspection import Inspection
+from inspector.service.request import Request
 from tests.media.streamlit.scripted_page import PATIENCE, ScriptedPage
 
 
@@ -35,7 +36,9 @@ def without_programs(monkeypatch: pytest.MonkeyPatch) -> None:
     endless = SimpleNamespace(
         state="running", finished=False, progress={}, wait=lambda seconds: None, cancel=lambda: None
     )
-    monkeypatch.setattr(Inspection, "start_propagation", lambda *_, **__: endless)
+    monkeypatch.setattr(
+        Inspection, "programs", lambda _, layout, *__, **___: Request(layout.key(), lambda: endless)
+    )
 
 
 @pytest.fixture

@@ -13,6 +13,7 @@ from inspector.media.streamlit.panels import improve_panel, snapshot_panels
 from inspector.media.streamlit.session import chip_choice, current_layout, last_shown
 from inspector.producers.model.abstract import abstract_state
 from inspector.service.inspection import Inspection
+from inspector.service.request import Request
 from tests.media.streamlit.drawn_figures import figures
 from tests.media.streamlit.session.test_propagation import FakeJob
 
@@ -60,8 +61,9 @@ def test_the_last_figures_stay_until_the_next_are_computed(open_page, monkeypatc
     assert "unknown" not in shown
     job = FakeJob((), error="No rule for op.")
     with monkeypatch.context() as patch:
-        patch.setattr(Inspection, "start_propagation", lambda *_, **__: job)
-        patch.setattr(Inspection, "known_programs", lambda *_, **__: None)
+        patch.setattr(
+            Inspection, "programs", lambda _, layout, *__, **___: Request(layout.key(), lambda: job)
+        )
         page.type(page.rule_key(1, "axes"), "data")
         assert [metric.value for metric in page.test.metric] == [f":gray[{one}]" for one in shown]
         assert all(map(computing, page.test.metric))
@@ -73,8 +75,9 @@ def test_the_last_figures_stay_until_the_next_are_computed(open_page, monkeypatc
 
 
 def test_what_needs_no_program_is_not_computed(open_page, monkeypatch):
-    monkeypatch.setattr(Inspection, "start_propagation", lambda *_, **__: FakeJob(()))
-    monkeypatch.setattr(Inspection, "known_programs", lambda *_, **__: None)
+    monkeypatch.setattr(
+        Inspection, "programs", lambda _, layout, *__, **___: Request(layout.key(), lambda: FakeJob(()))
+    )
     page = open_page(**SMALL)
     assert [computing(metric) for metric in page.test.metric] == [True, False, True, True]
     assert page.test.metric[1].value == "unknown", "no chip is chosen"

@@ -22,7 +22,7 @@ def upload(page: Any, name: str, content: bytes) -> None:
     page.open("drawer:Advanced")
     page.test.get("file_uploader")[0].set_value((name, content, "text/plain")).run()
     until = time.monotonic() + PATIENCE
-    while page.test.session_state["rule_file_job_task"] is not None and time.monotonic() < until:
+    while page.test.session_state["asked:rule_file"].job is not None and time.monotonic() < until:
         time.sleep(0.05)
         page.test.run()
     page.test.run()
@@ -30,10 +30,10 @@ def upload(page: Any, name: str, content: bytes) -> None:
 
 
 def test_rules_of_a_file_are_applied(page: Any) -> None:
-    original = Inspection.start_rules
+    original = Inspection.rules
     with (
         mock.patch.object(rule_files, "rule_sets", side_effect=AssertionError("in the server")),
-        mock.patch.object(Inspection, "start_rules", autospec=True, side_effect=original) as started,
+        mock.patch.object(Inspection, "rules", autospec=True, side_effect=original) as started,
     ):
         upload(page, "base.yml", RULES)
         page.press("rule_set:0")

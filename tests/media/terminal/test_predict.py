@@ -170,8 +170,7 @@ def test_a_run_with_a_snapshot_in_the_folder_is_not_compiled(path, tmp_path, cap
     (after,) = printed(capsys, *command)["rows"]
     # With the programs before the compile, as a Snapshot of a compile has them.
     with options.workers() as service:
-        service.propagate(run.layout)
-        kept.write_text(snapshot.dumps(service.with_propagated(made, run.layout)))
+        kept.write_text(snapshot.dumps(service.with_programs(made, run.layout)))
     assert after["predicted"] == printed(capsys, "predict", str(kept))["seconds"]
     assert after["error"] == after["predicted"] / 0.02 - 1
 

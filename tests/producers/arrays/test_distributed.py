@@ -65,7 +65,7 @@ def planned(layout: Layout) -> Snapshot:
 
 
 def run(service: Inspection, layout: Layout) -> Snapshot:
-    return service.start_run(layout, planned(layout)).wait(PATIENCE).answer()
+    return service.run(layout, planned(layout)).answer()
 
 
 def gone(pids: list[int]) -> None:
@@ -207,7 +207,7 @@ def test_a_process_that_ends_during_a_collective(several, number, how, message) 
 def test_the_next_run_works_after_a_killed_process_and_after_a_cancel(service) -> None:
     layout = layout_of({"processes": "2", "steps": "10000", "depth": "64"})
     for number in (1, "cancel"):
-        job = service.start_run(layout, planned(layout))
+        job = service.run(layout, planned(layout)).start()
         until(lambda job=job: job.status().phase == "steps" or job.finished)
         assert job.state == "running", job.error
         (seat,) = [seat for seat in service.pool.workers(lanes.RUNS) if seat.busy]
@@ -243,7 +243,7 @@ def test_too_little_memory_is_refused_and_workers_stay(service) -> None:
 @pytest.mark.nightly
 def test_a_layout_of_several_processes_can_be_restored(service) -> None:
     saved, new = layout_of({"processes": "2"}), layout_of({"processes": "2", "mesh": "4x2"})
-    restoration = service.start_restoration(saved, new, planned(saved), planned(new))
+    restoration = service.restoration(saved, new, planned(saved), planned(new)).start()
     assert restoration.wait(PATIENCE).status().state == "done", restoration.status().error
     found = restoration.answer().snapshot
     assert found.findings == ()

@@ -49,7 +49,7 @@ def service(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Inspection]:
 
 
 def start(service: Inspection, layout: Layout) -> Job:
-    return service.start_run(layout, service.plan(layout))
+    return service.run(layout).start()
 
 
 def compiling(service: Inspection, layout: Layout) -> Job:
@@ -87,7 +87,7 @@ def test_two_concurrent_compiles_for_different_targets(service: Inspection) -> N
         found = job.wait().answer()
         assert found.source.target == layout.target
         assert found.program("train_step").collectives
-        assert service.cached_compile(layout) == found
+        assert service.run(layout).known() == found
 
 
 @pytest.mark.nightly
@@ -102,7 +102,7 @@ def test_a_cancelled_compile_ends_and_leaves_no_files(service: Inspection) -> No
         job.answer()
     # The compiler cannot be cancelled, so its process is ended.
     wait_until_gone(busy)
-    assert service.cached_compile(layout) is None
+    assert service.run(layout).known() is None
     small = layout_for("tpu:v5e:2x2", SMALL | {"depth": "128"})
     assert start(service, small).wait().answer().programs
     assert left_behind(Path(tempfile.gettempdir())) == before
@@ -118,7 +118,7 @@ def test_a_killed_compiler_is_an_error_and_the_next_one_works(service: Inspectio
     with pytest.raises(InvalidInput, match="SIGKILL") as refused:
         job.answer()
     assert "\n" not in str(refused.value)
-    assert service.cached_compile(layout) is None
+    assert service.run(layout).known() is None
     small = layout_for("tpu:v5e:2x2", SMALL | {"depth": "128"})
     assert start(service, small).wait().answer().programs
 

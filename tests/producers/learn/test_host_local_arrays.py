@@ -39,7 +39,7 @@ def asked(**fields: str) -> HostLocal:
 
 
 def exchange(service: Inspection, wanted: HostLocal) -> Exchanged:
-    return service.start_exchange(wanted).wait(PATIENCE).answer()
+    return service.exchange(wanted).answer()
 
 
 @pytest.mark.nightly

@@ -193,7 +193,7 @@ def test_a_compile_for_a_target_is_that_of_constraints_without_devices(service) 
     if missing is not None:
         pytest.skip(missing)
     found, expected = (
-        service.start_run(layout, service.plan(layout)).wait().answer() for layout in (by_devices, by_names)
+        service.run(layout, service.plan(layout)).answer() for layout in (by_devices, by_names)
     )
     assert found.mesh == expected.mesh
     assert found.arrays == expected.arrays
@@ -238,7 +238,7 @@ def test_arrays_in_host_memory_are_planned_run_and_compiled_there(service) -> No
     assert {one: plan.array(one).memory_kind for one in kinds} == kinds
     assert memory_of_state(plan) == (held, held)
     assert plan.program("train_step").memory_use is None, "it is not estimated with such arrays"
-    run = service.start_run(here, plan).wait().answer()
+    run = service.run(here, plan).answer()
     assert run.array(path).memory_kind == PINNED and run.array("params/up").memory_kind == "device"
     assert run.findings == ()
 
@@ -248,7 +248,7 @@ def test_the_peak_of_a_tpu_leaves_out_host_memory(service) -> None:
     layout = layout_of("on_host", target="tpu:v5e:2x4", width="8192")
     if (missing := targets.missing_compiler(layout.machine)) is not None:
         pytest.skip(missing)
-    found = service.start_run(layout, service.plan(layout)).wait().answer()
+    found = service.run(layout, service.plan(layout)).answer()
     program, held, batch = found.program("train_step"), 8192 * 8192 * 4 // 2, 64 * 8192 * 4 // 4
     memory = program.memory
     assert memory.arguments == held + batch
@@ -289,7 +289,7 @@ def test_a_shard_map_on_its_own_explicit_mesh_is_the_same_everywhere(service, ta
         pytest.skip(missing)
     found = planned(service, layout)
     if target != "plan":
-        found = service.start_run(layout, service.plan(layout)).wait().answer()
+        found = service.run(layout, service.plan(layout)).answer()
     assert [one for one in found.findings if one.level == "error"] == []
     assert found.array("w").spec == (("model",), None)
     (reduced,) = [one for one in found.program("apply").collectives if one.op == "all-reduce"]

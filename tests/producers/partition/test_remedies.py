@@ -15,7 +15,7 @@ LARGE = {"depth": "32768", "layers": "1", "batch": "8", "mesh": "8", "axes": "da
 
 
 def planned(service: Inspection, layout: Layout):
-    service.start_state(layout).wait().answer()
+    service.state(layout).answer()
     return service.with_programs(service.plan(layout), layout)
 
 
@@ -24,8 +24,8 @@ def test_the_smallest_change_that_fits_is_found(service: Inspection) -> None:
     v5e = hardware.chip("v5e")
     before = assess(planned(service, layout), v5e)
     assert before.memory.fits is False
-    found: Remedies = service.start_remedies(layout, "v5e").wait().answer()
-    assert service.known_remedies(layout, "v5e") == found
+    found: Remedies = service.remedies(layout, "v5e").answer()
+    assert service.remedies(layout, "v5e").known() == found
     best = found.best
     assert best is not None and found.tried[-1] == best
     for remedy in found.tried[:-1]:
@@ -39,7 +39,7 @@ def test_the_smallest_change_that_fits_is_found(service: Inspection) -> None:
 
 def test_a_layout_that_nothing_makes_fit_has_the_closest_change(service: Inspection) -> None:
     layout = layouts.parse(LARGE | {"depth": "262144", "mesh": "1", "target": "plan"}).unwrap()
-    found = service.start_remedies(layout, "v5e").wait().answer()
+    found = service.remedies(layout, "v5e").answer()
     assert found.best is None and of_remedies(found, found.closest.need) is None
     needs = [remedy.need.peak_bytes for remedy in found.tried if remedy.need is not None]
     assert found.closest.need.peak_bytes == min(needs)

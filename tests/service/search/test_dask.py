@@ -30,7 +30,7 @@ def cluster(tmp_path) -> Iterator[Cluster]:
 @pytest.fixture
 def space(service) -> Space:
     layout = layouts.parse({"mesh": "4", "axes": "data", "depth": "32", "layers": "1"}).unwrap()
-    return space_of(layout, service.start_state(layout).wait().answer())
+    return space_of(layout, service.state(layout).answer())
 
 
 def search(space: Space, store: Path, address: str | None, on_progress=None) -> SearchResult:

@@ -40,7 +40,7 @@ def _workers_end() -> Iterator[None]:
 def space(service) -> Space:
     """A space of eight devices, whose propagations take seconds."""
     layout = layouts.parse({"mesh": "8", "axes": "data", "depth": "64", "steps": "2"}).unwrap()
-    return space_of(layout, service.start_state(layout).wait().answer())
+    return space_of(layout, service.state(layout).answer())
 
 
 @pytest.fixture
@@ -114,7 +114,7 @@ def test_one_and_two_workers_give_the_same_result_and_a_second_search_reads_it(s
 def test_single_rules_of_the_best_candidate_are_changed(service, store):
     """All eight devices are locked to data parallelism, whose state is smaller if rules shard it too."""
     layout = layouts.parse({"mesh": "8", "axes": "data", "depth": "64"}).unwrap()
-    space = space_of(layout, service.start_state(layout).wait().answer(), locks=["data=8"])
+    space = space_of(layout, service.state(layout).answer(), locks=["data=8"])
     before = search(space, store, objective="memory", improve=False)
     after = search(space, store, objective="memory")
     first, best = before.candidates[0], after.candidates[0]
@@ -124,14 +124,14 @@ def test_single_rules_of_the_best_candidate_are_changed(service, store):
     known = {json.dumps(candidate.layout) for candidate in before.candidates}
     added = [candidate for candidate in after.candidates if json.dumps(candidate.layout) not in known]
     assert added and all(one.peak_bytes < first.peak_bytes for one in added)
-    kept = space_of(layout, service.start_state(layout).wait().answer(), locks=["data=8", "rules"])
+    kept = space_of(layout, service.state(layout).answer(), locks=["data=8", "rules"])
     assert not kept.near(layout)
 
 
 @pytest.mark.nightly
 def test_compiled_candidates_are_measured_and_the_best_is_the_fastest(service, store, monkeypatch):
     layout = layouts.parse({"mesh": "2", "axes": "data", "depth": "32", "layers": "1", "steps": "2"}).unwrap()
-    space = space_of(layout, service.start_state(layout).wait().answer())
+    space = space_of(layout, service.state(layout).answer())
     result = search(space, store, chip=None, budget=2)
     compiled = [candidate for candidate in result.candidates if candidate.stage == "compiled"]
     assert 1 <= len(compiled) <= 2 and any(one.current for one in compiled)

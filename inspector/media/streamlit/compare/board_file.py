@@ -2,22 +2,23 @@
 
 from __future__ import annotations
 
+from pathlib import Path
+
 import streamlit as st
 
 from inspector.compare import board as boards
 from inspector.compare.board import Board
-from inspector.core.errors import InvalidInput
 from inspector.core.formatting import counted
-from inspector.core.temporary_folder import TemporaryFolder
 from inspector.media.streamlit.page import buttons
 from inspector.media.streamlit.page.plain_text import plain
 from inspector.media.streamlit.parts import downloads
-from inspector.media.streamlit.session import chip_choice, pins, user, waiting
+from inspector.media.streamlit.session import asked, chip_choice, pins, user
 from inspector.media.streamlit.streamlit_internals import UploadedFile
+from inspector.service.engine import Job
+from inspector.service.request import Request
 
 _MEBIBYTE = 1024**2
 _FILE = "board_file"
-_READ = "board_file_read"  # (file id, Board or InvalidInput) of the last upload
 
 
 def draw_download(board: Board) -> None:
@@ -40,11 +41,12 @@ def draw_upload(board: Board) -> None:
         max_upload_size=boards.MOST_BYTES // _MEBIBYTE,
     )
     if uploaded is None:
-        st.session_state[_READ] = None
+        asked.forget(_FILE)
         return
-    opened = _read(uploaded)
-    if isinstance(opened, InvalidInput):
-        st.error(plain(str(opened)), icon=":material/error:")
+    request = Request(uploaded.file_id, lambda: _start(uploaded))
+    opened = asked.waited(_FILE, request, "Reading the file …").result
+    if opened is None:
+        asked.show_failure(_FILE, request.key)
         return
     st.caption(f"{counted(len(opened.pins), 'layout')}: {plain(', '.join(opened.names))}.")
     with st.container(horizontal=True):
@@ -55,26 +57,13 @@ def draw_upload(board: Board) -> None:
             buttons.draw(label, "add_to_board", "add", change, lambda now: now.joined(opened))
 
 
-def _read(uploaded: UploadedFile) -> Board | InvalidInput:
-    """Return the board in a file, or the error. A worker reads it once, not again on each rerun."""
-    read: tuple[str, Board | InvalidInput] | None = st.session_state.get(_READ)
-    if read is not None and read[0] == uploaded.file_id:
-        return read[1]
-    opened: Board | InvalidInput
-    folder = TemporaryFolder()
-    try:
-        path = folder.path / "board.json"
+def _start(uploaded: UploadedFile) -> Job[Board]:
+    def start(folder: Path) -> Job[Board]:
+        path = folder / "board.json"
         path.write_bytes(uploaded.getvalue())  # without a copy
-        job = user.service().start_board(path, uploaded.name)
-        opened = waiting.wait_for(job, "Reading the file …")
-    except InvalidInput as error:
-        opened = error
-    except OSError as error:
-        opened = InvalidInput(f"the upload cannot be stored: {error.strerror}")
-    finally:
-        folder.remove(patience=0)
-    st.session_state[_READ] = (uploaded.file_id, opened)
-    return opened
+        return user.service().board(path, uploaded.name).start()
+
+    return asked.in_folder(start)
 
 
 def _replace(opened: Board) -> None:

@@ -18,9 +18,9 @@ from inspector.core.snapshot import Snapshot
 from inspector.layout import Layout
 from inspector.layout.plan import NOT_PROPAGATED
 from inspector.media.streamlit.page.plain_text import plain
-from inspector.media.streamlit.session import propagation
+from inspector.media.streamlit.session import asked, chip_choice, propagation
 from inspector.service.inspection import Inspection
-from inspector.service.newest import Outcome
+from inspector.service.request import Outcome
 
 POLL_SECONDS = 0.3
 _NEWEST = "board_propagation"
@@ -78,4 +78,5 @@ def _missing(snapshot: Snapshot) -> Layout | None:
 
 
 def _outcome(service: Inspection, layout: Layout, start: bool = False) -> Outcome[PropagatedPrograms]:
-    return propagation.of_programs(_NEWEST, service, layout, layout.entry.programs, start)
+    request = service.programs(layout, layout.entry.programs, platforms=chip_choice.platforms())
+    return asked.of(_NEWEST, cancels=False).ask(request, start)

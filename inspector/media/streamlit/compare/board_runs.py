@@ -12,7 +12,7 @@ from inspector.layout import Layout, emulation
 from inspector.machines import targets
 from inspector.media.streamlit.page.plain_text import plain
 from inspector.media.streamlit.panels import run_panel
-from inspector.media.streamlit.session import job_progress, pins, screenshot_mode
+from inspector.media.streamlit.session import asked, pins, screenshot_mode
 from inspector.service.inspection import Inspection
 
 
@@ -24,12 +24,11 @@ def show(service: Inspection, board: Board) -> None:
     with screenshot_mode.controls("board_runs", gap="small"):
         left = []
         for name, layout, planned in plans:
-            job = _job(layout)
-            if job_progress.is_running(job):
+            if asked.of(_job(layout)).job is not None:
                 st.caption(f"**{plain(name)}**")
-                job_progress.show(job)
+                asked.show_progress(_job(layout))
             else:
-                job_progress.show_problem(job)
+                asked.show_failure(_job(layout), layout.key())
                 if _can_run(layout):
                     left.append((layout, planned))
         if left and st.button(
@@ -46,7 +45,7 @@ def show(service: Inspection, board: Board) -> None:
 
 def running(board: Board) -> list[str]:
     """Return the names of the layouts that are being compiled or run."""
-    return [name for name, layout, _ in _plans(board) if job_progress.is_running(_job(layout))]
+    return [name for name, layout, _ in _plans(board) if asked.of(_job(layout)).job is not None]
 
 
 def _plans(board: Board) -> list[tuple[str, Layout, Snapshot]]:
@@ -69,7 +68,7 @@ def _start(service: Inspection, layout: Layout, planned: Snapshot) -> None:
     def then(run: Snapshot) -> None:
         pins.replace_plan(layout, run)
 
-    job_progress.start(_job(layout), lambda: run_panel.task(service, layout, planned, then))
+    asked.of(_job(layout)).again(run_panel.request(service, layout, planned, then))
 
 
 def _job(layout: Layout) -> str:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Sequence
+from dataclasses import replace
 
 import streamlit as st
 
@@ -16,13 +17,13 @@ from inspector.figures.paired_times import ratio_intervals
 from inspector.media.streamlit.page import page_width
 from inspector.media.streamlit.page.plain_text import plain
 from inspector.media.streamlit.parts import chart, render
-from inspector.media.streamlit.session import job_progress, screenshot_mode, user
-from inspector.media.streamlit.session.job_progress import Progress, Task
+from inspector.media.streamlit.session import asked, screenshot_mode, user
 from inspector.sections import paired_times as section_of_times
 from inspector.sections.phases import PHASE_NAMES, phase_label
 from inspector.sections.section import Folded, text
 from inspector.service.engine import Status
 from inspector.service.inspection import Inspection
+from inspector.service.request import Progress, Request
 
 Pins = Sequence[tuple[str, Snapshot]]
 
@@ -43,7 +44,7 @@ def show(pins: Pins, baseline: int) -> None:
 
 def _show_controls(service: Inspection, pins: Pins, baseline: int) -> None:
     with st.container():
-        if job_progress.show(_JOB):
+        if asked.show_progress(_JOB):
             return
         candidates = service.timing_candidates([snapshot for _, snapshot in pins], baseline)
         with st.container(horizontal=True, vertical_alignment="bottom"):
@@ -57,16 +58,17 @@ def _show_controls(service: Inspection, pins: Pins, baseline: int) -> None:
                 persist_state="session",
                 help="Each round runs every layout once. More rounds give narrower intervals.",
             )
+            request = _request(service, pins, int(rounds), baseline)
             if st.button(
                 "Time layouts",
                 key="timing_button",
                 type="secondary" if st.session_state.get(_RESULT) else "primary",
                 icon=":material/timer:",
             ):
-                _start(service, pins, int(rounds), baseline)
+                asked.of(_JOB).again(request)
                 st.rerun()
         st.caption(_description(candidates, [name for name, _ in pins], baseline))
-    job_progress.show_problem(_JOB)
+    asked.show_failure(_JOB, request.key)
 
 
 def _description(candidates: Candidates, names: Sequence[str], baseline: int) -> str:
@@ -81,18 +83,13 @@ def _description(candidates: Candidates, names: Sequence[str], baseline: int) ->
     return "\n".join([plain(first), "", *(f"- {plain(line)}" for line in excluded)])
 
 
-def _start(service: Inspection, pins: Pins, rounds: int, baseline: int) -> None:
+def _request(service: Inspection, pins: Pins, rounds: int, baseline: int) -> Request[PairedTimes]:
     snapshots = [snapshot for _, snapshot in pins]
 
-    def make() -> Task:
-        job = service.start_timing(snapshots, rounds, baseline)
+    def keep(times: PairedTimes) -> None:
+        st.session_state[_RESULT] = ([*map(_key, snapshots)], times)
 
-        def finish() -> None:
-            st.session_state[_RESULT] = ([*map(_key, snapshots)], job.answer())
-
-        return Task(job_progress.of_job(job, _progress), finish, job.cancel)
-
-    job_progress.start(_JOB, make)
+    return replace(service.timing(snapshots, rounds, baseline), describe=_progress, keep=keep)
 
 
 def _progress(status: Status) -> Progress:

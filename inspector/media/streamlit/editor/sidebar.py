@@ -19,19 +19,20 @@ from inspector.core.snapshot import Finding, Snapshot
 from inspector.layout import Layout, presets, rule_files
 from inspector.layout.fields import TRAINING_SIZES
 from inspector.layout.plan import UNMATCHED
-from inspector.layout.rule_files import RuleSet
+from inspector.layout.rule_files import RuleFile, RuleSet
 from inspector.machines import targets
 from inspector.media.streamlit.editor import target_picker, typed_fields
 from inspector.media.streamlit.page import buttons
 from inspector.media.streamlit.page.plain_text import plain
 from inspector.media.streamlit.parts import preset_pills
-from inspector.media.streamlit.session import current_layout, job_progress, kept_field, user
-from inspector.media.streamlit.session.job_progress import Progress, Task
+from inspector.media.streamlit.session import asked, current_layout, kept_field, user
 from inspector.media.streamlit.streamlit_internals import DeltaGenerator, UploadedFile
 from inspector.model import ModelEntry, Size, SizePreset
 from inspector.model.built_in import published
 from inspector.model.built_in.catalogue import CATALOGUE
 from inspector.service.compile_cache import CompileCache
+from inspector.service.engine import Job
+from inspector.service.request import Outcome, Progress, Request
 
 MAIN_SIZES = ("batch", "seq", "layers", "depth", "embed", "scan")
 # How each library applies rules.
@@ -55,8 +56,7 @@ _SWITCHES = {
         "Seven loops of the same step, mean ± deviation, as in the Flax guide.",
     ),
 }
-_RULE_FILE = "rule_file_sets"  # (identity of the upload, its lists)
-_RULE_JOB = "rule_file_job"
+_RULE_FILE = "rule_file"
 _MOST_RULE_FILE_MEBIBYTES = 1
 _MOST_PATHS = 5  # without a match, below the patterns
 _MOST_PILLS = 5  # more presets are a list
@@ -184,8 +184,7 @@ class Editor:
                 label_visibility="collapsed",
             )
             if uploaded is None:
-                st.session_state.pop(_RULE_FILE, None)
-                job_progress.cancel(_RULE_JOB)
+                asked.of(_RULE_FILE).cancel()
                 return
             for number, rule_set in enumerate(_rule_sets(uploaded)):
                 changed = rule_set.applied_to(current_layout.last_layout())
@@ -424,27 +423,17 @@ def _rule_sets(uploaded: UploadedFile) -> tuple[RuleSet, ...]:
 
     Return no list before, and none if the file has no rules, with the reason on the page.
     """
-    known: tuple[str, tuple[RuleSet, ...]] = st.session_state.get(_RULE_FILE, ("", ()))
-    if known[0] != uploaded.file_id:
-        known = uploaded.file_id, ()
-        st.session_state[_RULE_FILE] = known
-        job_progress.cancel(_RULE_JOB)
-        job_progress.start(_RULE_JOB, lambda: _rules_task(uploaded))
-    if not job_progress.show(_RULE_JOB):
-        job_progress.show_problem(_RULE_JOB)
-    return known[1]
+    name = uploaded.name
 
+    def start() -> Job[RuleFile]:
+        text = uploaded.getvalue().decode("utf-8", errors="replace")
+        return user.service().rules(text, name).start()
 
-def _rules_task(uploaded: UploadedFile) -> Task:
-    text = uploaded.getvalue().decode("utf-8", errors="replace")
-    job = user.service().start_rules(text, uploaded.name)
-    identity = uploaded.file_id
-
-    def finish() -> None:
-        st.session_state[_RULE_FILE] = identity, job.answer().sets
-
-    progress = Progress(f"Reading {uploaded.name}", 0.0)
-    return Task(job_progress.of_job(job, lambda _: progress), finish, job.cancel, identity)
+    request = Request(uploaded.file_id, start, describe=lambda status: Progress(f"Reading {name}"))
+    rules: Outcome[RuleFile] = asked.of(_RULE_FILE).ask(request)
+    if not asked.show_failure(_RULE_FILE, request.key):
+        asked.show_progress(_RULE_FILE)
+    return () if rules.result is None else rules.result.sets
 
 
 def _draw_following(entry: ModelEntry) -> None:

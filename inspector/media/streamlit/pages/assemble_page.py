@@ -160,14 +160,8 @@ def provenance_line(assembly: Assembly, assembled: Assembled) -> str:
 
 
 def _assembled(assembly: Assembly) -> Assembled | None:
-    service = user.service()
-    return guide_form.result(
-        "assemble",
-        assembly.key(),
-        lambda: service.start_assembly(assembly),
-        "Building the array with JAX …",
-        most=8,
-    )
+    request = user.service().assembly(assembly)
+    return guide_form.result("assemble", request, "Building the array with JAX …")
 
 
 def _show_figures(assembly: Assembly, assembled: Assembled, name: str) -> None:

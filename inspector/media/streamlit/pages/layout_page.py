@@ -41,7 +41,7 @@ from inspector.media.streamlit.session import (
 from inspector.sections import assessed, sharding_errors
 from inspector.service.agreement import placed_as_planned
 from inspector.service.inspection import Inspection
-from inspector.service.newest import Outcome
+from inspector.service.request import Outcome
 
 _placed = NewestResults[int | None](most=8)
 _OF_PROGRAMS = ("Communication", "Time", "Memory")  # tabs that show propagated programs

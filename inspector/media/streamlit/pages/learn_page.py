@@ -18,7 +18,7 @@ from inspector.media.streamlit.page import buttons
 from inspector.media.streamlit.page.plain_text import plain
 from inspector.media.streamlit.parts import chart, downloads, guide_form
 from inspector.media.streamlit.parts.guide_form import Fields
-from inspector.media.streamlit.session import user
+from inspector.media.streamlit.session import asked, user
 from inspector.sections import provenance
 
 FIELD_PX = 180
@@ -50,13 +50,10 @@ def show() -> None:
     if (request := _draw_fields(guide)) is not None and (
         guide not in taken or taken[guide].request != request
     ):
-        service = user.service()
-        result = service.known_tutorial(request) or guide_form.result(
+        result = guide_form.result(
             "learn",
-            repr(request),
-            lambda: service.start_tutorial(request),
+            user.service().tutorial(request),
             f"Running the tutorial on {counted(request.devices, 'emulated device')} …",
-            most=1,
         )
         if result is not None:
             taken[guide] = Taken(request, result)
@@ -91,7 +88,7 @@ def _show_tutorial(taken: Taken) -> None:
     if failed:
         number, step = failed[0]
         st.error(plain(f"Step {number} failed: {step.problem}"), icon=":material/error:")
-        buttons.draw("Run again", "learn:again", "refresh", _forget, request.guide)
+        buttons.draw("Run again", "learn:again", "refresh", _run_again, request)
     with st.container(horizontal=True, vertical_alignment="center"):
         st.caption(_run_text(taken), width="stretch")
         _draw_step_buttons(taken)
@@ -189,9 +186,9 @@ def _taken() -> dict[str, Taken]:
     return taken
 
 
-def _forget(guide: str) -> None:
-    _taken().pop(guide, None)
-    st.session_state.pop("learn:results", None)
+def _run_again(request: TutorialRequest) -> None:
+    _taken().pop(request.guide, None)
+    asked.of("learn").again(user.service().tutorial(request))
 
 
 def _step_key(guide: str, number: int) -> str:

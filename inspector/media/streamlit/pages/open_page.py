@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from functools import partial
+from pathlib import Path
 from typing import Any
 
 import streamlit as st
@@ -13,17 +14,16 @@ from inspector.core.errors import InvalidInput, shown
 from inspector.core.formatting import counted, seconds_text
 from inspector.core.snapshot import Snapshot
 from inspector.core.sources import READERS
-from inspector.core.temporary_folder import TemporaryFolder
 from inspector.layout import parse_given_mesh
 from inspector.media.streamlit.page import page_width
 from inspector.media.streamlit.page.plain_text import plain
 from inspector.media.streamlit.panels import snapshot_panels, summary_panel
-from inspector.media.streamlit.session import job_progress, stated_counts, user, view_link
-from inspector.media.streamlit.session.job_progress import Progress, Task
+from inspector.media.streamlit.session import asked, stated_counts, user, view_link
 from inspector.media.streamlit.streamlit_internals import UploadedFile, release
 from inspector.producers.readers import archive, limits
 from inspector.sections import unknown
-from inspector.service.engine import Status
+from inspector.service.engine import Job, Status
+from inspector.service.request import Progress, Request
 
 OPENED = "opened_snapshot"  # (name, Snapshot)
 _SAVED = "opened_saved"  # its name in the library; None for an upload
@@ -48,14 +48,14 @@ def show() -> None:
     if opened is not None:
         problems += view_link.absent(opened[1])
     view_link.show_problems(problems)
-    if not job_progress.show(_JOB):
+    if not asked.show_progress(_JOB):
         if opened is None:
             st.markdown("### Open a file")
             _show_field()
         else:
             with st.expander("Open another file", icon=":material/upload_file:"):
                 _show_field()
-    job_progress.show_problem(_JOB)
+    asked.show_failure(_JOB, _JOB)
     if opened is None:
         _show_formats()
         return
@@ -120,7 +120,7 @@ def _show_field() -> None:
     )
     if not uploads:
         return
-    job_progress.start(_JOB, lambda: _start(uploads, KINDS[kind], mesh, axes))
+    asked.of(_JOB).again(_request(uploads, KINDS[kind], mesh, axes))
     release(uploads)
     st.session_state[_UPLOADS] = st.session_state.get(_UPLOADS, 0) + 1
     st.rerun()
@@ -140,53 +140,40 @@ def _mesh_fields(columns: Sequence[Any], kind: str | None) -> tuple[str, str]:
     return ("", "") if disabled else (mesh or "", axes or "")
 
 
-def _start(uploads: Sequence[UploadedFile], kind: str | None, mesh: str, axes: str) -> Task:
-    """Copy the files to a folder and have a worker read them.
+def _request(uploads: Sequence[UploadedFile], kind: str | None, mesh: str, axes: str) -> Request[Snapshot]:
+    """Return the request to copy the files to a folder and have a worker read them.
 
-    Raises:
-      InvalidInput: a file name or the mesh is not allowed, the files are too many or too large, or the disk
-        is full.
+    It cannot start if a file name or the mesh is not allowed, the files are too many or too large, or the
+    disk is full.
     """
-    given = parse_given_mesh(mesh, axes, limits.MOST_DEVICES, limits.MOST_AXES)
-    total = sum(upload.size for upload in uploads)
-    if total > limits.MOST_UPLOAD_BYTES:
-        raise InvalidInput(
-            f"the {counted(len(uploads), 'file')} have {-(-total // _MEBIBYTE):,} MiB, but at most "
-            f"{limits.MOST_UPLOAD_BYTES // _MEBIBYTE} MiB can be uploaded; use `sharding-inspector import`"
-        )
     # Some browsers send the folders of a file too.
     files = [upload.name.replace("\\", "/").rpartition("/")[2] for upload in uploads]
-    names = [archive.safe_path(file, "the upload").name for file in files]
-    if len(set(names)) != len(names):
-        raise InvalidInput("two files have the same name")
-    service, folder = user.service(), TemporaryFolder()
-    try:
-        inside = folder.path / "files"
-        try:
+    name = files[0] if len(files) == 1 else f"{files[0]} and {len(files) - 1} more"
+
+    def start() -> Job[Snapshot]:
+        given = parse_given_mesh(mesh, axes, limits.MOST_DEVICES, limits.MOST_AXES)
+        total = sum(upload.size for upload in uploads)
+        if total > limits.MOST_UPLOAD_BYTES:
+            raise InvalidInput(
+                f"the {counted(len(uploads), 'file')} have {-(-total // _MEBIBYTE):,} MiB, but at "
+                f"most {limits.MOST_UPLOAD_BYTES // _MEBIBYTE} MiB can be uploaded; use `sharding-inspector "
+                "import`"
+            )
+        names = [archive.safe_path(file, "the upload").name for file in files]
+        if len(set(names)) != len(names):
+            raise InvalidInput("two files have the same name")
+
+        def read(folder: Path) -> Job[Snapshot]:
+            inside = folder / "files"
             inside.mkdir()
             for file_name, upload in zip(names, uploads, strict=True):
                 (inside / file_name).write_bytes(upload.getvalue())  # without a copy
-        except OSError as error:
-            raise InvalidInput(f"the upload cannot be stored: {error.strerror}") from None
-        path = inside / names[0] if len(names) == 1 else inside
-        name = names[0] if len(names) == 1 else f"{names[0]} and {len(names) - 1} more"
-        job = service.start_import(path, name, kind, folder=folder.path, mesh=given)
-    except BaseException:
-        folder.remove(patience=0)
-        raise
+            path = inside / names[0] if len(names) == 1 else inside
+            return user.service().file(path, name, kind, folder=folder, mesh=given).start()
 
-    def finish() -> None:
-        try:
-            put(name, job.answer())
-        finally:
-            folder.remove()
+        return asked.in_folder(read)
 
-    def abandon() -> None:
-        job.cancel()
-        folder.remove()
-
-    progress = job_progress.of_job(job, partial(_progress, name))
-    return Task(progress, finish, job.cancel, abandon=abandon)
+    return Request(_JOB, start, describe=partial(_progress, name), keep=partial(put, name))
 
 
 def _progress(name: str, status: Status) -> Progress:

@@ -40,13 +40,10 @@ def show() -> None:
     if (request := parsed.value) is None:
         guide_form.show_problems(parsed.problems)
         return
-    service = user.service()
     exchanged = guide_form.result(
         "processes",
-        request.key(),
-        lambda: service.start_exchange(request),
+        user.service().exchange(request),
         f"Running {counted(request.processes, 'process', 'processes')} …",
-        most=32,
     )
     if exchanged is None:
         return

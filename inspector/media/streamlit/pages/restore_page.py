@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import Any
 
 import streamlit as st
-from cachetools import LRUCache
 
 from inspector import layout as layouts
 from inspector.core import snapshot
@@ -21,12 +21,12 @@ from inspector.layout.presets import Preset
 from inspector.media.streamlit.page.plain_text import plain
 from inspector.media.streamlit.parts import chart, guide_form, preset_pills, table
 from inspector.media.streamlit.parts.guide_form import Fields
-from inspector.media.streamlit.session import current_layout, job_progress, planning, user
-from inspector.media.streamlit.session.job_progress import Progress, Task
+from inspector.media.streamlit.session import asked, current_layout, planning, user
 from inspector.sections import provenance
 from inspector.service import inspection
-from inspector.service.inspection import Inspection
-from inspector.service.restoration import Outcome, RestorationStatus
+from inspector.service.engine import Status
+from inspector.service.request import Progress, Request
+from inspector.service.restoration import Restoration
 
 ALL_ARRAYS = "All arrays"
 # Fields that place the arrays on the mesh, of which a layout has one, and how they are written.
@@ -35,18 +35,20 @@ _PLACEMENT = {
     "specs": "`place=spec`, joined by commas, with a point between dimensions: `W1=None.model`.",
     "state_specs": "`pattern=spec`, joined by semicolons: `kernel=None.model;.*=fsdp(data)`.",
 }
-# Phases of the two workers, in order.
+# Phases of the two jobs, in order.
 PHASES = {
-    ("save", "start"): "Starting a worker for the saved layout",
-    ("save", "build"): "Building the model",
-    ("save", "compile"): "Compiling one train step",
-    ("save", "train"): "Training one step",
-    ("save", "save"): "Saving with Orbax",
-    ("save", "values"): "Copying the values for the comparison",
-    ("restore", "start"): "Starting a worker for the new layout",
-    ("restore", "build"): "Building the model",
-    ("restore", "restore"): "Restoring with Orbax",
-    ("restore", "compare"): "Comparing every value",
+    "save queued": "Waiting for a worker",
+    "save start": "Starting a worker for the saved layout",
+    "save build": "Building the model",
+    "save compile": "Compiling one train step",
+    "save train": "Training one step",
+    "save save": "Saving with Orbax",
+    "save values": "Copying the values for the comparison",
+    "restore queued": "Waiting for a worker",
+    "restore start": "Starting a worker for the new layout",
+    "restore build": "Building the model",
+    "restore restore": "Restoring with Orbax",
+    "restore compare": "Comparing every value",
 }
 _JOB = "restore"
 
@@ -76,14 +78,16 @@ def show() -> None:
         st.error(plain(str(error)), icon=":material/error:")
         return
     right.caption(_state_text(new, new_plan))
+    request = service.restoration(saved, new, saved_plan, new_plan)
+    request = replace(request, describe=_progress)
     with st.container():
-        _draw_run(service, saved, new, saved_plan, new_plan)
-    outcome = _outcomes().get(_key(saved, new))
-    if outcome is None:
+        _draw_run(request, (saved.devices, new.devices))
+    restoration = asked.of(_JOB).ask(request, start=False).result
+    if restoration is None:
         _draw_transfer(planned, None, saved_plan, new_plan)
     else:
-        _draw_verdict(outcome, saved, new)
-        _draw_transfer(_restored(outcome), outcome, outcome.saved, outcome.snapshot)
+        _draw_verdict(restoration, saved, new)
+        _draw_transfer(_restored(restoration), restoration, restoration.saved, restoration.snapshot)
 
 
 # --- The two layouts ------------------------------------------------------------------------------
@@ -178,27 +182,12 @@ def _three_fields(layout: Layout) -> dict[str, str]:
 # --- The run --------------------------------------------------------------------------------------
 
 
-def _draw_run(
-    service: Inspection, saved: Layout, new: Layout, saved_plan: Snapshot, new_plan: Snapshot
-) -> None:
-    key = _key(saved, new)
-    if job_progress.show(_JOB, [key]):
+def _draw_run(request: Request[Restoration], devices: tuple[int, int]) -> None:
+    """devices: how many devices save, and how many restore."""
+    if asked.show_progress(_JOB, request):
         return
     button, note = st.columns([1, 3], vertical_alignment="center")
-
-    def start() -> Task:
-        restoration = service.start_restoration(saved, new, saved_plan, new_plan)
-
-        def progress() -> Progress | None:
-            moment = restoration.status()
-            return None if moment.finished else _progress(moment)
-
-        def finish() -> None:
-            _outcomes()[key] = restoration.answer()
-
-        return Task(progress, finish, restoration.cancel, key)
-
-    done = key in _outcomes()
+    done = asked.of(_JOB).ask(request, start=False).result is not None
     if button.button(
         "Restore again" if done else "Save and restore",
         key="restore_button",
@@ -206,70 +195,58 @@ def _draw_run(
         icon=":material/swap_horiz:",
         width="stretch",
     ):
-        job_progress.start(_JOB, start)
+        asked.of(_JOB).again(request)
         st.rerun()
     note.caption(
-        f"Trains one step on {counted(saved.devices, 'emulated device')}, saves with Orbax, restores on "
-        f"{new.devices:,} in another process, and compares every value. The checkpoint is deleted."
+        f"Trains one step on {counted(devices[0], 'emulated device')}, saves with Orbax, restores on "
+        f"{devices[1]:,} in another process, and compares every value. The checkpoint is deleted."
     )
-    job_progress.show_problem(_JOB)
+    asked.show_failure(_JOB, request.key)
 
 
-def _progress(moment: RestorationStatus) -> Progress:
+def _progress(status: Status) -> Progress:
     """Return the progress. All phases count equally because their times are unknown."""
-    job = moment.job
-    if job is None or job.state == "queued":
-        place = f", place {job.place} in the queue" if job is not None and job.place else ""
-        return Progress(f"Waiting for a worker{place}", 0.0 if moment.stage == "save" else 0.6)
-    step = (moment.stage, job.phase or "start")
-    label = PHASES.get(step, job.phase or "")
-    position = list(PHASES).index(step) if step in PHASES else 0
-    done, of = job.progress.get("done", 0), job.progress.get("of", 0)
+    phase = status.phase if status.phase in PHASES else next(iter(PHASES))
+    label, figures = PHASES[phase], status.progress
+    if "place" in figures:
+        label += f", place {figures['place']} in the queue"
+    done, of = figures.get("done", 0), figures.get("of", 0)
     if of:
         label += f", array {done + 1} of {of}"
-    return Progress(label, (position + (done / of if of else 0.0)) / len(PHASES))
+    return Progress(label, (list(PHASES).index(phase) + (done / of if of else 0.0)) / len(PHASES))
 
 
-def _outcomes() -> LRUCache[str, Outcome]:
-    outcomes: LRUCache[str, Outcome] = st.session_state.setdefault("restored_outcomes", LRUCache(4))
-    return outcomes
+# --- The result -----------------------------------------------------------------------------------
 
 
-def _key(saved: Layout, new: Layout) -> str:
-    return f"{saved.key()} {new.key()}"
+def _restored(restoration: Restoration) -> Transfer:
+    assert restoration.snapshot.transfer is not None, "a restoration has moved its state"
+    return restoration.snapshot.transfer
 
 
-# --- The outcome ----------------------------------------------------------------------------------
-
-
-def _restored(outcome: Outcome) -> Transfer:
-    assert outcome.snapshot.transfer is not None, "a restoration has moved its state"
-    return outcome.snapshot.transfer
-
-
-def _draw_verdict(outcome: Outcome, saved: Layout, new: Layout) -> None:
-    restored = _restored(outcome)
+def _draw_verdict(done: Restoration, saved: Layout, new: Layout) -> None:
+    restored = _restored(done)
     change = " → ".join("×".join(map(str, layout.mesh_shape)) for layout in (saved, new))
     text = plain(transfer.verdict(restored, change))
     if all(row.unequal == 0 for row in restored.arrays):
         st.success(text, icon=":material/verified:")
     else:
         st.error(text, icon=":material/error:")
-    for finding in outcome.snapshot.findings:
+    for finding in done.snapshot.findings:
         st.error(plain(finding.message), icon=":material/error:")
     st.caption(
-        f"Orbax wrote {bytes_text(outcome.file_bytes)} in {seconds_text(outcome.seconds_saving)} and read "
-        f"them in {seconds_text(outcome.seconds_restoring)}, measured on the disk of this machine."
+        f"Orbax wrote {bytes_text(done.file_bytes)} in {seconds_text(done.seconds_saving)} "
+        f"and read them in {seconds_text(done.seconds_restoring)}, measured on the disk of this machine."
     )
 
 
-def _draw_transfer(moved: Transfer, outcome: Outcome | None, before: Snapshot, after: Snapshot) -> None:
+def _draw_transfer(moved: Transfer, done: Restoration | None, before: Snapshot, after: Snapshot) -> None:
     with st.container(horizontal=True, vertical_alignment="center", gap="small"):
-        if outcome is None:
+        if done is None:
             st.badge("Planned: nothing run", icon=":material/architecture:", color="blue")
         else:
             st.badge("Restored: read from live arrays", icon=":material/memory:", color="green")
-            guide_form.download_snapshot("download_restored", "restored.json", outcome.snapshot)
+            guide_form.download_snapshot("download_restored", "restored.json", done.snapshot)
     totals = transfer.totals(moved)
     metrics = {
         "Bytes to move": bytes_text(totals.moved),

@@ -22,24 +22,23 @@ from inspector.media.streamlit.page.plain_text import plain
 from inspector.media.streamlit.panels import code_panel
 from inspector.media.streamlit.parts import board_pair, downloads, render
 from inspector.media.streamlit.session import (
+    asked,
     chip_choice,
     current_layout,
-    job_progress,
     kept_field,
     planning,
     search_link,
     user,
     view_link,
 )
-from inspector.media.streamlit.session.job_progress import Progress, Task
 from inspector.media.streamlit.streamlit_internals import uninterrupted
 from inspector.sections import search as section
 from inspector.sections import subject
 from inspector.service.history import HistoryEntry
+from inspector.service.request import Progress
 from inspector.service.search import registry
-from inspector.service.search.registry import Request, Watched
+from inspector.service.search.registry import SearchRequest, Watched
 
-_JOB = "search"
 _OBJECTIVES = {"time": "Time of a step", "memory": "Memory", "traffic": "Traffic"}
 _REOPENED = "search_reopened"
 _POLL_SECONDS = 2.0  # between looks at other searches
@@ -91,7 +90,7 @@ def show() -> None:
     )
     if planning.planned(service, layout) is None:
         return
-    state = service.known_state(layout)
+    state = service.state(layout).known()
     assert state is not None
     fields = _fields(layout)
     search_link.write(layout)
@@ -101,7 +100,7 @@ def show() -> None:
     except InvalidInput as error:
         st.error(plain(str(error)), icon=":material/error:")
         return
-    request = Request(space, chip, fields["budget"], fields["objective"], fields["sensitivity"])
+    request = SearchRequest(space, chip, fields["budget"], fields["objective"], fields["sensitivity"])
     watched = registry.shared().get(request)
     _buttons(request, watched)
     st.fragment(_others, run_every=_POLL_SECONDS)(watched)
@@ -113,7 +112,7 @@ def show() -> None:
         )
         return
     if watched.running:
-        _watch(watched, request)
+        st.fragment(_watch, run_every=asked.POLL_SECONDS)(watched, user.current().owner)
         return
     if watched.error:
         st.error(plain(watched.error), icon=":material/error:")
@@ -235,7 +234,7 @@ def _fields(layout: Layout) -> dict[str, Any]:
     }
 
 
-def _buttons(request: Request, watched: Watched | None) -> None:
+def _buttons(request: SearchRequest, watched: Watched | None) -> None:
     """Draw the button that starts or continues the search."""
     if watched is None:
         label = "Start search"
@@ -271,20 +270,14 @@ def _others(shown: Watched | None) -> None:
                 buttons.draw("Cancel", f"other_cancel:{number}", "stop", leave, other, owner)
 
 
-def _watch(watched: Watched, request: Request) -> None:
-    """Draw the progress with Stop, and what was found so far."""
-    key, owner = request.key(), user.current().owner
-    if job_progress.subject(_JOB) != key:
-        task = Task(
-            progress=lambda: _progress(watched, owner),
-            finish=lambda: None,
-            cancel=lambda: registry.shared().leave(watched, owner),
-            subject=key,
-            abandon=lambda: None,  # it goes on without the browser
-            draw=lambda: _draw_first(watched),
-        )
-        job_progress.start(_JOB, lambda: task)
-    job_progress.show(_JOB)
+def _watch(watched: Watched, owner: str) -> None:
+    """Draw the progress with Cancel, and what was found so far. Rerun the page at the end."""
+    if (progress := _progress(watched, owner)) is None:
+        st.rerun()
+    asked.draw("search", progress, lambda: registry.shared().leave(watched, owner))
+    result = watched.result()
+    if result.candidates:
+        render.show([section.picture(result), section.summary(result), section.table(result)])
 
 
 def _progress(watched: Watched, owner: str) -> Progress | None:
@@ -307,12 +300,6 @@ def _progress(watched: Watched, owner: str) -> Progress | None:
     if all(requester.owner != owner for requester in job.requesters):
         note += " It goes on for other users."
     return Progress(section.progress_text(state), share, note)
-
-
-def _draw_first(watched: Watched) -> None:
-    result = watched.result()
-    if result.candidates:
-        render.show([section.picture(result), section.summary(result), section.table(result)])
 
 
 def _show_result(result: SearchResult, layout: Layout) -> None:

@@ -23,16 +23,15 @@ from inspector.media.streamlit.page.plain_text import plain
 from inspector.media.streamlit.panels import remedies_panel
 from inspector.media.streamlit.parts import board_pair, pin_button, render, table
 from inspector.media.streamlit.session import (
+    asked,
     chip_choice,
     current_layout,
-    job_progress,
     pins,
     planning,
     program_choice,
     selection,
     user,
 )
-from inspector.media.streamlit.session.job_progress import Progress, Task
 from inspector.media.streamlit.streamlit_internals import uninterrupted
 from inspector.sections import assessed
 from inspector.sections import effects as effects_section
@@ -40,8 +39,9 @@ from inspector.sections import findings as findings_section
 from inspector.sections import improvements as section
 from inspector.sections.improvements import Improvement
 from inspector.sections.section import more_text
-from inspector.service.engine import Job, Status
+from inspector.service.engine import Status
 from inspector.service.inspection import Inspection
+from inspector.service.request import Progress
 
 MOST_ON_SUMMARY = 3
 _MAX_SHOWN = 30
@@ -49,7 +49,6 @@ _MAX_CHANGES = 200  # that a session keeps
 _CHANGES = "findings_changes"
 _PANEL, _FIRST = "panel", "Summary"
 _JOB = "effects"
-_ENDED = "effects_ended"  # the key of the job that failed or was cancelled
 _PROGRAMS = ("train_step", "apply", "init")
 
 
@@ -138,7 +137,8 @@ def with_known(service: Inspection, snapshot: Snapshot, layout: Layout) -> Snaps
     """Return the Snapshot with the effects on the program that the tab shows, if they are known."""
     program = program_choice.chosen("Improve") or _PROGRAMS[0]
     chip = layout.machine.chip if layout.machine else chip_choice.chosen_chip()
-    known = service.known_effects(layout, program, None if chip is None else chip.name)
+    request = service.effects(layout, program, None if chip is None else chip.name)
+    known = asked.of(_JOB).ask(request, start=False).result
     if known is None:
         return snapshot
     return planning.snapshots.of("effects", (snapshot, known), lambda: replace(snapshot, effects=known))
@@ -146,8 +146,9 @@ def with_known(service: Inspection, snapshot: Snapshot, layout: Layout) -> Snaps
 
 def make_way(layout: Layout) -> None:
     """Cancel the job if it is for another layout."""
-    if not job_progress.subject(_JOB).startswith(f"{layout.key()} "):
-        job_progress.cancel(_JOB)
+    running = asked.of(_JOB).running()
+    if running is not None and running.layout != layout:
+        asked.of(_JOB).cancel()
 
 
 def _ranked(snapshot: Snapshot, layout: Layout | None, chip: Chip | None) -> list[Improvement]:
@@ -269,44 +270,19 @@ def _draw_effects(snapshot: Snapshot, layout: Layout) -> tuple[Snapshot, Chip | 
         else:
             chip = layout.machine.chip
             st.markdown(f"Predicted for **{plain(chip.title)}**")
-    service = user.service()
     name = None if chip is None else chip.name
+    request = replace(user.service().effects(layout, program, name), describe=_progress)
     known = snapshot.effects
     if known is None or (known.program, known.chip) != (program, name):
-        known = service.known_effects(layout, program, name)
-    key = f"{layout.key()} {program} {name}"
+        known = asked.of(_JOB).ask(request).result
     with status:
         if known is not None:
             st.caption(render.markdown(effects_section.tried(known)))
-        elif st.session_state.get(_ENDED) == key and not job_progress.subject(_JOB):
-            job_progress.show_problem(_JOB)
-            if st.button("Compute the effects", key="effects_again", icon=":material/play_arrow:"):
-                st.session_state[_ENDED] = None
-                st.rerun()
-        else:
-            _start(service, layout, program, name, key)
-            job_progress.show(_JOB)
+        elif not asked.show_failure(_JOB, request.key, request, "Compute the effects"):
+            asked.show_progress(_JOB)
     # What is computed once for a Snapshot is not computed again for an equal one.
     same = snapshot.effects == known
     return snapshot if same else replace(snapshot, effects=known), chip
-
-
-def _start(service: Inspection, layout: Layout, program: str, chip: str | None, key: str) -> None:
-    """Start the job, unless it runs; cancel the job for another layout, program or chip."""
-    if job_progress.subject(_JOB) == key:
-        return
-    job_progress.cancel(_JOB)
-
-    def make() -> Task:
-        job: Job[Effects] = service.start_effects(layout, program, chip)
-
-        def finish() -> None:
-            st.session_state[_ENDED] = key
-            job.answer()  # the service then knows the effects
-
-        return Task(job_progress.of_job(job, _progress), finish, job.cancel, key)
-
-    job_progress.start(_JOB, make)
 
 
 def _progress(status: Status) -> Progress:

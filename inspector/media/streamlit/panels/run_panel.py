@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from dataclasses import replace
 from functools import partial
 
 import streamlit as st
@@ -12,11 +13,11 @@ from inspector.core.snapshot import Snapshot
 from inspector.layout import Layout, emulation
 from inspector.machines import targets
 from inspector.media.streamlit.page.plain_text import plain
-from inspector.media.streamlit.session import finished_runs, job_progress
-from inspector.media.streamlit.session.job_progress import Progress, Task
+from inspector.media.streamlit.session import asked, finished_runs
 from inspector.sections.phases import PHASE_NAMES, phase_label, share
 from inspector.service.engine import Status
 from inspector.service.inspection import Inspection
+from inspector.service.request import Progress, Request
 
 _JOB = "run"
 
@@ -38,7 +39,8 @@ def show(
       rejected: whether JAX rejects the layout, so that it can be neither run nor compiled.
       placed: the number of arrays if the run or compile has placed all of them as planned, else None.
     """
-    if job_progress.show(_JOB, [layout.key() for layout, _ in plans]):
+    requests = [request(service, *planned) for planned in plans]
+    if asked.show_progress(_JOB, *requests):
         return
     layout = plans[0][0]
     compiles = layout.machine is not None
@@ -62,7 +64,8 @@ def show(
     refused = "JAX rejects this layout." if rejected else None
     agreed = f"All {counted(placed, 'array')} are placed as planned. " if placed else ""
     st.caption(agreed + (plain(impossible or refused or "") or _estimate(service, plans, ran)))
-    job_progress.show_problem(_JOB)
+    for shown in requests:
+        asked.show_failure(_JOB, shown.key)
 
 
 def _estimate(service: Inspection, plans: tuple[Planned, ...], ran: bool) -> str:
@@ -95,32 +98,27 @@ def _start(service: Inspection, plans: tuple[Planned, ...]) -> None:
         if waiting:
             _start(service, tuple(waiting))
 
-    job_progress.start(_JOB, lambda: task(service, layout, planned, then, len(waiting)))
+    asked.of(_JOB).again(request(service, layout, planned, then, len(waiting)))
 
 
-def task(
+def request(
     service: Inspection,
     layout: Layout,
     planned: Snapshot,
-    then: Callable[[Snapshot], None],
+    then: Callable[[Snapshot], None] = lambda run: None,
     waiting: int = 0,
-) -> Task:
-    """Start the run or compile of a layout, as a task of the session. `waiting` layouts follow it.
+) -> Request[Snapshot]:
+    """Return the request of a run or compile, whose result is kept for this session.
 
-    `then` gets the result when it is done, after it was kept for this session.
-
-    Raises:
-      InvalidInput: the layout cannot be run, or too many jobs of this user wait.
+    `then` gets the result after that. `waiting` layouts follow it.
     """
-    job = service.start_run(layout, planned)
 
-    def finish() -> None:
-        result = job.answer()
-        finished_runs.remember(layout, result)
-        then(result)
+    def keep(run: Snapshot) -> None:
+        finished_runs.remember(layout, run)
+        then(run)
 
     describe = partial(_progress, service, layout, waiting)
-    return Task(job_progress.of_job(job, describe), finish, job.cancel, layout.key())
+    return replace(service.run(layout, planned), keep=keep, describe=describe)
 
 
 def _progress(service: Inspection, layout: Layout, waiting: int, status: Status) -> Progress:

@@ -7,14 +7,12 @@ from typing import Any, TypeVar
 
 import plotly.graph_objects as go
 import streamlit as st
-from cachetools import LRUCache
 
-from inspector.core.errors import InvalidInput
 from inspector.core.snapshot import Snapshot
 from inspector.media.streamlit.page.plain_text import plain
 from inspector.media.streamlit.parts import chart, downloads
-from inspector.media.streamlit.session import kept_field, waiting
-from inspector.service.engine import Job
+from inspector.media.streamlit.session import asked, kept_field
+from inspector.service.request import Request
 
 AXIS_NAMES_HELP = "One name for each mesh axis, joined by commas."
 SPEC_HELP = "One entry for each dimension: a mesh axis, several axes joined by +, or None."
@@ -58,23 +56,11 @@ class Fields:
         self.draw(widget, "mesh", label, **settings)
 
 
-def result(
-    name: str, request: str, start: Callable[[], Job[Result]], message: str, most: int
-) -> Result | None:
-    """Return the result of a request, or None after an error message.
-
-    The session keeps the `most` last results under `name`, by `request`. If the result is not among them,
-    `start` starts a job, and `message` is shown while it runs.
-    """
-    cache: LRUCache[str, Result] = st.session_state.setdefault(f"{name}:results", LRUCache(most))
-    if request not in cache:
-        try:
-            cache[request] = waiting.wait_for(start(), message)
-        except InvalidInput as error:
-            st.error(plain(str(error)), icon=":material/error:")
-            st.button("Try again", icon=":material/refresh:", key=f"{name}:again")
-            return None
-    return cache[request]
+def result(name: str, request: Request[Result], message: str) -> Result | None:
+    """Return the result of a request, or None after an error message. Show `message` while its job runs."""
+    outcome = asked.waited(name, request, message)
+    asked.show_failure(name, request.key, request)
+    return outcome.result
 
 
 def show_problems(problems: Mapping[str, str]) -> None:

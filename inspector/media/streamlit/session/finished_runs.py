@@ -7,6 +7,7 @@ from cachetools import LRUCache
 
 from inspector.core.snapshot import Snapshot
 from inspector.layout import Layout
+from inspector.service import known_results
 from inspector.service.inspection import Inspection
 
 REMEMBERED_RUNS = 8
@@ -19,7 +20,7 @@ def run_of(service: Inspection, layout: Layout) -> Snapshot | None:
     """
     runs = _runs()
     key = layout.key()
-    if key not in runs and (known := service.known_result(layout)) is not None:
+    if key not in runs and (known := known_results.of_search(layout, service.compiled)) is not None:
         runs[key] = known
     return runs.get(key)
 

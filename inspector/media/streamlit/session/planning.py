@@ -12,10 +12,10 @@ from inspector.core.snapshot import Snapshot
 from inspector.layout import Layout
 from inspector.layout.plan import plan
 from inspector.media.streamlit.page.plain_text import plain
-from inspector.media.streamlit.session import waiting
+from inspector.media.streamlit.session import asked
 from inspector.service.inspection import Inspection
 
-_TRACING = "Tracing the model with JAX …"
+_PLAN = "plan"
 _MOST_SNAPSHOTS = 32
 # What the pages of all sessions show: plans, and Snapshots with what was added to them.
 snapshots = NewestResults[Snapshot](_MOST_SNAPSHOTS)
@@ -26,9 +26,11 @@ def planned(
 ) -> Snapshot | None:
     """Return the planned Snapshot. If the model cannot be traced, draw the error and return None."""
     try:
-        return traced(service, layout, _TRACING, before_tracing)
+        return traced(service, layout, "Tracing the model with JAX …", before_tracing)
     except InvalidInput as error:
-        st.error(plain(str(error)), icon=":material/error:")
+        request = service.state(layout)
+        if not asked.show_failure(_PLAN, request.key, request):
+            st.error(plain(str(error)), icon=":material/error:")
         return None
 
 
@@ -47,9 +49,11 @@ def traced(
     Raises:
       InvalidInput: the model cannot be traced with these sizes.
     """
-    state = service.known_state(layout)
-    if state is None:
+    request = service.state(layout)
+    if request.known() is None:
         before_tracing()
-        state = waiting.wait_for(service.start_state(layout), message)
-    shapes = state
+    outcome = asked.waited(_PLAN, request, message)
+    shapes = outcome.result
+    if shapes is None:
+        raise InvalidInput(outcome.failure or "the model was not traced")
     return snapshots.of(layout.key(), (shapes,), lambda: plan(layout, shapes))

@@ -3,20 +3,17 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Mapping
-from typing import Any
 
 import streamlit as st
 
-from inspector.core import typed_json
 from inspector.core.abstract import PropagatedPrograms
 from inspector.core.snapshot import Snapshot
 from inspector.layout import Layout
-from inspector.layout.plan import not_propagated, programs_key, with_programs, with_propagated
-from inspector.media.streamlit.session import chip_choice, program_choice
+from inspector.layout.plan import not_propagated, with_programs
+from inspector.media.streamlit.session import asked, chip_choice, program_choice
 from inspector.media.streamlit.session.planning import snapshots
 from inspector.service.inspection import Inspection
-from inspector.service.newest import NewestRequest, Outcome
+from inspector.service.request import Asked, Outcome
 
 POLL_SECONDS = 0.2
 # A page whose open panel needs the programs waits this long for them, instead of being drawn twice.
@@ -49,37 +46,8 @@ def outcome(
     """
     first = (layout.entry.watched_program, program_choice.chosen(st.session_state.get("panel")))
     names = tuple(name for name in programs_of(layout) if name in first)
-    alone = names == (layout.entry.watched_program,)
-    return of_programs(_NEWEST, service, layout, names, start, seconds, totals=alone)
-
-
-def of_programs(
-    key: str,
-    service: Inspection,
-    layout: Layout,
-    names: tuple[str, ...],
-    start: bool,
-    seconds: float = 0.0,
-    totals: bool = False,
-) -> Outcome[PropagatedPrograms]:
-    """Return what is known of these programs. `key` is that of the newest request in the session.
-
-    totals: whether totals of the watched program are wanted before the rest is known.
-    """
-    platforms = chip_choice.platforms()
-    return _newest(key).outcome(
-        programs_key(layout, platforms),
-        lambda: service.known_programs(layout, names, platforms),
-        (lambda: service.start_propagation(layout, names, platforms=platforms)) if start else None,
-        seconds,
-        _totals if totals else lambda progress: None,
-    )
-
-
-def _totals(progress: Mapping[str, Any]) -> PropagatedPrograms | None:
-    """Return the totals that the job has reported."""
-    totals = progress.get("totals")
-    return None if totals is None else typed_json.decode(PropagatedPrograms, totals, "the worker's progress")
+    request = service.programs(layout, names, platforms=chip_choice.platforms())
+    return _newest().ask(request, start, seconds)
 
 
 def added(snapshot: Snapshot, programs: Outcome[PropagatedPrograms]) -> Snapshot:
@@ -87,12 +55,10 @@ def added(snapshot: Snapshot, programs: Outcome[PropagatedPrograms]) -> Snapshot
 
     A plan gets a note if they cannot be partitioned. Compiled programs wait for the origins.
     """
-    planned, failure = snapshot.source.kind == "plan", programs.failure
-    result = programs.known if planned else programs.result
+    result = programs.known if snapshot.source.kind == "plan" else programs.result
     if result is not None:
-        add = with_programs if planned else with_propagated
-        return snapshots.of(None, (snapshot, result), lambda: add(snapshot, result))
-    if planned and failure:
+        return snapshots.of(None, (snapshot, result), lambda: with_programs(snapshot, result))
+    if (failure := programs.failure) is not None:
         return snapshots.of(failure, (snapshot,), lambda: not_propagated(snapshot, failure))
     return snapshot
 
@@ -125,7 +91,7 @@ def show_rest(service: Inspection, layout: Layout, say_so: bool = True) -> None:
 
 def make_way() -> None:
     """Cancel the propagation, because its process must first trace another model."""
-    _newest(_NEWEST).cancel()
+    _newest().cancel()
 
 
 def _rerun_when_known(service: Inspection, layout: Layout, totals: bool) -> None:
@@ -147,13 +113,9 @@ def _poll_rest(service: Inspection, layout: Layout, say_so: bool) -> None:
     if waiting != layout:
         since = time.monotonic()
         st.session_state[_SINCE] = layout, since
-    platforms = chip_choice.platforms()
-    programs = _newest(_REST, cancels=True).outcome(
-        programs_key(layout, platforms),
-        lambda: service.known_programs(layout, platforms=platforms),
-        (lambda: service.start_propagation(layout, now=False, platforms=platforms))
-        if time.monotonic() - since >= REST_AFTER_SECONDS
-        else None,
+    programs = asked.of(_REST).ask(
+        service.programs(layout, now=False, platforms=chip_choice.platforms()),
+        start=time.monotonic() - since >= REST_AFTER_SECONDS,
     )
     if programs.result is not None:
         st.rerun()
@@ -161,8 +123,5 @@ def _poll_rest(service: Inspection, layout: Layout, say_so: bool) -> None:
         st.caption("The other programs are not partitioned yet …")
 
 
-def _newest(key: str, cancels: bool = False) -> NewestRequest[PropagatedPrograms]:
-    if key not in st.session_state:
-        st.session_state[key] = NewestRequest(cancels)
-    newest: NewestRequest[PropagatedPrograms] = st.session_state[key]
-    return newest
+def _newest() -> Asked[PropagatedPrograms]:
+    return asked.of(_NEWEST, cancels=False)

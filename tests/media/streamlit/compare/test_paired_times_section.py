@@ -53,7 +53,7 @@ def words(page: AppTest) -> str:
 def finish(page: AppTest) -> None:
     """Draw the page again until the job has ended."""
     end = time.monotonic() + PATIENCE
-    while page.session_state["timing_task"] is not None:
+    while page.session_state["asked:timing"].job is not None:
         assert time.monotonic() < end
         time.sleep(0.1)
         page.run()

@@ -22,6 +22,7 @@ from inspector.media.streamlit.session import view_link
 from inspector.service.compile_cache import CompileCache
 from inspector.service.history import History
 from inspector.service.inspection import Inspection
+from inspector.service.request import Request
 from tests.figures import samples
 from tests.media.streamlit.drawn_figures import figures
 from tests.media.streamlit.scripted_page import PATIENCE, ScriptedPage
@@ -45,6 +46,7 @@ PIN = """
 import streamlit as st
 from inspector.core import snapshot
 from inspector.media.streamlit.parts import pin_button
+from inspector.service.request import Request
 
 def show():
     pin_button.show(snapshot.read(st.session_state["path"]), st.session_state["name"], key="pin")
@@ -158,8 +160,9 @@ def test_a_link_is_planned(page_of) -> None:
 
 
 def test_what_is_computed_is_not_compared(page_of, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(Inspection, "known_programs", lambda *_, **__: None)
-    monkeypatch.setattr(Inspection, "start_propagation", lambda *_, **__: FakeJob(()))
+    monkeypatch.setattr(
+        Inspection, "programs", lambda _, layout, *__, **___: Request(layout.key(), lambda: FakeJob(()))
+    )
     query = {"pin": ["one~~layers.2 depth.64", "FSDP~~" + FSDP], "chip": ["v5e"]}
     page = page_of(query=query)
     (notice,) = page.info

@@ -108,9 +108,8 @@ def test_only_the_first_step_is_open(open_learn) -> None:
 def test_all_steps_can_be_opened_and_closed(open_learn) -> None:
     page = open_learn()
     page.press("open_all")
-    known = inspection.shared().known_tutorial(
-        tutorials.parse("pieces", **tutorials.defaults("pieces")).value
-    )
+    request = tutorials.parse("pieces", **tutorials.defaults("pieces")).unwrap()
+    known = inspection.shared().tutorial(request).known()
     assert page.code() == [text for one in known.steps for text in (one.code, one.output)]
     assert "JAX raised `ValueError`" in page.said()
     assert set(page.charts()) == {

@@ -65,7 +65,7 @@ def opened(*files: tuple[str, bytes], kind: str | None = None) -> AppTest:
 
 
 def reading(page: AppTest) -> bool:
-    return "import_task" in page.session_state and page.session_state["import_task"] is not None
+    return "asked:import" in page.session_state and page.session_state["asked:import"].job is not None
 
 
 def snapshot_of(page: AppTest) -> Snapshot:

@@ -49,9 +49,9 @@ def url(page: AppTest) -> dict[str, str]:
 
 
 @pytest.fixture
-def started(monkeypatch: pytest.MonkeyPatch) -> list[registry.Request]:
+def started(monkeypatch: pytest.MonkeyPatch) -> list[registry.SearchRequest]:
     """The searches that are started, and are not run."""
-    requests: list[registry.Request] = []
+    requests: list[registry.SearchRequest] = []
     monkeypatch.setattr(registry.Searches, "start", lambda _, request, *__: requests.append(request))
     return requests
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 import re
 import time
 from dataclasses import dataclass, field, replace
+from typing import Any
 
 import pytest
 
@@ -16,6 +17,7 @@ from inspector.core.snapshot import Effect, Effects, LayoutCost
 from inspector.media.streamlit.parts import board_pair
 from inspector.service.engine import Status
 from inspector.service.inspection import Inspection
+from inspector.service.request import Request
 from tests.media.streamlit.drawn_figures import figures
 
 SMALL = {"depth": "64", "batch": "16", "layers": "1"}
@@ -36,6 +38,14 @@ class FakeJob:
         progress = {"done": 2, "of": 8, "found": found}
         return Status(self.state, None, "effects", progress, (), 4.0, None, None, None)
 
+    @property
+    def finished(self) -> bool:
+        return self.state != "running"
+
+    @property
+    def progress(self) -> dict[str, Any]:
+        return self.status().progress
+
     def cancel(self) -> None:
         self.state = "cancelled"
 
@@ -48,16 +58,18 @@ class FakeService:
     jobs: list[FakeJob] = field(default_factory=list)
     known: Effects | None = None
 
-    def start(self, layout, program: str, chip: str) -> FakeJob:
-        self.jobs.append(FakeJob(program, chip))
-        return self.jobs[-1]
+    def request(self, layout, program: str, chip: str) -> Request:
+        def start() -> FakeJob:
+            self.jobs.append(FakeJob(program, chip))
+            return self.jobs[-1]
+
+        return Request(f"{layout.key()} {program} {chip}", start, lambda: self.known, layout=layout)
 
 
 @pytest.fixture
 def fake(monkeypatch) -> FakeService:
     fake = FakeService()
-    monkeypatch.setattr(Inspection, "start_effects", lambda _, *asked: fake.start(*asked))
-    monkeypatch.setattr(Inspection, "known_effects", lambda *_: fake.known)
+    monkeypatch.setattr(Inspection, "effects", lambda _, *asked: fake.request(*asked))
     return fake
 
 
@@ -124,7 +136,8 @@ def test_progress_and_cancel(page, fake) -> None:
     page.press("cancel_effects")
     assert fake.jobs[0].state == "cancelled"
     page.test.run()
-    page.press("effects_again")
+    (again,) = [one.key for one in page.test.button if str(one.key).startswith("effects_again")]
+    page.press(again)
     assert len(fake.jobs) == 2
 
 

@@ -13,6 +13,7 @@ from inspector.core.snapshot import Effects, LayoutCost, Snapshot
 from inspector.layout.plan import plan
 from inspector.producers.model.abstract import abstract_state
 from inspector.service.inspection import Inspection
+from inspector.service.request import Request
 from tests.media.streamlit.drawn_figures import figures
 from tests.media.streamlit.scripted_page import widget_of
 
@@ -22,6 +23,7 @@ from inspector import layout as layouts
 from inspector.core import snapshot
 from inspector.media.streamlit.panels import device_panel, improve_panel, ledger_panel
 from inspector.media.streamlit.session import selection, current_layout
+from inspector.service.request import Request
 found = snapshot.read(st.session_state["path"])
 layout = None if found.layout is None else layouts.from_json(found.layout)
 if layout is not None and "last_layout" not in st.session_state:
@@ -42,7 +44,8 @@ def planned(fields: dict[str, str]) -> Snapshot:
 def known_effects(monkeypatch) -> None:
     """Let the effects be known, so that no worker starts."""
     effects = Effects("train_step", None, LayoutCost(None, {}, None), ())
-    monkeypatch.setattr(Inspection, "known_effects", lambda *_: effects)
+    request = Request("effects", lambda: pytest.fail("they are known"), lambda: effects)
+    monkeypatch.setattr(Inspection, "effects", lambda *_: request)
 
 
 @pytest.fixture(scope="module")

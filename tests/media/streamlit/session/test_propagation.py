@@ -16,7 +16,9 @@ from inspector.layout import Layout
 from inspector.layout.plan import plan
 from inspector.media.streamlit.session import propagation
 from inspector.producers.model.abstract import abstract_state
+from inspector.service import inspection
 from inspector.service.inspection import Inspection
+from inspector.service.request import Request
 from tests.media.streamlit.scripted_page import ScriptedPage
 
 pytestmark = [pytest.mark.close_to_jax, pytest.mark.first_jax_is_enough]
@@ -55,9 +57,12 @@ class FakePropagation:
 
     jobs: list[FakeJob] = field(default_factory=list)
 
-    def start(self, layout, only=(), now: bool = True, platforms=()) -> FakeJob:
-        self.jobs.append(FakeJob(dict(layout.rules)["hidden"]))
-        return self.jobs[-1]
+    def request(self, layout, only=(), now: bool = True, platforms=()) -> Request:
+        def start() -> FakeJob:
+            self.jobs.append(FakeJob(dict(layout.rules)["hidden"]))
+            return self.jobs[-1]
+
+        return Request(f"{layout.key()} {only}", start, so_far=inspection._totals, layout=layout)
 
     @property
     def hidden(self) -> list[tuple[str, ...]]:
@@ -67,8 +72,7 @@ class FakePropagation:
 @pytest.fixture
 def fake(monkeypatch) -> FakePropagation:
     fake = FakePropagation()
-    monkeypatch.setattr(Inspection, "start_propagation", fake.start)
-    monkeypatch.setattr(Inspection, "known_programs", lambda *_, **__: None)
+    monkeypatch.setattr(Inspection, "programs", fake.request)
     return fake
 
 
@@ -135,13 +139,13 @@ def test_known_programs_are_not_propagated_again(open_page, monkeypatch):
     page = open_page(**SMALL)
     page.open_panel("Communication")
     wait(page)
-    start = Inspection.start_propagation
+    programs = Inspection.programs
 
     def only_the_rest(service, layout, only=(), now=True, platforms=()):
-        assert not only and not now
-        return start(service, layout, only, now, platforms)
+        request = programs(service, layout, only, now, platforms)
+        return request if not only and not now else replace(request, start=lambda: pytest.fail("known"))
 
-    monkeypatch.setattr(Inspection, "start_propagation", only_the_rest)
+    monkeypatch.setattr(Inspection, "programs", only_the_rest)
     again = open_page(**SMALL)
     again.open_panel("Communication")
     assert not is_waiting(again) and mesh_axes(again) == {"data", "model"}
@@ -221,14 +225,19 @@ def test_a_failed_propagation_shows_its_reason_and_the_plan(fake, page):
 def asked(monkeypatch) -> list[tuple[str, ...]]:
     """The programs that each propagation was started for; all if it is empty."""
     asked: list[tuple[str, ...]] = []
-    start = Inspection.start_propagation
+    programs = Inspection.programs
 
     def noted(service, layout, only=(), now=True, platforms=()):
-        asked.append(tuple(only))
-        assert now == bool(only)
-        return start(service, layout, only, now, platforms)
+        request = programs(service, layout, only, now, platforms)
 
-    monkeypatch.setattr(Inspection, "start_propagation", noted)
+        def start():
+            asked.append(tuple(only))
+            assert now == bool(only)
+            return request.start()
+
+        return replace(request, start=start)
+
+    monkeypatch.setattr(Inspection, "programs", noted)
     return asked
 
 

@@ -18,6 +18,7 @@ from inspector.media.streamlit.panels import arrays_panels, snapshot_panels
 from inspector.media.streamlit.session import pins, selection, view_link
 from inspector.service.inspection import Inspection
 from inspector.service.library import Library
+from inspector.service.request import Request
 from tests.figures import samples
 from tests.media.streamlit.scripted_page import PATIENCE, go_back, widget_of
 
@@ -35,6 +36,7 @@ board_page.show()
 """
 OPEN_PAGE = """
 from inspector.media.streamlit.pages import open_page
+from inspector.service.request import Request
 open_page.show()
 """
 
@@ -242,13 +244,16 @@ def test_all_plans_of_a_board_are_run_at_once(library: Library, service) -> None
     assert {one.source.kind for one in pins_of(page).snapshots} == {"plan"}
     started = []
 
-    def start_run(layout, planned):
-        started.append(layout.mesh_shape)
-        raise refused
+    def run(_, layout, planned):
+        def start():
+            started.append(layout.mesh_shape)
+            raise refused
+
+        return Request(layout.key(), start)
 
     refused = InvalidInput("not today")
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(type(service), "start_run", lambda _, layout, plan: start_run(layout, plan))
+        patch.setattr(type(service), "run", run)
         page.button(key="board_compile_all").click()
         again(page)
     assert started == [(1,), (2,)]

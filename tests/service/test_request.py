@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import gc
+from collections.abc import Callable
 from dataclasses import dataclass, field
 
 import pytest
 
 from inspector.core.errors import InvalidInput
-from inspector.service.newest import NewestRequest, Outcome
+from inspector.service.request import Asked, Outcome, Request
 
 
 @dataclass
@@ -38,29 +40,37 @@ class FakeJob:
         return self.results.setdefault(self.key, f"result of {self.key}")
 
 
-class Asked:
-    """A request, what the service knows, and the jobs that were started."""
+class Session:
+    """The requests of a session, what the service knows, and the jobs that were started."""
 
-    def __init__(self, cancels: bool = False) -> None:
-        self.request: NewestRequest[str] = NewestRequest(cancels)
+    def __init__(self, cancels: bool = True) -> None:
+        self.asked: Asked[str] = Asked(cancels, most=2)
         self.results: dict[str, str] = {}
         self.jobs: list[FakeJob] = []
 
-    def __call__(self, key: str, start: bool = True, seconds: float = 0.0) -> Outcome[str]:
-        def begin() -> FakeJob:
+    def request(
+        self, key: str, known: bool = True, keep: Callable[[str], None] | None = None
+    ) -> Request[str]:
+        """known: whether the service knows the result of an ended job."""
+
+        def start() -> FakeJob:
             self.jobs.append(FakeJob(self.results, key))
             return self.jobs[-1]
 
-        def known() -> str | None:
-            return self.results.get(key)
+        return Request(
+            key,
+            start,  # type: ignore[arg-type]
+            (lambda: self.results.get(key)) if known else (lambda: None),
+            lambda progress: progress.get("part"),
+            keep=keep,
+        )
 
-        return self.request.outcome(
-            key, known, begin if start else None, seconds, lambda progress: progress.get("part")
-        )  # type: ignore[arg-type]
+    def __call__(self, key: str, start: bool = True, seconds: float = 0.0) -> Outcome[str]:
+        return self.asked.ask(self.request(key), start, seconds)
 
 
 def test_a_request_is_unknown_then_runs_and_is_known() -> None:
-    ask = Asked()
+    ask = Session()
     assert ask("a", start=False) == Outcome()
     running = ask("a")
     assert running.job is ask.jobs[0] and not running.ended
@@ -71,7 +81,7 @@ def test_a_request_is_unknown_then_runs_and_is_known() -> None:
 
 
 def test_a_part_of_the_result_is_known_before_it() -> None:
-    ask = Asked()
+    ask = Session(cancels=False)
     ask("a")
     ask.jobs[0].progress = {"later": "part of a"}
     waited = ask("a", seconds=60.0)
@@ -86,7 +96,7 @@ def test_a_part_of_the_result_is_known_before_it() -> None:
 
 
 def test_a_known_request_starts_nothing_beside_the_job_of_an_earlier_one() -> None:
-    ask = Asked()
+    ask = Session(cancels=False)
     ask.results["b"] = "known"
     ask("a")
     assert ask("b") == Outcome("known")
@@ -94,21 +104,21 @@ def test_a_known_request_starts_nothing_beside_the_job_of_an_earlier_one() -> No
 
 
 def test_a_failure_is_kept_and_other_requests_follow() -> None:
-    ask = Asked()
+    ask = Session()
     ask("a")
     ask.jobs[0].state = "failed"
     assert ask("a") == Outcome(failure="a is failed")
     ask("b", seconds=1.0)
     assert ask("a", seconds=1.0).failure is not None and len(ask.jobs) == 2
     ask("c")
-    ask.request.cancel()
+    ask.asked.cancel()
     assert ask("c").failure is None and ask.jobs[-1].state == "running", "cancelled, not failed"
 
 
 @pytest.mark.parametrize("state", ["running", "queued"])
 @pytest.mark.parametrize("cancels", [True, False])
 def test_the_job_of_an_earlier_request(cancels: bool, state: str) -> None:
-    ask = Asked(cancels)
+    ask = Session(cancels)
     ask("a")
     ask.jobs[0].state = state
     ask("b", start=False)
@@ -122,8 +132,65 @@ def test_the_job_of_an_earlier_request(cancels: bool, state: str) -> None:
 
 
 def test_the_job_of_a_session_that_ends_is_cancelled() -> None:
-    ask = Asked()
+    ask = Session()
     ask("a")
     (job,) = ask.jobs
     del ask
+    gc.collect()
     assert job.state == "cancelled"
+
+
+def test_a_job_that_the_user_cancels_is_not_started_again_by_itself() -> None:
+    ask = Session()
+    job = ask("a").job
+    assert job is not None
+    job.cancel()
+    assert ask("a").failure == "a is cancelled" and len(ask.jobs) == 1
+    ask.asked.again(ask.request("a"))
+    assert ask("a").job is ask.jobs[1] and ask("a").failure is None
+
+
+def test_a_job_that_cannot_be_started_has_failed() -> None:
+    session = Asked[str]()
+    refused = [InvalidInput("too many")]
+
+    def start() -> FakeJob:
+        raise refused.pop()
+
+    request: Request[str] = Request("a", start)  # type: ignore[arg-type]
+    assert session.ask(request) == Outcome(failure="too many")
+    assert session.ask(request).failure is not None and session.job is None and not refused
+
+
+def test_results_that_the_service_does_not_keep_are_kept_while_the_job_runs_again() -> None:
+    ask = Session()
+    for key in "abc":
+        ask.asked.ask(ask.request(key, known=False), seconds=1.0)
+    known = [ask.asked.ask(ask.request(key, known=False), start=False).result for key in "abc"]
+    assert known == [None, "result of b", "result of c"], "the last two"
+    ask.asked.again(ask.request("c", known=False))
+    outcome = ask.asked.ask(ask.request("c", known=False))
+    assert outcome.result == "result of c" and outcome.job is ask.jobs[-1]
+
+
+def test_a_page_gets_each_result_once_and_can_start_the_next_request() -> None:
+    ask, kept = Session(), []
+
+    def keep(result: str) -> None:
+        kept.append(result)
+        if len(kept) == 1:
+            ask.asked.again(ask.request("b", known=False, keep=keep))
+
+    ask.asked.again(ask.request("a", known=False, keep=keep))
+    ask.jobs[0].state = "done"
+    running = ask.asked.running()
+    assert kept == ["result of a"] and running is not None and running.key == "b"
+    ask.jobs[1].state = "done"
+    assert ask.asked.running() is None and kept == ["result of a", "result of b"]
+    assert ask.asked.ask(ask.request("a", known=False), start=False) == Outcome()
+
+
+def test_a_known_result_is_answered_without_a_job() -> None:
+    ask = Session()
+    ask.results["a"] = "known"
+    assert ask.request("a").answer() == "known" and not ask.jobs
