@@ -16,6 +16,7 @@ from inspector.core.errors import InvalidInput, shown
 from inspector.core.formatting import bytes_text, counted
 from inspector.core.snapshot import (
     Collective,
+    KernelCalls,
     MatmulFlops,
     OpenChoice,
     Program,
@@ -33,11 +34,12 @@ _Number = TypeVar("_Number", int, float)
 
 @dataclass(frozen=True)
 class Assumed:
-    """Trip counts of loops, and shares of branches, by the name or the line of the instruction.
+    """Trip counts of loops, shares of branches and costs of kernels, by the name or the line of each.
 
     Attributes:
       trips: Iterations of a loop.
-      kernels: The cost of one execution of a custom call, by its target, its instruction or its line.
+      kernels: The cost of one execution of a custom kernel, by its name, the target of its calls, its
+        instruction or its line.
       shares: Share of the executions of a conditional that take its branch for a true predicate, or else its
         last one, from 0 to 1. The rest is divided equally between the others.
     """
@@ -108,16 +110,13 @@ _MOST_NAMES = 20
 
 
 def _kernels(program: Program) -> Iterator[str]:
-    """Yield the names of the custom calls whose cost is unknown: targets, instructions and lines."""
-    yield from () if program.work is None else program.work.not_counted
+    """Yield the names of the kernels whose cost is unknown: their own, targets, instructions and lines."""
+    for calls in () if program.work is None else program.work.kernels:
+        yield from filter(None, (calls.name, calls.target, calls.source))
     for computation in () if program.schedule is None else program.schedule.computations:
         for operation in computation.operations:
-            if _is_kernel(operation):
-                yield from filter(None, (operation.name, operation.source))
-
-
-def _is_kernel(operation: ScheduledOperation) -> bool:
-    return operation.opcode == "custom-call" and operation.flops is None
+            if operation.uncounted is not None:
+                yield from filter(None, (operation.uncounted, operation.name, operation.source))
 
 
 def assume(program: Program, assumed: Assumed) -> Program:
@@ -154,31 +153,31 @@ def assume(program: Program, assumed: Assumed) -> Program:
 
 
 def _with_kernels(program: Program, kernels: Mapping[str, Cost]) -> Program:
-    """Return a program whose kernels have these costs, at the peak of bfloat16."""
+    """Return a program whose kernels have these costs, at the peak of the type of their operands."""
+    work, dtypes = program.work, dict[str, str]()
+    costs, left = dict(kernels), list[KernelCalls]()
+    for calls in () if work is None else work.kernels:
+        cost = _first(kernels, calls.name, calls.source, calls.target)
+        if cost is None or calls.calls is None:
+            left.append(calls)
+            continue
+        costs.setdefault(calls.name, cost)
+        dtypes[calls.name] = calls.dtype or _WIDE
+        flops, moved = cost.flops * calls.calls, cost.bytes * calls.calls - (calls.bytes or 0.0)
+        products = (MatmulFlops(dtypes[calls.name], flops),)
+        work = work and _with_part(work, WorkPart(calls.within, flops, products, moved, moved, 0.0))
+    if work is not None:
+        uncounted = tuple(sorted({calls.name for calls in left}))
+        work = replace(work, kernels=tuple(left), not_counted=uncounted)
 
     def stated(operation: ScheduledOperation) -> ScheduledOperation:
-        names = (operation.name, operation.source)
-        cost = next((kernels[name] for name in names if name is not None and name in kernels), None)
-        if cost is None or not _is_kernel(operation):
+        kernel = operation.uncounted
+        cost = _first(costs, operation.name, kernel, operation.source)
+        if kernel is None or cost is None:
             return operation
-        return replace(operation, flops=cost.flops, bytes=cost.bytes, dtype="bf16")
+        dtype = dtypes.get(kernel, _WIDE)
+        return replace(operation, flops=cost.flops, bytes=cost.bytes, dtype=dtype, kernel=None)
 
-    work = program.work
-    if work is not None:
-        for name, cost in kernels.items():
-            calls = work.calls.get(name)
-            if calls is None or work.flops is None:
-                continue
-            added = WorkPart((), cost.flops * calls, (MatmulFlops("bf16", cost.flops * calls),), 0.0)
-            total = _sum(WorkPart((), work.flops, work.matmul, 0.0), added)
-            moved = cost.bytes * calls
-            work = replace(
-                work,
-                flops=total.flops,
-                matmul=total.matmul,
-                fused_bytes=None if work.fused_bytes is None else work.fused_bytes + moved,
-                not_counted=tuple(target for target in work.not_counted if target != name),
-            )
     schedule = program.schedule and replace(
         program.schedule,
         computations=tuple(
@@ -190,7 +189,38 @@ def _with_kernels(program: Program, kernels: Mapping[str, Cost]) -> Program:
         f"one execution of {name} takes {cost.flops:.4g} FLOPs and moves {bytes_text(cost.bytes)}"
         for name, cost in kernels.items()
     ]
-    return replace(program, work=work, schedule=schedule, assumptions=(*program.assumptions, *clauses))
+    return replace(
+        program,
+        work=work,
+        flops_per_device=program.flops_per_device if work is None else work.flops,
+        schedule=schedule,
+        assumptions=(*program.assumptions, *clauses),
+    )
+
+
+_WIDE = "bf16"  # the type of products of a kernel whose operands are unknown
+
+
+def _first(costs: Mapping[str, Cost], *names: str | None) -> Cost | None:
+    return next((costs[name] for name in names if name is not None and name in costs), None)
+
+
+def _with_part(work: Work, added: WorkPart) -> Work:
+    """Return work with a part added, also to its sums."""
+    total = WorkPart((), work.flops, work.matmul, work.bytes_accessed, work.fused_bytes, work.fusions)
+    total = _sum(total, added)
+    parts = {part.within: part for part in work.parts}
+    if parts:
+        before = parts.get(added.within, WorkPart(added.within, 0.0, (), 0.0, 0.0, 0.0))
+        parts[added.within] = _sum(before, added)
+    return replace(
+        work,
+        flops=total.flops,
+        matmul=total.matmul,
+        bytes_accessed=total.bytes_accessed,
+        fused_bytes=total.fused_bytes,
+        parts=tuple(parts.values()),
+    )
 
 
 def least(program: Program) -> Program:

@@ -49,9 +49,8 @@ def accessed(
     if opcode == "custom-call" and instruction.target in ANNOTATIONS:
         return 0
     if opcode == "custom-call":
-        cost = kernel_costs.stated(instruction)
-        if cost is not None and cost.bytes is not None:
-            return cost.bytes
+        if (moved := kernel_costs.stated_bytes(instruction)) is not None:
+            return moved
         result = product_shape(instruction)
         written = None if result is None else result.bytes
     if opcode in _TRIANGULAR:

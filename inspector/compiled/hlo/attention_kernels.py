@@ -1,10 +1,16 @@
-"""FLOPs of JAX's splash attention for TPUs, a Pallas kernel whose custom call states none, and of the kernels
-that replace the attention of a program that is not compiled yet.
+"""FLOPs of attention kernels whose calls state none: JAX's splash attention for TPUs, that of cuDNN, and the
+kernels that replace the attention of a program that is not compiled yet.
 
-Source: jax/experimental/pallas/ops/tpu/splash_attention. The kernel is called on queries
-(…, heads, seq_q, head_dim), keys and values, after two masks of int8 (heads, blocks of queries, blocks of
-keys). It skips the blocks that the mask excludes. The text does not contain the values of the mask: if
-queries and keys are equally long, it is assumed to be causal.
+Sources: jax/experimental/pallas/ops/tpu/splash_attention and jax/_src/cudnn/fused_attention_stablehlo.py.
+
+Splash attention is called on queries (…, heads, seq_q, head_dim), keys and values, after two masks of int8
+(heads, blocks of queries, blocks of keys). It skips the blocks that the mask excludes. The text does not
+contain the values of the mask: if queries and keys are equally long, it is assumed to be causal, with a
+sliding window if it has fewer blocks of keys than of queries.
+
+The calls of cuDNN have the shape of the scores (batch, heads, seq_q, seq_kv), the kind of the mask and the
+length of a sliding window in their configuration. Scores that the mask excludes are not computed. Both
+sequences are counted as long as their arrays, also with a mask of padding.
 """
 
 from __future__ import annotations
@@ -13,22 +19,30 @@ import math
 import re
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Literal
+from typing import Literal, NamedTuple
 
 from inspector.compiled.hlo.module import Instruction
 from inspector.compiled.hlo.shapes import Shape
 
 TARGET = "tpu_custom_call"
+CUDNN = "__cudnn$fmha"
 # Matrix products of one kernel, each with seq_q × seq_kv × head_dim multiply-adds for a head. The forward
 # pass has QKᵀ and PV. The gradients compute QKᵀ and dO·Vᵀ again; dq is one more, dk and dv are two more.
-_PRODUCTS = {"fwd": 2, "dq": 3, "dkv": 4}
+_PRODUCTS = {"fwd": 2, "dq": 3, "dkv": 4, "bwd": 5}
 _NAME = re.compile(r"splash_m[hq]a_(?:fused_)?(fwd|dq|dkv)")
 _MULTIPLY_ADD = 2  # FLOPs
 # Queries and keys of a tile: those of the built-in models on TPUs, as in MaxText, and of cuDNN and
 # FlashAttention-2 (arXiv:2307.08691) on GPUs.
 _TILES = {"tpu": 512, "gpu": 128}
 # Matrix products of the gradients. One kernel of GPUs has all of them, and computes QKᵀ again.
-_GRADIENT_PRODUCTS = {"tpu": _PRODUCTS["dq"] + _PRODUCTS["dkv"], "gpu": 5}
+_GRADIENT_PRODUCTS = {"tpu": _PRODUCTS["dq"] + _PRODUCTS["dkv"], "gpu": _PRODUCTS["bwd"]}
+# In the configuration of a call of cuDNN, as JSON or as a string of JSON.
+_SCORES = re.compile(
+    r'intermediate_tensor_shape\\?"\s*+:\s*+\{[^{}]{0,200}?dimensions\\?"\s*+:\s*+\[([\d,\s"\\]{1,100})\]'
+)
+_MASK = re.compile(r'mask_type\\?"\s*+:\s*+\\?"(\w{1,40})')
+_WINDOW = re.compile(r'sliding_window_length\\?"\s*+:\s*+\\?"?(\d{1,18})')
+_NUMBER = re.compile(r"\d{1,18}")
 # Dimensions of the scores in `models/dot_product.py`.
 _SCORE_DIMENSIONS = 5
 
@@ -91,16 +105,32 @@ def share_of_products(kept: Literal["all", "result", "nothing"], kind: Literal["
     return (forward * _PRODUCTS["fwd"] + _GRADIENT_PRODUCTS[kind]) / products
 
 
-def kernel(instruction: Instruction) -> str | None:
-    """Return fwd, dq or dkv for a call of splash attention; None for any other instruction."""
-    if instruction.opcode != "custom-call" or instruction.target != TARGET:
+class Kernel(NamedTuple):
+    """A call of an attention kernel. `part` is fwd, dq, dkv or bwd."""
+
+    part: str
+    cudnn: bool
+
+
+def kernel(instruction: Instruction) -> Kernel | None:
+    """Return which attention kernel an instruction calls; None for any other instruction."""
+    if instruction.opcode != "custom-call":
+        return None
+    target = instruction.target
+    if target.startswith(CUDNN):
+        return Kernel("bwd" if "Backward" in target else "fwd", True)
+    if target != TARGET:
         return None
     match = _NAME.search(instruction.name) or _NAME.search(instruction.metadata.get("op_name", ""))
-    return match[1] if match else None
+    return Kernel(match[1], False) if match else None
 
 
-def flops(name: str, operands: Sequence[Shape | None]) -> tuple[int | None, str | None]:
+def flops(
+    called: Kernel, instruction: Instruction, operands: Sequence[Shape | None]
+) -> tuple[int | None, str | None]:
     """Return the FLOPs of one execution of a kernel, and the operand type. None if unknown."""
+    if called.cudnn:
+        return _cudnn_flops(called, instruction, operands)
     arrays = [operand for operand in operands if operand is not None and (operand.element_bits or 0) >= 16]
     arrays = [array for array in arrays if len(array.dimensions) >= 3]
     if len(arrays) < 2:
@@ -111,14 +141,53 @@ def flops(name: str, operands: Sequence[Shape | None]) -> tuple[int | None, str 
         return None, None
     *rest, width = (dimension or 0 for dimension in query.dimensions)
     seq_kv = key.dimensions[-2] or 0
-    products = _PRODUCTS[name] * _MULTIPLY_ADD * math.prod(rest) * width * seq_kv
+    products = _PRODUCTS[called.part] * _MULTIPLY_ADD * math.prod(rest) * width * seq_kv
     return round(products * _visited(operands, rest[-1], seq_kv)), query.dtype
 
 
+def scores(seq_q: int, seq_kv: int, causal: bool, window: int = 0) -> int:
+    """Return the number of scores of a head that a mask leaves.
+
+    Args:
+      causal: whether query i uses the keys 0 to i only.
+      window: the most keys that a causal query uses, the last ones; 0 for all.
+
+    Example:
+      >>> scores(4, 4, False), scores(4, 4, True), scores(4, 4, True, 2)
+      (16, 10, 7)
+    """
+    if not causal:
+        return seq_q * seq_kv
+    longest = min(window or seq_kv, seq_kv)
+    rising = min(seq_q, longest)  # queries that use one key more than the one before
+    return rising * (rising + 1) // 2 + (seq_q - rising) * longest
+
+
+def _cudnn_flops(
+    called: Kernel, instruction: Instruction, operands: Sequence[Shape | None]
+) -> tuple[int | None, str | None]:
+    text = instruction.attributes_text
+    shape = _SCORES.search(text)
+    dimensions = [int(digits) for digits in _NUMBER.findall(shape[1])] if shape else []
+    query = operands[0] if operands else None
+    if len(dimensions) != 4 or query is None or not query.dimensions or query.dimensions[-1] is None:
+        return None, None
+    batch, heads, seq_q, seq_kv = dimensions
+    mask, window = _MASK.search(text), _WINDOW.search(text)
+    length = int(window[1]) if window else 0
+    left = scores(seq_q, seq_kv, bool(length) or (mask is not None and "CAUSAL" in mask[1]), length)
+    products = _PRODUCTS[called.part] * _MULTIPLY_ADD
+    return products * batch * heads * left * query.dimensions[-1], query.dtype
+
+
 def _visited(operands: Sequence[Shape | None], seq_q: int, seq_kv: int) -> float:
-    """Return the share of blocks that a causal mask leaves; 1 if it cannot be causal."""
+    """Return the share of blocks that a causal mask leaves; 1 if it cannot be causal.
+
+    With a sliding window, the mask has as many blocks in a row as the longest row needs. Blocks are assumed
+    to have as many keys as queries.
+    """
     mask = next((operand for operand in operands if operand is not None and operand.dtype == "s8"), None)
     if mask is None or len(mask.dimensions) < 2 or seq_q != seq_kv:
         return 1.0
-    blocks = mask.dimensions[-2]
-    return (blocks + 1) / (2 * blocks) if blocks and blocks == mask.dimensions[-1] else 1.0
+    rows, columns = (dimension or 0 for dimension in mask.dimensions[-2:])
+    return scores(rows, rows, True, columns) / rows**2 if 0 < columns <= rows else 1.0

@@ -12,9 +12,10 @@ import functools
 import math
 import re
 from collections.abc import Callable
+from dataclasses import replace
 from typing import NamedTuple
 
-from inspector.compiled.hlo import attention_kernels, kernel_costs, text
+from inspector.compiled.hlo import attention_kernels, kernel_costs, library_calls, text
 from inspector.compiled.hlo.module import Computation, Instruction, operand_shapes
 from inspector.compiled.hlo.shapes import MAX_COUNT, Shape
 from inspector.core.statistics import sum_known
@@ -49,8 +50,10 @@ def product(computation: Computation, instruction: Instruction) -> Product | Non
     Those of an attention kernel are known. Return None for any other instruction.
     """
     opcode = instruction.opcode
-    if name := attention_kernels.kernel(instruction):
-        return Product(*attention_kernels.flops(name, operand_shapes(computation, instruction)))
+    if attention := attention_kernels.kernel(instruction):
+        operands = operand_shapes(computation, instruction)
+        flops, dtype = attention_kernels.flops(attention, instruction, operands)
+        return Product(_countable(flops), dtype)
     cost = kernel_costs.stated(instruction)
     if cost is not None and cost.flops is not None:
         dtype = kernel_costs.operand_type(operand_shapes(computation, instruction))
@@ -71,7 +74,12 @@ def product_shape(instruction: Instruction) -> Shape | None:
 
     The workspace of cuBLAS on an H100 is 32 MiB, and most calls use little of it.
     """
-    return _first(instruction.shape) if _library(instruction) else instruction.shape
+    shape = instruction.shape
+    if _library(instruction):
+        return _first(shape)
+    if shape is not None and shape.parts and instruction.target.startswith(attention_kernels.CUDNN):
+        return replace(shape, parts=shape.parts[:-1])
+    return shape
 
 
 def contracted_sizes(computation: Computation, instruction: Instruction) -> tuple[int, ...] | None:
@@ -96,8 +104,12 @@ def _library(instruction: Instruction) -> Callable[..., int | None] | None:
 def others(computation: Computation, instruction: Instruction, applied: Applied) -> int | None:
     """Return the FLOPs of an instruction that is neither elementwise nor a product; 0 for most.
 
-    They include the computation that it applies to elements, but not the computations that it calls.
+    They include the computation that it applies to elements, but not the computations that it calls. Return
+    None for a custom call that is not of a known library.
     """
+    if instruction.opcode == "custom-call":
+        flops = library_calls.flops(instruction, operand_shapes(computation, instruction))
+        return _countable(flops)
     count = _OTHERS.get(instruction.opcode)
     if count is None:
         return 0
@@ -182,7 +194,8 @@ _PRODUCTS = {
 }
 # By prefix of the target: gemm, lt$matmul and lt$matmul$f8, and convolutions with fused epilogues.
 _LIBRARY = (
-    ("__cublas$", _library_dot),
+    ("__cublas$gemm", _library_dot),
+    ("__cublas$lt$", _library_dot),
     ("__onednn$matmul", _onednn_dot),
     # The gradients of a convolution exchange its input or its filter with its output.
     ("__cudnn$convBackwardInput", lambda i, lhs, rhs, result: _convolution(i, result, rhs, lhs)),
@@ -393,6 +406,8 @@ _OTHERS: dict[str, Callable[[_Operation], int | None]] = {
     "scan": _scan,
     "all-reduce": _all_reduce,
     "sort": _sort,
+    # Each element is compared once, as in `library_calls`.
+    "topk": lambda op: op.elements(0),
     "fft": _fft,
     "triangular-solve": _triangular_solve,
     "cholesky": _cholesky,

@@ -16,7 +16,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import TypeAlias
 
-from inspector.compiled.hlo import live_values, opcodes
+from inspector.compiled.hlo import kernel_costs, live_values, opcodes
 from inspector.compiled.hlo.analysis import Analysis
 from inspector.compiled.hlo.attention_kernels import PlannedKernel
 from inspector.compiled.hlo.dataflow import Forward, Tree, leaves, tree_of
@@ -185,6 +185,10 @@ class _Reader(Forward[_Array]):
                 flops = (matmul and matmul.flops) or 0.0
                 self.traffic.attention[instruction.name] = self._times * flops
             return self._executed(operands, result)
+        if row.does == "custom" and (moved := kernel_costs.stated_bytes(instruction)) is not None:
+            self._count_fusion()
+            self._add({_Value(instruction.name, None): float(moved)})
+            return self.unknown(instruction)
         if row.does in _UPDATES and len(operands) > _UPDATES[row.does]:
             return self._updated(computation, instruction, operands)
         if row.does in ("slice", "gather"):

@@ -130,9 +130,9 @@ class _Reader:
             times = self._analysis.loops.trip_count(computation, instruction)
         elif runs:
             times = 1
-        products, touched = None, None
+        products, touched, kernel = None, None, None
         if not runs and not opcode.endswith("-done"):
-            products, touched = self._count.amounts(computation, instruction, results)
+            products, touched, kernel = self._count.amounts(computation, instruction, results)
         return ScheduledOperation(
             instruction.name,
             opcode,
@@ -140,6 +140,7 @@ class _Reader:
             flops=None if products is None else products.flops,
             dtype=(products.dtype or None) if products is not None else None,
             bytes=touched,
+            kernel=kernel,
             collective=collective,
             host=True if self._crosses_to_host(computation, instruction) else None,
             begins=True if starts else None,

@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 import re
-from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
+from typing import NamedTuple
 
+from inspector.compiled.hlo import kernel_costs
 from inspector.compiled.hlo.accesses import accessed, accessed_by_fusion, moves_nothing
 from inspector.compiled.hlo.analysis import Analysis, Runs
 from inspector.compiled.hlo.asynchronous import DONE, START, begun
@@ -16,6 +17,7 @@ from inspector.compiled.hlo.module import (
     Instruction,
     Module,
     operand_names,
+    operand_shapes,
     result_sizes,
 )
 from inspector.compiled.hlo.opcodes import ANNOTATIONS, RUNS, TABLE
@@ -30,11 +32,20 @@ from inspector.compiled.hlo.varying import (
     runs_before_partitioning,
     runs_of_devices,
 )
-from inspector.core.snapshot import MatmulFlops, Mesh, RepeatedWork, Spec, Work, WorkPart
+from inspector.core.snapshot import (
+    KernelCalls,
+    MatmulFlops,
+    Mesh,
+    RepeatedWork,
+    Spec,
+    Work,
+    WorkPart,
+)
 
 # Custom calls that compute nothing. Some of them move data.
 _COMPUTE_NOTHING = ANNOTATIONS | {
-    "AnnotateDevicePlacement", "MoveToHost", "MoveToDevice", "SliceId", "ZeroCrop", START, DONE,
+    "AnnotateDevicePlacement", "MoveToHost", "MoveToDevice", "SliceId", "ZeroCrop", "X64Combine",
+    "X64SplitHigh", "X64SplitLow", "GatherScatterIndicesBitpacked", START, DONE,
 }  # fmt: skip
 # Compilers write `calls` before any attribute with strings.
 _FUSED = re.compile(rf",\s*+calls\s*+=\s*+%?+({NAME})")
@@ -49,7 +60,8 @@ def work(module: Module, analysis: Analysis | None = None) -> Work:
     `flops` is XLA's `compiled.cost_analysis()["flops"]` with these differences:
     - A loop body counts as often as it runs, where XLA counts it once.
     - All branches of a conditional count, where XLA counts the most expensive one.
-    - A custom call counts 0, where XLA counts −1. `not_counted` names the targets of those that run.
+    - A custom call of a known library, and a kernel that states its cost, count with it. Others count 0,
+      where XLA counts −1. `kernels` has those that run, and `not_counted` their names.
 
     `matmul` is the part of matrix products and convolutions by operand type, the wider one of two. Some CPU
     compilers convert bfloat16 operands to float32 first.
@@ -95,7 +107,7 @@ def work_of_all_devices(module: Module) -> Work:
         flops.add(run.times, _times(ways, amount.flops.value))
         for dtype, total in amount.products.items():
             products.setdefault(dtype, _Total()).add(run.times, _times(ways, total.value))
-        not_counted.update(amount.not_counted)
+        not_counted.update(kernel.name for kernel in amount.kernels)
     return Work(flops.figure, _matmul(products), None, tuple(sorted(not_counted)))
 
 
@@ -165,7 +177,7 @@ def _amounts(
     for run in runs:
         for instruction in run.computation.instructions:
             amount = count.alone(run.computation, instruction)
-            if amount.flops.value != 0 or amount.not_counted:
+            if amount.flops.value != 0 or amount.kernels:
                 yield run, instruction, places.ways(run.operands[instruction.name]), amount
 
 
@@ -210,6 +222,27 @@ class _Sum:
             self.products.setdefault(dtype, _Total()).add(times, total.value)
 
 
+class _Kernel(NamedTuple):
+    """A kernel whose FLOPs are unknown. `dtype` is the type of its operands."""
+
+    name: str
+    target: str
+    source: str | None
+    dtype: str | None
+
+
+@dataclass(slots=True)
+class _Calls:
+    """The executions of a kernel, and the bytes of all of them."""
+
+    count: _Total = field(default_factory=_Total)
+    bytes: _Total = field(default_factory=_Total)
+
+    def add(self, times: int | None, calls: _Calls) -> None:
+        self.count.add(times, calls.count.value)
+        self.bytes.add(times, calls.bytes.value)
+
+
 @dataclass(slots=True)
 class _Run(_Sum):
     """Work of one run of a computation, without the computations that it calls."""
@@ -219,7 +252,7 @@ class _Run(_Sum):
     calls: list[str] = field(default_factory=list)
     fuses: list[str] = field(default_factory=list)
     loops: bool = False
-    not_counted: Counter[str] = field(default_factory=Counter)  # calls by target
+    kernels: dict[_Kernel, _Calls] = field(default_factory=dict)  # whose FLOPs are unknown
 
 
 def _parts(parts: Mapping[tuple[str, ...] | None, _Sum]) -> tuple[WorkPart, ...]:
@@ -257,7 +290,7 @@ class Count:
     def of(self, entry: Computation) -> Work:
         """Return the work of the entry and all that it calls."""
         total, instructions = _Sum(), _Total()
-        not_counted: dict[str, _Total] = {}
+        kernels: dict[tuple[_Kernel, tuple[str, ...] | None], _Calls] = {}
         parts: dict[tuple[str, ...] | None, _Sum] = {}
         for name, run in self._reached(entry).items():
             runs = self._runs[name]
@@ -266,17 +299,22 @@ class Count:
             parts.setdefault(runs.within, _Sum()).add(runs.per_iteration, run)
             total.add(runs.count, run)
             instructions.add(runs.count, run.instructions)
-            for target, calls in run.not_counted.items():
-                not_counted.setdefault(target, _Total()).add(runs.count, calls)
+            # An unknown trip count that is in no loop of its own leaves the number of calls unknown.
+            times = runs.count if runs.within is None else runs.per_iteration
+            for kernel, calls in run.kernels.items():
+                kernels.setdefault((kernel, runs.within), _Calls()).add(times, calls)
         return Work(
             total.flops.figure,
             _matmul(total.products),
             total.hbm.figure,
-            tuple(sorted(not_counted)),
+            tuple(sorted({kernel.name for kernel, _ in kernels})),
             instructions.figure,
             _boundary(entry).figure,
             parts=_parts(parts),
-            calls={target: count.figure for target, count in sorted(not_counted.items())},
+            kernels=tuple(
+                KernelCalls(*kernel, within or (), calls.count.figure, calls.bytes.figure)
+                for (kernel, within), calls in kernels.items()
+            ),
         )
 
     def _reached(self, entry: Computation) -> dict[str, _Run]:
@@ -296,8 +334,10 @@ class Count:
 
     def amounts(
         self, computation: Computation, instruction: Instruction, results: Mapping[str, int | None]
-    ) -> tuple[MatmulFlops | None, int | None]:
+    ) -> tuple[MatmulFlops | None, int | None, str | None]:
         """Return the matrix products and the bytes of one execution of an instruction.
+
+        The third result is the name of a custom kernel whose FLOPs are unknown; None without any.
 
         A fusion counts with all that it contains, other called computations do not. Products of several
         operand types count with the type of most FLOPs. None if unknown.
@@ -308,12 +348,14 @@ class Count:
         self._add(run, computation, instruction, results)
         for fused in filter(None, map(self._whole, run.fuses)):
             run.add(1, fused)
+            run.kernels |= fused.kernels
         matmul = _matmul(run.products)
-        if matmul is None or run.not_counted:
-            return None, run.bytes.value
+        kernel = next((kernel.name for kernel in run.kernels), None)
+        if matmul is None or kernel is not None:
+            return None, run.bytes.value, kernel
         flops = sum(part.flops for part in matmul)
         dtype = max(matmul, key=lambda part: part.flops).dtype if matmul else ""
-        return MatmulFlops(dtype, flops), run.bytes.value
+        return MatmulFlops(dtype, flops), run.bytes.value, None
 
     def alone(self, computation: Computation, instruction: Instruction) -> _Run:
         """Return the FLOPs of one execution, without the computations that the instruction calls."""
@@ -335,6 +377,7 @@ class Count:
                     run.flops.value = None
                 else:
                     run.add(1, called)
+                    run.kernels |= called.kernels
                     run.loops |= called.loops
             self._depth -= 1
             self._wholes[name] = run
@@ -357,13 +400,14 @@ class Count:
         """Add one instruction. Without the bytes of the results, the moved bytes are not counted."""
         instruction = begun(written) if written.opcode.endswith("-start") else written
         opcode, row = instruction.opcode, TABLE[instruction.opcode]
-        fused = None
+        fused, uncounted = None, None
         if row.flops:
             run.flops.add(row.flops, elements_of(instruction.shape_text))
         elif opcode in COUNTED:
             if (computation.name, instruction.name) in self._carried_on:
                 return
-            run.flops.add(1, self._counted(run, computation, instruction))
+            flops, uncounted = self._counted(run, computation, instruction)
+            run.flops.add(1, flops)
         elif opcode == "fusion":
             called = _FUSED.search(instruction.attributes_text)
             fused = self._module.by_name.get(called[1]) if called else None
@@ -379,7 +423,10 @@ class Count:
         run.bytes.add(1, moved)
         # Of a slice of an array in VMEM the whole array is subtracted, so that this is a lower bound.
         outside = self._outside(computation, written)
-        run.hbm.add(1, None if moved is None else max(0, moved - outside))
+        in_hbm = None if moved is None else max(0, moved - outside)
+        run.hbm.add(1, in_hbm)
+        if uncounted is not None:
+            uncounted.bytes.add(1, in_hbm)
 
     def _outside(self, computation: Computation, instruction: Instruction) -> int:
         """Return the bytes of operands and results that are not in the device's memory."""
@@ -395,17 +442,31 @@ class Count:
         names = {name or "" for name in (instruction.name, *operand_names(instruction))}
         return sum(known.get(name, 0) for name in names)
 
-    def _counted(self, run: _Run, computation: Computation, instruction: Instruction) -> int | None:
+    def _counted(
+        self, run: _Run, computation: Computation, instruction: Instruction
+    ) -> tuple[int | None, _Calls | None]:
+        """Return the FLOPs of one execution, and the calls of the kernel to which they belong if unknown."""
         matmul = product(computation, instruction)
-        if matmul is None and instruction.opcode == "custom-call":
-            called = instruction.target
-            if called not in _COMPUTE_NOTHING and not called.startswith("xla.sdy."):
-                run.not_counted[called or "a custom call without a target"] += 1
         if matmul is None:
-            return others(computation, instruction, self._once)
+            flops = others(computation, instruction, self._once)
+            if flops is not None or instruction.opcode != "custom-call":
+                return flops, None
+            if not _computes(instruction):
+                return 0, None
+            calls = run.kernels.setdefault(self._kernel(computation, instruction), _Calls())
+            calls.count.add(1, 1)
+            return 0, calls
         dtype = matmul.dtype if matmul.flops is not None else None
         run.products.setdefault(dtype, _Total()).add(1, matmul.flops)
-        return matmul.flops
+        return matmul.flops, None
+
+    def _kernel(self, computation: Computation, instruction: Instruction) -> _Kernel:
+        return _Kernel(
+            kernel_costs.name_of(instruction),
+            instruction.target,
+            self._module.source(instruction.metadata),
+            kernel_costs.operand_type(operand_shapes(computation, instruction)),
+        )
 
     def _fusion(self, fused: Computation) -> int | None:
         # Equal fusions share a computation.
@@ -417,6 +478,11 @@ class Count:
         """Return the FLOPs of one application of a computation; None if it has loops or is missing."""
         run = self._whole(name)
         return None if run is None or run.loops else run.flops.value
+
+
+def _computes(call: Instruction) -> bool:
+    """Return whether a custom call computes anything."""
+    return call.target not in _COMPUTE_NOTHING and not call.target.startswith("xla.sdy.")
 
 
 def _matmul(products: dict[str | None, _Total]) -> tuple[MatmulFlops, ...] | None:

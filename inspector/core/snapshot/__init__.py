@@ -48,6 +48,7 @@ from inspector.core.snapshot.programs import (
     Donation,
     InstructionTime,
     KeptGather,
+    KernelCalls,
     KernelWork,
     LargeConstant,
     MatmulFlops,

@@ -243,6 +243,29 @@ class KernelWork(Record):
 
 
 @dataclass(frozen=True)
+class KernelCalls(Record):
+    """The calls of a custom kernel whose FLOPs are unknown.
+
+    Attributes:
+      name: Name of the kernel, or else the target of its calls.
+      target: Target of the calls, such as tpu_custom_call.
+      source: File and line of the operation, such as file.py:31. None if unknown.
+      dtype: Type of its operands, as HLO names it. None if unknown.
+      within: As for a collective. Empty if the calls are in no loop of unknown trip count and no branch.
+      calls: Number of executions, if what it is within runs once. None if unknown.
+      bytes: Bytes of the operands and results of all of them in the device's memory. None if unknown.
+    """
+
+    name: str
+    target: str
+    source: str | None
+    dtype: str | None
+    within: tuple[str, ...]
+    calls: Amount | None
+    bytes: Amount | None
+
+
+@dataclass(frozen=True)
 class RepeatedWork(Record):
     """Operations whose operands are the same on several devices, each of which computes them.
 
@@ -320,7 +343,7 @@ class Work(Record):
       bytes_accessed: Bytes that the instructions read and write in the device's memory. A fusion counts as
         one instruction.
       instructions: Number of those instructions.
-      not_counted: Targets of the custom calls that are not in these figures.
+      not_counted: Names of the custom kernels whose FLOPs are not in these figures.
       boundary_bytes: Bytes of all arguments and results, each of which is read or written at least once.
       fused_bytes: Bytes that are read and written in HBM if a compiler fuses what it can, an estimate for a
         propagated program.
@@ -329,7 +352,7 @@ class Work(Record):
       repeated: Operations that several devices compute alike, the most FLOPs first. None if not looked for,
         or if a trip count is unknown.
       parts: The same figures by loops with an unknown trip count and branches. Empty without any.
-      calls: How often the custom calls that are not counted run, by target. None if unknown.
+      kernels: The calls of these kernels.
     """
 
     flops: Amount | None
@@ -343,7 +366,7 @@ class Work(Record):
     attention: KernelWork | None = field(default=None, metadata=OMIT_NONE)
     repeated: tuple[RepeatedWork, ...] | None = field(default=None, metadata=OMIT_NONE)
     parts: tuple[WorkPart, ...] = field(default=(), metadata=OMIT_DEFAULT)
-    calls: dict[str, Amount | None] = field(default_factory=dict, metadata=OMIT_DEFAULT)
+    kernels: tuple[KernelCalls, ...] = field(default=(), metadata=OMIT_DEFAULT)
 
 
 @dataclass(frozen=True)

@@ -20,6 +20,7 @@ class ScheduledOperation(Record):
       flops: Floating-point operations of matrix products and convolutions in one execution. None if unknown.
       dtype: Operand type of these products, as HLO names it. None if there are none.
       bytes: Bytes that one execution reads and writes. None if unknown.
+      kernel: Name of the custom kernel that makes `flops` unknown. None for other operations.
       collective: Position of its collective in the program's `collectives`.
       host: Whether it copies between HBM and the memory of the host.
       begins: Whether it only begins an asynchronous operation, which other instructions overlap.
@@ -39,6 +40,7 @@ class ScheduledOperation(Record):
     flops: Amount | None = field(default=None, metadata=OMIT_NONE)
     dtype: str | None = field(default=None, metadata=OMIT_NONE)
     bytes: NonNegativeInt | None = field(default=None, metadata=OMIT_NONE)
+    kernel: str | None = field(default=None, metadata=OMIT_NONE)
     collective: NonNegativeInt | None = field(default=None, metadata=OMIT_NONE)
     host: bool | None = field(default=None, metadata=OMIT_NONE)
     begins: bool | None = field(default=None, metadata=OMIT_NONE)
@@ -48,6 +50,13 @@ class ScheduledOperation(Record):
     shares: tuple[Amount, ...] | None = field(default=None, metadata=OMIT_NONE)
     op_name: str | None = field(default=None, metadata=OMIT_NONE)
     source: str | None = field(default=None, metadata=OMIT_NONE)
+
+    @property
+    def uncounted(self) -> str | None:
+        """The custom kernel whose FLOPs are unknown, also of a custom call without the name of one."""
+        if self.kernel is not None or self.opcode != "custom-call" or self.flops is not None:
+            return self.kernel
+        return self.name.rstrip("0123456789").rstrip(".")
 
 
 @dataclass(frozen=True)

@@ -42,7 +42,7 @@ from inspector.machines.prediction.calibration import (
     constants_of,
     default_constants,
 )
-from inspector.machines.prediction.simulation import Simulated, Totals, scaled, simulate
+from inspector.machines.prediction.simulation import Simulated, Totals, kernels_text, scaled, simulate
 from inspector.machines.prediction.step_model import Modelled, Term, least_traffic_seconds, modelled
 
 CLAIMED = 0.8  # share of runs that the interval is to contain
@@ -429,10 +429,7 @@ def before_compile(
     if unknown or not totals.seconds:
         reasons = unknown or ("the program computes and moves nothing",)
         return Predicted(program.name, chip, None, None, None, reasons)
-    calls = () if program.work is None else program.work.not_counted
-    at_least = tuple(
-        f"custom calls of {name} are not counted, because their FLOPs are unknown" for name in calls
-    )
+    at_least = kernels_text(totals)
     least = max(bounds.lower_seconds or 0.0, least_traffic_seconds(program, chip))
     found = Predicted(
         program.name,
@@ -497,6 +494,18 @@ def attention_seconds(program: Program, chip: Chip) -> tuple[float, float]:
     return min(1.0, work.attention.products / flops), work.attention.flops / rate
 
 
+def _uncounted(program: Program) -> dict[str, float]:
+    """Return the bytes of the kernels whose FLOPs are unknown, by name and line; 0 for unknown ones."""
+    work = program.work
+    if work is None:
+        return {}
+    moved = dict.fromkeys([] if work.kernels else work.not_counted, 0.0)
+    for calls in work.kernels:
+        name = f"{calls.name} ({calls.source})" if calls.source else calls.name
+        moved[name] = moved.get(name, 0.0) + (calls.bytes or 0.0)
+    return moved
+
+
 def _totals_before_compile(
     program: Program, bounds: Modelled, chip: Chip, known: BeforeCompile, exposed_share: float
 ) -> tuple[Totals, tuple[str, ...]]:
@@ -507,6 +516,9 @@ def _totals_before_compile(
     """
     totals, unknown = Totals(memory=traffic_seconds(program, chip)), []
     replaced, attention = attention_seconds(program, chip)
+    efficiency = default_constants(chip).hbm_efficiency
+    for name, moved in _uncounted(program).items():
+        totals.kernels[name] = hbm_time(moved, chip).seconds / efficiency
     for term in bounds.terms:
         if term.kind == "memory":
             continue

@@ -23,6 +23,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 from typing import Literal
 
+from inspector.core.formatting import seconds_text, share_text
 from inspector.core.snapshot import (
     Collective,
     Program,
@@ -73,6 +74,7 @@ class Totals:
 
     waits: communication that the core waits for, by mesh axes joined by "+" and whether it crosses slices.
     transfers: how long communication takes, whether or not the core waits.
+    kernels: how long the bytes of custom kernels take whose FLOPs are unknown, by name; a part of the rest.
     """
 
     matrix: float = 0.0
@@ -81,6 +83,7 @@ class Totals:
     waits: dict[tuple[str, bool], float] = field(default_factory=dict)
     transfers: dict[tuple[str, bool], float] = field(default_factory=dict)
     by_roofline: float = 0.0
+    kernels: dict[str, float] = field(default_factory=dict)
 
     def add(self, other: Totals, times: float = 1.0) -> None:
         """Add the seconds of other work, `times` over."""
@@ -91,6 +94,8 @@ class Totals:
         for mine, others in ((self.waits, other.waits), (self.transfers, other.transfers)):
             for key, seconds in others.items():
                 mine[key] = mine.get(key, 0.0) + times * seconds
+        for name, seconds in other.kernels.items():
+            self.kernels[name] = self.kernels.get(name, 0.0) + times * seconds
 
     @property
     def exposed(self) -> dict[str, float]:
@@ -145,8 +150,21 @@ def simulate(
     seconds = None if reasons else machine.now + constants.overhead_seconds
     if seconds is not None and not math.isfinite(seconds):
         seconds, reasons = None, ("the simulated time is not a finite number",)
-    at_least = tuple(dict.fromkeys(machine.at_least))
+    at_least = (*dict.fromkeys(machine.at_least), *kernels_text(machine.totals))
     return Simulated(seconds, machine.totals, tuple(machine.spans), reasons, at_least)
+
+
+def kernels_text(totals: Totals) -> tuple[str, ...]:
+    """Return a clause for each kernel whose FLOPs are unknown: its share of a step, the largest first."""
+    ranked = sorted(totals.kernels.items(), key=lambda pair: -pair[1])
+    shares = {
+        name: share_text(seconds / totals.seconds if totals.seconds else None) for name, seconds in ranked
+    }
+    return tuple(
+        f"{name} counts with its bytes alone, {seconds_text(seconds)} or {shares[name]} of what is known, "
+        "because its FLOPs are unknown"
+        for name, seconds in ranked
+    )
 
 
 def scaled(simulated: Simulated, factor: float) -> Simulated:
@@ -323,6 +341,9 @@ class _Machine:
             self.now = end
             return
         seconds, basis = self._duration(computation, position, operation)
+        if basis == "roofline" and operation.uncounted is not None:
+            name = _kernel_name(operation)
+            self.totals.kernels[name] = self.totals.kernels.get(name, 0.0) + seconds
         if operation.flops:
             self.totals.matrix += seconds
         else:
@@ -421,11 +442,7 @@ class _Machine:
             # needs. It is lower for data that stays in VMEM.
             return (estimated, "compiler") if estimated < seconds else (seconds, "roofline")
         if operation.flops is None:
-            if operation.opcode == "custom-call":
-                self.at_least.append(
-                    f"{_kernel_name(operation)} counts with its bytes, because its FLOPs are unknown"
-                )
-            else:
+            if operation.uncounted is None:
                 self.unknown.append(f"the FLOPs of {operation.name} are unknown")
         elif operation.flops:
             peak = chip.peak(operation.dtype or "")
@@ -478,6 +495,5 @@ class _Machine:
 
 
 def _kernel_name(operation: ScheduledOperation) -> str:
-    """Return the name of a custom kernel with its source line, without the number of its instruction."""
-    name = operation.name.rstrip("0123456789").rstrip(".")
-    return f"{name} ({operation.source})" if operation.source else name
+    """Return the name of a custom kernel with its source line."""
+    return f"{operation.uncounted}{f' ({operation.source})' if operation.source else ''}"
