@@ -519,10 +519,18 @@ class Inspection:
             self.requester,
             subject_of(payload),
             topic,
-            memory_limit.of_parsing() if kind in PARSERS else None,
+            self._parsing_memory(kind, payload),
             lane,
             otherwise,
         )
+
+    def _parsing_memory(self, kind: str, payload: dict[str, Any]) -> int | None:
+        """Return the bytes that a job may use to parse a file; None for what a worker may use.
+
+        A profile can be larger than other files, and the command line reads the user's own.
+        """
+        own_profile = self.requester.session is None and payload.get("kind") == "profile"
+        return None if own_profile or kind not in PARSERS else memory_limit.of_parsing()
 
     def _available(self) -> int:
         return memory_limit.available_bytes() if self._memory is None else self._memory

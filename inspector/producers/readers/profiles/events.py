@@ -240,7 +240,7 @@ class Collector:
                     _Part(
                         np.full(count, device[0], np.int64),
                         self._tpu_instructions(host, plane, events, modules, place),
-                        np.where(place < 0, -1, modules.run[place]),
+                        modules.runs(place),
                         start,
                         start + duration,
                         duration,
@@ -330,7 +330,6 @@ class _Modules:
 
     Attributes:
       names: names of programs by id.
-      run: of each run, its id, or else its number.
     """
 
     def __init__(self, plane: Plane) -> None:
@@ -349,7 +348,7 @@ class _Modules:
         order = np.argsort(start, kind="stable")
         self._start, self._stop = start[order], np.concatenate(stops)[order]
         run = np.concatenate(runs)[order]
-        self.run = np.arange(len(run)) if (run < 0).any() or not len(run) else run
+        self._run = np.arange(len(run)) if (run < 0).any() or not len(run) else run
         self._programs = [programs[place] for place in order.tolist()]
         self.names = {number: name for number, name in programs if number is not None}
 
@@ -360,6 +359,10 @@ class _Modules:
         place = np.searchsorted(self._start, instants, side="right") - 1
         inside = (place >= 0) & (instants < self._stop[place])
         return np.where(inside, place, -1)
+
+    def runs(self, place: Ints) -> Ints:
+        """Return the run at each place, −1 for −1."""
+        return np.append(self._run, -1)[place]
 
     def key(self, host: int, place: int) -> ProgramKey:
         """Return the program of a run."""
