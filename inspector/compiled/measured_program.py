@@ -79,6 +79,12 @@ def _amounts(collectives: Sequence[Collective] | None) -> list[tuple[str, int | 
     return [(own.op, own.payload_bytes, own.executions) for own in collectives]
 
 
+def with_times(program: Program, profile: Snapshot) -> Program | None:
+    """Return a program with the times that a profile has of it; None if it has none."""
+    measured = next((own for own in profile.programs if _is_same(own, program)), None)
+    return None if measured is None else _with_times(program, measured)
+
+
 def _with_times(program: Program, measured: Program) -> Program:
     """Return a program with measured times, whose instructions have the names in the profile."""
     collectives = program.collectives

@@ -35,6 +35,13 @@ FOLDER_VARIABLE = "SHARDING_INSPECTOR_SHOWN_RUN"
 ReasonKind = Literal["argument", "shape", "dtype", "weak type", "sharding", "static", "function", "unknown"]
 
 
+# Files of a run whose steps are profiled: the profiles, the sign that there are enough, and that the program
+# profiles itself.
+PROFILE, ENOUGH, PROFILE_TAKEN = "profile-{:03d}.xplane.pb", "profile-is-enough", "profile-is-taken"
+# The folder of the profile that was read, and the name of its file.
+PROFILE_FOLDER, PROFILE_FILE = "profile", "steps.xplane.pb"
+
+
 def when_compiled(function: str) -> str:
     """Return the `when` of a LiveRecord that was captured at a compile, before the program ran.
 

@@ -23,7 +23,9 @@ from inspector.core.printable import one_line
 from inspector.core.program_run import ProgramRun
 from inspector.machines import targets
 from inspector.media.terminal import options as shared
+from inspector.media.terminal import profiled_steps
 from inspector.media.terminal.options import argument, one_of, verb
+from inspector.media.terminal.profiled_steps import ProfiledSteps
 from inspector.service.program_run.launch import Program
 from inspector.service.program_run.records import Folder
 
@@ -39,7 +41,13 @@ _MOST_DEVICES = 4096
 
 def _options(parser: argparse.ArgumentParser) -> None:
     parser.usage = (
-        "%(prog)s [--devices N | --target T] [-o FOLDER] [--open] (SCRIPT.py | -m MODULE) [ARGS...]"
+        "%(prog)s [--devices N | --target T] [--profile [STEPS]] [-o FOLDER] [--open] "
+        "(SCRIPT.py | -m MODULE) [ARGS...]"
+    )
+    # The option must not take the script for its number.
+    known = parser.parse_known_args
+    parser.parse_known_args = lambda args, namespace: known(  # type: ignore[method-assign, assignment, misc]
+        profiled_steps.with_number(args), namespace
     )
     shared.add_program(parser, "a script")
 
@@ -56,6 +64,11 @@ def _options(parser: argparse.ArgumentParser) -> None:
             "function for it, such as tpu:v5e:4x4",
         ),
     ),
+    argument(
+        "--profile",
+        metavar="STEPS",
+        help=f"also profile about this many steps ({profiled_steps.STEPS}), and no others",
+    ),
     argument("-o", "--output", metavar="FOLDER", help="default: the name of the program and -run"),
     argument("--open", action="store_true", help="show the run in a dashboard until the program ends"),
     _options,
@@ -65,6 +78,7 @@ def run(options: argparse.Namespace) -> int:
 
     command = command_of(options)
     variables, target = _environment(options)
+    steps = profiled_steps.parse(options.profile)
     name = command[1] if options.module is not None else Path(command[0]).stem
     compiler = None if target is None else _compiler(target)
     folder = Folder(
@@ -79,8 +93,10 @@ def run(options: argparse.Namespace) -> int:
     folder.create()
     with _dashboard(folder.path, options.open):
         platform = None if target is None else targets.PLATFORMS[target.kind]
-        program = Program(command, folder.path, variables, platform)
-        with _updates(folder):
+        profiles = None if steps is None else ProfiledSteps(folder.path, steps)
+        settings = {"profile": profiles is not None}
+        program = Program(command, folder.path, variables, platform, settings)
+        with _updates(folder, profiles):
             status = program.wait()
     ended = f"exit {status}" if status >= 0 else f"signal {signal.Signals(-status).name}"
     seconds = time.time() - program.started
@@ -90,8 +106,8 @@ def run(options: argparse.Namespace) -> int:
     said.daemon = True
     said.start()
     try:
-        folder.end(ended, seconds, causes)
-        message = _summary(folder.run, folder.path, variables)
+        message = _profile_ended(folder, profiles, ended, seconds, causes)
+        message = _summary(folder.run, folder.path, variables, message)
     except KeyboardInterrupt:
         message = "interrupted; the record is not complete"
     except Exception as error:  # the exit status is that of the program, whatever happens here
@@ -103,6 +119,20 @@ def run(options: argparse.Namespace) -> int:
             compiler.close()
     _say(message)
     return program.end_alike()
+
+
+def _profile_ended(
+    folder: Folder, profiles: ProfiledSteps | None, ended: str, seconds: float, causes: CauseFinder
+) -> str:
+    """Complete the record, with the times of a profile if there is one. Return what was profiled."""
+    if profiles is None:
+        folder.end(ended, seconds, causes)
+        return ""
+    kept = profiles.keep()
+    folder.end(ended, seconds, causes, None if kept is None else lambda: profiled_steps.measured(kept))
+    said = profiles.why_none() if kept is None else profiled_steps.summary(folder.programs)
+    profiles.forget_signs()
+    return f"; {said}"
 
 
 def _say_at_terminal() -> None:
@@ -136,7 +166,7 @@ def command_of(options: argparse.Namespace) -> list[str]:
 
 
 @contextlib.contextmanager
-def _updates(folder: Folder) -> Iterator[None]:
+def _updates(folder: Folder, profiles: ProfiledSteps | None) -> Iterator[None]:
     """Turn raw records into Snapshots while the program runs."""
     done = threading.Event()
 
@@ -144,6 +174,8 @@ def _updates(folder: Folder) -> Iterator[None]:
         while not done.wait(_UPDATE_SECONDS):
             with contextlib.suppress(InvalidInput, OSError):  # the end tries again and reports it
                 folder.update()
+                if profiles is not None:
+                    profiles.check()
 
     thread = threading.Thread(target=update, daemon=True)
     thread.start()
@@ -217,11 +249,12 @@ def emulated(devices: int) -> dict[str, str]:
     return {"JAX_PLATFORMS": "cpu", "JAX_NUM_CPU_DEVICES": str(devices)}
 
 
-def _summary(run: ProgramRun, folder: Path, variables: Mapping[str, str]) -> str:
+def _summary(run: ProgramRun, folder: Path, variables: Mapping[str, str], profiled: str) -> str:
     """Return one line about the record.
 
     Args:
       variables: the environment that the options gave the program.
+      profiled: what was profiled, as a clause; "" without --profile.
     """
     if not run.programs and run.live is None:
         result = "nothing was compiled and no array was found"
@@ -240,4 +273,4 @@ def _summary(run: ProgramRun, folder: Path, variables: Mapping[str, str]) -> str
             f"; the program asked for its platform ({place}) and got cpu, so on {run.target} it can compile "
             "other programs"
         )
-    return f"{result}{ended}{problems}; see `sharding-inspector show {shlex.quote(str(folder))}`"
+    return f"{result}{profiled}{ended}{problems}; see `sharding-inspector show {shlex.quote(str(folder))}`"

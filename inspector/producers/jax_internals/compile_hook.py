@@ -34,6 +34,7 @@ _PARTITIONING = "jax._src.custom_partitioning"
 _INSIDE_JIT = ("pjit.py", "api.py", "traceback_util.py")
 # The file of functions that call JAX for a program.
 _MOVES = os.path.join(os.path.dirname(__file__), "move_hook.py")
+_PROFILER = os.path.join(os.path.dirname(__file__), "profiler_hook.py")
 _MOST_PROBLEMS = 5  # after this many errors, nothing more is recorded
 # Modules whose jit splits the arguments of a function into arrays and one static argument.
 _SPLITTERS = {"equinox._jit": "equinox", "haliax.partitioning": "haliax"}
@@ -159,6 +160,7 @@ class Hook:
         self.questions = set()  # places in the program that ask for the platform
         self.traced = {}  # id of a jaxpr -> (weak reference to it, Traced)
         self.moves = None  # the Moves, None if this version of JAX has other internal functions
+        self.profiler = None  # the Profiler, None if no steps are profiled
 
     def install(self):
         """Replace JAX's functions. If this version of JAX lacks one, write that down and change nothing."""
@@ -179,6 +181,11 @@ class Hook:
             setattr(owner, name, wrapper)
         with _Problems(self, "moves of arrays cannot be seen"):
             self._see_moves()
+        if self.settings.get("profile"):
+            with _Problems(self, "steps cannot be profiled"):
+                profiler = _loaded("_sharding_inspector_profiler", _PROFILER).Profiler()
+                profiler.install()
+                self.profiler = profiler
         if self.settings.get("platform") is not None:
             with _Problems(self, "questions for the platform cannot be seen"):
                 self._see_questions()
@@ -190,12 +197,7 @@ class Hook:
 
     def _see_moves(self):
         """Count the arrays that move between devices outside of compiled programs."""
-        # As this file: not in `sys.modules`, where the program could see it.
-        spec = importlib.util.spec_from_file_location("_sharding_inspector_moves", _MOVES)
-        assert spec is not None and spec.loader is not None
-        module = importlib.util.module_from_spec(spec)
-        spec.loader.exec_module(module)
-        _leave_out_frames(_MOVES)
+        module = _loaded("_sharding_inspector_moves", _MOVES)
         moves = module.Moves(lambda: self.active, functools.partial(_Problems, self))
         moves.install()
         self.moves = moves
@@ -681,6 +683,16 @@ class _OwnPackage:
 
     def find_spec(self, name, path=None, target=None):
         return PathFinder.find_spec(name, [self.root]) if name == "inspector" else None
+
+
+def _loaded(name, path):
+    """Return the module of a file, which is not in `sys.modules`, where the program could see it."""
+    spec = importlib.util.spec_from_file_location(name, path)
+    assert spec is not None and spec.loader is not None
+    module = importlib.util.module_from_spec(spec)
+    spec.loader.exec_module(module)
+    _leave_out_frames(path)
+    return module
 
 
 class Package:

@@ -33,6 +33,7 @@ from inspector.producers.recorded.live import LiveArrays
 from inspector.producers.recorded.lost_sharding import lost_sharding
 from inspector.producers.recorded.named_arguments import ArgumentPaths, argument_paths, with_argument_names
 from inspector.producers.recorded.own_names import arrays_of_function
+from inspector.producers.recorded.step_profile import StepProfile
 
 MOVES = "moves.json"
 ERROR = "error.json"
@@ -69,8 +70,11 @@ class Recorder:
         self._ended = _thread.allocate_lock()  # released when the thread must end
         self._ended.acquire()
         self._join: Callable[[float], Any] | None = None
+        self._profile: StepProfile | None = None
         # A multi-process job runs the same program in each process; the first one writes.
         self._writes = jax.process_index() == 0
+        if self._writes and hook.profiler is not None:
+            self._profile = StepProfile(hook.profiler, Path(settings["folder"]))
         self.stopped = hook.ended or not self._writes
         if not self.stopped:
             self._join = _start_thread(self._poll)
@@ -134,6 +138,8 @@ class Recorder:
             meta["target"] = self._write_target(stem, target)
         self._write_json(f"{stem}.json", meta, record)
         if not self._hook.ended:  # else an exit function of the program compiles
+            if self._profile is not None:
+                self._profile.compiled()
             self._watch_arrays(name, executable, paths, () if arguments is None else paths.trees(arguments))
 
     def _watch_arrays(
@@ -230,6 +236,12 @@ class Recorder:
         """Read the live arrays now and then, and whenever the file that asks for them exists."""
         while not self._ended.acquire(timeout=_POLL_SECONDS) and self._hook.active:
             try:
+                if self._profile is not None:
+                    with self._lock, self._hook.package.loaded():
+                        self._profile.poll()
+            except Exception:
+                self._hook.problem("the steps cannot be profiled")
+            try:
                 asked = self._request.exists()
                 if self._hook.moves is not None and time.time() >= self._next_moves:
                     with self._lock, self._hook.package.loaded():
@@ -261,6 +273,11 @@ class Recorder:
 
     def stop(self) -> None:
         """End the thread that reads live arrays: in a finalized interpreter it would crash the program."""
+        if self._profile is not None:
+            try:
+                self._profile.end()
+            except Exception:
+                self._hook.problem("the steps cannot be profiled")
         with contextlib.suppress(RuntimeError):  # a call before, which a signal interrupted, did it
             self._ended.release()
         if self._join is not None:

@@ -39,6 +39,8 @@ from inspector.service.program_run.recompilation import reasons
 
 # Adds the causes of the collectives of the only program of a Snapshot, from its lowered module.
 FindCauses = Callable[[Snapshot, bytes], Snapshot]
+# Reads the profile of the steps.
+FindTimes = Callable[[], Snapshot]
 # Compiles a lowered module for the target of the run: the program's Snapshot, the module, its settings.
 CompileForTarget = Callable[[Snapshot, bytes, dict[str, Any]], Snapshot]
 
@@ -118,11 +120,18 @@ class Folder:
             program_run.write(self.run, self.path)
             self._changed = False
 
-    def end(self, ended: str, seconds: float, find_causes: FindCauses | None = None) -> None:
+    def end(
+        self,
+        ended: str,
+        seconds: float,
+        find_causes: FindCauses | None = None,
+        find_times: FindTimes | None = None,
+    ) -> None:
         """Read the last raw records, compile for the target, and write how the program ended.
 
         find_causes: finds the causes of the collectives of a program. An interrupt by the keyboard ends only
           this part.
+        find_times: reads the profile of its steps.
         """
         started = time.monotonic()
         self.update()
@@ -134,6 +143,9 @@ class Folder:
         if find_causes is not None:
             with contextlib.suppress(KeyboardInterrupt):
                 self._add_causes(find_causes)
+        if find_times is not None:
+            with contextlib.suppress(InvalidInput):
+                self._add_times(find_times())
         for entry in self._read:
             if entry.for_target is not None:
                 entry.record = entry.for_target(entry.record)
@@ -166,6 +178,27 @@ class Folder:
             entry.lowered.unlink(missing_ok=True)
         if waiting:
             self._write_snapshot()
+
+    def _add_times(self, profile: Snapshot) -> None:
+        """Write the times that a profile has of the programs."""
+        from inspector.compiled.measured_program import with_times
+
+        for entry in self._read:
+            timed = with_times(entry.program, profile)
+            if timed is None:
+                continue
+            found = snapshot.read(self.path / entry.record.file)
+            own = tuple(
+                program for program in (with_times(one, profile) for one in found.programs) if program
+            )
+            _write(replace(found, programs=own or found.programs), self.path / entry.record.file)
+            entry.program = timed
+        self._write_snapshot()
+
+    @property
+    def programs(self) -> tuple[Program, ...]:
+        """The compiled programs that were read, in order."""
+        return tuple(replace(entry.program, name=entry.record.name) for entry in self._read)
 
     def _empty(self) -> None:
         program_run_file = self.path / program_run.FILE

@@ -41,11 +41,12 @@ pytestmark = pytest.mark.close_to_jax
 
 FOLDER = Path(jax_internals.__file__).parent
 # These have no function of their own to call here: they replace or register functions of JAX.
-ONLY_NAMES = {"compile_hook", "move_hook", "custom_partitions", "gloo", "device_functions"}
+ONLY_NAMES = {"compile_hook", "move_hook", "profiler_hook", "custom_partitions", "gloo", "device_functions"}
 RECORDING = "`run` cannot see the programs that a user's program compiles"
 QUESTIONS = "`run` misses that a program asks for the platform"
 MOVES = "`run` cannot count the arrays that move between devices"
 PARTITIONS = "programs with partitioning functions of their own cannot be compiled for a target"
+PROFILES = "`run --profile` cannot profile steps"
 # (module, name in it, what no longer works)
 NAMES = [
     ("jax._src.api", "jit", RECORDING),  # JAX is imported when this module has been executed
@@ -78,6 +79,9 @@ NAMES = [
     ("jax._src.lib", "xla_client.register_custom_call_partitioner", PARTITIONS),
     ("jax._src.lib", "xla_client.Shape.array_shape", PARTITIONS),
     ("jax._src.lib", "xla_client.HloSharding.tuple_sharding", PARTITIONS),
+    ("jax._src.lib", "_profiler.ProfilerSession.stop", PROFILES),
+    ("jax._src.lib", "_profiler.ProfileOptions", PROFILES),
+    ("jax._src.lib", "_profiler.start_server", PROFILES),
     ("jaxlib._jax", "make_gloo_tcp_collectives", "processes use the address of the host name"),
     ("jax._src.xla_bridge", "devices", "a model cannot make its own mesh while it is traced"),
 ]

@@ -1,7 +1,8 @@
 """Profiles in the documented form of TPUs, written by hand: no real one is at hand.
 
-Planes `/device:TPU:N` have the lines Steps, XLA Modules, XLA Ops and Async XLA Ops. The metadata of an operation
-has its text as its name, and the statistics hlo_category, program_id, flops, bytes_accessed, tf_op and source.
+Planes `/device:TPU:N` have the lines Steps, XLA Modules, XLA Ops and Async XLA Ops. The metadata of an
+operation has its text as its name, and the statistics hlo_category, program_id, flops, bytes_accessed, tf_op
+and source.
 """
 
 from __future__ import annotations
@@ -18,8 +19,8 @@ from jaxlib import _hlo
 PROGRAM = 77
 US = 1_000_000  # picoseconds of a microsecond
 
-# One loop of two iterations over a product and an asynchronous all-reduce, with a fusion that hides part of it.
-TEXT = """HloModule jit_step, is_scheduled=true, num_partitions=4, entry_computation_layout={(f32[8,8])->f32[8,8]}
+# A loop of two iterations over a product, and an asynchronous all-reduce, of which a sine hides a part.
+TEXT = """HloModule jit_step, is_scheduled=true, num_partitions=4
 
 add { a = f32[] parameter(0)  b = f32[] parameter(1)  ROOT s = f32[] add(a, b) }
 
@@ -46,7 +47,8 @@ ENTRY main {
   first = (s32[], f32[8,8]) tuple(zero, p)
   loop.3 = (s32[], f32[8,8]) while(first), condition=condition, body=body
   y = f32[8,8] get-tuple-element(loop.3), index=1
-  all-reduce-start.4 = f32[8,8] all-reduce-start(y), channel_id=1, replica_groups={{0,1,2,3}}, use_global_device_ids=true, to_apply=add
+  all-reduce-start.4 = f32[8,8] all-reduce-start(y), channel_id=1, replica_groups={{0,1,2,3}},
+    use_global_device_ids=true, to_apply=add
   sine.5 = f32[8,8] sine(p)
   all-reduce-done.4 = f32[8,8] all-reduce-done(all-reduce-start.4)
   ROOT sum.6 = f32[8,8] add(all-reduce-done.4, sine.5)
@@ -86,7 +88,7 @@ class Run:
 
 
 def usual_run(start: int, late: int = 0, id: int | None = None) -> Run:
-    """Return a run of `TEXT`: the all-reduce takes 60 µs, of which the sine hides 20. `late` makes it wait."""
+    """Return a run of `TEXT`: the all-reduce takes 60 µs, and the sine hides 20. `late` makes it wait."""
     return Run(
         start,
         240 + late,
