@@ -62,12 +62,12 @@ class ProfiledSteps:
 
     def check(self) -> None:
         """Read the profiles that are new, and ask for no further one if the last has enough runs."""
-        from inspector.producers.readers.profiles import times
+        from inspector.producers.readers import profile
 
         while (path := self._folder / "raw" / program_run.PROFILE.format(self._read + 1)).exists():
             self._read += 1
             with contextlib.suppress(InvalidInput):
-                self._runs[path] = times.complete_runs(path)
+                self._runs[path] = profile.complete_runs(path)
                 if self._runs[path] >= self._steps:
                     (self._folder / program_run.ENOUGH).touch()
 

@@ -46,7 +46,7 @@ def _options(parser: argparse.ArgumentParser) -> None:
     )
     # The option must not take the script for its number.
     known = parser.parse_known_args
-    parser.parse_known_args = lambda args, namespace: known(  # type: ignore[method-assign, assignment, misc]
+    parser.parse_known_args = lambda args, namespace: known(  # type: ignore[method-assign, assignment]
         profiled_steps.with_number(args), namespace
     )
     shared.add_program(parser, "a script")

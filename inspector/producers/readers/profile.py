@@ -7,6 +7,7 @@ each run, or one such file. Its HLO gives the mesh, the arrays and the collectiv
 from __future__ import annotations
 
 import importlib
+from collections import defaultdict
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -106,6 +107,25 @@ def read(
         programs=tuple(measured),
         findings=(*snapshot.findings, *_missing(recorded, programs, measured)),
     )
+
+
+def complete_runs(path: Path) -> int:
+    """Return the complete runs in a profile of the program that took the most time; 0 without any.
+
+    Raises:
+      InvalidInput: the file cannot be read.
+    """
+    collector = Collector()
+    collector.add(File(path, path.name))
+    recorded = collector.finish()
+    if recorded.events is None:
+        return 0
+    numbers: dict[ProgramKey, list[int]] = defaultdict(list)
+    for number, (key, _) in enumerate(recorded.instructions):
+        numbers[key].append(number)
+    times = Times(recorded, [None] * len(recorded.instructions))
+    traces = [times.of(own).trace for own in numbers.values()]
+    return max(traces, key=lambda trace: trace.seconds).steps
 
 
 # --- Files -----------------------------------------------------------------------------------------------

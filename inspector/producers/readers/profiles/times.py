@@ -5,7 +5,6 @@ from __future__ import annotations
 from collections import defaultdict
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
-from pathlib import Path
 
 import numpy as np
 import numpy.typing as npt
@@ -13,14 +12,8 @@ import numpy.typing as npt
 from inspector.core.errors import InvalidInput
 from inspector.core.snapshot import InstructionTime, OperationTime, Trace
 from inspector.core.statistics import statistics
-from inspector.producers.readers.profiles.events import (
-    Collector,
-    InstructionEvents,
-    ProgramKey,
-    Recorded,
-)
+from inspector.producers.readers.profiles.events import InstructionEvents, Recorded
 from inspector.producers.readers.profiles.kinds import OTHER, Kinds, rank
-from inspector.producers.readers.profiles.planes import File
 from inspector.producers.readers.profiles.wire import Ints
 
 Floats = npt.NDArray[np.float64]
@@ -44,25 +37,6 @@ class Measured:
     trace: Trace
     runs: tuple[float, ...]
     unknown_share: float
-
-
-def complete_runs(path: Path) -> int:
-    """Return the complete runs in a profile of the program that took the most time; 0 without any.
-
-    Raises:
-      InvalidInput: the file cannot be read.
-    """
-    collector = Collector()
-    collector.add(File(path, path.name))
-    recorded = collector.finish()
-    if recorded.events is None:
-        return 0
-    numbers: dict[ProgramKey, list[int]] = defaultdict(list)
-    for number, (key, _) in enumerate(recorded.instructions):
-        numbers[key].append(number)
-    times = Times(recorded, [None] * len(recorded.instructions))
-    traces = [times.of(own).trace for own in numbers.values()]
-    return max(traces, key=lambda trace: trace.seconds).steps
 
 
 class Times:

@@ -222,7 +222,7 @@ def _display(name: str) -> str:
 def proto_of(text: str) -> bytes:
     """Return a serialized module with a device assignment, as the profiler writes it."""
     module: bytes = _hlo.hlo_module_from_text(text).as_serialized_hlo_module_proto()
-    partitions = int(text.partition("num_partitions=")[2].partition(",")[0] or 1)
+    partitions = int(text.partition("num_partitions=")[2].split()[0].rstrip(","))
     devices = b"".join(b"\x1a\x03\x0a\x01" + bytes([number]) for number in range(partitions))
     assignment = b"\x08\x01\x10" + bytes([partitions]) + devices
     return module + b"\x7a" + bytes([len(assignment)]) + assignment
