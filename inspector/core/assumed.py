@@ -223,6 +223,17 @@ def _with_part(work: Work, added: WorkPart) -> Work:
     )
 
 
+# Name, FLOPs and bytes of one execution of a kernel.
+KernelCosts = tuple[tuple[str, float, int], ...]
+
+
+def with_costs_of_model(program: Program, costs: KernelCosts) -> Program:
+    """Return a program whose kernels have the costs that its model states; it can lack some of them."""
+    if not costs:
+        return program
+    return assume(program, Assumed(kernels={name: Cost(flops, moved) for name, flops, moved in costs}))
+
+
 def least(program: Program) -> Program:
     """Return a program that runs each loop of unknown trip count once, and no branch."""
     loops = {choice.name: 1 for choice in program.open_choices if choice.kind == "loop"}

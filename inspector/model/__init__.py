@@ -155,6 +155,10 @@ class Model:
       axis_types: `auto` or `explicit` for all its axes, or one for each. None takes those of `mesh`, and auto
         if it has none.
       set_mesh: whether programs are traced under `jax.set_mesh`. None does so unless the code fails under it.
+      kernel_costs: FLOPs and bytes of one execution on one device of custom kernels that state none, by the
+        name of the kernel, the target of the call or its line: `{"my_attention": (2e9, 1e6)}`. Or a function
+        of the sizes of the mesh axes by name that returns this, because a device of a larger mesh computes
+        less. Predictions count them, as with `--kernel-cost`, and list them as assumptions.
 
     Example:
       >>> import jax
@@ -188,6 +192,9 @@ class Model:
     mesh: Any = None
     axis_types: Any = None
     set_mesh: bool | None = None
+    kernel_costs: (
+        Mapping[str, tuple[float, float]] | Callable[[Mapping[str, int]], Mapping[str, tuple[float, float]]]
+    ) = field(default_factory=dict)
 
     def __post_init__(self) -> None:
         object.__setattr__(self, "names", self.names or ("logical" if self.state_specs is None else "mesh"))

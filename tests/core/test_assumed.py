@@ -15,7 +15,7 @@ from inspector.assessment import assess
 from inspector.compiled.program_text import read
 from inspector.core.assumed import Assumed, Cost, assume, least, with_assumed
 from inspector.core.errors import InvalidInput
-from inspector.core.snapshot import Program
+from inspector.core.snapshot import KernelCalls, MatmulFlops, OpenChoice, Program, Work, WorkPart
 from inspector.core.traffic import wire_bytes_of_run
 from inspector.machines import hardware
 from inspector.machines.prediction.predicted import predicted
@@ -116,3 +116,19 @@ def test_an_unknown_name_lists_those_that_exist(assumed: Assumed) -> None:
     found = replace(samples.snapshot(), programs=(compiled(until, LIMIT),))
     with pytest.raises(InvalidInput, match="must be one whose"):
         with_assumed([found], assumed)
+
+
+def test_the_cost_of_a_kernel_in_a_loop_counts_as_often_as_the_loop_runs() -> None:
+    """Its own bytes replace those of its operands. Its name, target and line are known."""
+    inside = ("while.1",)
+    parts = (WorkPart((), 1e9, (MatmulFlops("f32", 1e9),), 1e6), WorkPart(inside, 0.0, (), 3e6))
+    calls = KernelCalls("mine", "tpu_custom_call", "a.py:3", "f32", inside, 2.0, 3e6)
+    work = Work(None, None, None, ("mine",), parts=parts, kernels=(calls,))
+    loop = OpenChoice("while.1", "loop")
+    found = Program("step", stage="partitioned", work=work, open_choices=(loop,))
+    for name in ("mine", "tpu_custom_call", "a.py:3"):
+        stated = assume(found, Assumed({"while.1": 10}, kernels={name: Cost(5e8, 1_000)})).work
+        assert (stated.flops, stated.matmul) == (1e9 + 10 * 2 * 5e8, (MatmulFlops("f32", 11e9),))
+        assert stated.bytes_accessed == 1e6 + 10 * 2 * 1_000
+        assert stated.not_counted == () and stated.kernels == ()
+    assert assume(found, Assumed(kernels={"other": Cost(1.0, 1)})) == found

@@ -84,9 +84,10 @@ def assumptions(parser: argparse.ArgumentParser) -> None:
     for name, metavar, help in (
         ("--trips", "NAME=N", "iterations of a loop whose trip count depends on data"),
         ("--branch", "NAME=SHARE", "share of the executions of a conditional that take its branch"),
-        ("--kernel-cost", "NAME=FLOPS,BYTES", "cost of one execution of a kernel on one device"),
+        ("--kernel-cost", "NAME=FLOPS,BYTES", "cost of one execution of a custom kernel on one device"),
     ):
-        text = f"{help}; NAME is that of the instruction or its line, such as train.py:31"
+        named = "kernel, the target of its calls" if metavar.endswith("BYTES") else "instruction"
+        text = f"{help}; NAME is that of the {named} or its line, such as train.py:31"
         parser.add_argument(name, metavar=metavar, action="append", default=[], help=text)
 
 

@@ -16,6 +16,7 @@ from typing import Any, Literal, TypeVar
 import jax
 
 from inspector.compiled import program_text
+from inspector.core.assumed import with_costs_of_model
 from inspector.core.errors import InvalidInput, shown
 from inspector.core.snapshot import (
     Finding,
@@ -227,7 +228,7 @@ class CompiledProgram:
             trace=self._trace,
             stage="compiled" if self._seconds.first is None else "run",
         )
-        return self._facts.added_to(program)
+        return with_costs_of_model(self._facts.added_to(program), self._signature.kernel_costs)
 
     def bytes_per_device(self) -> int:
         """Return the bytes that one run needs on one device, 0 if unknown."""

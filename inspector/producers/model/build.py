@@ -15,6 +15,7 @@ from flax.core import meta, spmd
 from jax.extend.core import Var
 from jax.sharding import AbstractMesh, AxisType, Mesh, NamedSharding, PartitionSpec
 
+from inspector.core.assumed import KernelCosts
 from inspector.core.errors import InvalidInput, shown
 from inspector.layout import Layout, emulation
 from inspector.machines.compiler_options import Options
@@ -292,6 +293,7 @@ class Signature:
       outputs: name -> sharding of each leaf; None lets the compiler choose.
       donated: names of inputs whose buffers the outputs may reuse.
       compiler_options: name and value of options of XLA, those of the layout.
+      kernel_costs: those that the model states.
     """
 
     name: str
@@ -300,6 +302,7 @@ class Signature:
     outputs: dict[str, Any]
     donated: tuple[str, ...] = ()
     compiler_options: Options = ()
+    kernel_costs: KernelCosts = ()
 
     @property
     def changes_state(self) -> bool:
@@ -363,4 +366,25 @@ def signatures(model: Model, layout: Layout, mesh: Mesh | AbstractMesh) -> tuple
             programs.append(Signature(name, function, dict(inputs), outputs, donated))
         else:
             programs.append(Signature(name, function, dict(inputs), {"output": None}))
-    return tuple(replace(program, compiler_options=layout.compiler_options) for program in programs)
+    options, costs = layout.compiler_options, kernel_costs(model, layout)
+    return tuple(replace(program, compiler_options=options, kernel_costs=costs) for program in programs)
+
+
+def kernel_costs(model: Model, layout: Layout) -> KernelCosts:
+    """Return the costs of custom kernels that a model states, on the mesh of a layout.
+
+    Raises:
+      InvalidInput: a cost is not two numbers of at least 0.
+    """
+    given = model.kernel_costs
+    stated = given(layout.mesh().sizes) if callable(given) else given
+    costs = []
+    for name, cost in stated.items():
+        pair = cost if isinstance(cost, (tuple, list)) else ()
+        if len(pair) != 2 or not all(isinstance(part, (int, float)) and 0 <= part <= 1e18 for part in pair):
+            raise InvalidInput(
+                f"{layout.model}: kernel_costs has {shown(f'{name}: {cost!r}')}, but must have the FLOPs and "
+                "the bytes of one execution, two numbers from 0 to 1e18"
+            )
+        costs.append((str(name), float(pair[0]), round(pair[1])))
+    return tuple(costs)

@@ -28,6 +28,7 @@ from inspector.compiled.memory_use import estimated_peak, estimated_use, estimat
 from inspector.core import rules, typed_json
 from inspector.core.abstract import PropagatedPrograms
 from inspector.core.array_groups import group_of_path
+from inspector.core.assumed import with_costs_of_model
 from inspector.core.errors import InvalidInput
 from inspector.core.formatting import mesh_sizes_text
 from inspector.core.rules import Rule
@@ -375,7 +376,7 @@ def _read(
         open_choices=open_choices(analysis),
         first_used=tuple(lowered.first_used) or None,
     )
-    return analysis, program
+    return analysis, with_costs_of_model(program, lowered.kernel_costs)
 
 
 @dataclass(frozen=True)

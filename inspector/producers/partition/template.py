@@ -23,6 +23,7 @@ from jax.extend.mlir import ir
 from jax.extend.mlir.dialects import sdy
 from jax.interpreters import mlir as jax_mlir
 
+from inspector.core.assumed import KernelCosts
 from inspector.core.errors import InvalidInput
 from inspector.core.memory_kinds import PINNED, UNPINNED
 from inspector.core.snapshot import Program
@@ -56,6 +57,7 @@ class Lowered:
       inputs, outputs: path of each flattened argument and result, in order.
       logical_axes: the logical axes of arguments and results by path. Empty if the module has mesh axes.
       offloads: whether arguments or results are in host memory.
+      kernel_costs: those that the model states.
       first_used: the inputs in the order in which the program first computes with them, the same on every
         mesh. Empty until a partitioned text of it was read.
     """
@@ -66,6 +68,7 @@ class Lowered:
     outputs: tuple[str, ...]
     logical_axes: Mapping[str, LogicalAxes]
     offloads: bool = False
+    kernel_costs: KernelCosts = ()
     first_used: list[str] = field(default_factory=list, compare=False)
 
     @functools.cached_property
@@ -261,7 +264,8 @@ def _lower(signature: Signature, logical: bool, watched: bool) -> Lowered:
     outputs = tuple(_paths(zip(signature.outputs, (results,) if len(wanted) == 1 else results, strict=True)))
     names = dict(shardy.names_of_arguments(module, inputs, outputs)) if logical else {}
     kinds = {getattr(leaf, "memory_kind", None) for leaf in jax.tree.leaves((wanted, shardings))}
-    return Lowered(signature.name, module, inputs, outputs, names, not kinds.isdisjoint((PINNED, UNPINNED)))
+    offloads = not kinds.isdisjoint((PINNED, UNPINNED))
+    return Lowered(signature.name, module, inputs, outputs, names, offloads, signature.kernel_costs)
 
 
 def note_logical_axes(module: Any) -> None:

@@ -7,11 +7,17 @@ from pathlib import Path
 
 import pytest
 
+from inspector import layout as layouts
 from inspector.assessment import assess
 from inspector.compiled import hlo
 from inspector.compiled.hlo import kernel_costs
 from inspector.core import snapshot as snapshots
 from inspector.machines import targets
+from inspector.machines.hardware import CHIPS
+from inspector.machines.prediction.predicted import predicted
+from inspector.model.built_in import catalogue
+from inspector.producers.model.describe import entry_of
+from inspector.producers.partition.partition_layout import propagated_programs
 from tests.media.terminal.command import inspector
 from tests.model.importable import importable
 
@@ -72,7 +78,11 @@ def doubled(ref, result):
     result[...] = ref[...] * 2
 
 
-def build(*, rows: int = 1024, stated: bool = True):
+def of_mesh(sizes):
+    return {"twice": (4e10 / sizes["data"], 7e6), "another": (1, 1)}
+
+
+def build(*, rows: int = 1024, stated: bool = True, costs: bool = False):
     cost = pl.CostEstimate(flops=123_456_789, bytes_accessed=1_000_000, transcendentals=0)
     kernel = pl.pallas_call(
         doubled, out_shape=jax.ShapeDtypeStruct((rows // 8, 512), jnp.float32),
@@ -90,6 +100,7 @@ def build(*, rows: int = 1024, stated: bool = True):
         init=lambda key, batch: {"w": jnp.ones((512, 512))}, programs={"forward": apply},
         batch={"x": jax.ShapeDtypeStruct((rows, 512), jnp.float32)}, batch_axes={"x": ("data", None)},
         mesh={"data": 8}, state_specs=by_regex([(".*", P())]),
+        kernel_costs=of_mesh if costs else {},
     )
 """
 
@@ -125,3 +136,29 @@ def test_the_estimate_of_a_pallas_kernel_reaches_the_step(
         assert program.flops_per_device == products
         assert step.at_least is not None and "twice" in step.at_least
         assert (step.low, step.high) == (None, None)
+
+
+PRODUCTS = 2 * 128 * 512 * 512  # FLOPs of one device
+V5E = CHIPS["v5e"]
+
+
+def test_a_kernel_is_counted_before_a_compile(kernel_model: str) -> None:
+    """With its author's cost, with that of the model, and else as a lower bound that names it."""
+    catalogue.register(entry_of(kernel_model))
+    for sizes, flops, known in (
+        ({}, PRODUCTS + 123_456_789, True),
+        ({"stated": "false"}, PRODUCTS, False),
+        ({"stated": "false", "costs": "true"}, PRODUCTS + 5e9, True),
+    ):
+        layout = layouts.parse({"model": kernel_model, "target": "tpu:v5e:2x4", **sizes}).unwrap()
+        (program,) = (one for one in propagated_programs(layout).programs if one.name == "forward")
+        assert program.flops_per_device == flops, sizes
+        step = predicted(program, layout.mesh(), V5E)
+        assert bool(step.at_least) != known
+        assert program.work is not None and bool(program.work.not_counted) != known
+        if not known:
+            assert program.work.not_counted == ("twice",)
+            (calls,) = program.work.kernels
+            assert (calls.calls, calls.bytes, calls.dtype) == (1, 2 * 128 * 512 * 4, "f32")
+            assert any("twice" in reason and "%" in reason for reason in step.at_least)
+        assert bool(program.assumptions) == ("costs" in sizes)
