@@ -100,7 +100,7 @@ class ProfiledSteps:
 def measured(path: Path) -> Snapshot:
     """Return the Snapshot of a profile, read by a worker process."""
     with shared.workers() as service:
-        return service.start_import(path, path.name, "profile").wait().answer()
+        return service.file(path, path.name, "profile").start().wait().answer()
 
 
 def summary(programs: Sequence[Program]) -> str:
