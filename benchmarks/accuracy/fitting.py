@@ -146,7 +146,7 @@ def propagated_run(run: MeasuredProgram) -> PropagatedRun | None:
         compute * (1 - replaced),
         sum(one.inside for one in terms),
         run.seconds,
-        between / default_constants(run.chip).dcn_efficiency,
+        between,
         traffic_seconds(run.program, run.chip),
         attention,
         max((one.combined for one in terms if one.kind == "communication"), default=0.0),

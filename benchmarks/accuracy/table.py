@@ -13,7 +13,7 @@ from inspector.compare.measured.published_runs import PublishedRun
 from inspector.core.snapshot import Snapshot
 from inspector.machines import targets
 from inspector.machines.prediction.calibration import default_constants
-from inspector.machines.prediction.predicted import combined, interval, predicted
+from inspector.machines.prediction.predicted import Amounts, combined, interval, predicted
 
 
 def fitted_table(
@@ -58,9 +58,12 @@ def fitted_table(
     within = fitting.fitted_agreement(twice)
     reasons = {row.id: row.reason for row in found.rows if row.reason}
     chips = {run.name: run.chip for run in runs}
+    amounts = {one.name: Amounts.of(one.program, one.mesh, one.chip) for one in propagated}
     rows = []
     for run in runs:
         row = row_of(run)
+        if run.name in amounts:
+            row = replace(row, flops=amounts[run.name].flops, moved=amounts[run.name].moved)
         if run.name in judged:
             others = [
                 (chips[one.name], one.seconds / judged[one.name]) for one in twice if one.model != run.model

@@ -8,4 +8,4 @@ from inspector.assessment.assess import (
     step_of,
     step_time,
 )
-from inspector.assessment.because import because, memory_words, part_text
+from inspector.assessment.because import axes_text, because, latency_text, memory_words, part_text

@@ -191,10 +191,8 @@ def _as_step(predicted: Predicted, sent: Traffic | None) -> tuple[Step | None, s
     if predicted.at_least:
         why = "; ".join(predicted.at_least)
         return Step(predicted.seconds, None, None, "at least", why, parts=parts), None
-    if predicted.outside:
-        bounds = predicted.outside, predicted.least, predicted.most
-        return Step(predicted.seconds, None, None, "predicted", None, *bounds, parts=parts), None
-    return Step(predicted.seconds, predicted.low, predicted.high, "predicted", parts=parts), None
+    ends = predicted.low, predicted.high
+    return Step(predicted.seconds, *ends, "predicted", outside=predicted.outside, parts=parts), None
 
 
 def _measured(steps: Sequence[float]) -> Step:

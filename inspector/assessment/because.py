@@ -13,7 +13,7 @@ from inspector.core.assessment import (
     StepPart,
     Traffic,
 )
-from inspector.core.formatting import bytes_text, mesh_axes_text, seconds_text, share_text
+from inspector.core.formatting import bytes_text, counted, mesh_axes_text, seconds_text, share_text
 from inspector.core.program_names import is_step, run_of
 from inspector.machines import hardware
 from inspector.machines.cost import si_text
@@ -107,6 +107,8 @@ def _of_step(step: Step, part: StepPart, assessment: Assessment) -> str:
         )
         return f"{WORK_WORDS[part.kind][1]} {'at least ' * (step.kind == 'at least')}{seconds}{share}."
     names = _marked(part.axes) if part.axes else "Communication"
+    if part.is_latency and step.kind != "at least":
+        return f"Over {names}, {latency_text(part)}"
     chip = hardware.CHIPS.get(assessment.chip or "")
     network = "sends between GPUs" if chip is not None and chip.kind == "gpu" else "sends between chips"
     if part.kind == "between":
@@ -123,6 +125,22 @@ def _of_step(step: Step, part: StepPart, assessment: Assessment) -> str:
     if part.hidden > _VISIBLE * whole:
         return f"{names} {network}: {took}, and {whole_step} waits {seconds} for it."
     return f"{names} {network}: {took} of {whole_step}."
+
+
+def latency_text(part: StepPart) -> str:
+    """Return that latency is the cost of a part, and what fewer and larger collectives would take."""
+    count, seconds = part.larger
+    size = f" of {bytes_text(round(part.bytes / part.messages))}" if part.bytes else ""
+    whole = part.seconds + part.hidden
+    waits = ""
+    if part.hidden > _VISIBLE * whole:
+        waits = f", and the step waits {seconds_text(part.seconds)} for them"
+    return (
+        f"latency is the cost: {counted(part.messages, 'collective')}{size} take {seconds_text(whole)}"
+        f"{waits}. "
+        f"Without any bytes they would take {seconds_text(part.latency)}. In "
+        f"{counted(count, 'larger collective')} the same bytes would take {seconds_text(seconds)}."
+    )
 
 
 def _of_traffic(sent: Traffic, run: str) -> str:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from inspector.core.assessment import Answer, Assessment, Step
+from inspector.core.assessment import Answer, Assessment
 from inspector.machines.prediction.ratios import ratio_interval
 
 
@@ -41,23 +41,17 @@ def ratio_of(before: Assessment, after: Assessment, scale: float = 1.0) -> Ratio
     value = scale * now.seconds / was.seconds
     if now.kind == "measured" or was.outside or now.outside:
         measured = now.kind == "measured"
-        (least, most), (lowest, highest) = _ends(was), _ends(now)
-        if not (least and most and lowest and highest):
+        if not (was.low and was.high and now.low and now.high):
             answer: Answer = "not comparable" if measured else "not distinguishable"
             why = "one measured step has no spread" if measured else "their bounds are unknown"
             return Ratio(answer, value, reason=why)
         reason = None if measured else f"only bounds: {now.outside or was.outside}"
-        return _answered(value, scale * lowest / most, scale * highest / least, 0, reason)
+        return _answered(value, scale * now.low / was.high, scale * now.high / was.low, 0, reason)
     before_compile = after.evidence is None or after.evidence.before_compile
     interval = ratio_interval(not before_compile)
     if interval is None:
         return None
     return _answered(value, value / interval.factor, value * interval.factor, interval.pairs)
-
-
-def _ends(step: Step) -> tuple[float | None, float | None]:
-    """Return the interval of a step, or its bounds if it has none."""
-    return (step.least, step.most) if step.outside else (step.low, step.high)
 
 
 def _answered(value: float, low: float, high: float, pairs: int, reason: str | None = None) -> Ratio:

@@ -280,7 +280,7 @@ def _unsure(compared: Compared) -> str | None:
     if step is not None and step.kind == "at least":
         return f"only a lower bound of the step of {compared.name} is known: {step.at_least}"
     outside = step is not None and step.outside is not None
-    if step is None or (step.low is None and not outside):
+    if step is None or step.low is None:
         return f"{compared.name} was not compiled for this chip, so the interval of its step is unknown"
     if program is not None and compared.evidence.before_compile:
         work = program.work

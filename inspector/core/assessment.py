@@ -7,6 +7,7 @@ It takes about 400 bytes as JSON, so links, the history and results of searches 
 
 from __future__ import annotations
 
+import math
 from dataclasses import dataclass, field
 from typing import Literal
 
@@ -50,6 +51,8 @@ class StepPart(Record):
       axes: Mesh axes of communication, joined by `+`. None if they are unknown, and for other parts.
       hidden: Seconds of communication during which the device works. They are no part of the step.
       bytes: Bytes that one device sends. None if unknown, and for other parts.
+      messages: Number of collectives in one step, as a compiler combines them. 0 for other parts.
+      latency: Seconds that these take even with no bytes, hidden or not.
     """
 
     kind: PartKind
@@ -57,11 +60,29 @@ class StepPart(Record):
     axes: str | None = field(default=None, metadata=OMIT_NONE)
     hidden: Amount = field(default=0.0, metadata=OMIT_DEFAULT)
     bytes: NonNegativeInt | None = field(default=None, metadata=OMIT_NONE)
+    messages: NonNegativeInt = field(default=0, metadata=OMIT_DEFAULT)
+    latency: Amount = field(default=0.0, metadata=OMIT_DEFAULT)
 
     @property
     def is_communication(self) -> bool:
         """Whether the device waits for other devices."""
         return self.kind in ("inside", "between")
+
+    @property
+    def is_latency(self) -> bool:
+        """Whether its collectives take most of their time without regard to their bytes."""
+        return self.messages > 1 and self.latency > (self.seconds + self.hidden) / 2
+
+    @property
+    def larger(self) -> tuple[int, float]:
+        """The number of larger collectives that would spend at most half of their time on latency.
+
+        With it, the seconds in which they would send the same bytes.
+        """
+        each = self.latency / self.messages
+        sending = max(self.seconds + self.hidden - self.latency, 0.0)
+        count = max(1, math.floor(sending / each))
+        return count, sending + count * each
 
 
 @dataclass(frozen=True)
@@ -70,13 +91,13 @@ class Step(Record):
 
     Attributes:
       seconds: Seconds of one step: the prediction, or the median of the measured steps.
-      low: Lower end of the interval, in seconds: of 80% of the measured steps. None if unknown.
+      low: Lower end of the interval, in seconds: of 80% of the measured steps. If `outside`, a lower bound.
+        None if unknown.
       high: Upper end of the interval, in seconds. None if unknown.
       kind: Whether the step was measured, is predicted, or is a lower bound.
       at_least: Why only a lower bound is known: what it does not count. None if it counts everything.
-      outside: Why published runs say nothing about a prediction, which then has no interval. None if they do.
-      least: A lower bound of a prediction without an interval, in seconds.
-      most: An upper bound of such a prediction, in seconds.
+      outside: Why published runs say nothing about a prediction, whose interval is between two bounds then.
+        None if they do.
       parts: What a predicted step, or the lower bound, consists of. Empty for measured steps.
     """
 
@@ -86,8 +107,6 @@ class Step(Record):
     kind: Literal["measured", "predicted", "at least"]
     at_least: str | None = field(default=None, metadata=OMIT_NONE)
     outside: str | None = field(default=None, metadata=OMIT_NONE)
-    least: Amount | None = field(default=None, metadata=OMIT_NONE)
-    most: Amount | None = field(default=None, metadata=OMIT_NONE)
     parts: tuple[StepPart, ...] = field(default=(), metadata=OMIT_DEFAULT)
 
     @property

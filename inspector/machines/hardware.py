@@ -73,6 +73,22 @@ class Torus:
 
 
 @dataclass(frozen=True)
+class Nccl:
+    """What NCCL reaches in a node of one generation of GPUs; see `inspector.machines.nccl`.
+
+    base: seconds of an empty collective of LL before its steps. hop: seconds of each step.
+    ring: bytes per second of a large ring. ll: the same with the protocol LL, at most.
+    nvls: bytes per second of a sum in the switches of the node, over the array; None if they cannot add.
+    """
+
+    base: float
+    hop: float
+    ring: float
+    ll: float
+    nvls: float | None = None
+
+
+@dataclass(frozen=True)
 class Nodes:
     """Links of a GPU: all to all inside a node of `gpus`, and a network between nodes.
 
@@ -83,6 +99,7 @@ class Nodes:
     gpus: int
     bytes_per_second: float
     node_bytes_per_second: float
+    nccl: Nccl
 
 
 @dataclass(frozen=True)
@@ -216,6 +233,11 @@ _BELOW_A_CUBE = ((2, 2, 1), (2, 2, 2), (2, 2, 4), (2, 4, 4))
 # NVIDIA: bf16 9.89e14, fp8 1.979e15. int8, tf32: NVIDIA.
 _HOPPER = {"bf16": 9.9e14, "fp8": 2.0e15, "int8": 1.979e15, "tf32": 4.945e14}  # FLOP/s
 
+# Rates: measured with nccl-tests (source in `nccl`). ll: llMaxBws of NCCL's tuning.cc.
+_AMPERE_NCCL = Nccl(8.4e-6, 0.96e-6, 220e9, 87.7e9)
+_HOPPER_NCCL = Nccl(4.4e-6, 0.8e-6, 360e9, 141e9, nvls=257e9)
+_BLACKWELL_NCCL = Nccl(7.5e-6, 1.25e-6, 662e9, 282e9, nvls=410e9)
+
 # Columns: name, title, HBM in B, HBM in B/s, peaks in FLOP/s, network in B/s. Below: DCN and PCIe in B/s.
 _TABLE = (
     _tpu(
@@ -306,7 +328,7 @@ _TABLE = (
         # NVIDIA: 3.12e14 and 6.24e14. int8: fp8 in the book, which an A100 lacks. tf32, int4: NVIDIA.
         {"bf16": 3.1e14, "int8": 6.2e14, "int4": 1.248e15, "tf32": 1.56e14},
         # 12 NVLinks of 25 GB/s. Node: 8 cards of 200 Gbit/s (NVIDIA DGX A100).
-        Nodes(8, 300e9, 200e9),
+        Nodes(8, 300e9, 200e9, _AMPERE_NCCL),
         pcie_bytes_per_second=3.2e10,  # one direction; PCIe 4.0 × 16
         device_kind="NVIDIA A100-SXM4-80GB",
     ),
@@ -315,13 +337,13 @@ _TABLE = (
         80_000_000_000,
         3.4e12,  # NVIDIA: 3.35e12
         _HOPPER,
-        Nodes(8, 450e9, 400e9),  # 18 NVLinks of 25 GB/s. Node: 8 cards of 400 Gbit/s.
+        Nodes(8, 450e9, 400e9, _HOPPER_NCCL),  # 18 NVLinks of 25 GB/s. Node: 8 cards of 400 Gbit/s.
         pcie_bytes_per_second=6.4e10,  # one direction; PCIe 5.0 × 16
         device_kind="NVIDIA H100 80GB HBM3",
     ),
     _gpu(
         "h200", "NVIDIA H200 SXM",
-        141_000_000_000, 4.8e12, _HOPPER, Nodes(8, 450e9, 400e9),
+        141_000_000_000, 4.8e12, _HOPPER, Nodes(8, 450e9, 400e9, _HOPPER_NCCL),
         pcie_bytes_per_second=6.4e10,
         device_kind="NVIDIA H200",
     ),
@@ -330,7 +352,7 @@ _TABLE = (
         192_000_000_000, 8.0e12,
         # int8, tf32: NVIDIA HGX B200, 72 and 18 PFLOP/s with sparsity for eight.
         {"bf16": 2.3e15, "fp8": 4.5e15, "fp4": 9.0e15, "int8": 4.5e15, "tf32": 1.125e15},
-        Nodes(8, 900e9, 400e9),  # 18 NVLinks of 50 GB/s. Node: 8 cards of 400 Gbit/s.
+        Nodes(8, 900e9, 400e9, _BLACKWELL_NCCL),  # 18 NVLinks of 50 GB/s. Node: 8 cards of 400 Gbit/s.
         pcie_bytes_per_second=6.4e10,  # one direction; PCIe 5.0 × 16
     ),
     _gpu(
@@ -339,7 +361,7 @@ _TABLE = (
         8.0e12,
         # NVIDIA: fp4 20, fp8 and int8 10, bf16 5, tf32 2.5 PFLOP/s with sparsity. More power than a B200.
         {"bf16": 2.5e15, "fp8": 5.0e15, "fp4": 1.0e16, "int8": 5.0e15, "tf32": 1.25e15},
-        Nodes(72, 900e9, 3600e9),  # one NVLink domain; 18 × 4 ports of 400 Gbit/s
+        Nodes(72, 900e9, 3600e9, _BLACKWELL_NCCL),  # one NVLink domain; 18 × 4 ports of 400 Gbit/s
         pcie_bytes_per_second=6.4e10,
         device_kind="NVIDIA GB200",
     ),

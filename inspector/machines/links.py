@@ -18,6 +18,7 @@ from inspector.core.collectives import OPERATIONS, OPS, Operation
 from inspector.core.errors import InvalidInput, shown
 from inspector.core.formatting import counted
 from inspector.machines.cost import Estimate, require_amount, si_text
+from inspector.machines.hardware import Nccl
 
 
 @dataclass(frozen=True)
@@ -114,6 +115,7 @@ class NodeLink(_Explained):
 
     bytes_per_second: of one GPU into its node.
     node_bytes_per_second: of a node with `gpus` GPUs into the network, shared by its groups.
+    nccl: what its collectives reach.
     """
 
     members: int
@@ -121,6 +123,7 @@ class NodeLink(_Explained):
     gpus: int
     bytes_per_second: float
     node_bytes_per_second: float
+    nccl: Nccl
 
     @property
     def size(self) -> int:
@@ -163,13 +166,8 @@ def collective_time(op: str, payload_bytes: float, link: Link) -> Estimate:
 
 def levels(op: str, payload_bytes: float, link: Link) -> tuple[float, float]:
     """Return the seconds of a collective inside of a slice, and between slices, each without the other."""
-    return levels_of(collective_time(op, payload_bytes, link), op, payload_bytes, link)
-
-
-def levels_of(time: Estimate, op: str, payload_bytes: float, link: Link) -> tuple[float, float]:
-    """Return the same as `levels` for a collective whose `collective_time` is known."""
     if not isinstance(link, SliceLink):
-        return time.seconds, 0.0
+        return collective_time(op, payload_bytes, link).seconds, 0.0
     operation = OPERATIONS[op]
     between = _between_slices(operation, payload_bytes, link).seconds
     kept = _kept_inside(operation, payload_bytes, link)
@@ -251,8 +249,9 @@ def _over_nodes(operation: Operation, payload: float, link: NodeLink) -> Estimat
     # One GPU's share of its node's network.
     out = link.node_bytes_per_second / link.gpus
     if operation.route == "ring":
+        inside, between = _rounds_over_nodes(operation, link)
         return Estimate(
-            operation.rounds * _gather_over_nodes(payload, link),
+            payload * max(inside, between),
             lambda: _formula_over_nodes(payload, link, operation.rounds),
         )
     if operation.route == "all-to-all":
@@ -273,8 +272,23 @@ def _over_nodes(operation: Operation, payload: float, link: NodeLink) -> Estimat
     return Estimate(payload / rate, lambda: f"{si_text(payload, 'B')} ÷ {si_text(rate, 'B/s')}{per_node}")
 
 
+def _rounds_over_nodes(operation: Operation, link: NodeLink) -> tuple[float, float]:
+    """Return the least seconds for each byte in a node, and between nodes.
+
+    Switches that add arrays receive each byte of a sum once and send it once, instead of 2 (m - 1) / m times.
+    """
+    inside = operation.rounds * (link.members - 1) / link.members
+    if link.nccl.nvls is not None:
+        inside = min(inside, 1.0)
+    between = operation.rounds * (link.nodes - 1) / link.nodes
+    return inside / link.bytes_per_second, between / link.shared_bytes_per_second
+
+
 def _formula_over_nodes(total: float, link: NodeLink, rounds: int) -> str:
-    inside = f"{link.members - 1}/{link.members} ÷ {si_text(link.bytes_per_second, 'B/s')}"
+    part = f"{link.members - 1}/{link.members}"
+    if rounds > 1 and link.nccl.nvls is not None and link.members > 2:
+        part = f"1/{rounds} in the switches"
+    inside = f"{part} ÷ {si_text(link.bytes_per_second, 'B/s')}"
     between = f"{link.nodes - 1}/{link.nodes} ÷ {si_text(link.shared_bytes_per_second, 'B/s')}"
     slower = f"max({inside}, {between})"
     if link.nodes == 1 or link.members == 1:

@@ -368,7 +368,7 @@ def _node_link(axes: Axes, mesh: Mesh, chip: Chip, nodes: Nodes) -> Link:
         )
         if size % spanned or not bool((spanned_by_group == spanned).all()):
             assumption += " Groups differ in shape; the widest one is used for all."
-    rates = nodes.bytes_per_second, nodes.node_bytes_per_second
+    rates = nodes.bytes_per_second, nodes.node_bytes_per_second, nodes.nccl
     return NodeLink(members, spanned, nodes.gpus, *rates, assumption=assumption)
 
 

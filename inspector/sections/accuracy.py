@@ -43,7 +43,7 @@ def section(accuracy: Accuracy, own: Sequence[OwnRun] = (), chip: Chip | None = 
         where = f" on {chip.title}"
         accuracy = replace(accuracy, rows=tuple(row for row in accuracy.rows if row.chip == chip.name))
         own = [run for run in own if run.chip == chip.name]
-    reproduced = [row for row in accuracy.rows if row.error is not None or row.before_compile]
+    reproduced = [row for row in accuracy.rows if row.known]
     others = [row for row in accuracy.rows if row not in reproduced]
     blocks: list[Block] = []
     if reproduced:
@@ -68,7 +68,10 @@ def section(accuracy: Accuracy, own: Sequence[OwnRun] = (), chip: Chip | None = 
         )
     if others:
         blocks.append(
-            Folded(f"{counted(len(others), 'run')} not reproduced, with the reason", (reasons(others),))
+            Folded(
+                f"{counted(len(others), 'run')} not reproduced, with the reason",
+                (counted_reasons(accuracy), reasons(others)),
+            )
         )
     if own:
         blocks += own_runs(own)
@@ -96,6 +99,7 @@ def introduction(rows: Sequence[Row]) -> str:
 def summary(accuracy: Accuracy) -> Facts:
     """Return the errors, the share inside the interval, and the share of pairs in the right order."""
     inside, known = accuracy.inside
+    predicted, measured = accuracy.predicted
     before = accuracy.errors_before_compile
     right, pairs = accuracy.ordered
     return Facts.of(
@@ -105,6 +109,11 @@ def summary(accuracy: Accuracy) -> Facts:
             f"{counted(len(accuracy.errors), 'published run')}, predicted from compiled programs.",
         ),
         ("90th percentile", _percent(accuracy.percentile_90)),
+        (
+            "Predicted",
+            f"{predicted} of {measured}",
+            "Of the published runs with a step time. The reasons of the others are below.",
+        ),
         (
             "Before a compile",
             _percent(statistics.median(before)) if before else "unknown",
@@ -201,6 +210,19 @@ def own_runs(own: Sequence[OwnRun]) -> tuple[Block, ...]:
         },
     )
     return (text(said), table)
+
+
+def counted_reasons(accuracy: Accuracy) -> Table:
+    """Return the reasons why runs with a published step time are not predicted, with their numbers."""
+    return Table.of(
+        "accuracy_missing",
+        list(accuracy.missing.items()),
+        {
+            "Runs with a step time": lambda row: row[1],
+            "Reason": lambda row: row[0],
+        },
+        wrap=True,
+    )
 
 
 def reasons(rows: list[Row]) -> Table:

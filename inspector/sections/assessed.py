@@ -32,7 +32,7 @@ def of_assessment(assessment: Assessment, before: Assessment | None = None) -> F
         step = "Step, needs a run or a chip"
     if known is not None and known.interval:
         step += f", {'80% of steps ' * (known.kind == 'measured')}{known.interval}"
-    elif known is not None and known.outside:
+    if known is not None and known.outside:
         step += ", unchecked"
     sent = assessment.traffic
     traffic = "Traffic"
@@ -50,9 +50,7 @@ def of_assessment(assessment: Assessment, before: Assessment | None = None) -> F
             "unknown" if known is None else known.value_text,
             f"{_step_help(assessment)} {based}",
             *_change(assessment, before, _seconds, seconds_text),
-            assessment.chip
-            if known is not None and known.kind == "predicted" and (known.interval or known.outside)
-            else None,
+            assessment.chip if known is not None and known.kind == "predicted" and known.interval else None,
         ),
         Fact(
             traffic,
@@ -331,9 +329,7 @@ def _step_help(assessment: Assessment) -> str:
     if step.kind == "at least":
         return f"{program} on {where(assessment)}: a lower bound, because {step.at_least}."
     if step.outside is not None:
-        bounds = ""
-        if step.least and step.most:
-            bounds = f" At least {seconds_text(step.least)}, at most about {seconds_text(step.most)}."
+        bounds = f" At least and at most about {step.interval}." if step.interval else ""
         return (
             f"{program}, predicted on {where(assessment)}, outside of what was checked: "
             f"{step.outside}.{bounds}"

@@ -45,6 +45,7 @@ from inspector.sections.section import (
 )
 
 INPUTS = "Inputs of the prediction"
+_VISIBLE_LATENCY = 0.1  # share of the step above which the latency of its collectives is named
 _MOST_ROWS = 20  # operations in the table
 _MOST_ARRAYS = 8  # of a collective
 _MOST_CHARACTERS = 120  # of the name of a model operation; XLA joins the names of merged operations
@@ -115,17 +116,18 @@ def sentence(predicted: Predicted, devices: int) -> Text | Notice:
     if predicted.at_least:
         how = "A lower bound"
     machine = f"{counted(devices, 'device')} of {predicted.chip.title}"
-    return text(f"{how} on {machine}: ", Strong(prediction_text(predicted)), _unsure(predicted))
+    checked = "" if predicted.outside is None else ", outside of what was checked"
+    return text(f"{how} on {machine}{checked}: ", Strong(prediction_text(predicted)), _unsure(predicted))
 
 
 def _unsure(predicted: Predicted) -> str:
-    """Return the costs that the prediction leaves out, or why it was not checked, after a period."""
+    """Return why the prediction was not checked, or the costs that it leaves out."""
     if predicted.outside is not None:
-        bounds = ""
-        if predicted.least and predicted.most:
-            least, most = seconds_text(predicted.least), seconds_text(predicted.most)
-            bounds = f" At least {least}; at most about {most}, if nothing overlaps."
-        return f". Outside of what was checked: {predicted.outside}.{bounds}"
+        bounds = (
+            " The ends are bounds: the longest part at the peaks of the chip, and the sum of all parts, with "
+            "more than the largest error of a published run."
+        )
+        return f", because {predicted.outside}.{bounds}"
     if not predicted.at_least:
         return ""
     more = "".join(
@@ -145,11 +147,12 @@ def blocks(predicted: Predicted, program: Program, mesh: Mesh) -> tuple[Block, .
     simulated, devices = predicted.simulated, mesh.size
     step = assessment.step_of(predicted, program, mesh)
     if predicted.seconds is not None and simulated is None:
-        return (sentence(predicted, devices), *_bars(step), *_before_compile(predicted))
+        return (sentence(predicted, devices), *_latency(step), *_bars(step), *_before_compile(predicted))
     if predicted.seconds is None or simulated is None:
         return (sentence(predicted, devices),)
     return (
         sentence(predicted, devices),
+        *_latency(step),
         *_bars(step),
         timeline_picture(simulated, program),
         modules_table(predicted, program),
@@ -164,6 +167,17 @@ def blocks(predicted: Predicted, program: Program, mesh: Mesh) -> tuple[Block, .
     )
 
 
+def _latency(step: Step | None) -> tuple[Block, ...]:
+    """Return a sentence for each set of mesh axes whose latency is a visible part of the step."""
+    if step is None:
+        return ()
+    return tuple(
+        text(f"Over {assessment.axes_text(part.axes)}, {assessment.latency_text(part)}")
+        for part in step.parts
+        if part.is_latency and part.seconds > _VISIBLE_LATENCY * step.seconds
+    )
+
+
 def _bars(step: Step | None) -> tuple[Block, ...]:
     return (
         () if step is None or not step.parts else (verdict_bars.picture([Layout(step=step)], "step_parts"),)
@@ -172,7 +186,7 @@ def _bars(step: Step | None) -> tuple[Block, ...]:
 
 def _before_compile(predicted: Predicted) -> tuple[Block, ...]:
     constants = before_compile_constants()
-    if predicted.outside is not None or predicted.at_least:
+    if predicted.short:
         communication = (
             "All of the modelled communication counts, because the computation of such a short step ends "
             "before it could hide transfers."
@@ -225,11 +239,11 @@ def prediction_text(predicted: Predicted) -> str:
         return "unknown"
     if predicted.at_least:
         return f"at least {seconds_text(predicted.seconds)}"
-    if predicted.outside is not None:
-        return f"about {seconds_text(predicted.seconds)}"
     if predicted.low is None or predicted.high is None:
         return f"{seconds_text(predicted.seconds)}, interval unknown"
     low, high = seconds_text(predicted.low), seconds_text(predicted.high)
+    if predicted.outside is not None:
+        return f"about {seconds_text(predicted.seconds)}, at least {low} and at most about {high}"
     return f"{seconds_text(predicted.seconds)}, {low} to {high} with {CLAIMED:.0%}"
 
 

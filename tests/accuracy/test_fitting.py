@@ -19,6 +19,7 @@ from inspector.core.snapshot import (
 )
 from inspector.machines.hardware import CHIPS
 from inspector.machines.prediction.calibration import BeforeCompile, Constants
+from inspector.machines.prediction.collective_cost import START_SECONDS
 from inspector.machines.prediction.predicted import before_compile, predicted
 from tests.machines.prediction.schedules import schedule
 
@@ -95,7 +96,8 @@ def test_transfers_between_slices_count_in_full_before_a_compile():
     between = before_compile(one, two, CHIP, alone).seconds
     assert within is not None and between is not None and apart is not None
     # Each of 8 devices of a slice sends half of its eighth, reduced, and receives the other half.
-    assert between - within == pytest.approx(2 * payload / 8 / 2 / apart / 0.33)
+    sent = 2 * payload / 8 / 2 / apart / 0.33
+    assert between - within == pytest.approx(START_SECONDS + sent)
     terms = fitting.propagated_run(MeasuredProgram("run", "model", CHIP, one, two, 1.0))
     assert terms is not None
     assert terms.between_slices == pytest.approx(between - within)

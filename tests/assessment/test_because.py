@@ -178,3 +178,19 @@ def test_the_rate_is_bytes_over_seconds() -> None:
     why = because(assessed(None, StepPart("compute", 1.0), StepPart("between", 2.0, "fsdp", 0.5, 5 * 10**9)))
     assert "2.00 GB/s" in why and "2.50 s" in why and "2.00 s" in why and "3.00 s" in why
     assert because(assessed(None)) == ""
+
+
+def test_many_small_messages_have_latency_as_their_reason() -> None:
+    """4,000 exchanges of 2 KiB with neighbors: 5.8 µs each, of which the bytes take 0.05 µs."""
+    latency, sending = 4000 * 5.8e-6, 4000 * 2048 / 4.5e10
+    part = StepPart("inside", latency + sending, "x", 0.0, 4000 * 2048, 4000, latency)
+    assert part.is_latency
+    count, seconds = part.larger
+    assert count == int(sending / 5.8e-6) == 31
+    assert sending < seconds < 2 * sending + 5.8e-6
+    why = because(assessed(None, part, StepPart("compute", 1e-3)))
+    for named in ("`x`", "latency", "4,000", "2.0 KiB", seconds_text(latency), "31", seconds_text(seconds)):
+        assert named in why
+    large = replace(part, messages=4, latency=4 * 5.8e-6)
+    assert not large.is_latency
+    assert "latency" not in because(assessed(None, large, StepPart("compute", 1e-3)))

@@ -12,6 +12,7 @@ from hypothesis import strategies as st
 from inspector.core.collectives import OPS
 from inspector.core.errors import InvalidInput
 from inspector.machines.cost import Estimate
+from inspector.machines.hardware import CHIPS
 from inspector.machines.links import (
     NodeLink,
     Ring,
@@ -21,6 +22,7 @@ from inspector.machines.links import (
     effective_bytes_per_second,
 )
 
+HOPPER = CHIPS["h100"].network.nccl
 RATE = 1e9  # B/s of a link
 kinds = st.sampled_from([(True, True), (True, False), (False, True)])
 
@@ -153,7 +155,7 @@ def tree_all_gather(members: int, nodes: int, gpus: int, gpu: float, node: float
 
 @given(st.sampled_from([1, 2, 4, 8]), st.integers(1, 32))
 def test_gather_over_nodes_waits_for_the_slower_level(members: int, nodes: int) -> None:
-    link = NodeLink(members, nodes, 8, 450e9, 400e9)
+    link = NodeLink(members, nodes, 8, 450e9, 400e9, HOPPER)
     if link.size > 1:
         expected = tree_all_gather(members, nodes, 8, 450e9, 400e9)
         assert collective_time("all-gather", 1e9, link).seconds == pytest.approx(expected)
@@ -161,7 +163,7 @@ def test_gather_over_nodes_waits_for_the_slower_level(members: int, nodes: int) 
 
 @given(st.sampled_from([1, 2, 4, 8]), st.integers(1, 16))
 def test_all_to_all_over_nodes_waits_for_the_slower_level(members: int, nodes: int) -> None:
-    link = NodeLink(members, nodes, 8, 450e9, 400e9)
+    link = NodeLink(members, nodes, 8, 450e9, 400e9, HOPPER)
     if link.size == 1:
         return
     piece = 1e9 / link.size  # to each GPU of the group, itself included
@@ -180,7 +182,7 @@ links = st.one_of(
         lambda axes: over(*(ring(size, *kind, hop=1e-6) for size, kind in axes))
     ),
     st.builds(
-        lambda members, nodes: NodeLink(members, nodes, 8, 450e9, 400e9),
+        lambda members, nodes: NodeLink(members, nodes, 8, 450e9, 400e9, HOPPER),
         st.integers(1, 8),
         st.integers(1, 9),
     ),

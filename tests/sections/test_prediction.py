@@ -6,11 +6,13 @@ from dataclasses import replace
 
 import pytest
 
+from inspector.core.formatting import seconds_text
 from inspector.core.snapshot import ScheduledOperation
 from inspector.machines.prediction.calibration import before_compile_constants
-from inspector.machines.prediction.predicted import before_compile, predicted
+from inspector.machines.prediction.predicted import CLAIMED, before_compile, predicted
 from inspector.media.markdown.render import render
-from inspector.sections.prediction import blocks, interval_text, operations
+from inspector.sections.prediction import blocks, interval_text, operations, sentence
+from inspector.sections.section import plain
 from tests.accuracy import test_fitting
 from tests.machines.prediction import schedules
 
@@ -24,6 +26,28 @@ def test_the_share_of_communication_is_named_only_where_it_is_used(flops: float,
     share = f"{before_compile_constants().exposed_share:.0%} of the modelled communication"
     assert (share in written) != short
     assert ("All of the modelled communication" in written) == short
+
+
+@pytest.mark.parametrize(("flops", "outside"), [(1e9, True), (1e16, False)])
+def test_the_first_sentence_says_whether_the_prediction_was_checked(flops: float, outside: bool) -> None:
+    one = replace(test_fitting.program(1, flops, 10**6), stage="propagated")
+    found = before_compile(one, test_fitting.MESH, test_fitting.CHIP)
+    first = plain(sentence(found, 16).parts).partition(". ")[0]
+    assert ("outside of what was checked" in first) == outside
+    assert all(seconds_text(end) in first for end in (found.low, found.seconds, found.high))
+    assert (f"with {CLAIMED:.0%}" in first) != outside
+
+
+def test_latency_is_named_where_it_is_the_cost() -> None:
+    many = replace(test_fitting.program(1, 1e9, 1000), stage="propagated")
+    (sum_,) = many.collectives
+    many = replace(many, collectives=(replace(sum_, executions=5000),))
+    few = replace(many, collectives=(replace(sum_, payload_bytes=10**9),))
+    for one, named in ((many, True), (few, False)):
+        found = before_compile(one, test_fitting.MESH, test_fitting.CHIP)
+        written = render(blocks(found, one, test_fitting.MESH))
+        assert ("latency is the cost: 5,000 collectives" in written) == named
+        assert found.totals.messages["data", False] == (5000 if named else 1)
 
 
 def test_an_unknown_interval_comes_from_no_runs() -> None:

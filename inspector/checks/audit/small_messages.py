@@ -10,6 +10,7 @@ from inspector.core.formatting import bytes_text
 from inspector.core.program_names import subject
 from inspector.core.snapshot import Collective, Finding, Program
 from inspector.machines.hardware import CHIPS, Torus
+from inspector.machines.prediction.collective_cost import START_SECONDS
 
 CODE = "small-messages"
 _LEAST_MESSAGES = 16  # in one run of a program
@@ -18,9 +19,9 @@ _HALO = frozenset({
     "ppermute", "concatenate", "slice", "pad", "conv_general_dilated", "dynamic_slice",
     "dynamic_update_slice", "scatter", "roll",
 })  # fmt: skip
-# What the slowest link of a TPU sends while data travels one hop. A GPU needs longer to start a transfer.
+# What the slowest link of a TPU sends while a message starts and travels one hop. A GPU needs as long.
 LATENCY_BYTES = min(
-    chip.network.bytes_per_second * chip.network.hop_seconds
+    chip.network.bytes_per_second * (START_SECONDS + chip.network.hop_seconds)
     for chip in CHIPS.values()
     if isinstance(chip.network, Torus)
 )

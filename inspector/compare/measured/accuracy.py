@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import itertools
 import statistics
+from collections import Counter
 from collections.abc import Callable, Sequence
 from dataclasses import asdict, dataclass, replace
 from typing import Any
@@ -39,6 +40,8 @@ class Row:
       correction: How the layout differs from the published row, because its source does; None if it does not.
       schedule: In the table of this version, seconds from the schedule alone with the constants of all runs,
         so that another fit needs no compile.
+      flops: In the table of this version, FLOPs of matrix products of one device.
+      moved: Bytes of HBM of one device, if all is fused that compilers can fuse.
     """
 
     id: str
@@ -55,6 +58,13 @@ class Row:
     correction: str | None = None
     compiled: float | None = None
     schedule: float | None = None
+    flops: float | None = None
+    moved: float | None = None
+
+    @property
+    def known(self) -> bool:
+        """Whether there is a prediction, from a compiled or a partitioned program."""
+        return bool(self.judged or self.before_compile)
 
     @property
     def judged(self) -> float | None:
@@ -108,6 +118,18 @@ class Accuracy:
         """Runs whose measured time is in the interval, and runs with an interval."""
         known = [row for row in self.rows if row.low and row.high and row.measured]
         return sum(row.low <= row.measured <= row.high for row in known), len(known)  # type: ignore[operator]
+
+    @property
+    def predicted(self) -> tuple[int, int]:
+        """Runs with a published step time that are predicted, and all runs with a published step time."""
+        measured = [row for row in self.rows if row.measured]
+        return sum(row.known for row in measured), len(measured)
+
+    @property
+    def missing(self) -> dict[str, int]:
+        """Why the other runs with a published step time are not predicted, most runs first."""
+        rows = (row for row in self.rows if row.measured and not row.known)
+        return dict(Counter(row.reason or "unknown" for row in rows).most_common())
 
     @property
     def ordered(self) -> tuple[int, int]:
@@ -262,8 +284,12 @@ def json_of(accuracy: Accuracy) -> dict[str, Any]:
     inside, known = accuracy.inside
     right, pairs = accuracy.ordered
     before = accuracy.errors_before_compile
+    predicted, measured = accuracy.predicted
     return {
         "versions": accuracy.versions,
+        "with_step_time": measured,
+        "predicted": predicted,
+        "not_predicted": accuracy.missing,
         "reproduced": len(accuracy.errors),
         "reproduced_before_compile": len(before),
         "median_error_before_compile": _median(before),

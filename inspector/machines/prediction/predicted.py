@@ -53,8 +53,7 @@ ENOUGH_RUNS = 5  # of one chip generation, for an interval of its own
 # The interval of a chip with fewer runs is that of all chips, on a logarithmic scale this much wider. It is
 # checked against the published runs of such chips, and says nothing about programs of another kind.
 WIDENED = 1.5
-# Steps below this share of the shortest published one are of another kind: what they take beside their
-# products and collectives is nearly nothing of a published run. Nothing hides their transfers.
+# Nothing hides the transfers of a step below this share of the shortest published one.
 SHORT = 0.1
 # In published runs, matrix products take at least this share of the predicted step. Programs with a smaller
 # share, such as stencils and FFTs, are of another kind.
@@ -91,7 +90,7 @@ class Predicted:
 
     Attributes:
       seconds: Predicted seconds of one step; None if unknown.
-      interval: The interval relative to `seconds`; None without published runs.
+      interval: The interval relative to `seconds`; None without published runs, and outside of their range.
       simulated: The simulated schedule; None without a schedule. If the prediction combines two estimates,
         its times are scaled such that they add up to `seconds`.
       unknown: Why the step is unknown, one sentence for each reason.
@@ -103,10 +102,10 @@ class Predicted:
       propagated_seconds: Predicted seconds from the partitioned program alone; None if it is not at hand.
       at_least: Why only a lower bound is known, one clause for each reason: kernels, loops and branches whose
         cost is unknown. `seconds` is that bound, and there is no interval.
-      outside: Why published runs say nothing about this program, as a clause. There is no interval then.
+      outside: Why published runs say nothing about this program, as a clause. Its ends are bounds then.
       least: Lower bound of the step in seconds: its longest term at the peaks of the chip.
       most: If `outside`, seconds of the step if nothing overlaps, operations start slowly, and the prediction
-        is as wrong as the worst one of a published run.
+        is wrong by more than the worst one of a published run, the more the farther it is from these.
       iterations: The loops whose trip count is unknown, and the seconds that another iteration takes.
       short: Whether a partitioned program is so short that none of its transfers is hidden.
       longest: The term that `least` consists of; None if that is what HBM reads and writes.
@@ -139,12 +138,16 @@ class Predicted:
 
     @property
     def low(self) -> float | None:
-        """Lower end of the interval in seconds."""
+        """Lower end of the interval in seconds; outside of what was checked, the lower bound."""
+        if self.outside is not None:
+            return self.least
         return None if self.seconds is None or not self.interval else self.seconds * self.interval.low
 
     @property
     def high(self) -> float | None:
-        """Upper end of the interval in seconds."""
+        """Upper end of the interval in seconds; outside of what was checked, the upper bound."""
+        if self.outside is not None:
+            return self.most
         return None if self.seconds is None or not self.interval else self.seconds * self.interval.high
 
     @property
@@ -164,8 +167,8 @@ class Predicted:
         return f"{runs} on {self.chip.title}"
 
     def record(self) -> Prediction | None:
-        """Return the prediction for a Snapshot; None if the step or its interval is unknown."""
-        if self.seconds is None or self.low is None or self.high is None:
+        """Return the prediction for a Snapshot; None if the step or its interval of 80% is unknown."""
+        if self.interval is None or self.seconds is None or self.low is None or self.high is None:
             return None
         totals = self.totals
         return Prediction(
@@ -259,6 +262,7 @@ def _with_seconds(
     simulated = alone.simulated
     if simulated is not None and seconds != schedule:
         simulated = scaled(simulated, seconds / schedule)
+    work = program.work
     return _checked(
         replace(
             alone,
@@ -269,7 +273,8 @@ def _with_seconds(
         ),
         "compiled" if before is None else "left_out",
         in_turn,
-        (program.work and program.work.instructions) or 0.0,
+        (work and work.instructions) or 0.0,
+        Amounts.of(program, mesh, alone.chip),
     )
 
 
@@ -319,7 +324,27 @@ def _with_open_choices(program: Program, predict: Callable[[Program], Predicted]
     )
 
 
-def _checked(found: Predicted, key: str, alone: float, operations: float) -> Predicted:
+@dataclass(frozen=True)
+class Amounts:
+    """What a program has of the amounts in which published runs have a range. None if unknown.
+
+    flops, moved: FLOPs of matrix products, and bytes of HBM, of one device.
+    """
+
+    chips: float
+    flops: float | None
+    moved: float | None
+
+    @classmethod
+    def of(cls, program: Program, mesh: Mesh, chip: Chip) -> Amounts:
+        """Return the amounts of a program on a mesh of such chips."""
+        work = program.work
+        flops = None if work is None or work.matmul is None else sum(each.flops for each in work.matmul)
+        moved = None if work is None else work.fused_bytes if program.before_compile else work.bytes_accessed
+        return cls(mesh.size / chip.devices, flops, moved)
+
+
+def _checked(found: Predicted, key: str, alone: float, operations: float, amounts: Amounts) -> Predicted:
     """Return a prediction with the interval of published runs, or why these say nothing about it.
 
     Args:
@@ -329,32 +354,56 @@ def _checked(found: Predicted, key: str, alone: float, operations: float) -> Pre
     """
     assert found.seconds is not None
     between = interval_of(found.chip.name, key)
-    outside = _outside(found, between, key == "before_compile")
+    distance, outside = _outside(found, between, amounts)
     if between is None or outside is None:
         if between is not None and found.least:
             between = replace(between, low=max(between.low, found.least / found.seconds))
         return replace(found, interval=between)
     worst = max((ratio for _, ratio in _published(key)), default=1.0)
-    most = max(alone, found.seconds) * max(worst, 1.0) ** WIDENED + operations * _START_SECONDS
+    widened = max(worst, 1.0) ** (WIDENED * (1 + math.log10(distance)))
+    most = max(alone, found.seconds) * widened + operations * _START_SECONDS
     return replace(found, interval=None, outside=outside, most=most)
 
 
-def _outside(found: Predicted, between: Interval | None, before: bool) -> str | None:
-    """Return why the published runs say nothing about a program; None if they do."""
+def _outside(found: Predicted, between: Interval | None, amounts: Amounts) -> tuple[float, str | None]:
+    """Return how far a program is from the published runs, as a factor, and why they say nothing about it.
+
+    The factor is 1 and the reason is None if they do.
+    """
     assert found.seconds is not None
     if between is None:
-        return "no step was published"
+        return 1.0, "no step was published"
     if between.own >= ENOUGH_RUNS:
-        return None
-    if between.chip is None:
-        return f"fewer than {ENOUGH_RUNS} published steps on {found.chip.title} are reproduced"
-    if found.seconds < SHORT * _shortest():
-        compiled = "; twelve short steps on v5e were compiled to 0.43 to 0.94 of such an estimate"
-        return f"no published step is below {seconds_text(_shortest())}{compiled if before else ''}"
+        return 1.0, None
+    distance, farthest = _distance(found.seconds, amounts)
     matrix = found.totals.matrix if found.totals else 0.0
+    if between.chip is None:
+        return distance, f"fewer than {ENOUGH_RUNS} published steps on {found.chip.title} are reproduced"
+    if distance > 1.0:
+        return distance, farthest
     if matrix < LEAST_MATRIX_SHARE * found.seconds:
-        return "in published steps, matrix products take most of the time"
-    return None
+        return distance, "in published steps, matrix products take most of the time"
+    return distance, None
+
+
+def _distance(seconds: float, amounts: Amounts) -> tuple[float, str]:
+    """Return how far a program is from the range of published runs, as a factor of at least 1, and in what.
+
+    Of a short step the factor is that of its time: it also has fewer FLOPs and bytes.
+    """
+    known = checked_range()
+    shorter = known.seconds / seconds
+    short = f"it is {{}} times shorter than the shortest published step of {seconds_text(known.seconds)}"
+    larger = f"it has {{}} times as many chips as the largest published run, which has {known.chips:,.0f}"
+    others = [(amounts.chips / known.chips, larger)]
+    if amounts.flops and known.flops:
+        fewer = "a device computes {} times fewer FLOPs than that of any published run"
+        others.append((known.flops / amounts.flops, fewer))
+    if amounts.moved and known.moved:
+        fewer = "a device moves {} times fewer bytes of HBM than that of any published run"
+        others.append((known.moved / amounts.moved, fewer))
+    distance, sentence = (shorter, short) if shorter > 1 else max(others)
+    return max(distance, 1.0), sentence.format(f"{distance:.2g}" if distance < 99.5 else f"{distance:,.0f}")
 
 
 def predicted_in(snapshot: Snapshot, program: Program, chip: Chip) -> Predicted:
@@ -447,7 +496,7 @@ def before_compile(
         return replace(found, seconds=least)
     apart, _ = _totals_before_compile(program, bounds, chip, known, 1.0)
     fusions = (program.work and program.work.fusions) or 0.0
-    return _checked(found, "before_compile", apart.seconds, fusions)
+    return _checked(found, "before_compile", apart.seconds, fusions, Amounts.of(program, mesh, chip))
 
 
 def _longest(bounds: Modelled, least: float) -> Term | None:
@@ -527,14 +576,15 @@ def _totals_before_compile(
         elif term.kind == "compute":
             totals.matrix += term.seconds * (1 - replaced) / known.of(chip) + attention
         else:
-            across = term.between / default_constants(chip).dcn_efficiency
             axes = "+".join(term.axes or ())
             for key, seconds, share in (
                 ((axes, False), term.inside, exposed_share),
-                ((axes, True), across, 1.0),
+                ((axes, True), term.between, 1.0),
             ):
                 if seconds:
                     totals.waits[key], totals.transfers[key] = seconds * share, seconds
+                    totals.messages[key] = term.messages
+                    totals.latency[key] = min(term.latency, seconds)
     # Transfers that take longer than all of the computation cannot be hidden behind it.
     transfers = [term for term in bounds.terms if term.kind == "communication" and term.seconds]
     longest = max(transfers, key=lambda term: term.combined, default=None)
@@ -547,14 +597,36 @@ def _totals_before_compile(
 
 def shortest_seconds() -> float:
     """Return the seconds below which a step is predicted as a short one."""
-    return SHORT * _shortest()
+    return SHORT * checked_range().seconds
+
+
+@dataclass(frozen=True)
+class CheckedRange:
+    """The range of the published runs that are predicted.
+
+    Attributes:
+      seconds: The shortest step, as predicted before its compile.
+      chips: The most chips.
+      flops: The fewest FLOPs of matrix products of one device; 0 if unknown.
+      moved: The fewest bytes of HBM of one device, if all is fused that compilers can fuse; 0 if unknown.
+    """
+
+    seconds: float
+    chips: float
+    flops: float
+    moved: float
 
 
 @functools.cache
-def _shortest() -> float:
-    """Return the shortest step of a published run, as predicted before its compile, in seconds."""
-    rows = accuracy_table()["rows"]
-    return min((row["before_compile"] for row in rows if row.get("before_compile")), default=0.0)
+def checked_range() -> CheckedRange:
+    """Return the range in which predictions were checked."""
+    rows = [row for row in accuracy_table()["rows"] if row.get("before_compile") and row.get("measured")]
+
+    def least(name: str) -> float:
+        return min((row[name] for row in rows if row.get(name)), default=0.0)
+
+    chips = max((row["chips"] for row in rows if row.get("chips")), default=1)
+    return CheckedRange(least("before_compile"), chips, least("flops"), least("moved"))
 
 
 def links_of_program(program: Program, mesh: Mesh, chip: Chip) -> Links:

@@ -66,24 +66,22 @@ def ratio_interval(compiled: bool) -> RatioInterval | None:
     own = interval(pairs(rows, "left_out"))
     if compiled or own is None:
         return own
-    before = pairs(rows, "before_compile")
-    own_interval = interval(before)
-    if own_interval is None:
-        return None
-    return counted(before, max(math.log(own.factor), math.log(own_interval.factor)))
+    return interval(pairs(rows, "before_compile"), math.log(own.factor))
 
 
-def interval(pairs: Sequence[Pair]) -> RatioInterval | None:
+def interval(pairs: Sequence[Pair], least: float = 0.0) -> RatioInterval | None:
     """Return the smallest factor with which at least `RIGHT` of the called pairs are right.
 
     It is at least the factor that contains half of the measured ratios: the order of two steps can be right
     more often than their ratio is near. Return None without pairs. A pair is right if the step that is
     predicted to be shorter was measured to be shorter.
+
+    least: logarithm of a factor that is not undercut.
     """
     if not pairs:
         return None
     errors = sorted(abs(pair.error) for pair in pairs)
-    half = errors[(len(errors) - 1) // 2]
+    half = max(errors[(len(errors) - 1) // 2], least)
     sizes = sorted({half, *(abs(pair.predicted) for pair in pairs)})
     limit = next(size for size in sizes if size >= half and _share_right(pairs, size) >= RIGHT)
     return counted(pairs, limit)
@@ -93,7 +91,8 @@ def counted(pairs: Sequence[Pair], limit: float) -> RatioInterval:
     """Return the interval whose factor has this logarithm, with the number of pairs that it calls."""
     inside = sum(abs(pair.error) <= limit for pair in pairs) / len(pairs)
     called = sum(abs(pair.predicted) > limit for pair in pairs)
-    return RatioInterval(math.exp(limit), len(pairs), called, inside)
+    # A pair at the limit is not called, also if the factor is rounded.
+    return RatioInterval(math.exp(limit) * (1 + 1e-12), len(pairs), called, inside)
 
 
 def _share_right(pairs: Sequence[Pair], limit: float) -> float:

@@ -7,7 +7,7 @@ them is multiplied.
 
 The time of an operation is, in this order:
 
-1. of a collective: the formula of `links.collective_time`, its bandwidths times their efficiency;
+1. of a collective: its expected cost (`collective_cost`), by its bytes and its devices;
 2. of a matrix product: the compiler's cycles over the clock of the chip, times a fitted factor;
 3. of another operation with cycles: the shorter of these and of its bytes over the HBM bandwidth;
 4. the longer of FLOPs over the peak and bytes over the HBM bandwidth, each times its efficiency.
@@ -32,9 +32,10 @@ from inspector.core.snapshot import (
     ScheduledOperation,
 )
 from inspector.machines.hardware import Chip
-from inspector.machines.links import Link, NoLink, levels
+from inspector.machines.links import Link, NoLink
 from inspector.machines.mesh_links import link_of
 from inspector.machines.prediction.calibration import Constants
+from inspector.machines.prediction.collective_cost import Cost, expected
 
 # The origin of the time of an operation.
 Basis = Literal["compiler", "roofline", "link", "wait", "loop", "nothing"]
@@ -73,7 +74,8 @@ class Totals:
     """Seconds of the core, by reason. They add up to the step, except for its fixed overhead.
 
     waits: communication that the core waits for, by mesh axes joined by "+" and whether it crosses slices.
-    transfers: how long communication takes, whether or not the core waits.
+    transfers: how long communication takes, whether or not the core waits. messages: in how many collectives.
+    latency: how long these would take without any bytes.
     kernels: how long the bytes of custom kernels take whose FLOPs are unknown, by name; a part of the rest.
     """
 
@@ -82,6 +84,8 @@ class Totals:
     copies: float = 0.0
     waits: dict[tuple[str, bool], float] = field(default_factory=dict)
     transfers: dict[tuple[str, bool], float] = field(default_factory=dict)
+    messages: dict[tuple[str, bool], float] = field(default_factory=dict)
+    latency: dict[tuple[str, bool], float] = field(default_factory=dict)
     by_roofline: float = 0.0
     kernels: dict[str, float] = field(default_factory=dict)
 
@@ -91,9 +95,14 @@ class Totals:
         self.memory += times * other.memory
         self.copies += times * other.copies
         self.by_roofline += times * other.by_roofline
-        for mine, others in ((self.waits, other.waits), (self.transfers, other.transfers)):
-            for key, seconds in others.items():
-                mine[key] = mine.get(key, 0.0) + times * seconds
+        for mine, others in (
+            (self.waits, other.waits),
+            (self.transfers, other.transfers),
+            (self.messages, other.messages),
+            (self.latency, other.latency),
+        ):
+            for key, amount in others.items():
+                mine[key] = mine.get(key, 0.0) + times * amount
         for name, seconds in other.kernels.items():
             self.kernels[name] = self.kernels.get(name, 0.0) + times * seconds
 
@@ -171,6 +180,7 @@ def scaled(simulated: Simulated, factor: float) -> Simulated:
     """Return the simulated step with all of its times multiplied by a factor."""
     totals = Totals()
     totals.add(simulated.totals, factor)
+    totals.messages = dict(simulated.totals.messages)
     spans = tuple(replace(span, start=span.start * factor, end=span.end * factor) for span in simulated.spans)
     seconds = None if simulated.seconds is None else simulated.seconds * factor
     return Simulated(seconds, totals, spans, simulated.unknown, simulated.at_least)
@@ -225,7 +235,7 @@ class _Machine:
         self._busy: dict[str, float] = {}
         self._ends: dict[tuple[str, int], float] = {}
         self._recording = True
-        self._across_slices: set[int] = set()
+        self._costs: dict[int, Cost] = {}
         self.now = 0.0
         self.totals = Totals()
         self.spans: list[Span] = []
@@ -382,6 +392,9 @@ class _Machine:
         if collective is not None:
             key = self._kind(collective)
             self.totals.transfers[key] = self.totals.transfers.get(key, 0.0) + seconds
+            if (cost := self._costs.get(collective)) is not None:
+                self.totals.messages[key] = self.totals.messages.get(key, 0.0) + 1
+                self.totals.latency[key] = self.totals.latency.get(key, 0.0) + cost.latency
         start = max([self.now, *(self._busy.get(resource, 0.0) for resource in resources)])
         for resource in resources:
             self._busy[resource] = start + seconds
@@ -394,7 +407,8 @@ class _Machine:
 
     def _kind(self, number: int) -> tuple[str, bool]:
         """Return the mesh axes of a collective, joined by "+", and whether DCN is what it waits for."""
-        return "+".join(self._axes(number)), number in self._across_slices
+        cost = self._costs.get(number)
+        return "+".join(self._axes(number)), cost is not None and cost.between > cost.inside
 
     def _directions(self, number: int) -> tuple[str, ...]:
         """Return the resources of a collective: both directions of its mesh axes, or one for a shift."""
@@ -473,12 +487,9 @@ class _Machine:
         if collective.payload_bytes is None:
             self.unknown.append(f"the payload of {collective.name} is unknown")
             return 0.0
-        inside, between = levels(collective.op, collective.payload_bytes, link)
-        constants = self._constants
-        inside, between = inside / constants.link_efficiency, between / constants.dcn_efficiency
-        if between > inside:
-            self._across_slices.add(number)
-        return max(inside, between)
+        cost = expected(collective.op, collective.payload_bytes, link, self._constants)
+        self._costs[number] = cost
+        return cost.seconds
 
     def _record(
         self,

@@ -6,6 +6,7 @@ most their sum, if none do. A figure with an unknown input is unknown.
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from typing import Literal
@@ -29,14 +30,19 @@ from inspector.machines.links import (
     TorusLink,
     collective_time,
     effective_bytes_per_second,
-    levels_of,
 )
 from inspector.machines.mesh_links import link_of, links_of
+from inspector.machines.prediction.calibration import Constants, default_constants
+from inspector.machines.prediction.collective_cost import expected
 from inspector.machines.prediction.simulation import SIGNS, executions, shift_of
 
 Kind = Literal["compute", "memory", "communication"]
 # Of collectives: operation, executions, direction of a permute, and the link that they use.
 Payload = tuple[str, float, str | None, Link]
+
+# XLA combines collectives up to this size: the default of xla_gpu_all_gather_combine_threshold_bytes and of
+# those of other operations (debug_options_flags.cc).
+COMBINED_BYTES = 30 * 2**20
 
 MATMUL_ONLY = "only matrix products and convolutions count as compute"
 EMULATED_BYTES = (
@@ -53,8 +59,9 @@ class Term:
 
     formula: with numbers filled in. basis: its inputs, or why it is unknown.
     axes: the mesh axes of a communication; None if unknown. wire_bytes: bytes that a device sends over them.
-    inside, between: seconds of a communication on the links of a slice and on the network between slices;
-      `seconds` has the longer one of each collective.
+    inside, between: expected seconds of a communication on the links of a slice, and on the network between
+      slices (`collective_cost`). XLA combines collectives of one operation up to `COMBINED_BYTES`.
+    messages, latency: in how many collectives then, and their seconds without any bytes.
     combined: seconds of a communication if collectives of one operation, which run equally often, are one.
       Compilers combine them, and then wait for the hops of the links only once. Permutes in both directions
       of a ring take as long as those in one.
@@ -71,6 +78,8 @@ class Term:
     wire_bytes: int | None = None
     inside: float = 0.0
     between: float = 0.0
+    messages: float = 0.0
+    latency: float = 0.0
     combined: float = 0.0
     anywhere: float | None = None
 
@@ -139,7 +148,7 @@ def modelled(
     if links is None:
         links = links_of(mesh, chip, along)
     compute, peak, runs_as, notes = _compute(program, chip)
-    communication = _communication(program, along, links)
+    communication = _communication(program, along, links, default_constants(chip))
     terms = (compute, _memory(program, mesh, chip), *communication)
 
     seconds = [term.seconds for term in terms]
@@ -281,6 +290,7 @@ def _communication(
     program: Program,
     along: Iterable[tuple[str, ...]],
     links: Mapping[tuple[str, ...], Link | NoLink],
+    constants: Constants,
 ) -> tuple[Term, ...]:
     if program.collectives is None:
         why = "the collectives of the program are unknown"
@@ -290,6 +300,7 @@ def _communication(
             axes,
             tuple(collective for collective in program.collectives if collective.mesh_axes == axes),
             links.get(axes),
+            constants,
         )
         for axes in along
         if axes  # groups of one device each move nothing
@@ -305,7 +316,12 @@ def _communication(
     return tuple(terms)
 
 
-def _along(axes: tuple[str, ...], collectives: tuple[Collective, ...], link: Link | NoLink | None) -> Term:
+def _along(
+    axes: tuple[str, ...],
+    collectives: tuple[Collective, ...],
+    link: Link | NoLink | None,
+    constants: Constants,
+) -> Term:
     name = f"communication over {mesh_axes_text(axes)}"
     rows = traffic(collectives)
     wire = sum_known(row.wire_bytes_per_device for row in rows)
@@ -315,10 +331,10 @@ def _along(axes: tuple[str, ...], collectives: tuple[Collective, ...], link: Lin
     seconds: dict[str, float] = {}
     # By operation, executions, the direction of a permute, and the link.
     payloads: dict[Payload, float] = {}
-    inside = between = 0.0
+    instructions: dict[Payload, int] = {}
     largest: dict[str, tuple[int, Estimate]] = {}
     # Layers have collectives of the same size.
-    times: dict[tuple[str, int, int | None], tuple[Estimate, tuple[float, float]]] = {}
+    times: dict[tuple[str, int, int | None], Estimate] = {}
     for collective in collectives:
         if collective.executions == 0:
             continue
@@ -331,14 +347,12 @@ def _along(axes: tuple[str, ...], collectives: tuple[Collective, ...], link: Lin
         part = link_of(collective, link)
         assert not isinstance(part, NoLink)  # a part of a known link
         if key not in times:
-            whole = collective_time(*key[:2], part)
-            times[key] = whole, levels_of(whole, *key[:2], part)
-        time, by_level = times[key]
+            times[key] = collective_time(*key[:2], part)
+        time = times[key]
         seconds[collective.op] = seconds.get(collective.op, 0.0) + collective.executions * time.seconds
-        inside += collective.executions * by_level[0]
-        between += collective.executions * by_level[1]
         runs = collective.op, collective.executions, shift_of(collective), part
         payloads[runs] = payloads.get(runs, 0.0) + collective.payload_bytes
+        instructions[runs] = instructions.get(runs, 0) + 1
         if collective.op not in largest or collective.payload_bytes > largest[collective.op][0]:
             largest[collective.op] = collective.payload_bytes, time
     formula = " + ".join(
@@ -357,8 +371,7 @@ def _along(axes: tuple[str, ...], collectives: tuple[Collective, ...], link: Lin
         basis,
         axes,
         wire,
-        inside,
-        between,
+        *_expected(payloads, instructions, constants),
         combined=_combined(payloads),
         anywhere=_anywhere(wire, payloads, link),
     )
@@ -371,6 +384,24 @@ def _anywhere(wire: int | None, payloads: Mapping[Payload, float], link: Link) -
     runs = max((times for _, times, _, _ in payloads), default=0.0)
     hop = min(ring.hop_seconds for ring in link.rings)
     return max(wire / link.fastest, runs * hop)
+
+
+def _expected(
+    payloads: Mapping[Payload, float], instructions: Mapping[Payload, int], constants: Constants
+) -> tuple[float, float, float, float]:
+    """Return the expected seconds inside and between slices, the number of messages, and their latency."""
+    inside = between = messages = latency = 0.0
+    for runs, payload in payloads.items():
+        op, times, _, link = runs
+        sent = instructions[runs]
+        if OPERATIONS[op].route == "ring":
+            sent = min(sent, math.ceil(max(payload, 1) / COMBINED_BYTES))
+        cost = expected(op, payload / sent, link, constants)
+        inside += times * sent * cost.inside
+        between += times * sent * cost.between
+        messages += times * sent
+        latency += times * sent * cost.latency
+    return inside, between, messages, latency
 
 
 def _combined(payloads: Mapping[Payload, float]) -> float:

@@ -42,6 +42,8 @@ def step_parts(predicted: Predicted, sent: Traffic | None) -> tuple[StepPart, ..
             axes or None,
             max(whole - totals.waits.get((axes, crosses), 0.0), 0.0),
             _bytes(sent, axes, crosses),
+            round(totals.messages.get((axes, crosses), 0.0)),
+            totals.latency.get((axes, crosses), 0.0),
         )
         for (axes, crosses), whole in {**totals.waits, **totals.transfers}.items()
     ]

@@ -59,7 +59,7 @@ def test_layouts_that_were_not_partitioned_may_be_among_them_if_their_bounds_all
 
 def test_a_step_shorter_than_published_ones_is_told_apart_by_its_bounds_alone():
     def bounds(seconds: float, least: float, most: float) -> Step:
-        return Step(seconds, None, None, "predicted", outside="it is short", least=least, most=most)
+        return Step(seconds, least, most, "predicted", outside="it is short")
 
     best = candidate("8", "fsdp", 1.0, step=bounds(1.0, 0.5, 4.0))
     slower = candidate("2x4", "fsdp,tensor", 3.0, step=bounds(3.0, 1.0, 9.0))

@@ -9,7 +9,7 @@ import pytest
 from inspector.core.snapshot import KernelWork, MatmulFlops, Mesh, MeshAxis, Program, Work
 from inspector.machines.hardware import CHIPS
 from inspector.machines.prediction.calibration import accuracy_table, before_compile_constants
-from inspector.machines.prediction.predicted import before_compile, interval_of
+from inspector.machines.prediction.predicted import before_compile, checked_range, interval_of
 from inspector.machines.prediction.step_model import modelled
 from tests.accuracy import test_fitting
 
@@ -48,8 +48,7 @@ def test_a_step_takes_at_least_its_longest_transfer(payload: int) -> None:
     mesh, chip = test_fitting.MESH, test_fitting.CHIP
     found = before_compile(one, mesh, chip)
     bound = modelled(one, mesh, chip).lower_seconds
-    low, high = (found.low, found.high) if found.interval else (found.least, found.most)
-    assert high >= found.seconds >= low >= bound > 0
+    assert found.high >= found.seconds >= found.low >= bound > 0
     assert sum(found.totals.exposed.values()) <= found.seconds == pytest.approx(found.totals.seconds)
 
 
@@ -118,11 +117,52 @@ def test_nothing_hides_the_transfers_of_a_short_step() -> None:
     assert found.least == modelled(one, test_fitting.MESH, test_fitting.CHIP).lower_seconds
 
 
-def test_a_step_is_short_below_a_tenth_of_the_shortest_published_one() -> None:
-    shortest = min(row["before_compile"] for row in accuracy_table()["rows"] if row.get("before_compile"))
+def of_length(seconds: float) -> Program:
+    """Return a program of matrix products that is predicted to take this long on v5e."""
     chip = CHIPS["v5e"]
     peak = chip.peak("bf16").flops_per_second * before_compile_constants().of(chip)
+    return with_traffic(seconds * peak, 0.0)
+
+
+def test_nothing_hides_transfers_below_a_tenth_of_the_shortest_published_step() -> None:
+    shortest = checked_range().seconds
     for share, short in ((0.09, True), (0.11, False)):
-        found = before_compile(program(share * shortest * peak, 1e12, 1e3), MESH, chip)
+        found = before_compile(of_length(share * shortest), MESH, CHIPS["v5e"])
         assert found.seconds == pytest.approx(share * shortest)
-        assert (found.outside is not None) == (found.interval is None) == short
+        assert found.short == short
+
+
+def test_the_range_is_that_of_the_published_runs() -> None:
+    rows = [row for row in accuracy_table()["rows"] if row.get("before_compile") and row["measured"]]
+    known = checked_range()
+    assert known.seconds == min(row["before_compile"] for row in rows)
+    assert known.chips == max(row["chips"] for row in rows)
+    assert 0 < known.flops == min(row["flops"] for row in rows)
+    assert 0 < known.moved == min(row["moved"] for row in rows)
+
+
+def test_a_step_beyond_the_published_ones_is_outside_and_has_bounds() -> None:
+    known = checked_range()
+    large = max(10 * known.seconds, 2 * known.flops / 1e14)
+    inside = with_traffic(of_length(large).work.matmul[0].flops, 2 * known.moved)
+    assert before_compile(inside, MESH, CHIPS["v5e"]).outside is None
+    work = inside.work
+    beyond = {
+        "short": of_length(0.9 * known.seconds),
+        "bytes": replace(inside, work=replace(work, fused_bytes=0.5 * known.moved)),
+    }
+    for one in beyond.values():
+        found = before_compile(one, MESH, CHIPS["v5e"])
+        assert found.outside and found.interval is None and found.record() is None
+        assert found.low == found.least <= found.seconds <= found.most == found.high
+    devices = 2 * round(known.chips)
+    many = Mesh((MeshAxis("data", devices),), devices=tuple(range(devices)))
+    assert before_compile(inside, many, CHIPS["v5e"]).outside
+
+
+def test_bounds_are_wider_the_farther_a_program_is_from_the_published_ones() -> None:
+    shares = (0.9, 0.3, 0.1, 0.01, 0.001)
+    found = [before_compile(of_length(s * checked_range().seconds), MESH, CHIPS["v5e"]) for s in shares]
+    widths = [one.high / one.seconds for one in found]
+    assert widths == sorted(widths) and widths[-1] > 2 * widths[0]
+    assert [one.outside for one in found] == list(dict.fromkeys(one.outside for one in found))

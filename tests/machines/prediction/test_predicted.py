@@ -121,7 +121,7 @@ SCHEDULED = Program(
         ScheduledOperation("a", "fusion", cycles=3 * 10**9, flops=1.0),
         ScheduledOperation("b", "fusion", cycles=10**9, bytes=10**12),
     ),
-    work=Work(1e13, (MatmulFlops("bf16", 1e13),), 1e9),
+    work=Work(1e14, (MatmulFlops("bf16", 1e14),), 3e11),
 )
 
 

@@ -14,8 +14,9 @@ from inspector.core.snapshot import (
     ScheduledOperation,
 )
 from inspector.machines.hardware import CHIPS
-from inspector.machines.links import Ring, TorusLink, collective_time
+from inspector.machines.links import Ring, TorusLink
 from inspector.machines.prediction.calibration import Constants
+from inspector.machines.prediction.collective_cost import expected
 from inspector.machines.prediction.critical_path import critical_path
 from inspector.machines.prediction.simulation import Simulated, simulate
 from tests.machines.prediction.schedules import schedule
@@ -24,7 +25,7 @@ CHIP = CHIPS["v5e"]
 LINKS = {("data",): TorusLink((Ring(16, 4.5e10, 1e-6),))}
 CONSTANTS = Constants(compute_factor=1.0, link_efficiency=1.0, hbm_efficiency=1.0)
 PAYLOAD = 180_000_000
-GATHER = collective_time("all-gather", PAYLOAD, LINKS["data",]).seconds
+GATHER = expected("all-gather", PAYLOAD, LINKS["data",], CONSTANTS).seconds
 MILLISECOND = 1_500_000  # cycles of a v5e
 
 
