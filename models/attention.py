@@ -12,7 +12,7 @@ from jax.ad_checkpoint import checkpoint_name
 
 from inspector.model.built_in.dot_product import dot_product_attention
 from inspector.model.built_in.flash import flash_attention
-from inspector.model.built_in.layer import Layer
+from inspector.model.built_in.layer import Config, Layer
 
 ROTARY_BASE = 10_000.0  # as in RoFormer
 
@@ -49,13 +49,15 @@ class Attention(Layer):
         key = checkpoint_name(self.constrained("key", key, by_key), "key_proj")
         value = checkpoint_name(self.constrained("value", value, by_key), "value_proj")
 
-        if c.attention == "flash":
-            attended = flash_attention(query, key, value, self.window)
-        else:
-            attended = dot_product_attention(query, key, value, self.window)
-        attended = self.constrained("attended", attended, by_query)
-        output = self.product("bsnh,nhm->bsm", attended, w_output, ("batch", "seq", "embed"))
+        mixed = self.constrained("attended", attended(c, query, key, value, self.window), by_query)
+        output = self.product("bsnh,nhm->bsm", mixed, w_output, ("batch", "seq", "embed"))
         return checkpoint_name(output, "out_proj")
+
+
+def attended(config: Config, query: jax.Array, key: jax.Array, value: jax.Array, window: int) -> jax.Array:
+    """Return the attention of the layout: that of a kernel, or of matrix products."""
+    attention = flash_attention if config.attention == "flash" else dot_product_attention
+    return attention(query, key, value, window)
 
 
 def rotated(x: jax.Array) -> jax.Array:

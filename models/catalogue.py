@@ -88,6 +88,17 @@ TRANSFORMER_SIZES = (
         choices=("plain", "flash"),
     ),
     Size(
+        "q_rank", 0, "width from which latent attention computes queries; 0 for embed", least=0, most=65_536
+    ),
+    Size(
+        "kv_rank",
+        0,
+        "width from which latent attention computes keys and values, as in DeepSeek; 0 for plain attention",
+        least=0,
+        most=65_536,
+    ),
+    Size("rotary_dim", 64, "rotated elements of queries and keys of latent attention", least=2, most=65_536),
+    Size(
         "window",
         0,
         "tokens that a query sees in a layer with a sliding window, itself included; 0 for all",
@@ -197,6 +208,18 @@ MOE_SIZES = (
         "places of an expert's buffer, as a multiple of its equal share of tokens",
         least=0.01,
         most=4096.0,
+    ),
+    Size(
+        "routing",
+        "masks",
+        "how tokens move into the buffers: products with masks, as in GShard, or gathers of sorted tokens, "
+        "which with a capacity factor of 1 has the products of a dropless model with equally busy experts",
+        choices=("masks", "sorted"),
+    ),
+    Size("dense_layers", 0, "first layers, which have one MLP instead of experts", least=0, most=1023),
+    Size("dense_mlp", 512, "width of this MLP", least=1, most=1_048_576),
+    Size(
+        "shared_mlp", 0, "width of one more expert that all tokens use; 0 for none", least=0, most=1_048_576
     ),
     *TRANSFORMER_SIZES[9:],
 )

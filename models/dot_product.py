@@ -12,7 +12,8 @@ from inspector.model.built_in.explicit import out_sharding
 def dot_product_attention(query: jax.Array, key: jax.Array, value: jax.Array, window: int = 0) -> jax.Array:
     """Return the attention of each position to itself and earlier ones, with softmax in float32.
 
-    query: (batch, seq, heads, head_dim), as the result. key, value: (batch, seq, kv_heads, head_dim).
+    query: (batch, seq, heads, head_dim). key, value: (batch, seq, kv_heads, head_dim). The result is like the
+    query, with the head_dim of the value.
     window: positions that a query sees, itself included; 0 for all.
     """
     batch, seq, heads, head_dim = query.shape
@@ -35,5 +36,5 @@ def dot_product_attention(query: jax.Array, key: jax.Array, value: jax.Array, wi
     weights = jax.nn.softmax(scores, axis=-1).astype(value.dtype)
     attended = jnp.einsum("bkgst,btkh->bskgh", weights, value, out_sharding=out_sharding(by_group))
     by_query = out_sharding(("batch", "seq", "heads", "head_dim"))
-    attended = jnp.reshape(attended, (batch, seq, heads, head_dim), out_sharding=by_query)
+    attended = jnp.reshape(attended, (batch, seq, heads, value.shape[-1]), out_sharding=by_query)
     return checkpoint_name(attended, "context")

@@ -28,6 +28,9 @@ class Config:
       gated: whether an MLP multiplies the activation by a second product.
       attention: `flash` for a kernel where the devices have one, or `plain`.
       parallel: whether the MLP reads what attention reads, instead of the sum after it.
+      q_rank, kv_rank: widths of the short vectors of latent attention; 0 for none.
+      rotary_dim: rotated elements of its queries and keys.
+      dense_layers, dense_mlp: first layers of a mixture of experts that have one MLP, and its width.
       quantization: the format of the operands of products with the weights of a block, a key of
         `quantized.FORMATS`, or `none`.
       window: tokens that a query of a layer with a sliding window sees, itself included; 0 for all.
@@ -56,6 +59,11 @@ class Config:
     window: int = 0
     global_every: int = 0
     quantization: str = "none"
+    q_rank: int = 0
+    kv_rank: int = 0
+    rotary_dim: int = 64
+    dense_layers: int = 0
+    dense_mlp: int = 0
 
 
 class Layer(nn.Module):
@@ -90,10 +98,13 @@ class Layer(nn.Module):
             return jnp.einsum(subscripts, x, weight, out_sharding=out_sharding(names))
         return quantized_product(subscripts, self.config.quantization, out_sharding(names), x, weight)
 
-    def norm(self, name: str, x: jax.Array) -> jax.Array:
-        """Return the root mean square norm over the last dimension, computed in float32."""
+    def norm(self, name: str, x: jax.Array, names: tuple[str | None] = ("embed",)) -> jax.Array:
+        """Return the root mean square norm over the last dimension, computed in float32.
+
+        names: the logical axis of the scale.
+        """
         # On explicit axes, JAX multiplies by the scale only if it is gathered.
-        scale_init = partitioned(nn.initializers.ones, ("embed",), used=(None,))
+        scale_init = partitioned(nn.initializers.ones, names, used=(None,))
         dtypes = (self.config.dtype, self.config.weight_dtype)
         return nn.RMSNorm(NORM_EPSILON, *dtypes, scale_init=scale_init, name=name)(x)
 

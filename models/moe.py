@@ -1,18 +1,24 @@
 """The transformer with a mixture of experts in each block, like Mixtral.
 
-A router sends each token to a few experts, each of them a gated MLP. Tokens are dispatched as in GShard
-(arXiv:2006.16668): each sequence has a buffer of fixed capacity at every expert, and products with a mask
-move tokens into it and back. All shapes are static and every step is an einsum, so rules alone decide the
-sharding. If `expert` and `batch` have different mesh axes, an all-to-all changes the buffers from sharded by
-sequence to sharded by expert. The masks cost 2 · experts · capacity · embed products for each token; they
-grow with seq.
+A router sends each token to a few experts, each of them a gated MLP. Each sequence has a buffer of fixed
+capacity at every expert. Tokens move into it and back in one of two ways:
+
+* `masks`, as in GShard (arXiv:2006.16668): products with a mask. Every step is an einsum, so rules alone
+  decide the sharding. They cost 2 · experts · capacity · embed products for each token, which grow with seq.
+* `sorted`: gathers of the tokens in the order of their experts, without products. With a capacity factor of
+  1, the experts multiply as many rows as those of a dropless model (MegaBlocks, arXiv:2211.15841) whose
+  experts are equally busy. If the busiest are expected to have more, the factor says how many times more.
+
+All shapes are static. If `expert` and `batch` have different mesh axes, an all-to-all changes the buffers
+from sharded by sequence to sharded by expert.
 """
 
 from __future__ import annotations
 
+import dataclasses
 import functools
 import math
-from typing import Any
+from typing import Any, NamedTuple
 
 import jax
 from flax import linen as nn
@@ -21,6 +27,7 @@ from jax import numpy as jnp
 from inspector.core.errors import InvalidInput
 from inspector.model import Model
 from inspector.model.built_in.explicit import out_sharding
+from inspector.model.built_in.feed_forward import MLP
 from inspector.model.built_in.layer import Layer
 from inspector.model.built_in.transformer import transformer
 
@@ -31,23 +38,21 @@ BALANCE_WEIGHT = 0.01
 class MixtureOfExperts(Layer):
     """x (batch, seq, embed) → the weighted sum of the outputs of each token's experts, same shape.
 
-    A token gets nothing from an expert whose buffer is full.
+    A token gets nothing from an expert whose buffer is full. With `shared_mlp`, all tokens use one more
+    expert of that width (DeepSeekMoE, arXiv:2401.06066).
     """
 
     experts: int = 8
     experts_per_token: int = 2
     capacity_factor: float = 1.25
+    routing: str = "masks"
+    shared_mlp: int = 0
 
     @nn.compact
     def __call__(self, x: jax.Array) -> jax.Array:
         c, experts = self.config, self.experts
         # Every device needs the scores of all experts, so the router's columns are replicated.
         router = self.weight("router", (c.embed, experts), ("embed", None), fan_in=c.embed)
-        w_in, w_out = (experts, c.embed, c.mlp), (experts, c.mlp, c.embed)
-        gate = self.weight("gate", w_in, ("expert", "embed", "mlp"), fan_in=c.embed)
-        up = self.weight("up", w_in, ("expert", "embed", "mlp"), fan_in=c.embed)
-        down = self.weight("down", w_out, ("expert", "mlp", "embed"), fan_in=c.mlp)
-
         logits = jnp.einsum(
             "bsm,me->bse",
             x,
@@ -56,17 +61,51 @@ class MixtureOfExperts(Layer):
             out_sharding=out_sharding(("batch", "seq", None)),
         )
         places = capacity(x.shape[1], experts, self.experts_per_token, self.capacity_factor)
-        combine, balance = route(jax.nn.softmax(logits), self.experts_per_token, places)
+        choices, balance = chosen(jax.nn.softmax(logits), self.experts_per_token)
         self.sow("losses", "balance", BALANCE_WEIGHT * balance)
-        combine = combine.astype(c.dtype)
-        combine = self.constrained("combine", combine, ("batch", "seq", None, None))
-        dispatch = (combine > 0).astype(c.dtype)
+        if self.routing == "masks":
+            output = self.routed_by_masks(x, choices, places)
+        else:
+            output = self.routed_by_sorting(x, choices, places)
+        if self.shared_mlp:
+            shared = dataclasses.replace(c, mlp=self.shared_mlp)
+            output = output + MLP(shared, name="shared")(x)
+        return output
 
+    def routed_by_masks(self, x: jax.Array, choices: Choices, places: int) -> jax.Array:
+        """Return the weighted sum of the outputs of experts, with products that move tokens (GShard)."""
+        combine = combining(choices, self.experts, places).astype(self.config.dtype)
+        combine = self.constrained("combine", combine, ("batch", "seq", None, None))
+        dispatch = (combine > 0).astype(self.config.dtype)
+        by_sequence = out_sharding((None, "batch", None, "embed"))
+        sent = jnp.einsum("bsec,bsm->ebcm", dispatch, x, out_sharding=by_sequence)
+        returned = self.experts_of(sent)
+        by_token = out_sharding(("batch", "seq", "embed"))
+        return jnp.einsum("bsec,ebcm->bsm", combine, returned, out_sharding=by_token)
+
+    def routed_by_sorting(self, x: jax.Array, choices: Choices, places: int) -> jax.Array:
+        """Return the same, with gathers of the tokens of each sequence in the order of their experts."""
+        token, place, is_used = sorting(choices, self.experts, places)
+        sent = rows(x, token) * is_used[..., None].astype(x.dtype)
+        shape = (x.shape[0], self.experts, places, x.shape[-1])
+        returned = self.experts_of(sent.reshape(shape).swapaxes(0, 1)).swapaxes(0, 1)
+        # One more row, of zeros, for choices without a place.
+        returned = jnp.pad(returned.reshape(sent.shape), ((0, 0), (0, 1), (0, 0)))
+        of_choices = rows(returned, place).reshape(*choices.weights.shape, -1)
+        output = jnp.sum(choices.weights[..., None].astype(x.dtype) * of_choices, axis=2)
+        return self.constrained("combine", output, ("batch", "seq", "embed"))
+
+    def experts_of(self, sent: jax.Array) -> jax.Array:
+        """Return the outputs of the experts for buffers (expert, batch, place, embed), same shape."""
+        c, experts = self.config, self.experts
+        w_in, w_out = (experts, c.embed, c.mlp), (experts, c.mlp, c.embed)
+        gate = self.weight("gate", w_in, ("expert", "embed", "mlp"), fan_in=c.embed)
+        up = self.weight("up", w_in, ("expert", "embed", "mlp"), fan_in=c.embed)
+        down = self.weight("down", w_out, ("expert", "mlp", "embed"), fan_in=c.mlp)
         # Two constraints, first by sequence and then by expert, make an all-to-all. With only the second one
         # the compiler would all-gather x.
         by_sequence, by_expert = (None, "batch", None, "embed"), ("expert", "batch", None, "embed")
         by_column = ("expert", "batch", None, "mlp")
-        sent = jnp.einsum("bsec,bsm->ebcm", dispatch, x, out_sharding=out_sharding(by_sequence))
         sent = self.constrained("sent", sent, by_sequence)
         buffers = self.constrained("buffers", sent, by_expert)
         hidden = nn.silu(self.product("ebcm,emh->ebch", buffers, gate, by_column))
@@ -74,9 +113,14 @@ class MixtureOfExperts(Layer):
         hidden = self.constrained("hidden", hidden, by_column)
         returned = self.product("ebch,ehm->ebcm", hidden, down, by_expert)
         returned = self.constrained("returned", returned, by_expert)
-        returned = self.constrained("received", returned, by_sequence)
-        by_token = out_sharding(("batch", "seq", "embed"))
-        return jnp.einsum("bsec,ebcm->bsm", combine, returned, out_sharding=by_token)
+        return self.constrained("received", returned, by_sequence)
+
+
+class Choices(NamedTuple):
+    """The experts of each token and their weights, which sum to one: arrays (batch, seq, choice)."""
+
+    experts: jax.Array
+    weights: jax.Array
 
 
 def capacity(seq: int, experts: int, experts_per_token: int, factor: float) -> int:
@@ -84,32 +128,65 @@ def capacity(seq: int, experts: int, experts_per_token: int, factor: float) -> i
     return min(seq, math.ceil(seq * experts_per_token / experts * factor))
 
 
-def route(scores: jax.Array, experts_per_token: int, places: int) -> tuple[jax.Array, jax.Array]:
-    """Assign tokens to places of experts. Return (combine, balance).
+def chosen(scores: jax.Array, experts_per_token: int) -> tuple[Choices, jax.Array]:
+    """Return the experts of each token with the highest scores, and how unequally busy the experts are.
 
     scores: (batch, seq, expert), which sum to one over experts.
-    combine: (batch, seq, expert, place), the weight of an expert's output for a token. The weights of a token
-      sum to one unless a buffer was full.
-    balance: experts · Σ share of first choices · mean score; 1 if all experts are equally busy.
+    The second value is experts · Σ share of first choices · mean score; 1 if all experts are equally busy.
     """
-    batch, seq, experts = scores.shape
+    experts = scores.shape[-1]
     # Sorted, because for `top_k` the compiler all-gathers the whole batch.
     ranking = jnp.argsort(jax.lax.stop_gradient(scores), axis=-1, descending=True)
-    chosen = ranking[..., :experts_per_token]
-    is_chosen = jax.nn.one_hot(chosen, experts, dtype=jnp.int32)  # (batch, seq, choice, expert)
+    first_ones = ranking[..., :experts_per_token]
+    is_chosen = jax.nn.one_hot(first_ones, experts, dtype=scores.dtype)  # (batch, seq, choice, expert)
     weights = jnp.sum(scores[:, :, None] * is_chosen, axis=-1)
     weights = weights / weights.sum(axis=-1, keepdims=True)
+    first = is_chosen[:, :, 0].mean(axis=(0, 1))
+    return Choices(first_ones, weights), experts * jnp.sum(first * scores.mean(axis=(0, 1)))
 
+
+def combining(choices: Choices, experts: int, places: int) -> jax.Array:
+    """Return (batch, seq, expert, place): the weight of the output at a place of an expert for a token.
+
+    The weights of a token sum to one unless a buffer was full.
+    """
+    batch, seq, experts_per_token = choices.experts.shape
+    is_chosen = jax.nn.one_hot(choices.experts, experts, dtype=jnp.int32)  # (batch, seq, choice, expert)
     # First choices come before second ones, and earlier tokens before later ones.
     in_order = is_chosen.swapaxes(1, 2).reshape(batch, -1, experts)
     before = jnp.cumsum(in_order, axis=1) - in_order
     before = before.reshape(batch, experts_per_token, seq, experts).swapaxes(1, 2)
     place = jnp.sum(before * is_chosen, axis=-1)  # (batch, seq, choice)
     at_place = jax.nn.one_hot(place, places)  # zero beyond the last place
-    combine = jnp.einsum("bsk,bske,bskc->bsec", weights, is_chosen.astype(scores.dtype), at_place)
+    weights = choices.weights
+    return jnp.einsum("bsk,bske,bskc->bsec", weights, is_chosen.astype(weights.dtype), at_place)
 
-    first = is_chosen[:, :, 0].mean(axis=(0, 1), dtype=scores.dtype)
-    return combine, experts * jnp.sum(first * scores.mean(axis=(0, 1)))
+
+def sorting(choices: Choices, experts: int, places: int) -> tuple[jax.Array, jax.Array, jax.Array]:
+    """Return the tokens at the places of all experts, and the places of the choices of all tokens.
+
+    The places of an expert have the first tokens that chose it, in their order. For each sequence:
+
+    * the token at each place, and whether there is one: (batch, expert · place)
+    * the place of each choice: (batch, seq · choice), experts · places for a choice without a place
+    """
+    batch, seq, experts_per_token = choices.experts.shape
+    expert = choices.experts.reshape(batch, -1)
+    order = jnp.argsort(expert, axis=-1, stable=True)
+    counts = jnp.sum(jax.nn.one_hot(expert, experts, dtype=jnp.int32), axis=1)  # (batch, expert)
+    starts = jnp.cumsum(counts, axis=-1) - counts
+    at = starts[..., None] + jnp.arange(places)  # (batch, expert, place), numbers of sorted choices
+    is_used = (jnp.arange(places) < counts[..., None]).reshape(batch, -1)
+    sorted_at = jnp.minimum(at.reshape(batch, -1), seq * experts_per_token - 1)
+    token = jnp.take_along_axis(order, sorted_at, axis=-1) // experts_per_token
+    number = jnp.argsort(order, axis=-1) - jnp.take_along_axis(starts, expert, axis=-1)
+    place = jnp.where(number < places, expert * places + number, experts * places)
+    return token, place, is_used
+
+
+def rows(x: jax.Array, numbers: jax.Array) -> jax.Array:
+    """Return the rows `numbers` (batch, row) of x (batch, row, embed)."""
+    return jax.vmap(lambda of_one, at: of_one.at[at].get(mode="promise_in_bounds"))(x, numbers)
 
 
 def mixture_of_experts(
@@ -117,6 +194,8 @@ def mixture_of_experts(
     experts: int = 8,
     experts_per_token: int = 2,
     capacity_factor: float = 1.25,
+    routing: str = "masks",
+    shared_mlp: int = 0,
     **sizes: Any,
 ) -> Model:
     """Build the transformer of `sizes` with experts. Trace it under a mesh and rules.
@@ -133,5 +212,7 @@ def mixture_of_experts(
         experts=experts,
         experts_per_token=experts_per_token,
         capacity_factor=capacity_factor,
+        routing=routing,
+        shared_mlp=shared_mlp,
     )
     return transformer(**sizes, feed_forward=layer)

@@ -10,6 +10,7 @@ Rules map logical axes to mesh axes when the model is traced (`nn.logical_axis_r
 
 from __future__ import annotations
 
+import dataclasses
 from collections.abc import Callable, Collection
 from typing import Any
 
@@ -24,6 +25,7 @@ from inspector.model.built_in.attention import Attention
 from inspector.model.built_in.explicit import has_explicit_axes, out_sharding
 from inspector.model.built_in.feed_forward import MLP
 from inspector.model.built_in.flash import LANES
+from inspector.model.built_in.latent_attention import LatentAttention
 from inspector.model.built_in.layer import Config, Layer
 from inspector.model.built_in.remat import rematerialized
 from inspector.model.built_in.token_training import next_token_model
@@ -46,7 +48,8 @@ class Block(Layer):
     def __call__(self, x: jax.Array) -> tuple[jax.Array, None]:
         x = checkpoint_name(x, "decoder_layer_input")
         normed = self.norm("attention_norm", x)
-        x = x + Attention(self.config, self.window, name="attention")(normed)
+        attention = LatentAttention if self.config.kv_rank else Attention
+        x = x + attention(self.config, self.window, name="attention")(normed)
         x = self.constrained("after_attention", x, ("batch", "seq", "embed"))
         if not self.config.parallel:
             normed = self.norm("norm", x)
@@ -77,6 +80,27 @@ class Period(Layer):
         return x, None
 
 
+def repeated(x: jax.Array, config: Config, feed_forward: FeedForward, name: str) -> jax.Array:
+    """Return x (batch, seq, embed) after `layers` blocks, in a scan or one after the other."""
+    block = Block if config.remat == "none" else rematerialized(Block, config.remat, config.scan)
+    if not config.scan:
+        for number in range(config.layers):
+            x, _ = block(config, feed_forward, window_of(config, number), name=f"{name}_{number}")(x)
+        return x
+    # Layers of two kinds alternate inside of the scanned module.
+    period = config.global_every if config.window else 0
+    blocks = nn.scan(
+        Period if period else block,
+        length=config.layers // (period or 1),
+        variable_axes={"params": 0, "losses": 0},
+        split_rngs={"params": True},
+        check_constancy_invariants=False,  # would trace the block a second time
+        metadata_params={nn.PARTITION_NAME: "layers"},
+    )
+    x, _ = blocks(config, feed_forward, *((block,) if period else (config.window,)), name=f"{name}s")(x)
+    return x
+
+
 class Transformer(Layer):
     """Tokens (batch, seq) → logits of the token after each (batch, seq, vocab)."""
 
@@ -100,24 +124,11 @@ class Transformer(Layer):
             x = x + self.weight("positions", shape, (None, "embed"), c.embed, used=(None, None))
         x = self.constrained("embedded", x, ("batch", "seq", "embed"))
 
-        block = Block if c.remat == "none" else rematerialized(Block, c.remat, c.scan)
-        if c.scan:
-            # Layers of two kinds alternate inside of the scanned module.
-            period = c.global_every if c.window else 0
-            blocks = nn.scan(
-                Period if period else block,
-                length=c.layers // (period or 1),
-                variable_axes={"params": 0, "losses": 0},
-                split_rngs={"params": True},
-                check_constancy_invariants=False,  # would trace the block a second time
-                metadata_params={nn.PARTITION_NAME: "layers"},
-            )
-            options = (block,) if period else (c.window,)
-            x, _ = blocks(c, self.feed_forward, *options, name="blocks")(x)
-        else:
-            for number in range(c.layers):
-                x, _ = block(c, self.feed_forward, window_of(c, number), name=f"block_{number}")(x)
-
+        if c.dense_layers:
+            dense = dataclasses.replace(c, layers=c.dense_layers, mlp=c.dense_mlp)
+            x = repeated(x, dense, MLP, "dense_block")
+        rest = dataclasses.replace(c, layers=c.layers - c.dense_layers)
+        x = repeated(x, rest, self.feed_forward, "block")
         x = self.norm("norm", x)
         by_token = out_sharding(("batch", "seq", "vocab"))
         if c.tied:
@@ -157,6 +168,11 @@ def transformer(
     window: int = 0,
     global_every: int = 0,
     quantization: str = "none",
+    q_rank: int = 0,
+    kv_rank: int = 0,
+    rotary_dim: int = 64,
+    dense_layers: int = 0,
+    dense_mlp: int = 0,
     feed_forward: FeedForward = MLP,
 ) -> Model:
     """Build the model with its training. Trace it under a mesh and rules.
@@ -166,6 +182,12 @@ def transformer(
     """
     if heads % kv_heads:
         raise InvalidInput(f"heads is {heads}, but must be a multiple of kv_heads, which is {kv_heads}")
+    if kv_rank and kv_heads != heads:
+        raise InvalidInput(
+            f"kv_heads is {kv_heads}, but must be heads, which is {heads}, in latent attention"
+        )
+    if dense_layers >= layers:
+        raise InvalidInput(f"dense_layers is {dense_layers}, but must be less than layers, which is {layers}")
     if positions == "rotary" and head_dim % 2:
         raise InvalidInput(f"head_dim is {head_dim}, but must be even, because rotary positions rotate pairs")
     if batch % accumulate:
@@ -181,7 +203,7 @@ def transformer(
         *(layers, embed, mlp, heads, kv_heads, head_dim, vocab, scan, remat, tied),
         *(jnp.dtype(dtype), jnp.dtype(weights), frozenset(unconstrained)),
         *(activation, gated, positions, attention, parallel, window, global_every),
-        quantization,
+        *(quantization, q_rank, kv_rank, rotary_dim, dense_layers, dense_mlp),
     )
     config = Config(*values)
     return next_token_model(

@@ -114,6 +114,7 @@ class Layout:
             ),
             processes=None if machine else tuple(place // share for place in range(self.devices)),
             device_kind=machine.chip.title if machine else kind,
+            topology=machine.slice.shape if machine and machine.slice else None,
             slice_index=self._slice_places(),
         )
 

@@ -8,6 +8,7 @@ states how.
 
 from __future__ import annotations
 
+import itertools
 import math
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import replace
@@ -33,9 +34,11 @@ def links_of(mesh: Mesh, chip: Chip, wanted: Iterable[Axes] | None = None) -> Ma
     """Return the links of the groups along each of these tuples of mesh axes, on chips of this kind.
 
     If the mesh contains coordinates on a torus like that of the chip, the links are those between them.
-    Otherwise they are assumed. On TPUs each mesh axis of more than one device has one torus axis,
-    longest first; if there are too few, the shortest mesh axes share the last one. GPUs fill nodes in
-    mesh order. If the mesh contains the slice of each device, links are assumed inside of the slices only.
+    Otherwise they are assumed. If the shape of the TPU slice is known, mesh axes are on its axes as
+    `jax.make_mesh` places them. If it is unknown, or they do not fit, each mesh axis of more than one device
+    has one torus axis, longest first; if there are too few, the shortest mesh axes share the last one. GPUs
+    fill nodes in mesh order. If the mesh contains the slice of each device, links are assumed inside of the
+    slices only.
 
     Args:
       wanted: by default each mesh axis of more than one device, and all of these together.
@@ -222,7 +225,7 @@ def _one_slice(mesh: Mesh, slices: np.ndarray) -> Mesh | None:
     if math.prod(sizes) != len(places):
         return None
     axes = tuple(MeshAxis(axis.name, size, axis.type) for axis, size in zip(mesh.axes, sizes, strict=True))
-    return Mesh(axes, tuple(range(len(places))))
+    return Mesh(axes, tuple(range(len(places))), topology=mesh.topology)
 
 
 def _placed_link(
@@ -304,6 +307,9 @@ def _assumed_links(
             "axes cross the network between pods is unknown"
         )
         return {axes: NoLink(assumption=why) for axes in groups}
+    placed = _rings_of_make_mesh(mesh, chip, torus)
+    if placed is not None:
+        return {axes: _link_of_rings(axes, placed, mesh, chip, torus) for axes in groups}
     rings, sentences = {}, {}
     split = sorted((axis for axis in mesh.axes if axis.size > 1), key=lambda axis: -axis.size)
     exclusive = len(split) if len(split) <= torus.axes else torus.axes - 1
@@ -328,6 +334,58 @@ def _assumed_links(
             assumption=" ".join(["Assumed:", *assumptions]) if used else "",
         )
     return links
+
+
+def _rings_of_make_mesh(mesh: Mesh, chip: Chip, torus: Torus) -> dict[str, tuple[Ring, ...]] | None:
+    """Return the rings of each mesh axis on a slice of known shape; None if the axes do not fit.
+
+    As in `jax.experimental.mesh_utils`, the last mesh axis chooses first. Its devices are a product of as
+    many torus axes as possible. The devices of a chip are one more axis.
+    """
+    if mesh.topology is None or math.prod(mesh.topology) * chip.devices != mesh.size:
+        return None
+    chips, rate = math.prod(mesh.topology), torus.bytes_per_second / chip.devices
+    free = [
+        Ring(length, rate, torus.hop_seconds, torus.wraps_around(length, chips)) for length in mesh.topology
+    ]
+    if chip.devices > 1:
+        free.append(Ring(chip.devices, rate, torus.hop_seconds, wraps=False))
+    rings: dict[str, tuple[Ring, ...]] = {}
+    for axis in reversed(mesh.axes):
+        if axis.size == 1:
+            continue
+        choices = (
+            chosen
+            for count in range(len(free), 0, -1)
+            for chosen in itertools.combinations(range(len(free)), count)
+            if math.prod(free[at].size for at in chosen) == axis.size
+        )
+        chosen = next(choices, None)
+        if chosen is None:
+            return None
+        rings[axis.name] = tuple(free[at] for at in chosen if free[at].size > 1)
+        free = [ring for at, ring in enumerate(free) if at not in chosen]
+    return rings
+
+
+def _link_of_rings(
+    axes: Axes, rings: Mapping[str, tuple[Ring, ...]], mesh: Mesh, chip: Chip, torus: Torus
+) -> TorusLink:
+    """Return the link of mesh axes that `jax.make_mesh` is assumed to place on these rings."""
+    used = [name for name in axes if name in rings]
+    if not used:
+        return TorusLink((_one_device(torus),))
+    lengths = "×".join(map(str, mesh.topology or ()))
+    sizes = {name: " × ".join(str(ring.size) for ring in rings[name]) for name in used}
+    where = and_text([f"{name} is on {size}" for name, size in sizes.items()])
+    assumptions = [f"Assumed: {where} of the {lengths} chips, as jax.make_mesh places it."]
+    if chip.devices > 1:
+        assumptions.append(_shared_by_devices(chip))
+    return TorusLink(
+        tuple(ring for name in used for ring in rings[name]),
+        fastest=2 * torus.axes * torus.bytes_per_second,
+        assumption=" ".join(assumptions),
+    )
 
 
 def _assumed_text(size: int, torus: Torus, sharing: int, folded: bool, wraps: bool) -> str:

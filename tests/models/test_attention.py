@@ -15,6 +15,7 @@ from jax import numpy as jnp
 from inspector.model.built_in.attention import Attention, rotated
 from inspector.model.built_in.dot_product import dot_product_attention
 from inspector.model.built_in.flash import splash_attention
+from inspector.model.built_in.latent_attention import LatentAttention
 from tests.models.language_models import CONFIG, built
 
 
@@ -38,6 +39,29 @@ def test_a_window_is_that_of_jax(window: int) -> None:
     arrays = [jax.random.normal(jax.random.key(at), shape) for at, shape in enumerate(shapes)]
     expected = jax.nn.dot_product_attention(*arrays, is_causal=True, local_window_size=(window - 1, 0))
     np.testing.assert_allclose(dot_product_attention(*arrays, window), expected, atol=1e-5)
+
+
+def test_latent_attention_is_that_of_jax_on_the_keys_and_values_of_all_heads() -> None:
+    config = replace(CONFIG, embed=12, heads=3, kv_heads=3, head_dim=6, q_rank=5, kv_rank=4, rotary_dim=2)
+    x = jax.random.normal(jax.random.key(0), (2, 10, 12))
+    layer = LatentAttention(config)
+    params = meta.unbox(layer.init(jax.random.key(1), x))["params"]
+    # DeepSeek-V2, equations 9 to 19.
+    norm = lambda short: short / jnp.sqrt((short**2).mean(-1, keepdims=True) + 1e-5)  # noqa: E731
+    short_query, short = norm(x @ params["query_down"]), x @ params["key_down"]
+    query = jnp.tensordot(short_query, params["query"], 1)
+    query = jnp.concatenate((query[..., :6], rotated(query[..., 6:])), -1)
+    position = jnp.repeat(rotated(short[:, :, None, 4:]), 3, axis=2)
+    key = jnp.concatenate((jnp.tensordot(norm(short[..., :4]), params["key"], 1), position), -1)
+    value = jnp.tensordot(norm(short[..., :4]), params["value"], 1)
+    value = jnp.pad(value, ((0, 0),) * 3 + ((0, 2),))  # JAX's has values as wide as queries
+    expected = jax.nn.dot_product_attention(query, key, value, is_causal=True)[..., :6]
+    expected = jnp.tensordot(expected, params["output"], 2)
+    np.testing.assert_allclose(layer.apply({"params": params}, x), expected, atol=1e-5)
+    # The weights of equation 9 to 19 by hand: two short vectors, and what is computed from them.
+    of_norms = 5 + 4
+    count = 12 * 5 + 5 * 3 * (6 + 2) + 12 * (4 + 2) + 4 * 3 * (6 + 6) + 3 * 6 * 12 + of_norms
+    assert sum(leaf.size for leaf in jax.tree.leaves(params)) == count
 
 
 @pytest.mark.parametrize("scan", ["false", "true"])

@@ -11,13 +11,20 @@ from flax import linen as nn
 from hypothesis import given
 from hypothesis import strategies as st
 
-from inspector.model.built_in.moe import MixtureOfExperts, capacity, route
-from tests.models.language_models import CONFIG, built
+from inspector.model.built_in.moe import MixtureOfExperts, capacity, chosen, combining
+from inspector.producers import build
+from inspector.producers.propagation.propagate import propagated_programs
+from tests.models.language_models import CONFIG, built, small
 
 pytestmark = pytest.mark.close_to_jax
 
 # (tokens, experts, experts a token, places): room for all, for some, one of each, all experts for all.
 CASES = ((8, 4, 2, 8), (7, 5, 2, 2), (8, 3, 1, 1), (6, 6, 3, 2), (1, 1, 1, 1), (5, 3, 3, 5))
+
+
+def route(scores: jax.Array, experts_per_token: int, places: int) -> tuple[jax.Array, jax.Array]:
+    choices, balance = chosen(scores, experts_per_token)
+    return combining(choices, scores.shape[-1], places), balance
 
 
 jitted_route = jax.jit(route, static_argnums=(1, 2))
@@ -68,10 +75,59 @@ def test_capacity_is_between_one_place_and_the_sequence(seq: int, experts: int, 
     assert places == seq or places * experts >= seq * factor * 0.999999
 
 
+@pytest.mark.parametrize(("experts_per_token", "factor"), [(1, 0.5), (2, 4.0)])
+def test_sorted_tokens_and_masks_give_the_same(experts_per_token: int, factor: float) -> None:
+    """With one choice for each token, full buffers have the same tokens, too. So do gradients."""
+    sizes = {"experts": 4, "experts_per_token": experts_per_token, "capacity_factor": factor}
+    by_mask, by_sort = (
+        MixtureOfExperts(replace(CONFIG, embed=6, mlp=10), routing=routing, **sizes)
+        for routing in ("masks", "sorted")
+    )
+    x = jax.random.normal(jax.random.key(0), (2, 9, 6))
+    params = nn.unbox(by_mask.init(jax.random.key(1), x))
+    assert jax.tree.structure(nn.unbox(by_sort.init(jax.random.key(1), x))) == jax.tree.structure(params)
+    squares = lambda layer: lambda params: (layer.apply(params, x) ** 2).sum()  # noqa: E731
+    (expected, of_mask), (found, of_sort) = (
+        jax.value_and_grad(squares(layer))(params) for layer in (by_mask, by_sort)
+    )
+    assert float(found) == pytest.approx(float(expected), rel=1e-5)
+    jax.tree.map(lambda one, other: np.testing.assert_allclose(one, other, atol=1e-4), of_mask, of_sort)
+
+
+def test_flops_of_sorted_tokens_are_those_of_a_dropless_model() -> None:
+    sizes = {"experts": "4", "experts_per_token": "2", "capacity_factor": "1", "routing": "sorted"}
+    layout = small("moe", **sizes, shared_mlp="24", scan="true", mesh="2", axes="data", rules="batch=data")
+    (step,) = propagated_programs(layout, origins=False, only=("train_step",)).programs
+    assert step.work is not None and step.work.matmul is not None
+    tokens, layers, embed, mlp, heads, kv, width, vocab = 8 * 16 / 2, 2, 32, 64, 4, 2, 8, 64
+    attention = embed * (2 * heads + 2 * kv) * width + 2 * heads * 16 * width
+    experts = embed * 4 + 3 * embed * (2 * mlp + 24)
+    expected = 3 * 2 * tokens * (layers * (attention + experts) + embed * vocab)
+    assert sum(product.flops for product in step.work.matmul) == expected
+    # Nothing is sent but gradients and the loss, because each sequence is sorted by itself.
+    assert {collective.op for collective in step.collectives or ()} == {"all-reduce"}
+
+
+def test_parameters_of_deepseek_are_those_of_its_paper() -> None:
+    """671B parameters (arXiv:2412.19437) without its module for a second token."""
+    sizes = {
+        **{"layers": "61", "embed": "7168", "mlp": "2048", "heads": "128", "kv_heads": "128"},
+        **{"head_dim": "128", "vocab": "129280", "q_rank": "1536", "kv_rank": "512", "rotary_dim": "64"},
+        **{"experts": "256", "experts_per_token": "8", "shared_mlp": "2048", "dense_layers": "3"},
+        **{"dense_mlp": "18432", "scan": "true", "dtype": "bfloat16", "routing": "sorted"},
+    }
+    model = build.build_model(small("moe", **sizes))
+    batch = jax.eval_shape(model.batch, jax.random.key(0))
+    state = jax.eval_shape(model.init, jax.random.key(0), batch)
+    count = sum(leaf.size for leaf in jax.tree.leaves(nn.unbox(state.params)))
+    assert count == pytest.approx(671e9, rel=0.001)
+
+
 @pytest.mark.nightly
-def test_with_enough_capacity_the_layer_is_a_weighted_sum_of_mlps() -> None:
+@pytest.mark.parametrize("routing", ["masks", "sorted"])
+def test_with_enough_capacity_the_layer_is_a_weighted_sum_of_mlps(routing: str) -> None:
     config = replace(CONFIG, embed=6, mlp=10)
-    layer = MixtureOfExperts(config, experts=4, experts_per_token=2, capacity_factor=4)
+    layer = MixtureOfExperts(config, experts=4, experts_per_token=2, capacity_factor=4, routing=routing)
     x = jax.random.normal(jax.random.key(0), (2, 9, 6))
     params = nn.unbox(layer.init(jax.random.key(1), x))["params"]
     expected = np.zeros(x.shape)

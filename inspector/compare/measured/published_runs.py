@@ -276,7 +276,8 @@ def _layout(row: Mapping[str, Any], chip: str) -> Layout:
     model = _part(row, "model")
     _refuse(row, model)
     attention = "plain" if row.get("attention") == "plain" else "flash"
-    fields = {"model": "transformer", "scan": "true", "attention": attention, "donate": "true"}
+    name = "moe" if model.get("num_experts") else "transformer"
+    fields = {"model": name, "scan": "true", "attention": attention, "donate": "true"}
     fields |= {"target": _target(row, chip)}
     fields |= _mesh_and_rules(row)
     fields |= _sizes(row, model)
@@ -291,8 +292,6 @@ def _refuse(row: Mapping[str, Any], model: Mapping[str, Any]) -> None:
     """Raise _NotReproducible for a run with parts that the models here lack."""
     if row.get("complete") is False:
         raise _NotReproducible("its configuration is only partly published")
-    if model.get("num_experts"):
-        raise _NotReproducible("its mixture of experts has custom kernels (dropless routing)")
     axes = _axes(row)
     strange = [name for name, size in axes.items() if size != 1 and name not in _LOGICAL]
     if strange:
@@ -317,7 +316,8 @@ def _target(row: Mapping[str, Any], chip: str) -> str:
 def _topology(published: str, chip: str, chips: int) -> str:
     """Return the shape of a slice from `4x8x8`, or from a name such as `v5p-1024`, or from its size."""
     for word in re.findall(r"\d+(?:x\d+)+", published):
-        found = slices.slice_of(chip, word)
+        # The sides of a slice are written in ascending order.
+        found = slices.slice_of(chip, "x".join(sorted(word.split("x"), key=int)))
         if found.chips == chips:
             return found.topology
     fitting = [candidate for candidate in slices.slices(chip) if candidate.chips == chips]
@@ -386,9 +386,9 @@ def _sizes(row: Mapping[str, Any], model: Mapping[str, Any]) -> dict[str, str]:
     if vocab is None:
         raise _NotReproducible("its vocabulary is not published")
     activations = _list(model.get("mlp_activations")) or ("silu", "linear")
-    if activations not in _ACTIVATIONS:
+    if activations not in _ACTIVATIONS and not model.get("num_experts"):
         raise _NotReproducible(f"its activation {'+'.join(activations)} is not known here")
-    activation, gated = _ACTIVATIONS[activations]
+    activation, gated = _ACTIVATIONS.get(activations, ("silu", "true"))
     dtype = _part(row, "dtype")
     heads, width = needed["heads"], needed["d_model"]
     assert heads is not None and width is not None
@@ -403,13 +403,21 @@ def _sizes(row: Mapping[str, Any], model: Mapping[str, Any]) -> dict[str, str]:
         "tied": str(model.get("tied_logits", False)).lower(),
         "seq": seq,
         "batch": needed["batch"],
-        "activation": activation,
-        "gated": gated,
         "remat": _remat(_part(row, "remat")),
         "optimizer": "adam" if str(row.get("optimizer", "")).startswith("adam ") else "adamw",
         "dtype": dtype.get("activations") or "bfloat16",
         "weight_dtype": dtype.get("weights") or "float32",
     }
+    if model.get("num_experts"):
+        sizes |= _experts(row, model)
+    else:
+        sizes |= {"activation": activation, "gated": gated}
+    if model.get("kv_lora_rank"):
+        # DeepSeek's rotated elements are 64 in all versions.
+        sizes |= {
+            "kv_rank": _count(model.get("kv_lora_rank")),
+            "q_rank": _count(model.get("q_lora_rank")) or 0,
+        }
     quantization = dtype.get("quantization")
     if quantization and str(quantization) not in _QUANTIZATIONS:
         raise _NotReproducible(f"it multiplies in {quantization}, which the models here do not")
@@ -432,6 +440,30 @@ def _sizes(row: Mapping[str, Any], model: Mapping[str, Any]) -> dict[str, str]:
     if steps and steps > 1:
         sizes["accumulate"] = steps
     return {name: str(value) for name, value in sizes.items()}
+
+
+def _experts(row: Mapping[str, Any], model: Mapping[str, Any]) -> dict[str, Any]:
+    """Return the sizes of a mixture of experts. A dropless one is assumed to have equally busy experts."""
+    flags = _part(_part(row, "layout"), "flags")
+    width = _count(model.get("moe_mlp_dim")) or _count(model.get("d_ff"))
+    dense, shared = _count(model.get("first_num_dense_layers")), _count(model.get("shared_experts"))
+    # Without MaxText's sparse_matmul, experts have buffers; its recipes have a capacity factor of 1.25.
+    drops = str(flags.get("sparse_matmul")).lower() == "false"
+    sizes = {
+        "mlp": width,
+        "experts": _count(model.get("num_experts")),
+        "experts_per_token": _count(model.get("num_experts_per_tok")) or 1,
+        "routing": "masks" if drops else "sorted",
+        "capacity_factor": flags.get("capacity_factor", 1.25) if drops else 1,
+    }
+    if dense:
+        sizes |= {"dense_layers": dense, "dense_mlp": _count(model.get("d_ff"))}
+    if shared:
+        # The shared experts of DeepSeek are as wide as its others; that of Gemma 4 has the width d_ff.
+        sizes["shared_mlp"] = (
+            shared * (width or 0) if dense or width == model.get("d_ff") else model.get("d_ff")
+        )
+    return sizes
 
 
 def _compiler_options(row: Mapping[str, Any]) -> list[str]:

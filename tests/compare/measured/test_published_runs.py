@@ -146,6 +146,29 @@ def test_sliding_windows(tmp_path, name, window, expected):
         assert read(tmp_path, changed("model", name=name))[0].layout is None
 
 
+def test_a_mixture_of_experts(tmp_path):
+    experts = {"num_experts": 32, "num_experts_per_tok": 4, "moe_mlp_dim": 256}
+    deepseek = {"first_num_dense_layers": 1, "shared_experts": 2, "q_lora_rank": 96, "kv_lora_rank": 64}
+    dropless, dense_first = (
+        read(tmp_path, changed("model", **experts, **more))[0].layout for more in ({}, deepseek)
+    )
+    assert dropless is not None and dense_first is not None
+    expected = {
+        "experts": 32,
+        "experts_per_token": 4,
+        "mlp": 256,
+        "routing": "sorted",
+        "capacity_factor": 1.0,
+    }
+    assert {name: dropless.sizes[name] for name in expected} == expected
+    expected |= {"dense_layers": 1, "dense_mlp": 2048, "shared_mlp": 512, "q_rank": 96, "kv_rank": 64}
+    assert {name: dense_first.sizes[name] for name in expected} == expected
+    layout = {**ROW["layout"], "flags": {"megablox": "False", "sparse_matmul": "False"}}
+    (drops,) = read(tmp_path, changed("model", **experts) | {"layout": layout})
+    assert drops.layout is not None
+    assert [drops.layout.sizes[name] for name in ("routing", "capacity_factor")] == ["masks", 1.25]
+
+
 @pytest.mark.parametrize(("published", "name"), [("fp8_full", "fp8"), ("int8", "int8"), (None, "none")])
 def test_quantized_products(tmp_path, published, name):
     (run,) = read(tmp_path, changed("dtype", quantization=published))
@@ -182,7 +205,6 @@ def test_the_measured_step(tmp_path, measured, seconds):
 NOT_REPRODUCIBLE = {
     "incomplete": ROW | {"complete": False},
     "quantized to an unknown type": changed("dtype", quantization="int1"),
-    "experts": changed("model", num_experts=8),
     "windows of an unknown size": changed("model", name="gemma3-12b"),
     "an unknown chip": changed("hardware", chip="abacus"),
     "no chips": changed("hardware", chips=None),
