@@ -6,12 +6,12 @@ they compute `dot_product_attention`. So does a plan, which has no devices.
 
 from __future__ import annotations
 
-import functools
 import math
 from typing import Any
 
 import jax
 from jax import numpy as jnp
+from jax.sharding import PartitionSpec
 
 from inspector.model.built_in.dot_product import dot_product_attention
 from inspector.model.built_in.explicit import has_explicit_axes, mesh_spec, resharded
@@ -35,53 +35,65 @@ def splash_attention(
 ) -> jax.Array:
     """Return the attention as `dot_product_attention` does, on the mesh axes of `batch` and `heads`.
 
-    Other mesh axes compute the same, so a sequence that is sharded is gathered.
+    If the sequence is sharded, a device has the attention of its queries to all keys, which are gathered.
+    Other mesh axes compute the same.
 
     Args:
       window: positions that a query sees, itself included; 0 for all.
       interpret: run the kernel as JAX operations, for a device that is not a TPU.
     """
-    by_query, by_key = ("batch", None, "heads", None), ("batch", None, "kv_heads", None)
-    if mesh_spec(by_query, logical=True) != mesh_spec(by_key, logical=True):
+    by_query, by_key = ("batch", "seq", "heads", None), ("batch", None, "kv_heads", None)
+    if mesh_spec(by_query, logical=True)[2] != mesh_spec(by_key, logical=True)[2]:
         # A device has all heads of the keys but only some of the queries: give each query head its own key.
         groups = query.shape[2] // key.shape[2]
         key, value = jnp.repeat(key, groups, axis=2), jnp.repeat(value, groups, axis=2)
-        by_key = by_query
+        by_key = ("batch", None, "heads", None)
     if has_explicit_axes():
         query, key, value = (
             resharded(array, names) for array, names in ((query, by_query), (key, by_key), (value, by_key))
         )
-    specs = tuple(mesh_spec(names, logical=True) for names in (by_query, by_key, by_key))
+    of_query, of_key = mesh_spec(by_query, logical=True), mesh_spec(by_key, logical=True)
+    heads = query.shape[2] // ways(of_query[2])
+    kernel = splash_kernel(query.shape[1], heads, ways(of_query[1]), window, interpret)
+    # A device has the part of the mask of its queries.
+    of_mask = jax.sharding.NamedSharding(jax.sharding.get_abstract_mesh(), PartitionSpec(None, of_query[1]))
     return jax.shard_map(
-        functools.partial(_on_one_device, window=window, interpret=interpret),
-        in_specs=specs,
-        out_specs=specs[0],
+        _on_one_device,
+        in_specs=(kernel.manual_sharding_spec(of_mask), of_query, of_key, of_key),
+        out_specs=of_query,
         check_vma=False,  # the kernel does not say over which mesh axes its results vary
-    )(query, key, value)
+    )(kernel, query, key, value)
 
 
-def _on_one_device(
-    query: jax.Array, key: jax.Array, value: jax.Array, window: int, interpret: bool
-) -> jax.Array:
+def ways(axes: Any) -> int:
+    """Return over how many devices the mesh axes of one dimension shard it."""
+    names = (axes,) if isinstance(axes, str) else axes or ()
+    return math.prod(jax.sharding.get_abstract_mesh().shape[name] for name in names)
+
+
+def splash_kernel(seq: int, heads: int, parts: int, window: int, interpret: bool) -> Any:
+    """Return the kernel for queries that are sharded into this many parts of a sequence."""
     # Imported here, because Pallas takes half a second.
     from jax.experimental.pallas.ops.tpu.splash_attention import (
         splash_attention_kernel,
         splash_attention_mask,
     )
 
-    seq, heads, head_dim = query.shape[1:]
     causal, local = splash_attention_mask.CausalMask, splash_attention_mask.LocalMask
     mask = local((seq, seq), (window - 1, 0), offset=0) if window else causal((seq, seq))
-    tile = math.gcd(seq, BLOCK)
+    tile = math.gcd(seq // parts, BLOCK)
     blocks = ("q", "kv", "kv_compute", "q_dkv", "kv_dkv", "kv_dkv_compute", "q_dq", "kv_dq")
     sizes: dict[str, Any] = {f"block_{name}": tile for name in blocks}
-    kernel = splash_attention_kernel.make_splash_mha(
+    return splash_attention_kernel.make_splash_mha(
         splash_attention_mask.MultiHeadMask([mask] * heads),
         block_sizes=splash_attention_kernel.BlockSizes(**sizes),
         head_shards=1,
-        q_seq_shards=1,
+        q_seq_shards=parts,
         residual_checkpoint_name="context",
         interpret=interpret,
     )
-    by_head = (array.swapaxes(1, 2) for array in (query * head_dim**-0.5, key, value))
+
+
+def _on_one_device(kernel: Any, query: jax.Array, key: jax.Array, value: jax.Array) -> jax.Array:
+    by_head = (array.swapaxes(1, 2) for array in (query * query.shape[-1] ** -0.5, key, value))
     return jax.vmap(kernel)(*by_head).swapaxes(1, 2)

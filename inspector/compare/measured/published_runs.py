@@ -26,11 +26,13 @@ _MOST_BYTES = 64 * 2**20  # of a file
 # Names of chips in the files that differ from those of `hardware`.
 _CHIPS = {"h100-80gb-sxm": "h100", "a100-80gb": "a100"}
 # The mesh axes of MaxText, AXLearn, Levanter and Pax in the order of their meshes, and the logical axes that
-# each one shards. `sequence`, `context` and the like shard activations in ways that the model here lacks.
+# each one shards. Over `context`, attention gathers keys and values, and parameters are sharded as over fsdp.
 _LOGICAL = {
     "data": ("batch",),
     "fsdp": ("batch", "embed"),
     "fsdp_transpose": ("batch", "mlp"),
+    "sequence": ("seq", "embed"),
+    "context": ("seq", "embed"),
     "tensor": ("heads", "kv_heads", "mlp", "vocab"),
     "model": ("heads", "kv_heads", "mlp", "vocab"),
 }
