@@ -143,7 +143,7 @@ def propagated_run(run: MeasuredProgram) -> PropagatedRun | None:
         run.name,
         run.model,
         run.chip,
-        compute * (1 - replaced),
+        max(0.0, compute - replaced),
         sum(one.inside for one in terms),
         run.seconds,
         between,

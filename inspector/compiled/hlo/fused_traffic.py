@@ -69,6 +69,7 @@ class FusedTraffic:
         result. Those of collectives are not counted, because links are slower than HBM.
       fusions: Number of matrix products and fusions that run.
       attention: FLOPs of the matrix products that a kernel of attention replaces, by name.
+      attention_types: The same FLOPs by operand type, that of queries and keys first.
       parts: Bytes and fusions by the loops with an unknown trip count and the branches around them
         (`Runs.within`), if each runs once.
     """
@@ -76,6 +77,7 @@ class FusedTraffic:
     bytes: dict[str, float] = field(default_factory=lambda: defaultdict(float))
     fusions: int = 0
     attention: dict[str, float] = field(default_factory=dict)
+    attention_types: dict[str, float] = field(default_factory=dict)
     parts: dict[tuple[str, ...], list[float]] = field(default_factory=lambda: defaultdict(lambda: [0.0, 0.0]))
 
     @property
@@ -182,8 +184,11 @@ class _Reader(Forward[_Array]):
             result = _Value(instruction.name, written_shape(instruction, users))
             if any(map(self._is_kept, (result, *_reads(operands)))):
                 matmul = product(computation, instruction)
-                flops = (matmul and matmul.flops) or 0.0
-                self.traffic.attention[instruction.name] = self._times * flops
+                flops = self._times * ((matmul and matmul.flops) or 0.0)
+                self.traffic.attention[instruction.name] = flops
+                if matmul is not None and matmul.dtype is not None:
+                    types = self.traffic.attention_types
+                    types[matmul.dtype] = types.get(matmul.dtype, 0.0) + flops
             return self._executed(operands, result)
         if row.does == "custom" and (moved := kernel_costs.stated_bytes(instruction)) is not None:
             self._count_fusion()

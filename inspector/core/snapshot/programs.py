@@ -236,10 +236,14 @@ class KernelWork(Record):
     Attributes:
       products: Floating-point operations of these matrix products.
       flops: Floating-point operations of the kernel.
+      dtype: The operand type of the kernel. None for that of most products of the program.
+      types: `products` by operand type. Empty if all have the type of the kernel.
     """
 
     products: Amount
     flops: Amount
+    dtype: str | None = field(default=None, metadata=OMIT_NONE)
+    types: dict[str, Amount] = field(default_factory=dict, metadata=OMIT_DEFAULT)
 
 
 @dataclass(frozen=True)

@@ -528,19 +528,21 @@ def traffic_seconds(program: Program, chip: Chip) -> float:
 
 
 def attention_seconds(program: Program, chip: Chip) -> tuple[float, float]:
-    """Return the share of the matrix FLOPs that a kernel of attention replaces, and the kernel's seconds.
+    """Return the seconds at the peak of the products that a kernel of attention replaces, and the kernel's.
 
     Both are 0 if the program has no such kernel.
     """
     work = program.work
     if work is None or work.attention is None or not work.matmul:
         return 0.0, 0.0
-    flops = sum(product.flops for product in work.matmul)
-    peak = chip.peak(max(work.matmul, key=lambda product: product.flops).dtype)
-    if not flops or peak is None:
+    kernel = work.attention
+    dtype = kernel.dtype or max(work.matmul, key=lambda product: product.flops).dtype
+    peaks = {name: chip.peak(name) for name in (dtype, *kernel.types)}
+    rates = {name: peak.flops_per_second for name, peak in peaks.items() if peak is not None}
+    if len(rates) < len(peaks):
         return 0.0, 0.0
-    rate = peak.flops_per_second * default_constants(chip).kernel_efficiency
-    return min(1.0, work.attention.products / flops), work.attention.flops / rate
+    replaced = sum(flops / rates[name] for name, flops in (kernel.types or {dtype: kernel.products}).items())
+    return replaced, kernel.flops / rates[dtype] / default_constants(chip).kernel_efficiency
 
 
 def _uncounted(program: Program) -> dict[str, float]:
@@ -574,7 +576,7 @@ def _totals_before_compile(
         if term.seconds is None:
             unknown.append(f"{term.name}: {term.basis}")
         elif term.kind == "compute":
-            totals.matrix += term.seconds * (1 - replaced) / known.of(chip) + attention
+            totals.matrix += max(0.0, term.seconds - replaced) / known.of(chip) + attention
         else:
             axes = "+".join(term.axes or ())
             for key, seconds, share in (

@@ -550,15 +550,18 @@ def with_traffic(
             for part in work.parts
             for fused in (traffic.parts.get(part.within, (0.0, 0.0)),)
         ),
-        attention=kernel_work(sum(traffic.attention.values()), kernel, program),
+        attention=kernel_work(traffic, kernel, program),
     )
 
 
-def kernel_work(products: float, kernel: PlannedKernel | None, program: str) -> KernelWork | None:
-    """Return what a kernel of attention computes in the place of these FLOPs; None if there are none."""
+def kernel_work(traffic: FusedTraffic, kernel: PlannedKernel | None, program: str) -> KernelWork | None:
+    """Return what a kernel of attention computes instead of matrix products; None without them."""
+    products = sum(traffic.attention.values())
     if not products or kernel is None:
         return None
-    return KernelWork(products, products * kernel.share(program == TRAIN_STEP))
+    types = traffic.attention_types
+    share = kernel.share(program == TRAIN_STEP)
+    return KernelWork(products, products * share, next(iter(types), None), dict(types))
 
 
 def _arrays(history: History, origins: bool, sources: Sources, setting: Setting, program: str) -> list[Array]:

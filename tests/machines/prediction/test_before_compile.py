@@ -94,10 +94,15 @@ def test_each_fusion_of_a_gpu_is_started() -> None:
 def test_a_kernel_of_attention_has_its_own_efficiency() -> None:
     one = with_traffic(8e14, 0.0)
     kernel = replace(one, work=replace(one.work, attention=KernelWork(3e14, 2e14)))
+    types = {"bf16": 1e14, "f32": 2e14}
+    mixed = replace(one, work=replace(one.work, attention=KernelWork(3e14, 2e14, "bf16", types)))
     for chip in (CHIPS["v5e"], CHIPS["h100"]):
         peak, efficiency = chip.peak("bf16").flops_per_second, before_compile_constants().of(chip)
         expected = 5e14 / peak / efficiency + 2e14 / peak / 0.5
         assert before_compile(kernel, MESH, chip).seconds == pytest.approx(expected)
+        # Products with scores in float32 are slower than the kernel, which has them in bfloat16.
+        less = 2e14 / chip.peak("f32").flops_per_second - 2e14 / peak
+        assert before_compile(mixed, MESH, chip).seconds == pytest.approx(expected - less / efficiency)
 
 
 def test_arguments_and_results_are_read_and_written_once() -> None:
