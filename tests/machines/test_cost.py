@@ -51,7 +51,7 @@ def test_invalid_amounts(value) -> None:
             call()
 
 
-@pytest.mark.parametrize(("name", "dtype"), [("v5p", "float64"), ("a100", "float8_e4m3fn")])
+@pytest.mark.parametrize(("name", "dtype"), [("v5p", "float64"), ("a100", "complex64")])
 def test_type_without_a_peak(name: str, dtype: str) -> None:
     with pytest.raises(InvalidInput, match=dtype):
         compute_time(1.0, chip(name), dtype)
