@@ -24,7 +24,7 @@ ENVIRONMENT = ROOT / ".venv" / f"{sys.version_info.major}.{sys.version_info.mino
 START = ROOT / "inspector" / "core" / "start.py"
 COMMAND_LINE = "inspector.__main__"
 # Extras and groups of pyproject.toml.
-TESTS = ("team", "dask", "tests", "docs")
+TESTS = ("team", "dask", "mcp", "tests", "docs")
 LONGEST_FIRST_LINE = 127  # characters, with the interpreter of a script, that every Linux reads
 # Optional compilers for TPUs and GPUs: about 1.1 GB on disk together.
 COMPILERS = ("tpu", "gpu")

@@ -20,6 +20,7 @@ from typing import Any, NoReturn
 
 from inspector.core.errors import InvalidInput, bounded
 from inspector.core.printable import one_line
+from inspector.media.terminal.options import Output, print_output
 
 # Verb -> the module that has a function of this name. A command imports the module of its verb only.
 _MODULES = {
@@ -43,6 +44,7 @@ _MODULES = {
     "history": "history_verb",
     "dashboard": "dashboard_verb",
     "serve": "serve_verb",
+    "mcp": "mcp_verb",
 }
 PROGRAM = "sharding-inspector"
 DEBUG = "SHARDING_INSPECTOR_DEBUG"
@@ -69,6 +71,9 @@ def main(arguments: Sequence[str] | None = None) -> int:
     try:
         options = _parse(arguments)
         status = options.run(options)
+        if isinstance(status, Output):
+            print_output(status, options.json)
+            status = None
         if sys.stdout is not None:  # it is None if the shell closed it
             sys.stdout.flush()
     except InvalidInput as error:
@@ -82,13 +87,17 @@ def main(arguments: Sequence[str] | None = None) -> int:
         _discard_output()
         return _fail(f"input or output failed: {error.strerror or error}")
     except Exception as error:
-        if os.environ.get(DEBUG) == "1":
-            traceback.print_exc()
-        kind = type(error).__name__
-        return _fail(bounded(f"unexpected {kind}: {error}") + f" (set {DEBUG}=1 for the traceback)")
+        return _fail(unexpected(error))
     else:
         return int(status or 0)
     return 0
+
+
+def unexpected(error: Exception) -> str:
+    """Return one sentence about an error of this project, and print its traceback if that is wanted."""
+    if os.environ.get(DEBUG) == "1":
+        traceback.print_exception(error)
+    return bounded(f"unexpected {type(error).__name__}: {error}") + f" (set {DEBUG}=1 for the traceback)"
 
 
 def _parse(arguments: Sequence[str] | None) -> argparse.Namespace:

@@ -19,8 +19,7 @@ from inspector.core.snapshot import Snapshot
 from inspector.layout import Layout
 from inspector.machines.prediction import own_runs
 from inspector.media.terminal import options as shared
-from inspector.media.terminal import render
-from inspector.media.terminal.options import JSON, argument, verb
+from inspector.media.terminal.options import JSON, Output, argument, verb
 from inspector.sections import accuracy as section_of_accuracy
 from inspector.service.inspection import Inspection
 
@@ -55,8 +54,8 @@ from inspector.service.inspection import Inspection
     ),
     JSON,
 )
-def accuracy(options: argparse.Namespace) -> None:
-    """Print the table of this version, compile the runs of a file, or add a run of this machine."""
+def accuracy(options: argparse.Namespace) -> Output:
+    """Return the table of this version, compile the runs of a file, or add a run of this machine."""
     if options.add is not None:
         if options.runs is not None:
             raise InvalidInput("--add and --runs cannot be used together")
@@ -87,11 +86,10 @@ def accuracy(options: argparse.Namespace) -> None:
                     else f"{options.runs} has no runs"
                 )
         accuracy = compare_runs(runs, options.snapshots, options.no_compile)
-    if options.json:
-        own = {"own": typed_json.encode(list(own_runs.read()))}
-        shared.print_json(comparison.json_of(accuracy) | own)
-    else:
-        render.show([section_of_accuracy.section(accuracy, own_runs.read())])
+    return Output(
+        lambda: comparison.json_of(accuracy) | {"own": typed_json.encode(list(own_runs.read()))},
+        lambda: [section_of_accuracy.section(accuracy, own_runs.read())],
+    )
 
 
 def compare_runs(

@@ -7,6 +7,7 @@ import json
 import os
 import sys
 from collections.abc import Sequence
+from typing import Any
 
 from inspector.checks import audit, checked, lock_file, policy
 from inspector.checks.checked import Checked
@@ -23,8 +24,8 @@ from inspector.core.snapshot import Snapshot
 from inspector.machines.hardware import Chip
 from inspector.media import report as reports
 from inspector.media.terminal import options as shared
-from inspector.media.terminal import render, search_files
-from inspector.media.terminal.options import CHIP, SNAPSHOT, argument, one_of, verb
+from inspector.media.terminal import search_files
+from inspector.media.terminal.options import CHIP, JSON, SNAPSHOT, Output, argument, one_of, verb
 from inspector.sections import comparison, glance, paired_times, subject
 from inspector.sections.comparison import Named
 from inspector.sections.section import Block, Folded, Section, text
@@ -67,9 +68,10 @@ _TIMING = "--time-together"
         help="run the layouts in turn on emulated devices and print their times as ratios; "
         f"{LEAST_ROUNDS} to {MOST_ROUNDS} rounds, {DEFAULT_ROUNDS} by default",
     ),
+    JSON,
 )
-def compare(options: argparse.Namespace) -> None:
-    """Compare the Snapshots, and print the result or write it to the file."""
+def compare(options: argparse.Namespace) -> Output | None:
+    """Compare the Snapshots, and return the result or write it to the file."""
     paths = options.snapshots
     chip = shared.chip_of(options)
     suffix = None
@@ -96,20 +98,20 @@ def compare(options: argparse.Namespace) -> None:
     snapshots = aligned([audit.audited(snapshot) for snapshot in stated])
     named = list(zip(numbered(name for name, _ in read), snapshots, strict=True))
     times = None if rounds is None else _time_together(snapshots, rounds, baseline)
+
+    def plain() -> dict[str, Any]:
+        of_times = {} if times is None else {"times": times.to_json()}
+        return comparison_json.to_json(named, baseline, chip) | of_times
+
     if suffix == ".json":
-        plain = comparison_json.to_json(named, baseline, chip)
-        if times is not None:
-            plain["times"] = times.to_json()
-        output.write_text(json.dumps(plain, indent=1, allow_nan=False) + "\n", options.output)
-        return
+        output.write_text(json.dumps(plain(), indent=1, allow_nan=False) + "\n", options.output)
+        return None
     ordered = [named[baseline], *(pin for place, pin in enumerate(named) if place != baseline)]
     if suffix is not None:
         reports.write(ordered, options.output, chip)
-        return
-    shown_blocks = blocks(ordered, chip)
-    if times is not None:
-        shown_blocks.append(paired_times.section(times, named, baseline))
-    render.show(shown_blocks)
+        return None
+    of_times = [] if times is None else [paired_times.section(times, named, baseline)]
+    return Output(plain, lambda: [*blocks(ordered, chip), *of_times])
 
 
 def _board(name: str) -> Board:

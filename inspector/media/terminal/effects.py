@@ -10,8 +10,7 @@ from inspector.core.snapshot import Effects
 from inspector.layout import Layout
 from inspector.machines.hardware import Chip
 from inspector.media.terminal import options as shared
-from inspector.media.terminal import render
-from inspector.media.terminal.options import argument
+from inspector.media.terminal.options import Output, argument
 from inspector.sections import effects as section
 from inspector.service.engine import Status
 
@@ -34,17 +33,14 @@ def program_of(layout: Layout) -> str:
     return next(iter(layout.entry.programs), "init")
 
 
-def explain(options: argparse.Namespace) -> None:
-    """Print the effects for the layout of a Snapshot or of a layout file."""
+def explain(options: argparse.Namespace) -> Output:
+    """Return the effects for the layout of a Snapshot or of a layout file."""
     shared.register_own_model(options.model)
     layout = shared.read_layout(options.snapshot)
     chip = shared.chip_of(options) or (layout.machine.chip if layout.machine else None)
     program = options.program or program_of(layout)
     effects = _recorded(options.snapshot, program, chip) or computed(layout, program, chip)
-    if options.json:
-        shared.print_json(typed_json.encode(effects))
-    else:
-        render.show([section.section(effects)])
+    return Output(lambda: typed_json.encode(effects), lambda: [section.section(effects)])
 
 
 def computed(layout: Layout, program: str, chip: Chip | None) -> Effects:

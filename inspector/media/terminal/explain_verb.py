@@ -16,9 +16,9 @@ from inspector.core.rules.written import recorded
 from inspector.core.snapshot import Array, Collective, Program, Snapshot
 from inspector.core.traffic import wire_bytes_of_run
 from inspector.layout import rule_files
-from inspector.media.terminal import effects, render
+from inspector.media.terminal import effects
 from inspector.media.terminal import options as shared
-from inspector.media.terminal.options import CHIP, JSON, SNAPSHOT, argument, one_of, verb
+from inspector.media.terminal.options import CHIP, JSON, SNAPSHOT, Output, argument, one_of, verb
 from inspector.model.built_in.catalogue import semantics
 from inspector.sections import array as one_array
 from inspector.sections import causes, collectives, propagated_traffic, rules
@@ -71,18 +71,14 @@ Answer = tuple[Any, list[Block]]
     ),
     JSON,
 )
-def explain(options: argparse.Namespace) -> None:
-    """Print the answer to one question, or the effects of all changes."""
+def explain(options: argparse.Namespace) -> Output:
+    """Return the answer to one question, or the effects of all changes."""
     if options.effects:
-        effects.explain(options)
-        return
+        return effects.explain(options)
     if options.program is not None:
         raise InvalidInput(f"--program is {shown(options.program)}, but needs --effects")
     plain, blocks = _answer(options, shared.read_snapshot(options.snapshot))
-    if options.json:
-        shared.print_json(plain)
-    else:
-        render.show(blocks)
+    return Output(lambda: plain, lambda: blocks)
 
 
 def _answer(options: argparse.Namespace, snapshot: Snapshot) -> Answer:

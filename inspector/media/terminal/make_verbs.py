@@ -54,7 +54,7 @@ def inspect(options: argparse.Namespace) -> None:
     if options.output is not None:
         output.refuse_unwritable(options.output)
     layout = layout_of(options)
-    result = audit.audited(_inspected(layout, unsafe_options_of(options, layout)))
+    result = snapshot_of(layout, unsafe_options_of(options, layout))
     render.show(sharding_errors.refusals(result.programs), sys.stderr)
     for finding in result.findings:
         if finding.code == audit.LEFT_OUT:
@@ -65,8 +65,12 @@ def inspect(options: argparse.Namespace) -> None:
     shared.write_text(snapshot.dumps(result), options.output)
 
 
+def snapshot_of(layout: Layout, unsafe: Options = ()) -> Snapshot:
+    """Return the audited Snapshot of a layout for its target, with progress on standard error."""
+    return audit.audited(_inspected(layout, unsafe))
+
+
 def _inspected(layout: Layout, unsafe: Options) -> Snapshot:
-    """Return the Snapshot of a layout for its target, with progress on standard error."""
     with shared.workers() as service:
         planned = service.plan(layout)
         refuse_indivisible(planned)

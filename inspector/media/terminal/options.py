@@ -6,7 +6,7 @@ import argparse
 import json
 import math
 import sys
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from contextlib import closing, contextmanager
 from dataclasses import dataclass
 from pathlib import Path
@@ -22,6 +22,7 @@ from inspector.machines.hardware import Chip
 
 if TYPE_CHECKING:  # imported by the functions that need them: `run` starts the user's program
     from inspector.layout import Layout
+    from inspector.sections.section import Block
     from inspector.service.engine import Status
     from inspector.service.inspection import Inspection
     from inspector.service.library import Library
@@ -30,12 +31,22 @@ if TYPE_CHECKING:  # imported by the functions that need them: `run` starts the 
 Answer = TypeVar("Answer")
 # Adds one or more arguments to a parser or to a group of a parser.
 Argument: TypeAlias = Callable[[Any], object]
-Run: TypeAlias = Callable[[argparse.Namespace], "int | None"]
+
+
+@dataclass(frozen=True)
+class Output:
+    """What a verb prints: JSON with the option --json, else blocks. Each is made when it is needed."""
+
+    plain: Callable[[], Any]
+    blocks: Callable[[], Iterable[Block]]
+
+
+Run: TypeAlias = Callable[[argparse.Namespace], "int | Output | None"]
 
 
 @dataclass(frozen=True)
 class Verb:
-    """One verb of the command line. `run` may return an exit status."""
+    """One verb of the command line. `run` returns what it prints, or may return an exit status."""
 
     name: str
     help: str
@@ -266,9 +277,36 @@ def print_json(value: Any) -> None:
     sys.stdout.write("\n")
 
 
+def print_output(printed: Output, as_json: bool) -> None:
+    """Print what a verb has returned."""
+    if as_json:
+        print_json(printed.plain())
+        return
+    from inspector.media.terminal import render
+
+    render.show(printed.blocks())
+
+
+_kept: list[Inspection] = []  # the last one has the workers of all commands
+
+
+@contextmanager
+def kept_workers() -> Iterator[None]:
+    """Let all commands share worker processes until the end of the block."""
+    with workers() as service:
+        _kept.append(service)
+        try:
+            yield
+        finally:
+            _kept.pop()
+
+
 @contextmanager
 def workers() -> Iterator[Inspection]:
     """Start worker processes for one command, and stop them at its end."""
+    if _kept:
+        yield _kept[-1]
+        return
     from inspector.service.history import History
     from inspector.service.inspection import Inspection
 

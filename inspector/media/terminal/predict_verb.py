@@ -14,8 +14,7 @@ from inspector.figures.timeline import trace_events
 from inspector.machines import hardware, targets
 from inspector.machines.evidence import for_chip
 from inspector.media.terminal import options as shared
-from inspector.media.terminal import render
-from inspector.media.terminal.options import CHIP, JSON, SNAPSHOT, argument, verb
+from inspector.media.terminal.options import CHIP, JSON, SNAPSHOT, Output, argument, verb
 from inspector.sections import prediction
 from inspector.sections.programs import main_first
 
@@ -34,15 +33,14 @@ from inspector.sections.programs import main_first
     ),
     JSON,
 )
-def predict(options: argparse.Namespace) -> None:
-    """Print the prediction for one program."""
+def predict(options: argparse.Namespace) -> Output:
+    """Return the prediction for one program."""
     if options.trace is not None:
         output.refuse_unwritable(options.trace)
     snapshot = shared.read_snapshot(options.snapshot)
     chip = targets.chip_for(snapshot, shared.chip_of(options, snapshot))
     if chip is None:
-        _print_needs(options, _program(snapshot, options.program))
-        return
+        return _needs(options, _program(snapshot, options.program))
     (snapshot,) = with_assumed([for_chip(snapshot, chip)], shared.assumed_of(options))
     program = _program(snapshot, options.program)
     if snapshot.mesh is None:
@@ -58,10 +56,10 @@ def predict(options: argparse.Namespace) -> None:
             raise InvalidInput(f"--trace needs a timeline, but {why}")
         events = trace_events(predicted.simulated, program)
         output.write_text(json.dumps({"traceEvents": events}), options.trace)
-    if options.json:
-        shared.print_json(prediction.json_of(predicted, program))
-    else:
-        render.show([prediction.section(snapshot, program.name, chip)])
+    return Output(
+        lambda: prediction.json_of(predicted, program),
+        lambda: [prediction.section(snapshot, program.name, chip)],
+    )
 
 
 def _program(snapshot: Snapshot, name: str | None) -> Program:
@@ -76,16 +74,16 @@ def _program(snapshot: Snapshot, name: str | None) -> Program:
     return program
 
 
-def _print_needs(options: argparse.Namespace, program: Program) -> None:
-    """Print what a prediction needs.
+def _needs(options: argparse.Namespace, program: Program) -> Output:
+    """Return what a prediction needs.
 
     Raises:
       InvalidInput: a file is to be written.
     """
     if options.trace is not None:
         raise InvalidInput("--trace needs the chip of the timeline: choose one with --chip")
-    if options.json:
-        needs = prediction.needs(program, [*hardware.CHIPS])
-        shared.print_json({"program": program.name, "seconds": None, "needs": needs})
-    else:
-        render.show([prediction.needed(program, [*hardware.CHIPS])])
+    chips = [*hardware.CHIPS]
+    return Output(
+        lambda: {"program": program.name, "seconds": None, "needs": prediction.needs(program, chips)},
+        lambda: [prediction.needed(program, chips)],
+    )

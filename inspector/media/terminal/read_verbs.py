@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import argparse
 import dataclasses
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
@@ -13,7 +14,7 @@ from inspector.checks.audit import Change
 from inspector.compare.board_link import layout_of
 from inspector.core import device_holdings, program_run, typed_json
 from inspector.core import snapshot as snapshots
-from inspector.core.assumed import with_assumed
+from inspector.core.assumed import Assumed, with_assumed
 from inspector.core.errors import InvalidInput
 from inspector.core.memory_kinds import memory_kind
 from inspector.core.meshes import number_of_devices
@@ -24,8 +25,7 @@ from inspector.machines import targets
 from inspector.machines.evidence import for_chip
 from inspector.machines.hardware import Chip
 from inspector.media.terminal import options as shared
-from inspector.media.terminal import render
-from inspector.media.terminal.options import CHIP, JSON, SNAPSHOT, argument, one_of, verb
+from inspector.media.terminal.options import CHIP, JSON, SNAPSHOT, Output, argument, one_of, verb
 from inspector.sections import (
     array,
     arrays,
@@ -54,33 +54,40 @@ from inspector.sections.section import Block
     shared.assumptions,
     JSON,
 )
-def show(options: argparse.Namespace) -> None:
-    """Print the summary."""
-    path, assumed = Path(options.snapshot), shared.assumed_of(options)
-    if options.json:
-        (shown,) = with_assumed([shared.read_snapshot(options.snapshot)], assumed)
-        chip = shared.chip_of(options, shown)
-        shared.print_json(
-            {
-                "source": typed_json.encode(shown.source),
-                "layout": shown.layout,
-                "assessment": typed_json.encode(assess(shown, chip)),
-                **({"reshards": reshards.plain(shown, chip)} if shown.reshards else {}),
-            }
-        )
-        return
-    chip = shared.chip_of(options)
+def show(options: argparse.Namespace) -> Output:
+    """Return the summary."""
+    shared.chip_of(options)
+    assumed = shared.assumed_of(options)
+
+    def plain() -> dict[str, Any]:
+        (snapshot,) = with_assumed([shared.read_snapshot(options.snapshot)], assumed)
+        return facts_of(snapshot, shared.chip_of(options, snapshot))
+
+    return Output(plain, lambda: _summary_blocks(options, assumed))
+
+
+def facts_of(snapshot: Snapshot, chip: Chip | None) -> dict[str, Any]:
+    """Return source, layout and assessment as JSON, and the reshards of a run."""
+    return {
+        "source": typed_json.encode(snapshot.source),
+        "layout": snapshot.layout,
+        "assessment": typed_json.encode(assess(snapshot, chip)),
+        **({"reshards": reshards.plain(snapshot, chip)} if snapshot.reshards else {}),
+    }
+
+
+def _summary_blocks(options: argparse.Namespace, assumed: Assumed) -> list[Block]:
+    path, chip = Path(options.snapshot), shared.chip_of(options)
     if not options.snapshot or not path.is_dir():
         (snapshot,) = with_assumed([snapshots.read(options.snapshot)], assumed)
-        render.show(summary_of(snapshot, shared.chip_of(options, snapshot)))
-        return
+        return summary_of(snapshot, shared.chip_of(options, snapshot))
     run = program_run.read(path)
     blocks: list[Block] = [program_run_section.section(run)]
     recorded: Snapshot | None = None
     if run.programs or (path / program_run.SNAPSHOT).is_file():
         (recorded,) = with_assumed([shared.read_snapshot(options.snapshot)], assumed)
         blocks += summary_of(recorded, chip)
-    render.show([*blocks, *_next(path, recorded)])
+    return [*blocks, *_next(path, recorded)]
 
 
 def _next(path: Path, snapshot: Snapshot | None) -> list[Block]:
@@ -132,32 +139,26 @@ def summary_of(snapshot: Snapshot, chip: Chip | None = None) -> list[Block]:
     ),
     JSON,
 )
-def shards(options: argparse.Namespace) -> None:
-    """Print the shards of the array, or all arrays."""
+def shards(options: argparse.Namespace) -> Output:
+    """Return the shards of the array, or all arrays."""
     snapshot = shared.read_snapshot(options.snapshot)
     if options.array is None:
-        if options.json:
-            fields = ("shape", "spec", "shard_shape", "bytes_per_device")
-            shared.print_json(
-                [
-                    {"array": array.path, **{field: getattr(array, field) for field in fields}}
-                    | {"memory_kind": memory_kind(array)}
-                    for array in snapshot.arrays
-                ]
-            )
-        else:
-            render.show([arrays.table(snapshot.arrays)])
-        return
+        fields = ("shape", "spec", "shard_shape", "bytes_per_device")
+        return Output(
+            lambda: [
+                {"array": array.path, **{field: getattr(array, field) for field in fields}}
+                | {"memory_kind": memory_kind(array)}
+                for array in snapshot.arrays
+            ],
+            lambda: [arrays.table(snapshot.arrays)],
+        )
     chosen = snapshot.array(options.array)
     rows = array.shard_rows(chosen, snapshot)
     if rows is None and (reason := inside_shard_map(chosen)):
         raise InvalidInput(reason)
     if rows is None:
         raise InvalidInput(f"the shards of {chosen.path} are unknown in {options.snapshot}")
-    if options.json:
-        shared.print_json(rows)
-    else:
-        render.show([array.shards(chosen, snapshot)])
+    return Output(lambda: rows, lambda: [array.shards(chosen, snapshot)])
 
 
 @verb(
@@ -172,8 +173,8 @@ def shards(options: argparse.Namespace) -> None:
     argument("--all", action="store_true", help="count all arrays, not only the train state"),
     JSON,
 )
-def device(options: argparse.Namespace) -> None:
-    """Print the contents of the devices."""
+def device(options: argparse.Namespace) -> Output:
+    """Return the contents of the devices."""
     snapshot = shared.read_snapshot(options.snapshot)
     if options.process is not None:
         process = shared.number(options.process.strip(), "--process", "one number")
@@ -183,11 +184,8 @@ def device(options: argparse.Namespace) -> None:
         ids = options.device.split(",")
         chosen = tuple(shared.number(text.strip(), "--device", allowed) for text in ids)
     held = device_holdings.holdings(snapshot, chosen, None if options.all else STATE_GROUPS)
-    if options.json:
-        sums = {"bytes": held.bytes, "host_bytes": held.host, "alone": held.alone}
-        shared.print_json(dataclasses.asdict(held) | sums)
-    else:
-        render.show(devices.section(held).blocks)
+    sums = {"bytes": held.bytes, "host_bytes": held.host, "alone": held.alone}
+    return Output(lambda: dataclasses.asdict(held) | sums, lambda: devices.section(held).blocks)
 
 
 @verb(
@@ -197,22 +195,26 @@ def device(options: argparse.Namespace) -> None:
     shared.own_model("to find fixes for its Snapshots"),
     JSON,
 )
-def audit(options: argparse.Namespace) -> None:
-    """Print the findings."""
+def audit(options: argparse.Namespace) -> Output:
+    """Return the findings."""
     shared.register_own_model(options.model)
     snapshot = shared.read_snapshot(options.snapshot)
     layout = layout_of(snapshot)
     findings = audits.audited(snapshot).findings
-    if not options.json:
-        findings = audits.merged_by_logical_axis(findings)
-    rows = [
-        (finding, None if layout is None else audits.smallest_change(snapshot, finding, layout))
-        for finding in findings
-    ]
-    if options.json:
-        shared.print_json([_plain(*row) for row in rows])
-    else:
-        render.show([*improvements.audited(snapshot, rows), *_next(Path(options.snapshot), snapshot)])
+
+    def with_fixes(findings: Sequence[Finding]) -> list[tuple[Finding, Change | None]]:
+        return [
+            (finding, None if layout is None else audits.smallest_change(snapshot, finding, layout))
+            for finding in findings
+        ]
+
+    return Output(
+        lambda: [_plain(*row) for row in with_fixes(findings)],
+        lambda: [
+            *improvements.audited(snapshot, with_fixes(audits.merged_by_logical_axis(findings))),
+            *_next(Path(options.snapshot), snapshot),
+        ],
+    )
 
 
 def _plain(finding: Finding, change: Change | None) -> dict[str, Any]:

@@ -22,9 +22,8 @@ from inspector.machines import targets
 from inspector.machines.compiler_options import UNSAFE_FLAG
 from inspector.machines.hardware import Chip
 from inspector.media.terminal import options as shared
-from inspector.media.terminal import render
 from inspector.media.terminal.layout_options import LAYOUT, layout_of, unsafe_options_of
-from inspector.media.terminal.options import CHIP, JSON, argument, verb
+from inspector.media.terminal.options import CHIP, JSON, Output, argument, verb
 from inspector.sections import search as section
 from inspector.service.engine import LOCAL
 from inspector.service.history import History
@@ -89,8 +88,8 @@ _SECONDS_BETWEEN_LINES = 10.0
     argument("-o", "--output", metavar="RESULT.json", help="also write all candidates to this file"),
     JSON,
 )
-def search(options: argparse.Namespace) -> None:
-    """Search, and print the best layouts."""
+def search(options: argparse.Namespace) -> Output:
+    """Search, and return the best layouts."""
     if options.output is not None:
         output.refuse_unwritable(options.output)
     workers = None
@@ -129,10 +128,7 @@ def search(options: argparse.Namespace) -> None:
         History().record_search(layout, result, LOCAL)
     if options.output is not None:
         results.write(result, options.output)
-    if options.json:
-        shared.print_json(results.to_json(result))
-    else:
-        render.show([section.section(result)])
+    return Output(lambda: results.to_json(result), lambda: [section.section(result)])
 
 
 def _budget(given: str | None, layout: Layout) -> int:
@@ -167,7 +163,13 @@ def _executor(address: str | None, workers: int | None) -> Iterator[Executor]:
 
 @contextlib.contextmanager
 def _stopped_by_interrupt(search: Search) -> Iterator[None]:
-    """Let the first Ctrl-C stop the search, which then prints what it found."""
+    """Let the first Ctrl-C stop the search, which then prints what it found.
+
+    Python allows it in the main thread alone.
+    """
+    if threading.current_thread() is not threading.main_thread():
+        yield
+        return
     before = signal.getsignal(signal.SIGINT)
 
     def stop(number: int, frame: object) -> None:

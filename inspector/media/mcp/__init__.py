@@ -1,0 +1,1 @@
+"""Read-only tools for agents, over the Model Context Protocol: verbs of the command line on one folder."""

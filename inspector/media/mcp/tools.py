@@ -1,0 +1,269 @@
+"""The tools: verbs of the command line, with those options that only read files of the folder."""
+
+from __future__ import annotations
+
+import argparse
+import dataclasses
+import json
+from collections.abc import Iterable, Iterator, Mapping
+from dataclasses import dataclass
+from typing import Any, NoReturn
+
+from inspector.core.errors import InvalidInput, choices, shown
+from inspector.layout import rule_files
+from inspector.machines import hardware
+from inspector.media.mcp.folder import Folder
+from inspector.media.pictures import file as picture_file
+from inspector.media.terminal import (
+    compare_verbs,
+    explain_verb,
+    layout_options,
+    make_verbs,
+    predict_verb,
+    read_verbs,
+    search_verb,
+)
+from inspector.media.terminal.options import CHIP, Output, Verb, argument, verb
+from inspector.model.built_in.catalogue import CATALOGUE
+from inspector.sections import section
+from inspector.sections.section import Block, Picture
+
+PICTURE = "picture"
+_WIDTH_PX = 1200
+_FILES = ("snapshot", "snapshots", "layout", "rules")  # options that can name files
+_ASSUMPTIONS = ("trips", "branch", "kernel_cost")
+_EXPLAIN = ("snapshot", "array", "collective", "rule", "agreement", "effects", "program", "chip", "rules")
+_LAYOUT = ("layout", "model", "mesh", "axes", "rules", "rule_set", "specs", "state_specs", "sizes", "set")
+
+
+@dataclass(frozen=True)
+class Tool:
+    """One tool.
+
+    Attributes:
+      verb: has the help, the options, and the function that answers.
+      options: those options of the verb that the tool has.
+      set_options: options of the verb that have these values.
+      answers: what the JSON is, after the help of the verb.
+      has_picture: whether a picture helps.
+    """
+
+    verb: Verb
+    options: tuple[str, ...]
+    answers: str
+    set_options: tuple[str, ...] = ()
+    has_picture: bool = True
+
+    @property
+    def name(self) -> str:
+        return self.verb.name
+
+    @property
+    def description(self) -> str:
+        return f"{self.verb.help[0].upper()}{self.verb.help[1:]}. {self.answers}"
+
+    def actions(self) -> dict[str, argparse.Action]:
+        """Return the options of the tool by name."""
+        actions = {action.dest: action for action in _parser(self.verb)._actions}
+        return {name: actions[name] for name in self.options}
+
+    def schema(self) -> dict[str, Any]:
+        """Return the JSON Schema of the arguments."""
+        actions = self.actions()
+        properties = {name: _schema(action) for name, action in actions.items()}
+        if self.has_picture:
+            properties[PICTURE] = {"type": "boolean", "description": "also return the main figure as PNG"}
+        required = [name for name, action in actions.items() if action.required and not _is_list(action)]
+        return {
+            "type": "object",
+            "properties": properties,
+            "required": required,
+            "additionalProperties": False,
+        }
+
+
+@dataclass(frozen=True)
+class Answer:
+    """The JSON of a tool as text, and a picture, or why there is none."""
+
+    text: str
+    png: bytes | None = None
+    no_picture: str | None = None
+
+
+def call(name: str, arguments: Mapping[str, Any], folder: Folder) -> Answer:
+    """Return the answer of a tool.
+
+    Raises:
+      InvalidInput: there is no such tool, an argument is not valid, or the verb refuses its input.
+    """
+    tool = TOOLS.get(name)
+    if tool is None:
+        raise InvalidInput(f"the tool is {shown(name)}, but must be {choices(name, [*TOOLS])}")
+    given = {key: value for key, value in arguments.items() if value is not None}
+    wants_picture = given.pop(PICTURE, False)
+    if not isinstance(wants_picture, bool) or (wants_picture and not tool.has_picture):
+        allowed = "true or false" if tool.has_picture else f"left out: {name} has no picture"
+        raise InvalidInput(f"{PICTURE} is {shown(wants_picture)}, but must be {allowed}")
+    options = _parser(tool.verb).parse_args([*tool.set_options, *_command(tool, given, folder)])
+    printed = tool.verb.run(options)
+    assert isinstance(printed, Output)
+    text = json.dumps(printed.plain(), allow_nan=False)
+    if not wants_picture:
+        return Answer(text)
+    try:
+        return Answer(text, _png(printed.blocks()))
+    except InvalidInput as error:  # there is no browser, or it took too long
+        return Answer(text, no_picture=str(error))
+
+
+def _command(tool: Tool, given: Mapping[str, Any], folder: Folder) -> list[str]:
+    """Return the arguments as those of the verb."""
+    actions = tool.actions()
+    options: list[str] = []
+    positional: list[str] = []
+    for name, action in actions.items():
+        if name not in given and action.required and not _is_list(action):
+            raise InvalidInput(f"{name} is missing, but {folder.allowed('')}")
+    for name, value in given.items():
+        if name not in actions:
+            known = [*actions, *([PICTURE] if tool.has_picture else [])]
+            raise InvalidInput(f"{tool.name} has no argument {shown(name)}: it has {choices(name, known)}")
+        action = actions[name]
+        if action.nargs == 0:
+            if not isinstance(value, bool):
+                raise InvalidInput(f"{name} is {shown(value)}, but must be true or false")
+            options += [action.option_strings[0]] if value else []
+            continue
+        for text in _texts(value, name, _is_list(action)):
+            checked = _checked(text, name, folder)
+            if action.option_strings:
+                options.append(f"{action.option_strings[0]}={checked}")
+            else:
+                positional.append(checked)
+    return [*options, "--", *positional]
+
+
+def _texts(value: Any, name: str, is_list: bool) -> Iterator[str]:
+    values = value if is_list and isinstance(value, list) else [value]
+    for text in values:
+        if isinstance(text, bool) or not isinstance(text, (str, int, float)):
+            raise InvalidInput(f"{name} is {shown(text)}, but must be text{' or a list of it' * is_list}")
+        yield str(text)
+
+
+def _checked(text: str, name: str, folder: Folder) -> str:
+    """Return the text of an option. A file is inside of the folder, and a model is built in."""
+    if name == "model" and text not in CATALOGUE:
+        raise InvalidInput(f"model is {shown(text)}, but must be {choices(text, [*CATALOGUE])}")
+    is_file = name != "rules" or rule_files.is_file(text) or rule_files.is_file_name(text)
+    return folder.inside(text, name) if name in _FILES and is_file else text
+
+
+def _png(blocks: Iterable[Block]) -> bytes:
+    """Return the first figure as PNG.
+
+    Raises:
+      InvalidInput: there is no figure, or it cannot be drawn.
+    """
+    for picture in _pictures(blocks):
+        figure = picture.build(_WIDTH_PX)
+        if figure is not None:
+            return picture_file.picture(figure, "png", scale=1)
+    raise InvalidInput("this answer has no figure")
+
+
+def _pictures(blocks: Iterable[Block]) -> Iterator[Picture]:
+    for block in blocks:
+        match block:
+            case Picture():
+                yield block
+            case section.Columns(columns):
+                for column in columns:
+                    yield from _pictures(column)
+            case section.Folded(_, inside) | section.Section(_, _, inside):
+                yield from _pictures(inside)
+
+
+class _Parser(argparse.ArgumentParser):
+    """Reports an error as InvalidInput."""
+
+    def error(self, message: str) -> NoReturn:
+        raise InvalidInput(message)
+
+
+def _parser(verb: Verb) -> argparse.ArgumentParser:
+    parser = _Parser(prog=verb.name, add_help=False, allow_abbrev=False)
+    verb.add_arguments(parser)
+    return parser
+
+
+def _is_list(action: argparse.Action) -> bool:
+    return action.nargs == "*" or isinstance(action.default, list)
+
+
+def _schema(action: argparse.Action) -> dict[str, Any]:
+    text: dict[str, Any] = {"type": "string"}
+    if action.choices is not None:
+        text["enum"] = list(action.choices)
+    kind = {"type": "array", "items": text} if _is_list(action) else text
+    kind = {"type": "boolean"} if action.nargs == 0 else kind
+    words = action.help or ""
+    form = f" ({action.metavar})" if isinstance(action.metavar, str) else ""
+    return {**kind, "description": words + form}
+
+
+@verb(
+    "plan",
+    "plan a layout without a compile: its arrays, and the programs that XLA's partitioner makes",
+    *layout_options.LAYOUT,
+    CHIP,
+    argument("--whole", action="store_true", help="return the whole Snapshot, which can be megabytes"),
+)
+def plan(options: argparse.Namespace) -> Output:
+    """Return source, layout and assessment of a plan, as `show` does for its Snapshot."""
+    layout = layout_options.layout_of(options)
+    planned = make_verbs.snapshot_of(dataclasses.replace(layout, target="plan"))
+    chip = layout.machine.chip if layout.machine else None
+    if options.chip is not None:
+        chip = hardware.chip(options.chip)
+    if options.whole:
+        return Output(planned.to_json, list)
+    return Output(lambda: read_verbs.facts_of(planned, chip), lambda: read_verbs.summary_of(planned, chip))
+
+
+_AS_VERB = "The JSON is that of `{} --json`."
+TOOLS = {
+    tool.name: tool
+    for tool in (
+        Tool(read_verbs.show, ("snapshot", "chip", *_ASSUMPTIONS), _AS_VERB.format("show")),
+        Tool(
+            explain_verb.explain,
+            _EXPLAIN,
+            _AS_VERB.format("explain"),
+            has_picture=False,
+        ),
+        Tool(read_verbs.audit, ("snapshot",), _AS_VERB.format("audit"), has_picture=False),
+        Tool(
+            predict_verb.predict,
+            ("snapshot", "program", "chip", *_ASSUMPTIONS),
+            _AS_VERB.format("predict"),
+        ),
+        Tool(
+            compare_verbs.compare,
+            ("snapshots", "chip", "baseline", *_ASSUMPTIONS),
+            _AS_VERB.format("compare"),
+        ),
+        Tool(
+            plan,
+            (*_LAYOUT, "optimizer_axes", "chip", "whole"),
+            "The JSON is that of `show --json` for the Snapshot that `inspect --target plan` writes.",
+        ),
+        Tool(
+            search_verb.search,
+            (*_LAYOUT, "target", "chip", "objective", "lock", "vary", "sensitivity", "exhaustive"),
+            f"{_AS_VERB.format('search --budget 0')} Nothing is compiled.",
+            set_options=("--budget=0",),
+        ),
+    )
+}

@@ -1,0 +1,26 @@
+"""`mcp`: read-only tools for agents, over the Model Context Protocol."""
+
+from __future__ import annotations
+
+import argparse
+import importlib.util
+
+from inspector.core.errors import InvalidInput
+from inspector.media.terminal.options import argument, verb
+
+
+@verb(
+    "mcp",
+    "serve the tools show, explain, audit, predict, compare, plan and search to agents: the Model Context "
+    "Protocol on standard input and output",
+    argument("folder", metavar="FOLDER", help="the folder whose Snapshots, layouts and runs the tools read"),
+)
+def mcp(options: argparse.Namespace) -> None:
+    """Serve the tools until standard input ends."""
+    if importlib.util.find_spec("mcp") is None:
+        raise InvalidInput(
+            "mcp needs the package mcp, which is not installed: pip install 'sharding-inspector[mcp]'"
+        )
+    from inspector.media.mcp import server
+
+    server.serve(options.folder)
