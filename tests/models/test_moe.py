@@ -10,10 +10,10 @@ import pytest
 from flax import linen as nn
 from hypothesis import given
 from hypothesis import strategies as st
-from inspector.producers.propagation.propagate import propagated_programs
 
 from inspector.model.built_in.moe import MixtureOfExperts, capacity, chosen, combining
-from inspector.producers import build
+from inspector.producers.model import build
+from inspector.producers.partition.partition_layout import propagated_programs
 from tests.models.language_models import CONFIG, built, small
 
 pytestmark = pytest.mark.close_to_jax
