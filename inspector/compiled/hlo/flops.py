@@ -50,14 +50,14 @@ def product(computation: Computation, instruction: Instruction) -> Product | Non
     Those of an attention kernel are known. Return None for any other instruction.
     """
     opcode = instruction.opcode
-    if attention := attention_kernels.kernel(instruction):
-        operands = operand_shapes(computation, instruction)
-        flops, dtype = attention_kernels.flops(attention, instruction, operands)
-        return Product(_countable(flops), dtype)
     cost = kernel_costs.stated(instruction)
     if cost is not None and cost.flops is not None:
         dtype = kernel_costs.operand_type(operand_shapes(computation, instruction))
         return Product(cost.flops, dtype)
+    if attention := attention_kernels.kernel(instruction):
+        operands = operand_shapes(computation, instruction)
+        flops, dtype = attention_kernels.flops(attention, instruction, operands)
+        return Product(_countable(flops), dtype)
     count = _PRODUCTS.get(opcode) or _library(instruction)
     if count is None:
         return None

@@ -14,7 +14,7 @@ from inspector.compiled.hlo.module import Instruction
 from inspector.compiled.hlo.shapes import MAX_COUNT, Shape
 
 # As JSON, or as a string of JSON.
-_ESTIMATE = re.compile(r'\\?"cost_estimate\\?"\s*+:\s*+\{([^{}]{0,400})\}')
+ESTIMATE = re.compile(r'\\?"cost_estimate\\?"\s*+:\s*+\{([^{}]{0,400})\}')
 _FIELD = re.compile(r'"(flops|bytes_accessed)\\?"\s*+:\s*+\\?"?(\d{1,18})\b')
 # Targets of all kernels of a compiler for kernels: that of Pallas for TPUs, Triton, and Pallas for GPUs.
 _COMPILERS = re.compile(r"tpu_custom_call|__gpu\$xla\.gpu\.triton|triton_kernel_call|mosaic_gpu\w*")
@@ -36,7 +36,7 @@ def stated(instruction: Instruction) -> KernelCost | None:
     """Return the cost that a custom kernel states; None for other instructions, and if it states nothing."""
     if instruction.opcode != "custom-call":
         return None
-    estimate = _ESTIMATE.search(instruction.attributes_text)
+    estimate = ESTIMATE.search(instruction.attributes_text)
     if estimate is None:
         return None
     fields = {name: int(count) for name, count in _FIELD.findall(estimate[1])}

@@ -55,9 +55,22 @@ _SORTS = re.compile(r"__cub\$DeviceRadixSort\w*")
 _THREEFRY, _THREEFRY_PAIR = re.compile(r"\w*threefry2x32\w*"), 20 * 5 + 5 * 3
 
 
+# Sizes, positions and flags. Matrix units multiply narrower integers alone.
+_INDICES = frozenset({"s32", "u32", "pred"})
+
+
+def _plans_work(instruction: Instruction, operands: Sequence[Shape | None]) -> bool:
+    """Return whether a kernel only computes positions, such as the groups of XLA's ragged-dot for TPUs."""
+    result = instruction.shape
+    results = (result,) if result is None or result.parts is None else result.parts
+    return all(array is not None and array.dtype in _INDICES for array in (*operands, *results))
+
+
 def flops(instruction: Instruction, operands: Sequence[Shape | None]) -> int | None:
     """Return the FLOPs of a call; None if it is of another kind, or its shapes are unknown."""
     target, first = instruction.target, operands[0] if operands else None
+    if target == "tpu_custom_call" and _plans_work(instruction, operands):
+        return 0
     if _SORTS.fullmatch(target):
         return 0  # a radix sort compares nothing
     if first is None or first.elements is None:

@@ -75,8 +75,9 @@ class CapturedProgram:
             return Program(self.name, memory=memory, shardings=arrays, stage="compiled", mesh=index)
         # Not imported in the process of a program under `run`, whose text is read later by another one.
         from inspector.compiled import program_text
+        from inspector.producers.mlir.kernel_bodies import with_costs
 
-        facts = program_text.read(text, mesh if on_mesh else None, arrays, memory, local=True)
+        facts = program_text.read(with_costs(text), mesh if on_mesh else None, arrays, memory, local=True)
         program = Program(
             self.name,
             memory=memory,

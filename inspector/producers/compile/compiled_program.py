@@ -34,6 +34,7 @@ from inspector.producers.arrays.distributed import agreed
 from inspector.producers.arrays.leaves import leaves_of, structure_of
 from inspector.producers.arrays.records import bytes_per_device, memory_of, named_spec
 from inspector.producers.compile import profile
+from inspector.producers.mlir.kernel_bodies import with_costs
 from inspector.producers.model.build import Signature
 
 Report = Callable[..., None]
@@ -147,12 +148,13 @@ class CompiledProgram:
 
     def read_lowered(self) -> None:
         """Read the work of the lowered program, before partitioning and optimization."""
-        self._ideal = program_text.ideal_work(self._lowered.as_text(dialect="hlo"))
+        self._ideal = program_text.ideal_work(with_costs(self._lowered.as_text(dialect="hlo")))
 
     def read_compiled(self, mesh: Mesh) -> None:
         """Read work and collectives from the text of the compiled program. `mesh` gives the mesh axes."""
         memory = memory_of(self._executable)
-        self._facts = program_text.read(self._executable.as_text(), mesh, self._shardings, memory, local=True)
+        text = with_costs(self._executable.as_text())
+        self._facts = program_text.read(text, mesh, self._shardings, memory, local=True)
 
     def first(self, *arguments: Any) -> Any:
         """Run the program for the first time, wait for its result, and return it."""

@@ -52,6 +52,7 @@ from inspector.layout import Layout, from_json
 from inspector.layout.plan import NOT_PROPAGATED
 from inspector.machines.hardware import Kind
 from inspector.producers.arrays.live_arrays import with_spec
+from inspector.producers.mlir.kernel_bodies import with_costs
 from inspector.producers.mlir.xla_partitioner import MOST_DEVICES, partitioned_prepared
 from inspector.producers.partition import collector, shardy
 from inspector.producers.partition.causes import Causes
@@ -516,7 +517,7 @@ def partitioned_module(
     def on(emulated: Mesh) -> hlo.Module:
         other = None if emulated is mesh else emulated
         written = setting.written(copy or lowered.for_partitioner, lowered, logical, other)
-        text = partitioned_prepared(written, emulated.size, log)
+        text = with_costs(partitioned_prepared(written, emulated.size, log))
         module = program_text.parsed(lowered.names.put_into(text) if copy is None else text)
         if module is None:
             raise InvalidInput("the partitioned program cannot be read")

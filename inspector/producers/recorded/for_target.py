@@ -33,6 +33,7 @@ from inspector.producers.compile.compile_layout import compiler_versions
 from inspector.producers.compile.topology import devices_of, placed_record
 from inspector.producers.jax_internals import compiler, hlo_shardings
 from inspector.producers.jax_internals.custom_partitions import ANSWERS
+from inspector.producers.mlir.kernel_bodies import with_costs
 from inspector.producers.model.abstract import versions
 
 
@@ -100,7 +101,7 @@ def _read(
         replace(sharding, compiled=chosen.get(sharding.path, sharding.compiled))
         for sharding in program.shardings
     )
-    text = "\n\n".join(module.to_string() for module in executable.hlo_modules())
+    text = with_costs("\n\n".join(module.to_string() for module in executable.hlo_modules()))
     stats = executable.get_compiled_memory_stats()
     memory = memory_of(SimpleNamespace(memory_analysis=lambda: stats))
     facts = program_text.read(text, record, shardings, memory, local=True)

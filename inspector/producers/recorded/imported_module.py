@@ -28,6 +28,7 @@ from inspector.core.sharding_text import mesh_text
 from inspector.core.snapshot import Finding, Mesh, Program, Snapshot, Source
 from inspector.layout.plan import NOT_PROPAGATED, now
 from inspector.producers.jax_internals import hlo_conversion
+from inspector.producers.mlir.kernel_bodies import with_costs
 from inspector.producers.mlir.walk import function_type, signature_attributes, symbols, text_of
 from inspector.producers.partition.one_mesh import OTHER_MESHES, meshes_of, on_first_mesh
 from inspector.producers.partition.refusals import reason, refusals
@@ -178,7 +179,7 @@ def _of_one_device(module: Any, name: str, given: NamedMesh | None) -> Program |
       InvalidInput: the groups are not those of the given mesh.
     """
     try:
-        text = str(hlo_conversion.to_hlo(text_of(module, debug_info=False)).as_hlo_text())
+        text = with_costs(str(hlo_conversion.to_hlo(text_of(module, debug_info=False)).as_hlo_text()))
     except (ValueError, RuntimeError):
         return None
     mesh = None if given is None else _record_of(given)

@@ -24,6 +24,7 @@ from inspector.machines import targets
 from inspector.producers.capture.capture import capture_compiled
 from inspector.producers.jax_internals import arrays, custom_partitions, lowering_hook, programs
 from inspector.producers.mlir import bytecode
+from inspector.producers.mlir.kernel_bodies import with_costs
 from inspector.producers.recorded.named_arguments import argument_paths, with_argument_names
 from inspector.producers.recorded.recorder import lowered_settings
 
@@ -101,7 +102,7 @@ def _with_ideal(snapshot: Snapshot, hlo: Callable[[], str]) -> Snapshot:
         text = hlo()
     except (AttributeError, TypeError, NotImplementedError, jax.errors.JaxRuntimeError):
         return snapshot  # Flax and Equinox wrap what JAX lowers
-    ideal = program_text.ideal_work(text)
+    ideal = program_text.ideal_work(with_costs(text))
     return replace(snapshot, programs=tuple(replace(program, ideal=ideal) for program in snapshot.programs))
 
 

@@ -18,6 +18,7 @@ from inspector.core.sharding_text import mesh_text
 from inspector.core.snapshot import Array, Mesh, Program
 from inspector.machines.hardware import Kind
 from inspector.producers.jax_internals import hlo_conversion
+from inspector.producers.mlir.kernel_bodies import with_costs
 from inspector.producers.mlir.walk import operations, text_of
 from inspector.producers.partition import shardy
 from inspector.producers.partition.one_mesh import meshes_of, on_first_mesh
@@ -74,7 +75,7 @@ def partition_lowered(payload: dict[str, Any], report: Callable[..., None]) -> d
             payload["outputs"],
             tuple(payload["platforms"]),
         )
-        program = replace(partitioned.program, ideal=program_text.ideal_work(_hlo(single)))
+        program = replace(partitioned.program, ideal=program_text.ideal_work(with_costs(_hlo(single))))
     return typed_json.encode(PropagatedPrograms((program,), on_platforms=partitioned.on_platforms))
 
 

@@ -116,6 +116,11 @@ class Recorder:
         text = None
         with contextlib.suppress(jax.errors.JaxRuntimeError, NotImplementedError):
             text = executable.as_text()
+        if text and "tpu_custom_call" in text:
+            # Imported only if needed: a program under `run` starts without the analyses.
+            from inspector.producers.mlir.kernel_bodies import with_costs
+
+            text = with_costs(text)
         if text:
             output.write_text(text, self._raw / f"{stem}.hlo")
         meta = {

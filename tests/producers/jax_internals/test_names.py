@@ -29,6 +29,7 @@ from inspector.producers.jax_internals import (
     hlo_proto,
     hlo_shardings,
     lowering_hook,
+    mosaic,
     moved_lowering,
     partitioner_dump,
     programs,
@@ -355,3 +356,12 @@ def test_a_compile_writes_the_partitioned_module_and_ends(tmp_path: Path, sharde
     assert text.count(" all-reduce(") == 1 and text.count(" dot(") == 1 and "f32[2,16]" in text
     root = next(line for line in reversed(text.splitlines()) if line.startswith("  ROOT"))
     assert "rng-bit-generator" not in text and "u32[]" not in root + text.splitlines()[0]
+
+
+def test_the_body_of_a_kernel_is_parsed() -> None:
+    text = b"module { %0 = builtin.unrealized_conversion_cast to vector<8x128xf32> }"
+    module = mosaic.parse(text)
+    (operation,) = module.body.operations
+    assert list(ir.VectorType(operation.results[0].type).shape) == [8, 128]
+    with pytest.raises(ir.MLIRError):
+        mosaic.parse(b"module {")
