@@ -71,8 +71,8 @@ def line(snapshot: Snapshot, state_per_device: str | None = None) -> Text:
     if state_per_device is None or per_device.label == _ELEMENTS_PER_DEVICE:
         state_per_device = per_device.value
     sizes = f"{once.label} {once.value}, per device {state_per_device}"
-    if copies is not None and copies > 1:
-        sizes += f", {times_text(copies)} copies"
+    if copies is not None and (number := times_text(copies)) != "1":
+        sizes += f", {number} copies"
     known = [] if devices is None else [counted(devices, "device")]
     return text(" · ".join([*known, sizes]), quiet=True)
 

@@ -23,14 +23,14 @@ from inspector.figures.whole_model.svg import INK, Canvas, Svg
 from inspector.figures.whole_model.tiles import Scale
 
 _BESIDE_PX = 760  # at least this wide, headings are left and the machine is right of the tiles
-_HEAD_PX, _MACHINE_PX = 122, 146
+_HEAD_PX, _MACHINE_PX = 122, 140
 _GAP_PX = 14  # between groups
 # The longest side and the narrowest column, for texts; the first with which one line is enough.
 _LONGEST_PX = ((120, 70), (108, 68), (92, 66), (78, 64), (64, 62), (52, 60), (44, 58), (36, 56))
 _WRAPPED_LONGEST_PX, _WRAPPED_COLUMN_PX = 92, 66
 _FRAME_PX = 8  # inside of a frame
 _NAME_PX, _TEXT_PX, _SMALL_PX, _LINE_PX = 12, 11.5, 10.5, 14
-_MOST_RADIUS_PX, _ROW_RADIUS_PX, _LEAST_RADIUS_PX = 11.0, 7.0, 1.5
+_MOST_RADIUS_PX, _ROW_RADIUS_PX, _LEAST_RADIUS_PX = 11.0, 6.0, 1.5
 _LARGER_CIRCLE = (_MOST_RADIUS_PX / _ROW_RADIUS_PX) ** 2  # more bytes than this need another scale
 _MOST_ROWS = 5
 _LANE_TILE_PX = 38
@@ -39,6 +39,7 @@ _MOST_LISTED = 4
 _LEAST_SHARE = 1_000  # moves with less of the traffic are only counted
 _LONGEST_WORD = 16
 _MOST_LINES = 6  # of one text
+_DOT = "\u00a0· "
 _MARGIN_PX = 4
 
 _Kind = tuple[str, str, tuple[str, ...] | None, str | None]
@@ -101,6 +102,9 @@ def draw(model: WholeModel, *, width_px: int = 960, titled: bool = True) -> Svg:
         flow,
     )
     y = _heading(sheet, width_px, titled)
+    legend = _legend(sheet)
+    # On a narrow page, what most readers need first is above the tiles, and the rest below them.
+    y = _written(sheet, 0, y, width_px, _DOT.join(legend if beside else legend[:2]))
     top = y
     lines = _line_up(sheet)
     for longest, column in _LONGEST_PX:
@@ -113,6 +117,7 @@ def draw(model: WholeModel, *, width_px: int = 960, titled: bool = True) -> Svg:
     if beside:
         y = max(y, machine.draw(canvas, model, width_px - _MACHINE_PX, top + 10, _MACHINE_PX))
     else:
+        y = _written(sheet, 0, y + 16, width_px, _DOT.join(legend[2:]))
         y = machine.draw(canvas, model, 0, y + 18, width_px)
     return canvas.svg(width_px, y + 6, alternative(model), _MARGIN_PX)
 
@@ -128,34 +133,36 @@ def alternative(model: WholeModel) -> str:
 
 
 def _heading(sheet: _Sheet, width: float, titled: bool) -> float:
+    """Write the title, and why JAX rejects the layout."""
     canvas, model = sheet.canvas, sheet.model
     y = 16.0 if titled else 12.0
     for line in svg.wrapped(model.title, width, 15, 2) if titled else ():
         canvas.text(0, y, line, 15, font_weight=600)
         y += 18
-    places = ", ".join(f"{axis} {at}" for axis, at in model.coordinates.items() if model.mesh.sizes[axis] > 1)
     for line in svg.wrapped(model.rejected, width, _NAME_PX, 2) if model.rejected else ():
         canvas.text(0, y, line, _NAME_PX, font_weight=600)
         y += _LINE_PX
+    return y
+
+
+def _legend(sheet: _Sheet) -> list[str]:
+    model = sheet.model
+    places = ", ".join(f"{axis} {at}" for axis, at in model.coordinates.items() if model.mesh.sizes[axis] > 1)
     device = model.mesh.devices[model.device]
     at = f" ({places})" if places else ""
     dtypes = {tile.dtype for group in model.groups for tile in group.tiles}
     circles = [f"circle: bytes sent in {model.step}"] if sheet.most_bytes or sheet.lane_most_bytes else []
     if sheet.lane_most_bytes > sheet.most_bytes * _LARGER_CIRCLE > 0:
-        circles[0] += " (those of the lane to a smaller scale)"
-    legend = [
+        circles[0] += " (in the lane, to a smaller scale)"
+    return [
         f"Filled: on device {device}{at}",
         "edge: the mesh axis that cuts",
         "stack: copies",
         *circles,
-        "not to scale: cube roots of sizes",
+        "sides: cube roots of sizes",
         *([dtypes.pop()] if len(dtypes) == 1 else []),
         *([model.more] if model.more else []),
     ]
-    for line in svg.wrapped("\u00a0· ".join(legend), width, _TEXT_PX, 5):
-        canvas.text(0, y, line, _TEXT_PX, fill_opacity=0.72)
-        y += _LINE_PX
-    return y
 
 
 def _kinds(moves: Sequence[Move], least: float) -> list[_Kind]:
@@ -217,10 +224,10 @@ def _column(sheet: _Sheet, group: Group, tile: Tile) -> _Column:
     drawn = size[0] + edge + tiles.SHEET_PX * tiles.sheets(tile) + 10
     texts = (
         max(svg.width_px(word.rstrip(), _NAME_PX, bold=True) for word in _words(tile.label)) + 6,
-        svg.width_px(_shape(tile), _SMALL_PX) + 6,
+        svg.width_px(_shape(tile), _SMALL_PX) + 5,
         edge + min(tiles.name_px(tile.sides()[1]), _LANE_LEAST_PX) + 4,
         *(
-            2 * _ROW_RADIUS_PX + 10 + svg.width_px(bytes_text(move.bytes), _TEXT_PX)
+            2 * _ROW_RADIUS_PX + 6 + svg.width_px(bytes_text(move.bytes), _TEXT_PX)
             for move in tile.moves
             if _row_of(sheet, move) in sheet.kinds
         ),
@@ -441,7 +448,7 @@ def _row(sheet: _Sheet, moves: Sequence[tuple[_Column, Move]], kind: _Kind, y: f
         sheet.canvas.open(title, class_="move", data_collective=of_tile[0].collectives[0])
         radius = _ROW_RADIUS_PX
         _circle(sheet, column.left + radius, y + 7, _radius(size, sheet.most_bytes, radius), of_tile[0].axes)
-        x, room = column.left + 2 * radius + 4, column.width - 2 * radius - 8
+        x, room = column.left + 2 * radius + 3, column.width - 2 * radius - 5
         size_text, more = bytes_text(size), f"in {times} runs" if times > 1 else ""
         if more and svg.width_px(f"{size_text} {more}", _TEXT_PX) <= room:
             size_text, more = f"{size_text} {more}", ""

@@ -15,12 +15,14 @@ _STYLE = (
     ".whole-model .on{fill:var(--st-background-color,var(--ground,Canvas))}</style>"
 )
 
+# Of the fonts of pages and reports over Arial; Source Sans has 0.9.
+_NARROWER = 0.94
 _BOLD = 1.06  # the width of a bold text over that of a normal one
 
 
 def width_px(text: str, size: float, bold: bool = False) -> float:
     """Return the estimated width of a text in pixels."""
-    return labels.arial_px(text, size) * (_BOLD if bold else 1)
+    return labels.arial_px(text, size) * _NARROWER * (_BOLD if bold else 1)
 
 
 def cut(text: str, room: float, size: float, bold: bool = False) -> str:

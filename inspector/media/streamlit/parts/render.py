@@ -171,8 +171,9 @@ def _draw(block: section.Block, page: _Page) -> None:
             ]
             least = max(labels, default=_LEAST_LONG_FACT_PX)
             if long:
-                narrow = page_width.content_px() < 2 * _LEAST_LONG_FACT_PX
-                least = _LEAST_WRAPPED_FACT_PX if narrow else _LEAST_LONG_FACT_PX
+                least, whole = _LEAST_LONG_FACT_PX, page_width.content_px()
+                if whole < len(facts) * (least + page_width.GAP_PX):  # half of them in a row
+                    least = max(whole // 2 - page_width.GAP_PX, _LEAST_WRAPPED_FACT_PX)
             row = st.grid(len(facts), min_column_width=least)
             for fact in facts:
                 value = plain(fact.value)
