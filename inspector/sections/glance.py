@@ -4,11 +4,12 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import plotly.graph_objects as go
 
-from inspector.compare.amounts import Amount
+from inspector.assessment import memory_words
+from inspector.compare.amounts import Amount, Part
 from inspector.compare.compared import compared
 from inspector.compare.question import mark
 from inspector.compare.questions.measures import Measure, measures
@@ -59,12 +60,29 @@ def of(named: Named, chip: Chip | None, baseline: int = 0) -> Glance:
       baseline: the position of the layout that the others are compared with.
     """
     every = compared(named, chip)
-    drawn = (one for one in measures(every, baseline) if one.kind != "flops")
+    drawn = [
+        _as_drawn(one, [of_layout.assessment for of_layout in every]) if one.kind == "memory" else one
+        for one in measures(every, baseline)
+        if one.kind != "flops"
+    ]
     return Glance(
         tuple(one for one in drawn if one.kind != "time" or any(amount.stage for amount in one.amounts)),
         tuple((name, one.assessment) for (name, _), one in zip(named, every, strict=True)),
         baseline,
     )
+
+
+def _as_drawn(memory: Measure, every: Sequence[Assessment]) -> Measure:
+    """Return the memory with the parts that the figure has. The table of answers has those by group."""
+    amounts = [
+        replace(
+            amount, parts=tuple(Part(memory_words(kind, need)[0], size) for kind, size in need.parts.items())
+        )
+        if (need := assessment.memory) is not None and amount.parts
+        else amount
+        for amount, assessment in zip(memory.amounts, every, strict=True)
+    ]
+    return replace(memory, amounts=tuple(amounts))
 
 
 def of_report(named: Named, chip: Chip | None) -> tuple[Block, ...]:

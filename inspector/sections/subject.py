@@ -146,6 +146,8 @@ def mesh_if_known(snapshot: Snapshot) -> str:
 
 
 def _mesh_text(snapshot: Snapshot) -> str:
+    if snapshot.other_meshes:
+        return f"{len(snapshot.meshes)} meshes"
     return "" if snapshot.mesh is None else mesh_text(snapshot.mesh)
 
 

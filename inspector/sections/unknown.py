@@ -31,6 +31,8 @@ def no_mesh(snapshot: Snapshot) -> Notice | None:
     """Return the reason why devices are unknown, or None if the mesh is known."""
     if snapshot.mesh is not None:
         return None
+    if snapshot.arrays and all(array.shards for array in snapshot.arrays):
+        return unknown("No array has a mesh: each is on the devices that the table of arrays names.")
     source = _capital(source_text(snapshot))
     return unknown(f"{source} contains no mesh, so the devices of each shard are unknown.")
 

@@ -33,7 +33,6 @@ from inspector.core.statistics import sum_known
 from inspector.core.step_program import step_program
 from inspector.core.totals import STATE_GROUPS, counted_arrays
 from inspector.core.traffic import wire_bytes_of_iteration, wire_bytes_of_run
-from inspector.figures import mesh_layout
 from inspector.figures.whole_model.picture import draw
 from inspector.figures.whole_model.record import (
     Dimension,
@@ -86,18 +85,16 @@ def of_snapshot(snapshot: Snapshot, chip: Chip | None = None, device: int | None
       device: the position in mesh order of the device whose blocks are filled; by default one
         with another index along each mesh axis.
     """
-    mesh = snapshot.mesh
-    if mesh is None or not mesh_layout.has_devices(mesh) or len(mesh.devices) != mesh.size:
-        return None
     arrays = _model_arrays(snapshot)
-    if not arrays:
-        return None
-    if device is None or not 0 <= device < mesh.size:
-        device = telling_device(mesh)
     assessment = assess(snapshot, chip)
     # What was partitioned before JAX refused it runs nowhere, so nothing moves.
     # On a chosen chip, what moves is that of the program of the verdict, which is not the one of the CPU.
     program = step_program(for_chip(snapshot, chip)) if assessment.rejected is None else None
+    mesh = (None if program is None else snapshot.mesh_of(program)) or snapshot.mesh or _only_device(arrays)
+    if mesh is None or not arrays or len({*mesh.devices}) != mesh.size:
+        return None
+    if device is None or not 0 <= device < mesh.size:
+        device = telling_device(mesh)
     reader = _Reader(snapshot, mesh, coordinates(mesh, device), program)
     sent = assessment.traffic or assessment.known_traffic
     groups, elsewhere = reader.groups(arrays)
@@ -126,9 +123,15 @@ def of_snapshot(snapshot: Snapshot, chip: Chip | None = None, device: int | None
     )
 
 
+def _only_device(arrays: Sequence[Array]) -> Mesh | None:
+    """Return a mesh without axes if all arrays are whole on one device, as in a program without a mesh."""
+    devices = {shard.device for array in arrays for shard in array.shards or ()}
+    return Mesh((), (*devices,)) if len(devices) == 1 and all(array.shards for array in arrays) else None
+
+
 def _partners(mesh: Mesh, device: int, program: Program | None) -> dict[str, list[int]] | None:
     """Return `WholeModel.partners`: all along an axis, or those of the permutes if nothing else is sent."""
-    if program is None or program.collectives is None or program.mesh is not None:
+    if program is None or program.collectives is None:
         return None
     sent = [collective for collective in program.collectives if collective.wire_bytes_per_device != 0]
     if any(collective.mesh_axes is None and collective.axis_parts is None for collective in sent):
@@ -302,11 +305,11 @@ class _Reader:
         if array.spec is not None and mesh is not None:
             copied = tuple(axis.name for axis in mesh.axes if axis.size > 1 and axis.name not in used)
         place = ""
-        if mesh is not self._mesh:
+        if mesh is not None and mesh is not self._mesh:
             place = f"on {mesh_name(array)}"
         elif in_host_memory(array, mesh):
             place = "in host memory"
-        elif array.shards is not None and len({shard.device for shard in array.shards}) == 1:
+        elif self._mesh.size > 1 and array.shards and len({shard.device for shard in array.shards}) == 1:
             place = f"only on device {array.shards[0].device}"
         return Tile(
             label="\n".join(names),

@@ -15,11 +15,20 @@ from hypothesis import strategies as st
 from inspector.assessment import assess
 from inspector.core import sharding
 from inspector.core.collectives import OPS
-from inspector.core.snapshot import Array, Collective, CollectivePart, Finding, Mesh, Program, Snapshot
+from inspector.core.snapshot import (
+    Array,
+    Collective,
+    CollectivePart,
+    Finding,
+    Mesh,
+    Origin,
+    Program,
+    Snapshot,
+)
 from inspector.figures.whole_model.picture import draw
 from inspector.figures.whole_model.record import Dimension, Move, Tile, WholeModel, telling_device
 from inspector.layout.plan import INDIVISIBLE
-from inspector.sections import whole_model
+from inspector.sections import reasons, whole_model
 from tests.figures import samples
 from tests.machines import torus
 
@@ -170,6 +179,60 @@ def test_what_an_all_gather_moves(
     (move,) = moves_of(model)
     assert move.subject == subject
     assert ("gradient" in (move.reason or "")) == (subject == "gradients")
+
+
+def of_program(mesh: Mesh, *collectives: Collective, arrays: tuple[Array, ...] = ()) -> WholeModel:
+    own = arrays or (samples.array("params/w", (8, 8), (None, None), mesh),)
+    step = Program("solve", collectives=collectives, stage="compiled")
+    model = whole_model.of_snapshot(replace(samples.planned(mesh, *own), programs=(step,)))
+    assert model is not None
+    return model
+
+
+def test_devices_exchange_data_only_with_those_that_a_permute_names() -> None:
+    mesh = samples.mesh(x=8, y=2)
+    ring = tuple((2 * n, 2 * ((n + 1) % 8)) for n in range(8))
+    permute = Collective(
+        "collective-permute", False, "c", "main", 1, False, ("x",), 8, 2, 8, 8, source_target_pairs=ring
+    )
+    model = whole_model.of_snapshot(
+        replace(
+            samples.planned(mesh, samples.array("u", (8, 8), (("x",), None), mesh)),
+            programs=(Program("solve", collectives=(permute,), stage="compiled"),),
+        ),
+        device=6,
+    )
+    assert model is not None
+    assert model.partners == {"x": [4, 8], "y": []}
+    gather = Collective("all-gather", False, "g", "main", 1, False, ("x",), 8, 2, 8, 56)
+    assert of_program(mesh, permute, gather).partners == {
+        "x": [n for n in range(model.mesh.size) if n % 2 == 1 and n != telling_device(mesh)],
+        "y": [],
+    }
+
+
+@pytest.mark.parametrize(
+    ("primitive", "because"), [("dot_general", ("w",)), ("reduce_max", ()), ("gather", ())]
+)
+def test_only_products_have_an_array_as_their_cause(primitive: str, because: tuple[str, ...]) -> None:
+    reduce = Collective(
+        "all-reduce", False, "c", "main", 1, False, ("model",), 4, 2, 8, 12,
+        op_name=f"jit(step)/{primitive}", arrays=(), origins=(Origin("model", "params/w"),),
+    )  # fmt: skip
+    (move,) = moves_of(of_program(samples.DEFAULT_MESH, reduce))
+    assert move.because == because and primitive in (move.reason or "")
+    assert move.reason == reasons.shared(Program("solve", collectives=(reduce,)))[0].reason
+
+
+def test_optimizer_state_with_other_copies_is_beside_its_array() -> None:
+    mesh = samples.mesh(data=2, model=4)
+    arrays = [samples.array("params/w", (8, 8), (None, ("model",)), mesh)]
+    arrays += [samples.array(f"opt_state/{moment}/w", (8, 8), (None, None), mesh) for moment in ("mu", "nu")]
+    (tile,) = tiles_of(of_program(mesh, arrays=tuple(arrays)))
+    assert tile.state == (2 * 8 * 8 * 4, 8)
+    alike = tuple(replace(array, spec=arrays[0].spec, replicas=arrays[0].replicas) for array in arrays)
+    (tile,) = tiles_of(of_program(mesh, arrays=alike))
+    assert tile.state is None
 
 
 def test_nothing_moves_in_a_layout_that_jax_rejects() -> None:

@@ -537,7 +537,7 @@ def _listed(sheet: _Sheet, moves: Sequence[Move], x: float, y: float, room: floa
         y = _draw_lane_move(sheet, move, x, y + 1, room)
     rest = moves[len(shown) :]
     size = sum(move.bytes or 0 for move in rest)
-    if size >= least or any(move.bytes is None for move in rest):
+    if rest and (size >= least or any(move.bytes is None for move in rest)):
         total = bytes_text(sum_known(move.bytes for move in rest))
         rest_text = f"{counted(len(rest), 'smaller move')}, total {total}"
         y = _written(sheet, x + 2 * _MOST_RADIUS_PX + 5, y + 11, room, rest_text) - 9
@@ -580,7 +580,8 @@ def _elsewhere(sheet: _Sheet, y: float) -> float:
         if _row_of(sheet, move) not in sheet.kinds
     ]
     moves = sorted((*sheet.model.elsewhere, *folded), key=lambda move: -(move.bytes or 0))
-    if sum(move.bytes or 0 for move in moves) < sheet.least_bytes and all(m.bytes is not None for m in moves):
+    small = sum(move.bytes or 0 for move in moves) < sheet.least_bytes
+    if not moves or (small and all(move.bytes is not None for move in moves)):
         return y
     start, lowest = _head(sheet, y, ["other moves"])
     at = _listed(sheet, moves, sheet.head + 8, start, sheet.width - 16)
