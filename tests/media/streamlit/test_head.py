@@ -36,7 +36,7 @@ def computing(metric) -> bool:
 
 
 def state_line(page) -> str:
-    (line,) = [one.value for one in page.test.main.caption if "Copies" in one.value]
+    (line,) = [one.value for one in page.test.main.caption if "per device" in one.value]
     return line
 
 

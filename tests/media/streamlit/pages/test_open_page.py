@@ -94,8 +94,8 @@ def folders() -> set[Path]:
     ("folder", "arrays", "held", "whole", "copies"),
     [
         # 49,220 bytes, and 8,260 on each of 8 devices.
-        (lambda: own_checkpoints.saved("manager"), 6, "8.1 KiB", "48.1 KiB", "1.34×"),
-        given.shared(lambda: given.ORBAX / "manager", 17, "16.1 KiB", "97.1 KiB", "1.33×"),
+        (lambda: own_checkpoints.saved("manager"), 6, "8.1 KiB", "48.1 KiB", "1.34 copies"),
+        given.shared(lambda: given.ORBAX / "manager", 17, "16.1 KiB", "97.1 KiB", "1.33 copies"),
     ],
     ids=["own", "of others"],
 )
@@ -114,8 +114,8 @@ def test_a_zip_of_a_checkpoint(
     assert any("run" in text.value for text in page.markdown)
     values = [metric.value.replace("\\", "") for metric in page.metric]
     assert values[:3] == [f"≥ {held}", "unknown", "unknown"] and len(values) == 4
-    (line,) = [said for one in page.caption if "Copies" in (said := one.value.replace("\\", ""))]
-    assert all(text in line for text in ("Devices 8", whole, held, copies))
+    (line,) = [said for one in page.caption if "per device" in (said := one.value.replace("\\", ""))]
+    assert all(text in line for text in ("8 devices", whole, held, copies))
     assert folders() <= before, "the upload's folder is gone"
 
 
