@@ -35,7 +35,7 @@ from inspector.machines.hardware import Chip
 from inspector.machines.mesh_links import bytes_between_slices
 from inspector.machines.prediction import memory
 from inspector.machines.prediction.predicted import Predicted, predicted, predicted_in
-from inspector.machines.prediction.step_parts import step_parts
+from inspector.machines.prediction.step_parts import measured_parts, step_parts
 
 NO_CHIP = "no chip is chosen"
 
@@ -145,6 +145,11 @@ def prediction_of(snapshot: Snapshot, program: Program, chip: Chip) -> Predicted
     return predicted_in(snapshot, program, chip)
 
 
+def traffic_of(program: Program, mesh: Mesh | None) -> Traffic | None:
+    """Return the bytes that a device sends in one run of a program; None if not all are known."""
+    return _sent(program, mesh)[0]
+
+
 def memory_need(snapshot: Snapshot, chip: Chip | None) -> MemoryNeed | None:
     """Return the memory of one device; None if the bytes of its arrays and programs are unknown."""
     fit = memory.fit(snapshot, chip)
@@ -176,7 +181,7 @@ def step_time(
     if program is None:
         return None, _no_program(snapshot)
     if program.seconds and evidence_of(snapshot, program, chip).stage == "measured":
-        return _measured(program.seconds.steps), None
+        return _measured(program, program.seconds.steps, sent), None
     if chip is None:
         return None, NO_CHIP
     if snapshot.mesh is None:
@@ -195,13 +200,14 @@ def _as_step(predicted: Predicted, sent: Traffic | None) -> tuple[Step | None, s
     return Step(predicted.seconds, *ends, "predicted", outside=predicted.outside, parts=parts), None
 
 
-def _measured(steps: Sequence[float]) -> Step:
-    """Return the median of measured steps, and the interval of 80% of them."""
+def _measured(program: Program, steps: Sequence[float], sent: Traffic | None) -> Step:
+    """Return the median of measured steps, and the interval of 80% of them, with its parts if profiled."""
     measured = statistics(steps)
     assert measured is not None
+    parts = measured_parts(program, measured.median, sent)
     if measured.count < 2:
-        return Step(measured.median, None, None, "measured")
-    return Step(measured.median, measured.low, measured.high, "measured")
+        return Step(measured.median, None, None, "measured", parts=parts)
+    return Step(measured.median, measured.low, measured.high, "measured", parts=parts)
 
 
 def _sent(program: Program | None, mesh: Mesh | None) -> tuple[Traffic | None, Traffic | None, str | None]:

@@ -110,7 +110,8 @@ def _of_step(step: Step, part: StepPart, assessment: Assessment) -> str:
     if part.is_latency and step.kind != "at least":
         return f"Over {names}, {latency_text(part)}"
     chip = hardware.CHIPS.get(assessment.chip or "")
-    network = "sends between GPUs" if chip is not None and chip.kind == "gpu" else "sends between chips"
+    machine = "devices" if chip is None else "GPUs" if chip.kind == "gpu" else "chips"
+    network = f"sends between {machine}"
     if part.kind == "between":
         network = "crosses the data center network"
     whole = part.seconds + part.hidden

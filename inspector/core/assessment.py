@@ -42,7 +42,7 @@ PartKind = Literal["compute", "memory", "copies", "inside", "between", "rest"]
 
 @dataclass(frozen=True)
 class StepPart(Record):
-    """A part of the predicted time of a step. All parts of a step add up to its seconds exactly.
+    """A part of the time of a step. All parts of a step add up to its seconds exactly.
 
     Attributes:
       kind: What the device does: matrix products, other work (which HBM limits), waiting for copies, waiting
@@ -98,7 +98,7 @@ class Step(Record):
       at_least: Why only a lower bound is known: what it does not count. None if it counts everything.
       outside: Why published runs say nothing about a prediction, whose interval is between two bounds then.
         None if they do.
-      parts: What a predicted step, or the lower bound, consists of. Empty for measured steps.
+      parts: What the step, or the lower bound, consists of. Empty for measured steps without a profile.
     """
 
     seconds: Amount

@@ -13,7 +13,7 @@ from inspector.core.snapshot import Program, Schedule
 from inspector.figures import frame, labels, palette, ticks
 from inspector.machines.cost import si_text
 from inspector.machines.prediction.critical_path import critical_path
-from inspector.machines.prediction.simulation import CORE, Simulated, Span
+from inspector.machines.prediction.simulation import CORE, MEASURED, Simulated, Span
 
 _ROW_PX = 34
 _BAR = 0.72  # of a row
@@ -43,13 +43,18 @@ _GREYS = {
 }
 
 
-def windows(simulated: Simulated, program: Program) -> dict[str, tuple[float, float]]:
+def windows(
+    simulated: Simulated, program: Program, measured: Sequence[Span] = ()
+) -> dict[str, tuple[float, float]]:
     """Return the periods to look at: the whole step, then one iteration of each long loop.
 
     The longest loop of forward and the one of backward are named after their operations.
+
+    Args:
+      measured: the spans of a profile, which the whole step has too.
     """
     assert program.schedule is not None
-    end = max((span.end for span in simulated.spans), default=0.0)
+    end = max((span.end for span in (*simulated.spans, *measured)), default=0.0)
     by_name = program.schedule.by_name
     chosen = {WHOLE_STEP: (0.0, end)}
     loops = sorted(
@@ -74,6 +79,7 @@ def timeline(
     simulated: Simulated,
     program: Program,
     window: tuple[float, float] | None = None,
+    measured: Sequence[Span] = (),
     *,
     width_px: int = 960,
 ) -> go.Figure | None:
@@ -84,18 +90,20 @@ def timeline(
 
     Args:
       window: start and end in seconds of a period whose spans are drawn as if only it was shown.
+      measured: the spans of a profile, in a row of their own.
     """
     if not simulated.spans or program.schedule is None:
         return None
-    known = windows(simulated, program)
+    known = windows(simulated, program, measured)
+    spans_of_both = (*simulated.spans, *measured)
     _, length = known[WHOLE_STEP]
     periods = [*known.values(), *([window] if window else [])]
     if length <= 0:
         return None
     critical = {id(simulated.spans[number]) for number in critical_path(simulated.spans)}
-    resources = _resources(simulated.spans)
+    resources = _resources(spans_of_both)
     by_kind: dict[tuple[str, ...], list[list[Span]]] = {}
-    for spans in _bars(simulated.spans, periods):
+    for spans in _bars(spans_of_both, periods):
         kind = _kind(_longest(spans), program.schedule)
         by_kind.setdefault((kind, *_axes(_longest(spans), kind)), []).append(spans)
     traces = [
@@ -125,7 +133,7 @@ def timeline(
         traces,
         width_px,
         height,
-        heading=f"Timeline of {noun(program.name)}, simulated",
+        heading=f"Timeline of {noun(program.name)}, simulated{' and measured' * bool(measured)}",
         notes=[
             f"{seconds_text(length)}, with the first iteration of each loop in detail",
             "opaque: the critical path",
@@ -196,7 +204,7 @@ def name_of(span: Span) -> str:
 def _resources(spans: Sequence[Span]) -> dict[str, int]:
     """Return the row of each resource: the core first, then copies, then mesh axes."""
     names = dict.fromkeys(span.resource for span in spans)
-    order = [name for name in (CORE, "copies", "host") if name in names]
+    order = [name for name in (MEASURED, CORE, "copies", "host") if name in names]
     order += [name for name in names if name not in order]
     return {name: row for row, name in enumerate(order)}
 
@@ -206,7 +214,7 @@ def _kind(span: Span, schedule: Schedule) -> str:
         return "more iterations"
     if span.basis == "wait":
         return "waiting for " if span.awaited else "waiting for copies"
-    if span.resource == CORE:
+    if span.resource in (CORE, MEASURED):
         flops = schedule.operation(span.computation, span.position).flops
         return "matrix products" if flops else "other operations"
     return "copies" if span.resource in ("copies", "host") else "communication over "
@@ -257,20 +265,27 @@ _BASIS = {
     "link": "from the links",
     "wait": "the core waits",
     "loop": "all further iterations",
+    "profile": "measured",
     "nothing": "unknown",
 }
 
 
-def trace_events(simulated: Simulated, program: Program) -> list[dict[str, Any]]:
-    """Return the spans as events of the Chrome trace format, which Perfetto opens. Times are in µs."""
+def trace_events(
+    simulated: Simulated, program: Program, measured: Sequence[Span] = ()
+) -> list[dict[str, Any]]:
+    """Return the spans as events of the Chrome trace format, which Perfetto opens. Times are in µs.
+
+    Args:
+      measured: the spans of a profile, in a row of their own.
+    """
     assert program.schedule is not None
-    rows = _resources(simulated.spans)
+    rows = _resources((*simulated.spans, *measured))
     events: list[dict[str, Any]] = [
         {"ph": "M", "pid": 0, "tid": row, "name": "thread_name", "args": {"name": name}}
         for name, row in rows.items()
     ]
     critical = critical_path(simulated.spans)
-    for number, span in enumerate(simulated.spans):
+    for number, span in enumerate((*simulated.spans, *measured)):
         operation = program.schedule.operation(span.computation, span.position)
         events.append(
             {

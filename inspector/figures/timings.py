@@ -22,6 +22,7 @@ from inspector.machines import targets
 EMULATED = "emulated on this machine"
 LOCAL = "on the devices of this machine"
 COMPILED = "on this machine; nothing was run"
+PROFILED = "in a profile"
 
 _PHASES = (
     ("lower", "lower", palette.neutrals(3)[2]),
@@ -48,6 +49,8 @@ def where(snapshot: Snapshot) -> str:
     """Return the part of a title that names the machine that measured the times of a Snapshot."""
     if snapshot.source.kind == "local":
         return LOCAL
+    if snapshot.source.kind == "profile" and not (snapshot.mesh and snapshot.mesh.device_kind == "cpu"):
+        return PROFILED
     return COMPILED if snapshot.source.kind in targets.KINDS else EMULATED
 
 
@@ -236,8 +239,12 @@ def operation_times(
     steps = formatting.counted(trace.steps, "step")
     notes = [
         "share of the devices' time, and time per step and device",
-        f"{steps} on {formatting.counted(devices, 'device')} that share the cores of this machine: "
-        "the time of an operation includes its wait for a core",
+        f"{steps} on {formatting.counted(devices, 'device')}"
+        + (
+            " that share the cores of this machine: the time of an operation includes its wait for a core"
+            if note == EMULATED
+            else ""
+        ),
     ]
     if any(operation.kind in OPS for operation in trace.operations):
         notes.append("collectives: time not hidden by other operations, mostly waiting for other devices")

@@ -83,7 +83,7 @@ class Layout:
 def verdict_bars(layouts: Sequence[Layout], *, values: bool = True, width_px: int = 960) -> go.Figure | None:
     """Return a bar for each layout's memory, step and traffic; None if none of them is known.
 
-    The bars of one figure have one scale. Measured steps have no parts, and another scale.
+    The bars of one figure have one scale. Measured steps without parts have another one.
 
     Args:
       values: whether to write the figures above the bars, for places that do not have them elsewhere.
@@ -128,7 +128,11 @@ def verdict_bars(layouts: Sequence[Layout], *, values: bool = True, width_px: in
 
 def _groups(layouts: Sequence[Layout]) -> list[tuple[str, list[_Bar]]]:
     """Return the bars of each figure. Of several layouts, an unknown figure has a heading alone."""
-    measured = [layout for layout in layouts if layout.step is not None and layout.step.kind == "measured"]
+    measured = [
+        layout
+        for layout in layouts
+        if layout.step is not None and layout.step.kind == "measured" and not layout.step.parts
+    ]
     predicted = [layout for layout in layouts if layout not in measured]
     with_traffic = [layout for layout in layouts if layout.traffic is not None or layout.unknown]
     return [
@@ -171,7 +175,7 @@ def _step(layout: Layout) -> _Bar:
         return _bar(layout, STEP)
     across = any(part.kind == "between" for part in step.parts)
     segments = [_segment(part, step, across) for part in step.parts]
-    if not segments:  # measured
+    if not segments:  # measured without a profile
         text = seconds_text(step.seconds)
         segments = [_Segment("measured", step.seconds, text, palette.Fill(palette.MARK), frame.hover([text]))]
     end = min(step.high or 0.0, _LONGEST * step.seconds)

@@ -23,8 +23,9 @@ from inspector.machines.prediction.calibration import (
     before_compile_constants,
     default_constants,
 )
+from inspector.machines.prediction.measured_spans import measured_spans
 from inspector.machines.prediction.predicted import CLAIMED, Predicted
-from inspector.machines.prediction.simulation import Simulated, executions
+from inspector.machines.prediction.simulation import Simulated, Span, executions
 from inspector.sections import unknown, verdict_bars
 from inspector.sections.causes import of_origins
 from inspector.sections.section import (
@@ -154,7 +155,7 @@ def blocks(predicted: Predicted, program: Program, mesh: Mesh) -> tuple[Block, .
         sentence(predicted, devices),
         *_latency(step),
         *_bars(step),
-        timeline_picture(simulated, program),
+        timeline_picture(simulated, program, measured=measured_for(predicted, program)),
         modules_table(predicted, program),
         text(
             "By module and phase of the model. A wait counts for its operation; a loop counts with its first "
@@ -227,10 +228,18 @@ def interval_text(predicted: Predicted) -> str:
 
 
 def timeline_picture(
-    simulated: Simulated, program: Program, window: tuple[float, float] | None = None
+    simulated: Simulated,
+    program: Program,
+    window: tuple[float, float] | None = None,
+    measured: Sequence[Span] = (),
 ) -> Picture:
-    """Return the timeline. `window` is a period in seconds that it shows in detail."""
-    return Picture.of("timeline", "Timeline of the step", timeline, simulated, program, window)
+    """Return the timeline. `window` is a period in seconds in detail, `measured` the spans of a profile."""
+    return Picture.of("timeline", "Timeline of the step", timeline, simulated, program, window, measured)
+
+
+def measured_for(predicted: Predicted, program: Program) -> tuple[Span, ...]:
+    """Return the spans of the profile of a program; () if it ran on another kind of machine."""
+    return () if predicted.compiled_for else measured_spans(program)
 
 
 def prediction_text(predicted: Predicted) -> str:

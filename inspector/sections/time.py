@@ -18,6 +18,7 @@ from inspector.machines.cost import si_text
 from inspector.machines.evidence import program_for_chip
 from inspector.machines.hardware import Chip
 from inspector.machines.prediction.step_model import Intensity, Modelled, bound_text, modelled
+from inspector.sections import measured as measured_section
 from inspector.sections import prediction, unknown
 from inspector.sections.programs import BEFORE_COMPILE, main_first, named
 from inspector.sections.section import (
@@ -59,7 +60,8 @@ def section(snapshot: Snapshot, chip: Chip | None) -> Section:
             parts = (*parts, terms)
             inside.append(Section(f"modelled-{program.name}", title(program.name), parts))
         blocks.append(Section("modelled", f"Modelled on {chip.title}", tuple(inside)))
-    return Section("time", "Time", (*blocks, *measured(snapshot), *by_operation(snapshot)))
+    profiled = measured_section.section(snapshot, targets.chip_of(snapshot))
+    return Section("time", "Time", (*profiled, *blocks, *measured(snapshot), *by_operation(snapshot)))
 
 
 def _predicted(snapshot: Snapshot, program: Program, chip: Chip) -> tuple[Block, ...]:
@@ -120,6 +122,8 @@ def measured(snapshot: Snapshot) -> tuple[Block, ...]:
     where = timings.where(snapshot)
     if where == timings.LOCAL:
         note = f"Measured on {devices_text(snapshot)} of this machine."
+    elif where == timings.PROFILED:
+        note = f"Read from a profile of {devices_text(snapshot)}."
     elif where == timings.EMULATED:
         note = (
             "Measured on emulated devices, which share the cores of this machine. The times compare "

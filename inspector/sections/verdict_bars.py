@@ -35,7 +35,7 @@ def blocks(assessment: Assessment, key: str, values: bool = True) -> tuple[Block
 
 
 def drawn(named: Sequence[tuple[str, Assessment]]) -> list[Layout]:
-    """Return what can be drawn of each layout: nothing of one that JAX rejects, and no measured step."""
+    """Return what can be drawn of each layout: nothing of one that JAX rejects, and no step without parts."""
     layouts: list[Layout] = []
     for name, assessment in named:
         step, need = assessment.step, assessment.memory
@@ -75,7 +75,7 @@ def why_no_step(assessment: Assessment) -> str:
     if assessment.rejected is not None or (step is not None and step.parts):
         return ""
     if step is not None:
-        return "The step was measured, so its parts are unknown."
+        return "The step was measured without a profile, so its parts are unknown: use run --profile."
     if assessment.unknown_step == NO_CHIP:
         return "The time of a step is unknown, because no chip is chosen. Choose one on Time or Memory."
     return f"The time of a step is unknown: {assessment.unknown_step}." if assessment.unknown_step else ""

@@ -6,6 +6,7 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import replace
 from functools import partial
 
+from inspector.assessment.measured import measured_step
 from inspector.compare.amounts import sent_parts
 from inspector.compare.compared import Compared, work_of
 from inspector.compare.question import UNKNOWN, Row, Statement, without_rejected
@@ -18,6 +19,7 @@ from inspector.core.snapshot import Collective, Program, Snapshot
 from inspector.core.statistics import statistics, statistics_text, sum_known
 from inspector.core.step_program import ONCE
 from inspector.core.traffic import Traffic, traffic
+from inspector.machines import targets
 from inspector.machines.cost import si_text
 from inspector.machines.prediction import memory
 
@@ -46,7 +48,10 @@ def program_rows(every: Sequence[Compared], baseline: int) -> list[Row]:
         if steps != {name}:
             row = Row(TIME, f"{title(name)}, {_FLOPS}", "less", _ask(name, snapshots, _flops), name)
             rows.append(row.of_work(work))
-        times = (("repeated matrix products", _repeated), ("measured", _measured))
+        times = [("repeated matrix products", _repeated), ("measured", _measured)]
+        programs = [snapshot.program(name) for snapshot in snapshots]
+        if any(program is not None and program.trace is not None for program in programs):
+            times.append(("measured and predicted", _next_to_prediction))
         rows += [
             Row(TIME, f"{title(name)}, {what}", "less", _ask(name, snapshots, ask), name)
             for what, ask in times
@@ -201,6 +206,14 @@ def _repeated(snapshot: Snapshot, program: Program) -> Statement:
     # The compiler can also find a shorter way than the program as written.
     repeated = max(1 - sum(product.flops for product in ideal) / done, 0.0)
     return Statement("none" if repeated < 0.0005 else f"{repeated:.1%}", repeated)
+
+
+def _next_to_prediction(snapshot: Snapshot, program: Program) -> Statement:
+    """Return where a profile and the prediction for it differ most."""
+    measured = measured_step(snapshot, program, targets.chip_of(snapshot))
+    if measured is None:
+        return Statement("not profiled", excluded="it has no profile")
+    return Statement(measured.sentence or f"{measured.measured.text}, not predicted")
 
 
 def _measured(snapshot: Snapshot, program: Program) -> Statement:

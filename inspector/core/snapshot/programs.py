@@ -403,6 +403,7 @@ class InstructionTime(Record):
       elapsed: Of a collective, mean seconds of one run on one device from its start to its end, hidden or
         not. None for other instructions, and if unknown.
       collective: Position in the program's `collectives`. None if it is none of them.
+      start: Mean seconds from the start of a run to its first event. None if unknown.
       by_device: Seconds of all events on each device of the trace. Empty if that would be too many numbers.
     """
 
@@ -413,6 +414,7 @@ class InstructionTime(Record):
     own: Amount
     elapsed: Amount | None = field(default=None, metadata=OMIT_NONE)
     collective: NonNegativeInt | None = field(default=None, metadata=OMIT_NONE)
+    start: Amount | None = field(default=None, metadata=OMIT_NONE)
     by_device: tuple[Amount, ...] = field(default=(), metadata=OMIT_DEFAULT)
 
 

@@ -38,9 +38,10 @@ from inspector.machines.prediction.calibration import Constants
 from inspector.machines.prediction.collective_cost import Cost, expected
 
 # The origin of the time of an operation.
-Basis = Literal["compiler", "roofline", "link", "wait", "loop", "nothing"]
+Basis = Literal["compiler", "roofline", "link", "wait", "loop", "profile", "nothing"]
 SIGNS = ("→", "←")  # directions of the links of a mesh axis
 CORE, COPIES, HOST = "core", "copies", "host"
+MEASURED = "measured"  # the core of a profile
 # Iterations of a loop that are simulated before the rest is assumed to be equal to the last one.
 _ITERATIONS = 3
 _MOST_DEPTH = 50
@@ -53,7 +54,7 @@ class Span:
     Attributes:
       computation, position: The operation in the schedule.
       resource: `core`, `copies`, `host` (copies to and from its memory), or a mesh axis with a direction,
-        such as `tensor →`.
+        such as `tensor →`. `measured` is the core in a profile.
       start, end: Seconds since the step began, in the first iteration of each loop.
       basis: Where the duration comes from. A span of the core with basis `wait` is idle. One with basis
         `loop` is all iterations of a loop but the first.

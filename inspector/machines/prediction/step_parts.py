@@ -1,4 +1,4 @@
-"""The parts of a predicted step: one fact, from which every bar and sentence about its time is made."""
+"""The parts of a step, predicted or measured: the fact from which every bar and sentence about it is made."""
 
 from __future__ import annotations
 
@@ -7,10 +7,12 @@ from collections.abc import Sequence
 from dataclasses import replace
 
 from inspector.core.assessment import PartKind, StepPart, Traffic
+from inspector.core.snapshot import Collective, InstructionTime, Program
 from inspector.machines.prediction.predicted import Predicted
 
 # A rest of the prediction that is smaller than this share comes from rounding.
 _ROUNDING = 1e-9
+_PRODUCTS = frozenset({"dot", "convolution"})  # kinds of instructions of a profile
 
 
 def step_parts(predicted: Predicted, sent: Traffic | None) -> tuple[StepPart, ...]:
@@ -52,6 +54,63 @@ def step_parts(predicted: Predicted, sent: Traffic | None) -> tuple[StepPart, ..
     if rest > _ROUNDING * predicted.seconds:
         parts.append(StepPart("rest", rest))
     return _exact([part for part in parts if part.seconds or part.hidden], predicted.seconds)
+
+
+def measured_parts(program: Program, seconds: float, sent: Traffic | None) -> tuple[StepPart, ...]:
+    """Return what a measured step of a program consists of; () without a profile.
+
+    The mean run of a device has these parts; they are scaled such that they add up to `seconds`. The rest is
+    the time in which a device runs no instruction.
+
+    Args:
+      seconds: of the step.
+      sent: the bytes that one device sends, if all are known.
+    """
+    trace = program.trace
+    if trace is None or not trace.span or not trace.instructions or not seconds:
+        return ()
+    scale = seconds / trace.span
+    work: dict[PartKind, float] = {"compute": 0.0, "memory": 0.0, "copies": 0.0}
+    waits: dict[tuple[str, bool], float] = {}
+    whole: dict[tuple[str, bool], float] = {}
+    for time in trace.instructions:
+        collective = collective_of(program, time)
+        if collective is None:
+            work[_kind_of(time)] += scale * time.own
+            continue
+        key = "+".join(collective.axis_names), collective.network is not None
+        waits[key] = waits.get(key, 0.0) + scale * time.own
+        whole[key] = whole.get(key, 0.0) + scale * (time.elapsed or 0.0)
+    parts = [StepPart(kind, taken) for kind, taken in work.items()]
+    of_communication = [
+        StepPart(
+            "between" if crosses else "inside",
+            wait,
+            axes or None,
+            max(whole[axes, crosses] - wait, 0.0),
+            _bytes(sent, axes, crosses),
+        )
+        for (axes, crosses), wait in waits.items()
+    ]
+    parts += sorted(of_communication, key=lambda part: (part.kind == "between", -part.seconds))
+    rest = seconds - math.fsum(part.seconds for part in parts)
+    if rest > _ROUNDING * seconds:
+        parts.append(StepPart("rest", rest))
+    return _exact([part for part in parts if part.seconds or part.hidden], seconds)
+
+
+def collective_of(program: Program, time: InstructionTime) -> Collective | None:
+    """Return the collective that an instruction of a profile is a part of; None if it is none."""
+    collectives = program.collectives or ()
+    known = time.collective is not None and time.collective < len(collectives)
+    return collectives[time.collective] if known and time.collective is not None else None
+
+
+def _kind_of(time: InstructionTime) -> PartKind:
+    if time.kind in _PRODUCTS:
+        return "compute"
+    # The core waits for an asynchronous copy at its end. Other copies read and write HBM as fusions do.
+    return "copies" if time.name.startswith("copy-done") else "memory"
 
 
 def _of_bound(predicted: Predicted, sent: Traffic | None) -> StepPart:

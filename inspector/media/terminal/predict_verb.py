@@ -5,6 +5,7 @@ from __future__ import annotations
 import argparse
 import json
 
+from inspector.assessment.measured import measured_step
 from inspector.core import output
 from inspector.core.assumed import with_assumed
 from inspector.core.errors import InvalidInput, shown
@@ -15,7 +16,7 @@ from inspector.machines import hardware, targets
 from inspector.machines.evidence import for_chip
 from inspector.media.terminal import options as shared
 from inspector.media.terminal.options import CHIP, JSON, SNAPSHOT, Output, argument, verb
-from inspector.sections import prediction
+from inspector.sections import measured, prediction
 from inspector.sections.programs import main_first
 
 
@@ -40,7 +41,7 @@ def predict(options: argparse.Namespace) -> Output:
     snapshot = shared.read_snapshot(options.snapshot)
     chip = targets.chip_for(snapshot, shared.chip_of(options, snapshot))
     if chip is None:
-        return _needs(options, _program(snapshot, options.program))
+        return _needs(options, snapshot, _program(snapshot, options.program))
     (snapshot,) = with_assumed([for_chip(snapshot, chip)], shared.assumed_of(options))
     program = _program(snapshot, options.program)
     if snapshot.mesh is None:
@@ -54,11 +55,21 @@ def predict(options: argparse.Namespace) -> Output:
                 else f"{noun(program.name)} is not compiled, so the order of its operations is unknown"
             )
             raise InvalidInput(f"--trace needs a timeline, but {why}")
-        events = trace_events(predicted.simulated, program)
+        events = trace_events(predicted.simulated, program, prediction.measured_for(predicted, program))
         output.write_text(json.dumps({"traceEvents": events}), options.trace)
+    own_chip = targets.chip_of(snapshot)
+
+    def plain() -> dict[str, object]:
+        profiled = measured_step(snapshot, program, own_chip)
+        known = {} if profiled is None else {"measured": measured.json_of(profiled)}
+        return prediction.json_of(predicted, program) | known
+
     return Output(
-        lambda: prediction.json_of(predicted, program),
-        lambda: [prediction.section(snapshot, program.name, chip)],
+        plain,
+        lambda: [
+            prediction.section(snapshot, program.name, chip),
+            *measured.of_program(snapshot, program, own_chip),
+        ],
     )
 
 
@@ -74,7 +85,7 @@ def _program(snapshot: Snapshot, name: str | None) -> Program:
     return program
 
 
-def _needs(options: argparse.Namespace, program: Program) -> Output:
+def _needs(options: argparse.Namespace, snapshot: Snapshot, program: Program) -> Output:
     """Return what a prediction needs.
 
     Raises:
@@ -85,5 +96,5 @@ def _needs(options: argparse.Namespace, program: Program) -> Output:
     chips = [*hardware.CHIPS]
     return Output(
         lambda: {"program": program.name, "seconds": None, "needs": prediction.needs(program, chips)},
-        lambda: [prediction.needed(program, chips)],
+        lambda: [prediction.needed(program, chips), *measured.of_program(snapshot, program, None)],
     )

@@ -8,6 +8,7 @@ from inspector.compare.measured import local_runs
 from inspector.core.errors import InvalidInput
 from inspector.core.snapshot import Snapshot
 from inspector.layout import Layout
+from inspector.machines import targets
 from inspector.machines.evidence import program_for_chip
 from inspector.machines.hardware import Chip
 from inspector.machines.prediction import own_runs
@@ -17,7 +18,7 @@ from inspector.media.streamlit.page.plain_text import plain
 from inspector.media.streamlit.panels import timeline_panel
 from inspector.media.streamlit.parts import render, table
 from inspector.media.streamlit.session import chip_choice, program_choice, stated_counts
-from inspector.sections import memory, prediction, time, train_state, unknown
+from inspector.sections import measured, memory, prediction, time, train_state, unknown
 from inspector.sections.section import Block, Picture
 from inspector.service import serving
 
@@ -52,6 +53,7 @@ def show_time(snapshot: Snapshot, _: Layout | None) -> None:
     if missing is not None:
         render.show([missing])
         return
+    render.show(measured.section(snapshot, targets.chip_of(snapshot)))
     no_mesh = unknown.no_mesh(snapshot)
     if no_mesh is not None:
         render.show([no_mesh])

@@ -42,7 +42,8 @@ def show(predicted: Predicted, program: Program) -> None:
     """Draw the timeline with the details of the period that it shows, then the picked operation."""
     assert predicted.simulated is not None
     state = st.session_state
-    periods = windows(predicted.simulated, program)
+    measured = prediction.measured_for(predicted, program)
+    periods = windows(predicted.simulated, program, measured)
     end = max(end for _, end in periods.values())
     step = (predicted.program, predicted.chip.name, end)
     shown: _Shown = state.get(_SHOWN, _Shown(step))
@@ -71,7 +72,7 @@ def show(predicted: Predicted, program: Program) -> None:
         start, stop = shown.period
         more = _BESIDE * (stop - start)
         detail = (start - more, stop + more)
-    picture = prediction.timeline_picture(predicted.simulated, program, detail)
+    picture = prediction.timeline_picture(predicted.simulated, program, detail, measured)
     figure = picture.build(page_width.content_px())
     if figure is None:
         return

@@ -86,7 +86,7 @@ class Times:
         runs = _longest(starts, stops, hosts) * _SECONDS
         renumbered = np.where(complete, np.cumsum(complete) - 1, -1)[run]
         kept = renumbered >= 0
-        instructions_of = self._instructions(events, own, renumbered, len(runs), pairs, devices)
+        instructions_of = self._instructions(events, own, renumbered, starts, pairs, devices)
         operations: dict[str, tuple[int, float]] = defaultdict(lambda: (0, 0.0))
         names = np.array(self._kinds, object)[events.instruction[kept & (events.asynchronous == 0)]]
         for kind, number in zip(*np.unique(names.astype(str), return_counts=True), strict=True):
@@ -118,9 +118,16 @@ class Times:
         return f"{self._recorded.hosts[device.host]}/{device.ordinal}"
 
     def _instructions(
-        self, events: InstructionEvents, own: Floats, run: Ints, runs: int, pairs: int, devices: Ints
+        self, events: InstructionEvents, own: Floats, run: Ints, starts: Floats, pairs: int, devices: Ints
     ) -> tuple[InstructionTime, ...]:
-        """Return the times of each instruction. `run` is −1 in an incomplete run."""
+        """Return the times of each instruction.
+
+        Args:
+          run: the complete run of each event, −1 in an incomplete one.
+          starts: of each device and complete run.
+          pairs: how many of these there are.
+        """
+        runs = starts.shape[1]
         # The same instruction can have several numbers: one for each process.
         names = [self._recorded.instructions[number][1] for number in range(len(self._recorded.instructions))]
         known: dict[str, int] = {}
@@ -145,6 +152,7 @@ class Times:
         )
         own_of = np.bincount(place[kept], own[kept], minlength=len(known)) / pairs
         elapsed = _elapsed(place, events, kept, known, collectives)
+        first = _first_starts(place[kept], device[kept], run[kept], events.start[kept], starts)
         listed = len(known) * len(devices) <= _MOST_NUMBERS
         times = []
         for name, number in known.items():
@@ -160,10 +168,23 @@ class Times:
                     float(own_of[number]),
                     elapsed[name] / pairs * _SECONDS if name in elapsed else None,
                     None if collective is None else collective[0],
+                    first.get(number),
                     tuple((totals[number] * _SECONDS).tolist()) if listed else (),
                 )
             )
         return tuple(sorted(times, key=lambda time: (-time.own, -time.seconds[0], time.name)))
+
+
+def _first_starts(place: Ints, device: Ints, run: Ints, start: Ints, starts: Floats) -> dict[int, float]:
+    """Return the mean seconds from the start of a run to the first event of each instruction."""
+    order = np.lexsort((start, run, device, place))
+    keys = np.stack([place, device, run])[:, order]
+    is_first = np.ones(len(order), bool)
+    is_first[1:] = (keys[:, 1:] != keys[:, :-1]).any(axis=0)
+    chosen = order[is_first]
+    after = (start[chosen] - starts[device[chosen], run[chosen]]) * _SECONDS
+    sums, counts = np.bincount(place[chosen], after), np.bincount(place[chosen])
+    return {int(number): float(max(sums[number] / counts[number], 0.0)) for number in np.flatnonzero(counts)}
 
 
 def _refuse_many(runs: int, rows: int) -> None:

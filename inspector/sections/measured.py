@@ -1,0 +1,182 @@
+"""A measured step next to the prediction for it."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+from inspector.assessment.measured import MeasuredStep, Row, collective_text, measured_step
+from inspector.core.formatting import bytes_text, counted, seconds_text, share_text
+from inspector.core.snapshot import Program, Snapshot
+from inspector.figures.verdict_bars import Layout
+from inspector.machines.cost import si_text
+from inspector.machines.hardware import Chip
+from inspector.sections import verdict_bars
+from inspector.sections.programs import main_first, named
+from inspector.sections.section import Block, Cell, Column, Folded, Section, Strong, Table, listing, text
+
+_MOST_ROWS = 20  # operations and collectives in a table
+UNKNOWN = "unknown"
+
+
+def section(snapshot: Snapshot, chip: Chip | None) -> tuple[Section, ...]:
+    """Return the measured step of each program that was profiled; empty without any.
+
+    Args:
+      chip: the chip of the Snapshot, on which it was measured. None if it is unknown.
+    """
+    inside: list[Block] = []
+    for program in main_first(snapshot):
+        measured = measured_step(snapshot, program, chip)
+        if measured is not None:
+            inside += blocks(measured)
+    if not inside:
+        return ()
+    return (Section("measured-step", _heading(chip), tuple(inside)),)
+
+
+def of_program(snapshot: Snapshot, program: Program, chip: Chip | None) -> tuple[Section, ...]:
+    """Return the measured step of one program; empty if it was not profiled."""
+    measured = measured_step(snapshot, program, chip)
+    return () if measured is None else (Section("measured-step", _heading(chip), blocks(measured)),)
+
+
+def _heading(chip: Chip | None) -> str:
+    return "Measured step" if chip is None else "Measured and predicted step"
+
+
+def blocks(measured: MeasuredStep) -> tuple[Block, ...]:
+    """Return where both differ most, the bars of both, their parts, and what the machine achieved."""
+    trace = measured.program.trace
+    assert trace is not None
+    runs = f"{counted(trace.steps, 'run')} on {counted(len(trace.devices), 'device')}"
+    said = text(
+        "Profiled: ", named(measured.program.name), f", {runs}: ", Strong(measured.measured.text), "."
+    )
+    pause = [] if trace.pause is None else [f"Between two runs: {seconds_text(trace.pause)}."]
+    sentences = [sentence for sentence in (measured.sentence, _not_predicted(measured)) if sentence]
+    layouts = [Layout("Measured" if measured.predicted else "", measured.measured)]
+    if measured.predicted is not None:
+        layouts.insert(0, Layout("Predicted", measured.predicted))
+    key = f"measured-bars:{measured.program.name}"
+    return (
+        said,
+        *(text(sentence) for sentence in sentences),
+        verdict_bars.picture(layouts, key),
+        _parts(measured),
+        listing(*pause, *_achieved(measured)),
+        *([Folded("Collectives, measured", (_collectives(measured),))] if measured.collectives else []),
+        Folded("Longest operations, measured", (_operations(measured),)),
+    )
+
+
+def _not_predicted(measured: MeasuredStep) -> str:
+    if measured.predicted is not None:
+        return ""
+    if measured.prediction is not None:
+        reasons = "; ".join(measured.prediction.unknown) or "nothing is known about the step"
+        return f"It is not predicted: {reasons}."
+    if measured.mesh is not None and measured.mesh.device_kind == "cpu":
+        return "It was measured on CPU devices, and predictions are for TPUs and GPUs, so none is next to it."
+    return (
+        "The chip that it was measured on is unknown, so no prediction is next to it: import the profile "
+        "with --program and a Snapshot of run, which has the kind of the devices."
+    )
+
+
+def _parts(measured: MeasuredStep) -> Table:
+    predicted = measured.predicted is not None
+    columns: dict[str | Column, Callable[[Row], Cell]] = {
+        "Part": _part_text,
+        **({"Predicted:seconds": lambda row: row.predicted} if predicted else {}),
+        "Measured:seconds": lambda row: row.measured,
+        **({Column("Measured / predicted", "ratio", ""): lambda row: row.ratio} if predicted else {}),
+    }
+    return Table.of(f"measured-parts:{measured.program.name}", measured.rows, columns)
+
+
+def _part_text(row: Row) -> str:
+    return f"{row.name}, also hidden" if row.whole else row.name
+
+
+def _achieved(measured: MeasuredStep) -> list[str]:
+    lines = []
+    for achieved in measured.achieved:
+        line = f"Achieved in {achieved.name}: {si_text(achieved.per_second, achieved.unit)} on a device"
+        if achieved.share is not None:
+            line += f", {share_text(achieved.share)} of the peak of the chip"
+        if achieved.busy_share is not None:
+            line += f"; while matrix products run, {share_text(achieved.busy_share)}"
+        lines.append(f"{line}.")
+    return lines
+
+
+def _collectives(measured: MeasuredStep) -> Table:
+    chip = measured.chip is not None
+    return Table.of(
+        f"measured-collectives:{measured.program.name}",
+        measured.collectives[:_MOST_ROWS],
+        {
+            "Collective": collective_text,
+            "Name:code": lambda own: own.collective.name,
+            "Source:code": lambda own: own.collective.source or "–",
+            "Executions": lambda own: f"{own.executions:g}",
+            "Seconds:seconds": lambda own: own.seconds,
+            Column("Exposed", "seconds", "Seconds in which the device does nothing else"): lambda own: (
+                own.exposed
+            ),
+            "Sent": lambda own: bytes_text(own.collective.wire_bytes_per_device),
+            "Rate": lambda own: (
+                UNKNOWN if own.bytes_per_second is None else si_text(own.bytes_per_second, "B/s")
+            ),
+            **({"Share of its links": lambda own: share_text(own.link_share)} if chip else {}),
+        },
+    )
+
+
+def _operations(measured: MeasuredStep) -> Table:
+    predicted = any(operation.predicted is not None for operation in measured.operations)
+    return Table.of(
+        f"measured-operations:{measured.program.name}",
+        measured.operations[:_MOST_ROWS],
+        {
+            "Operation:code": lambda own: own.name,
+            "Kind": lambda own: own.kind,
+            "Executions": lambda own: f"{own.executions:g}",
+            "Measured:seconds": lambda own: own.seconds,
+            **({"Predicted:seconds": lambda own: own.predicted} if predicted else {}),
+            "Source:code": lambda own: own.source or "–",
+        },
+    )
+
+
+def json_of(measured: MeasuredStep) -> dict[str, object]:
+    """Return the measured step for `predict --json`."""
+    return {
+        "seconds": measured.measured.seconds,
+        "low": measured.measured.low,
+        "high": measured.measured.high,
+        "sentence": measured.sentence or None,
+        "parts": [
+            {
+                "name": row.name,
+                "whole": row.whole,
+                "predicted": row.predicted,
+                "measured": row.measured,
+            }
+            for row in measured.rows
+        ],
+        "achieved": [
+            {"name": own.name, "per_second": own.per_second, "share": own.share} for own in measured.achieved
+        ],
+        "collectives": [
+            {
+                "name": own.collective.name,
+                "op": own.collective.op,
+                "axes": list(own.collective.axis_names),
+                "seconds": own.seconds,
+                "exposed": own.exposed,
+                "link_share": own.link_share,
+            }
+            for own in measured.collectives
+        ],
+    }

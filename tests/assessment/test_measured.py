@@ -1,0 +1,150 @@
+"""A measured step next to the prediction: the same parts of both, and what the machine achieved."""
+
+from __future__ import annotations
+
+import math
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+
+from inspector.assessment import assess, because, prediction_of
+from inspector.assessment.measured import MeasuredStep, measured_step
+from inspector.core import snapshot as snapshots
+from inspector.core.snapshot import Program, Snapshot
+from inspector.figures.timeline import timeline, trace_events
+from inspector.machines import hardware, targets
+from inspector.machines.links import collective_time
+from inspector.machines.mesh_links import links_of
+from inspector.machines.prediction.measured_spans import measured_spans
+from inspector.machines.prediction.simulation import MEASURED
+from inspector.producers.readers import profile
+from tests.producers.readers.profiles.tpu_files import Profile, usual_run
+
+pytestmark = pytest.mark.first_jax_is_enough
+
+V5E = hardware.CHIPS["v5e"]
+
+
+@pytest.fixture(scope="module")
+def tpu(tmp_path_factory: pytest.TempPathFactory) -> Snapshot:
+    folder = tmp_path_factory.mktemp("profile")
+    # All runs are equal, so that the mean run is the median one.
+    runs = {number: [usual_run(1000 * run) for run in range(3)] for number in range(4)}
+    Profile(runs).write(folder / "host.xplane.pb")
+    return profile.read(folder, "trace")
+
+
+def step_of(snapshot: Snapshot) -> tuple[Program, MeasuredStep]:
+    (program,) = snapshot.programs
+    measured = measured_step(snapshot, program, targets.chip_of(snapshot))
+    assert measured is not None
+    return program, measured
+
+
+def test_the_parts_of_a_measured_step_add_up_to_it(tpu: Snapshot) -> None:
+    _, measured = step_of(tpu)
+    assert measured.measured.kind == "measured"
+    assert measured.measured.seconds == pytest.approx(240e-6)
+    parts = measured.measured.parts
+    assert math.fsum(part.seconds for part in parts) == measured.measured.seconds
+    seconds = {(part.kind, part.axes): part.seconds for part in parts}
+    assert seconds["compute", None] == pytest.approx(112e-6)  # both iterations of the product
+    assert seconds["memory", None] == pytest.approx((20 + 40 + 8) * 1e-6)  # sine, sum, and the loop itself
+    assert seconds["inside", "axis_0"] == pytest.approx(41e-6)
+    assert seconds["rest", None] == pytest.approx((240 - 112 - 68 - 41) * 1e-6)
+    (communication,) = (part for part in parts if part.is_communication)
+    assert communication.hidden == pytest.approx(20e-6)
+
+
+def test_rows_have_the_prediction_for_the_same_part(tpu: Snapshot) -> None:
+    program, measured = step_of(tpu)
+    predicted = prediction_of(tpu, program, V5E)
+    assert predicted.totals is not None and measured.rows[0].predicted == predicted.seconds
+    rows = {(row.name, row.whole): row for row in measured.rows}
+    assert rows["matrix products", False].predicted == pytest.approx(predicted.totals.matrix)
+    assert rows["axis_0", False].predicted == pytest.approx(predicted.totals.exposed["axis_0"])
+    assert rows["axis_0", False].measured == pytest.approx(41e-6)
+    assert rows["axis_0", True].measured == pytest.approx(61e-6)
+    ratio = rows["matrix products", False].ratio
+    assert ratio == pytest.approx(112e-6 / predicted.totals.matrix)
+    assert "matrix products" in measured.sentence  # 112 of 240 µs, nearly none of which is predicted
+
+
+def test_achieved_rates_are_of_the_work_and_the_peaks(tpu: Snapshot) -> None:
+    program, measured = step_of(tpu)
+    products, hbm = measured.achieved
+    flops = 2 * 2 * 8**3  # two products of 8×8
+    assert products.per_second == pytest.approx(flops / 240e-6)
+    assert products.share == pytest.approx(flops / 240e-6 / V5E.flops_per_second["bf16"])
+    assert products.busy_share == pytest.approx(flops / 112e-6 / V5E.flops_per_second["bf16"])
+    assert program.work is not None and program.work.bytes_accessed is not None
+    assert hbm.share == pytest.approx(program.work.bytes_accessed / 240e-6 / V5E.hbm_bytes_per_second)
+
+
+def test_a_collective_has_the_share_of_its_links(tpu: Snapshot) -> None:
+    _, measured = step_of(tpu)
+    (collective,) = measured.collectives
+    assert tpu.mesh is not None and collective.executions == 1
+    link = links_of(tpu.mesh, V5E, [("axis_0",)])[("axis_0",)]
+    ideal = collective_time("all-reduce", 256, link).seconds  # type: ignore[arg-type]
+    assert collective.seconds == pytest.approx(61e-6) and collective.exposed == pytest.approx(41e-6)
+    assert collective.link_share == pytest.approx(ideal / 61e-6)
+    assert collective.bytes_per_second == pytest.approx(2 * 256 * 3 / 4 / 61e-6)
+
+
+def test_both_parts_of_an_asynchronous_collective_are_one_operation(tpu: Snapshot) -> None:
+    _, measured = step_of(tpu)
+    operations = {operation.name: operation for operation in measured.operations}
+    assert operations["all-reduce-start.4"].seconds == pytest.approx(41e-6)
+    assert "all-reduce-done.4" not in operations
+    assert operations["all-reduce-start.4"].predicted == pytest.approx(measured.rows[0].predicted, rel=0.01)
+    assert [own.seconds for own in measured.operations] == sorted(
+        (own.seconds for own in measured.operations), reverse=True
+    )
+
+
+def test_the_assessment_has_the_measured_parts(tpu: Snapshot) -> None:
+    assessed = assess(tpu)
+    assert assessed.chip == "v5e" and assessed.evidence is not None and assessed.evidence.stage == "measured"
+    assert assessed.step is not None and assessed.step.kind == "measured" and assessed.step.parts
+    assert "Matrix products" in because(assessed)
+
+
+def test_an_emulated_step_has_parts_and_no_prediction(tpu: Snapshot) -> None:
+    assert tpu.mesh is not None
+    emulated = replace(tpu, mesh=replace(tpu.mesh, device_kind="cpu"))
+    (program,) = emulated.programs
+    measured = measured_step(emulated, program, None)
+    assert measured is not None and measured.predicted is None and measured.sentence == ""
+    assert all(row.predicted is None for row in measured.rows)
+    assert measured_step(emulated, program, V5E) is None  # which is another machine
+
+
+def test_a_program_without_a_profile_has_no_measured_step(tpu: Snapshot) -> None:
+    (program,) = tpu.programs
+    without = replace(tpu, programs=(replace(program, trace=None),))
+    assert measured_step(without, without.programs[0], V5E) is None
+
+
+def test_the_timeline_has_a_row_of_the_profile(tpu: Snapshot) -> None:
+    program, measured = step_of(tpu)
+    assert measured.prediction is not None and measured.prediction.simulated is not None
+    spans = {(span.position, span.basis): span for span in measured_spans(program)}
+    periods = sorted((span.start, span.end) for span in spans.values())
+    microseconds = [(round(start * 1e6, 3), round(end * 1e6, 3)) for start, end in periods]
+    # The first product, the other iteration, start of the all-reduce, sine, its end, sum.
+    assert microseconds == [(2, 58), (58, 120), (121, 122), (125, 145), (146, 182), (200, 240)]
+    figure = timeline(measured.prediction.simulated, program, None, measured_spans(program))
+    assert figure is not None and figure.layout.xaxis.range[1] == pytest.approx(240e-6)
+    assert list(figure.layout.yaxis.ticktext)[:2] == [MEASURED, "core"]
+    events = trace_events(measured.prediction.simulated, program, measured_spans(program))
+    names = {event["tid"]: event["args"]["name"] for event in events if event["ph"] == "M"}
+    (row,) = (row for row, name in names.items() if name == MEASURED)
+    assert len([event for event in events if event["ph"] == "X" and event["tid"] == row]) == 6
+
+
+def test_a_profile_is_the_same_after_it_was_written(tpu: Snapshot, tmp_path: Path) -> None:
+    path = tmp_path / "trace.json"
+    path.write_text(snapshots.dumps(tpu))
+    assert snapshots.read(path) == tpu
