@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 import re
 from collections.abc import Sequence
+from dataclasses import asdict
 
 from inspector import assessment
 from inspector.compiled.op_name import PHASES, parse_op_name
@@ -23,9 +24,14 @@ from inspector.machines.prediction.calibration import (
     before_compile_constants,
     default_constants,
 )
+<<<<<<< HEAD
 from inspector.machines.prediction.measured_spans import measured_spans
 from inspector.machines.prediction.predicted import CLAIMED, Predicted
 from inspector.machines.prediction.simulation import Simulated, Span, executions
+=======
+from inspector.machines.prediction.predicted import CLAIMED, Iteration, Predicted
+from inspector.machines.prediction.simulation import Simulated, executions
+>>>>>>> 7667d780 (Bound each iteration of a loop of unknown trip count, and the iterations that its condition allows)
 from inspector.sections import unknown, verdict_bars
 from inspector.sections.causes import of_origins
 from inspector.sections.section import (
@@ -131,12 +137,19 @@ def _unsure(predicted: Predicted) -> str:
         return f", because {predicted.outside}.{bounds}"
     if not predicted.at_least:
         return ""
-    more = "".join(
-        f" Each further iteration of {label} takes about {seconds_text(seconds)}: state its trip count with "
-        f"--trips {label}=N."
-        for label, seconds in predicted.iterations
-    )
+    more = "".join(map(_iteration_text, predicted.each_iteration))
     return f", because {and_text(predicted.at_least[:3])}.{more}"
+
+
+def _iteration_text(iteration: Iteration) -> str:
+    takes = f"about {seconds_text(iteration.seconds)}"
+    if iteration.low is not None and iteration.high is not None:
+        takes += f", {seconds_text(iteration.low)} to {seconds_text(iteration.high)}"
+    limit = "" if iteration.most is None else f" Its condition allows {counted(iteration.most, 'iteration')}."
+    return (
+        f" Each further iteration of {iteration.label} takes {takes}: state its trip count with "
+        f"--trips {iteration.label}=N.{limit}"
+    )
 
 
 def blocks(predicted: Predicted, program: Program, mesh: Mesh) -> tuple[Block, ...]:
@@ -247,7 +260,8 @@ def prediction_text(predicted: Predicted) -> str:
     if predicted.seconds is None:
         return "unknown"
     if predicted.at_least:
-        return f"at least {seconds_text(predicted.seconds)}"
+        most = "" if predicted.most is None else f" and at most about {seconds_text(predicted.most)}"
+        return f"at least {seconds_text(predicted.seconds)}{most}"
     if predicted.low is None or predicted.high is None:
         return f"{seconds_text(predicted.seconds)}, interval unknown"
     low, high = seconds_text(predicted.low), seconds_text(predicted.high)
@@ -421,6 +435,7 @@ def json_of(predicted: Predicted, program: Program) -> dict[str, object]:
         "least": predicted.least,
         "most": predicted.most,
         "iterations": dict(predicted.iterations),
+        "each_iteration": [asdict(iteration) for iteration in predicted.each_iteration],
         "runs": predicted.interval.runs if predicted.interval else 0,
     }
     if predicted.simulated is None or predicted.seconds is None:

@@ -132,3 +132,42 @@ def test_the_cost_of_a_kernel_in_a_loop_counts_as_often_as_the_loop_runs() -> No
         assert stated.bytes_accessed == 1e6 + 10 * 2 * 1_000
         assert stated.not_counted == () and stated.kernels == ()
     assert assume(found, Assumed(kernels={"other": Cost(1.0, 1)})) == found
+
+
+POSITIONS = 12
+
+
+def generated(condition):
+    """Generate tokens until all are done, or until a condition of the position and of data ends it."""
+
+    def decode(x):
+        def going_on(state):
+            return condition(state[0], jnp.any(state[1] > 0.5))
+
+        return jax.lax.while_loop(going_on, lambda state: (state[0] + 1, body(state[1])), (jnp.int32(2), x))
+
+    return decode
+
+
+@pytest.mark.parametrize(
+    ("condition", "most"),
+    [
+        (lambda position, data: (position < POSITIONS) & data, POSITIONS - 2),
+        (lambda position, data: data & ~(position >= POSITIONS), POSITIONS - 2),
+        (lambda position, data: data & (position < POSITIONS) & (position != 5), 3),
+        (lambda position, data: data | (position < POSITIONS), None),
+        (lambda position, data: data, None),
+    ],
+)
+def test_the_condition_of_a_loop_limits_its_iterations(condition, most: int | None) -> None:
+    found = compiled(generated(condition))
+    (loop,) = found.open_choices
+    assert loop.most == most
+    bound = predicted(found, RECORD, V5E, platform="tpu")
+    (iteration,) = bound.each_iteration
+    assert iteration.most == most and bound.iterations == ((loop.label, iteration.seconds),)
+    assert iteration.low < iteration.seconds < iteration.high
+    assert (bound.most is None) == (most is None)
+    if most is not None:
+        longest = predicted(assume(found, Assumed({loop.name: most})), RECORD, V5E, platform="tpu")
+        assert bound.seconds < longest.seconds < longest.high == bound.most

@@ -67,9 +67,36 @@ class Loops:
                 self._trip_counts[key] = None
         return self._trip_counts[key]
 
+    def most_trips(self, computation: Computation, loop: Instruction) -> int | None:
+        """Return how often a while loop runs its body at most; None if its condition does not limit that.
+
+        A loop that generates tokens ends at the last position of its cache, or earlier if data says so.
+        """
+        root = self._root_of(loop, "condition")
+        try:
+            conditions = [] if root is None else self._conjuncts(root)
+            counts = [self._trips_of(Value(Frame(computation), loop), one) for one in conditions]
+        except TooLong:
+            return None
+        return min((count for count in counts if count is not None), default=None)
+
+    def _conjuncts(self, value: Value) -> list[Value]:
+        """Return the conditions that must all hold if a value is true."""
+        with self._one_step(value.instruction):
+            if value.instruction.opcode == "and":
+                operands = self._backward.operands(value)
+                return [condition for operand in operands for condition in self._conjuncts(operand)]
+            if value.instruction.opcode in ("compare", "not"):
+                return [value]
+            sources = self._backward.sources(value, _SAME_VALUE)
+            return self._conjuncts(sources[0]) if len(sources) == 1 else []
+
     def _trips(self, loop: Value) -> int | None:
         root = self._root_of(loop.instruction, "condition")
-        compared = None if root is None else self._comparison(root)
+        return None if root is None else self._trips_of(loop, root)
+
+    def _trips_of(self, loop: Value, condition: Value) -> int | None:
+        compared = self._comparison(condition)
         if compared is None:
             return None
         left, right, direction, dtype = compared

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from inspector.compiled.hlo.analysis import Analysis
-from inspector.compiled.hlo.module import Instruction, Module
+from inspector.compiled.hlo.module import Computation, Instruction
 from inspector.core.snapshot import OpenChoice
 
 
@@ -19,13 +19,13 @@ def open_choices(analysis: Analysis) -> tuple[OpenChoice, ...]:
     if not names:
         return ()
     return tuple(
-        _choice(module, instruction)
-        for _, instruction in module.instructions
+        _choice(analysis, computation, instruction)
+        for computation, instruction in module.instructions
         if instruction.name in names and instruction.opcode in ("while", "conditional")
     )
 
 
-def _choice(module: Module, instruction: Instruction) -> OpenChoice:
+def _choice(analysis: Analysis, computation: Computation, instruction: Instruction) -> OpenChoice:
     branches = sum(call.role == "branch" for call in instruction.called)
     # With a predicate, the first branch is the one for true. With an index, JAX's `cond` puts it last.
     by_predicate = "true_computation" in instruction.attributes
@@ -35,5 +35,6 @@ def _choice(module: Module, instruction: Instruction) -> OpenChoice:
         branches,
         0 if by_predicate else max(branches - 1, 0),
         instruction.metadata.get("op_name") or None,
-        module.source(instruction.metadata),
+        analysis.module.source(instruction.metadata),
+        None if branches else analysis.loops.most_trips(computation, instruction),
     )

@@ -20,7 +20,7 @@ import numpy as np
 
 from inspector.core import assumed
 from inspector.core.formatting import and_text, counted, seconds_text
-from inspector.core.snapshot import Mesh, Platform, Prediction, Program, Snapshot
+from inspector.core.snapshot import Mesh, OpenChoice, Platform, Prediction, Program, Snapshot
 from inspector.machines.cost import hbm_time
 from inspector.machines.evidence import (
     evidence_on,
@@ -62,6 +62,7 @@ LEAST_MATRIX_SHARE = 0.25
 _START_SECONDS = 5e-6
 # A difference of the least and the most that branches cost below this share is no difference.
 _NEGLIGIBLE = 0.01
+_MANY = 1_000  # iterations whose mean has nothing of the first one
 
 Links = Mapping[tuple[str, ...], Link | NoLink]
 
@@ -85,6 +86,24 @@ class Interval:
 
 
 @dataclass(frozen=True)
+class Iteration:
+    """One more iteration of a loop whose trip count is unknown, such as a token that a model generates.
+
+    Attributes:
+      label: The line of the loop, or else the name of its instruction.
+      seconds: The time of an iteration.
+      low, high: Its interval or bounds, as for a step. None if unknown.
+      most: The most iterations, if the condition of the loop limits them. None if it does not.
+    """
+
+    label: str
+    seconds: float
+    low: float | None
+    high: float | None
+    most: int | None
+
+
+@dataclass(frozen=True)
 class Predicted:
     """The predicted step of a program on a chip.
 
@@ -104,9 +123,10 @@ class Predicted:
         cost is unknown. `seconds` is that bound, and there is no interval.
       outside: Why published runs say nothing about this program, as a clause. Its ends are bounds then.
       least: Lower bound of the step in seconds: its longest term at the peaks of the chip.
-      most: If `outside`, seconds of the step if nothing overlaps, operations start slowly, and the prediction
+      most: If the conditions of all loops of unknown trip count limit it, seconds with the most iterations.
+        If `outside`, seconds of the step if nothing overlaps, operations start slowly, and the prediction
         is wrong by more than the worst one of a published run, the more the farther it is from these.
-      iterations: The loops whose trip count is unknown, and the seconds that another iteration takes.
+      each_iteration: What another iteration of each loop takes whose trip count is unknown.
       short: Whether a partitioned program is so short that none of its transfers is hidden.
       longest: The term that `least` consists of; None if that is what HBM reads and writes.
     """
@@ -125,9 +145,14 @@ class Predicted:
     outside: str | None = None
     least: float | None = None
     most: float | None = None
-    iterations: tuple[tuple[str, float], ...] = ()
+    each_iteration: tuple[Iteration, ...] = ()
     short: bool = False
     longest: Term | None = None
+
+    @property
+    def iterations(self) -> tuple[tuple[str, float], ...]:
+        """The loops whose trip count is unknown, and the seconds that another iteration takes."""
+        return tuple((iteration.label, iteration.seconds) for iteration in self.each_iteration)
 
     @property
     def totals(self) -> Totals | None:
@@ -304,12 +329,11 @@ def _with_open_choices(program: Program, predict: Callable[[Program], Predicted]
     reasons = [f"the loop {choice.label} counts once: its trip count is unknown" for choice in loops]
     if largest.seconds != smallest.seconds:
         reasons += [f"the branches of {choice.label} do not count" for choice in branches]
-    iterations = []
-    for choice in loops:
-        twice = assumed.assume(program, assumed.Assumed({choice.name: 2}))
-        longer = predict(assumed.once(twice)).seconds
-        if longer is not None and longer > largest.seconds:
-            iterations.append((choice.label, longer - largest.seconds))
+    iterations = (_iteration(program, choice, largest, predict) for choice in loops)
+    limits = {choice.name: choice.most for choice in loops if choice.most is not None}
+    most = None
+    if len(limits) == len(loops):
+        most = predict(assumed.once(assumed.assume(program, assumed.Assumed(limits)))).high
     bound = smallest.least if smallest.seconds is not None else 0.0
     return replace(
         largest,
@@ -319,9 +343,37 @@ def _with_open_choices(program: Program, predict: Callable[[Program], Predicted]
         outside=None,
         least=bound,
         longest=smallest.longest,
-        most=None,
-        iterations=tuple(iterations),
+        most=most,
+        each_iteration=tuple(iteration for iteration in iterations if iteration is not None),
     )
+
+
+def _iteration(
+    program: Program, loop: OpenChoice, first: Predicted, predict: Callable[[Program], Predicted]
+) -> Iteration | None:
+    """Return what another iteration of a loop takes; None if that is unknown, or nothing.
+
+    Args:
+      first: the prediction with one iteration of each loop.
+    """
+
+    def of(trips: int) -> Predicted:
+        return predict(assumed.once(assumed.assume(program, assumed.Assumed({loop.name: trips}))))
+
+    twice = of(2)
+    if twice.seconds is None or first.seconds is None or twice.seconds <= first.seconds:
+        return None
+    # The longest part of many iterations is that of each.
+    many = of(_MANY + 1)
+    low = high = None
+    if many.low is not None and first.low is not None:
+        low = (many.low - first.low) / _MANY
+    if twice.high is not None and first.high is not None:
+        high = twice.high - first.high
+    seconds = twice.seconds - first.seconds
+    if low is not None and high is not None and not low <= seconds <= high:
+        low = high = None
+    return Iteration(loop.label, seconds, low, high, loop.most)
 
 
 @dataclass(frozen=True)
