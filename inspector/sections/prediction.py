@@ -24,14 +24,9 @@ from inspector.machines.prediction.calibration import (
     before_compile_constants,
     default_constants,
 )
-<<<<<<< HEAD
 from inspector.machines.prediction.measured_spans import measured_spans
-from inspector.machines.prediction.predicted import CLAIMED, Predicted
-from inspector.machines.prediction.simulation import Simulated, Span, executions
-=======
 from inspector.machines.prediction.predicted import CLAIMED, Iteration, Predicted
-from inspector.machines.prediction.simulation import Simulated, executions
->>>>>>> 7667d780 (Bound each iteration of a loop of unknown trip count, and the iterations that its condition allows)
+from inspector.machines.prediction.simulation import Simulated, Span, executions
 from inspector.sections import unknown, verdict_bars
 from inspector.sections.causes import of_origins
 from inspector.sections.section import (
