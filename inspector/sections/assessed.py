@@ -30,10 +30,9 @@ def of_assessment(assessment: Assessment, before: Assessment | None = None) -> F
     step = "Step" if known is None else f"Step, {known.kind}"
     if known is None and assessment.chip is None:
         step = "Step, needs a run or a chip"
-    if known is not None and known.interval:
-        step += f", {'80% of steps ' * (known.kind == 'measured')}{known.interval}"
-    if known is not None and known.outside:
-        step += ", unchecked"
+    if known is not None and (known.interval or known.outside):
+        ends = "80% of steps " if known.kind == "measured" else "unchecked " if known.outside else ""
+        step += f", {ends}{known.interval}".rstrip()
     sent = assessment.traffic
     traffic = "Traffic"
     if sent is not None and sent.bytes:

@@ -24,14 +24,15 @@ from inspector.compare.search.transfers import (
     least_transfers,
 )
 from inspector.core.rules import partition_spec
-from inspector.core.snapshot import Collective, KernelWork, MatmulFlops, Mesh, Program, Work
+from inspector.core.snapshot import KernelWork, MatmulFlops, Mesh, Program, Work
 from inspector.layout import Layout
 from inspector.machines.hardware import Chip
-from inspector.machines.links import Link, NoLink, levels
+from inspector.machines.links import Link, NoLink, collective_time
 from inspector.machines.mesh_links import links_of
 from inspector.machines.prediction.calibration import before_compile_constants, default_constants
+from inspector.machines.prediction.collective_cost import expected
 from inspector.machines.prediction.emulated import emulated_seconds
-from inspector.machines.prediction.predicted import Predicted, predicted, shortest_seconds
+from inspector.machines.prediction.predicted import predicted, shortest_seconds
 
 # The logical axes that can shard each dimension of an array or product, of each one that it can be; None if
 # they are unknown.
@@ -40,6 +41,9 @@ Dimensions: TypeAlias = tuple[tuple[Names, ...], ...] | None
 # The estimated traffic of the whole program, over that of the partitioned ones on all devices together, was
 # up to 1.011 where nothing is repeated: a collective ends a fusion, so that other values are in memory.
 _TRAFFIC = 0.98
+# Bytes of a collective so large that its latency is nothing.
+_LARGE = 1e15
+_ROUNDED = 1 - 1e-9  # bounds and predictions are added in another order
 _OF_THE_MESH = {"mesh", "axes", "rules", "optimizer_axes"}
 
 
@@ -88,16 +92,14 @@ def least_seconds(
         return predicted(program, mesh, chip).seconds or 0.0
     shortest = shortest_seconds()
 
-    def with_transfers(exposed_share: float) -> Predicted:
-        return predicted(_with_transfers(program, amounts, layout, mesh, chip, exposed_share), mesh, chip)
-
+    with_transfers = functools.partial(_with_transfers, program, amounts, layout, mesh, chip)
     if (predicted(program, mesh, chip).seconds or 0.0) < shortest:
         # All transfers of a short step count, but with more work it may not be short.
-        whole = with_transfers(1.0).seconds or 0.0
+        whole = with_transfers(1.0)
         if whole < shortest:
             return whole
-    prediction = with_transfers(before_compile_constants().exposed_share)
-    return shortest if prediction.short else prediction.seconds or 0.0
+        return max(shortest, with_transfers(before_compile_constants().exposed_share))
+    return with_transfers(before_compile_constants().exposed_share)
 
 
 def alike_key(amounts: Amounts | None, layout: Layout) -> str | None:
@@ -188,11 +190,14 @@ def _with_transfers(
     mesh: Mesh,
     chip: Chip,
     exposed_share: float,
-) -> Program:
-    """Return a program with the transfers of its products, and with what they read and write."""
+) -> float:
+    """Return the least seconds of a program with the transfers of its products, and their traffic in HBM.
+
+    A compiler combines transfers, and then waits for their latency once. So they count without it, at the
+    rate of large ones.
+    """
     sizes = {name: size for name, size in mesh.sizes.items() if size > 1}
-    if program.work is None:
-        return program
+    assert program.work is not None
     constants, defaults = before_compile_constants(), default_constants(chip)
 
     @functools.cache
@@ -200,12 +205,17 @@ def _with_transfers(
         return links_of(mesh, chip, [axes])[axes]
 
     @functools.cache
-    def transfer(op: str, axes: tuple[str, ...], payload: float) -> float:
+    def per_byte(op: str, axes: tuple[str, ...]) -> tuple[float, float]:
+        """Return the expected seconds that count, and the least seconds of the transfer itself."""
         link = link_of(axes)
         if isinstance(link, NoLink):
-            return 0.0
-        inside, between = levels(op, payload, link)
-        return inside * exposed_share + between / defaults.dcn_efficiency
+            return 0.0, 0.0
+        cost = expected(op, _LARGE, link, defaults)
+        counted = cost.inside * exposed_share + cost.between
+        return counted / _LARGE, collective_time(op, _LARGE, link).seconds / _LARGE
+
+    def transfer(op: str, axes: tuple[str, ...], payload: float) -> float:
+        return payload * per_byte(op, axes)[0]
 
     def flops(number: float, dtype: str) -> float:
         peak = chip.peak(dtype)
@@ -218,32 +228,24 @@ def _with_transfers(
     )
     shared = _Shared(layout, mesh)
     spec_of = functools.partial(partition_spec, rules=layout.rules)
-    sent: dict[tuple[str, tuple[str, ...], int], float] = {}
-    traffic = 0.0
-    for contraction in amounts.contractions:
-        for each in least_transfers(contraction, sizes, shared.axes, spec_of, costs):
-            key = (each.op, each.axes, int(each.payload))
-            sent[key] = sent.get(key, 0.0) + each.executions
-            traffic += each.more_traffic
-    collectives = tuple(
-        Collective(
-            op=op,
-            asynchronous=False,
-            name=f"least.{number}",
-            computation="least",
-            executions=executions,  # type: ignore[arg-type]
-            conditional=False,
-            mesh_axes=axes,
-            group_size=mesh.ways(axes),
-            groups=mesh.size // mesh.ways(axes),
-            payload_bytes=payload,
-            wire_bytes_per_device=payload,
-        )
-        for number, ((op, axes, payload), executions) in enumerate(sent.items())
-    )
+    transfers = [
+        each
+        for contraction in amounts.contractions
+        for each in least_transfers(contraction, sizes, shared.axes, spec_of, costs)
+    ]
     fused = program.work.fused_bytes
-    more = None if fused is None else fused + _TRAFFIC * traffic
-    return replace(program, collectives=collectives, work=replace(program.work, fused_bytes=more))
+    if fused is not None:
+        fused += _TRAFFIC * sum(each.more_traffic for each in transfers)
+    alone = predicted(replace(program, work=replace(program.work, fused_bytes=fused)), mesh, chip)
+    seconds = alone.seconds or 0.0
+    if alone.at_least:
+        return seconds
+    sent = sum(each.executions * transfer(each.op, each.axes, each.payload) for each in transfers)
+    by_axes: dict[tuple[str, ...], float] = {}
+    for each in transfers:
+        least = each.executions * each.payload * per_byte(each.op, each.axes)[1]
+        by_axes[each.axes] = by_axes.get(each.axes, 0.0) + least
+    return max(seconds + sent, *by_axes.values(), 0.0) * _ROUNDED
 
 
 class _Shared:
