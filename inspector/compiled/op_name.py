@@ -87,7 +87,10 @@ def _operation(parts: tuple[str, ...]) -> OpName:
     for part in parts[1:-1]:
         if part.startswith("jit("):
             scopes = _without_repetition(scopes)
-        scopes += _scopes(part, transforms)
+        own = _scopes(part, transforms)
+        if "." in part and own == scopes[-1:]:
+            continue  # `attention/attention.product`: a module calls a method of its own
+        scopes += own
     primitive = (_scopes(parts[-1], set(), called=True) or [parts[-1]])[-1]
     in_module = bool(scopes) and _ROOT_MODULE.match(scopes[0]) is not None
     if in_module:

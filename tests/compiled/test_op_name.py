@@ -54,6 +54,11 @@ NAMES = {
     "jit(apply)/MLP/DotReluDot_0/dot_general": ("forward", "DotReluDot_0", "dot_general"),
     "jit(init)/MLP/Dense_0/jit(_truncated_normal)/erf": ("init", "Dense_0", "erf"),
     "jit(init)/MLP/Dense_0/jit(_threefry_fold_in)/Dense.__call__/add": ("init", "Dense_0", "add"),
+    # A module that calls a method of its own is one module.
+    "jit(step)/jvp(MLP)/block_0/attention/attention.product/bsm,mnh->bsnh/dot_general": (
+        "forward", "block_0/attention", "dot_general",
+    ),
+    "jit(step)/jvp(MLP)/embed.attend/dot_general": ("forward", "embed", "dot_general"),
     "jit(condf)/cond/branch_0_fun/dot_general": ("unknown", "", "dot_general"),
     "checkpoint/rematted_computation/reduce_sum": ("rematerialised", "", "reduce_sum"),
     "state.params['W2'].value": ("unknown", "", ""),
