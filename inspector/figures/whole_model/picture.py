@@ -25,9 +25,8 @@ from inspector.figures.whole_model.tiles import Scale
 _BESIDE_PX = 760  # at least this wide, headings are left and the machine is right of the tiles
 _HEAD_PX, _MACHINE_PX = 122, 140
 _GAP_PX = 14  # between groups
-# The longest side and the narrowest column, for texts; the first with which one line is enough.
+# The longest side and the narrowest column, for texts; the first with which the lines are fewest.
 _LONGEST_PX = ((120, 70), (108, 68), (92, 66), (78, 64), (64, 62), (52, 60), (44, 58), (36, 56))
-_WRAPPED_LONGEST_PX, _WRAPPED_COLUMN_PX = 92, 66
 _FRAME_PX = 8  # inside of a frame
 _NAME_PX, _TEXT_PX, _SMALL_PX, _LINE_PX = 12, 11.5, 10.5, 14
 _MOST_RADIUS_PX, _ROW_RADIUS_PX, _LEAST_RADIUS_PX = 11.0, 6.0, 1.5
@@ -73,7 +72,7 @@ class _Sheet:
     least_bytes: float
     head: float
     width: float
-    column: float = _WRAPPED_COLUMN_PX
+    column: float
 
 
 def draw(model: WholeModel, *, width_px: int = 960, titled: bool = True) -> Svg:
@@ -92,7 +91,7 @@ def draw(model: WholeModel, *, width_px: int = 960, titled: bool = True) -> Svg:
     sheet = _Sheet(
         canvas,
         model,
-        Scale.of(all_tiles, _WRAPPED_LONGEST_PX),
+        Scale.of(all_tiles, _LONGEST_PX[0][0]),
         Scale.of(activations, _LANE_TILE_PX),
         _kinds(moves, least),
         most,
@@ -100,17 +99,18 @@ def draw(model: WholeModel, *, width_px: int = 960, titled: bool = True) -> Svg:
         least,
         head,
         flow,
+        _LONGEST_PX[0][1],
     )
     y = _heading(sheet, width_px, titled)
     legend = _legend(sheet)
     # On a narrow page, what most readers need first is above the tiles, and the rest below them.
     y = _written(sheet, 0, y, width_px, _DOT.join(legend if beside else legend[:2]))
     top = y
-    lines = _line_up(sheet)
+    lines: list[list[_Column]] = []
     for longest, column in _LONGEST_PX:
         fitting = replace(sheet, scale=Scale.of(all_tiles, longest), column=column)
-        if len(lines) > 1 and len(fewer := _line_up(fitting)) < len(lines):
-            sheet, lines = fitting, fewer
+        if not lines or (len(lines) > 1 and len(_line_up(fitting)) < len(lines)):
+            sheet, lines = fitting, _line_up(fitting)
     for line in lines:
         y = _draw_line(sheet, line, y) + 6
     y = _elsewhere(sheet, y)
