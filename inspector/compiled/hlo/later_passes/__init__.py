@@ -13,42 +13,14 @@ compiler for TPUs does was measured with libtpu 0.0.42 (`benchmarks/agreement.py
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, replace
-from types import MappingProxyType
+from collections.abc import Sequence
+from dataclasses import replace
 
 from inspector.compiled.hlo.later_passes import gathers, narrowing, reductions, slices
-from inspector.compiled.hlo.later_passes.passes import (
-    MOVES,
-    REASONS,
-    Change,
-    Passes,
-    Reason,
-)
-from inspector.compiled.hlo.module import Instruction, Module
+from inspector.compiled.hlo.later_passes.passes import MOVES, Passes
+from inspector.compiled.hlo.module import Computation, Instruction, Module
 from inspector.core.collectives import BY_OPCODE
 from inspector.core.snapshot import Platform
-
-__all__ = ["MEANINGS", "REASONS", "Change", "Passed", "Reason", "as_compiled_for", "with_changes"]
-
-MEANINGS: Mapping[Reason, str] = MappingProxyType({
-    "reassociated": "one all-reduce of a sum replaces one of each summand",
-    "folded": "one collective over several mesh axes replaces one over each",
-    "reduce-scatter": "a reduce-scatter replaces an all-reduce and a slice",
-    "narrower": "the same elements in a type of half the size or less",
-    "broadcast": "an array is gathered before it is broadcast",
-    "merged": "merged with an equal one",
-    "gathered-again": "the backward pass gathers the array again",
-    "between-slices": "done inside of each TPU slice and between slices apart",
-})  # fmt: skip
-
-
-@dataclass(frozen=True)
-class Passed:
-    """A module after the passes, and what they changed, in their order."""
-
-    module: Module
-    changes: tuple[Change, ...] = ()
 
 
 def as_compiled_for(
@@ -69,34 +41,30 @@ def as_compiled_for(
       slice_numbers: the number of the TPU slice of each partition; None for one slice.
       torus: the sides of a TPU slice in chips; None if they are unknown.
     """
-    return with_changes(module, kind, slice_numbers, torus).module
-
-
-def with_changes(
-    module: Module,
-    kind: Platform | None,
-    slice_numbers: Sequence[int] | None = None,
-    torus: Sequence[int] | None = None,
-) -> Passed:
-    """Return what `as_compiled_for` returns, with the reason of each change."""
     if kind not in ("tpu", "gpu"):
-        return Passed(module)
-    changes: list[Change] = []
-    computations = []
-    for computation in module.computations:
-        changed = computation
-        if computation.complete and any(
-            instruction.opcode in BY_OPCODE for instruction in computation.instructions
-        ):
-            passes = Passes(module, computation, slice_numbers, torus)
-            passes.apply(("copy",), _remove_copy)
-            (_run_for_gpu if kind == "gpu" else _run_for_tpu)(passes)
-            changes += passes.changes
-            changed = passes.edited.computation()
-        computations.append(changed)
-    if not changes:
-        return Passed(module)
-    return Passed(replace(module, computations=tuple(computations)), tuple(changes))
+        return module
+    computations = tuple(
+        _passed(module, computation, kind, slice_numbers, torus) for computation in module.computations
+    )
+    return module if computations == module.computations else replace(module, computations=computations)
+
+
+def _passed(
+    module: Module,
+    computation: Computation,
+    kind: Platform,
+    slice_numbers: Sequence[int] | None,
+    torus: Sequence[int] | None,
+) -> Computation:
+    """Return a computation after the passes; the same one if they change nothing."""
+    if not computation.complete or not any(
+        instruction.opcode in BY_OPCODE for instruction in computation.instructions
+    ):
+        return computation
+    passes = Passes(module, computation, slice_numbers, torus)
+    passes.apply(("copy",), _remove_copy)
+    (_run_for_gpu if kind == "gpu" else _run_for_tpu)(passes)
+    return passes.edited.computation()
 
 
 def _remove_copy(passes: Passes, copy: Instruction) -> None:

@@ -58,7 +58,6 @@ def fold_gathers(passes: Passes, outer: Instruction) -> None:
     result = passes.transposed(gathered, [*counts, *array.sizes], order, outer.shape_text, outer)
     edited.replace(outer, result)
     edited.rename(gathered, outer.name)
-    passes.changed("folded", (inner.name, outer.name), (outer.name,))
 
 
 def gather_again(passes: Passes) -> None:
@@ -81,8 +80,6 @@ def gather_again(passes: Passes) -> None:
                 places |= dict.fromkeys((copy.name for copy in copies), places[following.name])
                 edited.replace(chain[-1], copies[-1], users[number:])
                 passes.repeated |= {copy.name for copy in copies}
-                names = collective.name, copies[0].name
-                passes.changed("gathered-again", names[:1], names)
                 break
 
 
@@ -138,14 +135,11 @@ def gather_before_broadcast(passes: Passes, collective: Instruction) -> None:
     )
     edited.replace(collective, after)
     edited.rename(gathered, collective.name)
-    passes.changed("broadcast", (collective.name,), (collective.name,))
 
 
 def merge_equal(passes: Passes) -> None:
     """Keep one of equal collectives of the same value, which narrower types can make equal: `HloCSE`."""
     edited = passes.edited
-    if not any(change.reason == "narrower" for change in passes.changes):
-        return
     known: dict[object, Instruction] = {}
     compared = {*MOVES, "convert", "transpose", "reshape"}
     for name in [name for name, op in edited.instructions.items() if op.opcode in compared]:
@@ -166,5 +160,3 @@ def merge_equal(passes: Passes) -> None:
         if first is instruction:
             continue
         edited.replace(instruction, first)
-        if instruction.opcode in MOVES:
-            passes.changed("merged", (first.name, name), (first.name,))

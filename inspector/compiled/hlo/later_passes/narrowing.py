@@ -110,4 +110,3 @@ def _narrow(passes: Passes, collective: Instruction, value: Instruction) -> None
     moved = edited.set_operands(moved, [value.name])
     users = edited.users(moved)
     edited.replace(moved, passes.converted(moved, wide, moved), users)
-    passes.changed("narrower", (collective.name,), (collective.name,))

@@ -22,65 +22,37 @@ _COMPUTED: Mapping[str, Callable[..., np.ndarray]] = {
 _DEEPEST = 30
 
 
-class ElidedTable(Exception):
-    """The text has `{...}` for the elements of a table, as XLA writes it for more than ten."""
-
-
 def offsets_by_partition(
-    computation: EditedComputation, offset: Instruction, partitions: int
+    computation: EditedComputation, offset: Instruction, partitions: int, depth: int = 0
 ) -> np.ndarray | None:
-    """Return the value of a scalar for each partition, (partitions,); None if other values decide it.
-
-    Raises:
-      ElidedTable: the value is in a table that the text lacks. `xla_dump_large_constants` writes it.
-    """
-    return _values(computation, offset, partitions, 0)
-
-
-def _values(
-    computation: EditedComputation, value: Instruction, partitions: int, depth: int
-) -> np.ndarray | None:
-    opcode = value.opcode
+    """Return the value of a scalar for each partition, (partitions,); None if other values decide it."""
+    opcode = offset.opcode
     if depth > _DEEPEST:
         return None
     if opcode == "partition-id":
         return np.arange(partitions)
     if opcode == "constant":
-        literal = _literal(value)
-        return None if len(literal) != 1 else np.full(partitions, literal[0])
-    operands = computation.operands(value)
-    if value.does in SAME_DATA and len(operands) == 1:
-        return _values(computation, operands[0], partitions, depth + 1)
-    if opcode in _COMPUTED and len(operands) == 2:
-        sides = [_values(computation, side, partitions, depth + 1) for side in operands]
-        if sides[0] is None or sides[1] is None:
-            return None
-        return np.asarray(_COMPUTED[opcode](*sides))
-    if opcode == "dynamic-slice" and len(operands) == 2:
-        index = _values(computation, operands[1], partitions, depth + 1)
-        table = _table(operands[0])
-        if table is None or index is None:
-            return None
-        return np.asarray(table[np.clip(index, 0, len(table) - 1)])
-    return None
-
-
-def _table(source: Instruction) -> np.ndarray | None:
-    """Return a constant list of integers; None if the instruction is something else."""
-    shape = source.shape
-    if shape is None or len(shape.dimensions) != 1 or not shape.dimensions[0]:
+        literal = _integers(offset)
+        return np.full(partitions, literal[0]) if len(literal) == 1 else None
+    operands = computation.operands(offset)
+    table = None
+    if opcode == "dynamic-slice" and len(operands) == 2 and operands[0].opcode == "constant":
+        table = _integers(operands.pop(0))
+    elif not (opcode in _COMPUTED or (offset.does in SAME_DATA and len(operands) == 1)):
         return None
-    if source.opcode == "iota":
-        return np.arange(shape.dimensions[0])
-    if source.opcode != "constant":
-        return None
-    if "..." in source.operands_text:
-        raise ElidedTable
-    literal = _literal(source)
-    return np.array(literal) if len(literal) == shape.dimensions[0] else None
+    values = []
+    for operand in operands:
+        value = offsets_by_partition(computation, operand, partitions, depth + 1)
+        if value is None:
+            return None
+        values.append(value)
+    if table is not None:
+        return table[np.clip(values[0], 0, len(table) - 1)] if len(table) else None
+    return np.asarray(_COMPUTED[opcode](*values)) if opcode in _COMPUTED else values[0]
 
 
-def _literal(constant: Instruction) -> list[int]:
+def _integers(constant: Instruction) -> np.ndarray:
+    """Return the elements of a constant; none if they are no integers."""
     if constant.shape_text is None or constant.shape_text[0] not in "su":
-        return []
-    return [int(number) for number in _INTEGER.findall(constant.operands_text)]
+        return np.empty(0, int)
+    return np.array([int(number) for number in _INTEGER.findall(constant.operands_text)], int)

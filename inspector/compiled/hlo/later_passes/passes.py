@@ -5,8 +5,7 @@ from __future__ import annotations
 import math
 import re
 from collections.abc import Callable, Iterable, Sequence
-from dataclasses import dataclass
-from typing import Literal, NamedTuple, get_args
+from typing import NamedTuple
 
 from inspector.compiled.hlo import replica_groups
 from inspector.compiled.hlo.later_passes.edited import EditedComputation
@@ -16,12 +15,6 @@ from inspector.compiled.hlo.shapes import element_bits
 from inspector.compiled.hlo.text import VALUE
 from inspector.core.collectives import OPERATIONS
 from inspector.core.errors import InvalidInput
-
-Reason = Literal[
-    "reassociated", "folded", "reduce-scatter", "narrower", "broadcast", "merged", "gathered-again",
-    "between-slices",
-]  # fmt: skip
-REASONS: tuple[Reason, ...] = get_args(Reason)
 
 # Collectives that move elements and change none.
 MOVES = tuple(operation.name for operation in OPERATIONS.values() if not operation.reduces)
@@ -33,19 +26,6 @@ _PAIRS = re.compile(rf"(\bsource_target_pairs\s*+=\s*+){VALUE}", re.S)
 _TO_APPLY = re.compile(r",\s*+to_apply\s*+=\s*+%?+([^\s,]++)")
 _DIMENSIONS = re.compile(r"\bdimensions\s*+=\s*+\{([\d,]*+)\}")
 _DTYPE = re.compile(r"[a-z]\w*+(?=\[)")
-
-
-@dataclass(frozen=True)
-class Change:
-    """Collectives that a pass replaced by others. Names are those of one computation.
-
-    before: names in the partitioned program, or in what an earlier pass made of it. after: names afterwards.
-    """
-
-    reason: Reason
-    computation: str
-    before: tuple[str, ...]
-    after: tuple[str, ...]
 
 
 class Array(NamedTuple):
@@ -91,7 +71,6 @@ class Passes:
         square = len(sides) == 2 and sides[0] == sides[1] > 2
         self.whole_rings = not square and len(sides) < 3
         self.edited = EditedComputation(computation)
-        self.changes: list[Change] = []
         self.repeated: set[str] = set()
 
     def apply(self, opcodes: Iterable[str], change: Callable[[Passes, Instruction], None]) -> None:
@@ -102,9 +81,6 @@ class Passes:
             instruction = edited.get(name)
             if instruction is not None:
                 change(self, instruction)
-
-    def changed(self, reason: Reason, before: Sequence[str], after: Sequence[str]) -> None:
-        self.changes.append(Change(reason, self.edited.name, tuple(before), tuple(after)))
 
     def groups(self, collective: Instruction) -> Groups | None:
         """Return the groups of partitions, each in the order of the text; None if they are not known."""

@@ -79,7 +79,6 @@ def reduce_in_slices(passes: Passes, collective: Instruction) -> None:
     if (collective.shape.bytes or 0) < count * _TILE_BYTES or elements % count:
         reduced = edited.insert("all-reduce", array.text, [value.name], inside, collective, f"{name}.inside")
         edited.set_operands(edited.set_attributes(collective, between), [reduced.name])
-        passes.changed("between-slices", (name,), (reduced.name, name))
         return
     flat, part = array.resized([elements]).text, array.resized([elements // count]).text
     own = metadata(collective)
@@ -96,7 +95,6 @@ def reduce_in_slices(passes: Passes, collective: Instruction) -> None:
     after = edited.insert("reshape", collective.shape_text or "", [gathered.name], own, collective)
     edited.replace(collective, after)
     edited.rename(reduced, name)
-    passes.changed("between-slices", (name,), (scattered.name, name, gathered.name))
 
 
 def gather_in_slices(passes: Passes, collective: Instruction) -> None:
@@ -131,7 +129,6 @@ def gather_in_slices(passes: Passes, collective: Instruction) -> None:
     edited.rename(gathered, name)
     if name in passes.repeated:
         passes.repeated.add(outer.name)
-    passes.changed("between-slices", (name,), (outer.name, name))
 
 
 def permute_in_slices(passes: Passes, collective: Instruction) -> None:
@@ -174,4 +171,3 @@ def permute_in_slices(passes: Passes, collective: Instruction) -> None:
         result = edited.insert("add", shape, [result.name, other.name], metadata(collective), collective)
     edited.replace(collective, result)
     edited.rename(moved[0], name)
-    passes.changed("between-slices", (name,), (name, *(op.name for op in moved[1:])))
