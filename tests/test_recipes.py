@@ -32,7 +32,8 @@ GENERATED = {
     "docs/reference/snapshot.md": "docs.generate_reference",
     "inspector/core/snapshot.schema.json": "inspector.core.schema",
 }
-MEASURED = {"inspector/machines/prediction/accuracy.json"}  # chips of published runs
+# Chips and models of published runs.
+MEASURED = {"inspector/machines/prediction/accuracy.json", "inspector/compare/measured/published_runs.py"}
 # By recipe: NAME in its paths, and the text by which files name the entry.
 ENTRIES = {
     "chip": ("b200", "b200"),
