@@ -10,7 +10,7 @@ from inspector.assessment import part_text, prediction_of
 from inspector.compare.caveats import remark
 from inspector.compare.compared import Compared, other_model, work_of
 from inspector.compare.question import REJECTED, SAME_WORK, UNKNOWN, Answer, Row, Statement
-from inspector.core.assessment import FLOPS, MEMORY, STEP, TRAFFIC
+from inspector.core.assessment import FLOPS, INTERVAL, MEMORY, STEP, TRAFFIC
 from inspector.core.formatting import bytes_text, mesh_axes_text, seconds_text
 from inspector.core.step_program import step_program
 from inspector.core.traffic import Traffic, traffic
@@ -45,7 +45,7 @@ class Amount:
     value: None if unknown.
     stage: how far the layout got, and so what the amount is based on; empty if nothing is known.
     at_least: whether more than `value` may be needed.
-    low, high: the interval of a prediction or of the measured steps; None if unknown.
+    low, high: the interval of a prediction or of the measured steps; None if unknown. ends: what they are.
     limit: bytes of a device of the chip; None if no chip is known.
     fits: whether the layout fits into `limit`; None if unknown.
     unknown: why the value is unknown, as a clause; empty if it is known.
@@ -58,6 +58,7 @@ class Amount:
     at_least: bool = False
     low: float | None = None
     high: float | None = None
+    ends: str = INTERVAL
     limit: int | None = None
     fits: bool | None = None
     unknown: str = ""
@@ -181,7 +182,7 @@ def _time(compared: Compared) -> Amount:
         for part in step.parts
         if part.seconds
     )
-    return Amount(text, parts, step.seconds, stage, low=step.low, high=step.high)
+    return Amount(text, parts, step.seconds, stage, low=step.low, high=step.high, ends=step.ends)
 
 
 def _traffic(compared: Compared) -> Amount:

@@ -26,6 +26,9 @@ Answer = Literal["better", "worse", "not distinguishable", "not comparable"]
 
 FigureAnswer = Literal["better", "worse", "equal", "not comparable", "unknown"]
 
+# What the ends of an interval are.
+INTERVAL, BOUNDS = "80% interval", "bounds"
+
 # A difference below this share is not a difference: the figures are rounded to more than that.
 LEAST_CHANGE = 0.001
 # The names of the figures, on every page, in every report and verb.
@@ -120,6 +123,11 @@ class Step(Record):
         """The seconds and the interval: `145 ms (122–169 ms)`; without the interval if it is unknown."""
         seconds, interval = self.value_text, self.interval
         return f"{seconds} ({interval})" if interval else seconds
+
+    @property
+    def ends(self) -> str:
+        """What `low` and `high` are: an interval of 80%, or bounds if published runs say nothing."""
+        return INTERVAL if self.outside is None else BOUNDS
 
     @property
     def interval(self) -> str:

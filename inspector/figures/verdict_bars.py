@@ -14,6 +14,7 @@ import plotly.graph_objects as go
 
 from inspector.assessment import memory_words, part_text
 from inspector.core.assessment import (
+    INTERVAL,
     MEMORY,
     STEP,
     TRAFFIC,
@@ -56,6 +57,7 @@ class _Bar:
     segments: Sequence[_Segment]
     longest: float
     interval: tuple[float, float] | None = None
+    ends: str = INTERVAL  # what the ends of the interval are
     limit: tuple[float, str] | None = None
     at_least: bool = False
 
@@ -183,7 +185,8 @@ def _step(layout: Layout) -> _Bar:
     values = [f"{step.text}, {step.kind}"] if step.kind != "at least" else []
     values += [step.text, step.value_text]
     at_least = step.kind == "at least"
-    return _bar(layout, STEP, values, segments, max(step.seconds, end), interval, at_least=at_least)
+    longest = max(step.seconds, end)
+    return _bar(layout, STEP, values, segments, longest, interval, step.ends, at_least=at_least)
 
 
 def _traffic(layout: Layout) -> _Bar:
@@ -234,7 +237,7 @@ def _memory(layout: Layout) -> _Bar:
     cross = ", too large" if need.fits is False else ""
     values = [", ".join(filter(None, (need.text, need.fits_text))), need.text + cross]
     values.append(need.text.removeprefix("about ").replace("at least ", "≥ ") + cross)
-    return _bar(layout, MEMORY, values, segments, longest, interval, limit, at_least=need.at_least)
+    return _bar(layout, MEMORY, values, segments, longest, interval, limit=limit, at_least=need.at_least)
 
 
 @dataclass(frozen=True)
@@ -379,8 +382,8 @@ class _Drawing:
             hidden = seconds_text(sum(part.hidden for part in ghosts))
             color = max(ghosts, key=lambda part: part.hidden).fill.color
             entries["hidden behind work" + f" {hidden}" * (len(bars) == 1)] = _colored("▂", color)
-        if any(bar.interval for bar in bars):
-            entries["80% interval"] = "├┤"
+        for ends in dict.fromkeys(bar.ends for bar in bars if bar.interval):
+            entries[ends] = "├┤"
         for limit in dict.fromkeys(bar.limit[1] for bar in bars if bar.limit is not None):
             entries[limit] = _colored("┃", palette.BAD)
         lines: list[str] = []

@@ -20,7 +20,6 @@ from inspector.core.formatting import counted
 from inspector.core.snapshot import Snapshot
 from inspector.figures.block_map import block_map, why_no_map
 from inspector.machines.hardware import Chip
-from inspector.machines.prediction.predicted import CLAIMED
 from inspector.sections import assessed, provenance, subject, unknown, verdict_bars
 from inspector.sections.arrays import size_of
 from inspector.sections.section import (
@@ -168,7 +167,8 @@ def part_rows(rows: Sequence[Question]) -> list[Question]:
             name: [_part_text(measure, amount, name) for amount in amounts] for name in measure.part_names
         }
         if any(amount.low is not None for amount in amounts):
-            texts[f"{CLAIMED:.0%} interval"] = [_interval_text(measure, amount) for amount in amounts]
+            names = dict.fromkeys(amount.ends for amount in amounts if amount.low is not None)
+            texts[" or ".join(names)] = [_interval_text(measure, amount) for amount in amounts]
         texts["based on"] = [amount.stage or UNKNOWN for amount in amounts]
         found += [
             Question(measure.title, title, None, tuple(Answer(None, text, "baseline") for text in answers))
