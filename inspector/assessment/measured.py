@@ -124,7 +124,7 @@ class MeasuredStep:
 
     @property
     def sentence(self) -> str:
-        """Where the prediction and the measurement differ most; "" without a prediction."""
+        """Where prediction and measurement differ most, as a sentence; "" without a prediction."""
         step, *parts = self.rows
         if step.predicted is None:
             return ""

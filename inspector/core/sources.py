@@ -58,7 +58,7 @@ SNAPSHOT = "snapshot"  # the key of Snapshot files in `READERS`: a Snapshot keep
 
 READERS: dict[str, Reader] = {
     "profile": Reader(
-        name="a profile",
+        name="a JAX profile",
         module="inspector.producers.readers.profile",
         path="the folder that jax.profiler.trace wrote, or a file *.xplane.pb",
         upload="zip of the folder of `jax.profiler.trace`, or one `*.xplane.pb`",

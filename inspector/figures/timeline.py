@@ -116,7 +116,10 @@ def timeline(
             width=_BAR,
             marker={
                 "color": fill_of(kind, axes).color,
-                "opacity": [1.0 if id(_longest(spans)) in critical else _PALE for spans in bars_of_kind],
+                "opacity": [
+                    1.0 if spans[0].resource == MEASURED or id(_longest(spans)) in critical else _PALE
+                    for spans in bars_of_kind
+                ],
                 "line": {"width": 0.5, "color": frame.MIDDLE_GREY},
                 "pattern": fill_of(kind, axes).marker["pattern"],
             },
@@ -136,7 +139,7 @@ def timeline(
         heading=f"Timeline of {noun(program.name)}, simulated{' and measured' * bool(measured)}",
         notes=[
             f"{seconds_text(length)}, with the first iteration of each loop in detail",
-            "opaque: the critical path",
+            f"opaque: {'measured, and ' * bool(measured)}the critical path",
         ],
         left=_LEFT_PX,
         right=_RIGHT_PX,

@@ -95,7 +95,7 @@ def _parts(measured: MeasuredStep) -> Table:
 
 
 def _part_text(row: Row) -> str:
-    return f"{row.name}, also hidden" if row.whole else row.name
+    return f"{row.name}, with the hidden part" if row.whole else row.name
 
 
 def _achieved(measured: MeasuredStep) -> list[str]:

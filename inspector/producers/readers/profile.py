@@ -97,6 +97,9 @@ def read(
         mesh,
         findings,
     )
+    if all(program.text is None for program in programs):  # then it is not the text that lacks a mesh
+        kept = (finding for finding in snapshot.findings if finding.code != hlo_text.MESH_UNKNOWN)
+        snapshot = replace(snapshot, findings=tuple(kept))
     # The programs with HLO are in the order of `programs`.
     with_hlo = iter(snapshot.programs)
     records = [Program(program.name) if program.text is None else next(with_hlo) for program in programs]

@@ -63,7 +63,7 @@ class Kinds:
         entry = self.module.complete_entry()
         for computation in self.module.computations:
             inside = frozenset(instruction.name for instruction in computation.instructions)
-            # Those without an event of their own pass their operands on.
+            # Those that cause no event pass their operands on.
             stand_for: dict[str, set[str]] = {}
             for instruction in computation.instructions:
                 if entry is None or computation.name != entry.name:

@@ -89,7 +89,7 @@ class File:
       raw: its bytes, and as many zeros as `wire.columns` asks for.
 
     Raises:
-      InvalidInput: it cannot be read, is too large, or is no profile.
+      InvalidInput: it cannot be read, is too large, or is not a profile.
     """
 
     def __init__(self, path: Path, what: str) -> None:

@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 
 from inspector.core.errors import InvalidInput
 from inspector.core.snapshot import Snapshot, dumps
-from inspector.producers.readers import limits, profile
+from inspector.producers.readers import hlo_text, limits, profile
 from tests.producers.readers.profiles import programs, tpu_files
 from tests.producers.readers.profiles.tpu_files import Profile, usual
 
@@ -134,6 +134,7 @@ def test_a_profile_without_hlo_has_times_and_no_arrays(tmp_path: Path) -> None:
     (program,) = (own for own in snapshot.programs if own.name == "jit_train_step")
     assert program.trace is not None and program.trace.steps == programs.STEPS
     assert program.collectives is None
+    assert hlo_text.MESH_UNKNOWN not in codes(snapshot)  # there is no text that could name one
 
 
 def test_a_profile_without_anything_names_both(tmp_path: Path) -> None:

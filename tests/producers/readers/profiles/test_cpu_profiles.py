@@ -20,6 +20,7 @@ from inspector.core.errors import InvalidInput
 from inspector.core.snapshot import Program, Snapshot
 from inspector.producers.capture.capture import capture_compiled
 from inspector.producers.readers import hlo_text, profile
+from tests.paths import ROOT
 from tests.producers.readers.profiles import programs
 
 pytestmark = pytest.mark.close_to_jax
@@ -217,3 +218,41 @@ def test_a_trace_that_begins_in_the_middle_of_a_run_counts_complete_runs(tmp_pat
         jax.block_until_ready((first, results))
     program = own_program(profile.read(tmp_path, "trace"), executable.as_text())
     assert program.trace is not None and program.trace.steps in (4, 5)
+
+
+LARGE = """
+import resource, sys, time
+from pathlib import Path
+from inspector.producers.readers import profile
+started = time.process_time()
+(program,) = profile.read(Path(sys.argv[1]), "large").programs
+print(time.process_time() - started, resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * 1024)
+print(sum(own.events for own in program.trace.instructions), program.trace.steps)
+"""
+
+
+@pytest.mark.nightly
+@pytest.mark.first_jax_is_enough
+def test_a_million_events_take_at_most_30_seconds_and_2_gigabytes(tmp_path: Path) -> None:
+    text = """planes { id: 1 name: "/host:CPU"
+      stat_metadata { key: 1 value { id: 1 name: "hlo_op" } }
+      stat_metadata { key: 2 value { id: 2 name: "run_id" } }
+      stat_metadata { key: 3 value { id: 3 name: "device_ordinal" } }
+      stat_metadata { key: 4 value { id: 4 name: "dot.1" } }
+      event_metadata { key: 1 value { id: 1 name: "dot.1" } }
+      lines { id: 1 name: "thread" timestamp_ns: 10 EVENTS } }"""
+    event = (
+        "events { metadata_id: 1 offset_ps: %d duration_ps: 500000 stats { metadata_id: 1 ref_value: 4 } "
+        "stats { metadata_id: 2 int64_value: %d } stats { metadata_id: 3 int64_value: %d } }"
+    )
+    events = " ".join(
+        event % (number * 1_000_000, number // 10_000, number % 8) for number in range(1_000_000)
+    )
+    path = tmp_path / "host.xplane.pb"
+    path.write_bytes(jax.profiler.ProfileData.text_proto_to_serialized_xspace(text.replace("EVENTS", events)))
+    done = subprocess.run(
+        [sys.executable, "-c", LARGE, str(path)], capture_output=True, check=True, text=True, cwd=ROOT
+    )
+    seconds, memory, count, steps = map(float, done.stdout.split())
+    assert (count, steps) == (1_000_000, 100)
+    assert seconds < 30 and memory < 2e9
