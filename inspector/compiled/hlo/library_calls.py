@@ -66,6 +66,15 @@ def _plans_work(instruction: Instruction, operands: Sequence[Shape | None]) -> b
     return all(array is not None and array.dtype in _INDICES for array in (*operands, *results))
 
 
+def is_solver(instruction: Instruction) -> bool:
+    """Return whether a call factorizes or solves.
+
+    Its steps depend on each other, and some iterate, so it runs at an unknown share of the peak.
+    """
+    target = instruction.target
+    return any(names.fullmatch(target) for names in (_TRIANGULAR, *(names for names, _ in _SOLVERS)))
+
+
 def flops(instruction: Instruction, operands: Sequence[Shape | None]) -> int | None:
     """Return the FLOPs of a call; None if it is of another kind, or its shapes are unknown."""
     target, first = instruction.target, operands[0] if operands else None

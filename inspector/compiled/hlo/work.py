@@ -7,7 +7,7 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import NamedTuple
 
-from inspector.compiled.hlo import kernel_costs
+from inspector.compiled.hlo import kernel_costs, library_calls
 from inspector.compiled.hlo.accesses import accessed, accessed_by_fusion, moves_nothing
 from inspector.compiled.hlo.analysis import Analysis, Runs
 from inspector.compiled.hlo.asynchronous import DONE, START, begun
@@ -337,7 +337,8 @@ class Count:
     ) -> tuple[MatmulFlops | None, int | None, str | None]:
         """Return the matrix products and the bytes of one execution of an instruction.
 
-        The third result is the name of a custom kernel whose FLOPs are unknown; None without any.
+        The third result is the name of a custom kernel whose time does not follow from these: its FLOPs are
+        unknown, or it solves step by step. None without any.
 
         A fusion counts with all that it contains, other called computations do not. Products of several
         operand types count with the type of most FLOPs. None if unknown.
@@ -355,7 +356,9 @@ class Count:
             return None, run.bytes.value, kernel
         flops = sum(part.flops for part in matmul)
         dtype = max(matmul, key=lambda part: part.flops).dtype if matmul else ""
-        return MatmulFlops(dtype, flops), run.bytes.value, None
+        solver = instruction.opcode == "custom-call" and library_calls.is_solver(instruction)
+        name = kernel_costs.name_of(instruction) if solver else None
+        return MatmulFlops(dtype, flops), run.bytes.value, name
 
     def alone(self, computation: Computation, instruction: Instruction) -> _Run:
         """Return the FLOPs of one execution, without the computations that the instruction calls."""

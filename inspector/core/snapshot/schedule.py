@@ -20,7 +20,8 @@ class ScheduledOperation(Record):
       flops: Floating-point operations of matrix products and convolutions in one execution. None if unknown.
       dtype: Operand type of these products, as HLO names it. None if there are none.
       bytes: Bytes that one execution reads and writes. None if unknown.
-      kernel: Name of the custom kernel that makes `flops` unknown. None for other operations.
+      kernel: Name of the custom kernel whose time does not follow from its FLOPs: they are unknown, or it
+        solves step by step. None for other operations.
       collective: Position of its collective in the program's `collectives`.
       host: Whether it copies between HBM and the memory of the host.
       begins: Whether it only begins an asynchronous operation, which other instructions overlap.
@@ -53,7 +54,7 @@ class ScheduledOperation(Record):
 
     @property
     def uncounted(self) -> str | None:
-        """The custom kernel whose FLOPs are unknown, also of a custom call without the name of one."""
+        """The custom kernel that counts with its bytes alone, also of a call without the name of one."""
         if self.kernel is not None or self.opcode != "custom-call" or self.flops is not None:
             return self.kernel
         return self.name.rstrip("0123456789").rstrip(".")

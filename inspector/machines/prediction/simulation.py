@@ -172,7 +172,7 @@ def kernels_text(totals: Totals) -> tuple[str, ...]:
     }
     return tuple(
         f"{name} counts with its bytes alone, {seconds_text(seconds)} or {shares[name]} of what is known, "
-        "because its FLOPs are unknown"
+        "because how long it computes is unknown"
         for name, seconds in ranked
     )
 

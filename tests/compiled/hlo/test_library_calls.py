@@ -12,6 +12,8 @@ import pytest
 
 from inspector.compiled import hlo
 from inspector.compiled.hlo import attention_kernels
+from inspector.compiled.hlo.analysis import Analysis
+from inspector.compiled.hlo.schedule import schedule
 from inspector.core.snapshot import Work
 
 CASES = Path(__file__).parents[2] / "cases" / "kernels"
@@ -125,3 +127,14 @@ def test_scores_that_a_mask_leaves(queries: int, keys: int, window: int) -> None
     if queries <= keys:
         assert attention_kernels.scores(queries, keys, True, window) == left
     assert attention_kernels.scores(queries, keys, False) == queries * keys
+
+
+@pytest.mark.parametrize(("name", "bound"), [("gpu_eigh", True), ("tpu_lu", True), ("tpu_top_k", False)])
+def test_a_solver_takes_at_least_as_long_as_its_bytes(name: str, bound: bool) -> None:
+    """Its steps depend on each other, and nothing says at which share of the peak they run."""
+    text = (CASES / f"{name}.hlo").read_text().replace("\n", ", is_scheduled=true\n", 1)
+    (module,) = hlo.parse(text)
+    found = schedule(Analysis(module), ())
+    assert found is not None
+    (operation,) = (one for one in found.by_name[found.entry].operations if one.opcode == "custom-call")
+    assert (operation.uncounted is not None) == bound

@@ -27,3 +27,19 @@ ENTRY main {{
 def test_the_platform_of_a_text(layout: str, attributes: str, platform: str | None) -> None:
     (module,) = hlo.parse(TEXT.format(layout=layout, attributes=attributes))
     assert platform_of(module) == platform
+
+
+@pytest.mark.parametrize(
+    ("target", "platform"),
+    [
+        ("__cudnn$fmhaSoftmax", "gpu"),
+        ("__gpu$xla.gpu.triton", "gpu"),
+        ("cusolver_syevd_ffi", "gpu"),
+        ("custom", None),
+        ("tpu_custom_call", None),  # also in a text that no compiler has changed
+    ],
+)
+def test_the_platform_of_a_text_with_nothing_but_a_call(target: str, platform: str | None) -> None:
+    call = TEXT.replace("negate(x){attributes}", f'custom-call(x), custom_call_target="{target}"')
+    (module,) = hlo.parse(call.format(layout="{1,0}"))
+    assert platform_of(module) == platform
